@@ -1,0 +1,96 @@
+"""Facts about torch.addcdiv: a + value * b / c."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from verify.bounds import HALVES, SINGLES, composite, published, rounded, through_float32
+from verify.draws import Bits, Draw, Ints
+from verify.formats import Format, floor_log2
+from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
+from verify.oracles.addcdiv import ORACLE
+from verify.properties import even, odd
+from verify.spellings import as_tensor, elementwise, function, omitting
+from verify.strata import Stratum, compose, fraction, general, sums
+
+
+def unit(scalars: Scalars) -> bool:
+    return scalars["value"] == 1
+
+
+def scaled(scalars: Scalars) -> bool:
+    return not unit(scalars)
+
+
+def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
+    value = scalars["value"]
+    shift = floor_log2(abs(Fraction(value)))
+
+    def operands(d: Draw, exponent: Ints) -> Bits:
+        return fraction(d, exponent - shift)
+
+    return compose(fmt, 3, size, *general(3), *sums(operands, lambda b, c: b / c * value))
+
+
+CALL = function("addcdiv", keywords=("value",))
+HALF_EACH = "the quotient and the sum err by at most 1/2 ULP of |a| + |b/c| each"
+DIV_FULL = published("NVIDIA", "div.full", "float32")
+APPROXIMATE = f"Triton's / on float32 is div.full ({DIV_FULL.source}), within {DIV_FULL.roundings:g}u; product and sum"
+
+KERNEL = Kernel(
+    name="addcdiv",
+    summary="a + value b / c, the step of Adam and its kin",
+    oracle=ORACLE,
+    inputs=("a", "b", "c", "value"),
+    cases=({"value": 1.0}, {"value": 0.3}, {"value": -0.001}),
+    quick_cases=2,
+    spellings={
+        **elementwise("addcdiv", keywords=("value",)),
+        "value omitted": Spelling(omitting("value", CALL), unit),
+        "value as tensor": Spelling(as_tensor("value", CALL), scaled),
+    },
+    domain=domain,
+    bounds=(
+        *rounded(
+            4,
+            "value, product, quotient and sum in the dtype (ATen's PointwiseOps.metal)",
+            metric="scaled_ulp",
+            dtypes=HALVES,
+            backend="mps",
+        ),
+        *rounded(
+            4,
+            "value, quotient, product and sum each stored in the dtype by emulate_precision_casts (a quotient of "
+            "div.full adds 2^-10 ULP at most)",
+            metric="scaled_ulp",
+            dtypes=HALVES,
+            lowering="inductor-strict*",
+        ),
+        *rounded(
+            DIV_FULL.roundings + 2,
+            APPROXIMATE,
+            metric="scaled_ulp",
+            dtypes=("float32",),
+            lowering="inductor*",
+            backend="cuda",
+            truth="rounded",
+        ),
+        *through_float32(
+            DIV_FULL.roundings + 3,
+            f"{APPROXIMATE}; value rounded to float32",
+            metric="scaled_ulp",
+            lowering="inductor*",
+            backend="cuda",
+        ),
+        Bound(1.0, "scaled_ulp", HALF_EACH, dtypes=SINGLES, applies=unit),
+        *composite(2, "a quotient and a sum", applies=unit),
+        *composite(3, "a product and a quotient, in any order, and a sum", spelling="value as tensor", truth="rounded"),
+        *composite(2, "fma(value, RN(b/c), a)", extra=1, lowering="triton*"),
+        *composite(3, "a product and a quotient, in any order, and a sum; an fma spares one rounding", extra=1),
+    ),
+    properties=(
+        Property("negation", odd("a", "b")),
+        Property("sign of the quotient", even("b", "c")),
+    ),
+    triton="verify.kernels.triton.addcdiv",
+)

@@ -1,0 +1,62 @@
+"""Facts about torch.exp."""
+
+from __future__ import annotations
+
+from verify.bounds import LOG_RANGE, SINGLES, hand_written, published, rounded, through_float32, vendor
+from verify.formats import Format
+from verify.kernel import Kernel, Property, Scalars
+from verify.oracles.exp import ORACLE
+from verify.properties import fixed, within
+from verify.spellings import elementwise, never
+from verify.strata import Stratum, interval, neighbourhood, unary
+
+LN2 = 0.6931471805599453
+
+
+def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
+    low, normal, high = (LN2 * e for e in (fmt.emin - fmt.precision, fmt.emin, fmt.emax + 1))
+    return unary(
+        fmt,
+        size,
+        interval("range", low, high, 8),
+        interval("subnormal", low, normal),
+        interval("last-binades", high - 2 * LN2, high),
+        neighbourhood("edges", low, normal, high),
+        # Midway between multiples of ln 2 the reduced argument is largest; at them it cancels.
+        neighbourhood("reduction", *(LN2 * k / 2 for k in range(-16, 17) if k)),
+        neighbourhood("one", 2.0**-fmt.precision, 2.0 ** -(fmt.precision // 2), 1.0),
+    )
+
+
+EX2 = published("NVIDIA", "ex2.approx", "float32")
+ROUNDINGS = 2 * LOG_RANGE + EX2.roundings
+TL_EXP = (
+    "ex2.approx(x * log2 e): the product's rounding and the constant's change the exponent by 2u |x|, |x| <= 89 where "
+    f"the result is normal; {EX2.source}, within {EX2.roundings:g}u"
+)
+#: 2^-33 of the polynomial and 2^-29 of its roundings, relative to t: below 2^-28, or 2^-4 ULP of float32.
+TRITON = "error analysis in kernels/triton/exp.py: below 2^-28 |t| before the last rounding, 1/2 + 2^-4 ULP"
+
+KERNEL = Kernel(
+    name="exp",
+    summary="exponential",
+    oracle=ORACLE,
+    inputs=("x",),
+    spellings=elementwise("exp", broadcast_when=never),
+    domain=domain,
+    bounds=(
+        *rounded(ROUNDINGS, TL_EXP, dtypes=("float32",), lowering="triton-tlmath*"),
+        *through_float32(ROUNDINGS / (1 - ROUNDINGS * 2.0**-24), TL_EXP, lowering="triton-tlmath*"),
+        *hand_written(0.5 + 2.0**-4, TRITON),
+        *vendor("NVIDIA", "exp", "CUDA's libdevice", backend="cuda"),
+        *vendor("AMD", "exp", "OCML", backend="rocm"),
+        *vendor("Apple", "exp", "metal::precise::exp", dtypes=("float16", "bfloat16", "float32"), backend="mps"),
+        *vendor("Intel", "exp", "vmsExp/vmdExp of oneMKL", dtypes=SINGLES, lowering="eager", backend="cpu"),
+        *vendor("SLEEF", "exp", "Sleef_exp_u10 of ATen's vector types"),
+    ),
+    properties=(
+        Property("exp(0) = 1", fixed(x=0.0, gives=1.0)),
+        Property("range", within(0.0, float("inf"))),
+    ),
+    triton="verify.kernels.triton.exp",
+)

@@ -1,0 +1,159 @@
+"""Facts about torch.lerp: a + w (b - a), with a tensor weight or a Python scalar one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verify.bounds import HALVES, rounded, through_float32
+from verify.draws import Bits, Draw
+from verify.formats import Format
+from verify.kernel import Kernel, Property, Scalars, Spelling
+from verify.oracles.lerp import ORACLE
+from verify.properties import finite, fixed, odd
+from verify.spellings import as_tensor, elementwise, function
+from verify.strata import Part, Stratum, compose, general
+
+
+def scalar(scalars: Scalars) -> bool:
+    return "w" in scalars
+
+
+def tensor(scalars: Scalars) -> bool:
+    return "w" not in scalars
+
+
+#: Where implementations switch sides, and where one end point is the result.
+EDGES = ("0", "0.5", "1", "2", "-0.5", "-1", "1.5", "0.25")
+
+
+def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
+    weight = scalars.get("w")
+
+    def inside(d: Draw) -> Any:
+        """A weight in [0, 1), or the scalar's; float64."""
+        return d.real(0.0, 1.0) if weight is None else d.real(weight, weight)
+
+    def done(d: Draw, a: Any, b: Any, w: Any) -> Bits:
+        """The case's tensors, of patterns a and b and of a float64 weight."""
+        return (a, b) if weight is not None else (a, b, d.encode(w))
+
+    def ordinary(d: Draw) -> Bits:
+        exponent = d.integer(d.fmt.emin, d.fmt.emax - 1)
+        return done(d, d.value(exponent), d.value(exponent + d.integer(-4, 4)), inside(d))
+
+    def near_ends(d: Draw) -> Bits:
+        a = d.finite()
+        return done(d, a, d.near(a, d.fmt.precision), inside(d))
+
+    def cancel(d: Draw) -> Bits:
+        # a + w (b - a) = 0 at b = a - a/w: b is placed near it, for any weight.
+        a, w = d.value(d.integer(d.fmt.emin, d.fmt.emax)), inside(d)
+        real = d.reals(a)
+        return done(d, a, d.near(d.encode(real - real / (w + 2.0**-60)), d.fmt.precision), w)
+
+    def subnormal(d: Draw) -> Bits:
+        low, high = d.fmt.emin - d.fmt.mantissa_bits, d.fmt.emin + 1
+        return done(d, d.value(d.integer(low, high)), d.value(d.integer(low, high)), inside(d))
+
+    def overflow(d: Draw) -> Bits:
+        # Ends of either sign in the last two binades: b - a overflows, or the result is near the limit.
+        exponents = (d.fmt.emax - d.integer(0, 1), d.fmt.emax - d.integer(0, 1))
+        return done(d, *(d.either(d.value(e), d.signed(d.near(d.constant("inf"), 4))) for e in exponents), inside(d))
+
+    parts = [Part("ordinary", 4, ordinary), Part("near-ends", 4, near_ends), Part("cancel", 4, cancel)]
+    parts += [Part("subnormal", 4, subnormal), Part("overflow", 4, overflow)]
+    if weight is None:
+
+        def edges(d: Draw) -> Bits:
+            exponent = d.integer(d.fmt.emin, d.fmt.emax - 1)
+            points = d.pick([d.fmt.parse(text) for text in EDGES])
+            ends = d.value(exponent), d.value(exponent + d.integer(-2, 2))
+            return *ends, d.near(points, d.fmt.precision)
+
+        def half(d: Draw) -> Bits:
+            exponent = d.integer(d.fmt.emin, d.fmt.emax - 1)
+            ends = d.value(exponent), d.value(exponent + d.integer(-2, 2))
+            return *ends, d.near(d.constant("0.5"), 3)
+
+        def outside(d: Draw) -> Bits:
+            exponent = d.integer(d.fmt.emin // 2, d.fmt.emax // 2)
+            ends = d.value(exponent), d.value(exponent + d.integer(-2, 2))
+            return *ends, d.value(d.integer(-1, d.fmt.emax // 4))
+
+        def cancelling_weight(d: Draw) -> Bits:
+            a, b = (
+                d.value(d.integer(d.fmt.emin // 2, d.fmt.emax // 2)),
+                d.value(d.integer(d.fmt.emin // 2, d.fmt.emax // 2)),
+            )
+            difference = d.reals(b) - d.reals(a)
+            nonzero = difference + (difference == 0) * 1.0
+            return a, b, d.near(d.encode(-d.reals(a) / nonzero), d.fmt.precision)
+
+        parts += [Part("edges", 4, edges), Part("half", 2, half), Part("outside", 4, outside)]
+        parts += [Part("cancelling-weight", 4, cancelling_weight)]
+    arity = len(tensors)
+    return compose(fmt, arity, size, *general(arity), *parts)
+
+
+LOW = "|w| < 1/2: difference, product and sum err by 3u(|a| + |w (b - a)|)"
+#: |b - w'(b - a)| with w' = 1 - w: three roundings on w'(b - a), one on the result, |result| <= |a| + |w (b - a)|.
+HIGH_SCALAR = (
+    "w in [1/2, 1]: 1 - w is exact for a rounded w (Sterbenz), whose own rounding moves the result by u |w (b - a)|, "
+    "or is rounded once from the host's double; difference, product and result follow, on |1 - w| <= |w|"
+)
+HIGH_TENSOR = (
+    "w in [1/2, 2]: 1 - w is exact (Sterbenz); w <= -1/2: it has one rounding and |1 - w| <= 3|w|, so that "
+    "coefficient, difference and product count 9 and the result 1"
+)
+
+
+def finite_ends(a: Any, b: Any, w: Any) -> Any:
+    return finite(a, b, b - a)
+
+
+TWO_SIDED = ("eager", "inductor*", "triton*")
+
+KERNEL = Kernel(
+    name="lerp",
+    summary="a + w (b - a), linear interpolation",
+    oracle=ORACLE,
+    inputs=("a", "b", "w"),
+    cases=({}, {"w": 0.9}, {"w": 0.4}, {"w": 0.1}, {"w": 0.5}, {"w": 0.9999}),
+    quick_cases=3,
+    spellings={
+        **elementwise("lerp"),
+        "w as tensor": Spelling(as_tensor("w", function("lerp")), scalar),
+    },
+    domain=domain,
+    bounds=(
+        *rounded(
+            10,
+            f"every step in the dtype; {HIGH_TENSOR}",
+            metric="scaled_ulp",
+            dtypes=HALVES,
+            lowering="inductor-strict*",
+            applies=tensor,
+        ),
+        *rounded(
+            5,
+            f"every step in the dtype, the weight too; {HIGH_SCALAR}",
+            metric="scaled_ulp",
+            dtypes=HALVES,
+            lowering="inductor-strict*",
+            applies=scalar,
+        ),
+        *rounded(10, f"every step in the dtype; {HIGH_TENSOR}", metric="scaled_ulp", dtypes=HALVES, backend="mps"),
+        *rounded(10, f"{LOW}; {HIGH_TENSOR}", metric="scaled_ulp", applies=tensor),
+        *through_float32(10 / (1 - 10 * 2.0**-24), f"{LOW}; {HIGH_TENSOR}", metric="scaled_ulp", applies=tensor),
+        *rounded(4, f"{LOW}; {HIGH_SCALAR}", metric="scaled_ulp", spelling="w as tensor", truth="rounded"),
+        *through_float32(5, f"{LOW}; {HIGH_SCALAR}", metric="scaled_ulp", spelling="w as tensor", truth="rounded"),
+        *rounded(4, f"{LOW}, the rounding of w counts one more; {HIGH_SCALAR}", metric="scaled_ulp"),
+        *through_float32(5, f"{LOW}, the rounding of w counts one more; {HIGH_SCALAR}", metric="scaled_ulp"),
+    ),
+    properties=(
+        Property("w = 0 gives a", fixed(w=0.0, gives="a", when=finite_ends), applies=tensor, lowerings=TWO_SIDED),
+        Property("w = 1 gives b", fixed(w=1.0, gives="b", when=finite_ends), applies=tensor, lowerings=TWO_SIDED),
+        Property("negation", odd("a", "b")),
+    ),
+    triton="verify.kernels.triton.lerp",
+)

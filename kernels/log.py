@@ -1,0 +1,47 @@
+"""Facts about torch.log."""
+
+from __future__ import annotations
+
+from verify.bounds import SINGLES, hand_written, vendor
+from verify.formats import Format
+from verify.kernel import Kernel, Property, Scalars
+from verify.oracles.log import ORACLE
+from verify.properties import fixed
+from verify.spellings import elementwise, never
+from verify.strata import Stratum, interval, neighbourhood, unary
+
+
+def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
+    return unary(
+        fmt,
+        size,
+        # log(1 + f) is nearly f: all of the result's bits come from the difference to 1.
+        neighbourhood("one", 1.0, weight=8),
+        interval("around-one", 0.5, 2.0, 8),
+        # Implementations change the exponent that they split off at sqrt(1/2), sqrt(2), 2/3 or 4/3.
+        neighbourhood("reduction", 0.7071067811865476, 1.4142135623730951, 2 / 3, 4 / 3, 0.75, 1.5),
+        neighbourhood("integers-of-e", 2.718281828459045, 0.36787944117144233, 7.38905609893065),
+    )
+
+
+#: 2^-30 of the polynomial, the pair's roundings of 2^-4 ULP and the tail of e ln 2.
+TRITON = "error analysis in kernels/triton/log.py: below 0.1 ULP before the last rounding"
+
+KERNEL = Kernel(
+    name="log",
+    summary="natural logarithm",
+    oracle=ORACLE,
+    inputs=("x",),
+    spellings=elementwise("log", broadcast_when=never),
+    domain=domain,
+    bounds=(
+        *hand_written(0.6, TRITON),
+        *vendor("NVIDIA", "log", "CUDA's libdevice, to which tl.math.log lowers too", backend="cuda"),
+        *vendor("AMD", "log", "OCML", backend="rocm"),
+        *vendor("Apple", "log", "metal::precise::log", dtypes=("float16", "bfloat16", "float32"), backend="mps"),
+        *vendor("Intel", "log", "vmsLn/vmdLn of oneMKL", dtypes=SINGLES, lowering="eager", backend="cpu"),
+        *vendor("SLEEF", "log", "Sleef_log_u10 of ATen's vector types"),
+    ),
+    properties=(Property("log(1) = 0", fixed(x=1.0, gives=0.0)),),
+    triton="verify.kernels.triton.log",
+)

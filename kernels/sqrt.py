@@ -1,0 +1,42 @@
+"""Facts about torch.sqrt."""
+
+from __future__ import annotations
+
+from verify.bounds import SINGLES, correctly_rounded, vendor
+from verify.draws import Bits, Draw
+from verify.formats import Format
+from verify.kernel import Kernel, Property, Scalars
+from verify.oracles.sqrt import ORACLE
+from verify.properties import fixed, non_decreasing
+from verify.spellings import elementwise, never
+from verify.strata import Part, Stratum, neighbourhood, unary
+
+
+def squares(d: Draw) -> Bits:
+    """Squares of values of half the precision, and their neighbours: exact roots, and the nearest to exact."""
+    root = d.reals(d.value(d.integer(d.fmt.emin // 2, d.fmt.emax // 2 - 1)))
+    return (d.near(d.encode(root * root), 3),)
+
+
+def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
+    return unary(fmt, size, Part("squares", 6, squares), neighbourhood("one", 1.0, 2.0, 4.0, 0.25))
+
+
+KERNEL = Kernel(
+    name="sqrt",
+    summary="square root",
+    oracle=ORACLE,
+    inputs=("x",),
+    spellings=elementwise("sqrt", broadcast_when=never),
+    domain=domain,
+    bounds=(
+        *vendor("Intel", "sqrt", "vmsSqrt/vmdSqrt of oneMKL", dtypes=SINGLES, lowering="eager", backend="cpu"),
+        *vendor("AMD", "sqrt", "OCML", dtypes=SINGLES, backend="rocm"),
+        *correctly_rounded("one square root: sqrt.rn, vsqrtps, Metal's precise sqrt"),
+    ),
+    properties=(
+        Property("sqrt(1) = 1", fixed(x=1.0, gives=1.0)),
+        Property("monotone", non_decreasing("x"), lowerings=("inductor*", "triton*")),
+    ),
+    triton="verify.kernels.triton.sqrt",
+)

@@ -1,0 +1,24 @@
+"""Facts about torch.sub with alpha: a - alpha * b, bounded like `add`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from verify.kernel import Kernel, Property
+from verify.kernels.add import BOUNDS, domain, spellings
+from verify.oracles.sub import ORACLE
+from verify.properties import odd
+
+KERNEL = Kernel(
+    name="sub",
+    summary="a - alpha b, a difference with a Python scalar factor",
+    oracle=ORACLE,
+    inputs=("a", "b", "alpha"),
+    cases=({"alpha": 1.0}, {"alpha": 0.3}, {"alpha": -2.5}),
+    quick_cases=2,
+    spellings=spellings("sub"),
+    domain=partial(domain, sign=-1),
+    bounds=BOUNDS,
+    properties=(Property("negation", odd("a", "b")),),
+    triton="verify.kernels.triton.sub",
+)

@@ -1,0 +1,51 @@
+"""Facts about torch.tanh."""
+
+from __future__ import annotations
+
+from verify.bounds import SINGLES, hand_written, vendor
+from verify.formats import Format
+from verify.kernel import Kernel, Property, Scalars
+from verify.oracles.tanh import ORACLE
+from verify.properties import fixed, odd, within
+from verify.spellings import elementwise, never
+from verify.strata import Stratum, interval, neighbourhood, unary
+
+
+def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
+    # 1 - tanh(x) is about 2 exp(-2x): below half a place of 1 from x = (p + 1) ln(2)/2 on.
+    saturation = (fmt.precision + 1) * 0.34657359027997264
+    return unary(
+        fmt,
+        size,
+        interval("range", -saturation, saturation, 8),
+        interval("middle", -1.5, 1.5, 6),
+        neighbourhood("saturation", saturation, -saturation),
+        neighbourhood("switches", 0.55, 0.5625, 0.625, 0.5 * 1.0986122886681098, 1.0),
+        neighbourhood("linear", 2.0 ** -(fmt.precision // 2), 2.0 ** -(fmt.precision // 3), 2.0**-fmt.precision),
+    )
+
+
+TRITON = "error analysis in kernels/triton/tanh.py: below 0.1 ULP before the last rounding"
+
+KERNEL = Kernel(
+    name="tanh",
+    summary="hyperbolic tangent",
+    oracle=ORACLE,
+    inputs=("x",),
+    spellings=elementwise("tanh", broadcast_when=never),
+    domain=domain,
+    bounds=(
+        *hand_written(0.6, TRITON),
+        *vendor("NVIDIA", "tanh", "CUDA's libdevice", backend="cuda"),
+        *vendor("AMD", "tanh", "OCML", backend="rocm"),
+        *vendor("Apple", "tanh", "metal::precise::tanh", dtypes=("float16", "bfloat16", "float32"), backend="mps"),
+        *vendor("Intel", "tanh", "vmsTanh/vmdTanh of oneMKL", dtypes=SINGLES, lowering="eager", backend="cpu"),
+        *vendor("SLEEF", "tanh", "Sleef_tanh_u10 of ATen's vector types"),
+    ),
+    properties=(
+        Property("negation", odd("x")),
+        Property("tanh(0) = 0", fixed(x=0.0, gives=0.0)),
+        Property("range", within(-1.0, 1.0)),
+    ),
+    triton="verify.kernels.triton.tanh",
+)

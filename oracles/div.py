@@ -1,0 +1,76 @@
+"""div(a, b) = a / b, torch.div (true division) by a tensor or by a Python scalar.
+
+Special values: IEEE 754-2019, 6.1, 6.3 and 7.3, on the spelling a / b. In formulas storage(.)
+is rounding to the tensors' dtype, double(.) arithmetic on the host; every other operation
+rounds to the compute dtype, which is float32 for the 16-bit formats. Triton's "/" on float32 is
+div.full.f32, an approximation within 2 ULP without a fixed sequence of roundings: no formula
+here can stand for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verify.oracle import Oracle, formula
+
+
+def div(n: Any, a: Any, b: Any) -> Any:
+    return a / b
+
+
+def intermediates(n: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    return (1 / b,)
+
+
+def divisor(n: Any, b: Any) -> Any:
+    """The divisor in the compute dtype, where 1 / b is rounded: the exact double stays out of it."""
+    return n.scalar(b) if isinstance(b, float) else b
+
+
+# One correctly rounded division: eager, but for scalars on CUDA; Inductor C++; Triton's div_rn.
+@formula("a / b")
+def quotient(n: Any, a: Any, b: Any) -> Any:
+    return a / divisor(n, b)
+
+
+# Eager CUDA (BinaryDivTrueKernel.cu) and Inductor off the CPU, for a scalar divisor.
+@formula("a * double(1/b)", scalars=("b",))
+def host_reciprocal(n: Any, a: Any, b: float) -> Any:
+    return a * n.scalar(1 / b)
+
+
+@formula("a * (1/b)")
+def reciprocal_product(n: Any, a: Any, b: Any) -> Any:
+    return a * (1 / divisor(n, b))
+
+
+# A divisor that became a tensor of the operand's dtype.
+@formula("a / storage(b)", scalars=("b",))
+def rounded_quotient(n: Any, a: Any, b: float) -> Any:
+    return a / n.scalar(b, n.storage)
+
+
+@formula("a * (1/storage(b))", scalars=("b",))
+def rounded_reciprocal(n: Any, a: Any, b: float) -> Any:
+    return a * (1 / n.scalar(b, n.storage))
+
+
+# A user's a * b.reciprocal().
+@formula("a * storage(1/b)", scalars=())
+def stored_reciprocal(n: Any, a: Any, b: Any) -> Any:
+    return a * n.cast(1 / b, n.storage)
+
+
+ORACLE = Oracle(
+    div,
+    intermediates=intermediates,
+    arithmetic=True,
+    formulas=(
+        quotient,
+        host_reciprocal,
+        reciprocal_product,
+        rounded_quotient,
+        rounded_reciprocal,
+        stored_reciprocal,
+    ),
+)

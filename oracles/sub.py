@@ -1,0 +1,81 @@
+"""sub(a, b, alpha) = a - alpha b, torch.sub with a Python scalar alpha.
+
+Special values: IEEE 754-2019, 6.1 to 6.3, on the spelling that torch documents, a - alpha * b.
+In formulas storage(.) is rounding to the tensors' dtype; every other operation rounds to the
+compute dtype, which is float32 for the 16-bit formats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verify.oracle import Oracle, formula
+
+
+def sub(n: Any, a: Any, b: Any, alpha: Any) -> Any:
+    return a - alpha * b
+
+
+def scale(n: Any, a: Any, b: Any, alpha: Any) -> Any:
+    return abs(a) + abs(alpha * b)
+
+
+def intermediates(n: Any, a: Any, b: Any, alpha: Any) -> tuple[Any, ...]:
+    return (alpha * b,)
+
+
+def unit(scalars: dict[str, float]) -> bool:
+    return scalars["alpha"] == 1
+
+
+def scaled(scalars: dict[str, float]) -> bool:
+    return scalars["alpha"] != 1
+
+
+@formula("a - b", applies=unit)
+def plain(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return a - b
+
+
+# Eager CUDA and CPU implement sub as add with -alpha, and are contracted like it.
+@formula("fma(-alpha, b, a)", applies=scaled)
+def fused(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return n.fma(n.scalar(-alpha), b, a)
+
+
+# Inductor has no fma for sub: separate in C++ always, in Triton without fp fusion.
+@formula("a - alpha*b", applies=scaled)
+def separate(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return a - n.scalar(alpha) * b
+
+
+# Eager CPU rounds alpha to float16 or bfloat16 before it computes in float32.
+@formula("fma(-storage(alpha), b, a)", applies=scaled)
+def fused_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return n.fma(n.scalar(-alpha, n.storage), b, a)
+
+
+@formula("a - storage(alpha)*b", applies=scaled)
+def separate_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return a - n.scalar(alpha, n.storage) * b
+
+
+# A product kept in the tensors' dtype: Inductor under emulate_precision_casts, a user's mul and sub.
+@formula("a - storage(alpha*b)", applies=scaled)
+def stored_product(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return a - n.cast(n.scalar(alpha) * b, n.storage)
+
+
+# Eager MPS: alpha, product and difference all have the tensors' type (BinaryKernel.metal).
+@formula("a - storage(storage(alpha)*b)", applies=scaled)
+def all_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return a - n.cast(n.scalar(alpha, n.storage) * b, n.storage)
+
+
+ORACLE = Oracle(
+    sub,
+    scale=scale,
+    intermediates=intermediates,
+    arithmetic=True,
+    formulas=(plain, fused, separate, fused_storage, separate_storage, stored_product, all_storage),
+)

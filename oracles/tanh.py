@@ -1,0 +1,27 @@
+"""tanh(x), torch.tanh.
+
+Special values: C23 (N3220) F.10.2.6 and IEEE 754-2019, 9.2.1. No formulas: implementations are
+polynomials of their own.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from verify.oracle import Oracle, Row
+
+
+def tanh(n: Any, x: Any) -> Any:
+    return n.tanh(x)
+
+
+ROWS = (
+    Row(lambda n, x: n.is_nan(x), "nan", "C23 F.10: a NaN argument gives a NaN"),
+    Row(lambda n, x: n.is_zero(x) & n.signbit(x), "-0", "C23 F.10.2.6: tanh(+-0) is +-0"),
+    Row(lambda n, x: n.is_zero(x), "+0", "C23 F.10.2.6: tanh(+-0) is +-0"),
+    Row(lambda n, x: n.is_inf(x) & (x > 0), Fraction(1), "C23 F.10.2.6: tanh(+-inf) is +-1"),
+    Row(lambda n, x: n.is_inf(x), Fraction(-1), "C23 F.10.2.6: tanh(+-inf) is +-1"),
+)
+
+ORACLE = Oracle(tanh, rows=ROWS)

@@ -1,0 +1,476 @@
+"""The facts of a report as plain rows and lines, stated once; `verify.reports.terminal` renders them.
+
+Strings in rows are raw: a renderer escapes what its medium would interpret. Maxima and shares are
+rounded up, so that a printed number never understates an error.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+from verify.kernel import DTYPES
+
+if TYPE_CHECKING:
+    from verify.kernel import Kernel
+    from verify.reports.schema import Cell, Report, Worst
+
+#: Statuses by what they mean for the reader.
+GOOD = ("passed", "improved")
+FAILED = ("oracle-violation", "error", "exceeds-bound", "regressed", "changed", "stale")
+
+#: How many failing cells, and how many worst elements, are spelled out; the report holds all.
+FAILURES_SHOWN = 4
+WORST_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Column:
+    """`fold` columns hold text that may wrap; the others are never broken.
+
+    A `joined` column stays with the one before it where a wide table is split.
+    """
+
+    title: str
+    right: bool = False
+    fold: bool = False
+    joined: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One string a column. A `heading` fills only the first and introduces the rows below it."""
+
+    cells: tuple[str, ...]
+    heading: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first column is the key: a renderer that must split a wide table repeats it."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence; `label` sets off its beginning. `kind` is plain, good, bad or command (to be copied whole)."""
+
+    text: str
+    label: str = ""
+    kind: str = "plain"
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    blocks: tuple[Table | Line, ...]
+
+
+# Text and numbers
+
+
+def printable(text: str) -> str:
+    """Control, format (bidirectional overrides) and unassigned characters as escapes such as \\x1b."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def upward(value: float, digits: int = 4) -> str:
+    """`value` to `digits` significant digits, rounded towards +infinity; exact values stay short."""
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value))
+    plain = f"{rounded.normalize():f}"
+    return plain if len(plain) <= digits + 4 else f"{rounded.normalize():.{digits - 1}e}"
+
+
+def percent(part: int, whole: int) -> str:
+    """The share to 3 digits: '0%' and '100%' only where they are exact."""
+    if part in (0, whole):
+        return "100%" if part else "0%"
+    share = 100 * part / whole
+    return ">99.9%" if share > 99.9 else f"{share:.3g}%"
+
+
+def measured(cell: Cell) -> tuple[float, str]:
+    """The cell's maximum error and its metric: the bound's where there is a bound, ulp otherwise."""
+    assert cell.error is not None
+    if cell.bound is None:
+        return cell.error.max_ulp, "ulp"
+    if cell.bound.measured is not None:
+        return cell.bound.measured, cell.bound.metric
+    rounded = cell.bound.truth == "rounded" and cell.error_rounded_scalar
+    value = getattr(rounded or cell.error, f"max_{cell.bound.metric}")
+    return float(value or 0), cell.bound.metric
+
+
+def share(cell: Cell) -> float | None:
+    """Maximum error over bound; above 1 the bound is exceeded. None without a bound or a measurement."""
+    return measured(cell)[0] / cell.bound.value if cell.bound and cell.error else None
+
+
+def is_file(lowering: str) -> bool:
+    """Whether a lowering is the user's FILE.py:FUNCTION, or an attempt at it, not a registered name or pattern."""
+    return lowering.endswith(".py") or ".py:" in lowering
+
+
+def scalars_text(scalars: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={value!r}" for name, value in scalars.items())
+
+
+# Pages
+
+
+def kernel_page(report: Report, name: str) -> Page:
+    """`verify kernel NAME`: every cell of one kernel."""
+    cells = [cell for cell in report.cells if cell.kernel == name]
+    compared = [cell for cell in cells if cell.error is not None]
+    blocks: list[Table | Line] = []
+    if compared:
+        legend = _Legend()
+        spellings = ", ".join(dict.fromkeys(cell.spelling for cell in compared))
+        blocks += [
+            _accuracy(compared, legend),
+            Line(f"{spellings}; where all give the same bits, one row stands for them", label="spellings:"),
+            *legend.lines(),
+            *_worst(cell for cell in compared if not _failed(cell)),
+        ]
+    blocks += [*_failures(cells), *_remarks(cells), _totals(cells)]
+    return Page(f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}", tuple(blocks))
+
+
+def run_page(report: Report) -> Page:
+    """`verify run`: one row a kernel and backend."""
+    columns = (
+        Column("kernel"),
+        Column("backend"),
+        Column("passed", right=True),
+        Column("failed", right=True),
+        Column("not run", right=True),
+        Column("max ulp", right=True),
+        Column("share", right=True),
+        Column("misrounded", right=True),
+    )
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in report.cells:
+        groups.setdefault((cell.kernel, cell.backend), []).append(cell)
+    rows = tuple(Row(_summary(*key, cells)) for key, cells in groups.items())
+    blocks: list[Table | Line] = [
+        Table(columns, rows),
+        *_failures(report.cells),
+        *_remarks(report.cells),
+        _totals(report.cells),
+    ]
+    return Page(f"errors against the real number, profile {report.profile}, seed {report.seed}", tuple(blocks))
+
+
+def list_page(kernels: Sequence[Kernel], lowerings: dict[str, Sequence[str]]) -> Page:
+    """`verify list`: the registry. `lowerings` by kernel name. What all kernels have is said once."""
+    dtypes = [name for name in DTYPES if all(name in kernel.dtypes for kernel in kernels)]
+    common = [name for name in next(iter(lowerings.values()), ()) if all(name in each for each in lowerings.values())]
+    columns = (Column("kernel"), Column("computes", fold=True), Column("further dtypes and lowerings", fold=True))
+    rows = []
+    for kernel in kernels:
+        further = [name for name in (*kernel.dtypes, *lowerings[kernel.name]) if name not in (*dtypes, *common)]
+        rows.append(Row((kernel.name, kernel.summary, " ".join(further))))
+    blocks = (
+        Table(columns, tuple(rows)),
+        Line(" ".join(dtypes), label="dtypes of all:"),
+        Line(" ".join(common), label="lowerings of all:"),
+        Line("verify show NAME", label="more:"),
+    )
+    return Page(f"{len(rows)} kernels", blocks)
+
+
+def show_page(kernel: Kernel, lowerings: Sequence[str]) -> Page:
+    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel."""
+    oracle = kernel.oracle
+    cases = [scalars_text(case) or "all tensors" for case in kernel.cases]
+    blocks: list[Table | Line] = [
+        Line(" ".join(oracle.doc.split()), label="oracle:"),
+        Line(", ".join(kernel.inputs), label="inputs:"),
+        Line("; ".join(cases), label="cases:"),
+        Line(" ".join(kernel.dtypes), label="dtypes:"),
+        Line(", ".join(kernel.spellings), label="spellings:"),
+        Line(", ".join(lowerings), label="lowerings:"),
+        *(Line(note, label="note:") for note in kernel.notes),
+    ]
+    blocks += [Line(f.text, label="formula:") for f in oracle.formulas]
+    if oracle.arithmetic:
+        blocks.append(Line("infinities, NaNs and zero signs by IEEE 754-2019, 6.1 to 6.3", label="specials:"))
+    sources = list(dict.fromkeys(row.source for row in oracle.rows))
+    if sources:
+        blocks.append(Line(f"{len(oracle.rows)} rows, from {'; '.join(sources)}", label="specials:"))
+    for law in kernel.properties:
+        promised = "" if law.lowerings == ("*",) else f" (promised by {', '.join(law.lowerings)})"
+        blocks.append(Line(law.name + promised, label="property:"))
+    blocks += _bounds(kernel)
+    blocks.append(Line(f"verify kernel {kernel.name}", kind="command"))
+    return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
+
+
+def explain_page(told: dict[str, Any]) -> Page:
+    """`verify explain`: the dict of `verify.explain.explain`, one element taken apart."""
+    inputs = " ".join(f"{name}={value}" for name, value in told["inputs"].items())
+    blocks: list[Table | Line] = [
+        Line(inputs, label="inputs:"),
+        Line(told["exact"], label="exact:"),
+        Line(told["rounded"], label="correctly rounded:"),
+    ]
+    if told.get("special"):
+        blocks.append(Line(told["special"], label="special value:"))
+    columns = (
+        Column("lowering", fold=True),
+        Column("output"),
+        Column("ulp", right=True),
+        Column("class"),
+        Column("spelling", fold=True),
+    )
+    rows = []
+    for entry in told["lowerings"]:
+        if entry.get("reason"):
+            blocks.append(Line(entry["reason"], label=f"not run: {entry['lowering']}:"))
+            continue
+        ulp = "-" if entry["ulp"] is None else upward(entry["ulp"])
+        rows.append(
+            Row((entry["lowering"], entry["output"], ulp, entry["error_class"].replace("_", "-"), entry["spelling"]))
+        )
+    blocks.append(Table(columns, tuple(rows)))
+    for item in told["formulas"]:
+        same = f"  ({', '.join(item['matches'])})" if item.get("matches") else ""
+        blocks.append(Line(f"{item['text']} = {item['output']}{same}", label="formula:"))
+        blocks += [Line(f"{step['value']}", label=f"    {step['expression']} =") for step in item.get("steps", [])]
+    return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}", tuple(blocks))
+
+
+def replay(cell: Cell, worst: Worst) -> str:
+    """The command that computes one element of a cell again."""
+    words = ["verify", "explain", cell.kernel, "--dtype", cell.dtype, "--backend", cell.backend]
+    words += ["--lowering", cell.lowering, "--spelling", cell.spelling]
+    for name, value in cell.scalars.items():
+        words += ["--scalar", f"{name}={value!r}"]
+    # '=' since a first input may begin with a minus sign
+    return shlex.join([*words, f"--input={','.join(worst.inputs)}"])
+
+
+# Blocks
+
+
+class _Legend:
+    """Letters for formulas: a formula is long, and the same one returns in many rows."""
+
+    def __init__(self) -> None:
+        self.letters: dict[str, str] = {}
+
+    def letter(self, formula: str) -> str:
+        index = len(self.letters)
+        name = chr(65 + index) if index < 26 else f"{chr(64 + index // 26)}{chr(65 + index % 26)}"
+        return self.letters.setdefault(formula, name)
+
+    def text(self, cell: Cell) -> str:
+        if cell.formula is None:
+            return "-"
+        if cell.formula.identified is not None:
+            return self.letter(cell.formula.identified)
+        return "/".join(map(self.letter, cell.formula.survivors)) or "none"
+
+    def lines(self) -> list[Line]:
+        return [Line(formula, label=f"formula {letter}:") for formula, letter in self.letters.items()]
+
+
+_ACCURACY = (
+    Column("lowering", fold=True),
+    Column("status", fold=True),
+    Column("error", right=True),
+    Column("metric"),
+    Column("bound", right=True),
+    Column("share", right=True),
+    Column("misrounded", right=True),
+    Column("formula", fold=True),
+    Column("max ulp", right=True),
+    Column("closer", right=True),
+    Column("farther", right=True, joined=True),
+    Column("tied", right=True, joined=True),
+)
+
+
+def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
+    """A heading for each backend, dtype and scalars; spellings that agree in everything share a row."""
+    rows: list[Row] = []
+    sections: dict[tuple[str, str, str], dict[tuple[str, ...], list[str]]] = {}
+    for cell in cells:
+        section = sections.setdefault((cell.backend, cell.dtype, scalars_text(cell.scalars)), {})
+        # Equal digests are equal bits; without one, a cell stands alone.
+        bits = cell.digest or cell.spelling
+        section.setdefault((bits, cell.lowering, *_facts(cell, legend)), []).append(cell.spelling)
+    for title, section in sections.items():
+        rows.append(Row((" ".join(filter(None, title)), *[""] * (len(_ACCURACY) - 1)), heading=True))
+        split = Counter(lowering for _, lowering, *_ in section)
+        for (_, lowering, *facts), spellings in section.items():
+            named = lowering if split[lowering] == 1 else f"{lowering} ({', '.join(spellings)})"
+            rows.append(Row((named, *facts)))
+    return Table(_ACCURACY, tuple(rows))
+
+
+def _facts(cell: Cell, legend: _Legend) -> tuple[str, ...]:
+    error, against = cell.error, cell.against_eager
+    assert error is not None
+    value, metric = measured(cell)
+    part = share(cell)
+    return (
+        cell.status,
+        upward(value),
+        metric,
+        "none" if cell.bound is None else f"{cell.bound.value:.6g}",
+        "-" if part is None else f"{upward(100 * part, 3)}%",
+        percent(error.misrounded, error.inputs),
+        legend.text(cell),
+        upward(error.max_ulp),
+        *(("-", "-", "-") if against is None else (str(against.closer), str(against.farther), str(against.tied))),
+    )
+
+
+def _worst(cells: Iterable[Cell]) -> list[Line]:
+    """The worst element of each lowering: the user's own first, then by share of the bound, then by ULP."""
+
+    def badness(cell: Cell) -> tuple[bool, float, float]:
+        return is_file(cell.lowering), share(cell) or 0.0, cell.error.max_ulp if cell.error else 0.0
+
+    best: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        if cell.worst:
+            key = (cell.backend, cell.lowering)
+            best[key] = max(best.get(key, cell), cell, key=badness)
+    ranked = sorted(best.values(), key=badness, reverse=True)[:WORST_SHOWN]
+    lines = [Line(_element(cell.worst[0]), label=f"worst {_place(cell)}:") for cell in ranked]
+    if ranked:
+        lines.append(Line(replay(ranked[0], ranked[0].worst[0]), kind="command"))
+    return lines
+
+
+def _element(worst: Worst) -> str:
+    error = "" if worst.ulp is None else f", {upward(worst.ulp)} ulp"
+    kind = f", {worst.error_class.replace('_', '-')}" if worst.error_class else ""
+    return f"{','.join(worst.inputs)} -> {worst.output}, exact {worst.exact}{error}{kind}"
+
+
+def _place(cell: Cell) -> str:
+    words = (cell.lowering, cell.spelling, cell.backend, cell.dtype, scalars_text(cell.scalars))
+    return " ".join(filter(None, words))
+
+
+def _failures(cells: Iterable[Cell]) -> list[Line]:
+    failed = sorted(filter(_failed, cells), key=lambda cell: FAILED.index(cell.status))
+    lines: list[Line] = []
+    for cell in failed[:FAILURES_SHOWN]:
+        undecided = cell.error.undecided if cell.error else 0
+        reason = cell.reason or (f"{_count(undecided, 'element')} undecided" if undecided else _excess(cell))
+        lines.append(Line(f"{cell.kernel} {_place(cell)}: {reason}", label=f"{cell.status}:", kind="bad"))
+        if cell.worst:
+            lines.append(Line(_element(cell.worst[0]), label="    "))
+            lines.append(Line(replay(cell, cell.worst[0]), kind="command"))
+    if len(failed) > FAILURES_SHOWN:
+        lines.append(Line(f"and {len(failed) - FAILURES_SHOWN} more failing cells, all in the report", kind="bad"))
+    return lines
+
+
+def _failed(cell: Cell) -> bool:
+    return cell.status in FAILED
+
+
+def _excess(cell: Cell) -> str:
+    value, metric = measured(cell)
+    limit = "no bound" if cell.bound is None else f"the bound {cell.bound.value:.6g} ({cell.bound.source})"
+    return f"{upward(value)} {metric} against {limit}"
+
+
+def _remarks(cells: Iterable[Cell]) -> list[Line]:
+    """One line a reason, with the lowerings, backends and dtypes: what was not run, what passed with a remark."""
+    reasons: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.reason and not _failed(cell):
+            reasons.setdefault((cell.status.replace("-", " "), cell.reason), []).append(cell)
+    lines = []
+    for (status, reason), group in reasons.items():
+        what = (
+            " ".join(dict.fromkeys(getattr(cell, name) for cell in group)) for name in ("lowering", "backend", "dtype")
+        )
+        lines.append(Line(f"{', '.join(what)}: {reason}", label=f"{status}, {_count(len(group), 'cell')}:"))
+    return lines
+
+
+def _totals(cells: Iterable[Cell]) -> Line:
+    cells = list(cells)
+    errors = [cell.error for cell in cells if cell.error is not None]
+    inputs, undecided = sum(e.inputs for e in errors), sum(e.undecided for e in errors)
+    passed = sum(cell.status in GOOD for cell in cells)
+    mp = sum(cell.timing.mp_elements for cell in cells)
+    kernel, check = (sum(getattr(cell.timing, name) for cell in cells) for name in ("kernel_s", "check_s"))
+    text = (
+        f"{passed} of {_count(len(errors), 'cell')} passed; undecided {undecided} of {inputs} elements; "
+        f"{mp} in multiprecision; kernels {kernel:.3g} s, check {check:.3g} s"
+    )
+    good = undecided == 0 and passed == len(errors) > 0
+    return Line(text, kind="good" if good else "bad")
+
+
+def _summary(kernel: str, backend: str, cells: Sequence[Cell]) -> tuple[str, ...]:
+    errors = [cell.error for cell in cells if cell.error is not None]
+    shares = [part for part in map(share, cells) if part is not None]
+    inputs = sum(error.inputs for error in errors)
+    return (
+        kernel,
+        backend,
+        str(sum(cell.status in GOOD for cell in cells)),
+        str(sum(map(_failed, cells))),
+        str(sum(cell.status == "not-run" for cell in cells)),
+        upward(max(error.max_ulp for error in errors)) if errors else "-",
+        f"{upward(100 * max(shares), 3)}%" if shares else "-",
+        percent(sum(error.misrounded for error in errors), inputs) if errors else "-",
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_BOUNDS = (
+    Column("#", right=True),
+    Column("bound", right=True),
+    Column("metric"),
+    Column("dtypes", fold=True),
+    Column("lowering", fold=True),
+    Column("backend"),
+    Column("spelling", fold=True),
+    Column("cases", fold=True),
+    Column("scalars"),
+    Column("source", right=True),
+)
+
+
+def _bounds(kernel: Kernel) -> list[Table | Line]:
+    """The bounds, where each first appears in the order in which they are tried.
+
+    Those that differ only in cases or dtypes share a row. Sources are long and return: they follow, numbered.
+    """
+    sources = list(dict.fromkeys(bound.source for bound in kernel.bounds))
+    cases: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for bound in kernel.bounds:
+        what = (f"{bound.value:.6g}", bound.metric, bound.lowering, bound.backend, bound.spelling, bound.truth)
+        key = ((*what, f"[{sources.index(bound.source) + 1}]"), bound.dtypes)
+        cases.setdefault(key, []).extend(
+            scalars_text(case) or "all tensors" for case in kernel.cases if bound.applies(case)
+        )
+    dtypes: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for (facts, covered), applying in cases.items():
+        which = "*" if len(set(applying)) == len(kernel.cases) else ", ".join(applying)
+        dtypes.setdefault((facts, which), []).extend(covered)
+    rows = []
+    for number, ((facts, which), names) in enumerate(dtypes.items(), 1):
+        value, metric, lowering, backend, spelling, truth, source = facts
+        named = "*" if set(names) >= set(kernel.dtypes) else " ".join(names)
+        rows.append(Row((str(number), value, metric, named, lowering, backend, spelling, which, truth, source)))
+    return [Table(_BOUNDS, tuple(rows)), *(Line(text, label=f"[{n}]") for n, text in enumerate(sources, 1))]

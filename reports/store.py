@@ -1,0 +1,189 @@
+"""Reading and writing report files: clear refusals, atomic replacement, canonical bytes.
+
+What a report contains is in `verify.reports.schema`, which is imported only when a function here
+is called, so that the command line starts without pydantic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verify.kernel import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from verify.reports.schema import Report
+
+#: Files above this are refused unread: 100,000 cells without chunk digests take about 250 MB.
+MAX_BYTES = 1 << 29
+
+
+def read(path: str | Path) -> Report:
+    """The report in `path`. Raises UsageError for a file that is missing, truncated, no JSON, no report of a
+    schema version up to ours, or larger than MAX_BYTES."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)  # pipes say size 0
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the report {str(path)!r}: {_why(error)}") from None
+    if max(size, len(data)) > MAX_BYTES:
+        raise UsageError(
+            f"{str(path)!r} is larger than {MAX_BYTES >> 20} MiB; expected a report written by `verify run`"
+        )
+    return parse(data, str(path))
+
+
+def parse(data: bytes | str, name: str) -> Report:
+    """The report in `data`; `name` is what errors call it. Raises UsageError."""
+    from pydantic import ValidationError
+
+    from verify.reports.schema import Report
+
+    try:
+        with _no_collection():
+            return Report.model_validate_json(data)
+    except ValidationError as error:
+        raise UsageError(_explain(error, data, name)) from None
+
+
+def write(report: Report, path: str | Path) -> None:
+    """Write `report` to `path` as `write_text` does."""
+    write_text(lines(report), path)
+
+
+def write_text(text: Iterable[str], path: str | Path) -> None:
+    """Write so that `path` holds either its old content or all of the new one; '-' is standard output.
+
+    Pipes and devices are written in place. Raises UsageError where that fails.
+    """
+    if str(path) == "-":
+        sys.stdout.writelines(text)
+        return
+    path = Path(path)
+    try:
+        with _replacement(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(text)
+            file.flush()
+            if temporary != path:
+                os.fsync(file.fileno())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write to {str(path)!r}: {_why(error)}") from None
+
+
+def ensure_writable(path: str | Path) -> None:
+    """Raise UsageError unless `write` to `path` can succeed: call it before hours of computing."""
+    if str(path) == "-":
+        return
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a directory; expected a file name")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError("the file is write-protected")
+        if not _in_place(path):
+            temporary = _temporary(path)
+            temporary.open("x").close()
+            temporary.unlink()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write to {str(path)!r}: {_why(error)}") from None
+
+
+def lines(report: Report) -> Iterator[str]:
+    """The text of a report: the head on one line, then one line a cell, so that diffs name the cells that changed.
+
+    Keys are in the schema's order, free ones sorted; floats have the shortest form that reads back exactly.
+    """
+    head = report.model_copy(update={"cells": []}).model_dump_json(by_alias=True)
+    yield head.removesuffix("]}") + "\n"
+    for index, cell in enumerate(report.cells):
+        yield (",\n" if index else "") + cell.model_dump_json(by_alias=True)
+    yield ("\n" if report.cells else "") + "]}\n"
+
+
+def canonical_digest(report: Report) -> str:
+    """SHA-256 of what equal environments must reproduce: everything but timing, environment and command."""
+    from verify.reports.schema import Timing
+
+    cells = [cell.model_copy(update={"timing": Timing()}) for cell in report.cells]
+    bare = report.model_copy(update={"cells": cells, "environment": {}, "command": ""})
+    digest = hashlib.sha256()
+    for line in lines(bare):
+        digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def _in_place(path: Path) -> bool:
+    # Replacing /dev/stdout or /dev/null by a file would be a disaster for root.
+    return path.exists() and not path.is_file()
+
+
+def _temporary(path: Path) -> Path:
+    # In the same folder: os.replace is atomic only within a file system. A link stays a link.
+    target = path.resolve()
+    return target.with_name(f".{target.name}.{os.getpid()}.tmp")
+
+
+@contextlib.contextmanager
+def _replacement(path: Path) -> Iterator[Path]:
+    if _in_place(path):
+        yield path
+        return
+    temporary = _temporary(path)
+    try:
+        yield temporary
+        temporary.replace(path.resolve())
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Garbage collection off: millions of objects, none of them garbage, take 2.6 times as long with it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _why(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _explain(error: ValidationError, data: bytes | str, name: str) -> str:
+    """One line for the first problem, with its JSON path; the schema's version comes before everything."""
+    from pydantic_core import from_json
+
+    from verify.reports.schema import SCHEMA
+
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    first = problems[0]
+    if first["type"] == "json_invalid":
+        what = first["msg"].removeprefix("Invalid JSON: ")
+        return f"{name!r} is not a complete JSON file: {what}; write it again with `verify run --out`"
+    raw: Any = from_json(data)
+    version = raw.get("schema") if isinstance(raw, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        return f'{name!r} is not a report: its "schema" is {version!r}; expected the number {SCHEMA}'
+    if version != SCHEMA:
+        newer = "; upgrade ulproof to read it" if version > SCHEMA else ""
+        return f"{name!r} is a report of schema {version}; this version reads schema {SCHEMA}{newer}"
+    more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+    return f"{name!r} is not a valid report: {json_path(first['loc'])}: {first['msg']}{more}"
+
+
+def json_path(location: tuple[int | str, ...]) -> str:
+    """('cells', 3, 'error', 'max_ulp') as '$.cells[3].error.max_ulp'."""
+    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)

@@ -1,0 +1,477 @@
+"""The command line: exit codes, one line for each mistake, what goes to which stream, what is never imported."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verify.explain
+import verify.run
+
+from sample_reports import cell, error, not_run, report
+from verify import __version__, cli
+from verify.kernel import NothingToCompare, UsageError
+from verify.reports import store
+
+Fake = Callable[..., dict[str, Any]]
+
+
+def invoke(*arguments: str) -> int:
+    return cli.main(list(arguments))
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake | dict[str, Any]], list[Any]]:
+    """Put a function, or a report, in place of the walk; the selections it is given are collected."""
+
+    def install(fake: Fake | dict[str, Any]) -> list[Any]:
+        selections: list[Any] = []
+
+        def run(selection: Any, on_cell: Any, progress: Any) -> dict[str, Any]:
+            selections.append(selection)
+            return fake if isinstance(fake, dict) else fake(on_cell=on_cell, progress=progress)
+
+        monkeypatch.setattr(verify.run, "run", run)
+        return selections
+
+    return install
+
+
+# Mistakes
+
+
+def is_one_line(text: str) -> bool:
+    return text.startswith("verify: ") and text.count("\n") == 1 and text.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("kernl", "kernel"),
+        ("kernel", "NAME"),
+        ("kernel addcmull", "unknown kernel 'addcmull'; did you mean addcmul"),
+        ("kernel addcmul sqrrt", "unknown kernel 'sqrrt'; did you mean .*sqrt"),
+        ("kernel addcmul --bakend x", "--backend"),
+        ("kernel addcmul --backend", "--backend"),
+        ("kernel addcmul --backend cudda", "unknown backend 'cudda'; did you mean cuda"),
+        ("kernel addcmul --dtype float23", "unknown dtype 'float23'; did you mean .*float32"),
+        ("kernel addcmul --lowering inductr", "unknown lowering 'inductr'; did you mean inductor"),
+        ("kernel addcmul --lowering 'nothing*'", "'nothing\\*'"),
+        ("kernel addcmul --lowering none.py:f", "none.py does not exist"),
+        ("kernel addcmul --lowering none.py", "FILE.py:FUNCTION"),
+        ("kernel addcmul --spelling in-plce", "unknown spelling 'in-plce'; did you mean in-place"),
+        ("kernel addcmul --profile quik", "unknown profile 'quik'; did you mean quick"),
+        ("kernel addcmul --seed x", "--seed"),
+        ("kernel addcmul --scalar value", "expected NAME=VALUE"),
+        ("kernel addcmul --scalar value=nan", "finite"),
+        ("kernel addcmul --scalar value=0x", "finite"),
+        ("kernel addcmul --json none/r.json", "cannot write to 'none/r.json': No such file"),
+        ("kernel addcmul --json .", "is a directory"),
+        ("run --out none/r.json", "cannot write to 'none/r.json'"),
+        ("run addcmul", "addcmul"),
+        ("show", "NAME"),
+        ("show addcmull", "did you mean addcmul"),
+        ("list --all", "--all"),
+        ("explain addcmul", "--input"),
+        ("explain addcmull --input 1,2,3", "did you mean addcmul"),
+        ("explain addcmul --input 1,2,3 --dtype float23", "unknown dtype"),
+        ("explain addcmul --input 1,2,3 --json none/r.json", "cannot write to 'none/r.json'"),
+        ("explain addcmul --input 1,,3", "''"),
+        ("kernel \x1b[31maddcmul", r"\\x1b\[31maddcmul"),
+        ("kernel 'add\ncmul'", "unknown kernel"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(*shlex.split(arguments)) == 2
+    out, err = capsys.readouterr()
+    assert is_one_line(err), err
+    assert re.search(message, err), err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_command_shows_help_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke() == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Commands:" in err
+
+
+def test_help_names_the_exit_codes_and_version_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke("--help") == 0
+    shown = capsys.readouterr().out.replace("\n", " ")
+    for words in (
+        "0 passed; 1 a bound failed; 2 bad usage or input; 3 nothing",
+        "kernel",
+        "run",
+        "list",
+        "show",
+        "explain",
+    ):
+        assert words in shown
+    assert invoke("--version") == 0
+    assert capsys.readouterr().out == f"verify (ulproof) {__version__}\n"
+
+
+# The walk's results
+
+VIOLATION = cell(lowering="a", status="oracle-violation")
+EXCEEDS = cell(lowering="b", status="exceeds-bound")
+CRASHED = {**not_run(lowering="c", reason="compiler crashed"), "status": "error"}
+OWN_CRASHED = {**not_run(lowering="mine.py:f", reason="raised ZeroDivisionError"), "status": "error"}
+UNDECIDED = cell(lowering="d", status="error", reason="undecided", error=error(correct=899, undecided=1))
+PASSED = cell(lowering="e")
+ABSENT = not_run(lowering="f", backend="cuda")
+
+
+@pytest.mark.parametrize(
+    ("cells", "code"),
+    [
+        ([PASSED], 0),
+        ([PASSED, ABSENT], 0),
+        ([PASSED, cell(lowering="g", status="improved")], 0),
+        ([PASSED, EXCEEDS, ABSENT], 1),
+        ([PASSED, CRASHED], 1),
+        ([CRASHED], 1),
+        ([PASSED, UNDECIDED], 1),
+        ([PASSED, cell(lowering="g", status="regressed")], 1),
+        ([PASSED, OWN_CRASHED], 2),
+        ([EXCEEDS, OWN_CRASHED, ABSENT], 2),
+        ([ABSENT], 3),
+        ([], 3),
+        ([VIOLATION], 4),
+        ([PASSED, EXCEEDS, OWN_CRASHED, VIOLATION, ABSENT], 4),
+    ],
+)
+@pytest.mark.parametrize("command", ["kernel addcmul", "run --out r.json"])
+def test_exit_codes_and_their_precedence(
+    command: str,
+    cells: list[dict[str, Any]],
+    code: int,
+    running: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    running(report(*cells))
+    assert invoke(*command.split()) == code
+
+
+def test_nothing_compared_says_why(running: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    running(report(ABSENT))
+    assert invoke("kernel", "addcmul") == 3
+    out, err = capsys.readouterr()
+    assert err == "verify: nothing was compared: cuda: torch finds no CUDA device\n"
+    assert out == ""
+
+
+def test_a_backend_that_is_not_present_is_exit_3(running: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def absent(**_: Any) -> dict[str, Any]:
+        raise NothingToCompare("backend cuda: torch finds no CUDA device")
+
+    running(absent)
+    assert invoke("run", "--out", "-") == 3
+    assert capsys.readouterr() == ("", "verify: backend cuda: torch finds no CUDA device\n")
+
+
+def test_a_users_lowering_that_misbehaves_is_named_beside_the_others(
+    running: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = {**OWN_CRASHED, "dtype": "float16"}
+    running(report(PASSED, OWN_CRASHED, twice))
+    assert invoke("kernel", "addcmul") == 2
+    out, err = capsys.readouterr()
+    assert err == "verify: mine.py:f: raised ZeroDivisionError\n"
+    assert "1 of 1 cell passed" in out
+
+
+def test_json_on_standard_output_is_json_only(running: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("kernel addcmul --json -", "run --out -", "run --json -"):
+        running(report(PASSED))
+        assert invoke(*command.split()) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["cells"][0]["kernel"] == "addcmul"
+        assert store.parse(out, "stdout").profile == "quick"
+        assert "51.5%" in err
+
+
+def test_run_writes_its_report_where_it_says(
+    running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    running(report(PASSED))
+    for arguments, name in (
+        ([], "report.json"),
+        (["--backend", "cpu"], "report-cpu.json"),
+        (["--out", "mine.json"], "mine.json"),
+    ):
+        assert invoke("run", *arguments) == 0
+        assert f"report: {name}\n" in capsys.readouterr().err
+        assert store.read(name).cells[0].lowering == "e"
+
+
+def test_the_recorded_command_gives_the_same_selection(running: Any, tmp_path: Path) -> None:
+    selections = running(report(PASSED))
+    path = tmp_path / "r.json"
+    mine = tmp_path / "my file.py"
+    mine.write_text("def f(*inputs):\n    return inputs[0]\n")
+    assert (
+        invoke(
+            *["kernel", "lerp", "addcmul", "lerp", "--dtype", "float16", "--dtype", "float32", "--backend", "cpu"],
+            *["--lowering", "inductor*", "--lowering", f"{mine}:f", "--spelling", "out-of-place"],
+            *["--scalar", "value=0x1.8p-1", "--profile", "quick", "--seed", "-3", "--json", str(path)],
+        )
+        == 0
+    )
+    first = selections.pop()
+    assert first.kernels == ("lerp", "addcmul")
+    assert first.user_lowerings == (f"{mine}:f",)
+    assert first.lowerings == ("inductor*",)
+    assert dict(first.scalars) == {"value": 0.75}
+    assert (first.profile, first.seed) == ("quick", -3)
+    assert invoke(*shlex.split(store.read(path).command)[1:]) == 0
+    assert selections.pop() == first
+
+
+def test_an_output_that_cannot_be_written_stops_before_the_walk(running: Any, tmp_path: Path) -> None:
+    selections = running(report(PASSED))
+    assert invoke("run", "--out", str(tmp_path / "none" / "r.json")) == 2
+    assert selections == []
+
+
+def test_a_cell_that_breaks_the_schema_stops_the_walk(running: Any) -> None:
+    def walk(on_cell: Any, progress: Any) -> dict[str, Any]:
+        on_cell(cell(inputs=999))
+        raise AssertionError("the walk went on")
+
+    running(walk)
+    with pytest.raises(ValueError, match="expected inputs = 999"):
+        invoke("kernel", "addcmul")
+
+
+# Stopping
+
+
+def test_ctrl_c_keeps_the_complete_cells(running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    running(report(PASSED, EXCEEDS, interrupted=True))
+    assert invoke("run", "--out", str(path)) == 130
+    kept = store.read(path)
+    assert kept.interrupted
+    assert [c.lowering for c in kept.cells] == ["e", "b"]
+    assert capsys.readouterr().err == f"verify: interrupted; 2 complete cells are kept in {path}\n"
+    running(report(PASSED, interrupted=True))
+    assert invoke("kernel", "addcmul", "--json", "-") == 130
+    assert json.loads(capsys.readouterr().out)["interrupted"] is True
+
+
+@pytest.mark.parametrize("how", ["raised", "reported"])
+def test_ctrl_c_before_the_first_cell_leaves_an_old_report_alone(
+    how: str, running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("old")
+
+    def stopped(**_: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    running(stopped if how == "raised" else report(interrupted=True))
+    assert invoke("run", "--out", str(path)) == 130
+    assert path.read_text() == "old"
+    assert is_one_line(capsys.readouterr().err)
+
+
+def test_a_mistake_found_during_the_walk_leaves_an_old_report_alone(
+    running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("old")
+
+    def refuse(**_: Any) -> dict[str, Any]:
+        raise UsageError("mine.py:f returns float64;\nexpected float32")
+
+    running(refuse)
+    assert invoke("run", "--out", str(path)) == 2
+    assert capsys.readouterr() == ("", "verify: mine.py:f returns float64; expected float32\n")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["r.json"]
+
+
+@pytest.mark.parametrize("command", ["--version", "list"])
+def test_a_reader_that_has_gone_is_no_traceback(command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "verify", command],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            text=True,
+            check=False,
+        )
+    assert done.stderr == ""
+
+
+# Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "terminal", "shown"), [(1.3, True, True), (0.0, True, False), (1.3, False, False)])
+def test_progress_shows_after_a_second_on_a_terminal_only(
+    seconds: float, terminal: bool, shown: bool, running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def walk(on_cell: Any, progress: Any) -> dict[str, Any]:
+        progress(3, 7, "addcmul [bold]inductor[/bold]")
+        time.sleep(seconds)
+        return report(PASSED)
+
+    running(walk)
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert invoke("kernel", "addcmul") == 0
+    assert ("[bold]inductor[/bold]" in stream.getvalue()) == shown
+    assert ("3/7" in stream.getvalue()) == shown
+
+
+# Reading the registry
+
+
+@pytest.mark.parametrize("command", ["list", "show addcmul", "show pow", "--help", "--version"])
+def test_reading_the_registry_imports_nothing_heavy(command: str) -> None:
+    script = (
+        "import sys; from verify.cli import main; code = main(sys.argv[1:]); "
+        "print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *command.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    modules = set(json.loads(done.stderr.splitlines()[-1].replace("'", '"')))
+    assert not modules & {"torch", "triton", "numpy", "mpmath", "hypothesis", "sympy"}
+
+
+def test_show_states_every_bound_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    from verify.kernel import load, names
+
+    for name in names():
+        assert invoke("show", name) == 0
+        shown = "".join(capsys.readouterr().out.split())
+        kernel = load(name)
+        for bound in kernel.bounds:
+            assert f"{bound.value:.6g}" in shown
+        for formula in kernel.oracle.formulas:
+            assert "".join(formula.text.split()) in shown
+        for row in kernel.oracle.rows:
+            assert "".join(row.source.split()) in shown
+        for spelling in kernel.spellings:
+            assert "".join(spelling.split()) in shown
+
+
+def test_list_has_a_row_for_every_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    from verify.kernel import names
+
+    assert invoke("list") == 0
+    first = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert set(names()) <= set(first)
+
+
+# Explaining
+
+TOLD = {
+    "kernel": "addcmul",
+    "dtype": "float32",
+    "backend": "cpu",
+    "scalars": {"value": 0.5},
+    "inputs": {"a": "-0x1p+0", "b": "0x1.8p+0", "c": "inf"},
+    "exact": "0.33333333333333333333",
+    "rounded": "0x1.555556p-2",
+    "special": "",
+    "lowerings": [
+        {
+            "lowering": "eager",
+            "spelling": "in-place",
+            "output": "0x1.555554p-2",
+            "ulp": 0.6666,
+            "error_class": "faithful",
+            "reason": "",
+        },
+        {
+            "lowering": "triton",
+            "spelling": "in-place",
+            "output": "",
+            "ulp": None,
+            "error_class": "",
+            "reason": "no GPU",
+        },
+    ],
+    "formulas": [
+        {
+            "text": "a + rn(b*c)",
+            "output": "0x1.555554p-2",
+            "matches": ["eager"],
+            "steps": [{"expression": "rn(b*c)", "value": "0x1.8p+0"}],
+        }
+    ],
+}
+
+
+def test_explain_passes_the_element_on_and_prints_every_fact(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Any] = []
+
+    def explain(*positional: Any, **named: Any) -> dict[str, Any]:
+        asked.append((positional, named))
+        return TOLD
+
+    monkeypatch.setattr(verify.explain, "explain", explain)
+    line = "explain addcmul --input=-0x1p+0,0x1.8p+0,inf --lowering eager --spelling in-place --scalar value=0.5"
+    assert invoke(*line.split()) == 0
+    assert asked == [
+        (
+            ("addcmul", ["-0x1p+0", "0x1.8p+0", "inf"]),
+            {
+                "dtype": "float32",
+                "scalars": {"value": 0.5},
+                "lowerings": ("eager",),
+                "spellings": ("in-place",),
+                "backend": None,
+            },
+        )
+    ]
+    out, err = capsys.readouterr()
+    assert err == ""
+    for fact in (
+        "a=-0x1p+0",
+        "0.33333333333333333333",
+        "0x1.555556p-2",
+        "0x1.555554p-2",
+        "0.6666",
+        "faithful",
+        "no GPU",
+    ):
+        assert fact in out
+    assert "a + rn(b*c) = 0x1.555554p-2  (eager)" in out
+    assert "rn(b*c) = 0x1.8p+0" in out
+    assert invoke(*line.split(), "--json", "-") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == TOLD
+    assert "0x1.555556p-2" in err

@@ -1,0 +1,347 @@
+"""Domains: the same bits everywhere, exact sizes, and strong enough to catch mutants that are wrong in a corner."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+
+from mutants.boxes import kill_rate, random_boxes
+from mutants.corners import MUTANTS, UNARY_MUTANTS, elements, exact, negative_zero, subnormal
+from verify import draws, strata
+from verify.domains import CHUNK, Domain, Draw, Stratum, domain_of
+from verify.formats import FORMATS, Format, floor_log2
+from verify.kernel import load, names
+
+UNARY = [name for name in names() if load(name).inputs == ("x",)]
+CASES = [pytest.param(load(name), case, id=f"{name}-{case}") for name in names() for case in load(name).cases]
+FORMAT_IDS = list(FORMATS)
+
+
+def draw(fmt: Format, count: int = 1 << 12, stratum: str = "test") -> Draw:
+    return Draw(fmt, torch.arange(count), 0, stratum)
+
+
+def unsigned(fmt: Format, bits: torch.Tensor) -> list[int]:
+    return [int(b) & ((1 << fmt.bits) - 1) for b in bits]
+
+
+# The generator
+
+
+def lowbias32(word: int) -> int:
+    """The published code, on unsigned 32-bit words."""
+    word ^= word >> 16
+    word = word * 0x7FEB352D % 2**32
+    word ^= word >> 15
+    word = word * 0x846CA68B % 2**32
+    return word ^ (word >> 16)
+
+
+def test_mix_is_lowbias32() -> None:
+    words = [0, 1, 2, 0x80000000, 0xFFFFFFFF, *(lowbias32(i) for i in range(1000))]
+    expected = [lowbias32(word) for word in words]
+    assert [draws.mix(word) for word in words] == expected
+    assert draws.mix(torch.tensor(words)).tolist() == expected
+
+
+#: Patterns of the elements 0, 1, 1000003 and 4294967295 of a stratum 'vector' under seed 12345.
+VECTORS = {
+    "float16": [0x65F6, 0x71B1, 0x18CB, 0x1F09],
+    "bfloat16": [0x65F6, 0x71B1, 0x18CB, 0x1F09],
+    "float32": [0x65F6A16B, 0x71B12B85, 0x18CB9744, 0x1F09FF89],
+    "float64": [0x65F6A16B5673B65C, 0x71B12B850FFC4CE0, 0x18CB9744F9E05A53, 0x1F09FF89256E5E78],
+}
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_published_vectors(name: str) -> None:
+    fmt = FORMATS[name]
+    d = Draw(fmt, torch.tensor([0, 1, 1000003, 4294967295]), 12345, "vector")
+    assert unsigned(fmt, d.bits()) == VECTORS[name]
+
+
+def test_words_depend_on_seed_stratum_and_lane() -> None:
+    index = torch.arange(1 << 16)
+    first = Draw(FORMATS["float32"], index, 0, "a")
+    words = [first.word(), first.word(), Draw(first.fmt, index, 1, "a").word(), Draw(first.fmt, index, 0, "b").word()]
+    for i, one in enumerate(words):
+        for other in words[:i]:
+            assert (one == other).sum() <= 3  # 2^16 pairs agree by chance with probability 2^-16
+
+
+def test_words_are_uniform() -> None:
+    word = draw(FORMATS["float32"], 1 << 18).word()
+    assert word.min() >= 0
+    assert word.max() < 1 << 32
+    counts = torch.bincount(word >> 24, minlength=256).double()
+    assert float(((counts - 1024) ** 2 / 1024).sum()) < 360  # chi-squared, 255 degrees of freedom: 1e-5
+    for bit in range(32):
+        assert abs(float((word >> bit & 1).double().mean()) - 0.5) < 0.005
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_a_gpu_draws_the_same_bits(name: str) -> None:
+    for kernel in ("addcdiv", "pow", "div", "lerp"):
+        domain = domain_of(load(kernel), FORMATS[name], load(kernel).cases[0], "default")
+        stop = min(domain.size, CHUNK)
+        device = torch.accelerator.current_accelerator()
+        for here, there in zip(domain.bits(0, stop, "cpu"), domain.bits(0, stop, device), strict=True):
+            assert torch.equal(here, there.cpu())
+
+
+# Bit patterns and guides
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_encode_rounds_toward_zero(name: str) -> None:
+    fmt = FORMATS[name]
+    d = draw(fmt, 500)
+    exponent = d.integer(max(fmt.emin - fmt.precision - 2, -1022), fmt.emax)
+    wide = draws.with_sign(
+        FORMATS["float64"], draws.pack(FORMATS["float64"], exponent, d.wide() >> 10), -(d.word() >> 31)
+    ).view(torch.float64)
+    for value, bits in zip(wide.tolist(), unsigned(fmt, d.encode(wide)), strict=True):
+        magnitude = fmt.fraction(bits & ~fmt.sign_bit)
+        assert magnitude <= abs(Fraction(value)) < fmt.fraction((bits & ~fmt.sign_bit) + 1)
+        assert (bits & fmt.sign_bit != 0) == (math.copysign(1, value) < 0)
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_patterns_of_tensors(name: str) -> None:
+    fmt = FORMATS[name]
+    bits = draw(fmt).bits()
+    assert torch.equal(draws.to_bits(draws.to_tensor(fmt, bits)), bits)
+    finite = draw(fmt, 200).finite()
+    for pattern, value in zip(unsigned(fmt, finite), draws.to_reals(fmt, finite).tolist(), strict=True):
+        assert fmt.fraction(pattern) == Fraction(value)
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_step_stops_at_zero_and_infinity(name: str) -> None:
+    fmt = FORMATS[name]
+    bits = torch.tensor([draws.as_int64(fmt, b) for b in (0, 1, fmt.inf_bits - 1, fmt.sign_bit | 1, fmt.inf_bits)])
+    up, down = torch.full_like(bits, 1 << 53), torch.full_like(bits, -(1 << 53))
+    sign = [0, 0, 0, fmt.sign_bit, 0]
+    assert unsigned(fmt, draws.step(fmt, bits, up))[2:] == [
+        fmt.inf_bits,
+        sign[3] | min(1 + (1 << 53), fmt.inf_bits),
+        fmt.inf_bits,
+    ]
+    assert unsigned(fmt, draws.step(fmt, bits[:2], down[:2])) == [0, 0]
+
+
+def test_log2_and_exp2_series() -> None:
+    d = draw(FORMATS["float64"])
+    values = draws.to_reals(d.fmt, d.value(d.integer(d.fmt.emin, d.fmt.emax))).abs()
+    near_one = draws.to_reals(d.fmt, d.near(d.constant("1"), 40))
+    for x, y in zip(
+        values.tolist() + near_one.tolist(), draws.log2(torch.cat([values, near_one])).tolist(), strict=True
+    ):
+        assert math.isclose(y, math.log2(x), rel_tol=2.0**-44, abs_tol=2.0**-60)
+    exponents = d.real(-1020.0, 1020.0)
+    for x, y in zip(exponents.tolist(), draws.exp2(exponents).tolist(), strict=True):
+        assert math.isclose(y, 2.0**x, rel_tol=2.0**-42)
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_quotients_near_midpoints(name: str) -> None:
+    fmt = FORMATS[name]
+    d = draw(fmt, 500)
+    a, b = strata.quotient_near_midpoint(d, d.integer(-2, 2), d.integer(-2, 2))
+    near = 0
+    for x, y in zip(unsigned(fmt, a), unsigned(fmt, b), strict=True):
+        quotient = abs(fmt.fraction(x) / fmt.fraction(y))
+        midpoints = quotient * Fraction(2) ** (fmt.precision - floor_log2(quotient))  # odd integers are midpoints
+        near += round(midpoints) % 2 == 1 and abs(midpoints - round(midpoints)) <= Fraction(4, 2 ** (fmt.precision - 1))
+    assert near > 250
+
+
+# Strata and domains
+
+
+def test_specials_enumerate_every_tuple() -> None:
+    fmt = FORMATS["float16"]
+    listed = strata.specials(fmt)
+    first, *_ = strata.compose(fmt, 2, 1 << 14, strata.bits(2))
+    domain = Domain("strata", fmt, ("x", "y"), (first,))
+    pairs = {domain.replay(i) for i in range(first.size)}
+    assert pairs == {(x, y) for x in listed for y in listed}
+    values = {fmt.hex(p) for p in listed}
+    assert {"0x0p+0", "-0x0p+0", "inf", "-inf", "nan", "0x1p+0", "-0x1p+0", "0x1.ffcp+15", "0x0.004p-14"} <= values
+
+
+@pytest.mark.parametrize("profile", ["quick", "default"])
+@pytest.mark.parametrize(("kernel", "case"), CASES)
+def test_sizes_are_exact(kernel, case, profile: str) -> None:  # type: ignore[no-untyped-def]
+    for fmt in FORMATS.values():
+        domain = domain_of(kernel, fmt, case, profile)
+        if len(domain.names) == 1 and fmt.bits == 16:
+            assert (domain.kind, domain.size) == ("exhaustive", 1 << 16)
+        else:
+            power = {"quick": 12, "default": 14} if fmt.bits == 64 else {"quick": 14, "default": 20}
+            assert domain.size == 1 << power[profile]
+            assert len({s.name for s in domain.strata}) == len(domain.strata)
+
+
+@pytest.mark.parametrize("kernel", ["addcmul", "pow"])
+def test_elements_do_not_depend_on_the_span(kernel: str) -> None:
+    for fmt in FORMATS.values():
+        domain = domain_of(load(kernel), fmt, load(kernel).cases[0], "quick")
+        whole = domain.bits(0, domain.size, "cpu")
+        parts = [domain.bits(i, min(i + 1777, domain.size), "cpu") for i in range(0, domain.size, 1777)]
+        for column, pieces in zip(whole, zip(*parts, strict=True), strict=True):
+            assert torch.equal(column, torch.cat(pieces))
+        tensors = domain.chunk(0, "cpu")
+        assert all(torch.equal(draws.to_bits(t), column) for t, column in zip(tensors, whole, strict=True))
+        index = domain.size // 2
+        assert domain.replay(index) == tuple(unsigned(fmt, c[index : index + 1])[0] for c in whole)
+
+
+def test_seeds_give_other_elements() -> None:
+    one, other = (domain_of(load("add"), FORMATS["float32"], {"alpha": 1.0}, "quick", seed) for seed in (0, 1))
+    same = one.bits(0, one.size, "cpu")[0] == other.bits(0, other.size, "cpu")[0]
+    assert same.sum() < one.strata[0].size + one.size // 10
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
+def test_exhaustive_domains_count_up(name: str) -> None:
+    fmt = FORMATS[name]
+    domain = domain_of(load("exp"), fmt, {}, "exhaustive")
+    assert domain.size == 1 << fmt.bits
+    assert len(domain.chunks()) == max(1, domain.size // CHUNK)
+    for number in {0, len(domain.chunks()) // 2, len(domain.chunks()) - 1}:
+        (tensor,) = domain.chunk(number, "cpu")
+        bits = draws.to_bits(tensor)
+        assert tensor.dtype == getattr(torch, name)
+        assert torch.equal(bits, torch.arange(len(bits)) + number * CHUNK)
+    middle = domain.size // 2
+    assert draws.to_bits(domain.span(middle - 2, middle + 2, "cpu")[0]).tolist() == list(range(middle - 2, middle + 2))
+    assert domain.replay(domain.size - 1) == (domain.size - 1,)
+    assert domain.stratum_of(5) == "exhaustive"
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_listed_domains_replay(name: str) -> None:
+    fmt = FORMATS[name]
+    patterns = ((fmt.nan_bits, 0), (fmt.sign_bit | 1, fmt.inf_bits), (fmt.sign_bit | fmt.nan_bits, 1))
+    domain = Domain("list", fmt, ("a", "b"), patterns=patterns)
+    assert tuple(domain.replay(i) for i in range(domain.size)) == patterns
+    columns = zip(*(unsigned(fmt, draws.to_bits(t)) for t in domain.chunk(0, "cpu")), strict=True)
+    assert tuple(columns) == patterns
+
+
+def test_strata_by_index() -> None:
+    domain = domain_of(load("add"), FORMATS["float32"], {"alpha": 1.0}, "quick")
+    first, second, *_ = domain.strata
+    assert domain.stratum_of(first.size - 1) == "specials"
+    assert domain.stratum_of(first.size) == second.name
+    with pytest.raises(IndexError, match="element 16384 of a domain of 16384"):
+        domain.stratum_of(domain.size)
+
+
+def test_impossible_domains_are_refused() -> None:
+    fmt = FORMATS["float64"]
+    with pytest.raises(ValueError, match="expected 'strata', 'exhaustive' or 'list'"):
+        Domain("random", fmt, ("x",))
+    with pytest.raises(ValueError, match="at most 32 bits"):
+        Domain("exhaustive", fmt, ("x",))
+    with pytest.raises(ValueError, match="1 patterns for the 2 inputs a, b"):
+        Domain("list", fmt, ("a", "b"), patterns=((1,),))
+    with pytest.raises(ValueError, match="expected one of quick, default, exhaustive"):
+        domain_of(load("add"), fmt, {"alpha": 1.0}, "full")
+    with pytest.raises(ValueError, match="32 bits"):
+        Stratum("huge", 1 << 33, lambda d: ())
+
+
+# Strength
+
+
+@pytest.mark.parametrize(
+    ("kernel", "case", "corners", "name"),
+    [(*mutant, "float32") for mutant in MUTANTS] + [(*mutant, "bfloat16") for mutant in MUTANTS if not mutant[1]],
+)
+def test_corner_mutants_are_caught(kernel, case, corners, name: str) -> None:  # type: ignore[no-untyped-def]
+    fmt = FORMATS[name]
+    values = elements(kernel, fmt, case)
+    t, s = exact(kernel, values)
+    found = {corner: int(wrong(fmt, values, t, s).sum()) for corner, wrong in corners.items()}
+    # One element would do to catch a mutant; 50 say that the corner is aimed at, not met by chance.
+    assert {corner: count for corner, count in found.items() if count < 50} == {}
+
+
+@pytest.mark.parametrize("kernel", UNARY)
+def test_corner_mutants_of_unary_kernels_are_caught(kernel: str) -> None:
+    fmt = FORMATS["float32"]
+    values = elements(kernel, fmt, {})
+    t, s = exact(kernel, values)
+    found = {corner: int(wrong(fmt, values, t, s).sum()) for corner, wrong in UNARY_MUTANTS[kernel].items()}
+    assert {corner: count for corner, count in found.items() if count < 50} == {}
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+@pytest.mark.parametrize("kernel", names())
+def test_quick_domains_hold_every_class_of_values(kernel: str, name: str) -> None:
+    fmt = FORMATS[name]
+    domain = domain_of(load(kernel), fmt, load(kernel).cases[0], "quick")
+    for bits in domain.bits(0, domain.size, "cpu"):
+        values = draws.to_reals(fmt, bits)
+        classes = (
+            values.isnan(),
+            values == math.inf,
+            values == -math.inf,
+            negative_zero(values),
+            subnormal(fmt, values),
+        )
+        assert all(bool(c.any()) for c in classes)
+        assert float((values.isfinite() & (values != 0)).double().mean()) > 0.7
+
+
+@pytest.mark.parametrize("kernel", ["add", "addcmul", "div", "lerp", "pow"])
+def test_results_are_mostly_finite(kernel: str) -> None:
+    fmt = FORMATS["float32"]
+    t, _ = exact(kernel, elements(kernel, fmt, dict(load(kernel).cases[0])))
+    normal = (t.abs() >= float(fmt.smallest_normal)) & (t.abs() <= float(fmt.max_finite))
+    assert float(normal.double().mean()) > 0.5
+
+
+# Random boxes
+
+
+def test_boxes_are_reproducible_and_inside_the_format() -> None:
+    fmt = FORMATS["float64"]
+    boxes = random_boxes(fmt, 2, 7)
+    assert boxes == random_boxes(fmt, 2, 7) != random_boxes(fmt, 2, 8)
+    assert len(boxes) == 200
+    for box in boxes:
+        assert all(0 <= low < high <= 1 << 64 for low, high in zip(box.low, box.high, strict=True))
+        inside = torch.tensor([[draws.as_int64(fmt, edge)] for edge in box.low])
+        outside = torch.tensor([[draws.as_int64(fmt, edge % (1 << 64))] for edge in box.high])
+        assert bool(box.contains(inside).all())
+        assert not bool(box.contains(outside).any())
+
+
+def test_an_exhaustive_domain_kills_every_box() -> None:
+    fmt = FORMATS["float16"]
+    assert kill_rate(domain_of(load("exp"), fmt, {}), random_boxes(fmt, 1, 0)) == 1.0
+
+
+def test_a_narrow_domain_kills_few_boxes() -> None:
+    fmt = FORMATS["float32"]
+    narrow = Domain("list", fmt, ("x",), patterns=((0,), (fmt.parse("1"),)))
+    assert kill_rate(narrow, random_boxes(fmt, 1, 0)) < 0.2
+
+
+@pytest.mark.parametrize("kernel", ["addcmul", "pow", "exp"])
+def test_kill_rate_of_the_default_profile(kernel: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fmt = FORMATS["float32"]
+    domain = domain_of(load(kernel), fmt, load(kernel).cases[0])
+    boxes = random_boxes(fmt, len(domain.names), 0)
+    rate = kill_rate(domain, boxes)
+    with capsys.disabled():
+        print(f"\n{kernel} float32 default: {rate:.1%} of {len(boxes)} random boxes are hit", end="")
+    # 2^-20 of the inputs is the smallest box: a uniform sample of the size of the bits stratum alone gives 0.8.
+    assert rate > 0.85

@@ -1,0 +1,322 @@
+"""What is registered, when it exists, what it declares, and that each lowering computes the kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from verify import backends, ledger
+from verify.backends import cpu, cuda
+from verify.kernel import Kernel, UsageError, load, names
+from verify.launch import launch_checked
+from verify.lowerings import (
+    LAYOUTS,
+    STRICT_OPTIONS,
+    Lowering,
+    NotLowered,
+    Target,
+    lowering_names,
+    lowerings,
+)
+
+
+def named(kernel: Kernel, name: str) -> Lowering:
+    return next(lowering for lowering in lowerings(kernel) if lowering.name == name)
+
+
+def target(kernel: Kernel, dtype: str = "float32", spelling: str | None = None, **scalars: float) -> Target:
+    case = scalars or dict(kernel.cases[0])
+    default = next(name for name, s in kernel.spellings.items() if s.applies(case))
+    return Target(kernel, case, spelling or default, dtype, backends.load("cpu"))
+
+
+def draw(t: Target, size: int = 300) -> list[torch.Tensor]:
+    """Values in (0.5, 1.5), where every kernel is well conditioned."""
+    generator = torch.Generator().manual_seed(0)
+    count = len(t.kernel.tensors(t.scalars))
+    return [(torch.rand(size, generator=generator) + 0.5).to(getattr(torch, t.dtype)) for _ in range(count)]
+
+
+def test_importing_needs_neither_torch_nor_triton() -> None:
+    code = (
+        "import sys, verify.backends; from verify.kernel import load; from verify.lowerings import lowering_names\n"
+        "assert 'triton-libdevice-noftz' in lowering_names(load('exp')); verify.backends.load('cuda')\n"
+        "assert not {'torch', 'triton', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_names_are_unique_and_eager_comes_first() -> None:
+    for name in names():
+        listed = lowering_names(load(name))
+        assert listed[:3] == ("eager", "inductor", "inductor-strict")
+        assert len(set(listed)) == len(listed)
+        assert {"triton", "triton-interpreter"} <= set(listed)
+    assert "triton-libdevice-toolkit" in lowering_names(load("pow"))
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_case_has_a_triton_kernel(name: str) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    kernel = load(name)
+    for scalars in kernel.cases:
+        assert named(kernel, "triton-interpreter").reason(target(kernel, **scalars)) is None
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_lowering_computes_the_kernel(name: str) -> None:
+    """Against float64 eager, at a tolerance that any rounding of float32 keeps and another function breaks."""
+    kernel = load(name)
+    for scalars in kernel.cases[:2]:
+        t = target(kernel, **scalars)
+        inputs = draw(t)
+        exact = named(kernel, "eager").build(target(kernel, "float64", **scalars))(*(x.double() for x in inputs))
+        for lowering in lowerings(kernel):
+            if lowering.reason(t) is None:
+                output = launch_checked(lowering.build(t), inputs, cpu, lowering.name).output
+                torch.testing.assert_close(output.double(), exact, rtol=1e-5, atol=1e-6, msg=lowering.name)
+
+
+def test_a_spelling_that_does_not_apply_is_a_reason() -> None:
+    kernel = load("lerp")
+    spelling = next((n for n, s in kernel.spellings.items() if not s.applies({})), None)
+    if spelling is None:
+        pytest.skip("every spelling of lerp applies to tensors")
+    assert "does not exist" in str(named(kernel, "eager").reason(Target(kernel, {}, spelling, "float32", cpu)))
+
+
+def test_hand_written_kernels_are_listed_once() -> None:
+    kernel = load("exp")
+    assert "one calling convention" in str(
+        named(kernel, "triton-interpreter").reason(target(kernel, spelling="in-place"))
+    )
+
+
+def test_reasons_on_the_cpu() -> None:
+    kernel = load("pow")
+    t = target(kernel, **dict(kernel.cases[0]))
+    assert "GPUs only" in str(named(kernel, "triton").reason(t))
+    assert "no pow" in str(named(kernel, "triton-tlmath").reason(t))
+    double = target(kernel, "float64", **dict(kernel.cases[0]))
+    assert "libdevice" in str(named(kernel, "triton-interpreter").reason(double))
+
+
+def test_flushing_is_declared_where_it_happens() -> None:
+    """On CUDA; the code itself is checked in test_triton."""
+    exp = load("exp")
+    case = {"scalars": {}, "spelling": "out-of-place", "backend": cuda}
+    for name, dtype, flushes in (
+        ("triton-libdevice", "float32", True),
+        ("triton-libdevice", "bfloat16", True),
+        ("triton-libdevice", "float16", False),
+        ("triton-libdevice", "float64", False),
+        ("triton-libdevice-noftz", "float32", False),
+        ("triton-libdevice-nofuse", "float32", True),
+        ("triton-tlmath", "float32", False),
+        ("triton", "float32", False),
+        ("inductor", "float32", True),
+        ("inductor-strict", "float32", False),
+        ("eager", "float32", False),
+    ):
+        assert named(exp, name).ftz(Target(exp, dtype=dtype, **case)) is flushes, (name, dtype)  # type: ignore[arg-type]
+    assert not named(exp, "inductor").ftz(target(exp))
+    add = load("add")
+    assert not named(add, "inductor").ftz(Target(add, add.cases[0], "out-of-place", "float32", cuda))
+
+
+# Inductor.
+
+
+def test_strict_sets_every_numerics_option_that_this_torch_has() -> None:
+    from torch._inductor import config
+
+    kernel = load("exp")
+    flags = named(kernel, "inductor-strict").flags(target(kernel))
+    known = config.get_config_copy()
+    assert {name for name in STRICT_OPTIONS if name in known} == set(flags) - {"compile_threads"}
+    assert flags["eager_numerics.division_rounding"] is True
+    assert flags["emulate_precision_casts"] is True
+    unlisted = {name for name in known if name.startswith("eager_numerics.")} - set(STRICT_OPTIONS)
+    assert not unlisted, "this torch has numerics options that STRICT_OPTIONS does not know"
+
+
+def test_strict_options_reach_the_code() -> None:
+    """emulate_precision_casts rounds the difference inside bfloat16 lerp; the plain lowering does not."""
+    kernel = load("lerp")
+    t = target(kernel, "bfloat16", w=0.9)
+    inputs = [torch.randn(4000, generator=torch.Generator().manual_seed(seed)).bfloat16() for seed in (0, 1)]
+    plain, strict = (named(kernel, name).build(t)(*inputs) for name in ("inductor", "inductor-strict"))
+    assert not torch.equal(plain, strict)
+
+
+def test_inductor_does_not_pass_eager_off_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = load("exp")
+    t = target(kernel)
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    assert "disabled by the environment variable TORCHDYNAMO_DISABLE" in str(named(kernel, "inductor").reason(t))
+    with pytest.raises(NotLowered, match="this would measure eager"):
+        named(kernel, "inductor").build(t)(*draw(t))
+
+
+def test_an_aten_fallback_is_not_lowered() -> None:
+    """Inductor has no loop for _foreach_lerp with tensor weights (torch 2.11 to 2.13)."""
+    kernel = load("lerp")
+    t = target(kernel, spelling="_foreach_")
+    with pytest.raises(NotLowered, match="calls aten"):
+        named(kernel, "inductor").build(t)(*draw(t))
+
+
+def test_what_does_not_compile_is_not_lowered(caplog: pytest.LogCaptureFixture) -> None:
+    """torch.sub takes a 0-dim tensor as alpha in eager code only (torch 2.13: a data-dependent branch)."""
+    kernel = load("sub")
+    t = target(kernel, spelling="alpha as tensor", alpha=0.3)
+    with pytest.raises(NotLowered, match=r"^torch.compile fails: .*data-dependent") as caught:
+        named(kernel, "inductor").build(t)(*draw(t))
+    assert len(str(caught.value).splitlines()) == 1
+    assert not caplog.records
+
+
+def test_builds_do_not_share_a_cache() -> None:
+    """One spelling, another scalar: the second is compiled on its own, not served from the first one's cache."""
+    kernel = load("add")
+    for alpha in (2, 3):
+        t = target(kernel, alpha=float(alpha))
+        a, b = draw(t, 40)
+        torch.testing.assert_close(named(kernel, "inductor").build(t)(a, b), a + alpha * b)
+
+
+def test_sizes_do_not_hit_the_recompilation_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo gives up on a function after 8 recompilations, or raises under fullgraph; here the limit is 1."""
+    from torch._dynamo import config
+
+    monkeypatch.setattr(config, "recompile_limit", 1)
+    kernel = load("add")
+    t = target(kernel, alpha=2.0)
+    run = named(kernel, "inductor").build(t)
+    for size in (1, 2, 3):
+        assert run(*draw(t, size)).shape == (size,)
+        assert run(*draw(t, size)).shape == (size,)
+
+
+def test_libdevice_path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs = pytest.importorskip("triton.knobs", reason="triton is not installed")
+    from verify.lowerings import _libdevice_path_restored
+
+    monkeypatch.delenv("TRITON_LIBDEVICE_PATH", raising=False)
+    with _libdevice_path_restored():
+        knobs.nvidia.libdevice_path = "/toolkit/libdevice.10.bc"
+        os.environ["TRITON_LIBDEVICE_PATH"] = "/toolkit/libdevice.10.bc"
+    assert knobs.nvidia.libdevice_path is None
+    assert "TRITON_LIBDEVICE_PATH" not in os.environ
+
+
+# Layouts.
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [1, 6, 7, 64, 300])
+def test_a_layout_keeps_values_and_order(layout: str, size: int) -> None:
+    seen: list[tuple[torch.Size, tuple[int, ...]]] = []
+
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        seen.extend((t.shape, t.stride()) for t in (a, b))
+        return a - b
+
+    a, b = torch.arange(float(size)), torch.rand(size)
+    output = LAYOUTS[layout].arrange(call)(a, b)
+    assert torch.equal(output, a - b)
+    if size == 300:
+        expected: dict[str, Any] = {
+            "strided": {((300,), (2,))},
+            "transposed": {((64, 5), (5, 1)), ((64, 5), (1, 64))},
+            "broadcast": {((300, 9), (9, 1)), ((300, 9), (1, 0))},
+            "tail": {((7,), (1,)), ((6,), (1,))},
+            "size-one": {((1,), (1,))},
+        }
+        assert {(tuple(shape), stride) for shape, stride in seen} == expected[layout]
+
+
+def test_every_declared_layout_exists() -> None:
+    for name in names():
+        for spelling in load(name).spellings.values():
+            assert spelling.layout is None or spelling.layout in LAYOUTS
+
+
+def test_a_layout_limits_the_domain() -> None:
+    kernel = load("lerp")
+    assert named(kernel, "eager").limit(target(kernel)) is None
+    assert named(kernel, "eager").limit(target(kernel, spelling="tail")) == LAYOUTS["tail"].max_elements
+    assert named(kernel, "triton-interpreter").limit(target(kernel)) == 1 << 22
+
+
+# Backends and the ledger.
+
+
+def test_backends_are_found_by_file_name() -> None:
+    assert {"cpu", "cuda"} <= set(backends.names())
+    for name in backends.names():
+        assert backends.load(name).name == name
+    with pytest.raises(UsageError, match=r"unknown backend 'cud'; did you mean cuda"):
+        backends.load("cud")
+
+
+def test_cpu_fingerprint_names_what_changes_bits() -> None:
+    found = cpu.fingerprint()
+    assert cpu.unavailable() is None
+    assert found["capability"] == torch.backends.cpu.get_cpu_capability()
+    assert found["torch"] == torch.__version__
+    assert found["threads"] == torch.get_num_threads()
+    assert found["flush_denormal"] is False
+    assert all(found[key] for key in ("backend", "chip", "python", "os"))
+
+
+def test_capability_follows_the_environment() -> None:
+    code = "from verify.backends import cpu; print(cpu.fingerprint()['capability'])"
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in ("DEFAULT", "NO AVX")
+
+
+def test_rocm_is_not_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert "ROCm" in str(cuda.unavailable())
+
+
+def test_cuda_says_why_it_is_absent() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert "CUDA" in str(cuda.unavailable())
+
+
+def test_ledger_entries_still_fail() -> None:
+    """An entry that no longer fails is to be removed."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    kernel = load("reciprocal")
+    t = target(kernel, "bfloat16")
+    x = draw(t, 4000)
+    wrong = named(kernel, "triton-interpreter").build(t)(*x) != (1 / x[0].double()).float().bfloat16()
+    known = ledger.deviation("cpu", lowering="triton-interpreter", kernel="reciprocal", dtype="bfloat16")
+    assert (known is not None and known.status == "exceeds-bound") == bool(wrong.any())
+
+    kernel = load("addcmul")
+    a, b = (torch.rand(4000, generator=torch.Generator().manual_seed(i)) + 0.5 for i in (0, 1))
+    run = named(kernel, "triton-interpreter").build(target(kernel, value=1.0))
+    wrong = run(-a * b, a, b) != (a.double() * b.double() - (a * b).double()).float()
+    known = ledger.deviation("cpu", lowering="triton-interpreter", kernel="addcmul", dtype="float32")
+    assert (known is not None and known.status == "exceeds-bound") == bool(wrong.any())
+
+
+def test_ledger_matches_cells() -> None:
+    assert ledger.deviation("cpu", lowering="eager", kernel="exp", dtype="float32") is None
+    entry = ledger.deviation("cpu", lowering="triton-interpreter", kernel="tanh", dtype="float64")
+    assert entry is not None
+    assert entry.status == "not-run"
+    assert ledger.deviations("no-such-backend") == ()
+    with pytest.raises(ValueError, match="expected one of"):
+        ledger.Deviation("x", ("*",), ("*",), "passed", "reason", "source")

@@ -1,0 +1,249 @@
+"""The package and the rules its sources keep: what the wheel holds, who imports what, where devices are named."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import verify
+
+ROOT = Path(__file__).resolve().parent.parent
+LINKED = ("kernels", "oracles", "reports")  # top-level folders, reached only through verify
+SOURCES = ("verify", *LINKED)
+DATA = {".cpp", ".css", ".csv", ".html", ".js", ".json", ".toml"}
+DEVICE = re.compile(r"(cuda|hip|mps|rocm|xpu)(:\d+)?")
+
+
+def python_files(*folders: str) -> list[Path]:
+    """Every source file once, at its real place: the links in verify/ are not followed."""
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if not _through_link(path))
+
+
+def _through_link(path: Path) -> bool:
+    return any(parent.is_symlink() for parent in path.parents if ROOT in parent.parents)
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """(module, line) of every absolute import; `from a import b` gives 'a'."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or "", node.lineno
+
+
+def device_literals(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """(literal, line) of strings that name a device, and of torch.cuda and the like.
+
+    `backend="cuda"` names a file of verify/backends, as a bound must, and is no device.
+    """
+    backends = {
+        id(k.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for k in node.keywords
+        if k.arg == "backend"
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if DEVICE.fullmatch(node.value) and id(node) not in backends:
+                yield repr(node.value), node.lineno
+        elif isinstance(node, ast.Attribute) and DEVICE.fullmatch(node.attr) and ast.unparse(node.value) == "torch":
+            yield f"torch.{node.attr}", node.lineno
+
+
+def places(findings: Iterator[tuple[str, int]], path: Path) -> list[str]:
+    return [f"{path.relative_to(ROOT)}:{line}: {what}" for what, line in findings]
+
+
+# --- the wheel ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clean_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository as a fresh clone would have it: no caches and no ignored files, links kept."""
+    copy = tmp_path_factory.mktemp("clean") / "ulproof"
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("needs a git checkout to tell the repository's own files")
+    for name in filter(None, listing.stdout.split("\0")):
+        source, target = ROOT / name, copy / name
+        if source.is_symlink() or source.exists():  # not where it is deleted and the deletion not yet committed
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def archives(clean_copy: Path) -> Path:
+    """Holds `direct/`, the wheel as pip and tox build it, and `sdist/`, an sdist and the wheel built from that."""
+    for module in ("build", "hatchling"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"needs {module} to build the wheel: pip install -c constraints.txt '.[test]'")
+    out = clean_copy.parent
+    build = [sys.executable, "-m", "build", "--no-isolation"]
+    for arguments in (["--wheel", "--outdir", out / "direct"], ["--outdir", out / "sdist"]):
+        subprocess.run([*build, *arguments, clean_copy], check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def wheel_names(archives: Path, kind: str = "direct") -> set[str]:
+    [wheel] = (archives / kind).glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_wheel_installs_nothing_but_verify(archives: Path) -> None:
+    top = {name.partition("/")[0] for name in wheel_names(archives)}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"verify"}
+
+
+def test_sdist_gives_the_same_wheel(archives: Path) -> None:
+    assert wheel_names(archives, "sdist") == wheel_names(archives, "direct")
+
+
+def test_wheel_holds_every_source_and_data_file(clean_copy: Path, archives: Path) -> None:
+    expected = set()
+    for folder in SOURCES:
+        for path in (clean_copy / folder).rglob("*"):
+            if path.suffix in DATA | {".py"} and not any(p.is_symlink() for p in path.relative_to(clean_copy).parents):
+                name = path.relative_to(clean_copy).as_posix()
+                expected.add(name if folder == "verify" else f"verify/{name}")
+    assert {"verify/kernels/__init__.py", "verify/oracles/__init__.py", "verify/reports/__init__.py"} <= expected
+    assert expected - wheel_names(archives) == set()
+
+
+def test_wheel_installs_the_command(archives: Path) -> None:
+    [wheel] = (archives / "direct").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
+        assert "verify = verify.cli:main" in archive.read(name).decode()
+
+
+def test_sdist_holds_the_linked_folders_once(archives: Path) -> None:
+    [sdist] = (archives / "sdist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
+    names = {member.name.partition("/")[2] for member in members}
+    for folder in LINKED:
+        assert f"verify/{folder}/__init__.py" in names
+        assert not any(name.startswith(f"{folder}/") for name in names)
+    assert not any(member.issym() for member in members), "links would break where an archive is unpacked without them"
+
+
+@pytest.mark.skipif("ULPROOF_INSTALLED" not in os.environ, reason="tests the working tree, not an installed wheel")
+def test_the_installed_wheel_is_what_is_tested() -> None:
+    assert ROOT / "verify" not in Path(verify.__file__).parents
+
+
+# --- installing --------------------------------------------------------------------------------------------------
+
+
+def test_every_requirement_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    required = list(project["project"]["dependencies"])
+    for extra in project["project"]["optional-dependencies"].values():
+        required += extra
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0] for line in lines if "==" in line}
+    names = {re.split(r"[^\w.-]", requirement)[0].replace("_", "-").lower() for requirement in required}
+    assert names - pinned == set()
+    assert [line for line in lines if line and not re.fullmatch(r"#.*|[a-z0-9-]+==[\w.]+", line)] == []
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "pyproject.toml", "tox.ini", ".ci/run"])
+def test_installation_names_no_host(name: str) -> None:
+    assert not re.search(r"://|index-url|find-links", (ROOT / name).read_text())
+
+
+def test_ci_runs_the_readme_test_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    [command] = re.findall(r"^    (.*&& \.venv/bin/tox)$", readme, re.MULTILINE)
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+    assert "constraints.txt" in command
+
+
+# --- rules for sources -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", python_files(*SOURCES, "tests", "bench"), ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_linked_folders_are_imported_through_verify(path: Path) -> None:
+    found = [(m, line) for m, line in imports(ast.parse(path.read_text())) if m.partition(".")[0] in LINKED]
+    assert places(iter(found), path) == []
+
+
+@pytest.mark.parametrize("path", python_files("oracles"), ids=lambda path: path.name)
+def test_an_oracle_imports_only_its_vocabulary(path: Path) -> None:
+    allowed = {"__future__", "collections.abc", "fractions", "typing", "verify.oracle"}
+    found = [
+        (module, line)
+        for module, line in imports(ast.parse(path.read_text()))
+        if module not in allowed and not module.startswith("verify.oracles")
+    ]
+    assert places(iter(found), path) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in python_files(*SOURCES) if ROOT / "verify" / "backends" not in p.parents],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_devices_are_named_in_backends_only(path: Path) -> None:
+    found = device_literals(ast.parse(path.read_text()))
+    if path.parent == ROOT / "kernels":  # facts: a table of bounds names the backends that they hold on
+        found = ((what, line) for what, line in found if what.startswith("torch."))
+    assert places(found, path) == []
+
+
+@pytest.mark.parametrize("text", ['x.to("cuda")', "torch.cuda.synchronize()", 'd = "mps:0"', 'if kind == "hip": pass'])
+def test_device_literals_are_seen(text: str) -> None:
+    assert list(device_literals(ast.parse(text)))
+
+
+@pytest.mark.parametrize("text", ['Bound(1.0, "ulp", "IEEE 754", backend="cuda")', '"""on cuda and mps"""', "cuda = 1"])
+def test_backend_names_and_prose_are_no_device_literals(text: str) -> None:
+    assert not list(device_literals(ast.parse(text)))
+
+
+@pytest.mark.parametrize("path", python_files(*SOURCES), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_module_says_what_lives_in_it(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert not tree.body or ast.get_docstring(tree), "a module starts with two or three lines on what it holds"
+    assert path.name not in {"utils.py", "helpers.py", "common.py", "misc.py"}, "name a module after what it holds"
+
+
+def test_facts_load_without_torch() -> None:
+    """`verify list` and `verify show` answer in 0.4 s; torch alone takes longer to import."""
+    program = (
+        "import importlib, pkgutil, sys\n"
+        "import verify.kernel, verify.formats, verify.oracles, verify.reports\n"
+        "for package in (verify.oracles, verify.reports):\n"
+        "    for module in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
+        "        importlib.import_module(module.name)\n"
+        "for name in verify.kernel.names():\n"
+        "    verify.kernel.load(name)\n"
+        "print(sorted({'torch', 'triton'} & set(sys.modules)))\n"
+    )
+    home = Path(verify.__file__).parents[1]
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=home)
+    assert (result.returncode, result.stdout.strip()) == (0, "[]"), result.stderr

@@ -1,0 +1,484 @@
+"""Reports: the schema refuses what is no report, files are replaced whole, tables keep every number."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from sample_reports import COUNTS, cell, error, not_run, report
+from verify.kernel import METRICS, UsageError
+from verify.reports import rows, store, terminal
+from verify.reports.schema import Report
+from verify.ulp import CLASSES
+
+
+def text(value: dict[str, Any]) -> str:
+    return "".join(store.lines(Report.model_validate(value)))
+
+
+def printed(page: rows.Page, width: int = 120) -> str:
+    file = io.StringIO()
+    terminal.print_page(page, file, width)
+    return file.getvalue()
+
+
+# Reading what is no report
+
+
+def test_every_prefix_of_a_report_is_refused_in_one_line(tmp_path: Path) -> None:
+    whole = text(report(cell(), not_run(lowering="triton", backend="cuda"))).rstrip("\n")
+    path = tmp_path / "cut.json"
+    for length in range(0, len(whole), 7):
+        path.write_text(whole[:length])
+        with pytest.raises(
+            UsageError, match=r"cut\.json' is not a complete JSON file: .* line \d+ column \d+"
+        ) as caught:
+            store.read(path)
+        assert "\n" not in str(caught.value)
+    path.write_text(whole)
+    assert store.read(path).cells[0].kernel == "addcmul"
+
+
+def at(*path: str | int) -> Any:
+    """A change of a sample report: put a marker at `path`, to be replaced in the JSON text."""
+
+    def mark(value: Any) -> None:
+        for step in path[:-1]:
+            value = value[step]
+        value[path[-1]] = "MARK"
+
+    return mark
+
+
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        (at("cells", 0, "error", "max_ulp"), "$.cells[0].error.max_ulp"),
+        (at("cells", 0, "error", "bias_ulp"), "$.cells[0].error.bias_ulp"),
+        (at("cells", 0, "worst", 0, "ulp"), "$.cells[0].worst[0].ulp"),
+        (at("cells", 0, "scalars", "value"), "$.cells[0].scalars.value"),
+        (at("cells", 0, "bound", "value"), "$.cells[0].bound.value"),
+        (at("cells", 0, "timing", "kernel_s"), "$.cells[0].timing.kernel_s"),
+        (at("environment", "cpu", "cores"), "$.environment"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_named_by_its_path(literal: str, where: Any, path: str) -> None:
+    value = report(cell())
+    where(value)
+    with pytest.raises(UsageError, match=re.escape(path)):
+        store.parse(json.dumps(value).replace('"MARK"', literal), "a.json")
+
+
+@pytest.mark.parametrize(
+    ("where", "literal", "path"),
+    [
+        (at("cells", 0, "inputs"), "-1", "$.cells[0].inputs"),
+        (at("cells", 0, "inputs"), "1000.5", "$.cells[0].inputs"),
+        (at("cells", 0, "inputs"), '"1000"', "$.cells[0].inputs"),
+        (at("cells", 0, "inputs"), "true", "$.cells[0].inputs"),
+        (at("cells", 0, "error", "max_ulp"), "-0.5", "$.cells[0].error.max_ulp"),
+        (at("cells", 0, "status"), '"fine"', "$.cells[0].status"),
+        (at("cells", 0, "bound", "metric"), '"meters"', "$.cells[0].bound.metric"),
+        (at("cells", 0, "error", "histogram"), '{"2": 1}', "$.cells[0].error.histogram"),
+        (at("cells", 0, "error", "histogram"), '{"<=nan": 1}', "$.cells[0].error.histogram"),
+        (at("cells", 0, "error", "histogram"), '{"<=1": 2, "<=0.5": 3}', "$.cells[0].error.histogram"),
+        (at("cells", 0, "worst", 0, "error_class"), '"bad"', "$.cells[0].worst[0].error_class"),
+        (at("cells", 0, "more"), "1", "$.cells[0].more"),
+        (at("cells"), '{"a": 1}', "$.cells"),
+        (at("seed"), "null", "$.seed"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_path(where: Any, literal: str, path: str) -> None:
+    value = report(cell())
+    where(value)
+    with pytest.raises(UsageError, match=re.escape(path + ":")):
+        store.parse(json.dumps(value).replace('"MARK"', literal), "a.json")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("[]", r'"schema" is None'),
+        ("{}", r'"schema" is None'),
+        ('{"schema": "1"}', r"\"schema\" is '1'; expected the number 1"),
+        ('{"schema": true}', r'"schema" is True'),
+        ('{"schema": 2, "cellz": []}', "schema 2; this version reads schema 1; upgrade"),
+        ('{"schema": 0}', "schema 0; this version reads schema 1$"),
+        ('{"schema": 1}', r"\$\.environment: Field required"),
+        ("not json", "not a complete JSON file"),
+        ("", "not a complete JSON file"),
+        ("[" * 100_000, "not a complete JSON file"),
+    ],
+)
+def test_what_is_no_report_of_this_version_says_so(given: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        store.parse(given, "a.json")
+
+
+def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, why in ((tmp_path / "none.json", "No such file"), (tmp_path, "Is a directory"), ("a\0b", "null")):
+        with pytest.raises(UsageError, match=why):
+            store.read(path)
+    (tmp_path / "bytes.json").write_bytes(b'{"schema": "\xff"}')
+    with pytest.raises(UsageError, match="column"):
+        store.read(tmp_path / "bytes.json")
+    huge = tmp_path / "huge.json"
+    with huge.open("wb") as file:
+        file.truncate(store.MAX_BYTES + 1)  # sparse: refused by its size, unread
+    with pytest.raises(UsageError, match="larger than 512 MiB"):
+        store.read(huge)
+    monkeypatch.setattr(store, "MAX_BYTES", 1000)
+    with pytest.raises(UsageError, match="larger"):
+        store.read("/dev/zero")
+
+
+# The schema's own arithmetic
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "undecided", "misrounded"])
+def test_the_classes_must_partition_the_inputs(name: str) -> None:
+    broken = cell()
+    broken["error"][name] += 1
+    with pytest.raises(ValidationError, match=r"misrounded is|classes of error sum to 1001|undecided elements"):
+        Report.model_validate(report(broken))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"against_eager": {"different": 3, "closer": 1, "farther": 1, "tied": 0}}, "expected different = 3"),
+        ({"against_eager": {"different": 1001, "closer": 1001, "farther": 0, "tied": 0}}, "differ from eager"),
+        ({"error": None}, "without an error record"),
+        ({"status": "error", "reason": ""}, "without a reason"),
+        ({"error": error(correct=899, undecided=1)}, "passed with 1 undecided"),
+        ({"error": error(range=1001)}, "range is 1001 of 1000"),
+        ({"error_rounded_scalar": error(correct=0)}, "error_rounded_scalar sum to 100"),
+    ],
+)
+def test_a_cell_that_contradicts_itself_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Report.model_validate(report(cell(**changes)))
+
+
+def test_duplicate_cells_are_refused_by_name() -> None:
+    with pytest.raises(ValidationError, match=r"cells\[2\] repeats addcmul inductor"):
+        Report.model_validate(report(cell(), cell(dtype="float16"), cell(status="exceeds-bound")))
+
+
+def test_text_that_no_file_can_hold_is_refused_before_writing() -> None:
+    with pytest.raises(ValidationError, match="surrogate"):
+        Report.model_validate(report(environment={"cpu": {"name": "\udcff"}}))
+
+
+# Writing
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+size = st.floats(0, allow_infinity=False)
+count = st.integers(0, 1 << 40)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@st.composite
+def cells(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    classes = {name: draw(count) for name in COUNTS} | {"undecided": 0}
+    numbers = {key: draw(size) for key in ("max_ulp", "max_scaled_ulp", "mean_ulp")}
+    measured = error(**classes, **numbers, bias_ulp=draw(finite), range=0)
+    inputs = sum(classes.values())
+    edges = sorted(draw(st.sets(st.floats(0, 1e6), max_size=4)))
+    counts = sorted(draw(count) for _ in edges)
+    measured["histogram"] = {f"<={edge}": number for edge, number in zip(edges, counts, strict=True)}
+    different = [draw(st.integers(0, inputs // 3)) for _ in range(3)]
+    return cell(
+        kernel=name,
+        lowering=draw(words),
+        scalars=draw(st.dictionaries(words, finite, max_size=3)),
+        inputs=inputs,
+        error=measured,
+        against_eager=dict(zip(("closer", "farther", "tied"), different, strict=True)) | {"different": sum(different)},
+        flags=draw(st.dictionaries(words, st.none() | st.booleans() | finite | words, max_size=3)),
+        timing={"kernel_s": draw(size), "check_s": draw(size)},
+        status=draw(st.sampled_from(["passed", "exceeds-bound", "oracle-violation"])),
+    )
+
+
+reports = st.lists(words, max_size=3, unique=True).flatmap(
+    lambda kernels: st.builds(
+        report,
+        *(cells(name) for name in kernels),
+        environment=st.dictionaries(words, words | finite | st.lists(finite, max_size=3), max_size=4),
+        seed=st.integers(),
+        command=words,
+    )
+)
+
+
+@given(reports)
+def test_a_report_reads_back_equal_and_writes_the_same_bytes(value: dict[str, Any]) -> None:
+    first = Report.model_validate(value)
+    once = "".join(store.lines(first))
+    again = store.parse(once, "a.json")
+    assert again == first
+    assert "".join(store.lines(again)) == once
+    assert json.loads(once)["cells"] == [json.loads(c.model_dump_json()) for c in first.cells]
+
+
+def reordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reordered(value[key]) for key in reversed(value)}
+    return [reordered(item) for item in value] if isinstance(value, list) else value
+
+
+@given(reports)
+def test_bytes_do_not_depend_on_the_order_of_keys(value: dict[str, Any]) -> None:
+    assert text(reordered(value)) == text(value)
+
+
+def test_the_digest_leaves_out_timing_environment_and_command_and_nothing_else() -> None:
+    base = report(cell())
+    digest = store.canonical_digest(Report.model_validate(base))
+
+    def digest_with(change: Any) -> str:
+        value = copy.deepcopy(base)
+        change(value)
+        return store.canonical_digest(Report.model_validate(value))
+
+    assert digest_with(lambda r: r["cells"][0]["timing"].update(check_s=99.0, mp_elements=5)) == digest
+    assert digest_with(lambda r: r.update(environment={}, command="other")) == digest
+    assert digest_with(lambda r: r.update(seed=1)) != digest
+    assert digest_with(lambda r: r["cells"][0].update(digest="ab13")) != digest
+    assert digest_with(lambda r: r["cells"][0]["error"].update(max_ulp=1.0156250000000002)) != digest
+
+
+def test_one_line_a_cell() -> None:
+    value = report(cell(), cell(dtype="float16"))
+    lines = text(value).splitlines()
+    assert len(lines) == 4
+    assert '"dtype":"float16"' in lines[2]
+    changed = text({**value, "cells": [cell(digest="ff"), cell(dtype="float16")]}).splitlines()
+    assert [a == b for a, b in zip(lines, changed, strict=True)] == [True, False, True, True]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.json"
+    store.write(Report.model_validate(report()), path)
+    old = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match=r"cannot write to .*report\.json.*: No space left on device"):
+        store.write(Report.model_validate(report(cell())), path)
+    assert path.read_bytes() == old
+    assert os.listdir(tmp_path) == ["report.json"]  # noqa: PTH208
+
+    def stopped() -> Any:
+        yield "half"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.write_text(stopped(), path)
+    assert path.read_bytes() == old
+    assert os.listdir(tmp_path) == ["report.json"]  # noqa: PTH208
+
+
+def test_writing_through_a_link_replaces_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "r.json", tmp_path / "link.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    beside: list[int] = []  # os.replace is atomic within one file system only, so the new file starts beside the old
+    monkeypatch.setattr(os, "fsync", lambda descriptor: beside.append(len(list(target.parent.iterdir()))))
+    store.write(Report.model_validate(report()), link)
+    assert beside == [2]
+    assert link.is_symlink()
+    assert store.read(target).cells == []
+
+
+def test_devices_are_written_in_place_not_replaced() -> None:
+    store.ensure_writable("/dev/null")
+    store.write(Report.model_validate(report()), "/dev/null")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_path_that_cannot_be_written_is_known_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    long = "x" * 300 + ".json"
+    for path, why in (
+        (tmp_path / "none" / "r.json", "No such file or directory"),
+        (tmp_path / "file" / "r.json", "Not a directory"),
+        (tmp_path, "is a directory"),
+        (tmp_path / long, "File name too long"),
+        ("a\0b", "null"),
+    ):
+        with pytest.raises(UsageError, match=f"cannot write to .*{why}"):
+            store.ensure_writable(path)
+        with pytest.raises(UsageError, match="cannot write to"):
+            store.write(Report.model_validate(report()), path)
+    store.ensure_writable(tmp_path / "new.json")
+    assert not (tmp_path / "new.json").exists()
+    protected = tmp_path / "protected.json"
+    protected.write_text("")
+    protected.chmod(0o444)
+    if not os.access(protected, os.W_OK):  # root may write anything
+        with pytest.raises(UsageError, match="write-protected"):
+            store.ensure_writable(protected)
+
+
+# Facts and terminal
+
+
+@given(st.floats(0, allow_infinity=False))
+def test_a_printed_maximum_is_never_below_the_measured_one(value: float) -> None:
+    shown = float(rows.upward(value))
+    assert shown >= value
+    # Four digits, then the step up: at most one part in 10^3 more (subnormal doubles have fewer digits).
+    assert shown <= value * 1.001 + 5e-324
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
+def test_a_share_is_zero_or_all_only_where_it_is(part: int, more: int) -> None:
+    whole = part + more
+    assert (rows.percent(part, whole) == "0%") == (part == 0)
+    assert rows.percent(whole, whole) == "100%"
+    assert rows.percent(part, whole) != "100%"
+
+
+def numbers_of(one: dict[str, Any]) -> set[str]:
+    """What a table must show of a cell, as printed."""
+    against = one["against_eager"] or {}
+    return {rows.upward(one["error"]["max_ulp"]), *(str(against[k]) for k in ("closer", "farther", "tied") if against)}
+
+
+@pytest.mark.parametrize("width", [30, 80, 120, 200])
+def test_no_number_is_cut_at_any_width(width: int) -> None:
+    big = {"different": 4294967295, "closer": 4294967290, "farther": 3, "tied": 2}
+    counts = dict.fromkeys(COUNTS, 0) | {"correct": 1, "worse": (1 << 32) - 1}
+    sample = [
+        cell(lowering="eager", against_eager=None, digest="1"),
+        cell(
+            lowering="triton-libdevice-nofuse",
+            status="exceeds-bound",
+            inputs=1 << 32,
+            error=error(**counts, max_ulp=123456.78, max_scaled_ulp=98765.4321),
+            against_eager=big,
+        ),
+        cell(lowering="inductor-strict", spelling="_foreach_", bound=None),
+    ]
+    page = rows.kernel_page(Report.model_validate(report(*sample)), "addcmul")
+    shown = printed(page, width)
+    for one in sample:
+        assert numbers_of(one) <= set(shown.split())
+    assert {"scaled_ulp", "98770", "0.7712", "51.5%", ">99.9%", "10%", "A"} <= set(shown.split())
+    joined = "".join(shown.split())  # names and formulas may wrap
+    for word in (
+        "triton-libdevice-nofuse",
+        "exceeds-bound",
+        "inductor-strict",
+        "fma(value,rn(b*c),a)",
+        "nan:0x7fc00001",
+    ):
+        assert word in joined
+    if width >= 80:
+        tables = [line for line in shown.splitlines() if not line.startswith("verify explain")]
+        assert max(len(line.rstrip()) for line in tables) <= width
+
+
+def test_the_bounds_metric_and_truth_choose_the_measured_error() -> None:
+    def measured(metric: str, **bound: Any) -> tuple[float, str]:
+        one = cell(
+            bound={"value": 2.0, "metric": metric, "source": "s", **bound},
+            error_rounded_scalar=error(max_ulp=0.5, max_scaled_ulp=0.25, max_int_ulp=0),
+        )
+        return rows.measured(Report.model_validate(report(one)).cells[0])
+
+    assert [measured(metric) for metric in METRICS] == [(1.015625, "ulp"), (1.0, "int_ulp"), (0.7712, "scaled_ulp")]
+    assert measured("scaled_ulp", truth="rounded") == (0.25, "scaled_ulp")
+    assert measured("scaled_ulp", truth="rounded", measured=0.125) == (0.125, "scaled_ulp")
+
+
+def test_spellings_share_a_row_only_with_the_same_bits() -> None:
+    def rows_of(*digests: str) -> list[str]:
+        spelled = [cell(spelling=f"s{i}", digest=digest) for i, digest in enumerate(digests)]
+        page = rows.kernel_page(Report.model_validate(report(*spelled)), "addcmul")
+        table = next(block for block in page.blocks if isinstance(block, rows.Table))
+        return [row.cells[0] for row in table.rows if not row.heading]
+
+    assert rows_of("a", "a", "a") == ["inductor"]
+    assert rows_of("a", "b", "a") == ["inductor (s0, s2)", "inductor (s1)"]
+    assert rows_of("", "") == ["inductor (s0)", "inductor (s1)"]
+
+
+def test_failures_come_with_inputs_truth_class_and_a_command() -> None:
+    failed = cell(status="exceeds-bound", bound={"value": 0.5, "metric": "ulp", "source": "CUDA C Guide, table 12"})
+    page = rows.kernel_page(Report.model_validate(report(failed)), "addcmul")
+    shown = printed(page, 200)
+    assert "1.016 ulp against the bound 0.5 (CUDA C Guide, table 12)" in shown
+    assert "-> 0x1.8p+1, exact 2.9999998211860657, 1.016 ulp, worse" in shown
+    command = (
+        "verify explain addcmul --dtype float32 --backend cpu --lowering inductor --spelling out-of-place "
+        "--scalar value=0.3 --input=-0x1.8p+0,0x1.000002p+0,nan:0x7fc00001\n"
+    )
+    assert command in printed(page, 80)  # unbroken, to be copied
+    undecided = cell(status="error", reason="undecided at 4096 bits", error=error(correct=899, undecided=1))
+    shown = printed(rows.kernel_page(Report.model_validate(report(undecided)), "addcmul"))
+    assert "undecided 1 of 1000 elements" in shown
+
+
+def test_what_did_not_run_is_named_with_its_reason() -> None:
+    value = Report.model_validate(report(cell(), not_run(lowering="triton", backend="cuda")))
+    assert "not run, 1 cell: triton, cuda, float32: torch finds no CUDA device" in printed(
+        rows.kernel_page(value, "addcmul")
+    )
+    known = cell(reason="known deviation: powf")
+    assert "passed, 1 cell: inductor, cpu, float32: known deviation: powf" in printed(
+        rows.kernel_page(Report.model_validate(report(known)), "addcmul")
+    )
+    run = printed(rows.run_page(value))
+    assert re.search(r"addcmul +cuda +0 +0 +1 +- +- +-", run)
+    assert re.search(r"addcmul +cpu +1 +0 +0 +1\.016 +51\.5% +10%", run)
+
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07[bold]x[/bold] :smile: \u202eevil\x9b1m"
+
+
+@pytest.mark.parametrize("field", ["kernel", "lowering", "spelling", "backend", "dtype", "reason"])
+def test_hostile_names_come_out_as_text(field: str) -> None:
+    one = cell(status="exceeds-bound", **{field: HOSTILE, **({} if field == "reason" else {"reason": "r"})})
+    value = Report.model_validate(report(one))
+    for page in (rows.kernel_page(value, one["kernel"]), rows.run_page(value)):
+        shown = printed(page)
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
+        assert "\\x1b[31mred\\x1b]0;title\\x07[bold]x[/bold]:smile:\\u202eevil\\x9b1m" in "".join(shown.split())
+
+
+def test_colour_only_on_a_terminal_and_never_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    page = rows.kernel_page(Report.model_validate(report(cell())), "addcmul")
+
+    def shown(file: io.StringIO) -> str:
+        terminal.print_page(page, file, 120)
+        return file.getvalue()
+
+    assert "\x1b" not in shown(io.StringIO())
+    assert "\x1b[32mpassed" in shown(Terminal())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", shown(Terminal()))

@@ -1,0 +1,5 @@
+"""`python -m verify` is the command `verify`."""
+
+from verify.cli import main
+
+raise SystemExit(main())

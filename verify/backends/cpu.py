@@ -1,0 +1,83 @@
+"""The CPU. `ATEN_CPU_CAPABILITY` (default, avx2, avx512) selects code with different roundings."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from verify.backends import software
+
+name = "cpu"
+device = "cpu"
+
+#: glibc's mallopt(3): malloc fills what it hands out with the complement of this byte.
+M_PERTURB = -6
+
+
+def unavailable() -> str | None:
+    return None
+
+
+def fingerprint() -> dict[str, Any]:
+    import torch
+
+    return {
+        "backend": name,
+        "chip": _model(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "flush_denormal": bool(torch.tensor(2.0**-149) * 1 == 0),
+        **software(),
+    }
+
+
+def synchronize() -> None:
+    pass
+
+
+@contextmanager
+def poisoned(size: int, pattern: int) -> Iterator[None]:
+    """By mallopt where the C library is glibc; elsewhere by freeing a filled block of that size."""
+    import torch
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        torch.full((size,), pattern, dtype=torch.uint8)
+        yield
+        return
+    mallopt(M_PERTURB, pattern ^ 0xFF)
+    try:
+        yield
+    finally:
+        mallopt(M_PERTURB, 0)
+
+
+def inductor_unavailable() -> str | None:
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler as error:
+        return f"Inductor finds no C++ compiler: {str(error).splitlines()[0]}"
+    return None
+
+
+def triton_options(variant: str) -> Mapping[str, Any] | str:
+    if variant == "interpreter":
+        return {}
+    return "Triton compiles for GPUs only; on the CPU see triton-interpreter"
+
+
+def flushes(variant: str) -> bool:
+    return False
+
+
+def _model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()

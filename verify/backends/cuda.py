@@ -1,0 +1,118 @@
+"""NVIDIA GPUs through CUDA. torch built for ROCm answers to `torch.cuda` too, but is not this backend."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from verify.backends import software
+
+name = "cuda"
+device = "cuda"
+
+LIBDEVICE = Path("nvvm") / "libdevice" / "libdevice.10.bc"
+
+
+def unavailable() -> str | None:
+    import torch
+
+    if torch.version.hip is not None:
+        return "this torch is built for ROCm, not CUDA"
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    if not torch.cuda.is_available():
+        return "torch finds no CUDA device"
+    return None
+
+
+def fingerprint() -> dict[str, Any]:
+    import torch
+
+    toolkit = toolkit_libdevice()
+    return {
+        "backend": name,
+        "chip": torch.cuda.get_device_name(),
+        "capability": "sm_{}{}".format(*torch.cuda.get_device_capability()),
+        "driver": _driver(),
+        "cuda": torch.version.cuda,
+        "toolkit_libdevice": str(toolkit) if toolkit else None,
+        **software(),
+    }
+
+
+def synchronize() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
+@contextmanager
+def poisoned(size: int, pattern: int) -> Iterator[None]:
+    """The caching allocator hands the last freed block of a size out again: fill some and free them."""
+    import torch
+
+    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
+    del blocks
+    yield
+
+
+def inductor_unavailable() -> str | None:
+    return None if importlib.util.find_spec("triton") else "Inductor needs triton, which is not installed"
+
+
+def triton_options(variant: str) -> Mapping[str, Any] | str:
+    """libdevice's path is always given: TRITON_LIBDEVICE_PATH, which Inductor may set, changes nothing here."""
+    default = {"enable_fp_fusion": True, "enable_reflect_ftz": True, "extern_libs": {"libdevice": _bundled_libdevice()}}
+    match variant:
+        case "default":
+            return default
+        case "own":
+            return default | {"enable_fp_fusion": False, "enable_reflect_ftz": False}
+        case "nofuse":
+            return default | {"enable_fp_fusion": False}
+        case "noftz":
+            return default | {"enable_reflect_ftz": False}
+        case "toolkit":
+            path = toolkit_libdevice()
+            if path is None:
+                return "no CUDA toolkit with libdevice.10.bc: looked at CUDA_HOME, CUDA_PATH, nvcc and /usr/local/cuda"
+            return default | {"extern_libs": {"libdevice": str(path)}}
+        case _:
+            return "the Triton interpreter runs on the CPU; kernels are compiled here"
+
+
+def flushes(variant: str) -> bool:
+    """Triton sets NVVM's reflect flag for ftz unless told otherwise (CUDAOptions.enable_reflect_ftz, triton 3.6)."""
+    return variant in ("default", "nofuse", "toolkit")
+
+
+@functools.cache
+def toolkit_libdevice() -> Path | None:
+    """libdevice.10.bc of the installed CUDA toolkit, if there is one."""
+    nvcc = shutil.which("nvcc")
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and str(Path(nvcc).resolve().parents[1])]
+    for home in (*homes, "/usr/local/cuda"):
+        if home and (path := Path(home) / LIBDEVICE).is_file():
+            return path
+    return None
+
+
+def _bundled_libdevice() -> str:
+    import triton.backends.nvidia
+
+    return str(Path(triton.backends.nvidia.__path__[0]) / "lib" / "libdevice.10.bc")
+
+
+def _driver() -> str | None:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,650 @@
+"""Outputs against the truth: from float64 balls over double-double to multiprecision, to a tally.
+
+Whatever a ball cannot prove goes to the next stage; what multiprecision cannot decide at its cap is
+counted as undecided. Worst cases and a sample are always re-evaluated in multiprecision; a truth
+outside its ball raises `OracleViolation`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import torch
+from mpmath.libmp import from_rational, to_str
+
+from verify.decide import (
+    BINS,
+    CLAMP_ULP,
+    COUNTS,
+    QUANTUM,
+    Decision,
+    Enclosure,
+    binade,
+    decide,
+    decide_tensors,
+    digest,
+    enclosure,
+    error_bounds,
+)
+from verify.formats import FORMATS, Format
+from verify.numbers import mp
+from verify.numbers.ball import Ball64, BallDD
+from verify.oracle import Oracle
+from verify.tally import WORST, Binade, Tally, Worst
+from verify.truth import Truth
+from verify.ulp import FLUSH_ULP, Verdict, judge
+
+Tensor = torch.Tensor
+SAMPLE = 32  # elements of every chunk's first pass that are re-evaluated in multiprecision
+CACHED = 1 << 17  # truths kept for the next lowering of the same case
+_WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+_POINTS = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf, "+0": 0.0, "-0": -0.0}
+_POINTS |= {"+huge": 2.0**1000, "-huge": -(2.0**1000), "+tiny": 2.0**-1000, "-tiny": -(2.0**-1000)}
+_ROUNDING = COUNTS.index("correct"), COUNTS.index("faithful")
+
+
+class OracleViolation(Exception):
+    """Multiprecision contradicts a ball: the checker, a library or the machine is wrong."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`main`: elements whose intermediates stay in the normal range; `range`: the others."""
+
+    main: Tally = field(default_factory=Tally)
+    range: Tally = field(default_factory=Tally)
+
+    def __add__(self, other: Checked) -> Checked:
+        return Checked(self.main + other.main, self.range + other.range)
+
+    @property
+    def all(self) -> Tally:
+        return self.main.merge(replace(self.range, digests=(), input_digests=()))
+
+
+class Checker:
+    """Judges outputs of one case: an oracle with its Python scalars, on one format and device.
+
+    scalars: doubles meant exactly. bounds, functions: the admitted float64 library (`verify.admit`).
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        fmt: Format,
+        names: tuple[str, ...],
+        scalars: Mapping[str, float],
+        device: Any,
+        bounds: Mapping[str, float],
+        functions: Mapping[str, Callable[..., Tensor]] | None = None,
+    ) -> None:
+        self.oracle, self.fmt, self.names, self.scalars = oracle, fmt, names, dict(scalars)
+        self.device = device
+        self.ball = Ball64(device, bounds, functions)
+        self.double = BallDD(device, bounds)
+        # half formats are computed in float32, whose range is what intermediates may leave
+        self.working = FORMATS["float32"] if fmt.bits < 32 else fmt
+        self._truths: dict[tuple[int, ...], Truth] = {}
+        self._kept: Any = None
+
+    # ------------------------------------------------------------ enclosures
+
+    def enclose(self, inputs: tuple[Tensor, ...], like: Tensor, double: bool = False, plain: bool = False) -> Enclosure:
+        """The ball of every element, special rows applied. plain: no row applies and no NaN occurs."""
+        n = self.double if double else self.ball
+        values = {name: n.input(t) for name, t in zip(self.names, inputs, strict=True)}
+        values |= {name: n.const(v) for name, v in self.scalars.items()}
+        ball = self.oracle.function(n, **values)
+        found = enclosure(ball, like)
+        if plain:
+            return found
+        if self.oracle.arithmetic:
+            found = self._extended(n, values, found, ball.span.finite)
+        for hit, gives in self._rows(n, values):
+            point = _POINTS[gives] if isinstance(gives, str) and gives != "either-zero" else None
+            if gives == "either-zero":
+                value: Any = torch.copysign(torch.zeros_like(found.mid), like.to(torch.float64))
+            else:
+                value = point if point is not None else float(Fraction(gives))
+            found = _override(found, hit, value)
+        return found
+
+    def _rows(self, n: Ball64, values: dict[str, Any]) -> Iterator[tuple[Tensor, Any]]:
+        taken: Any = None
+        for row in self.oracle.rows:
+            hit = torch.as_tensor(row.when(n, **values), device=self.device)
+            if taken is not None:
+                hit = hit & ~taken
+            taken = hit if taken is None else taken | hit
+            yield hit, row.gives
+
+    def _extended(self, n: Ball64, values: dict[str, Any], found: Enclosure, finite: bool) -> Enclosure:
+        """Infinities, NaNs and the sign of exact zeros as IEEE arithmetic on float64 gives them, which
+        no overflow or underflow disturbs where the operands are of a narrower format."""
+        mid, rad = found.mid, _radius(found)
+        tail = found.tail if found.tail is not None else torch.zeros((), dtype=torch.float64, device=mid.device)
+        special = ~torch.isfinite(mid)
+        if self.oracle.reference is not None:
+            special = special | ((mid == 0) & (tail == 0) & (rad == 0))
+            reference = self.ball if not n.double else n
+            other = self.oracle.reference(reference, **values).mid.expand_as(mid)
+            special = special | ~torch.isfinite(other)
+            known = ~torch.isfinite(other) | (other == 0)
+            mid = torch.where(special, other, mid)
+        else:
+            known = special
+        if not finite:
+            known = torch.zeros_like(special)
+        rad = torch.where(special, torch.where(known, 0.0, torch.nan), rad)
+        return Enclosure(mid, rad, None if found.tail is None else torch.where(special, 0.0, found.tail), found.sure)
+
+    def scales(self, inputs: tuple[Tensor, ...], like: Tensor) -> Tensor | None:
+        """Lower bounds of the oracle's scale, or None where it has none."""
+        if self.oracle.scale is None:
+            return None
+        values = {name: self.ball.input(t) for name, t in zip(self.names, inputs, strict=True)}
+        values |= {name: self.ball.const(v) for name, v in self.scalars.items()}
+        ball = self.oracle.scale(self.ball, **values)
+        low = (ball.mid - ball.radius) * (1 - 2.0**-45)
+        return torch.nan_to_num(low, nan=0.0, posinf=2.0**1000).clamp(min=0.0).expand_as(like)
+
+    def leaves_range(self, inputs: tuple[Tensor, ...], like: Tensor) -> Tensor | None:
+        """Elements where a finite intermediate leaves the normal range of the working format."""
+        if self.oracle.intermediates is None:
+            return None
+        values = {name: self.ball.input(t) for name, t in zip(self.names, inputs, strict=True)}
+        finite = torch.ones_like(like, dtype=torch.bool)
+        for value in values.values():
+            finite &= torch.isfinite(value.mid)
+        values |= {name: self.ball.const(v) for name, v in self.scalars.items()}
+        low, high = float(self.working.smallest_normal), float(self.working.max_finite)
+        out = torch.zeros_like(finite)
+        for part in self.oracle.intermediates(self.ball, **values):
+            size = part.mid.abs().expand_as(like)
+            exact = torch.as_tensor(part.radius, device=like.device) == 0
+            out |= ((size < low) & ~((size == 0) & exact)) | (size > high)
+        return out & finite
+
+    # ------------------------------------------------------------ one chunk
+
+    def check(
+        self,
+        start: int,
+        inputs: tuple[Tensor, ...],
+        y: Tensor,
+        eager: Tensor | None,
+        plain: bool = False,
+        floor: float = 0.0,
+        sample: bool = True,
+    ) -> Checked:
+        """Tallies of the elements start.. of the domain: inputs and outputs of shape (n,).
+
+        eager: eager's outputs on the same device, or None. plain: see `enclose`. floor: worst cases
+        up to this error are of no interest. sample: re-evaluate a few elements in multiprecision.
+        """
+        if self.fmt.bits == 64:
+            return self._by_mp(start, inputs, y, eager)
+        rows = tuple(t.reshape(1, -1) for t in inputs)
+        y2 = y.reshape(1, -1)
+        e2 = None if eager is None else eager.reshape(1, -1)
+        found, scale, outside, subnormal = self._facts(start, rows, y2, plain)
+        some = outside is not None
+        parts = []
+        for mask, outer in ((~outside, False), (outside, True)) if outside is not None else ((None, False),):
+            decision = decide(y2, found, self.fmt, eager=e2, scale=scale, mask=mask, subnormal=subnormal)
+            tally = _tally(decision)
+            if tally.undecided:
+                tally = self._open(start, rows, y2, e2, found, scale, decision.open, tally)
+            if float(decision.maxima.max()) > floor:
+                tally = self._worst(start, rows, y2, found, scale, mask, decision, tally)
+            if sample and not outer:
+                self._sample(rows, y2, found, decision, mask)
+            parts.append(tally)
+        binades = _one_binade(rows[0], parts[0]) if plain else self._binades(rows[0], y2, found)
+        return Checked(replace(parts[0], binades=binades), parts[1] if some else Tally())
+
+    def _facts(
+        self, start: int, rows: tuple[Tensor, ...], like: Tensor, plain: bool
+    ) -> tuple[Enclosure, Tensor | None, Tensor | None, Tensor | None]:
+        """Enclosure, scale, range mask and subnormal mask; those of the last chunk are kept for the
+        next lowering, unless a row's outcome depends on the output."""
+        key = (start, like.shape[1])
+        if not plain and self._kept is not None and self._kept[0] == key:
+            return self._kept[1]
+        found = self.enclose(rows, like, plain=plain)
+        outside = self.leaves_range(rows, like)
+        if outside is not None and not bool(outside.any()):
+            outside = None
+        subnormal = None if plain else _subnormals(rows, self.fmt)
+        facts = (found, self.scales(rows, like), outside, subnormal)
+        if not plain and not any(row.gives == "either-zero" for row in self.oracle.rows):
+            self._kept = (key, facts)
+        return facts
+
+    def _open(
+        self,
+        start: int,
+        rows: tuple[Tensor, ...],
+        y: Tensor,
+        eager: Tensor | None,
+        found: Enclosure,
+        scale: Tensor | None,
+        open_: Tensor,
+        tally: Tally,
+    ) -> Tally:
+        """The elements left open by float64: flushed inputs, double-double, then multiprecision."""
+        tally = replace(tally, inputs=tally.inputs - tally.undecided, undecided=0)
+        index = open_[0].nonzero()[:, 0]
+        part = tuple(t[:, index] for t in rows)
+        yp, ep = y[:, index], None if eager is None else eager[:, index]
+        sp = None if scale is None else scale[:, index]
+        ball = found.take((slice(None), index))
+        flushed = self._flushed(part, yp, ball, sp)
+        if bool(flushed.any()):
+            hit = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp, mask=flushed)
+            counted = _tally(hit)
+            settled = counted.inputs - counted.undecided
+            none = dict.fromkeys(_CLASSES, 0)
+            counted = replace(
+                counted, **{**none, "flushed": settled}, undecided=0, inputs=settled, measured=0, clamped=0, sum=0,
+                sum_signed=0, histogram=(0,) * len(BINS), max_int=0,
+            )  # fmt: skip
+            tally = tally.merge(counted)
+            keep = ~flushed[0] | hit.open[0]
+            index, part = index[keep], tuple(t[:, keep] for t in part)
+            yp, ep = yp[:, keep], None if ep is None else ep[:, keep]
+            sp = None if sp is None else sp[:, keep]
+        if not len(index):
+            return tally
+        decision = decide_tensors(yp, self.enclose(part, yp, double=True), self.fmt, eager=ep, scale=sp)
+        second = _tally(decision)
+        rest = decision.open[0].nonzero()[:, 0]
+        tally = tally.merge(replace(second, inputs=second.inputs - second.undecided, undecided=0))
+        tally = self._fold_maxima(tally, start, index, part, yp, decision, sp)
+        for k in rest.tolist():
+            one = tuple(t[0, k] for t in part)
+            tally = tally.merge(
+                self._one(start + int(index[k]), one, yp[0, k], None if ep is None else ep[0, k])
+            )
+        return tally
+
+    def _fold_maxima(
+        self, tally: Tally, start: int, index: Tensor, part: tuple[Tensor, ...], y: Tensor, decision: Decision,
+        scale: Tensor | None,
+    ) -> Tally:  # fmt: skip
+        """Worst cases among elements that double-double decided."""
+        ball = self.enclose(part, y, double=True)
+        return self._rank(tally, start, index, part, y, ball, scale, ~decision.open[0])
+
+    def _flushed(self, part: tuple[Tensor, ...], y: Tensor, ball: Enclosure, scale: Tensor | None) -> Tensor:
+        """Elements with a subnormal input, wrong by more than rounding could be, that a flushed input explains."""
+        subnormal = _subnormals(part, self.fmt)
+        if subnormal is None:
+            return torch.zeros_like(y, dtype=torch.bool)
+        zeroed = tuple(torch.where(_tiny(t, self.fmt), torch.copysign(torch.zeros_like(t), t), t) for t in part)
+        as_given = decide_tensors(y, ball, self.fmt).codes
+        as_zero = decide_tensors(y, self.enclose(zeroed, y), self.fmt)
+        explained = ((as_zero.codes == _ROUNDING[0]) | (as_zero.codes == _ROUNDING[1])) & ~as_zero.open
+        right = (as_given == _ROUNDING[0]) | (as_given == _ROUNDING[1])
+        signed, _, inverse = error_bounds(y.to(torch.float64), ball, self.fmt)
+        weight = inverse if scale is None else 2.0 ** (self.fmt.precision - 1) / binade(scale, self.fmt)
+        return subnormal & explained & ~right & ~(signed.abs() / inverse * weight < FLUSH_ULP)
+
+    # ------------------------------------------------------------ worst cases
+
+    def _worst(
+        self, start: int, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, scale: Tensor | None,
+        mask: Tensor | None, decision: Decision, tally: Tally,
+    ) -> Tally:  # fmt: skip
+        """Exact maxima: every element whose upper bound reaches the best lower bound goes to mp."""
+        keep = ~decision.open[0] if mask is None else ~decision.open[0] & mask[0]
+        index = torch.arange(y.shape[1], device=y.device)
+        return self._rank(tally, start, index, rows, y, found, scale, keep)
+
+    def _rank(
+        self, tally: Tally, start: int, index: Tensor, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure,
+        scale: Tensor | None, keep: Tensor,
+    ) -> Tally:  # fmt: skip
+        signed, spread, inverse = error_bounds(y.to(torch.float64), found, self.fmt)
+        weight = inverse[0] if scale is None else 2.0 ** (self.fmt.precision - 1) / binade(scale[0], self.fmt)
+        error = signed[0].abs() + spread[0]
+        small = found.mid[0].abs() < float(self.fmt.smallest_normal)
+        flush = (y[0] == 0) & small & (error / inverse[0] * weight >= FLUSH_ULP)
+        usable = keep & torch.isfinite(signed[0]) & ~torch.isnan(found.mid[0]) & ~flush
+        high = torch.where(usable, error, -1.0)
+        chosen = _leaders(high, spread[0], WORST)
+        if scale is not None:
+            scaled = torch.where(usable, high / inverse[0] * weight, -1.0)
+            chosen = torch.cat([chosen, _leaders(scaled, spread[0] / inverse[0] * weight, 1)]).unique()
+        worst, top_scaled, top = [], 0.0, 0.0
+        for k in chosen.tolist():
+            one = tuple(t[0, k] for t in rows)
+            truth, verdict = self._verdict(one, y[0, k])
+            self._inside(found, k, truth, one, y[0, k], verdict)
+            if verdict is None or verdict.high is None or verdict.cls == "flushed":
+                continue
+            ulps = float(verdict.high)
+            top, top_scaled = max(top, ulps), max(top_scaled, float(verdict.scaled or 0))
+            worst.append(self._entry(start + int(index[k]), one, y[0, k], truth, ulps))
+        if not len(chosen):
+            return tally
+        worst.sort(key=lambda w: w.order)
+        return tally.merge(Tally(max_ulp=top, max_scaled=top_scaled, worst=tuple(worst[:WORST])))
+
+    def _sample(
+        self, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, decision: Decision, mask: Tensor | None
+    ) -> None:
+        """Re-evaluate a fixed spread of decided elements in multiprecision."""
+        keep = ~decision.open[0] if mask is None else ~decision.open[0] & mask[0]
+        n = y.shape[1]
+        picks = torch.arange(SAMPLE, device=y.device) * max(n // SAMPLE, 1) + n // (2 * SAMPLE)
+        picks = picks[picks < n]
+        codes = decide_tensors(y[:, picks], found.take((slice(None), picks)), self.fmt)
+        for j, k in enumerate(picks.tolist()):
+            if not bool(keep[k]) or bool(codes.open[0, j]):
+                continue
+            one = tuple(t[0, k] for t in rows)
+            truth, verdict = self._verdict(one, y[0, k])
+            self._inside(found, k, truth, one, y[0, k], verdict)
+            if verdict is not None and codes.codes is not None and verdict.cls != COUNTS[int(codes.codes[0, j])]:
+                raise OracleViolation(
+                    f"{self._place(one)}: tensors say {COUNTS[int(codes.codes[0, j])]}, multiprecision {verdict.cls}"
+                )
+
+    def _inside(
+        self, found: Enclosure, k: int, truth: Truth, one: tuple[Tensor, ...], y: Tensor, verdict: Verdict | None
+    ) -> None:
+        """Raise OracleViolation unless the truth meets the ball of element k."""
+        mid, rad = float(found.mid[0, k]), float(_radius(found)[0, k])
+        tail = 0.0 if found.tail is None else float(found.tail[0, k])
+        if truth.kind != "real" or math.isnan(rad) or not math.isfinite(mid):
+            agrees = truth.kind == "real" or math.isnan(rad) or _kind(mid) == truth.kind or rad > 0
+            agrees = agrees or (truth.kind == "either-zero" and mid == 0)
+            if not agrees and not (mid == 0 and tail == 0 and truth.kind in ("+0", "-0") and self.fmt.bits == 64):
+                raise OracleViolation(f"{self._place(one)}: the ball says {mid!r}, multiprecision {truth.kind}")
+            return
+        centre = Fraction(mid) + Fraction(tail)
+        reach = Fraction(rad) if math.isfinite(rad) else None
+        limit = Fraction(2) ** (self.fmt.emax + 2)
+        if reach is None or abs(centre) >= limit or abs(centre) <= Fraction(2) ** -990:
+            return
+        if truth.hi < centre - reach or truth.lo > centre + reach:
+            raise OracleViolation(
+                f"{self._place(one)}: the ball {mid!r} +- {rad!r} misses the truth {decimal(truth)}"
+            )
+
+    def _place(self, one: tuple[Tensor, ...]) -> str:
+        shown = ", ".join(
+            f"{name}={self.fmt.hex(pattern(t, self.fmt))}" for name, t in zip(self.names, one, strict=True)
+        )
+        return f"{self.oracle.name}({shown})"
+
+    # ------------------------------------------------------------ multiprecision
+
+    def truths(self, patterns: tuple[int, ...]) -> Iterator[Truth]:
+        """Ever narrower truths of one element; remembered for the next lowering."""
+        kept = self._truths.get(patterns)
+        if kept is not None:
+            yield kept
+            if kept.exact:
+                return
+        for truth in mp.enclosures(
+            self.oracle, dict(zip(self.names, patterns, strict=True)), self.scalars, self.fmt
+        ):
+            if len(self._truths) < CACHED:
+                self._truths[patterns] = truth
+            yield truth
+
+    def scale_truth(self, patterns: tuple[int, ...]) -> Truth | None:
+        if self.oracle.scale is None:
+            return None
+        n = mp.MpSystem(96)
+        values = {name: n.input(bits, self.fmt) for name, bits in zip(self.names, patterns, strict=True)}
+        values |= {name: n.const(v) for name, v in self.scalars.items()}
+        scale: Truth = mp.evaluate_expression(self.oracle.scale, values, 96).truth()
+        return scale if scale.kind == "real" else None
+
+    def _verdict(self, one: tuple[Tensor, ...], y: Tensor) -> tuple[Truth, Verdict | None]:
+        patterns = tuple(pattern(t, self.fmt) for t in one)
+        truth = Truth("nan")
+        for truth in self.truths(patterns):
+            verdict = judge(pattern(y, self.fmt), truth, self.fmt, self.scale_truth(patterns))
+            if verdict is not None:
+                return truth, verdict
+        return truth, None
+
+    def _one(self, index: int, one: tuple[Tensor, ...], y: Tensor, eager: Tensor | None) -> Tally:
+        """The tally of one element, wholly in multiprecision."""
+        truth, verdict = self._verdict(one, y)
+        if verdict is None:
+            return Tally(inputs=1, undecided=1, mp_elements=1)
+        verdict = self._excused(one, y, verdict)
+        tally = Tally(inputs=1, mp_elements=1, max_int=verdict.steps, **{verdict.cls: 1})
+        if verdict.cls == "flushed":
+            tally = replace(tally, max_int=0)
+        elif verdict.high is not None and verdict.low is not None:
+            error = float((verdict.low + verdict.high) / 2)
+            q = int(min(error, CLAMP_ULP) * QUANTUM + 0.5)
+            tally = replace(
+                tally, measured=1, clamped=int(error > CLAMP_ULP), sum=q, sum_signed=q if verdict.sign > 0 else -q,
+                histogram=tuple(int(error <= edge) for edge in BINS), max_ulp=float(verdict.high),
+                max_scaled=float(verdict.scaled or 0),
+                worst=(self._entry(index, one, y, truth, float(verdict.high)),) if error else (),
+            )  # fmt: skip
+        if eager is not None:
+            tally = replace(tally, **self._against(one, y, eager, verdict))
+        return tally
+
+    def _excused(self, one: tuple[Tensor, ...], y: Tensor, verdict: Verdict) -> Verdict:
+        """Class `flushed` for what a flushed subnormal input explains."""
+        if verdict.cls in ("correct", "faithful", "zero_sign") or (verdict.scaled is not None and verdict.scaled < FLUSH_ULP):
+            return verdict
+        patterns = tuple(pattern(t, self.fmt) for t in one)
+        if not any(self.fmt.is_subnormal(p) for p in patterns):
+            return verdict
+        zeroed = tuple(p & self.fmt.sign_bit if self.fmt.is_subnormal(p) else p for p in patterns)
+        for truth in self.truths(zeroed):
+            other = judge(pattern(y, self.fmt), truth, self.fmt)
+            if other is not None:
+                return replace(verdict, cls="flushed") if other.cls in ("correct", "faithful") else verdict
+        return verdict
+
+    def _against(
+        self, one: tuple[Tensor, ...], y: Tensor, eager: Tensor, verdict: Verdict
+    ) -> dict[str, int]:
+        mine, theirs = pattern(y, self.fmt), pattern(eager, self.fmt)
+        if mine == theirs or (self.fmt.is_nan(mine) and self.fmt.is_nan(theirs)):
+            return {}
+        other = self._verdict(one, eager)[1]
+        if other is None or None in (verdict.high, other.high):
+            return {"different": 1, "tied": 1}
+        patterns = tuple(pattern(t, self.fmt) for t in one)
+        for truth in self.truths(patterns):
+            a, b = judge(mine, truth, self.fmt), judge(theirs, truth, self.fmt)
+            if a is None or b is None or None in (a.high, a.low, b.high, b.low):
+                continue
+            if a.high < b.low:  # type: ignore[operator]
+                return {"different": 1, "closer": 1}
+            if a.low > b.high:  # type: ignore[operator]
+                return {"different": 1, "farther": 1}
+        return {"different": 1, "tied": 1}
+
+    def _entry(self, index: int, one: tuple[Tensor, ...], y: Tensor, truth: Truth, error: float) -> Worst:
+        patterns = tuple(pattern(t, self.fmt) for t in one)
+        return Worst(error, index, patterns, pattern(y, self.fmt), decimal(truth))
+
+    def _by_mp(self, start: int, inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None) -> Checked:
+        """float64: no wider tensor format exists, so every element is taken in multiprecision."""
+        outside = self._mp_range(inputs)
+        main, outer = [], []
+        for k in range(y.numel()):
+            one = tuple(t[k] for t in inputs)
+            tally = self._one(start + k, one, y[k], None if eager is None else eager[k])
+            (outer if outside[k] else main).append(tally)
+        binades = _binades_of_worst(inputs[0], main, outside)
+        return Checked(replace(_total(main), binades=binades), _total(outer))
+
+    def _mp_range(self, inputs: tuple[Tensor, ...]) -> list[bool]:
+        if self.oracle.intermediates is None:
+            return [False] * inputs[0].numel()
+        n = mp.MpSystem(64)
+        low, high = self.fmt.smallest_normal, self.fmt.max_finite
+        found = []
+        for k in range(inputs[0].numel()):
+            values = {name: n.input(pattern(t[k], self.fmt), self.fmt) for name, t in zip(self.names, inputs, strict=True)}
+            special = any(v.kind != mp.EXACT for v in values.values())
+            values |= {name: n.const(v) for name, v in self.scalars.items()}
+            found.append(not special and any(_outside(v, low, high) for v in self._parts(n, values)))
+        return found
+
+    def _parts(self, n: mp.MpSystem, values: dict[str, Any]) -> tuple[Any, ...]:
+        assert self.oracle.intermediates is not None
+        return self.oracle.intermediates(n, **values)
+
+    def _binades(self, x: Tensor, y: Tensor, found: Enclosure) -> tuple[tuple[int, Binade], ...]:
+        """Statistics by exponent of the first input, over elements with a finite error."""
+        signed = error_bounds(y.to(torch.float64), found, self.fmt)[0][0]
+        size = x[0].to(torch.float64).abs()
+        keep = torch.isfinite(signed) & torch.isfinite(size) & (size > 0) & torch.isfinite(y[0].to(torch.float64))
+        exponent = ((size.view(torch.int64) >> 52) - 1023)[keep]
+        capped = signed[keep].clamp(-CLAMP_ULP, CLAMP_ULP)
+        q = (capped.abs() * QUANTUM + 0.5).to(torch.int64)
+        low = self.fmt.emin - self.fmt.precision
+        slot = exponent - low
+        width = self.fmt.emax - low + 1
+        zeros = torch.zeros(width, dtype=torch.int64, device=y.device)
+        count = zeros.index_add(0, slot, torch.ones_like(slot))
+        off = zeros.index_add(0, slot, (q > QUANTUM / 2).to(torch.int64))
+        total_ = zeros.index_add(0, slot, q)
+        sign = zeros.index_add(0, slot, torch.where(capped < 0, -q, q))
+        top = zeros.scatter_reduce(0, slot, q, "amax")
+        columns = [c.tolist() for c in (count, off, top, total_, sign)]
+        return tuple(
+            (k + low, Binade(*values)) for k, values in enumerate(zip(*columns, strict=True)) if values[0]
+        )
+
+
+_CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
+
+
+def digests(number: int, inputs: tuple[Tensor, ...], y: Tensor, fmt: Format) -> Tally:
+    """The digests of chunk `number`: of its outputs, and of its inputs together."""
+    word = _WORDS[fmt.bits]
+    value = sum(digest(t.view(word), fmt, k << 32) for k, t in enumerate(inputs)) & ((1 << 64) - 1)
+    return Tally(
+        digests=((number, digest(y.contiguous().view(word), fmt)),), input_digests=((number, value),)
+    )
+
+
+def pattern(t: Tensor, fmt: Format) -> int:
+    """Bits of a 0-dim tensor as a non-negative integer."""
+    return int(t.reshape(1).view(_WORDS[fmt.bits]).item()) & ((1 << fmt.bits) - 1)
+
+
+def decimal(truth: Truth, digits: int = 20) -> str:
+    """The truth to 20 significant digits, or its kind."""
+    if truth.kind != "real":
+        return truth.kind
+    centre = (truth.lo + truth.hi) / 2
+    text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), digits)
+    return text
+
+
+def _override(found: Enclosure, hit: Tensor, value: Any) -> Enclosure:
+    rad = torch.where(hit, 0.0, _radius(found))
+    tail = None if found.tail is None else torch.where(hit, 0.0, found.tail)
+    return Enclosure(torch.where(hit, value, found.mid), rad, tail, found.sure)
+
+
+def _radius(found: Enclosure) -> Tensor:
+    if found.rad is not None:
+        return found.rad
+    return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
+
+
+def _tally(decision: Decision) -> Tally:
+    row = decision.counts.sum(1).tolist()
+    counts = dict(zip(COUNTS, row, strict=False))
+    counts["max_int"] = int(decision.counts[COUNTS.index("max_int")].max())
+    counts["undecided"] = counts.pop("open")
+    inputs = sum(counts[name] for name in _CLASSES) + counts["undecided"]
+    return Tally(inputs=inputs, histogram=tuple(row[len(COUNTS) :]), **counts)
+
+
+def _tiny(t: Tensor, fmt: Format) -> Tensor:
+    return (t != 0) & (t.abs() < float(fmt.smallest_normal))
+
+
+def _subnormals(inputs: tuple[Tensor, ...], fmt: Format) -> Tensor | None:
+    found = None
+    for t in inputs:
+        bits = t.view(_WORDS[fmt.bits]) & ((1 << (fmt.bits - 1)) - 1)
+        hit = (bits > 0) & (bits < (1 << fmt.mantissa_bits))
+        found = hit if found is None else found | hit
+    return found if found is not None and bool(found.any()) else None
+
+
+def _one_binade(x: Tensor, tally: Tally) -> tuple[tuple[int, Binade], ...]:
+    """The binade entry of a chunk whose inputs share one exponent."""
+    ends = [float(x[0, k]) for k in (0, -1)]
+    if any(end == 0 or not math.isfinite(end) for end in ends):
+        return ()
+    low, high = sorted(math.frexp(end)[1] - 1 for end in ends)
+    if low != high:
+        return ()
+    top = int(min(tally.max_ulp, CLAMP_ULP) * QUANTUM + 0.5)
+    return ((low, Binade(tally.measured, tally.inputs - tally.correct, top, tally.sum, tally.sum_signed)),)
+
+
+def _leaders(high: Tensor, spread: Tensor, count: int) -> Tensor:
+    """Indices that may be among the `count` largest: at most 256, the lowest of equal ones first."""
+    k = min(count, high.numel())
+    top = high.topk(k)
+    floor = (top.values[-1] - 2 * spread[top.indices[-1]]).clamp(min=0.0)
+    index = (high >= floor).nonzero()[:, 0]
+    index = index[high[index] > 0]
+    if len(index) <= 64:
+        return index
+    order = high[index].sort(descending=True, stable=True).indices[:64]
+    return index[order]
+
+
+def _kind(mid: float) -> str:
+    if math.isnan(mid):
+        return "nan"
+    if math.isinf(mid):
+        return "+inf" if mid > 0 else "-inf"
+    return ("-0" if math.copysign(1, mid) < 0 else "+0") if mid == 0 else "real"
+
+
+def _outside(value: Any, low: Fraction, high: Fraction) -> bool:
+    if value.kind == mp.FAILED:
+        return False
+    truth = value.truth()
+    return truth.kind == "real" and (max(abs(truth.lo), abs(truth.hi)) > high or min(abs(truth.lo), abs(truth.hi)) < low)
+
+
+def _total(parts: list[Tally]) -> Tally:
+    """Fold in a tree, since merging sorts."""
+    if not parts:
+        return Tally()
+    while len(parts) > 1:
+        parts = [parts[i].merge(parts[i + 1]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def _binades_of_worst(x: Tensor, main: list[Tally], outside: list[bool]) -> tuple[tuple[int, Binade], ...]:
+    found: dict[int, Binade] = {}
+    inside = [k for k, out in enumerate(outside) if not out]
+    for k, tally in zip(inside, main, strict=True):
+        value = float(x[k])
+        if not tally.measured or not math.isfinite(value) or value == 0:
+            continue
+        one = Binade(1, tally.misrounded, tally.sum, tally.sum, tally.sum_signed)
+        exponent = math.frexp(value)[1] - 1
+        found[exponent] = found.get(exponent, Binade()).merge(one)
+    return tuple(sorted(found.items()))

@@ -1,0 +1,378 @@
+"""The command line: options in, pages and report files out, exit codes.
+
+What runs is in `verify.run` and `verify.explain`, what is printed in `verify.reports.rows`.
+Everything heavy (torch, triton, pydantic, rich) is imported inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from verify import __version__
+from verify.kernel import DTYPES, NothingToCompare, UsageError, load, names, suggest
+from verify.reports.rows import Page, explain_page, is_file, kernel_page, list_page, printable, run_page, show_page
+
+if TYPE_CHECKING:
+    from verify.reports.schema import Report
+    from verify.run import Selection
+
+PROFILES = ("quick", "default", "exhaustive")
+
+# Exit codes; where several apply: 4, 2, 1, 3.
+FAILED = 1
+USAGE = 2
+NOTHING = 3
+ORACLE_VIOLATION = 4
+INTERRUPTED = 130  # 128 + SIGINT, as shells do
+
+#: Options and arguments that the parser itself refuses. The class's module differs between typer's versions.
+_CommandLineError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="verify",
+    help="How wrong is a kernel, who is right, which formula is it, did it change: against the real number.",
+    epilog="Exit codes: 0 passed; 1 a bound failed; 2 bad usage or input; 3 nothing could be compared; "
+    "4 oracle violation. Where several apply: 4, 2, 1, 3.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A kernel of `verify list`.", autocompletion=names)]
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Kernels of `verify list`.", autocompletion=names)]
+Backends = Annotated[
+    list[str] | None, typer.Option("--backend", metavar="NAME", help="Where to run; repeatable. [all present]")
+]
+Dtypes = Annotated[
+    list[str] | None, typer.Option("--dtype", metavar="NAME", help=f"{', '.join(DTYPES)}; repeatable. [all]")
+]
+Lowerings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lowering",
+        metavar="NAME|PATTERN|FILE.py:FUNCTION",
+        help="A registered lowering, a shell pattern, or your own function of the tensors, checked beside the "
+        "others; repeatable. [all]",
+    ),
+]
+Spellings = Annotated[
+    list[str] | None, typer.Option("--spelling", metavar="NAME", help="How it is called; repeatable. [all]")
+]
+Scalars = Annotated[
+    list[str] | None,
+    typer.Option("--scalar", metavar="NAME=VALUE", help="A Python scalar of the kernel, decimal or hex float."),
+]
+Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line `arguments` (those of the process by default) and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="verify", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone, as in `verify run --json - | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except UsageError as error:
+        return _complain(error, USAGE)
+    except NothingToCompare as error:
+        return _complain(error, NOTHING)
+    except _CommandLineError as error:
+        return _complain(error.format_message(), USAGE)
+    return code or 0
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        print(f"verify (ulproof) {__version__}")
+        raise typer.Exit()
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(USAGE)
+
+
+@app.command()
+def kernel(
+    name: Names,
+    backend: Backends = None,
+    dtype: Dtypes = None,
+    lowering: Lowerings = None,
+    spelling: Spellings = None,
+    scalar: Scalars = None,
+    profile: Profile = "default",
+    seed: Seed = 0,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Also write the report; '-' is standard output.")
+    ] = None,
+) -> None:
+    """Certified errors of kernels, each lowering beside the others."""
+    wanted = tuple(dict.fromkeys(name))
+    selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed)
+    raise typer.Exit(_walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted]))
+
+
+@app.command()
+def run(
+    backend: Backends = None,
+    dtype: Dtypes = None,
+    lowering: Lowerings = None,
+    spelling: Spellings = None,
+    profile: Profile = "default",
+    seed: Seed = 0,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "--json", metavar="FILE", help="The report; '-' is standard output. [report[-BACKEND].json]"
+        ),
+    ] = None,
+) -> None:
+    """All kernels: write a report and print one row a kernel."""
+    selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
+    out = out or "-".join(["report", *(backend or ())]) + ".json"
+    raise typer.Exit(_walk("run", selection, out, lambda report: [run_page(report)]))
+
+
+@app.command("list")
+def list_() -> None:
+    """The registered kernels."""
+    from verify.lowerings import lowering_names
+
+    kernels = [load(name) for name in names()]
+    _print(list_page(kernels, {k.name: lowering_names(k) for k in kernels}), sys.stdout)
+
+
+@app.command()
+def show(name: Name) -> None:
+    """One kernel's facts: cases, formulas, bounds, special values.
+
+    With the source of each bound and special value, the spellings, lowerings and properties.
+    """
+    from verify.lowerings import lowering_names
+
+    kernel = load(name)
+    _print(show_page(kernel, lowering_names(kernel)), sys.stdout)
+
+
+@app.command()
+def explain(
+    name: Name,
+    values: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            metavar="HEX,HEX...",
+            help="The tensor inputs in order: hex floats, decimals, inf, nan or raw bits '#3f800000'. "
+            "Write --input=... where the first is negative.",
+        ),
+    ],
+    dtype: Annotated[str, typer.Option("--dtype", metavar="NAME", help=", ".join(DTYPES))] = "float32",
+    backend: Annotated[
+        str | None, typer.Option("--backend", metavar="NAME", help="Where to run. [the first present]")
+    ] = None,
+    lowering: Lowerings = None,
+    spelling: Spellings = None,
+    scalar: Scalars = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the facts as JSON; '-' is standard output.")
+    ] = None,
+) -> None:
+    """One element, taken apart.
+
+    Its exact value, the correctly rounded result, each lowering's bits, error and class, and the
+    formulas step by step.
+    """
+    load(name)
+    _known("dtype", [dtype], DTYPES)
+    from verify.explain import explain as take_apart
+    from verify.reports import store
+
+    if json_file is not None:
+        store.ensure_writable(json_file)
+    told = take_apart(
+        name,
+        [value.strip() for value in values.split(",")],
+        dtype=dtype,
+        scalars=_scalars(scalar),
+        lowerings=tuple(lowering or ()),
+        spellings=tuple(spelling or ()),
+        backend=backend,
+    )
+    if json_file is not None:
+        store.write_text([json.dumps(told, indent=1, allow_nan=False), "\n"], json_file)
+    _print(explain_page(told), sys.stderr if json_file == "-" else sys.stdout)
+
+
+def exit_code(report: Report) -> int:
+    """The code of a finished run. A user's own lowering that misbehaves (status error) is bad input."""
+    statuses = {cell.status for cell in report.cells}
+    if "oracle-violation" in statuses:
+        return ORACLE_VIOLATION
+    if any(cell.status == "error" and is_file(cell.lowering) for cell in report.cells):
+        return USAGE
+    if statuses - {"passed", "improved", "not-run"}:
+        return FAILED
+    return NOTHING if statuses <= {"not-run"} else 0
+
+
+def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]]) -> int:
+    """Run the selection, write the report, print its pages, and return the exit code."""
+    from verify.reports import store
+
+    if out is not None:
+        store.ensure_writable(out)
+    from verify.reports.schema import Cell, Report
+    from verify.run import run
+
+    try:
+        with _progress() as progress:
+            # Validating cell by cell stops at the first that breaks the schema, not after the last.
+            raw = run(selection, on_cell=Cell.model_validate, progress=progress)
+    except KeyboardInterrupt:
+        return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)
+    report = Report.model_validate({**raw, "command": _command(verb, selection)})
+    if report.interrupted and not report.cells:
+        return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)
+    if out is not None:
+        store.write(report, out)
+    code = exit_code(report)
+    if code != NOTHING:
+        for page in pages(report):
+            _print(page, sys.stderr if out == "-" else sys.stdout)
+    if report.interrupted:
+        kept = "standard output" if out == "-" else out or "the table only; --json FILE keeps them in a file"
+        return _complain(f"interrupted; {len(report.cells)} complete cells are kept in {kept}", INTERRUPTED)
+    if out not in (None, "-"):
+        print(f"report: {out}", file=sys.stderr)
+    if code == NOTHING:
+        reasons = dict.fromkeys(f"{cell.backend}: {cell.reason}" for cell in report.cells)
+        return _complain(f"nothing was compared: {'; '.join(reasons) or 'no cell matches the options'}", NOTHING)
+    if code == USAGE:
+        errors = [cell for cell in report.cells if cell.status == "error" and is_file(cell.lowering)]
+        for line in dict.fromkeys(f"{cell.lowering}: {cell.reason}" for cell in errors):
+            _complain(line, USAGE)
+    return code
+
+
+def _selection(
+    kernels: tuple[str, ...],
+    backends: list[str] | None,
+    dtypes: list[str] | None,
+    lowerings: list[str] | None,
+    spellings: list[str] | None,
+    scalars: list[str] | None,
+    profile: str,
+    seed: int,
+) -> Selection:
+    """The options as a `verify.run.Selection`; names that need no torch are checked before it is imported."""
+    for name in kernels:
+        load(name)
+    _known("dtype", dtypes or (), DTYPES)
+    _known("profile", [profile], PROFILES)
+    given = _scalars(scalars)
+    from verify.run import Selection
+
+    return Selection(
+        kernels=kernels,
+        backends=tuple(backends or ()),
+        dtypes=tuple(dtypes or ()),
+        lowerings=tuple(text for text in lowerings or () if not is_file(text)),
+        spellings=tuple(spellings or ()),
+        profile=profile,
+        user_lowerings=tuple(text for text in lowerings or () if is_file(text)),
+        scalars=given,
+        seed=seed,
+    )
+
+
+def _command(verb: str, selection: Selection) -> str:
+    """The command that repeats a run: its options in a fixed order, without the output file."""
+    words = ["verify", verb, *(selection.kernels if verb == "kernel" else ())]
+    for option in ("backend", "dtype", "lowering", "spelling"):
+        for value in getattr(selection, f"{option}s"):
+            words += [f"--{option}", value]
+    for value in selection.user_lowerings:
+        words += ["--lowering", value]
+    for name, number in (selection.scalars or {}).items():
+        words += ["--scalar", f"{name}={number!r}"]
+    words += ["--profile", selection.profile, "--seed", str(selection.seed)]
+    return shlex.join(words).encode(errors="backslashreplace").decode()
+
+
+def _scalars(texts: list[str] | None) -> dict[str, float] | None:
+    """'name=value' options as numbers; None where there are none."""
+    found: dict[str, float] = {}
+    for text in texts or ():
+        name, equals, literal = text.partition("=")
+        try:
+            value = float.fromhex(literal) if "0x" in literal.lower() else float(literal)
+        except (ValueError, OverflowError):
+            value = math.nan
+        if not (name.isidentifier() and equals and math.isfinite(value)):
+            raise UsageError(f"--scalar {text!r}; expected NAME=VALUE with a finite number, such as value=0.3")
+        found[name] = value
+    return found or None
+
+
+def _known(what: str, given: Sequence[str], known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(suggest(what, name, known))
+
+
+def _print(page: Page, file: TextIO) -> None:
+    from verify.reports.terminal import print_page
+
+    print_page(page, file)
+
+
+def _complain(problem: object, code: int) -> int:
+    """One line on standard error, whatever the message holds; returns `code`."""
+
+    print(f"verify: {printable(' '.join(str(problem).split()))}", file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None]]:
+    """A callback (done, total, label): a bar on standard error once a second has passed, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, label: None
+        return
+    import threading
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+    )
+    task = bar.add_task("starting", total=None)
+    timer = threading.Timer(1.0, bar.start)
+    timer.start()
+    try:
+        yield lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()

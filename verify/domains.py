@@ -1,0 +1,145 @@
+"""Inputs of a walk: strata of random draws, every pattern of one input, or a list; in chunks of 2^20.
+
+Which strata a kernel needs is said in `kernels/`, in the vocabulary of `verify.strata`; how random words are made,
+in `verify.draws`. torch is imported on use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from verify.draws import Bits, Draw, as_int64, to_tensor
+from verify.formats import Format
+
+__all__ = ["CHUNK", "PROFILES", "Domain", "Draw", "Stratum", "domain_of"]
+
+CHUNK = 1 << 20
+PROFILES = ("quick", "default", "exhaustive")
+#: log2 of the number of elements by profile; float64 is smaller because its truth is multiprecision.
+SIZES = {"quick": 14, "default": 20, "exhaustive": 24}
+SIZES_FLOAT64 = {"quick": 12, "default": 14, "exhaustive": 20}
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """`size` elements drawn by `bits(draw)`, which returns one int64 tensor of patterns for each input."""
+
+    name: str
+    size: int
+    bits: Callable[[Draw], Bits]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.size <= 1 << 32:
+            raise ValueError(f"stratum {self.name!r} of {self.size} elements; a counter has 32 bits")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The inputs of one walk, in a fixed order.
+
+    kind      'strata', 'exhaustive' (every pattern of the single input, in order) or 'list' (`patterns`)
+    fmt       format of every input
+    names     the tensor inputs
+    """
+
+    kind: str
+    fmt: Format
+    names: tuple[str, ...]
+    strata: tuple[Stratum, ...] = ()
+    seed: int = 0
+    patterns: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("strata", "exhaustive", "list"):
+            raise ValueError(f"domain kind {self.kind!r}; expected 'strata', 'exhaustive' or 'list'")
+        if self.kind == "exhaustive" and (len(self.names) != 1 or self.fmt.bits > 32):
+            raise ValueError(f"no exhaustive domain of {self.fmt.name} {self.names}: one input of at most 32 bits")
+        wrong = next((p for p in self.patterns if len(p) != len(self.names)), None)
+        if wrong is not None:
+            raise ValueError(f"{len(wrong)} patterns for the {len(self.names)} inputs {', '.join(self.names)}")
+
+    @property
+    def size(self) -> int:
+        if self.kind == "exhaustive":
+            return 1 << self.fmt.bits
+        return len(self.patterns) if self.kind == "list" else sum(s.size for s in self.strata)
+
+    def chunks(self) -> range:
+        """Chunk numbers; each holds 2^20 elements but for the last."""
+        return range(-(-self.size // CHUNK))
+
+    def chunk(self, number: int, device: Any) -> tuple[Any, ...]:
+        """Tensors of the dtype for chunk `number`, one for each name.
+
+        `device` must have float64 for kind 'strata'.
+        """
+        start = number * CHUNK
+        return self.span(start, min(start + CHUNK, self.size), device)
+
+    def span(self, start: int, stop: int, device: Any) -> tuple[Any, ...]:
+        """Tensors of the dtype for the elements start..stop-1."""
+        if self.kind != "exhaustive":
+            return tuple(to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device))
+        import torch
+
+        # One iota of the integer's own width, offset modulo its range: nothing 64 bits wide is written.
+        integers = {16: torch.int16, 32: torch.int32}[self.fmt.bits]
+        half = self.fmt.sign_bit
+        pieces = [
+            torch.arange(low - wrap, high - wrap, dtype=integers, device=device)
+            for low, high, wrap in ((start, min(stop, half), 0), (max(start, half), stop, 2 * half))
+            if low < high
+        ]
+        whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        return (whole.view(getattr(torch, self.fmt.name)),)
+
+    def bits(self, start: int, stop: int, device: Any) -> Bits:
+        """Patterns of the elements start..stop-1 as int64 tensors."""
+        import torch
+
+        if not 0 <= start < stop <= self.size:
+            raise IndexError(f"elements {start}..{stop - 1} of a domain of {self.size}")
+        if self.kind == "exhaustive":
+            return (torch.arange(start, stop, dtype=torch.int64, device=device),)
+        if self.kind == "list":
+            rows = [[as_int64(self.fmt, p) for p in row] for row in self.patterns[start:stop]]
+            return tuple(torch.tensor(rows, dtype=torch.int64, device=device).unbind(1))
+        pieces, offset = [], 0
+        for stratum in self.strata:
+            low, high = max(start - offset, 0), min(stop - offset, stratum.size)
+            if low < high:
+                index = torch.arange(low, high, dtype=torch.int64, device=device)
+                pieces.append(stratum.bits(Draw(self.fmt, index, self.seed, stratum.name)))
+            offset += stratum.size
+        return tuple(torch.cat(columns) for columns in zip(*pieces, strict=True))
+
+    def replay(self, index: int) -> tuple[int, ...]:
+        """Non-negative patterns of element `index`, one for each name."""
+        mask = (1 << self.fmt.bits) - 1
+        return tuple(int(bits) & mask for bits in self.bits(index, index + 1, "cpu"))
+
+    def stratum_of(self, index: int) -> str:
+        """Name of the stratum that element `index` belongs to; the kind where there are none."""
+        if not 0 <= index < self.size:
+            raise IndexError(f"element {index} of a domain of {self.size}")
+        for stratum in self.strata:
+            if index < stratum.size:
+                return stratum.name
+            index -= stratum.size
+        return self.kind
+
+
+def domain_of(kernel: Any, fmt: Format, scalars: Any, profile: str = "default", seed: int = 0) -> Domain:
+    """The domain of `kernel` (a `verify.kernel.Kernel`) in the case `scalars`, for a profile.
+
+    A single 16-bit input is exhaustive in every profile, a single float32 under 'exhaustive'.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"profile {profile!r}; expected one of {', '.join(PROFILES)}")
+    names = kernel.tensors(scalars)
+    if len(names) == 1 and (fmt.bits == 16 or (fmt.bits == 32 and profile == "exhaustive")):
+        return Domain("exhaustive", fmt, names)
+    size = 1 << (SIZES_FLOAT64 if fmt.bits == 64 else SIZES)[profile]
+    return Domain("strata", fmt, names, kernel.domain(fmt, names, dict(scalars), size), seed)

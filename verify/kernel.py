@@ -1,0 +1,169 @@
+"""The facts about a kernel under test: inputs, cases, spellings, bounds, domain, properties.
+
+Files in `kernels/` hold one `KERNEL` each; the registry finds them by file name. No torch here:
+spellings receive the torch module when they are launched.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from verify.oracle import Oracle
+
+METRICS = ("ulp", "int_ulp", "scaled_ulp")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+Scalars = Mapping[str, float]
+
+
+class UsageError(Exception):
+    """A user's mistake: printed as one line, exit code 2."""
+
+
+class NothingToCompare(Exception):
+    """Nothing could run, for example because a backend is not present: the reason, exit code 3."""
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One way to call the operation. `call(torch, **inputs)` returns the result tensor.
+
+    `applies(scalars)` says for which cases it exists. `layout` names the arrangement of the
+    tensors (see `verify.lowerings`; None: contiguous). `quick`: also run by the quick profile.
+    """
+
+    call: Callable[..., Any]
+    applies: Callable[[Scalars], bool] = lambda scalars: True
+    layout: str | None = None
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An error limit that a lowering must keep on elements inside the normal range.
+
+    `metric` is one of METRICS; `value` is in that metric. `lowering`, `backend` and `spelling`
+    are shell patterns. `truth` is 'exact' (scalars as given) or 'rounded' (scalars rounded to
+    the operands' dtype). `source` cites a specification, a proof or a measurement.
+    """
+
+    value: float
+    metric: str
+    source: str
+    lowering: str = "*"
+    backend: str = "*"
+    spelling: str = "*"
+    dtypes: tuple[str, ...] = DTYPES
+    applies: Callable[[Scalars], bool] = lambda scalars: True
+    truth: str = "exact"
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"bound metric {self.metric!r}; expected one of {METRICS}")
+        if not self.source:
+            raise ValueError("a bound needs a source")
+
+    def suits(self, *, lowering: str, backend: str, spelling: str, dtype: str, scalars: Scalars) -> bool:
+        return (
+            fnmatch.fnmatchcase(lowering, self.lowering)
+            and fnmatch.fnmatchcase(backend, self.backend)
+            and fnmatch.fnmatchcase(spelling, self.spelling)
+            and dtype in self.dtypes
+            and self.applies(scalars)
+        )
+
+
+@dataclass(frozen=True)
+class Property:
+    """A law that outputs obey whatever the formula, e.g. exact points, symmetry, monotonicity.
+
+    `check(run, inputs)`: `run(**tensors)` launches the lowering; returns a boolean tensor, True
+    where the law holds. `inputs` are the case's tensors by name, `run` returns the result tensor.
+    `lowerings` and `spellings` are shell patterns of those that promise it.
+    """
+
+    name: str
+    check: Callable[..., Any]
+    applies: Callable[[Scalars], bool] = lambda scalars: True
+    lowerings: tuple[str, ...] = ("*",)
+    spellings: tuple[str, ...] = ("*",)
+
+    def suits(self, *, lowering: str, spelling: str, scalars: Scalars) -> bool:
+        return (
+            any(fnmatch.fnmatchcase(lowering, pattern) for pattern in self.lowerings)
+            and any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spellings)
+            and self.applies(scalars)
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An operation under test.
+
+    inputs     all parameters of the oracle, in order
+    cases      which of them are Python scalars, and their values: {} is all-tensor
+    quick_cases  the quick profile runs the first so many cases, in the quick spellings
+    spellings  by name; the first that applies to a case is the default
+    domain     domain(dtype, tensors, scalars) -> strata (see `verify.domains`)
+    triton     module with `lowerings()`; imported only on launch
+    """
+
+    name: str
+    summary: str
+    oracle: Oracle
+    inputs: tuple[str, ...]
+    spellings: Mapping[str, Spelling]
+    domain: Callable[..., Any]
+    bounds: tuple[Bound, ...]
+    cases: tuple[Scalars, ...] = ({},)
+    quick_cases: int = 1
+    dtypes: tuple[str, ...] = DTYPES
+    properties: tuple[Property, ...] = ()
+    triton: str | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def tensors(self, scalars: Scalars) -> tuple[str, ...]:
+        """Names of the inputs that are tensors in the case `scalars`."""
+        return tuple(name for name in self.inputs if name not in scalars)
+
+    def targets(self, profile: str) -> Iterator[tuple[Scalars, str]]:
+        """Every (case, spelling) that `profile` runs, in the order declared."""
+        quick = profile == "quick"
+        for scalars in self.cases[: self.quick_cases] if quick else self.cases:
+            for name, spelling in self.spellings.items():
+                if spelling.applies(scalars) and (spelling.quick or not quick):
+                    yield scalars, name
+
+    def bound(self, *, lowering: str, backend: str, spelling: str, dtype: str, scalars: Scalars) -> Bound | None:
+        """The first declared bound that suits, or None."""
+        for bound in self.bounds:
+            if bound.suits(lowering=lowering, backend=backend, spelling=spelling, dtype=dtype, scalars=scalars):
+                return bound
+        return None
+
+
+def names() -> list[str]:
+    """All registered kernels, by file name in `kernels/`."""
+    package = importlib.import_module("verify.kernels")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.ispkg)
+
+
+def load(name: str) -> Kernel:
+    """The kernel `name`. Raises UsageError with near names when there is none."""
+    known = names()
+    if name not in known:
+        raise UsageError(suggest("kernel", name, known))
+    kernel: Kernel = importlib.import_module(f"verify.kernels.{name}").KERNEL
+    return kernel
+
+
+def suggest(what: str, given: str, known: list[str] | tuple[str, ...]) -> str:
+    """One line: what was given, the near names, the valid names."""
+    near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"unknown {what} {given!r}{hint} (known: {', '.join(known)})"

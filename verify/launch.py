@@ -1,0 +1,115 @@
+"""Launch a lowering and hold it to the contract: shape, dtype, device, inputs left alone, every output written.
+
+Whether the numbers are right is `verify.check`'s business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from verify.backends import Backend
+from verify.kernel import UsageError
+from verify.lowerings import NotLowered, describe
+
+#: Bytes that fresh memory holds in the first and the second run of `launch_checked`.
+POISON = (0x7F, 0x99)
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class LoweringError(UsageError):
+    """A lowering broke its contract: which one, and how."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The output, and the wall-clock seconds from launch to synchronized completion."""
+
+    output: torch.Tensor
+    seconds: float
+
+
+def launch(fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], backend: Backend, name: str) -> Launched:
+    """Call `fn` on `inputs` and check the output's type, shape, dtype and device.
+
+    `name` is the lowering's, for messages. Raises LoweringError; NotLowered passes through.
+    """
+    backend.synchronize()
+    start = time.perf_counter()
+    try:
+        with torch.no_grad():
+            output = fn(*inputs)
+        backend.synchronize()
+    except (UsageError, NotLowered):
+        raise
+    except Exception as error:
+        raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(inputs)}") from error
+    seconds = time.perf_counter() - start
+    _check_output(output, inputs, name)
+    return Launched(output.detach(), seconds)
+
+
+def launch_checked(
+    fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], backend: Backend, name: str
+) -> Launched:
+    """`launch` twice, on memory poisoned with another byte each time, and compare inputs and outputs bit for bit.
+
+    Returns the second launch, which includes no compilation. Raises LoweringError too where an
+    input was modified, and where the two outputs differ.
+    """
+    before = [tensor.clone() for tensor in inputs]
+    size = max((tensor.nbytes for tensor in inputs), default=0)
+    launched = []
+    for pattern in POISON:
+        with backend.poisoned(size, pattern):
+            result = launch(fn, inputs, backend, name)
+        # Copied: the output may be a view of an input, or a buffer that the lowering uses again.
+        launched.append(Launched(result.output.clone(), result.seconds))
+        for index, (tensor, kept) in enumerate(zip(inputs, before, strict=True)):
+            if changed := _differences(tensor, kept):
+                raise LoweringError(f"lowering {name} modified its input {index} in place: {changed}")
+    first, second = launched
+    if differing := _differences(first.output, second.output):
+        raise LoweringError(
+            f"lowering {name} returns uninitialised or non-deterministic output: "
+            f"run twice on the same inputs, {differing}"
+        )
+    return second
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's patterns as integers of its width."""
+    return tensor.contiguous().view(_BITS[tensor.element_size()])
+
+
+def _check_output(output: object, inputs: Sequence[torch.Tensor], name: str) -> None:
+    if not isinstance(output, torch.Tensor):
+        raise LoweringError(f"lowering {name} returned {type(output).__name__}; expected a tensor")
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in inputs))  # type: ignore[no-untyped-call]
+    expected = inputs[0]
+    for what, given, due in (
+        ("shape", tuple(output.shape), tuple(shape)),
+        ("dtype", output.dtype, expected.dtype),
+        ("device", output.device, expected.device),
+        ("layout", output.layout, expected.layout),
+    ):
+        if given != due:
+            raise LoweringError(f"lowering {name} returned {what} {given}; expected {due}, that of its inputs")
+
+
+def _differences(a: torch.Tensor, b: torch.Tensor) -> str | None:
+    """How many elements differ in bits, two NaNs counting as equal, and where the first is; None where none does."""
+    different = bits(a).ne(bits(b)) & ~(a.isnan() & b.isnan())
+    count = int(different.sum())
+    if not count:
+        return None
+    first = int(different.flatten().to(torch.uint8).argmax())
+    return f"{count} of {a.numel()} elements differ, the first at index {first}"
+
+
+def _shapes(inputs: Sequence[torch.Tensor]) -> str:
+    return f"{inputs[0].dtype} inputs of shape {', '.join(str(tuple(tensor.shape)) for tensor in inputs)}"

@@ -1,0 +1,81 @@
+"""Known deviations of lowerings, one TOML file a backend in `kernels/ledger/`, with reason and source."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import importlib.metadata
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+STATUSES = ("not-run", "exceeds-bound")
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One entry: the cells it covers (shell patterns), the status they get instead of a pass, and why.
+
+    failures: which kinds it excuses, of 'bound', 'nan_mismatch', 'inf_mismatch', 'zero_sign',
+    'flushed' (shell patterns); any other kind still fails the cell.
+    """
+
+    lowering: str
+    kernel: tuple[str, ...]
+    dtype: tuple[str, ...]
+    status: str
+    reason: str
+    source: str
+    triton_before: str = ""
+    failures: tuple[str, ...] = ("*",)
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"ledger status {self.status!r}; expected one of {STATUSES}")
+        if not (self.reason and self.source):
+            raise ValueError("a ledger entry needs a reason and a source")
+
+    def excuses(self, kinds: tuple[str, ...]) -> bool:
+        """Whether every kind of failure found is one that this entry expects."""
+        return self.status == "exceeds-bound" and all(
+            any(fnmatch.fnmatchcase(kind, pattern) for pattern in self.failures) for kind in kinds
+        )
+
+    def suits(self, *, lowering: str, kernel: str, dtype: str) -> bool:
+        return (
+            fnmatch.fnmatchcase(lowering, self.lowering)
+            and any(fnmatch.fnmatchcase(kernel, pattern) for pattern in self.kernel)
+            and any(fnmatch.fnmatchcase(dtype, pattern) for pattern in self.dtype)
+            and (not self.triton_before or _triton_version() < _version(self.triton_before))
+        )
+
+
+@lru_cache
+def deviations(backend: str) -> tuple[Deviation, ...]:
+    """All entries for the backend `backend`; none where it has no file."""
+    package = importlib.import_module("verify.kernels")
+    path = Path(package.__path__[0]) / "ledger" / f"{backend}.toml"
+    if not path.exists():
+        return ()
+    entries = tomllib.loads(path.read_text())["deviation"]
+    return tuple(
+        Deviation(**{**entry, "kernel": tuple(entry["kernel"]), "dtype": tuple(entry["dtype"])}) for entry in entries
+    )
+
+
+def deviation(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviation | None:
+    """The first entry that covers this cell, or None."""
+    for entry in deviations(backend):
+        if entry.suits(lowering=lowering, kernel=kernel, dtype=dtype):
+            return entry
+    return None
+
+
+def _triton_version() -> tuple[int, ...]:
+    return _version(importlib.metadata.version("triton"))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])

@@ -1,0 +1,532 @@
+"""Lowerings: the ways a kernel is computed, as callables of tensors. Launching and checking are in `verify.launch`.
+
+Importing this module imports neither torch nor triton; a lowering's `build` and `reason` do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import inspect
+import logging
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verify.backends import Backend
+from verify.kernel import Kernel, Scalars, Spelling, UsageError
+from verify.ledger import deviation
+
+if TYPE_CHECKING:
+    import torch
+
+Call = Callable[..., "torch.Tensor"]
+
+
+class NotLowered(Exception):
+    """A lowering turned out, on its first call, not to exist for its target; the message is the reason for not-run."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a lowering is built for: one case of one kernel, called one way, in one dtype, on one backend."""
+
+    kernel: Kernel
+    scalars: Scalars
+    spelling: str
+    dtype: str
+    backend: Backend
+
+    @property
+    def call(self) -> Spelling:
+        return self.kernel.spellings[self.spelling]
+
+    @property
+    def layout(self) -> Layout | None:
+        """How the spelling arranges its inputs; None: contiguous."""
+        return LAYOUTS[self.call.layout] if self.call.layout else None
+
+    @property
+    def default_spelling(self) -> str:
+        """The first spelling that applies to the case."""
+        return next(name for name, spelling in self.kernel.spellings.items() if spelling.applies(self.scalars))
+
+    @property
+    def pattern(self) -> str:
+        """One letter an input: 't' where it is a tensor, 's' where it is a Python scalar."""
+        return "".join("s" if name in self.scalars else "t" for name in self.kernel.inputs)
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """One way to compute a kernel.
+
+    build(target)   a callable of the case's tensors, in the order of `kernel.inputs`; returns a
+                    tensor of their dtype, broadcast shape and device
+    reason(target)  why it does not exist for the target, or None
+    ftz(target)     whether it is declared to flush subnormal operands and results to zero
+    flags(target)   options that it was built with, for the report
+    max_elements    the most elements worth giving it, where it is slow
+    """
+
+    name: str
+    build: Callable[[Target], Call]
+    reason: Callable[[Target], str | None]
+    ftz: Callable[[Target], bool] = lambda target: False
+    flags: Callable[[Target], dict[str, Any]] = lambda target: {}
+    max_elements: int | None = None
+
+    def limit(self, target: Target) -> int | None:
+        """The most elements worth giving it in this spelling, or None."""
+        layout = target.layout
+        limits = (self.max_elements, layout.max_elements if layout else None)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+
+def lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
+    """All registered lowerings of `kernel`, `eager` first."""
+    return (EAGER, INDUCTOR, INDUCTOR_STRICT, *_triton_lowerings(kernel))
+
+
+def lowering_names(kernel: Kernel) -> tuple[str, ...]:
+    return tuple(lowering.name for lowering in lowerings(kernel))
+
+
+# Layouts: the same elements by another path through the framework.
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How inputs lie in memory: `arrange(call)` is `call` on rearranged inputs, its outputs in their order.
+
+    `max_elements` is the largest domain for which that is quick.
+    """
+
+    arrange: Callable[[Call], Call]
+    max_elements: int | None = None
+
+
+def _strided(call: Call) -> Call:
+    """Each input is every other element of a buffer twice its size."""
+    import torch
+
+    def view(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.stack([tensor, tensor], dim=-1)[..., 0]
+
+    return lambda *tensors: call(*map(view, tensors))
+
+
+def _transposed(call: Call) -> Call:
+    """Inputs as matrices, every second one stored by columns, so that no order of the loops is contiguous for all."""
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        size = tensors[0].numel()
+        rows = 64
+        matrices = [_padded(tensor, -(-size // rows) * rows).view(rows, -1) for tensor in tensors]
+        matrices[1::2] = [matrix.t().contiguous().t() for matrix in matrices[1::2]]
+        return call(*matrices).reshape(-1)[:size]
+
+    return run
+
+
+def _broadcast(call: Call) -> Call:
+    """The first input repeated along rows of 9, the others expanded along them with stride 0.
+
+    Row i's column i mod 9 is the output: vector lanes and tail elements alternate.
+    """
+    import torch
+
+    columns = 9
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        first, *others = (tensor.unsqueeze(-1).expand(-1, columns) for tensor in tensors)
+        index = torch.arange(tensors[0].numel(), device=tensors[0].device) % columns
+        return call(first.contiguous(), *others).gather(1, index.unsqueeze(-1)).squeeze(-1)
+
+    return run
+
+
+def _sliced(width: int) -> Callable[[Call], Call]:
+    """Slices of `width` elements, one call each."""
+
+    def arrange(call: Call) -> Call:
+        import torch
+
+        def run(*tensors: torch.Tensor) -> torch.Tensor:
+            slices = zip(*(torch.split(tensor, width) for tensor in tensors), strict=True)
+            return torch.cat([call(*inputs) for inputs in slices])
+
+        return run
+
+    return arrange
+
+
+def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    import torch
+
+    return torch.cat([tensor, tensor[-1:].expand(size - tensor.numel())])
+
+
+#: By the name that a Spelling's `layout` gives. A vector holds at least 8 elements, so 7 take the scalar tail alone.
+LAYOUTS: Mapping[str, Layout] = {
+    "strided": Layout(_strided),
+    "transposed": Layout(_transposed),
+    "broadcast": Layout(_broadcast, max_elements=1 << 20),
+    "tail": Layout(_sliced(7), max_elements=1 << 16),
+    "size-one": Layout(_sliced(1), max_elements=1 << 13),
+}
+
+
+def _laid_out(target: Target, call: Call) -> Call:
+    """`call` under the layout of the target's spelling. One-dimensional inputs."""
+    return target.layout.arrange(call) if target.layout else call
+
+
+def _inapplicable(target: Target) -> str | None:
+    if target.call.applies(target.scalars):
+        return None
+    return f"the spelling {target.spelling!r} does not exist for the scalars {dict(target.scalars)}"
+
+
+def _by_name(target: Target) -> Call:
+    """The spelling's call, given tensors by position."""
+    import torch
+
+    call, scalars, names = target.call.call, target.scalars, target.kernel.tensors(target.scalars)
+    order = target.kernel.inputs
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        values = {**dict(zip(names, tensors, strict=True)), **scalars}
+        result: torch.Tensor = call(torch, **{name: values[name] for name in order})
+        return result
+
+    return run
+
+
+# PyTorch: eager, and Inductor with and without its numerics flags.
+
+
+def _build_eager(target: Target) -> Call:
+    return _laid_out(target, _by_name(target))
+
+
+def _inductor_reason(target: Target) -> str | None:
+    return _inapplicable(target) or _compile_disabled() or target.backend.inductor_unavailable()
+
+
+def _compile_disabled() -> str | None:
+    """Variables under which torch.compile runs eager code; the second does so silently (torch 2.13)."""
+    for variable in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
+        if os.environ.get(variable, "0") == "1":
+            return f"torch.compile is disabled by the environment variable {variable}"
+    return None
+
+
+def _compiler(flags: Callable[[Target], dict[str, Any]]) -> Callable[[Target], Call]:
+    """A build function that compiles with Inductor under the options `flags`."""
+
+    def build(target: Target) -> Call:
+        import torch
+        from torch._dynamo import config
+        from torch._dynamo.exc import TorchDynamoException
+        from torch._inductor import metrics
+
+        options = flags(target)
+        traced = _by_name(target)
+        # A code object of its own: Dynamo's cache, its guards and its recompilation limit hang on it.
+        name = f"{target.kernel.name}_{target.dtype}"
+        fresh = types.FunctionType(
+            traced.__code__.replace(co_name=name), traced.__globals__, name, None, traced.__closure__
+        )
+        compiled = torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
+        seen: set[tuple[tuple[torch.Size, tuple[int, ...]], ...]] = set()
+
+        def run(*tensors: torch.Tensor) -> torch.Tensor:
+            signature = tuple((tensor.shape, tensor.stride()) for tensor in tensors)
+            if signature in seen:
+                return compiled(*tensors)  # type: ignore[no-any-return]
+            metrics.reset()
+            try:
+                with _libdevice_path_restored(), _quiet(), config.patch(recompile_limit=1024, suppress_errors=False):
+                    result = compiled(*tensors)
+            except TorchDynamoException as error:
+                raise NotLowered(f"torch.compile fails: {describe(error)}") from error
+            if not metrics.generated_kernel_count:
+                raise NotLowered("Inductor generated no kernel: it calls aten, so this would measure eager")
+            seen.add(signature)
+            return result  # type: ignore[no-any-return]
+
+        return _laid_out(target, run)
+
+    return build
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's log of a failed compilation, a page of stack traces; the exception says what failed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _libdevice_path_restored() -> Iterator[None]:
+    """Undo what Inductor does for `use_pytorch_libdevice`: it sets Triton's libdevice path for the whole process
+    (torch 2.13, _inductor/runtime/compile_tasks.py), and so for every later kernel without that flag."""
+    before = os.environ.get("TRITON_LIBDEVICE_PATH")
+    scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if importlib.util.find_spec("triton"):
+        from triton import knobs
+
+        scope = knobs.nvidia.scope()
+    try:
+        with scope:
+            yield
+    finally:
+        os.environ.pop("TRITON_LIBDEVICE_PATH", None)
+        if before is not None:
+            os.environ["TRITON_LIBDEVICE_PATH"] = before
+
+
+#: Every Inductor option, of any torch since 2.11, that chooses between roundings, with the value nearest to what
+#: the program says. Those that the installed torch has are set, also where a backend ignores them.
+STRICT_OPTIONS: Mapping[str, Any] = {
+    "numerics": "strict",  # 2.14
+    "strict_signed_zero": True,  # 2.14
+    "eager_numerics.division_rounding": True,
+    "eager_numerics.disable_ftz": True,
+    "eager_numerics.use_pytorch_libdevice": True,  # 2.13
+    "emulate_precision_casts": True,
+    "emulate_precision_casts_on_saved_tensors": True,  # 2.13
+    "use_fast_math": False,
+    "cpp.enable_floating_point_contract_flag": "off",
+    "cpp.enable_unsafe_math_opt_flag": False,
+    "cutlass.use_fast_math": False,
+    "rocm.use_fast_math": False,
+    "rocm.flush_denormals": False,
+}
+
+
+def _options_here() -> dict[str, Any]:
+    """Options that do not choose a rounding, for both Inductor lowerings: compile in this process, whose Triton
+    settings are known, rather than in workers that keep the settings of their start."""
+    return {"compile_threads": 1}
+
+
+def _default_flags(target: Target) -> dict[str, Any]:
+    return _options_here()
+
+
+def _strict_flags(target: Target) -> dict[str, Any]:
+    from torch._inductor import config
+
+    known = config.get_config_copy()
+    return {**{name: value for name, value in STRICT_OPTIONS.items() if name in known}, **_options_here()}
+
+
+def _inductor_ftz(target: Target) -> bool:
+    return target.kernel.name in _names().INDUCTOR_REFLECTS_FTZ and _flushes(target, "default")
+
+
+EAGER = Lowering("eager", _build_eager, _inapplicable)
+INDUCTOR = Lowering("inductor", _compiler(_default_flags), _inductor_reason, ftz=_inductor_ftz, flags=_default_flags)
+INDUCTOR_STRICT = Lowering("inductor-strict", _compiler(_strict_flags), _inductor_reason, flags=_strict_flags)
+
+
+# Triton: hand-written kernels, library functions, the interpreter. `verify.kernels` is imported by name: a kernel's
+# facts build on this module, not it on them.
+
+
+def _names() -> Any:
+    """The names of the Triton lowerings, in `kernels/triton/__init__.py`."""
+    return importlib.import_module("verify.kernels.triton")
+
+
+def _loops() -> Any:
+    return importlib.import_module("verify.kernels.triton.elementwise")
+
+
+def _triton_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
+    if kernel.triton is None:
+        return ()
+    names = [
+        (implementation, variant, f"{implementation}{suffix}")
+        for implementation in _names().LIBRARIES.get(kernel.name, ())
+        for suffix, variant in _names().VARIANTS.items()
+    ]
+    return (
+        _triton_lowering(kernel, "triton", "own", "triton"),
+        *(_triton_lowering(kernel, *name) for name in names),
+        Lowering("triton-interpreter", _build_interpreted, _interpreter_reason, max_elements=1 << 22),
+    )
+
+
+def _triton_lowering(kernel: Kernel, implementation: str, variant: str, name: str) -> Lowering:
+    def options(target: Target) -> dict[str, Any]:
+        given = target.backend.triton_options(variant)
+        if isinstance(given, str):
+            raise UsageError(given)
+        return dict(given)
+
+    def build(target: Target) -> Call:
+        call: Call = _loops().compiled(_operation(target, implementation), _scalar(target), options(target))
+        return call
+
+    def reason(target: Target) -> str | None:
+        given = target.backend.triton_options(variant)
+        return (
+            _names().ABSENT.get((kernel.name, implementation))
+            or (given if isinstance(given, str) else None)
+            or _triton_reason(target, implementation)
+        )
+
+    def ftz(target: Target) -> bool:
+        return (kernel.name, implementation) in _names().REFLECTS_FTZ and _flushes(target, variant)
+
+    return Lowering(name, build, reason, ftz=ftz, flags=options)
+
+
+def _build_interpreted(target: Target) -> Call:
+    call: Call = _loops().interpreted(_operation(target, "triton"), _scalar(target))
+    return call
+
+
+def _interpreter_reason(target: Target) -> str | None:
+    given = target.backend.triton_options("interpreter")
+    if isinstance(given, str):
+        return given
+    if absent := _triton_reason(target, "triton"):
+        return absent
+    known = deviation(target.backend.name, lowering="triton-interpreter", kernel=target.kernel.name, dtype=target.dtype)
+    return f"{known.reason} ({known.source})" if known and known.status == "not-run" else None
+
+
+def _triton_reason(target: Target, implementation: str) -> str | None:
+    """Why the hand-written kernels do not serve this target, whatever the backend."""
+    if target.spelling != target.default_spelling:
+        return f"a Triton kernel has one calling convention; it is listed under {target.default_spelling!r}"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if (implementation, target.pattern) not in _operations(target):
+        scalars = ", ".join(target.scalars) or "none"
+        return f"{target.kernel.triton} has no {implementation} kernel with these scalars: {scalars}"
+    return None
+
+
+def _operations(target: Target) -> Mapping[tuple[str, str], Any]:
+    operations: Mapping[tuple[str, str], Any] = importlib.import_module(str(target.kernel.triton)).OPERATIONS
+    return operations
+
+
+def _operation(target: Target, implementation: str) -> Any:
+    return _operations(target)[implementation, target.pattern]
+
+
+def _scalar(target: Target) -> float | None:
+    """The case's scalar. A device function takes one at most, which `pattern` has made sure of."""
+    return next((float(value) for value in target.scalars.values()), None)
+
+
+def _flushes(target: Target, variant: str) -> bool:
+    """Whether a float32 function flushes what the dtype can hold: float16's subnormals are normal in float32."""
+    return target.dtype in ("bfloat16", "float32") and target.backend.flushes(variant)
+
+
+# A user's own function.
+
+
+def user_lowering(text: str) -> Lowering:
+    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs` by position, scalars as floats.
+
+    Raises UsageError, at once, for what is wrong with the file; in `build`, for a wrong arity.
+    """
+    path, separator, name = text.rpartition(":")
+    if not separator or not path.endswith(".py") or not name:
+        raise UsageError(f"lowering {text!r} names no function: expected FILE.py:FUNCTION")
+    function = _function(Path(path), name)
+    label = f"{Path(path).name}:{name}"
+
+    def build(target: Target) -> Call:
+        names, scalars = target.kernel.inputs, target.scalars
+        _check_arity(function, label, target.kernel)
+
+        def run(*tensors: torch.Tensor) -> torch.Tensor:
+            values = {**dict(zip(target.kernel.tensors(scalars), tensors, strict=True)), **scalars}
+            result: torch.Tensor = function(*(values[name] for name in names))
+            return result
+
+        return run
+
+    def reason(target: Target) -> str | None:
+        if target.spelling != target.default_spelling:
+            return f"your function has one calling convention; it is listed under {target.default_spelling!r}"
+        return None
+
+    return Lowering(label, build, reason)
+
+
+def _function(path: Path, name: str) -> Callable[..., Any]:
+    if not path.is_file():
+        raise UsageError(f"lowering file {path} does not exist")
+    module = _import(path)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = sorted(key for key, value in vars(module).items() if inspect.isroutine(value) and key[0] != "_")
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
+    return function  # type: ignore[no-any-return]
+
+
+def _import(path: Path) -> types.ModuleType:
+    """Import a user's file as Python would run it: its folder first on the path while it loads."""
+    label = f"ulproof_user_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    spec = importlib.util.spec_from_file_location(label, path)
+    assert spec is not None and spec.loader is not None  # the name ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[label] = module  # torch.compile, triton.jit and dataclasses look functions up there
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(f"{path} does not import: line {error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{path} does not import: {describe(error, path)}") from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+        if sys.exc_info()[0] is not None:
+            sys.modules.pop(label, None)
+    return module
+
+
+def _check_arity(function: Callable[..., Any], label: str, kernel: Kernel) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin without one: the first call will tell
+        return
+    try:
+        signature.bind(*kernel.inputs)
+    except TypeError:
+        raise UsageError(
+            f"{label} takes {signature}, but is called by position with the {len(kernel.inputs)} inputs of "
+            f"{kernel.name}: {', '.join(kernel.inputs)}"
+        ) from None
+
+
+def describe(error: BaseException, path: Path | None = None) -> str:
+    """One line: the exception's type and message, and its last line in `path` (anywhere by default)."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if path is None or Path(frame.filename) == path]
+    place = f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
+    message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}{': ' + message if message else ''}{place}"

@@ -1,0 +1,461 @@
+"""Certified enclosures on tensors: a float64 (or double-double) midpoint and a radius.
+
+Every operation encloses the real result: the radius is the propagated radius plus the operation's
+own error, which TwoSum and TwoProd give exactly (Knuth; Dekker 1971), a residual gives for
+division and square root, and admission gives for library functions (`verify.admit`). A radius of
+zero means that midpoint + tail is exact. A NaN radius means undecided.
+
+`Ball64` is one float64 and suits a compiled or native pass over billions of elements; `BallDD`
+carries a second float64 and is run eagerly on the few elements that `Ball64` leaves open.
+Conventions that `verify.decide` relies on: a midpoint of +-inf with radius 0 is either an infinity
+of extended-real arithmetic or a library result beyond float64; both exceed every narrower format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from verify.formats import FORMATS, Format, floor_log2
+from verify.numbers import Undecidable
+
+Tensor = torch.Tensor
+U = 2.0**-53
+TINY = 2.0**-1022  # absolute term of any operation that may underflow in float64
+GROW = 1.0 + 2.0**-45  # covers the roundings of the radius arithmetic itself
+SPLIT = 2.0**27 + 1.0
+
+#: Relative error bounds (in units of 2^-53 |f|) of the device's float64 library, unless admission
+#: measured larger ones; `verify.admit` refuses a function that exceeds its bound.
+LIBRARY = {"exp": 4.0, "expm1": 4.0, "log": 4.0, "log1p": 4.0, "pow": 8.0, "tanh": 8.0}
+#: Functions with the sign of their argument (exp is positive anyway), also where they underflow.
+SURE = frozenset({"tanh", "expm1", "log1p"})
+
+
+@dataclass(frozen=True)
+class Span:
+    """What is known of a value's bits before any tensor is seen: at most `width` significant bits,
+    all of them between 2^low and 2^high. It decides which operations are exact in float64."""
+
+    width: int
+    low: int
+    high: int
+
+    @property
+    def exact(self) -> bool:
+        return min(self.width, self.high - self.low + 1) <= 53 and self.low >= -1074 and self.high <= 1022
+
+    @property
+    def finite(self) -> bool:
+        return self.high <= 1022
+
+    @property
+    def normal(self) -> bool:
+        return self.low >= -1022 and self.high <= 1022
+
+
+LOOSE = Span(53, -1074, 1100)
+
+
+def span_of(fmt: Format) -> Span:
+    return Span(fmt.precision, fmt.emin - fmt.precision + 1, fmt.emax)
+
+
+def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """s + e == a + b exactly, s = RN(a + b) (Knuth, TAOCP 2, 4.2.2 theorem B)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def two_prod(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """p + e == a * b exactly, p = RN(a b), where nothing over- or underflows (Dekker 1971)."""
+    p = a * b
+    ca, cb = SPLIT * a, SPLIT * b
+    ah, bh = ca - (ca - a), cb - (cb - b)
+    al, bl = a - ah, b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+@dataclass(frozen=True)
+class Ball:
+    """|true - (mid + tail)| <= radius elementwise: a float64 tensor, or the float 0.0.
+
+    `rad` None stands for relative |mid| + absolute, computed when asked for. `source` marks an
+    exact input (or its negation or absolute value), which alone compares. `sure`: the true value
+    has the sign of mid even where the ball touches zero (and a zero mid carries it).
+    """
+
+    n: Ball64
+    mid: Tensor
+    rad: Tensor | float | None
+    span: Span = LOOSE
+    source: bool = False
+    tail: Tensor | float = 0.0
+    relative: float = 0.0
+    absolute: float = 0.0
+    sure: bool = False
+
+    @property
+    def radius(self) -> Tensor | float:
+        if self.rad is not None:
+            return self.rad
+        return _saturate(self.mid.abs() * self.relative + self.absolute, self.mid)
+
+    def __add__(self, other: Any) -> Ball:
+        return self.n.add(self, self.n.const(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Ball:
+        return self.n.add(self, -self.n.const(other))
+
+    def __rsub__(self, other: Any) -> Ball:
+        return self.n.add(self.n.const(other), -self)
+
+    def __mul__(self, other: Any) -> Ball:
+        return self.n.mul(self, self.n.const(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Ball:
+        return self.n.div(self, self.n.const(other))
+
+    def __rtruediv__(self, other: Any) -> Ball:
+        return self.n.div(self.n.const(other), self)
+
+    def __neg__(self) -> Ball:
+        return replace(self, mid=-self.mid, tail=-self.tail)
+
+    def __abs__(self) -> Ball:
+        if isinstance(self.tail, float):
+            return replace(self, mid=self.mid.abs())
+        return replace(self, mid=self.mid.abs(), tail=torch.where(self.mid < 0, -self.tail, self.tail))
+
+    def _exact(self) -> Tensor:
+        if not self.source:
+            raise Undecidable("an oracle compared a computed value; predicates take exact inputs only")
+        return self.mid
+
+    def __lt__(self, other: float) -> Tensor:
+        return self._exact() < other
+
+    def __le__(self, other: float) -> Tensor:
+        return self._exact() <= other
+
+    def __gt__(self, other: float) -> Tensor:
+        return self._exact() > other
+
+    def __ge__(self, other: float) -> Tensor:
+        return self._exact() >= other
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return self._exact() == other
+
+    def __bool__(self) -> bool:
+        raise Undecidable("an oracle used an enclosure as a truth value; use n.where")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Ball64:
+    """The float64 ball system on one device.
+
+    bounds: relative error of each admitted library function in units of 2^-53 |f|; a function
+    that is missing gives NaN radii (undecided). functions: replacements of torch's, by name.
+    """
+
+    double = False
+
+    def __init__(
+        self,
+        device: Any,
+        bounds: Mapping[str, float] = LIBRARY,
+        functions: Mapping[str, Callable[..., Tensor]] | None = None,
+    ) -> None:
+        self.device = device
+        self.bounds = dict(bounds)
+        self.functions = dict(functions or {})
+
+    def input(self, tensor: Tensor) -> Ball:
+        """An exact input from a tensor of any supported format."""
+        fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
+        return Ball(self, tensor.to(torch.float64), 0.0, span_of(fmt), source=True, sure=True)
+
+    def const(self, value: Any) -> Ball:
+        """An exact constant; a rational that is no float64 gets a radius of one unit roundoff."""
+        if isinstance(value, Ball):
+            return value
+        exact = Fraction(value)
+        near = float(exact)
+        mid = torch.tensor(near, dtype=torch.float64, device=self.device)
+        if Fraction(near) != exact:
+            return Ball(self, mid, None, relative=U, sure=True)
+        if near == 0:
+            return Ball(self, mid, 0.0, Span(1, 0, 0), source=True, sure=True)
+        magnitude = abs(exact)
+        odd = magnitude.numerator // (magnitude.numerator & -magnitude.numerator)
+        low = (magnitude.numerator & -magnitude.numerator).bit_length() - magnitude.denominator.bit_length()
+        span = Span(odd.bit_length(), low, floor_log2(magnitude))
+        return Ball(self, mid, 0.0, span, source=True, sure=True)
+
+    def add(self, a: Ball, b: Ball) -> Ball:
+        span = Span(53, min(a.span.low, b.span.low), max(a.span.high, b.span.high) + 1)
+        mid, error = two_sum(a.mid, b.mid)
+        own = 0.0 if replace(span, width=10**6).exact else error.abs() * GROW
+        return Ball(self, mid, _total(own, a.radius, b.radius), span)
+
+    def mul(self, a: Ball, b: Ball) -> Ball:
+        span = Span(a.span.width + b.span.width, a.span.low + b.span.low, a.span.high + b.span.high + 1)
+        mid, sure = a.mid * b.mid, a.sure and b.sure
+        if span.exact and _point(a) and _point(b):
+            return Ball(self, mid, 0.0, span, sure=sure)
+        relative, absolute = 0.0, 0.0
+        if not span.exact:
+            relative, absolute = U * GROW, 0.0 if span.normal else TINY
+            span = replace(span, width=53)
+        if _point(a) and _point(b):
+            return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
+        spread = _total(
+            _times(a.mid.abs(), b.radius), _times(b.mid.abs(), a.radius), _times(a.radius, b.radius)
+        )
+        rad = _guard(_total(mid.abs() * relative + absolute, spread), a, b)
+        return Ball(self, mid, rad, span, sure=sure)
+
+    def div(self, a: Ball, b: Ball) -> Ball:
+        span = Span(53, a.span.low - b.span.high - 55, a.span.high - b.span.low + 1)
+        if not (a.span.finite and b.span.finite):
+            span = LOOSE
+        mid = a.mid / b.mid
+        relative, absolute = U * GROW, 0.0 if span.normal else TINY
+        if _point(a) and _point(b):
+            return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=a.sure)
+        room = b.mid.abs() - b.radius
+        spread = _total(a.radius, _times(mid.abs(), b.radius)) / room * GROW
+        rad = torch.where(room > 0, mid.abs() * relative + absolute + spread, torch.nan)
+        return Ball(self, mid, _guard(rad, a, b), span, sure=a.sure)
+
+    def sqrt(self, a: Ball) -> Ball:
+        mid = a.mid.sqrt()
+        span = Span(53, -600, 600)
+        if _point(a):
+            return Ball(self, mid, None, span, relative=U * GROW, sure=True)
+        spread = torch.where(a.mid > 0, a.radius / mid * GROW, 0.0)
+        rad = torch.where(a.radius < a.mid, mid.abs() * (U * GROW) + spread, torch.nan)
+        return Ball(self, mid, rad, span, sure=True)
+
+    def exp(self, a: Ball) -> Ball:
+        return self._library("exp", torch.exp, a, lambda f, r: torch.where(r <= 1, f.abs() * 2 * r, torch.nan))
+
+    def expm1(self, a: Ball) -> Ball:
+        return self._library(
+            "expm1", torch.expm1, a, lambda f, r: torch.where(r <= 1, (f.abs() + 1) * 2 * r, torch.nan)
+        )
+
+    def tanh(self, a: Ball) -> Ball:
+        return self._library("tanh", torch.tanh, a, lambda f, r: r)
+
+    def log(self, a: Ball) -> Ball:
+        return self._library("log", torch.log, a, lambda f, r: torch.where(a.mid > r, r / (a.mid - r), torch.nan))
+
+    def log1p(self, a: Ball) -> Ball:
+        return self._library(
+            "log1p", torch.log1p, a, lambda f, r: torch.where(1 + a.mid > r, r / (1 + a.mid - r), torch.nan)
+        )
+
+    def pow(self, x: Ball, y: Ball) -> Ball:
+        """x ** y of exact inputs (an inexact base or exponent is left undecided)."""
+        mid = self.functions.get("pow", torch.pow)(x.mid, y.mid)
+        if "pow" not in self.bounds:
+            return self._undecided(mid)
+        relative = self.bounds["pow"] * U
+        if _point(x) and _point(y):
+            return Ball(self, mid, None, relative=relative, absolute=TINY, sure=True)
+        exact = (_tensor(x.radius, mid) == 0) & (_tensor(y.radius, mid) == 0)
+        rad = torch.where(exact, mid.abs() * relative + TINY, torch.nan)
+        return Ball(self, mid, _saturate(rad, mid), sure=True)
+
+    def _library(self, name: str, function: Callable[[Tensor], Tensor], a: Ball, spread: Callable[..., Any]) -> Ball:
+        mid = self.functions.get(name, function)(a.mid)
+        if name not in self.bounds:
+            return self._undecided(mid)
+        relative = self.bounds[name] * U
+        sure = name == "exp" or (name in SURE and a.sure)
+        if _point(a):
+            return Ball(self, mid, None, relative=relative, absolute=TINY, sure=sure)
+        rad = mid.abs() * relative + TINY + spread(mid, _tensor(a.radius, mid)) * GROW
+        return Ball(self, mid, _saturate(rad, mid), sure=sure)
+
+    def _undecided(self, mid: Tensor) -> Ball:
+        return Ball(self, mid, torch.full_like(mid, torch.nan), tail=torch.zeros_like(mid) if self.double else 0.0)
+
+    def where(self, predicate: Any, a: Any, b: Any) -> Ball:
+        x, y = self.const(a), self.const(b)
+        mid = torch.where(predicate, x.mid, y.mid)
+        rad: Tensor | float = 0.0
+        if not (_point(x) and _point(y)):
+            rad = torch.where(predicate, x.radius, y.radius)
+        if isinstance(x.tail, float) and isinstance(y.tail, float):
+            tail: Tensor | float = 0.0
+        else:
+            tail = torch.where(predicate, x.tail, y.tail)
+        span = Span(
+            max(x.span.width, y.span.width), min(x.span.low, y.span.low), max(x.span.high, y.span.high)
+        )
+        return Ball(self, mid, rad, span, source=x.source and y.source, tail=tail, sure=x.sure and y.sure)
+
+    def max(self, a: Any, b: Any) -> Ball:
+        x, y = self.const(a), self.const(b)
+        if not (x.source and y.source):
+            raise Undecidable("max of computed values in a ball")
+        return self.where(x.mid >= y.mid, x, y)
+
+    def min(self, a: Any, b: Any) -> Ball:
+        return -self.max(-self.const(a), -self.const(b))
+
+    def is_nan(self, a: Ball) -> Tensor:
+        return torch.isnan(a._exact())
+
+    def is_inf(self, a: Ball) -> Tensor:
+        return torch.isinf(a._exact())
+
+    def is_zero(self, a: Ball) -> Tensor:
+        return a._exact() == 0
+
+    def signbit(self, a: Ball) -> Tensor:
+        return torch.signbit(a._exact())
+
+    def is_integer(self, a: Ball) -> Tensor:
+        x = a._exact()
+        return (x == x.floor()) & torch.isfinite(x)
+
+    def is_odd(self, a: Ball) -> Tensor:
+        half = a._exact() * 0.5
+        return self.is_integer(a) & (half != half.floor())
+
+
+class BallDD(Ball64):
+    """Double-double: the tail holds what float64 rounds away, the radius what even that loses.
+
+    Run eagerly only: compilers may contract the error-free transformations. Each operation tracks
+    its exact residuals, so no error theorem is needed and exact results have radius 0. Library
+    functions are left undecided (mp takes them). Products that leave the range in which TwoProd
+    is exact get a TINY-based term or NaN.
+    """
+
+    double = True
+
+    def add(self, a: Ball, b: Ball) -> Ball:
+        s0, s1 = two_sum(a.mid, b.mid)
+        t0, t1 = two_sum(_tensor(a.tail, s0), _tensor(b.tail, s0))
+        c0, c1 = two_sum(s1, t0)
+        d0, d1 = two_sum(s0, c0)
+        e0, e1 = two_sum(d1, t1)
+        f0, f1 = two_sum(e0, c1)
+        mid, tail = two_sum(d0, f0)
+        rad = _total((e1.abs() + f1.abs()) * GROW, a.radius, b.radius)
+        return Ball(self, mid, rad, LOOSE, tail=tail)
+
+    def mul(self, a: Ball, b: Ball) -> Ball:
+        at, bt = _tensor(a.tail, a.mid), _tensor(b.tail, b.mid)
+        p0, p1 = two_prod(a.mid, b.mid)
+        q0, q1 = two_prod(a.mid, bt)
+        r0, r1 = two_prod(at, b.mid)
+        c0, c1 = two_sum(q0, r0)
+        d0, d1 = two_sum(p1, c0)
+        mid, tail = two_sum(p0, d0)
+        left = q1.abs() + r1.abs() + c1.abs() + d1.abs() + (at * bt).abs()
+        own = left * GROW + self._underflow(a.mid, b.mid, p0)
+        spread = _total(
+            _times(a.mid.abs() * GROW, b.radius), _times(b.mid.abs() * GROW, a.radius), _times(a.radius, b.radius)
+        )
+        return Ball(self, mid, _total(own, spread), LOOSE, tail=tail)
+
+    def div(self, a: Ball, b: Ball) -> Ball:
+        point_a, point_b = replace(a, rad=0.0), replace(b, rad=0.0)
+        q0 = a.mid / b.mid
+        rest = self.add(point_a, -self.mul(point_b, self._point(q0)))
+        q1 = rest.mid / b.mid
+        rest = self.add(rest, -self.mul(point_b, self._point(q1)))
+        mid, tail = two_sum(q0, q1)
+        room = b.mid.abs() * (1 - 2.0**-50) - b.radius
+        numerator = _total(rest.mid.abs() * GROW, rest.radius, a.radius, _times(mid.abs() * GROW, b.radius))
+        rad = torch.where(room > 0, numerator / room * GROW, torch.nan)
+        return Ball(self, mid, torch.where(rad == 0, rad, rad + TINY), LOOSE, tail=tail)
+
+    def sqrt(self, a: Ball) -> Ball:
+        s0 = a.mid.sqrt()
+        rest = self.add(replace(a, rad=0.0), -self.mul(self._point(s0), self._point(s0)))
+        s1 = rest.mid / (2 * s0)
+        mid, tail = two_sum(s0, s1)
+        square = self._point(mid, tail)
+        rest = self.add(replace(a, rad=0.0), -self.mul(square, square))
+        numerator = _total(rest.mid.abs() * GROW, rest.radius, a.radius)
+        zero = (a.mid == 0) & (numerator == 0)
+        rad = torch.where(zero, 0.0, torch.where(a.mid > 0, numerator / mid * GROW, torch.nan))
+        mid, tail = torch.where(zero, s0, mid), torch.where(zero, 0.0, tail)
+        return Ball(self, mid, rad, LOOSE, tail=tail)
+
+    def _library(self, name: str, function: Any, a: Ball, spread: Any) -> Ball:
+        return self._undecided(a.mid)
+
+    def pow(self, x: Ball, y: Ball) -> Ball:
+        return self._undecided(x.mid * y.mid)
+
+    def _point(self, mid: Tensor, tail: Tensor | float = 0.0) -> Ball:
+        return Ball(self, mid, 0.0, tail=tail)
+
+    @staticmethod
+    def _underflow(a: Tensor, b: Tensor, product: Tensor) -> Tensor:
+        """TwoProd is exact for |ab| >= 2^-900 (or a zero factor) and factors below 2^990."""
+        zero = (a == 0) | (b == 0)
+        safe = zero | (product.abs() >= 2.0**-900)
+        return torch.where(safe, 0.0, TINY)
+
+
+def evaluate(n: Ball64, function: Callable[..., Any], tensors: Mapping[str, Tensor], scalars: Mapping[str, float]) -> Any:
+    """`function(n, ...)` with tensors as exact inputs and scalars as exact constants."""
+    values = {name: n.input(t) for name, t in tensors.items()}
+    values |= {name: n.const(v) for name, v in scalars.items()}
+    return function(n, **values)
+
+
+def _tensor(value: Tensor | float, like: Tensor) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.full_like(like, value)
+
+
+def _times(a: Tensor | float, b: Tensor | float) -> Tensor | float:
+    """a * b of non-negative radii, where a float is a static zero (even against infinity)."""
+    return 0.0 if isinstance(a, float) or isinstance(b, float) else a * b
+
+
+def _total(*parts: Tensor | float) -> Tensor | float:
+    kept = [p for p in parts if not (isinstance(p, float) and p == 0)]
+    if not kept:
+        return 0.0
+    total = kept[0]
+    for part in kept[1:]:
+        total = (total + part) * GROW
+    return total
+
+
+def _saturate(rad: Tensor, mid: Tensor) -> Tensor:
+    """A library result beyond float64 counts as +-inf exactly: every narrower format overflows."""
+    return torch.where(torch.isinf(mid), 0.0, rad)
+
+
+def _point(a: Ball) -> bool:
+    """Whether the ball is known to be exact before any tensor is seen."""
+    return isinstance(a.rad, float)
+
+
+def _guard(rad: Tensor | float, a: Ball, b: Ball) -> Tensor | float:
+    """Undecided where a saturated operand of an inexact operation would lose its meaning."""
+    for part in (a, b):
+        if not part.span.finite:
+            rad = torch.where(torch.isinf(part.mid), torch.nan, rad)
+    return rad

@@ -1,0 +1,101 @@
+"""What an oracle declares: the real function, its special values, its scale and named formulas.
+
+Files in `oracles/` use only this module. Evaluation lives in `verify.numbers`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+#: What a special row may give. `huge` and `tiny` are real numbers beyond every format here.
+OUTCOMES = ("nan", "+inf", "-inf", "+0", "-0", "+huge", "-huge", "+tiny", "-tiny", "either-zero")
+
+
+class OracleError(Exception):
+    """The oracle is wrong, not the kernel: a NaN from mp, a class of inputs that nothing covers."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A special value: where `when(n, **inputs)` holds, the result is `gives`.
+
+    `when` may use predicates on the exact inputs only. `gives` is one of OUTCOMES or an exact
+    rational. `source` cites the rule.
+    """
+
+    when: Callable[..., Any]
+    gives: str | Fraction
+    source: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gives, str) and self.gives not in OUTCOMES:
+            raise ValueError(f"special row gives {self.gives!r}; expected a Fraction or one of {OUTCOMES}")
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A named sequence of rounded operations, evaluated in `verify.numbers.ieee`.
+
+    `scalars` names the parameters that must be Python scalars for the formula to apply
+    (None: any). `applies(scalars)` narrows it further. Scalars reach `evaluate` as Python
+    floats: arithmetic between them is the double arithmetic that a framework does on the host;
+    meeting a tensor rounds them to the compute format.
+    """
+
+    text: str
+    evaluate: Callable[..., Any]
+    scalars: frozenset[str] | None = None
+    applies: Callable[[dict[str, float]], bool] = lambda scalars: True
+
+    def suits(self, scalars: dict[str, float]) -> bool:
+        return (self.scalars is None or self.scalars == frozenset(scalars)) and self.applies(scalars)
+
+
+def formula(
+    text: str,
+    *,
+    scalars: tuple[str, ...] | None = None,
+    applies: Callable[[dict[str, float]], bool] = lambda scalars: True,
+) -> Callable[[Callable[..., Any]], Formula]:
+    """Name a function of (n, **inputs) as a formula; `text` is what reports print."""
+
+    def wrap(evaluate: Callable[..., Any]) -> Formula:
+        return Formula(text, evaluate, None if scalars is None else frozenset(scalars), applies)
+
+    return wrap
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A real function with everything needed to judge an implementation of it.
+
+    function(n, **inputs)       the real number
+    scale(n, **inputs)          what scaled_ulp is measured against (None: |function|)
+    intermediates(n, **inputs)  values that a computation passes through; an element where one
+                                leaves the normal range is counted as `range`
+    rows                        special values, first match wins
+    arithmetic                  True: + - * / only, so that infinities, NaNs and the sign of an
+                                exact zero follow IEEE 754-2019 6.1-6.3 on `reference`
+                                (`function` unless given)
+    formulas                    candidates for identification
+    """
+
+    function: Callable[..., Any]
+    scale: Callable[..., Any] | None = None
+    intermediates: Callable[..., tuple[Any, ...]] | None = None
+    rows: tuple[Row, ...] = ()
+    arithmetic: bool = False
+    reference: Callable[..., Any] | None = None
+    formulas: tuple[Formula, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def doc(self) -> str:
+        return importlib.import_module(self.function.__module__).__doc__ or ""

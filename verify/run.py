@@ -1,0 +1,454 @@
+"""The walk: domain -> lowering on a backend -> outputs -> check -> tally -> cell, and the report of a selection.
+
+Nothing here names a kernel, a lowering or a backend.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from verify import admit, backends, kernel, ledger, sweep
+from verify.backends import Backend
+from verify.check import Checked, Checker, OracleViolation, digests
+from verify.decide import BINS, QUANTUM
+from verify.domains import CHUNK, Domain, domain_of
+from verify.formats import FORMATS, Format
+from verify.identify import Identification, candidates, count, predict
+from verify.kernel import DTYPES, Bound, Kernel, NothingToCompare, Scalars, UsageError, suggest
+from verify.launch import LoweringError, launch, launch_checked
+from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_lowering
+from verify.oracle import OracleError
+from verify.tally import Tally, Worst, root
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to run. Empty tuples mean all; `lowerings` are names or shell patterns.
+
+    Raises UsageError for unknown names.
+    """
+
+    kernels: tuple[str, ...]
+    backends: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    lowerings: tuple[str, ...] = ()
+    spellings: tuple[str, ...] = ()
+    profile: str = "default"
+    user_lowerings: tuple[str, ...] = ()
+    scalars: Mapping[str, float] | None = None
+    seed: int = 0
+
+
+class Case:
+    """One kernel with its Python scalars, dtype, backend and domain; the last chunk is kept."""
+
+    def __init__(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> None:
+        self.kernel, self.scalars, self.dtype, self.backend, self.domain = facts, dict(scalars), dtype, backend, domain
+        self.fmt = FORMATS[dtype]
+        self.library = admit.library(backend.device)
+        bounds = {a.name: a.bound for a in self.library}
+        rounded = {name: float(self.fmt.fraction(self.fmt.round_float(v))) for name, v in self.scalars.items()}
+        self.checkers = {
+            truth: Checker(facts.oracle, self.fmt, domain.names, values, backend.device, bounds)
+            for truth, values in (("exact", self.scalars), ("rounded", rounded))
+            if truth == "exact" or values != self.scalars
+        }
+        self.formulas = candidates(facts.oracle, self.scalars, self.fmt)
+        self._kept: dict[Any, Any] = {}
+
+    def chunk(self, number: int) -> tuple[torch.Tensor, ...]:
+        return self._once(("inputs", number), lambda: self.domain.chunk(number, self.backend.device))
+
+    def predictions(self, number: int) -> dict[str, torch.Tensor]:
+        inputs = self.chunk(number)
+        return self._once(
+            ("formulas", number), lambda: predict(self.formulas, self.fmt, self.domain.names, inputs, self.scalars)
+        )
+
+    def eager(self, number: int, spelling: str, call: Callable[..., torch.Tensor]) -> torch.Tensor:
+        """What the reference lowering gives for this chunk in `spelling`."""
+        return self._once(
+            ("eager", number, spelling),
+            lambda: launch(call, self.chunk(number), self.backend, "eager").output.clone(),
+        )
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            self._kept = {k: v for k, v in self._kept.items() if k[1] == key[1]}
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run."""
+
+    target: Target
+    lowering: Lowering
+    reason: str | None = None
+
+    @property
+    def label(self) -> str:
+        scalars = "".join(f" {name}={value!r}" for name, value in self.target.scalars.items())
+        return f"{self.target.kernel.name}{scalars} {self.target.dtype} {self.lowering.name} {self.target.spelling}"
+
+
+def walk(case: Case, job: Job, reference: Callable[..., torch.Tensor] | None) -> tuple[dict[str, Checked], Any, float]:
+    """Check every chunk of the case's domain: tallies by truth of the scalars, formula, kernel seconds."""
+    call = job.lowering.build(job.target)
+    found = {truth: Checked() for truth in case.checkers}
+    formula, seconds = Identification(), 0.0
+    for number in case.domain.chunks():
+        inputs = case.chunk(number)
+        launched = (launch if number else launch_checked)(call, inputs, case.backend, job.lowering.name)
+        seconds += launched.seconds
+        eager = None if reference is None else case.eager(number, job.target.spelling, reference)
+        for truth, checker in case.checkers.items():
+            found[truth] += checker.check(number * CHUNK, inputs, launched.output, eager)
+        found["exact"] += Checked(digests(number, inputs, launched.output, case.fmt))
+        if case.formulas:
+            count(formula, case.predictions(number), case.fmt, inputs, launched.output)
+    return found, formula, seconds
+
+
+def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None) -> Any:
+    """Walk everything selected and return a report (`verify.reports.schema`).
+
+    A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
+    Raises UsageError for unknown names, NothingToCompare where no backend is present.
+    """
+    present, absent = _backends(selection)
+    jobs = [job for backend in present for job in _jobs(selection, backend)]
+    if not jobs:
+        raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
+    report: dict[str, Any] = {
+        "schema": 1,
+        "environment": {b.name: b.fingerprint() for b in present} | {f"{n} absent": why for n, why in absent.items()},
+        "profile": selection.profile,
+        "seed": selection.seed,
+        "command": "",
+        "interrupted": False,
+        "cells": [],
+    }
+    cells: list[dict[str, Any]] = report["cells"]
+    try:
+        case: Case | None = None
+        for done, job in enumerate(jobs):
+            if progress:
+                progress(done, len(jobs), job.label)
+            if job.reason is None:
+                case = _case(job, selection, case)
+            cell = fill(job, case, selection)
+            if on_cell:
+                on_cell(cell)
+            cells.append(cell)
+        if selection.profile != "quick":
+            _stale_ledger(jobs, cells)
+    except KeyboardInterrupt:
+        report["interrupted"] = True
+    if progress:
+        progress(len(cells), len(jobs), "")
+    return report
+
+
+def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
+    """The cell of a job: run, judged against its bound, or not run and why."""
+    target, lowering = job.target, job.lowering
+    cell: dict[str, Any] = {
+        "kernel": target.kernel.name,
+        "lowering": lowering.name,
+        "spelling": target.spelling,
+        "backend": target.backend.name,
+        "dtype": target.dtype,
+        "scalars": dict(target.scalars),
+        "domain": {"kind": "none", "size": 0, "seed": selection.seed, "digest": ""},
+    }
+    if job.reason is not None or case is None:
+        return cell | {"status": "not-run", "reason": job.reason or "no case"}
+    cell["domain"] |= {"kind": case.domain.kind, "size": case.domain.size}
+    began = time.perf_counter()
+    try:
+        reference = _reference(job)
+        if sweep.suits(case.domain, case.fmt):
+            found, formula, seconds = sweep.sweep(case, job, reference)
+        else:
+            found, formula, seconds = walk(case, job, reference)
+    except NotLowered as why:
+        return cell | {"status": "not-run", "reason": str(why)}
+    except LoweringError as error:
+        return cell | {"status": "error", "reason": str(error)}
+    except (OracleViolation, OracleError) as violation:
+        empty = Checked()
+        return cell | {"status": "oracle-violation", "reason": str(violation), "error": error_of(empty)}
+    flags = {"flags": lowering.flags(target), "ftz": lowering.ftz(target)}
+    timing = {"kernel_s": seconds, "check_s": time.perf_counter() - began - seconds}
+    return cell | flags | judged(case, job, found, formula, timing)
+
+
+def judged(
+    case: Case, job: Job, found: dict[str, Checked], formula: Identification, timing: dict[str, float]
+) -> dict[str, Any]:
+    """Everything of a cell that its tallies decide."""
+    target, fmt = job.target, case.fmt
+    exact = found["exact"]
+    whole = exact.all.check()
+    bound = target.kernel.bound(
+        lowering=job.lowering.name, backend=target.backend.name, spelling=target.spelling, dtype=target.dtype,
+        scalars=target.scalars,
+    )  # fmt: skip
+    meant = found.get(bound.truth if bound else "exact", exact)
+    status, reason, kinds = _status(meant, bound, job.lowering.ftz(target))
+    known = ledger.deviation(
+        target.backend.name, lowering=job.lowering.name, kernel=target.kernel.name, dtype=target.dtype
+    )
+    if status == "exceeds-bound" and known and known.excuses(kinds):
+        status, reason = "passed", f"known deviation: {known.reason} ({reason})"
+    cell: dict[str, Any] = {
+        "status": status,
+        "reason": reason,
+        "inputs": whole.inputs,
+        "error": error_of(exact),
+        "worst": [_worst(w, fmt) for w in exact.main.worst],
+        "domain": {
+            "kind": case.domain.kind, "size": case.domain.size, "seed": case.domain.seed,
+            "digest": root(exact.main.input_digests),
+        },
+        "digest": root(exact.main.digests),
+        "chunks": [f"{value:016x}" for _, value in exact.main.digests],
+        "trust": _trust(case) if fmt.bits < 64 else [],
+        "timing": {**timing, "mp_elements": whole.mp_elements},
+    }  # fmt: skip
+    if "rounded" in found:
+        cell["error_rounded_scalar"] = error_of(found["rounded"])
+    if _reference(job) is not None:
+        against = meant.all
+        cell["against_eager"] = {k: getattr(against, k) for k in ("different", "closer", "farther", "tied")}
+    if case.formulas:
+        cell["formula"] = {
+            "identified": formula.identified,
+            "mismatches": formula.mismatches,
+            "survivors": formula.survivors,
+            "witnesses": {text: [fmt.hex(p) for p in bits] for text, bits in formula.witnesses.items()},
+        }
+    if bound:
+        cell["bound"] = {
+            "value": bound.value, "metric": bound.metric, "source": bound.source, "truth": bound.truth,
+            "measured": float(_measured(meant.main, bound)),
+        }  # fmt: skip
+    return cell
+
+
+def error_of(found: Checked) -> dict[str, Any]:
+    """The error record: classes over all inputs, maxima and sums over those inside the normal range."""
+    whole, main = found.all, found.main
+    names = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
+    return {
+        "max_ulp": main.max_ulp,
+        "max_scaled_ulp": main.max_scaled,
+        "max_int_ulp": main.max_int,
+        "mean_ulp": main.mean_ulp,
+        "bias_ulp": main.bias_ulp,
+        **{name: getattr(whole, name) for name in names},
+        "misrounded": whole.inputs - whole.correct,
+        "range": found.range.inputs,
+        "range_max_ulp": found.range.max_ulp,
+        "undecided": whole.undecided,
+        "histogram": {f"<={edge:g}": n for edge, n in zip(BINS, main.histogram, strict=True)},
+        "clamped": main.clamped,
+        "binades": [
+            {
+                "exponent": exponent,
+                "measured": b.measured,
+                "misrounded": b.misrounded,
+                "max_ulp": b.maximum / QUANTUM,
+                "mean_ulp": b.sum / QUANTUM / b.measured,
+                "bias_ulp": b.sum_signed / QUANTUM / b.measured,
+            }
+            for exponent, b in main.binades
+            if b.measured
+        ],
+    }
+
+
+def _status(found: Checked, bound: Bound | None, ftz: bool) -> tuple[str, str, tuple[str, ...]]:
+    """Status, reason and the kinds of failure, on the elements inside the normal range."""
+    main, failures = found.main, {}
+    if bound is not None:
+        measured = _measured(main, bound)
+        if measured > bound.value:
+            failures["bound"] = f"{bound.metric} {measured:.6g} exceeds {bound.value:.6g}"
+    for name in ("nan_mismatch", "inf_mismatch", "zero_sign", *(() if ftz else ("flushed",))):
+        if getattr(main, name):
+            failures[name] = f"{getattr(main, name)} {name.replace('_', ' ')}"
+    if found.all.undecided:
+        failures["undecided"] = f"{found.all.undecided} undecided"
+    status = "exceeds-bound" if failures else "passed"
+    return status, "; ".join(failures.values()) or ("" if bound else "no bound is declared"), tuple(failures)
+
+
+def _measured(main: Tally, bound: Bound) -> float:
+    return {"ulp": main.max_ulp, "scaled_ulp": main.max_scaled, "int_ulp": float(main.max_int)}[bound.metric]
+
+
+def _trust(case: Case) -> list[dict[str, Any]]:
+    return [
+        {
+            "library": f"torch.{a.name} float64, {a.form} on {case.backend.name}",
+            "bound_ulp": a.bound,
+            "seen_ulp": a.seen,
+            "admitted_on": a.points,
+        }
+        for a in case.library
+    ]
+
+
+def _worst(w: Worst, fmt: Format) -> dict[str, Any]:
+    return {
+        "index": w.index,
+        "inputs": [fmt.hex(p) for p in w.inputs],
+        "output": fmt.hex(w.output),
+        "exact": w.exact,
+        "ulp": w.ulp,
+    }
+
+
+def _reference(job: Job) -> Callable[..., torch.Tensor] | None:
+    """The first lowering of the kernel, which the others are compared with; None for itself."""
+    first = lowerings(job.target.kernel)[0]
+    if first.name == job.lowering.name or first.reason(job.target):
+        return None
+    return first.build(job.target)
+
+
+def _case(job: Job, selection: Selection, last: Case | None) -> Case:
+    target, fmt = job.target, FORMATS[job.target.dtype]
+    limit = job.lowering.limit(target)
+    domain = domain_of(target.kernel, fmt, target.scalars, selection.profile, selection.seed)
+    if limit is not None and domain.size > limit:
+        names = target.kernel.tensors(target.scalars)
+        strata = target.kernel.domain(fmt, names, dict(target.scalars), limit)
+        domain = Domain("strata", fmt, names, strata, selection.seed)
+    key = (target.kernel.name, target.scalars, target.dtype, target.backend.name, domain.kind, domain.size)
+    if last is not None and key == (
+        last.kernel.name, last.scalars, last.dtype, last.backend.name, last.domain.kind, last.domain.size,
+    ):  # fmt: skip
+        return last
+    return Case(target.kernel, target.scalars, target.dtype, target.backend, domain)
+
+
+def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
+    """Backends to run on, and the absent ones with their reason."""
+    names = selection.backends or tuple(backends.names())
+    found, absent = [], {}
+    for name in names:
+        backend = backends.load(name)
+        reason = backend.unavailable()
+        if reason is None:
+            found.append(backend)
+        else:
+            absent[name] = reason
+    if not found or (selection.backends and absent):
+        raise NothingToCompare("; ".join(f"backend {name} is not present: {why}" for name, why in absent.items()))
+    return found, absent
+
+
+def _jobs(selection: Selection, backend: Backend) -> Iterator[Job]:
+    """Every cell selected on one backend, ordered so that cells of one case follow each other."""
+    users = [user_lowering(text) for text in selection.user_lowerings]
+    kernels = [kernel.load(name) for name in selection.kernels]
+    _known_names(selection, kernels)
+    for facts in kernels:
+        chosen = [
+            one
+            for one in lowerings(facts)
+            if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
+        ]
+        if selection.user_lowerings and not selection.lowerings:
+            chosen = list(lowerings(facts))
+        for dtype in selection.dtypes or facts.dtypes:
+            pairs = list(_targets(facts, selection))
+            if users:
+                pairs = _default_pairs(facts, pairs)
+            for scalars, spelling in pairs:
+                target = Target(facts, scalars, spelling, dtype, backend)
+                for one in (*users, *chosen):
+                    reason = one.reason(target)
+                    if reason and spelling != target.default_spelling and "calling convention" in reason:
+                        continue
+                    yield Job(target, one, reason)
+
+
+def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
+    given = dict(selection.scalars or {})
+    unknown = [name for name in given if name not in facts.inputs]
+    if unknown:
+        raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], facts.inputs))
+    seen: dict[tuple[tuple[str, float], ...], bool] = {}
+    wide = "default" if selection.spellings and selection.profile == "quick" else selection.profile
+    for scalars, spelling in facts.targets(wide):
+        if given and not set(given) <= set(scalars) and not given.keys() <= set(facts.inputs):
+            continue
+        chosen = scalars
+        if given:
+            if set(scalars) != set(given):
+                continue
+            chosen = given
+            if not facts.spellings[spelling].applies(given):
+                continue
+        if selection.spellings and spelling not in selection.spellings:
+            continue
+        key = (*sorted(chosen.items()), (spelling, 0.0))
+        if key not in seen:
+            seen[key] = True
+            yield chosen, spelling
+
+
+def _default_pairs(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tuple[Scalars, str]]:
+    """With a user's own lowering: each case once, in its default spelling."""
+    found = []
+    for scalars, spelling in pairs:
+        first = next(name for name, s in facts.spellings.items() if s.applies(scalars))
+        if spelling == first:
+            found.append((scalars, spelling))
+    return found or pairs
+
+
+def _known_names(selection: Selection, kernels: list[Kernel]) -> None:
+    for dtype in selection.dtypes:
+        if dtype not in DTYPES:
+            raise UsageError(suggest("dtype", dtype, DTYPES))
+    known = list(dict.fromkeys(one.name for facts in kernels for one in lowerings(facts)))
+    for pattern in selection.lowerings:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in known):
+            raise UsageError(suggest("lowering", pattern, known))
+    spellings = list(dict.fromkeys(name for facts in kernels for name in facts.spellings))
+    for spelling in selection.spellings:
+        if spelling not in spellings:
+            raise UsageError(suggest("spelling", spelling, spellings))
+
+
+def _stale_ledger(jobs: list[Job], cells: list[dict[str, Any]]) -> None:
+    """A ledger entry none of whose cells failed any more is an error, told on the last of them."""
+    for name in {job.target.backend.name for job in jobs}:
+        for entry in ledger.deviations(name):
+            if entry.status != "exceeds-bound":
+                continue
+            covered = [
+                cell
+                for cell in cells
+                if cell["backend"] == name
+                and cell["status"] in ("passed", "exceeds-bound")
+                and entry.suits(lowering=cell["lowering"], kernel=cell["kernel"], dtype=cell["dtype"])
+            ]
+            if covered and all(c["status"] == "passed" and not c["reason"].startswith("known") for c in covered):
+                covered[-1] |= {"status": "error", "reason": f"ledger entry no longer fails, remove it: {entry.reason}"}
+
+
