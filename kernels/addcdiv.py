@@ -5,13 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 from verify.bounds import HALVES, SINGLES, composite, published, rounded, through_float32
+from verify.domains import Stratum
 from verify.draws import Bits, Draw, Ints
 from verify.formats import Format, floor_log2
 from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
 from verify.oracles.addcdiv import ORACLE
 from verify.properties import even, odd
 from verify.spellings import as_tensor, elementwise, function, omitting
-from verify.strata import Stratum, compose, fraction, general, sums
+from verify.strata import compose, fraction, general, sums
 
 
 def unit(scalars: Scalars) -> bool:
@@ -77,14 +78,20 @@ KERNEL = Kernel(
         ),
         *through_float32(
             DIV_FULL.roundings + 3,
-            f"{APPROXIMATE}; value rounded to float32",
+            f"{APPROXIMATE}; value rounded to float32, a tensor's too (Inductor folds it as the constant it was given)",
             metric="scaled_ulp",
             lowering="inductor*",
             backend="cuda",
         ),
         Bound(1.0, "scaled_ulp", HALF_EACH, dtypes=SINGLES, applies=unit),
-        *composite(2, "a quotient and a sum", applies=unit),
-        *composite(3, "a product and a quotient, in any order, and a sum", spelling="value as tensor", truth="rounded"),
+        *through_float32(2 / (1 - 2 * 2.0**-24), "a quotient and a sum: gamma_2", metric="scaled_ulp", applies=unit),
+        *composite(
+            3,
+            "a product and a quotient, in any order, and a sum; the tensor holds value in the dtype",
+            lowering="eager",
+            spelling="value as tensor",
+            truth="rounded",
+        ),
         *composite(2, "fma(value, RN(b/c), a)", extra=1, lowering="triton*"),
         *composite(3, "a product and a quotient, in any order, and a sum; an fma spares one rounding", extra=1),
     ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 from verify.bounds import HALVES, SINGLES, composite, correctly_rounded, rounded, through_float32
+from verify.domains import Stratum
 from verify.draws import Bits, Draw, Ints
 from verify.formats import Format, floor_log2
 from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
 from verify.oracles.addcmul import ORACLE
 from verify.properties import even, odd, symmetric
 from verify.spellings import as_tensor, elementwise, function, omitting
-from verify.strata import Stratum, compose, factors, general, sums
+from verify.strata import compose, factors, general, sums
 
 
 def unit(scalars: Scalars) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verify.bounds import HALVES, SINGLES, composite, correctly_rounded, rounded, through_float32, vendor
+from verify.bounds import HALVES, SINGLES, correctly_rounded, published, rounded, through_float32, vendor
+from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
 from verify.kernel import Kernel, Property, Scalars, Spelling
@@ -11,7 +12,6 @@ from verify.properties import even, fixed, odd
 from verify.spellings import as_tensor, elementwise, function
 from verify.strata import (
     Part,
-    Stratum,
     compose,
     fraction,
     general,
@@ -78,6 +78,8 @@ RECIPROCAL = (
     "a * RN(1/b), 1/b taken in float64 on the host (BinaryDivTrueKernel.cu; Inductor's lowering for a constant): its "
     "rounding to the compute dtype, which 2^-29 of double rounding exceeds, and the product's"
 )
+GAMMA_2 = 2 / (1 - 2 * 2.0**-24)
+FOLDED = "Inductor folds a constant tensor as the float32 that it was made of, not rounded to half types"
 TWO = 2 + 2.0**-28
 DIVISION = "Triton's / on float32 operands"
 
@@ -127,12 +129,20 @@ KERNEL = Kernel(
             "NVIDIA",
             "div.full",
             DIVISION,
-            dtypes=(*HALVES, "float32"),
+            dtypes=("float32",),
             lowering="inductor*",
             backend="cuda",
             spelling="b as tensor",
             truth="rounded",
         ),
+        *through_float32(
+            published("NVIDIA", "div.full", "float32").ulps + 1,
+            f"{FOLDED}; {DIVISION}: {published('NVIDIA', 'div.full', 'float32').source}",
+            lowering="inductor*",
+            backend="cuda",
+            spelling="b as tensor",
+        ),
+        *through_float32(GAMMA_2, f"{FOLDED}; one division: gamma_2", lowering="inductor*", spelling="b as tensor"),
         *correctly_rounded("one division by the rounded scalar", spelling="b as tensor", truth="rounded"),
         *correctly_rounded("one division", applies=tensor),
         *(
@@ -146,7 +156,7 @@ KERNEL = Kernel(
         ),
         *rounded(3, "the scalar, or its reciprocal, and the result in the dtype", dtypes=HALVES, backend="mps"),
         *correctly_rounded("one division by the scalar in the dtype", dtypes=SINGLES, truth="rounded"),
-        *composite(2, "the scalar rounded to float32, one division", metric="ulp"),
+        *through_float32(GAMMA_2, "the scalar rounded to float32, one division: gamma_2"),
     ),
     properties=(
         Property("a / 1 = a", fixed(b=1.0, gives="a"), applies=tensor),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from verify.bounds import HALVES, rounded, through_float32
+from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
 from verify.kernel import Kernel, Property, Scalars, Spelling
 from verify.oracles.lerp import ORACLE
 from verify.properties import finite, fixed, odd
 from verify.spellings import as_tensor, elementwise, function
-from verify.strata import Part, Stratum, compose, general
+from verify.strata import Part, compose, general
 
 
 def scalar(scalars: Scalars) -> bool:
@@ -57,8 +58,10 @@ def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -
 
     def overflow(d: Draw) -> Bits:
         # Ends of either sign in the last two binades: b - a overflows, or the result is near the limit.
-        exponents = (d.fmt.emax - d.integer(0, 1), d.fmt.emax - d.integer(0, 1))
-        return done(d, *(d.either(d.value(e), d.signed(d.near(d.constant("inf"), 4))) for e in exponents), inside(d))
+        a, b = (
+            d.either(d.value(d.fmt.emax - d.integer(0, 1)), d.signed(d.near(d.constant("inf"), 4))) for _ in range(2)
+        )
+        return done(d, a, b, inside(d))
 
     parts = [Part("ordinary", 4, ordinary), Part("near-ends", 4, near_ends), Part("cancel", 4, cancel)]
     parts += [Part("subnormal", 4, subnormal), Part("overflow", 4, overflow)]

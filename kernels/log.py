@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from verify.bounds import SINGLES, hand_written, vendor
+from verify.domains import Stratum
 from verify.formats import Format
 from verify.kernel import Kernel, Property, Scalars
 from verify.oracles.log import ORACLE
 from verify.properties import fixed
-from verify.spellings import elementwise, never
-from verify.strata import Stratum, interval, neighbourhood, unary
+from verify.spellings import elementwise
+from verify.strata import interval, neighbourhood, unary
 
 
 def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
@@ -32,7 +33,7 @@ KERNEL = Kernel(
     summary="natural logarithm",
     oracle=ORACLE,
     inputs=("x",),
-    spellings=elementwise("log", broadcast_when=never),
+    spellings=elementwise("log", broadcast_when=None),
     domain=domain,
     bounds=(
         *hand_written(0.6, TRITON),

@@ -20,13 +20,14 @@ from verify.bounds import (
     through_float32,
     vendor,
 )
+from verify.domains import Stratum
 from verify.draws import Bits, Draw, Reals, exp2, log2
 from verify.formats import FORMATS, Format
 from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
 from verify.oracles.pow import ORACLE
 from verify.properties import even, fixed
 from verify.spellings import SCALAR_LOOPS, as_tensor, elementwise, function
-from verify.strata import Part, Stratum, compose, general, integers, interval, neighbourhood, unary
+from verify.strata import Part, compose, general, integers, interval, neighbourhood, unary
 
 
 def tensors_only(scalars: Scalars) -> bool:
@@ -177,6 +178,8 @@ CASES: tuple[Scalars, ...] = (
     *({"x": x} for x in (0.9, 10.0)),
 )
 
+EXPONENTS = tuple(case for case in CASES if "y" in case)
+
 DIV_FULL = published("NVIDIA", "div.full", "float32")
 OPENCL_DIV = published("OpenCL", "div", "float32")
 
@@ -219,24 +222,22 @@ RECURSIVE = (
 )
 
 
-def widened(name: str, why: str, **where: Any) -> tuple[Bound, ...]:
+def widened(name: str, why: str, *, cases: tuple[Scalars, ...] = CASES, **where: Any) -> tuple[Bound, ...]:
     """Half types by a vendor's float32 pow, a scalar entering as float32: its rounding counts, where it has one.
 
     Of the exponent: (dy/y) |ln t| |t|, at most u * 89 |t| in normal range. Of the base: (dx/x) |y| |t|, with
     |y| = |ln t / ln x|.
     """
-    figure = published(name, "pow", "float32")
-    single = FORMATS["float32"]
+    figure, single = published(name, "pow", "float32"), FORMATS["float32"]
+    given = f"{why}: {figure.source}"
     bounds: list[Bound] = []
-    for case in CASES:
+    for case in cases:
         scalar = next(iter(case.values()), 1.0)
-        represented = single.fraction(single.round(Fraction(scalar))) == Fraction(scalar)
-        moved = 0.0 if represented else LOG_RANGE / (abs(math.log(case["x"])) if "x" in case else 1.0)
-        note = f"; the scalar's rounding to float32 moves the result by {moved:.4g} ULP" if moved else ""
-        bounds += through_float32(
-            figure.ulps + moved, f"{why}: {figure.source}{note}", applies=partial(operator.eq, case), **where
-        )
-    return tuple(bounds)
+        if single.fraction(single.round(Fraction(scalar))) != Fraction(scalar):
+            moved = LOG_RANGE / (abs(math.log(case["x"])) if "x" in case else 1.0)
+            note = f"{given}; the scalar's rounding to float32 moves the result by {moved:.4g} ULP of float32"
+            bounds += through_float32(figure.ulps + moved, note, applies=partial(operator.eq, case), **where)
+    return *bounds, *through_float32(figure.ulps, given, **where)
 
 
 #: log2 x to 2^-50 relative, times y: 2^-42 absolute; exp2 to 2^-46; so 2^-41 |t|, 2^-17 ULP of float32.
@@ -244,6 +245,12 @@ TRITON = "error analysis in kernels/triton/pow.py, in float64: below 2^-17 ULP b
 SCALAR_LOOP = "ATen's scalar loop: std::pow of float and the double exponent, in double"
 OWN = "ATen computes it by operators of the dtype"
 FOREACH = "_foreach_*"
+AS_TENSOR = "y as tensor"
+NO_SHORTCUT = "a tensor's exponent takes no shortcut"
+FOLDED = (
+    f"{NO_SHORTCUT}; Inductor folds a constant tensor as the float32 that it was made of, not rounded to half types"
+)
+LISTS = "powf, pow of ATen's foreach functor, which takes a scalar in float32 for half types"
 
 
 def eager_shortcuts() -> tuple[Bound, ...]:
@@ -278,11 +285,7 @@ def by_vendor(name: str, why: str, **where: Any) -> tuple[Bound, ...]:
     return (
         *vendor(name, "pow", why, dtypes=singles, truth="rounded", **where),
         *vendor(name, "pow", why, dtypes=HALVES, truth="rounded", **eager),
-        *(
-            ()
-            if "spelling" in where
-            else vendor(name, "pow", why, dtypes=HALVES, spelling="y as tensor", truth="rounded", **where)
-        ),
+        *vendor(name, "pow", why, dtypes=HALVES, spelling="y as tensor", truth="rounded", **where),
         *widened(name, why, **where),
     )
 
@@ -314,26 +317,30 @@ KERNEL = Kernel(
         *widened("NVIDIA", "CUDA's libdevice", lowering="triton-*", backend="cuda"),
         *(
             bound
-            for lowering, backend, name in (
-                ("inductor*", "cuda", "NVIDIA"),
-                ("eager", "cuda", "NVIDIA"),
-                ("inductor*", "rocm", "AMD"),
-                ("eager", "rocm", "AMD"),
-                ("inductor*", "cpu", "SLEEF"),
-            )
-            for bound in vendor(
-                name,
-                "pow",
-                "a tensor's exponent takes no shortcut",
-                lowering=lowering,
-                backend=backend,
-                spelling="y as tensor",
-                truth="rounded",
+            for backend, name in (("cuda", "NVIDIA"), ("rocm", "AMD"), ("cpu", "SLEEF"))
+            for bound in (
+                *vendor(
+                    name, "pow", NO_SHORTCUT, lowering="eager", backend=backend, spelling=AS_TENSOR, truth="rounded"
+                ),
+                *vendor(
+                    name,
+                    "pow",
+                    NO_SHORTCUT,
+                    dtypes=SINGLES,
+                    lowering="inductor*",
+                    backend=backend,
+                    spelling=AS_TENSOR,
+                    truth="rounded",
+                ),
+                *widened(name, FOLDED, cases=EXPONENTS, lowering="inductor*", backend=backend, spelling=AS_TENSOR),
             )
         ),
         *correctly_rounded("one square root", lowering="inductor*", applies=exponent_in(0.5)),
         *RECURSIVE,
-        *by_vendor("NVIDIA", "powf, pow of ATen's foreach functor", backend="cuda", spelling=FOREACH, lowering="eager"),
+        *vendor(
+            "NVIDIA", "pow", LISTS, dtypes=SINGLES, lowering="eager", backend="cuda", spelling=FOREACH, truth="rounded"
+        ),
+        *widened("NVIDIA", LISTS, lowering="eager", backend="cuda", spelling=FOREACH),
         *eager_shortcuts(),
         *(
             Bound(
@@ -347,6 +354,7 @@ KERNEL = Kernel(
                 scalar_exponent,
             )
             for layout in SCALAR_LOOPS
+            if layout != "broadcast"
         ),
         *by_vendor("NVIDIA", "powf, pow of CUDA", backend="cuda"),
         *by_vendor("AMD", "OCML", backend="rocm"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from verify.bounds import HALVES, correctly_rounded, vendor
+from verify.domains import Stratum
 from verify.formats import Format
 from verify.kernel import Kernel, Property, Scalars
 from verify.oracles.reciprocal import ORACLE
 from verify.properties import fixed, odd
-from verify.spellings import elementwise, never
-from verify.strata import Stratum, neighbourhood, unary
+from verify.spellings import elementwise
+from verify.strata import neighbourhood, unary
 
 
 def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
@@ -27,7 +28,7 @@ KERNEL = Kernel(
     summary="1/x",
     oracle=ORACLE,
     inputs=("x",),
-    spellings=elementwise("reciprocal", broadcast_when=never),
+    spellings=elementwise("reciprocal", broadcast_when=None),
     domain=domain,
     bounds=(
         *vendor(

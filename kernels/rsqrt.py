@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from verify.bounds import HALVES, SINGLES, composite, rounded, through_float32, vendor
+from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
 from verify.kernel import Bound, Kernel, Property, Scalars
 from verify.oracles.rsqrt import ORACLE
 from verify.properties import fixed
-from verify.spellings import SCALAR_LOOPS, elementwise, never
-from verify.strata import Part, Stratum, neighbourhood, unary
+from verify.spellings import SCALAR_LOOPS, elementwise
+from verify.strata import Part, neighbourhood, unary
 
 
 def inverse_squares(d: Draw) -> Bits:
@@ -30,7 +31,7 @@ KERNEL = Kernel(
     summary="1/sqrt(x)",
     oracle=ORACLE,
     inputs=("x",),
-    spellings=elementwise("rsqrt", broadcast_when=never),
+    spellings=elementwise("rsqrt", broadcast_when=None),
     domain=domain,
     bounds=(
         Bound(0.5 + 2.0**-18, "ulp", NEWTON, lowering="triton*", dtypes=SINGLES),
@@ -41,6 +42,7 @@ KERNEL = Kernel(
         *(
             bound
             for layout in SCALAR_LOOPS
+            if layout != "broadcast"
             for bound in rounded(
                 2,
                 "ATen's scalar loop: a square root and a division in the dtype",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from verify.bounds import HALVES, LOG_RANGE, hand_written, published, rounded, through_float32
+from verify.domains import Stratum
 from verify.formats import Format
 from verify.kernel import Bound, Kernel, Property, Scalars
 from verify.oracles.sigmoid import ORACLE
 from verify.properties import fixed, within
-from verify.spellings import elementwise, never
-from verify.strata import Stratum, interval, neighbourhood, unary
+from verify.spellings import elementwise
+from verify.strata import interval, neighbourhood, unary
 
 LN2 = 0.6931471805599453
 
@@ -65,7 +66,7 @@ KERNEL = Kernel(
     summary="1 / (1 + exp(-x)), the logistic function",
     oracle=ORACLE,
     inputs=("x",),
-    spellings=elementwise("sigmoid", broadcast_when=never),
+    spellings=elementwise("sigmoid", broadcast_when=None),
     domain=domain,
     bounds=(
         *hand_written(0.6, TRITON),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from verify.bounds import SINGLES, correctly_rounded, vendor
+from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
 from verify.kernel import Kernel, Property, Scalars
 from verify.oracles.sqrt import ORACLE
 from verify.properties import fixed, non_decreasing
-from verify.spellings import elementwise, never
-from verify.strata import Part, Stratum, neighbourhood, unary
+from verify.spellings import elementwise
+from verify.strata import Part, neighbourhood, unary
 
 
 def squares(d: Draw) -> Bits:
@@ -27,7 +28,7 @@ KERNEL = Kernel(
     summary="square root",
     oracle=ORACLE,
     inputs=("x",),
-    spellings=elementwise("sqrt", broadcast_when=never),
+    spellings=elementwise("sqrt", broadcast_when=None),
     domain=domain,
     bounds=(
         *vendor("Intel", "sqrt", "vmsSqrt/vmdSqrt of oneMKL", dtypes=SINGLES, lowering="eager", backend="cpu"),

@@ -38,6 +38,13 @@ def two_sided_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
     return n.where(abs(w) < 0.5, n.fma(w, d, a), n.fma(-(1 - w), d, b))
 
 
+# The vector body of eager CPU: fmadd of a selected base and coefficient (Lerp.h, lerp_vec).
+@formula("|w| < 1/2: fma(w, b-a, a); else: fma(w-1, b-a, b)", scalars=())
+def two_sided_selected(n: Any, a: Any, b: Any, w: Any) -> Any:
+    low = abs(w) < 0.5
+    return n.fma(n.where(low, w, w - 1), b - a, n.where(low, a, b))
+
+
 # Eager CPU without SIMD; Inductor C++ for a tensor weight.
 @formula("|w| < 1/2: a + w*(b-a); else: b - (1-w)*(b-a)")
 def two_sided(n: Any, a: Any, b: Any, w: Any) -> Any:
@@ -132,6 +139,7 @@ ORACLE = Oracle(
     intermediates=intermediates,
     arithmetic=True,
     formulas=(
+        two_sided_selected,
         two_sided_fused,
         two_sided,
         two_sided_host_fused,

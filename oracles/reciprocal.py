@@ -17,7 +17,7 @@ def reciprocal(n: Any, x: Any) -> Any:
 
 
 # One correctly rounded division: eager everywhere, Inductor C++, Triton's div_rn.
-@formula("1/x")
+@formula("1/x", rounds_once=True)
 def quotient(n: Any, x: Any) -> Any:
     return 1 / x
 

@@ -24,7 +24,7 @@ ROWS = (
 
 
 # Eager CUDA, Triton's sqrt_rn, Inductor C++.
-@formula("sqrt(x)")
+@formula("sqrt(x)", rounds_once=True)
 def root(n: Any, x: Any) -> Any:
     return n.sqrt(x)
 

@@ -215,45 +215,70 @@ def show_page(kernel: Kernel, lowerings: Sequence[str]) -> Page:
 def explain_page(told: dict[str, Any]) -> Page:
     """`verify explain`: the dict of `verify.explain.explain`, one element taken apart."""
     inputs = " ".join(f"{name}={value}" for name, value in told["inputs"].items())
-    blocks: list[Table | Line] = [
-        Line(inputs, label="inputs:"),
-        Line(told["exact"], label="exact:"),
-        Line(told["rounded"], label="correctly rounded:"),
-    ]
+    blocks: list[Table | Line] = [Line(f"{inputs} {scalars_text(told['scalars'])}".strip(), label="inputs:")]
+    blocks += _value(told, "")
+    rounded = told.get("rounded_scalars")
+    if rounded:
+        blocks += _value(rounded, f", {scalars_text(rounded['scalars'])} in {told['dtype']}")
     if told.get("special"):
         blocks.append(Line(told["special"], label="special value:"))
-    columns = (
+    columns = [
         Column("lowering", fold=True),
         Column("output"),
         Column("ulp", right=True),
+        Column("int_ulp", right=True),
         Column("class"),
         Column("spelling", fold=True),
-    )
+    ]
+    if rounded:
+        columns.insert(3, Column("ulp rounded", right=True, joined=True))
+    ran = [entry for entry in told["lowerings"] if not entry["reason"]]
     rows = []
-    for entry in told["lowerings"]:
-        if entry.get("reason"):
-            blocks.append(Line(entry["reason"], label=f"not run: {entry['lowering']}:"))
-            continue
-        ulp = "-" if entry["ulp"] is None else upward(entry["ulp"])
-        rows.append(
-            Row((entry["lowering"], entry["output"], ulp, entry["error_class"].replace("_", "-"), entry["spelling"]))
-        )
-    blocks.append(Table(columns, tuple(rows)))
-    for item in told["formulas"]:
-        same = f"  ({', '.join(item['matches'])})" if item.get("matches") else ""
+    for entry in ran:
+        errors = [entry["ulp"], *([entry["ulp_rounded_scalars"]] if rounded else [])]
+        steps = "-" if entry.get("int_ulp") is None else str(entry["int_ulp"])
+        shown = ("-" if ulp is None else upward(ulp) for ulp in errors)
+        kind = entry["error_class"].replace("_", "-")
+        rows.append(Row((entry["lowering"], entry["output"], *shown, steps, kind, entry["spelling"])))
+    blocks.append(Table(tuple(columns), tuple(rows)))
+    everywhere = {entry["lowering"] for entry in ran}
+    # those that some lowering follows come first
+    for item in sorted(told["formulas"], key=lambda item: not item["matches"]):
+        names = "all" if len(everywhere) > 1 and set(item["matches"]) == everywhere else ", ".join(item["matches"])
+        same = f"  ({names})" if names else ""
         blocks.append(Line(f"{item['text']} = {item['output']}{same}", label="formula:"))
-        blocks += [Line(f"{step['value']}", label=f"    {step['expression']} =") for step in item.get("steps", [])]
+        steps = "; ".join(f"{step['expression']} = {step['value']}" for step in item["steps"])
+        if steps:
+            blocks.append(Line(steps, label="    "))
+    reasons: dict[str, list[str]] = {}
+    for entry in told["lowerings"]:
+        if entry["reason"]:
+            reasons.setdefault(entry["reason"], []).append(entry["lowering"])
+    blocks += [Line(reason, label=f"not run: {', '.join(dict.fromkeys(group))}:") for reason, group in reasons.items()]
     return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}", tuple(blocks))
+
+
+def _value(told: dict[str, Any], note: str) -> list[Table | Line]:
+    return [Line(told["exact"], label=f"exact{note}:"), Line(told["rounded"], label=f"correctly rounded{note}:")]
 
 
 def replay(cell: Cell, worst: Worst) -> str:
     """The command that computes one element of a cell again."""
-    words = ["verify", "explain", cell.kernel, "--dtype", cell.dtype, "--backend", cell.backend]
-    words += ["--lowering", cell.lowering, "--spelling", cell.spelling]
-    for name, value in cell.scalars.items():
-        words += ["--scalar", f"{name}={value!r}"]
+    place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
+    return replay_command(cell.kernel, place, cell.scalars, worst.inputs)
+
+
+def replay_command(
+    kernel: str, place: tuple[str, str, str, str], scalars: Mapping[str, float], inputs: Sequence[str]
+) -> str:
+    """`verify explain` of one element. place: dtype, backend, lowering and spelling."""
+    words = ["verify", "explain", kernel]
+    for option, value in zip(("--dtype", "--backend", "--lowering", "--spelling"), place, strict=True):
+        words += [option, value]
+    for name, number in scalars.items():
+        words += ["--scalar", f"{name}={number!r}"]
     # '=' since a first input may begin with a minus sign
-    return shlex.join([*words, f"--input={','.join(worst.inputs)}"])
+    return shlex.join([*words, f"--input={','.join(inputs)}"])
 
 
 # Blocks

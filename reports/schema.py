@@ -139,7 +139,6 @@ class Error(Record):
     undecided: NonNegativeInt
     histogram: Annotated[dict[str, NonNegativeInt], AfterValidator(_cumulative)]
     clamped: NonNegativeInt = 0
-    range_max_ulp: NonNegativeFloat = 0.0
     binades: Annotated[list[Binade], AnySequence] = Field(default_factory=list)
 
     @property
@@ -236,11 +235,15 @@ class Check(Record):
 
 
 class Timing(Record):
-    """Seconds, and how many elements went to multiprecision. Never part of a digest."""
+    """Seconds, and how many elements went to multiprecision. Never part of a digest.
+
+    `sweep_s` is an exhaustive sweep as a whole, kernel included, once everything is compiled.
+    """
 
     kernel_s: NonNegativeFloat = 0.0
     check_s: NonNegativeFloat = 0.0
     compile_s: NonNegativeFloat = 0.0
+    sweep_s: NonNegativeFloat = 0.0
     mp_elements: NonNegativeInt = 0
 
 

@@ -1,11 +1,4 @@
-"""Hypothesis profiles by name, and skipping of `gpu` tests where torch has no accelerator.
-
-gate     the default: derandomized, so that the same commit gives the same verdict
-nightly  random, failures kept in a database and replayed first
-dev      random and short, for work on a test
-
-Choose with `pytest --hypothesis-profile=nightly`.
-"""
+"""The gate's Hypothesis profile, and skipping of `gpu` tests where torch has no accelerator."""
 
 from __future__ import annotations
 
@@ -13,18 +6,13 @@ import functools
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis import settings
 
-ROOT = Path(__file__).resolve().parent.parent
+# A hook of this conftest too, since a working tree has no entry points; doing it twice changes nothing.
+from verify.plugin import pytest_configure as pytest_configure
+from verify.plugin import register_profiles
 
-# A kernel's first call compiles, which takes seconds: neither a deadline nor "too slow" says anything here.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.register_profile("gate", PATIENT, derandomize=True, database=None, max_examples=50)
-settings.register_profile(
-    "nightly", PATIENT, max_examples=2000, database=DirectoryBasedExampleDatabase(ROOT / ".hypothesis" / "examples")
-)
-settings.register_profile("dev", PATIENT, max_examples=20)
+register_profiles(Path(__file__).resolve().parent.parent)
 settings.load_profile("gate")  # also where CI is set, for which Hypothesis has a profile of its own
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import verify.explain
-import verify.run
 
+import verify.run
 from sample_reports import cell, error, not_run, report
 from verify import __version__, cli
 from verify.kernel import NothingToCompare, UsageError
@@ -324,6 +324,53 @@ def test_a_reader_that_has_gone_is_no_traceback(command: str) -> None:
             check=False,
         )
     assert done.stderr == ""
+
+
+# A lowering of one's own, through the real walk
+
+MISBEHAVING = {
+    "raises": "def f(x):\n    return 1 // 0",
+    "arity": "def f(x, y):\n    return x",
+    "missing": "def g(x):\n    return x",
+    "syntax": "def f(x:\n    return x",
+    "import": "import nowhere_to_be_found\ndef f(x):\n    return x",
+    "exits": "raise SystemExit(0)",
+    "shape": "def f(x):\n    return x[:-1]",
+    "dtype": "def f(x):\n    return x.double()",
+    "device": "def f(x):\n    return x.to('meta')",
+    "number": "def f(x):\n    return 1.0",
+    "in place": "def f(x):\n    return x.reciprocal_()",
+    "uninitialised": "import torch\ndef f(x):\n    return torch.empty_like(x)",
+    "random": "import torch\ndef f(x):\n    return torch.rand_like(x)",
+}
+ONE_CASE = ["kernel", "reciprocal", "--dtype", "float16", "--profile", "quick", "--backend", "cpu"]
+
+
+@pytest.mark.parametrize("how", MISBEHAVING)
+def test_a_lowering_of_ones_own_that_misbehaves_is_one_line_and_exit_2(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(MISBEHAVING[how] + "\n")
+    # beside a lowering that does not run on a CPU, for speed
+    assert invoke(*ONE_CASE, "--lowering", "triton", "--lowering", f"{mine}:f") == 2
+    err = capsys.readouterr().err
+    assert is_one_line(err), err
+    assert "mine.py" in err
+
+
+def test_a_lowering_of_ones_own_is_judged_beside_the_known_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, path = tmp_path / "mine.py", tmp_path / "r.json"
+    mine.write_text("def f(x):\n    return (1.0 / x.double()).to(x.dtype)\n\ndef off(x):\n    return f(x) * 1.01\n")
+    assert invoke(*ONE_CASE, "--lowering", "eager", "--lowering", f"{mine}:f", "--json", str(path)) == 0
+    cells = store.read(path).cells
+    assert {cell.lowering: cell.status for cell in cells} == {"eager": "passed", "mine.py:f": "passed"}
+    assert all(cell.inputs == 1 << 16 for cell in cells)
+    assert "2 of 2 cells passed; undecided 0 of 131072 elements" in " ".join(capsys.readouterr().out.split())
+    assert invoke(*ONE_CASE, "--lowering", "eager", "--lowering", f"{mine}:off") == 1
+    assert re.search(r"exceeds-bound: +reciprocal mine\.py:off", capsys.readouterr().out)
 
 
 # Progress

@@ -300,6 +300,16 @@ def test_quick_domains_hold_every_class_of_values(kernel: str, name: str) -> Non
         assert float((values.isfinite() & (values != 0)).double().mean()) > 0.7
 
 
+@pytest.mark.parametrize("name", FORMAT_IDS)
+def test_nans_are_quiet(name: str) -> None:
+    fmt = FORMATS[name]
+    quiet = fmt.nan_bits ^ fmt.inf_bits
+    for bits in domain_of(load("pow"), fmt, {}, "quick").bits(0, 1 << 12, "cpu"):
+        nan = draws.to_reals(fmt, bits).isnan()
+        assert nan.any()
+        assert bool((bits[nan] & quiet != 0).all())
+
+
 @pytest.mark.parametrize("kernel", ["add", "addcmul", "div", "lerp", "pow"])
 def test_results_are_mostly_finite(kernel: str) -> None:
     fmt = FORMATS["float32"]

@@ -279,7 +279,9 @@ class TestOperations:
         rng = np.random.default_rng(2)
         roots = np.ldexp(rng.integers(2**25, 2**26, 2**16) + 0.0, -25)  # squares are exact, +-1 ulp hard
         squares = roots * roots
-        a = np.concatenate([squares, np.nextafter(squares, 0), np.nextafter(squares, 9), rng.uniform(1, 4, 2**18)])
+        edges = np.nextafter([1.0, 4.0], [4.0, 1.0])  # residuals of exactly -r and r
+        near = [squares, np.nextafter(squares, 0), np.nextafter(squares, 9)]
+        a = np.concatenate([*near, edges, rng.uniform(1, 4, 2**18)])
 
         def misrounded(x: torch.Tensor) -> torch.Tensor:
             root = torch.from_numpy(np.sqrt(x.numpy()))
@@ -435,10 +437,17 @@ class TestSystem:
         assert n.scalar(0.1).tensor.item() == single
         assert n.scalar(0.1, n.storage).tensor.item() == bf16
         assert n.cast(0.1, n.storage).tensor.item() == bf16
+        assert n.at(BF16).cast(n.scalar(0.1), SINGLE).tensor.item() == bf16
         assert (n.scalar(0.0) + 0.1).tensor.item() == single
         assert (1 - n.scalar(0.1)).tensor.item() == float(np.float32(1) - np.float32(0.1))
         assert bool(n.scalar(0.1) == 0.1)
         assert n.result(0.1).item() == bf16
+
+    def test_scalars_move_to_the_tensors_device(self) -> None:
+        n = system(SINGLE)
+        elsewhere = Rounded(torch.empty(3, dtype=torch.float64, device="meta"), n)
+        assert {t.device.type for t in n._tensors(2.0, elsewhere, n.scalar(3.0))} == {"meta"}
+        assert n.where(n.scalar(1.0) < 2, 3.0, elsewhere).tensor.device.type == "meta"
 
     def test_constants_round_once(self) -> None:
         third = Fraction(1, 3)

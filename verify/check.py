@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from mpmath.libmp import from_rational, to_str
 
 from verify.decide import (
     BINS,
@@ -30,17 +29,16 @@ from verify.decide import (
     enclosure,
     error_bounds,
 )
+from verify.exact import FAILING, Exact, decimal, finite
 from verify.formats import FORMATS, Format
-from verify.numbers import mp
 from verify.numbers.ball import Ball64, BallDD
 from verify.oracle import Oracle
-from verify.tally import WORST, Binade, Tally, Worst
+from verify.tally import WORST, Binade, Tally
 from verify.truth import Truth
-from verify.ulp import FLUSH_ULP, Verdict, judge
+from verify.ulp import FLUSH_ULP, Verdict
 
 Tensor = torch.Tensor
 SAMPLE = 32  # elements of every chunk's first pass that are re-evaluated in multiprecision
-CACHED = 1 << 17  # truths kept for the next lowering of the same case
 _WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 _POINTS = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf, "+0": 0.0, "-0": -0.0}
 _POINTS |= {"+huge": 2.0**1000, "-huge": -(2.0**1000), "+tiny": 2.0**-1000, "-tiny": -(2.0**-1000)}
@@ -88,8 +86,9 @@ class Checker:
         self.double = BallDD(device, bounds)
         # half formats are computed in float32, whose range is what intermediates may leave
         self.working = FORMATS["float32"] if fmt.bits < 32 else fmt
-        self._truths: dict[tuple[int, ...], Truth] = {}
+        self.exact = Exact(oracle, fmt, names, scalars)
         self._kept: Any = None
+        self._outer: Any = None
 
     # ------------------------------------------------------------ enclosures
 
@@ -153,7 +152,10 @@ class Checker:
         return torch.nan_to_num(low, nan=0.0, posinf=2.0**1000).clamp(min=0.0).expand_as(like)
 
     def leaves_range(self, inputs: tuple[Tensor, ...], like: Tensor) -> Tensor | None:
-        """Elements where a finite intermediate leaves the normal range of the working format."""
+        """Elements where a finite intermediate leaves the normal range of the working format.
+
+        Infinite inputs make infinite intermediates, which are none; another one may overflow beside them.
+        """
         if self.oracle.intermediates is None:
             return None
         values = {name: self.ball.input(t) for name, t in zip(self.names, inputs, strict=True)}
@@ -166,8 +168,9 @@ class Checker:
         for part in self.oracle.intermediates(self.ball, **values):
             size = part.mid.abs().expand_as(like)
             exact = torch.as_tensor(part.radius, device=like.device) == 0
-            out |= ((size < low) & ~((size == 0) & exact)) | (size > high)
-        return out & finite
+            outside = ((size < low) & ~((size == 0) & exact)) | (size > high)
+            out |= outside & (finite | torch.isfinite(size))
+        return out
 
     # ------------------------------------------------------------ one chunk
 
@@ -196,15 +199,17 @@ class Checker:
         parts = []
         for mask, outer in ((~outside, False), (outside, True)) if outside is not None else ((None, False),):
             decision = decide(y2, found, self.fmt, eager=e2, scale=scale, mask=mask, subnormal=subnormal)
-            tally = _tally(decision)
+            tally = tally_of(decision)
             if tally.undecided:
                 tally = self._open(start, rows, y2, e2, found, scale, decision.open, tally)
             if float(decision.maxima.max()) > floor:
                 tally = self._worst(start, rows, y2, found, scale, mask, decision, tally)
             if sample and not outer:
-                self._sample(rows, y2, found, decision, mask)
+                self._sample(rows, y2, found, scale, decision, mask)
+            if not outer:
+                tally = self._witnesses(start, rows, y2, found, scale, mask, tally)
             parts.append(tally)
-        binades = _one_binade(rows[0], parts[0]) if plain else self._binades(rows[0], y2, found)
+        binades = one_binade(rows[0], parts[0]) if plain else self._binades(rows[0], y2, found)
         return Checked(replace(parts[0], binades=binades), parts[1] if some else Tally())
 
     def _facts(
@@ -246,7 +251,7 @@ class Checker:
         flushed = self._flushed(part, yp, ball, sp)
         if bool(flushed.any()):
             hit = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp, mask=flushed)
-            counted = _tally(hit)
+            counted = tally_of(hit)
             settled = counted.inputs - counted.undecided
             none = dict.fromkeys(_CLASSES, 0)
             counted = replace(
@@ -261,16 +266,20 @@ class Checker:
         if not len(index):
             return tally
         decision = decide_tensors(yp, self.enclose(part, yp, double=True), self.fmt, eager=ep, scale=sp)
-        second = _tally(decision)
+        second = tally_of(decision)
         rest = decision.open[0].nonzero()[:, 0]
         tally = tally.merge(replace(second, inputs=second.inputs - second.undecided, undecided=0))
         tally = self._fold_maxima(tally, start, index, part, yp, decision, sp)
-        for k in rest.tolist():
-            one = tuple(t[0, k] for t in part)
-            tally = tally.merge(
-                self._one(start + int(index[k]), one, yp[0, k], None if ep is None else ep[0, k])
-            )
-        return tally
+        points, ys = self._points(part, yp, rest)
+        others = None if ep is None else patterns(ep[0, rest], self.fmt)
+        return tally.merge(self.exact.tally([start + k for k in index[rest].tolist()], points, ys, others))
+
+    def _points(
+        self, rows: tuple[Tensor, ...], y: Tensor, index: Tensor
+    ) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Patterns of the inputs and outputs of some elements."""
+        columns = [patterns(t[0, index], self.fmt) for t in rows]
+        return list(zip(*columns, strict=True)), patterns(y[0, index], self.fmt)
 
     def _fold_maxima(
         self, tally: Tally, start: int, index: Tensor, part: tuple[Tensor, ...], y: Tensor, decision: Decision,
@@ -321,189 +330,117 @@ class Checker:
             scaled = torch.where(usable, high / inverse[0] * weight, -1.0)
             chosen = torch.cat([chosen, _leaders(scaled, spread[0] / inverse[0] * weight, 1)]).unique()
         worst, top_scaled, top = [], 0.0, 0.0
-        for k in chosen.tolist():
-            one = tuple(t[0, k] for t in rows)
-            truth, verdict = self._verdict(one, y[0, k])
-            self._inside(found, k, truth, one, y[0, k], verdict)
-            if verdict is None or verdict.high is None or verdict.cls == "flushed":
-                continue
-            ulps = float(verdict.high)
-            top, top_scaled = max(top, ulps), max(top_scaled, float(verdict.scaled or 0))
-            worst.append(self._entry(start + int(index[k]), one, y[0, k], truth, ulps))
         if not len(chosen):
             return tally
+        balls = self._balls(found, chosen)
+        for ball, place, one, bits in zip(balls, index[chosen].tolist(), *self._points(rows, y, chosen), strict=True):
+            truth, verdict = self.exact.verdict(one, bits)
+            self._inside(ball, truth, one)
+            if verdict is None or verdict.high is None or verdict.cls == "flushed":
+                continue
+            ulps = finite(verdict.high)
+            top, top_scaled = max(top, ulps), max(top_scaled, finite(verdict.scaled))
+            worst.append(self.exact.entry(start + place, one, bits, truth, ulps))
         worst.sort(key=lambda w: w.order)
         return tally.merge(Tally(max_ulp=top, max_scaled=top_scaled, worst=tuple(worst[:WORST])))
 
+    def _witnesses(
+        self, start: int, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, scale: Tensor | None,
+        mask: Tensor | None, tally: Tally,
+    ) -> Tally:  # fmt: skip
+        """The first element of each class that no bound excuses."""
+        missing = [c for c in FAILING if getattr(tally, c) and c not in dict(tally.witnesses)]
+        if not missing:
+            return tally
+        decision = decide_tensors(y, found, self.fmt, scale=scale, mask=mask)
+        for name in missing:
+            hits = (decision.codes == COUNTS.index(name)) & ~decision.open
+            hits = hits if mask is None else hits & mask
+            if not bool(hits.any()):
+                continue
+            k = hits[0].to(torch.uint8).argmax().reshape(1)
+            (one,), (bits,) = self._points(rows, y, k)
+            truth, verdict = self.exact.verdict(one, bits)
+            error = finite(verdict.high) if verdict is not None else 0.0
+            entry = self.exact.entry(start + int(k), one, bits, truth, error)
+            tally = tally.merge(Tally(witnesses=((name, entry),)))
+        return tally
+
     def _sample(
-        self, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, decision: Decision, mask: Tensor | None
-    ) -> None:
+        self, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, scale: Tensor | None, decision: Decision,
+        mask: Tensor | None,
+    ) -> None:  # fmt: skip
         """Re-evaluate a fixed spread of decided elements in multiprecision."""
         keep = ~decision.open[0] if mask is None else ~decision.open[0] & mask[0]
         n = y.shape[1]
         picks = torch.arange(SAMPLE, device=y.device) * max(n // SAMPLE, 1) + n // (2 * SAMPLE)
         picks = picks[picks < n]
-        codes = decide_tensors(y[:, picks], found.take((slice(None), picks)), self.fmt)
-        for j, k in enumerate(picks.tolist()):
-            if not bool(keep[k]) or bool(codes.open[0, j]):
-                continue
-            one = tuple(t[0, k] for t in rows)
-            truth, verdict = self._verdict(one, y[0, k])
-            self._inside(found, k, truth, one, y[0, k], verdict)
-            if verdict is not None and codes.codes is not None and verdict.cls != COUNTS[int(codes.codes[0, j])]:
+        picks = picks[keep[picks]]
+        if not len(picks):
+            return
+        part = found.take((slice(None), picks))
+        seen = decide_tensors(y[:, picks], part, self.fmt, scale=None if scale is None else scale[:, picks])
+        assert seen.codes is not None
+        columns = (self._balls(found, picks), seen.codes[0].tolist(), seen.open[0].tolist())
+        for ball, code, open_, one, bits in zip(*columns, *self._points(rows, y, picks), strict=True):
+            truth, verdict = self.exact.verdict(one, bits)
+            self._inside(ball, truth, one)
+            flushed = verdict is not None and verdict.cls == "flushed"  # perhaps an input: not the tensors' business
+            if verdict is not None and not open_ and not flushed and verdict.cls != COUNTS[code]:
                 raise OracleViolation(
-                    f"{self._place(one)}: tensors say {COUNTS[int(codes.codes[0, j])]}, multiprecision {verdict.cls}"
+                    f"{self._place(one)}: tensors say {COUNTS[code]}, multiprecision {verdict.cls}"
                 )
 
-    def _inside(
-        self, found: Enclosure, k: int, truth: Truth, one: tuple[Tensor, ...], y: Tensor, verdict: Verdict | None
-    ) -> None:
-        """Raise OracleViolation unless the truth meets the ball of element k."""
-        mid, rad = float(found.mid[0, k]), float(_radius(found)[0, k])
-        tail = 0.0 if found.tail is None else float(found.tail[0, k])
-        if truth.kind != "real" or math.isnan(rad) or not math.isfinite(mid):
-            agrees = truth.kind == "real" or math.isnan(rad) or _kind(mid) == truth.kind or rad > 0
-            agrees = agrees or (truth.kind == "either-zero" and mid == 0)
-            if not agrees and not (mid == 0 and tail == 0 and truth.kind in ("+0", "-0") and self.fmt.bits == 64):
+    def _balls(self, found: Enclosure, index: Tensor) -> list[tuple[float, float, float]]:
+        """Midpoint, tail and radius of some elements."""
+        part = found.take((slice(None), index))
+        tail = torch.zeros_like(part.mid) if part.tail is None else part.tail
+        return list(zip(*(t[0].tolist() for t in (part.mid, tail, _radius(part))), strict=True))
+
+    def _inside(self, ball: tuple[float, float, float], truth: Truth, one: tuple[int, ...]) -> None:
+        """Raise OracleViolation unless the truth meets the ball."""
+        mid, tail, rad = ball
+        if math.isnan(rad):
+            return
+        if truth.kind != "real" or not math.isfinite(mid):
+            agrees = truth.kind == "real" or rad > 0 or _kind(mid) == truth.kind
+            if not agrees and not (truth.kind == "either-zero" and mid == 0):
                 raise OracleViolation(f"{self._place(one)}: the ball says {mid!r}, multiprecision {truth.kind}")
             return
         centre = Fraction(mid) + Fraction(tail)
-        reach = Fraction(rad) if math.isfinite(rad) else None
         limit = Fraction(2) ** (self.fmt.emax + 2)
-        if reach is None or abs(centre) >= limit or abs(centre) <= Fraction(2) ** -990:
-            return
-        if truth.hi < centre - reach or truth.lo > centre + reach:
-            raise OracleViolation(
-                f"{self._place(one)}: the ball {mid!r} +- {rad!r} misses the truth {decimal(truth)}"
-            )
+        if math.isinf(rad) or abs(centre) >= limit or abs(centre) <= Fraction(2) ** -990:
+            return  # beyond the format, where balls only say so
+        if truth.hi < centre - Fraction(rad) or truth.lo > centre + Fraction(rad):
+            raise OracleViolation(f"{self._place(one)}: the ball {mid!r} +- {rad!r} misses the truth {decimal(truth)}")
 
-    def _place(self, one: tuple[Tensor, ...]) -> str:
-        shown = ", ".join(
-            f"{name}={self.fmt.hex(pattern(t, self.fmt))}" for name, t in zip(self.names, one, strict=True)
-        )
+    def _place(self, one: tuple[int, ...]) -> str:
+        shown = ", ".join(f"{name}={self.fmt.hex(bits)}" for name, bits in zip(self.names, one, strict=True))
         return f"{self.oracle.name}({shown})"
 
     # ------------------------------------------------------------ multiprecision
 
-    def truths(self, patterns: tuple[int, ...]) -> Iterator[Truth]:
-        """Ever narrower truths of one element; remembered for the next lowering."""
-        kept = self._truths.get(patterns)
-        if kept is not None:
-            yield kept
-            if kept.exact:
-                return
-        for truth in mp.enclosures(
-            self.oracle, dict(zip(self.names, patterns, strict=True)), self.scalars, self.fmt
-        ):
-            if len(self._truths) < CACHED:
-                self._truths[patterns] = truth
-            yield truth
-
-    def scale_truth(self, patterns: tuple[int, ...]) -> Truth | None:
-        if self.oracle.scale is None:
-            return None
-        n = mp.MpSystem(96)
-        values = {name: n.input(bits, self.fmt) for name, bits in zip(self.names, patterns, strict=True)}
-        values |= {name: n.const(v) for name, v in self.scalars.items()}
-        scale: Truth = mp.evaluate_expression(self.oracle.scale, values, 96).truth()
-        return scale if scale.kind == "real" else None
-
-    def _verdict(self, one: tuple[Tensor, ...], y: Tensor) -> tuple[Truth, Verdict | None]:
-        patterns = tuple(pattern(t, self.fmt) for t in one)
-        truth = Truth("nan")
-        for truth in self.truths(patterns):
-            verdict = judge(pattern(y, self.fmt), truth, self.fmt, self.scale_truth(patterns))
-            if verdict is not None:
-                return truth, verdict
-        return truth, None
-
-    def _one(self, index: int, one: tuple[Tensor, ...], y: Tensor, eager: Tensor | None) -> Tally:
-        """The tally of one element, wholly in multiprecision."""
-        truth, verdict = self._verdict(one, y)
-        if verdict is None:
-            return Tally(inputs=1, undecided=1, mp_elements=1)
-        verdict = self._excused(one, y, verdict)
-        tally = Tally(inputs=1, mp_elements=1, max_int=verdict.steps, **{verdict.cls: 1})
-        if verdict.cls == "flushed":
-            tally = replace(tally, max_int=0)
-        elif verdict.high is not None and verdict.low is not None:
-            error = float((verdict.low + verdict.high) / 2)
-            q = int(min(error, CLAMP_ULP) * QUANTUM + 0.5)
-            tally = replace(
-                tally, measured=1, clamped=int(error > CLAMP_ULP), sum=q, sum_signed=q if verdict.sign > 0 else -q,
-                histogram=tuple(int(error <= edge) for edge in BINS), max_ulp=float(verdict.high),
-                max_scaled=float(verdict.scaled or 0),
-                worst=(self._entry(index, one, y, truth, float(verdict.high)),) if error else (),
-            )  # fmt: skip
-        if eager is not None:
-            tally = replace(tally, **self._against(one, y, eager, verdict))
-        return tally
-
-    def _excused(self, one: tuple[Tensor, ...], y: Tensor, verdict: Verdict) -> Verdict:
-        """Class `flushed` for what a flushed subnormal input explains."""
-        if verdict.cls in ("correct", "faithful", "zero_sign") or (verdict.scaled is not None and verdict.scaled < FLUSH_ULP):
-            return verdict
-        patterns = tuple(pattern(t, self.fmt) for t in one)
-        if not any(self.fmt.is_subnormal(p) for p in patterns):
-            return verdict
-        zeroed = tuple(p & self.fmt.sign_bit if self.fmt.is_subnormal(p) else p for p in patterns)
-        for truth in self.truths(zeroed):
-            other = judge(pattern(y, self.fmt), truth, self.fmt)
-            if other is not None:
-                return replace(verdict, cls="flushed") if other.cls in ("correct", "faithful") else verdict
-        return verdict
-
-    def _against(
-        self, one: tuple[Tensor, ...], y: Tensor, eager: Tensor, verdict: Verdict
-    ) -> dict[str, int]:
-        mine, theirs = pattern(y, self.fmt), pattern(eager, self.fmt)
-        if mine == theirs or (self.fmt.is_nan(mine) and self.fmt.is_nan(theirs)):
-            return {}
-        other = self._verdict(one, eager)[1]
-        if other is None or None in (verdict.high, other.high):
-            return {"different": 1, "tied": 1}
-        patterns = tuple(pattern(t, self.fmt) for t in one)
-        for truth in self.truths(patterns):
-            a, b = judge(mine, truth, self.fmt), judge(theirs, truth, self.fmt)
-            if a is None or b is None or None in (a.high, a.low, b.high, b.low):
-                continue
-            if a.high < b.low:  # type: ignore[operator]
-                return {"different": 1, "closer": 1}
-            if a.low > b.high:  # type: ignore[operator]
-                return {"different": 1, "farther": 1}
-        return {"different": 1, "tied": 1}
-
-    def _entry(self, index: int, one: tuple[Tensor, ...], y: Tensor, truth: Truth, error: float) -> Worst:
-        patterns = tuple(pattern(t, self.fmt) for t in one)
-        return Worst(error, index, patterns, pattern(y, self.fmt), decimal(truth))
+    def judge_one(self, one: tuple[Tensor, ...], y: Tensor) -> tuple[Truth, Verdict | None]:
+        """Truth and verdict (None: undecided) of one element, 0-dim tensors, wholly in multiprecision."""
+        return self.exact.verdict(tuple(pattern(t, self.fmt) for t in one), pattern(y, self.fmt))
 
     def _by_mp(self, start: int, inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None) -> Checked:
         """float64: no wider tensor format exists, so every element is taken in multiprecision."""
-        outside = self._mp_range(inputs)
-        main, outer = [], []
-        for k in range(y.numel()):
-            one = tuple(t[k] for t in inputs)
-            tally = self._one(start + k, one, y[k], None if eager is None else eager[k])
-            (outer if outside[k] else main).append(tally)
-        binades = _binades_of_worst(inputs[0], main, outside)
-        return Checked(replace(_total(main), binades=binades), _total(outer))
-
-    def _mp_range(self, inputs: tuple[Tensor, ...]) -> list[bool]:
-        if self.oracle.intermediates is None:
-            return [False] * inputs[0].numel()
-        n = mp.MpSystem(64)
-        low, high = self.fmt.smallest_normal, self.fmt.max_finite
-        found = []
-        for k in range(inputs[0].numel()):
-            values = {name: n.input(pattern(t[k], self.fmt), self.fmt) for name, t in zip(self.names, inputs, strict=True)}
-            special = any(v.kind != mp.EXACT for v in values.values())
-            values |= {name: n.const(v) for name, v in self.scalars.items()}
-            found.append(not special and any(_outside(v, low, high) for v in self._parts(n, values)))
-        return found
-
-    def _parts(self, n: mp.MpSystem, values: dict[str, Any]) -> tuple[Any, ...]:
-        assert self.oracle.intermediates is not None
-        return self.oracle.intermediates(n, **values)
+        points = list(zip(*(patterns(t, self.fmt) for t in inputs), strict=True))
+        ys = patterns(y, self.fmt)
+        others = None if eager is None else patterns(eager, self.fmt)
+        if self._outer is None or self._outer[0] != (start, len(ys)):
+            low, high = self.fmt.smallest_normal, self.fmt.max_finite
+            self._outer = ((start, len(ys)), [self.exact.leaves_range(one, low, high) for one in points])
+        outside = self._outer[1]
+        parts = []
+        for wanted in (False, True):
+            chosen = [k for k, out in enumerate(outside) if out == wanted]
+            picked = [points[k] for k in chosen], [ys[k] for k in chosen]
+            theirs = None if others is None else [others[k] for k in chosen]
+            tally = self.exact.tally([start + k for k in chosen], *picked, theirs)
+            parts.append(tally if wanted else replace(tally, binades=self.exact.binades(*picked)))
+        return Checked(*parts)
 
     def _binades(self, x: Tensor, y: Tensor, found: Enclosure) -> tuple[tuple[int, Binade], ...]:
         """Statistics by exponent of the first input, over elements with a finite error."""
@@ -542,16 +479,13 @@ def digests(number: int, inputs: tuple[Tensor, ...], y: Tensor, fmt: Format) -> 
 
 def pattern(t: Tensor, fmt: Format) -> int:
     """Bits of a 0-dim tensor as a non-negative integer."""
-    return int(t.reshape(1).view(_WORDS[fmt.bits]).item()) & ((1 << fmt.bits) - 1)
+    return patterns(t.reshape(1), fmt)[0]
 
 
-def decimal(truth: Truth, digits: int = 20) -> str:
-    """The truth to 20 significant digits, or its kind."""
-    if truth.kind != "real":
-        return truth.kind
-    centre = (truth.lo + truth.hi) / 2
-    text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), digits)
-    return text
+def patterns(t: Tensor, fmt: Format) -> list[int]:
+    """Bits of a 1-dim tensor as non-negative integers, in one transfer."""
+    mask = (1 << fmt.bits) - 1
+    return [bits & mask for bits in t.contiguous().view(_WORDS[fmt.bits]).tolist()]
 
 
 def _override(found: Enclosure, hit: Tensor, value: Any) -> Enclosure:
@@ -566,7 +500,7 @@ def _radius(found: Enclosure) -> Tensor:
     return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
 
 
-def _tally(decision: Decision) -> Tally:
+def tally_of(decision: Decision) -> Tally:
     row = decision.counts.sum(1).tolist()
     counts = dict(zip(COUNTS, row, strict=False))
     counts["max_int"] = int(decision.counts[COUNTS.index("max_int")].max())
@@ -588,7 +522,7 @@ def _subnormals(inputs: tuple[Tensor, ...], fmt: Format) -> Tensor | None:
     return found if found is not None and bool(found.any()) else None
 
 
-def _one_binade(x: Tensor, tally: Tally) -> tuple[tuple[int, Binade], ...]:
+def one_binade(x: Tensor, tally: Tally) -> tuple[tuple[int, Binade], ...]:
     """The binade entry of a chunk whose inputs share one exponent."""
     ends = [float(x[0, k]) for k in (0, -1)]
     if any(end == 0 or not math.isfinite(end) for end in ends):
@@ -619,32 +553,3 @@ def _kind(mid: float) -> str:
     if math.isinf(mid):
         return "+inf" if mid > 0 else "-inf"
     return ("-0" if math.copysign(1, mid) < 0 else "+0") if mid == 0 else "real"
-
-
-def _outside(value: Any, low: Fraction, high: Fraction) -> bool:
-    if value.kind == mp.FAILED:
-        return False
-    truth = value.truth()
-    return truth.kind == "real" and (max(abs(truth.lo), abs(truth.hi)) > high or min(abs(truth.lo), abs(truth.hi)) < low)
-
-
-def _total(parts: list[Tally]) -> Tally:
-    """Fold in a tree, since merging sorts."""
-    if not parts:
-        return Tally()
-    while len(parts) > 1:
-        parts = [parts[i].merge(parts[i + 1]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
-    return parts[0]
-
-
-def _binades_of_worst(x: Tensor, main: list[Tally], outside: list[bool]) -> tuple[tuple[int, Binade], ...]:
-    found: dict[int, Binade] = {}
-    inside = [k for k, out in enumerate(outside) if not out]
-    for k, tally in zip(inside, main, strict=True):
-        value = float(x[k])
-        if not tally.measured or not math.isfinite(value) or value == 0:
-            continue
-        one = Binade(1, tally.misrounded, tally.sum, tally.sum, tally.sum_signed)
-        exponent = math.frexp(value)[1] - 1
-        found[exponent] = found.get(exponent, Binade()).merge(one)
-    return tuple(sorted(found.items()))

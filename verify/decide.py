@@ -73,7 +73,7 @@ class Enclosure:
         mid = self.mid.clamp(-top, top)
         if self.rad is None:
             return mid, mid.abs() * self.relative + self.absolute, None
-        beyond = (self.mid.abs() >= top) & (self.rad <= self.mid.abs() / 4)
+        beyond = (self.mid.abs() >= top) & (self.rad <= self.mid.abs() / 4) & torch.isfinite(self.rad)
         tail = None if self.tail is None else torch.where(beyond, 0.0, self.tail)
         return mid, torch.where(beyond, 0.0, self.rad), tail
 
@@ -146,7 +146,7 @@ def _ends(mid: Tensor, rad: Tensor, tail: Tensor | None, sure: bool) -> tuple[Te
     if tail is not None:
         return _odd(mid, tail - rad), _odd(mid, tail + rad)
     if sure:
-        floor = torch.where(rad > 0, _KNOWN_SIGN, 0.0)
+        floor = (rad > 0).to(torch.float64) * _KNOWN_SIGN
         inner = torch.maximum(mid.abs() - rad, floor)
         return torch.copysign(inner, mid), torch.copysign(mid.abs() + rad, mid)
     return mid - rad, mid + rad
@@ -206,9 +206,12 @@ def decide_tensors(
     number = settled & ~nan & ~ynan
     hit = number & (d == 0)
     nonzero = m != 0 if tail is None else (m != 0) | (tail != 0)
-    sign_miss = number & (yv == 0) & ~same_sign & ((d == 0) | (near & nonzero))
-    ok = hit & ~sign_miss
-    faithful = number & ~sign_miss & ((above & (d == 1)) | (below & (d == -1)))
+    wrong_zero = number & (yv == 0) & ~same_sign & ((d == 0) | (near & nonzero))
+    # a zero left by cancellation has the sign of an exact zero, whatever the sign of t
+    cancelled = wrong_zero & nonzero if scale is not None else torch.zeros_like(wrong_zero)
+    sign_miss = wrong_zero & ~cancelled
+    ok = hit & ~wrong_zero
+    faithful = number & ~sign_miss & ((above & (d == 1)) | (below & (d == -1)) | cancelled)
     rest = number & ~hit & ~faithful & ~sign_miss
     if subnormal is not None:
         odd = subnormal & (rest | (settled & ~nan & ynan))
@@ -217,7 +220,11 @@ def decide_tensors(
     distance = (error + spread) / inverse
     weight = inverse if scale is None else 2.0 ** (fmt.precision - 1) / binade(scale, fmt)
     # a zero left by cancellation is no flush: it is wrong by more than rounding could be
-    flush = rest & ~inf_miss & (yv == 0) & (nlo.abs() < 2.0**fmt.emin) & (distance * weight >= FLUSH_ULP)
+    slack = 1.0 + (~exact).to(torch.float64) * (_UP - 1.0)
+    lost = rest & ~inf_miss & (yv == 0) & (nlo.abs() < 2.0**fmt.emin) & (distance * weight * slack >= FLUSH_ULP)
+    flush = lost & ((error - spread) / inverse * weight >= FLUSH_ULP * slack)
+    unclear = lost & ~flush
+    rest, settled, number = rest & ~unclear, settled & ~unclear, number & ~unclear
     left = ~settled if mask is None else mask & ~settled
     zero = torch.zeros_like(left)
     different = wins = loses = zero
@@ -227,7 +234,9 @@ def decide_tensors(
         same = ((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (torch.isnan(ev) & ynan)
         different = ~same if mask is None else ~same & mask
         measurable = different & number & ~torch.isnan(ev) & (yv != ev)
-        tie = measurable & ((error - other).abs() <= 2 * spread * _UP + 2.0**-30) & ~exact
+        # float64 tells exact errors apart up to 8 ULP, where y - t is exact (Sterbenz)
+        blur = error * 2.0**-50 + (~exact).to(torch.float64) * 2.0**-30
+        tie = measurable & ((error - other).abs() <= 2 * spread * _UP + blur) & ~(exact & (error <= 8))
         wins, loses = measurable & ~tie & (error < other), measurable & ~tie & (error > other)
         left, settled, number = left | tie, settled & ~tie, number & ~tie
     counted = number & ~flush  # a flush is a class of its own: its error is in no maximum and no sum

@@ -105,7 +105,8 @@ class Domain:
             return (torch.arange(start, stop, dtype=torch.int64, device=device),)
         if self.kind == "list":
             rows = [[as_int64(self.fmt, p) for p in row] for row in self.patterns[start:stop]]
-            return tuple(torch.tensor(rows, dtype=torch.int64, device=device).unbind(1))
+            columns = torch.tensor(rows, dtype=torch.int64, device=device).t().contiguous()
+            return tuple(columns.unbind(0))  # contiguous each, or a lowering would take its strided loop
         pieces, offset = [], 0
         for stratum in self.strata:
             low, high = max(start - offset, 0), min(stop - offset, stratum.size)

@@ -213,10 +213,14 @@ class Draw:
         return magnitude | (self.word() >> 31) << (self.fmt.bits - 1)
 
     def bits(self) -> Ints:
-        """Uniform over all patterns: for half of the exponents |x| < 1; infinities and NaNs are among them."""
-        if self.fmt.bits == 64:
-            return self.word() << 32 | self.word()
-        return self.word() >> (32 - self.fmt.bits)
+        """Uniform over all patterns, infinities and NaNs among them; NaNs are made quiet.
+
+        What pow(1, y) or hypot(inf, y) is for a signalling y is left open (IEEE 754-2019, 9.2.1 note).
+        """
+        narrow = self.fmt.bits < 64
+        pattern = self.word() >> (32 - self.fmt.bits) if narrow else self.word() << 32 | self.word()
+        nan = magnitude_of(self.fmt, pattern) > self.fmt.inf_bits
+        return (pattern | self.fmt.nan_bits).where(nan, pattern)
 
     def significand(self) -> Ints:
         """Uniform trailing significands."""

@@ -85,6 +85,14 @@ class Format:
         value = significand * Fraction(2) ** (max(field, 1) - self.emax - self.mantissa_bits)
         return -value if bits & self.sign_bit else value
 
+    def to_float(self, bits: int) -> float:
+        """The value of a pattern as a double, infinities and NaNs included; exact for every format here."""
+        if self.is_nan(bits):
+            return math.nan
+        if self.is_inf(bits):
+            return -math.inf if bits & self.sign_bit else math.inf
+        return math.copysign(float(self.fraction(bits)), -1.0 if bits & self.sign_bit else 1.0)
+
     def round(self, value: Fraction) -> int:
         """Bits of RN(value): nearest, ties to even, overflow to infinity (IEEE 754-2019, 4.3.1).
 

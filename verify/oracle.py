@@ -43,13 +43,15 @@ class Formula:
     `scalars` names the parameters that must be Python scalars for the formula to apply
     (None: any). `applies(scalars)` narrows it further. Scalars reach `evaluate` as Python
     floats: arithmetic between them is the double arithmetic that a framework does on the host;
-    meeting a tensor rounds them to the compute format.
+    meeting a tensor rounds them to the compute format. `rounds_once`: the formula is the real
+    function correctly rounded, so that an exhaustive sweep need not evaluate it.
     """
 
     text: str
     evaluate: Callable[..., Any]
     scalars: frozenset[str] | None = None
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True
+    rounds_once: bool = False
 
     def suits(self, scalars: dict[str, float]) -> bool:
         return (self.scalars is None or self.scalars == frozenset(scalars)) and self.applies(scalars)
@@ -60,11 +62,12 @@ def formula(
     *,
     scalars: tuple[str, ...] | None = None,
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True,
+    rounds_once: bool = False,
 ) -> Callable[[Callable[..., Any]], Formula]:
     """Name a function of (n, **inputs) as a formula; `text` is what reports print."""
 
     def wrap(evaluate: Callable[..., Any]) -> Formula:
-        return Formula(text, evaluate, None if scalars is None else frozenset(scalars), applies)
+        return Formula(text, evaluate, None if scalars is None else frozenset(scalars), applies, rounds_once)
 
     return wrap
 

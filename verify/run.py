@@ -6,6 +6,7 @@ Nothing here names a kernel, a lowering or a backend.
 from __future__ import annotations
 
 import fnmatch
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -55,11 +56,12 @@ class Case:
         self.fmt = FORMATS[dtype]
         self.library = admit.library(backend.device)
         bounds = {a.name: a.bound for a in self.library}
-        rounded = {name: float(self.fmt.fraction(self.fmt.round_float(v))) for name, v in self.scalars.items()}
+        rounded = {name: self.fmt.to_float(self.fmt.round_float(v)) for name, v in self.scalars.items()}
         self.checkers = {
             truth: Checker(facts.oracle, self.fmt, domain.names, values, backend.device, bounds)
             for truth, values in (("exact", self.scalars), ("rounded", rounded))
-            if truth == "exact" or values != self.scalars
+            # a scalar that overflows the dtype has no rounded truth
+            if truth == "exact" or (values != self.scalars and all(map(math.isfinite, values.values())))
         }
         self.formulas = candidates(facts.oracle, self.scalars, self.fmt)
         self._kept: dict[Any, Any] = {}
@@ -89,11 +91,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Job:
-    """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run."""
+    """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run. `mine`: a
+    user's own lowering, every launch of which is checked."""
 
     target: Target
     lowering: Lowering
     reason: str | None = None
+    mine: bool = False
 
     @property
     def label(self) -> str:
@@ -108,7 +112,8 @@ def walk(case: Case, job: Job, reference: Callable[..., torch.Tensor] | None) ->
     formula, seconds = Identification(), 0.0
     for number in case.domain.chunks():
         inputs = case.chunk(number)
-        launched = (launch if number else launch_checked)(call, inputs, case.backend, job.lowering.name)
+        run_once = launch if number and not job.mine else launch_checked
+        launched = run_once(call, inputs, case.backend, job.lowering.name)
         seconds += launched.seconds
         eager = None if reference is None else case.eager(number, job.target.spelling, reference)
         for truth, checker in case.checkers.items():
@@ -150,8 +155,8 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
             if on_cell:
                 on_cell(cell)
             cells.append(cell)
-        if selection.profile != "quick":
-            _stale_ledger(jobs, cells)
+        if selection == Selection(selection.kernels, profile="default", seed=selection.seed):
+            _stale_ledger(jobs, cells)  # only a whole run can tell that nothing needs an entry
     except KeyboardInterrupt:
         report["interrupted"] = True
     if progress:
@@ -177,8 +182,10 @@ def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         reference = _reference(job)
+        sweep_s = 0.0
         if sweep.suits(case.domain, case.fmt):
-            found, formula, seconds = sweep.sweep(case, job, reference)
+            swept = sweep.sweep(case, job, reference)
+            found, formula, seconds, sweep_s = swept.found, swept.formula, swept.kernel_s, swept.sweep_s
         else:
             found, formula, seconds = walk(case, job, reference)
     except NotLowered as why:
@@ -189,7 +196,7 @@ def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
         empty = Checked()
         return cell | {"status": "oracle-violation", "reason": str(violation), "error": error_of(empty)}
     flags = {"flags": lowering.flags(target), "ftz": lowering.ftz(target)}
-    timing = {"kernel_s": seconds, "check_s": time.perf_counter() - began - seconds}
+    timing = {"kernel_s": seconds, "check_s": time.perf_counter() - began - seconds, "sweep_s": sweep_s}
     return cell | flags | judged(case, job, found, formula, timing)
 
 
@@ -205,7 +212,7 @@ def judged(
         scalars=target.scalars,
     )  # fmt: skip
     meant = found.get(bound.truth if bound else "exact", exact)
-    status, reason, kinds = _status(meant, bound, job.lowering.ftz(target))
+    status, reason, kinds = status_of(meant, bound, job.lowering.ftz(target))
     known = ledger.deviation(
         target.backend.name, lowering=job.lowering.name, kernel=target.kernel.name, dtype=target.dtype
     )
@@ -216,7 +223,8 @@ def judged(
         "reason": reason,
         "inputs": whole.inputs,
         "error": error_of(exact),
-        "worst": [_worst(w, fmt) for w in exact.main.worst],
+        "worst": [_worst(w, fmt) for w in exact.main.worst]
+        + [_worst(w, fmt) | {"error_class": name} for name, w in meant.main.witnesses],
         "domain": {
             "kind": case.domain.kind, "size": case.domain.size, "seed": case.domain.seed,
             "digest": root(exact.main.input_digests),
@@ -278,7 +286,7 @@ def error_of(found: Checked) -> dict[str, Any]:
     }
 
 
-def _status(found: Checked, bound: Bound | None, ftz: bool) -> tuple[str, str, tuple[str, ...]]:
+def status_of(found: Checked, bound: Bound | None, ftz: bool) -> tuple[str, str, tuple[str, ...]]:
     """Status, reason and the kinds of failure, on the elements inside the normal range."""
     main, failures = found.main, {}
     if bound is not None:
@@ -383,7 +391,7 @@ def _jobs(selection: Selection, backend: Backend) -> Iterator[Job]:
                     reason = one.reason(target)
                     if reason and spelling != target.default_spelling and "calling convention" in reason:
                         continue
-                    yield Job(target, one, reason)
+                    yield Job(target, one, reason, one in users)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
@@ -440,6 +448,9 @@ def _stale_ledger(jobs: list[Job], cells: list[dict[str, Any]]) -> None:
     for name in {job.target.backend.name for job in jobs}:
         for entry in ledger.deviations(name):
             if entry.status != "exceeds-bound":
+                continue
+            kernels = {job.target.kernel.name for job in jobs}
+            if not kernels >= {k for k in kernel.names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}:
                 continue
             covered = [
                 cell

@@ -21,10 +21,6 @@ def always(scalars: Scalars) -> bool:
     return True
 
 
-def never(scalars: Scalars) -> bool:
-    return False
-
-
 def function(name: str, *, keywords: tuple[str, ...] = ()) -> Call:
     """torch.NAME(...)."""
 
@@ -95,14 +91,14 @@ def elementwise(
     *,
     keywords: tuple[str, ...] = (),
     in_place_when: Callable[[Scalars], bool] = always,
-    broadcast_when: Callable[[Scalars], bool] = always,
+    broadcast_when: Callable[[Scalars], bool] | None = always,
 ) -> dict[str, Spelling]:
     """The spellings that every torch operation has, the default first, and the layouts that take other loops.
 
-    `broadcast_when`: the cases of several tensors.
+    `broadcast_when`: the cases of several tensors; None where there is one alone.
     """
     default = function(name, keywords=keywords)
-    return {
+    spellings = {
         "out-of-place": Spelling(default, quick=True),
         "in-place": Spelling(in_place(name, keywords=keywords), in_place_when),
         "_foreach_": Spelling(foreach(name, keywords=keywords)),
@@ -110,8 +106,10 @@ def elementwise(
         "strided": Spelling(default, layout="strided"),
         "tail": Spelling(default, layout="tail"),
         "size-one": Spelling(default, layout="size-one"),
-        "broadcast": Spelling(default, broadcast_when, layout="broadcast"),
     }
+    if broadcast_when is not None:
+        spellings["broadcast"] = Spelling(default, broadcast_when, layout="broadcast")
+    return spellings
 
 
 def _split(inputs: Mapping[str, Any], keywords: tuple[str, ...]) -> tuple[list[Any], dict[str, Any]]:

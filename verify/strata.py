@@ -54,8 +54,8 @@ def specials(fmt: Format) -> tuple[int, ...]:
     positive += [one + 1, one - 1, normal - 1, power(-1) - 1, power(-1) + 1, top - 1, power(fmt.emax), normal + 1]
     # Where the spacing of values is 2 and 1: the largest odd integers, and the ties of adding one.
     positive += [power(fmt.precision), power(fmt.mantissa_bits) + 1, power(-fmt.precision), fmt.parse("1.5")]
-    # A signalling NaN; a mid-range product that only just overflows or underflows.
-    positive += [fmt.inf_bits + 1, power(fmt.emax // 2 + 1), power(fmt.emin // 2), unit // 2, fmt.parse("0.1")]
+    # A NaN with a payload; a mid-range product that only just overflows or underflows.
+    positive += [fmt.nan_bits + 1, power(fmt.emax // 2 + 1), power(fmt.emin // 2), unit // 2, fmt.parse("0.1")]
     signed = [pattern for p in positive for pattern in (p, p | fmt.sign_bit)]
     return tuple(dict.fromkeys(signed))
 

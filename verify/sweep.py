@@ -1,21 +1,26 @@
 """Exhaustive sweeps: every pattern of a float32 input, as fast as the memory allows.
 
 On the host a chunk takes the native decision, without special rows where none applies. On a GPU
-one compiled reduction judges hundreds of chunks a launch, and the chunks that it leaves open, or
-that may hold a worst case, go through `verify.check` like any other.
+one compiled reduction judges hundreds of chunks a launch (`Bulk`); the chunks that it leaves open,
+or that may hold a worst case, go through `verify.check` like any other.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from verify.check import Checked, Checker, digests
+from verify import admit
+from verify.check import Checked, Checker, one_binade, tally_of, digests
+from verify.decide import COUNTS, Decision, decide_tensors, digest_tensors
 from verify.domains import CHUNK, Domain
 from verify.formats import Format
-from verify.identify import Identification, count
+from verify.identify import Identification, count, predict
 from verify.launch import launch, launch_checked
 from verify.tally import WORST, Tally
 
@@ -23,7 +28,9 @@ if TYPE_CHECKING:
     from verify.run import Case, Job
 
 Tensor = torch.Tensor
-SAMPLED = 64  # every 64th chunk is sampled in multiprecision
+Call = Callable[..., Tensor]
+SAMPLED = 512  # every so many chunks one is sampled in multiprecision
+ROWS = 256  # chunks that a GPU judges in one launch
 
 
 def suits(domain: Domain, fmt: Format) -> bool:
@@ -31,14 +38,30 @@ def suits(domain: Domain, fmt: Format) -> bool:
     return domain.kind == "exhaustive" and fmt.bits == 32
 
 
-def sweep(
-    case: Case, job: Job, reference: Callable[..., Tensor] | None
-) -> tuple[dict[str, Checked], Identification, float]:
-    """As `verify.run.walk`."""
+@dataclass(frozen=True)
+class Swept:
+    """Tallies by truth of the scalars, formula, seconds in the kernel, and in the whole sweep once
+    everything is compiled."""
+
+    found: dict[str, Checked]
+    formula: Identification
+    kernel_s: float
+    sweep_s: float
+
+
+def sweep(case: Case, job: Job, reference: Call | None) -> Swept:
+    """Judge every pattern. As `verify.run.walk`, for a domain that `suits`."""
     call = job.lowering.build(job.target)
+    if torch.device(case.backend.device).type == "cpu":
+        return _on_host(case, job, call, reference)
+    return _on_gpu(case, job, call, reference)
+
+
+def _on_host(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
     applies = anything_special(case.checkers["exact"])
-    found, formula, seconds = {truth: [Checked()] for truth in case.checkers}, Identification(), 0.0
-    floors = dict.fromkeys(case.checkers, 0.0)
+    found, formula, seconds = {truth: Sum() for truth in case.checkers}, Identification(), 0.0
+    began = 0.0
+    formulas = [f for f in case.formulas if not f.rounds_once]
     for number in case.domain.chunks():
         inputs = case.chunk(number)
         launched = (launch if number else launch_checked)(call, inputs, case.backend, job.lowering.name)
@@ -46,16 +69,81 @@ def sweep(
         eager = None if reference is None else case.eager(number, job.target.spelling, reference)
         plain = not bool(applies(inputs[0]))
         for truth, checker in case.checkers.items():
-            part = checker.check(
-                number * CHUNK, inputs, launched.output, eager, plain, floors[truth], number % SAMPLED == 0
+            found[truth].add(
+                checker.check(
+                    number * CHUNK, inputs, launched.output, eager, plain, found[truth].floor, number % SAMPLED == 0
+                )
             )
-            _push(found[truth], part)
-            worst = _worst(found[truth])
-            floors[truth] = worst[-1].ulp if len(worst) == WORST else 0.0
-        _push(found["exact"], Checked(digests(number, inputs, launched.output, case.fmt)))
-        if case.formulas:
+        found["exact"].add(Checked(digests(number, inputs, launched.output, case.fmt)))
+        if formulas:
             count(formula, case.predictions(number), case.fmt, inputs, launched.output)
-    return {truth: sum(parts, Checked()) for truth, parts in found.items()}, formula, seconds
+        began = began or time.perf_counter()
+    result = {truth: total.value for truth, total in found.items()}
+    _rounded_once(case, formula, result["exact"])
+    return Swept(result, formula, seconds, time.perf_counter() - began)
+
+
+def _on_gpu(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
+    backend, domain, fmt = case.backend, case.domain, case.fmt
+    bulks = {truth: bulk(checker, reference is not None) for truth, checker in case.checkers.items()}
+    formula, seconds, began = Identification(), 0.0, 0.0
+    formulas = [f for f in case.formulas if not f.rounds_once]
+    judged: dict[str, list[tuple[Tensor, ...]]] = {truth: [] for truth in bulks}
+    starts = range(0, domain.size, ROWS * CHUNK)
+    for turn, start in enumerate([0, *starts]):  # the first is judged twice: it compiles
+        inputs = domain.span(start, start + ROWS * CHUNK, backend.device)
+        launched = (launch if turn else launch_checked)(call, inputs, backend, job.lowering.name)
+        eager = None if reference is None else launch(reference, inputs, backend, "eager").output
+        results = {truth: one(start, launched.output, eager) for truth, one in bulks.items()}
+        if not turn:
+            backend.synchronize()
+            began = time.perf_counter()
+            continue
+        seconds += launched.seconds
+        for truth, result in results.items():
+            judged[truth].append(result)
+        if formulas:
+            expected = predict(tuple(formulas), fmt, domain.names, inputs, case.scalars)
+            count(formula, expected, fmt, inputs, launched.output)
+        del inputs, launched, eager
+    host = {truth: [torch.cat(c, -1).cpu() for c in zip(*parts, strict=True)] for truth, parts in judged.items()}
+    backend.synchronize()
+    sweep_s = time.perf_counter() - began
+    found = {}
+    for truth, (counts, maxima, outputs, inputs_) in host.items():
+        redo = _again(case, job, case.checkers[truth], call, reference)
+        found[truth] = _assemble(domain, case.checkers[truth], counts, maxima, outputs, inputs_, redo, truth == "exact")
+    _rounded_once(case, formula, found["exact"])
+    return Swept(found, formula, seconds, sweep_s)
+
+
+class Sum:
+    """A running total of chunks, merged like a binary counter: digests are copied log n times each."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, Checked]] = []
+        self._worst = Tally()
+
+    def add(self, part: Checked) -> None:
+        self._worst = self._worst.merge(Tally(worst=part.main.worst))
+        weight = 1
+        while self._parts and self._parts[-1][0] <= weight:
+            other, last = self._parts.pop()
+            part, weight = last + part, weight + other
+        self._parts.append((weight, part))
+
+    @property
+    def floor(self) -> float:
+        """The error that a new worst case must exceed."""
+        worst = self._worst.worst
+        return worst[-1].ulp if len(worst) == WORST else 0.0
+
+    @property
+    def value(self) -> Checked:
+        total = Checked()
+        for _, part in self._parts:
+            total += part
+        return total
 
 
 def anything_special(checker: Checker) -> Callable[[Tensor], Tensor]:
@@ -71,25 +159,132 @@ def anything_special(checker: Checker) -> Callable[[Tensor], Tensor]:
             hit = hit | row.when(checker.ball, **values)
         return hit.any()
 
-    compiled: Callable[[Tensor], Tensor] = torch.compile(anything, fullgraph=True, dynamic=False)
+    return _compiled(anything, torch.zeros(CHUNK, dtype=torch.float32))
+
+
+def bulk(checker: Checker, with_eager: bool, rows: int = ROWS) -> Callable[[int, Tensor, Tensor | None], Any]:
+    """A compiled judge of `rows` chunks: (first index, outputs, eager's outputs) -> counts (WIDTH, rows),
+    maxima (2, rows), digests of outputs and of inputs (rows).
+
+    Library functions are admitted in their compiled form. Raises admit.NotAdmitted.
+    """
+    library = admit.library(checker.device, _wrapped)
+    compiled = Checker(
+        checker.oracle, checker.fmt, checker.names, checker.scalars, checker.device, {a.name: a.bound for a in library}
+    )
+    fmt = checker.fmt
+
+    def judge(start: Tensor, y: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        eager = rest[0] if with_eager else None
+        step = torch.arange(CHUNK, dtype=torch.int32, device=checker.device)
+        x = (start.to(torch.int32)[:, None] + step).view(torch.float32)
+        bits = x.view(torch.int32)
+        magnitude = bits & 0x7FFFFFFF
+        subnormal = (magnitude > 0) & (magnitude < 1 << fmt.mantissa_bits)
+        found = compiled.enclose((x,), y)
+        d = decide_tensors(y, found, fmt, eager=eager, scale=compiled.scales((x,), y), subnormal=subnormal)
+        return d.counts, d.maxima, digest_tensors(y.view(torch.int32), fmt), digest_tensors(bits, fmt)
+
+    example = [torch.zeros(rows, dtype=torch.int64, device=checker.device)]
+    example += [torch.zeros(rows, CHUNK, device=checker.device) for _ in range(1 + with_eager)]
+    # make_fx counts the parameters, so each form has its own
+    run = _compiled((lambda a, b, c: judge(a, b, c)) if with_eager else (lambda a, b: judge(a, b)), *example)
+
+    def call(start: int, y: Tensor, eager: Tensor | None) -> Any:
+        first = start + CHUNK * torch.arange(rows, dtype=torch.int64, device=checker.device)
+        first = torch.where(first >= 1 << 31, first - (1 << 32), first)
+        shaped = [t.view(rows, CHUNK) for t in (y, eager) if t is not None]
+        return run(first, *shaped)
+
+    return call
+
+
+def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How admission sees a function in the form that `bulk` uses."""
+
+    def traced(*tensors: Tensor) -> Any:
+        fixed = (lambda a: function(a)) if len(tensors) == 1 else (lambda a, b: function(a, b))
+        return _compiled(fixed, *tensors)(*tensors)
+
+    return traced
+
+
+def _compiled(function: Callable[..., Any], *example: Tensor) -> Callable[..., Any]:
+    """Trace on fake tensors, then compile without contraction where Inductor lets one say so."""
+    from torch._inductor import config
+
+    known = config.get_config_copy()
+    options = {k: v for k, v in {"emulate_precision_casts": True, "compile_threads": 1}.items() if k in known}
+    graph = make_fx(function, tracing_mode="fake")(*example)
+    compiled: Callable[..., Any] = torch.compile(graph, fullgraph=True, dynamic=False, options=options)
     return compiled
 
 
-def _push(parts: list[Checked], part: Checked) -> None:
-    """Merge like a binary counter: tuples of digests are then copied log n times, not n times."""
-    parts.append(part)
-    size = sum(_weight(p) for p in parts[-1:])
-    while len(parts) > 1 and _weight(parts[-2]) <= max(_weight(parts[-1]), size):
-        last = parts.pop()
-        parts[-1] = parts[-1] + last
+def _again(
+    case: Case, job: Job, checker: Checker, call: Call, reference: Call | None
+) -> Callable[[int, float, bool], Checked]:
+    """Judge one chunk by itself, as `verify.run.walk` does."""
+
+    def redo(number: int, floor: float, sample: bool) -> Checked:
+        inputs = case.domain.chunk(number, case.backend.device)
+        y = launch(call, inputs, case.backend, job.lowering.name).output
+        eager = None if reference is None else launch(reference, inputs, case.backend, "eager").output
+        return checker.check(number * CHUNK, inputs, y, eager, floor=floor, sample=sample)
+
+    return redo
 
 
-def _weight(part: Checked) -> int:
-    return part.main.inputs + part.range.inputs + CHUNK * len(part.main.digests)
+def _assemble(
+    domain: Domain, checker: Checker, counts: Tensor, maxima: Tensor, outputs: Tensor, inputs: Tensor,
+    redo: Callable[[int, float, bool], Checked], digested: bool,
+) -> Checked:  # fmt: skip
+    """Chunks that are settled as they are, and those that have to be judged again."""
+    open_ = counts[COUNTS.index("open")]
+    again = {n for n in domain.chunks() if int(open_[n]) or n % SAMPLED == 0}
+    worst = Tally()
+    total = Sum()
+    for number in sorted(again):
+        part = redo(number, 0.0, number % SAMPLED == 0)
+        worst = worst.merge(Tally(worst=part.main.worst))
+        total.add(part)
+    for number in maxima[0].argsort(descending=True).tolist():
+        if number in again:
+            continue
+        if len(worst.worst) == WORST and float(maxima[0, number]) <= worst.worst[-1].ulp:
+            break
+        part = redo(number, 0.0, False)
+        again.add(number)
+        worst = worst.merge(Tally(worst=part.main.worst))
+        total.add(part)
+    for number in domain.chunks():
+        if number in again:
+            continue
+        tally = tally_of(Decision(counts[:, number : number + 1], maxima[:, number : number + 1], open_))
+        ends = torch.tensor([[number * CHUNK, number * CHUNK + CHUNK - 1]])
+        ends = torch.where(ends >= 1 << 31, ends - (1 << 32), ends).to(torch.int32).view(torch.float32)
+        sized = replace(tally, max_ulp=float(maxima[0, number]))
+        total.add(Checked(replace(tally, binades=one_binade(ends, sized))))
+    if digested:
+        mask = (1 << 64) - 1
+        for number in domain.chunks():
+            total.add(
+                Checked(
+                    Tally(
+                        digests=((number, int(outputs[number]) & mask),),
+                        input_digests=((number, int(inputs[number]) & mask),),
+                    )
+                )
+            )
+    return total.value
 
 
-def _worst(parts: list[Checked]) -> tuple[Any, ...]:
-    merged = Tally()
-    for part in parts:
-        merged = merged.merge(Tally(worst=part.main.worst))
-    return merged.worst
+def _rounded_once(case: Case, formula: Identification, found: Checked) -> None:
+    """Formulas that are the correct rounding fail exactly where the output is not correct."""
+    whole = found.all
+    for f in case.formulas:
+        if f.rounds_once:
+            formula.mismatches[f.text] = whole.misrounded
+            if whole.misrounded and whole.worst:
+                formula.witnesses[f.text] = whole.worst[0].inputs
+
+

@@ -64,6 +64,7 @@ class Tally:
 
     The classes of `verify.ulp.CLASSES` partition inputs - undecided. `sum` and `sum_signed` are in
     units of 2^-16 ULP over `measured` elements, each error clamped to 2^10 ULP (`clamped` counts).
+    `witnesses` holds the first element of each class that fails whatever the bound.
     `histogram` counts measured elements up to each edge of `verify.decide.BINS`.
     """
 
@@ -90,6 +91,7 @@ class Tally:
     max_scaled: float = 0.0
     max_int: int = 0
     worst: tuple[Worst, ...] = ()
+    witnesses: tuple[tuple[str, Worst], ...] = ()
     binades: tuple[tuple[int, Binade], ...] = ()
     digests: tuple[tuple[int, int], ...] = ()
     input_digests: tuple[tuple[int, int], ...] = ()
@@ -97,6 +99,9 @@ class Tally:
     def merge(self, other: Tally) -> Tally:
         """The tally of both. Raises ValueError when both cover the same chunk."""
         added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        witnesses = dict(self.witnesses)
+        for name, one in other.witnesses:
+            witnesses[name] = min(one, witnesses.get(name, one), key=lambda w: w.index)
         binades = dict(self.binades)
         for exponent, binade in other.binades:
             binades[exponent] = binades.get(exponent, Binade()).merge(binade)
@@ -107,6 +112,7 @@ class Tally:
             max_scaled=max(self.max_scaled, other.max_scaled),
             max_int=max(self.max_int, other.max_int),
             worst=tuple(sorted((*self.worst, *other.worst), key=lambda w: w.order)[:WORST]),
+            witnesses=tuple(sorted(witnesses.items())),
             binades=tuple(sorted(binades.items())),
             digests=_joined(self.digests, other.digests),
             input_digests=_joined(self.input_digests, other.input_digests),

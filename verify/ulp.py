@@ -79,8 +79,9 @@ def judge(bits: int, truth: Truth, fmt: Format, scale: Truth | None = None) -> V
     steps = fmt.ordinal(bits) - fmt.ordinal(nearest)
     errors = sorted((abs(y - low) / unit, abs(y - high) / unit))
     floor = Fraction(0) if low <= y <= high else errors[0]
-    scaled = max(abs(y - low), abs(y - high)) / ulp(scale.lo if scale else low, fmt)
-    cls = _real_class(bits, y, steps, nearest, low, high, fmt, scaled)
+    weight = ulp(scale.lo if scale else low, fmt)
+    scaled = errors[1] * unit / weight
+    cls = _real_class(bits, y, steps, nearest, low, high, fmt, (floor * unit / weight, scaled), scale is not None)
     if cls is None:
         return None
     return Verdict(cls, floor, errors[1], scaled, abs(steps), (y > high) - (y < low))
@@ -100,25 +101,32 @@ def _judge_zero(bits: int, truth: Truth, fmt: Format, scale: Truth | None) -> Ve
 
 
 def _real_class(
-    bits: int, y: Fraction, steps: int, nearest: int, low: Fraction, high: Fraction, fmt: Format, scaled: Fraction
+    bits: int,
+    y: Fraction,
+    steps: int,
+    nearest: int,
+    low: Fraction,
+    high: Fraction,
+    fmt: Format,
+    scaled: tuple[Fraction, Fraction],
+    sums: bool,
 ) -> str | None:
     negative = low < 0 or (low == 0 and high < 0)
     wrong_zero = y == 0 and bool(bits & fmt.sign_bit) != negative
+    if wrong_zero and abs(steps) <= 1:
+        # a zero left by cancellation has the sign of an exact zero, whatever the sign of t
+        return "faithful" if sums else "zero_sign"
     if steps == 0:
-        return "zero_sign" if wrong_zero else "correct"
+        return "correct"
     if abs(steps) == 1:
-        if wrong_zero:
-            return "zero_sign"
         centre = measured(nearest, fmt)
-        if low < centre < high:
+        if low <= centre <= high and low < high:
             return None
-        above = low >= centre and high > centre
-        below = high <= centre and low < centre
-        if (steps == 1 and above) or (steps == -1 and below):
+        if (steps == 1 and low > centre) or (steps == -1 and high < centre):
             return "faithful"
     if fmt.is_inf(bits) != fmt.is_inf(nearest):
         return "inf_mismatch"
     # a zero left by cancellation is no flush: it is wrong by more than rounding could be
-    if y == 0 and abs(measured(nearest, fmt)) < fmt.smallest_normal and scaled >= FLUSH_ULP:
-        return "flushed"
+    if y == 0 and abs(measured(nearest, fmt)) < fmt.smallest_normal and scaled[1] >= FLUSH_ULP:
+        return "flushed" if scaled[0] >= FLUSH_ULP else None
     return "worse"

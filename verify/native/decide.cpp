@@ -162,7 +162,7 @@ void full(int64_t n, const float* y, const float* eager, const double* mid, cons
     double spread = r * inverse;
     int64_t nan = (m != m) & (r == 0), ynan = yv != yv, inf = std::fabs(given) == INFINITY;
     int64_t zero_split = (nlo == 0) & (r != 0) & ((lo < 0) != (hi < 0));
-    int64_t agree = (r >= 0) & (nlo == nhi) & ((blo == bhi) | (error + spread < kNegligible)) & !zero_split;
+    int64_t agree = (m == m) & (r >= 0) & (nlo == nhi) & ((blo == bhi) | (error + spread < kNegligible)) & !zero_split;
     int64_t d = ordinal(yc, f) - ordinal(nlo, f);
     int64_t near = (d == 1) | (d == -1);
     int64_t above = (lo > nlo) & (hi > nlo), below = (lo < nlo) & (hi < nlo);
@@ -172,9 +172,12 @@ void full(int64_t n, const float* y, const float* eager, const double* mid, cons
     int64_t settled = in & (nan | (ynan & agree) | (agree & !side_unknown & !infinite_miss));
     int64_t number = settled & !nan & !ynan;
     int64_t hit = number & (d == 0);
-    int64_t sign_miss = number & (yv == 0) & !same_sign & ((d == 0) | (near & (m != 0)));
-    int64_t ok = hit & !sign_miss;
-    int64_t faith = number & !sign_miss & ((above & (d == 1)) | (below & (d == -1)));
+    int64_t wrong_zero = number & (yv == 0) & !same_sign & ((d == 0) | (near & (m != 0)));
+    // a zero left by cancellation has the sign of an exact zero, whatever the sign of t
+    int64_t cancelled = scale ? wrong_zero & (m != 0) : 0;
+    int64_t sign_miss = wrong_zero & !cancelled;
+    int64_t ok = hit & !wrong_zero;
+    int64_t faith = number & !sign_miss & ((above & (d == 1)) | (below & (d == -1)) | cancelled);
     int64_t rest = number & !hit & !faith & !sign_miss;
     int64_t sub = subnormal ? (subnormal[i] != 0) : 0;
     int64_t odd = sub & (rest | (settled & !nan & ynan));  // perhaps a flushed input: decided apart
@@ -183,9 +186,13 @@ void full(int64_t n, const float* y, const float* eager, const double* mid, cons
     double distance = (error + spread) / inverse;
     double weight = scale ? f.to_ulp / binade(scale[i], f) : inverse;
     // a zero left by cancellation is no flush: it is wrong by more than rounding could be
-    int64_t flush = rest & !inf_miss & (yv == 0) & (std::fabs(nlo) < f.normal) & (distance * weight >= kFlush);
-    settled &= !odd;
-    number &= !odd;
+    double slack = 1.0 + (r != 0 ? kUp - 1.0 : 0.0);
+    int64_t lost = rest & !inf_miss & (yv == 0) & (std::fabs(nlo) < f.normal) & (distance * weight * slack >= kFlush);
+    int64_t flush = lost & ((error - spread) / inverse * weight >= kFlush * slack);
+    int64_t unclear = lost & !flush;
+    rest &= !unclear;
+    settled &= !odd & !unclear;
+    number &= !odd & !unclear;
     int64_t open = in & !settled;
     int64_t diff = 0, near_tie = 0, wins = 0, loses = 0;
     if (eager) {
@@ -196,7 +203,9 @@ void full(int64_t n, const float* y, const float* eager, const double* mid, cons
       int64_t same = ((ev == yv) & (negative(ev) == negative(yv))) | ((ev != ev) & (yv != yv));
       diff = in & !same;
       int64_t measurable = diff & number & both & (yv != ev);
-      near_tie = measurable & (std::fabs(error - other) <= 2 * spread * kUp + 0x1p-30) & (r != 0);
+      // float64 tells exact errors apart up to 8 ULP, where y - t is exact (Sterbenz)
+      double blur = error * 0x1p-50 + (r != 0 ? 0x1p-30 : 0.0);
+      near_tie = measurable & (std::fabs(error - other) <= 2 * spread * kUp + blur) & !((r == 0) & (error <= 8));
       wins = measurable & !near_tie & (error < other);
       loses = measurable & !near_tie & (error > other);
     }

@@ -1,0 +1,402 @@
+"""Measure the project's speed and memory targets as far as this machine can, and write them to a JSON file.
+
+    python bench/measure.py --out FILE.json [--only PATTERN]... [--scale S]
+
+Nothing is judged here but numbers against targets, and a missed target is no error. Each item runs in a process of
+its own with empty caches, so that neither memory nor compiled code carries over. Times are wall clock; `seconds` is
+the best of the repetitions, whose times are all recorded. `docs/tables.py` puts the file into the README.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Where torch, Triton and this project keep compiled code.
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME")
+
+Values = dict[str, Any]
+
+
+class NotMeasured(Exception):
+    """The item cannot be measured, and why."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One measurement.
+
+    targets  upper limits by the name of what is measured: seconds, start_s, peak_mib, mp_share
+    measure  (scale) -> the values measured. Called in a fresh process, whose peak memory is added. `runs_s` are the
+             repetitions, of which the best becomes `seconds`; `finished` is when the first one ended
+    backend  has to be present
+    """
+
+    name: str
+    what: str
+    targets: Mapping[str, float]
+    measure: Callable[[float], Values]
+    backend: str = "cpu"
+
+
+# What is measured
+
+
+def sweep(kernel: str, lowering: str, backend: str, repetitions: int = 3) -> Callable[[float], Values]:
+    """All 2^32 float32 inputs through the exhaustive profile: classes, sums, maxima, digests."""
+
+    def measure(scale: float) -> Values:
+        from verify.kernel import load
+        from verify.run import Selection, run
+
+        selection = Selection(
+            kernels=(kernel,),
+            backends=(backend,),
+            dtypes=("float32",),
+            lowerings=(lowering,),
+            spellings=(next(iter(load(kernel).spellings)),),
+            profile="exhaustive",
+        )
+        runs, walls, cells, finished = [], [], [], 0.0
+        for _ in range(repetitions):
+            began = time.perf_counter()
+            # A GPU judges hundreds of chunks a launch and is quick enough to be measured whole.
+            with thinned(scale) if backend == "cpu" else contextlib.nullcontext():
+                cells = run(selection)["cells"]
+            walls.append(time.perf_counter() - began)
+            finished = finished or time.monotonic()
+            runs.append(proved(cells)["timing"]["sweep_s"])
+        [cell] = cells
+        return {
+            "runs_s": runs,
+            "wall_s": walls,
+            "finished": finished,
+            "inputs": cell["inputs"],
+            "mp_share": cell["timing"]["mp_elements"] / cell["inputs"],
+            "max_ulp": cell["error"]["max_ulp"],
+            "misrounded": cell["error"]["misrounded"],
+            "digest": cell["digest"],
+            **device_memory(backend),
+        }
+
+    return measure
+
+
+def multiprecision(kernel: str) -> Callable[[float], Values]:
+    """The share of the default profile's elements that the enclosures leave to multiprecision."""
+
+    def measure(scale: float) -> Values:
+        from verify.run import Selection, run
+
+        profile = "default" if scale == 1 else "quick"
+        selection = Selection(
+            kernels=(kernel,), backends=("cpu",), dtypes=("float32",), lowerings=("eager",), profile=profile
+        )
+        began = time.perf_counter()
+        cells = [cell for cell in run(selection)["cells"] if cell["status"] != "not-run"]
+        inputs = sum(cell["inputs"] for cell in cells)
+        elements = sum(cell["timing"]["mp_elements"] for cell in cells)
+        return {
+            "runs_s": [time.perf_counter() - began],
+            "profile": profile,
+            "cells": len(cells),
+            "inputs": inputs,
+            "mp_elements": elements,
+            "mp_share": elements / inputs,
+        }
+
+    return measure
+
+
+def light(*arguments: str, repetitions: int = 5) -> Callable[[float], Values]:
+    """A command that answers without torch and Triton."""
+    program = (
+        "import sys; from verify.cli import main; code = main(sys.argv[1:]); "
+        "heavy = sorted({'torch', 'triton'} & sys.modules.keys()); "
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+
+    def measure(scale: float) -> Values:
+        timed([sys.executable, "-c", program, *arguments])
+        runs = [timed([sys.executable, "-m", "verify", *arguments])[0] for _ in range(repetitions)]
+        return {"runs_s": runs}
+
+    return measure
+
+
+def warm(*arguments: str, small: tuple[str, ...], repetitions: int = 3) -> Callable[[float], Values]:
+    """A command whose compiled code is cached. `small` is added to it where the scale is below 1."""
+
+    def measure(scale: float) -> Values:
+        command = [sys.executable, "-m", "verify", *arguments, *(small if scale < 1 else ())]
+        cold, code = timed(command, accept=(0, 1))
+        return {
+            "runs_s": [timed(command, accept=(0, 1))[0] for _ in range(repetitions)],
+            "cold_s": cold,
+            "exit_code": code,
+            "command": shlex.join(command[2:]),
+        }
+
+    return measure
+
+
+def cold(*arguments: str, small: tuple[str, ...]) -> Callable[[float], Values]:
+    """A command with every cache empty."""
+
+    def measure(scale: float) -> Values:
+        command = [sys.executable, "-m", "verify", *arguments, *(small if scale < 1 else ())]
+        seconds, code = timed(command, accept=(0, 1))
+        return {"runs_s": [seconds], "exit_code": code, "command": shlex.join(command[2:])}
+
+    return measure
+
+
+def suite(scale: float) -> Values:
+    """The README's test command in a fresh clone: virtual environment, installation, wheel and tests."""
+    if scale < 1:
+        raise NotMeasured("the tests have no smaller size; measured at --scale 1 only")
+    [command] = [line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.endswith("/tox")]
+    cloned = subprocess.run(["git", "clone", "--quiet", ROOT, "clone"], capture_output=True, text=True, check=False)
+    if cloned.returncode:
+        raise NotMeasured(f"no clone of {ROOT}: {cloned.stderr.strip()}")
+    outside = ("TOX_", "VIRTUAL_ENV", "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
+    seconds, _ = timed(["bash", "-c", command], cwd=Path("clone"), env=environment)
+    return {"runs_s": [seconds], "command": command}
+
+
+_OF_THE_REPORT = "all 2^32 float32 inputs"
+ITEMS = (
+    Item(
+        "cpu-exp", f"exp, eager, {_OF_THE_REPORT}", {"seconds": 25, "peak_mib": 2048}, sweep("exp", "eager", "cpu")
+    ),
+    Item(
+        "cpu-exp-all",
+        f"exp, inductor against eager, {_OF_THE_REPORT}",
+        {"seconds": 40, "peak_mib": 2048},
+        sweep("exp", "inductor", "cpu"),
+    ),
+    *(
+        Item(
+            f"cuda-{kernel}",
+            f"{kernel}, eager, {_OF_THE_REPORT}",
+            {"seconds": 0.060, "start_s": 60},
+            sweep(kernel, "eager", "cuda", repetitions=5),
+            "cuda",
+        )
+        for kernel in ("exp", "reciprocal", "log")
+    ),
+    *(
+        Item(
+            f"cuda-{kernel}-all",
+            f"{kernel}, inductor against eager, {_OF_THE_REPORT}",
+            {"seconds": 0.150, "start_s": 60},
+            sweep(kernel, "inductor", "cuda", repetitions=5),
+            "cuda",
+        )
+        for kernel in ("exp", "reciprocal", "log")
+    ),
+    *(
+        Item(f"mp-{kernel}", f"{kernel}'s share in multiprecision", {"mp_share": 1e-6}, multiprecision(kernel))
+        for kernel in ("exp", "log", "addcmul")
+    ),
+    Item("list", "verify list", {"seconds": 0.4}, light("list")),
+    Item("show", "verify show pow", {"seconds": 0.4}, light("show", "pow")),
+    Item(
+        "kernel-quick",
+        "verify kernel addcmul --profile quick, caches warm",
+        {"seconds": 20},
+        warm("kernel", "addcmul", "--profile", "quick", "--backend", "cpu", small=("--dtype", "float16")),
+    ),
+    Item(
+        "run-quick",
+        "verify run --profile quick, caches cold",
+        {"seconds": 600},
+        cold(
+            *("run", "--profile", "quick", "--backend", "cpu"), small=("--dtype", "float16", "--lowering", "eager")
+        ),
+    ),
+    Item("tests", "the README's test command, installation included", {"seconds": 600}, suite),
+)  # fmt: skip
+
+
+# How
+
+
+@contextlib.contextmanager
+def thinned(scale: float) -> Iterator[None]:
+    """Inside, domains have only every (1/scale)-th chunk."""
+    from verify.domains import Domain
+
+    whole, step = Domain.chunks, max(1, round(1 / scale))
+    with mock.patch.object(Domain, "chunks", lambda self: whole(self)[::step]):
+        yield
+
+
+def proved(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """The only cell, after refusing one that was not run or not decided: its time would mean nothing."""
+    [cell] = cells
+    if cell["status"] not in ("passed", "exceeds-bound"):
+        raise NotMeasured(f"{cell['status']}: {cell['reason']}")
+    if cell["error"]["undecided"]:
+        raise NotMeasured(f"{cell['error']['undecided']} elements are undecided")
+    return cell
+
+
+def timed(
+    command: list[str], accept: tuple[int, ...] = (0,), cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> tuple[float, int]:
+    """Seconds and exit code of a command. Raises NotMeasured for a code that is not accepted."""
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    seconds = time.perf_counter() - began
+    if done.returncode not in accept:
+        tail = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise NotMeasured(f"{shlex.join(command)} exits with {done.returncode}: {' '.join(tail)}")
+    return seconds, done.returncode
+
+
+def device_memory(backend: str) -> Values:
+    """The most memory that torch has held on the GPU; nothing on the host."""
+    import torch
+
+    return {"device_peak_mib": torch.cuda.max_memory_allocated() / 2**20} if backend == "cuda" else {}
+
+
+def fingerprints() -> Values:
+    """What each backend says of itself, or why it is absent."""
+    from verify import backends
+
+    found: Values = {}
+    for name in backends.names():
+        backend = backends.load(name)
+        reason = backend.unavailable()
+        found[name] = {"absent": reason} if reason else backend.fingerprint()
+    return found
+
+
+def child(name: str, scale: float, result: Path) -> None:
+    """Measure one item, or the fingerprints, and leave the values in `result`."""
+    try:
+        values = fingerprints() if name == "fingerprints" else by_name(name).measure(scale)
+    except NotMeasured as why:
+        values = {"reason": str(why)}
+    result.write_text(json.dumps(values))
+
+
+def by_name(name: str) -> Item:
+    return next(item for item in ITEMS if item.name == name)
+
+
+def isolated(name: str, scale: float) -> Values:
+    """`child` in a process with empty caches; its values, peak memory and time to the first result."""
+    with tempfile.TemporaryDirectory(prefix="ulproof-bench-") as scratch:
+        result = Path(scratch) / "result.json"
+        environment = os.environ | {variable: str(Path(scratch) / variable.lower()) for variable in CACHES}
+        # Under tox the installed wheel is measured; on a machine that has not installed it, the working tree.
+        if importlib.util.find_spec("verify") is None:
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        command = [sys.executable, __file__, "--item", name, "--scale", repr(scale), "--result", str(result)]
+        with (Path(scratch) / "stderr").open("w+") as log:
+            began = time.monotonic()
+            process = subprocess.Popen(command, cwd=scratch, env=environment, stdout=log, stderr=log)
+            # The maximum is of the process or of one descendant. Linux hands it on through fork and exec: this
+            # parent has to stay small, so it imports nothing of the project.
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            log.seek(0)
+            tail = " | ".join(log.read().strip().splitlines()[-3:])
+        if process.returncode or not result.exists():
+            return {"reason": f"the process ended with {process.returncode}: {tail}", "broken": True}
+        values: Values = json.loads(result.read_text())
+    if "runs_s" in values:
+        values["seconds"] = min(values["runs_s"])
+        values["peak_mib"] = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    if "finished" in values:
+        values["start_s"] = values.pop("finished") - began
+    return values
+
+
+def entry(item: Item, values: Values, load: float) -> Values:
+    """An item of the file: met, missed, or not measured and why."""
+    base: Values = {"name": item.name, "what": item.what, "backend": item.backend, "targets": dict(item.targets)}
+    if "reason" in values:
+        return base | {"status": "error" if values.get("broken") else "not-measured", "reason": values["reason"]}
+    met = all(values[name] <= limit for name, limit in item.targets.items())
+    repetitions = len(values["runs_s"])
+    return base | {"status": "met" if met else "missed", "repetitions": repetitions, "load": load, "measured": values}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, help="the JSON file to write")
+    parser.add_argument(
+        "--only", action="append", metavar="PATTERN", help=f"repeatable; of {', '.join(item.name for item in ITEMS)}"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full size, to try the measurements out")
+    parser.add_argument("--item", help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not 0 < options.scale <= 1:
+        parser.error(f"--scale {options.scale}; expected a share above 0 and at most 1")
+    if options.item:
+        child(options.item, options.scale, options.result)
+        return 0
+    if options.out is None:
+        parser.error("--out FILE.json says where to write")
+    chosen = [item for item in ITEMS if any(fnmatch.fnmatch(item.name, p) for p in options.only or ["*"])]
+    if not chosen:
+        parser.error(f"--only {' '.join(options.only)} matches none of {', '.join(item.name for item in ITEMS)}")
+    environment = isolated("fingerprints", 1.0)
+    if "broken" in environment:
+        parser.error(environment["reason"])
+    entries: list[Values] = []
+    document: Values = {
+        "schema": 1,
+        "command": shlex.join(["python", "bench/measure.py", *sys.argv[1:]]),
+        "environment": environment | {"cores": os.cpu_count()},
+        "scale": options.scale,
+        "items": entries,
+    }
+    for number, item in enumerate(chosen, 1):
+        print(f"[{number}/{len(chosen)}] {item.name}: {item.what}", file=sys.stderr, flush=True)
+        load = os.getloadavg()[0]
+        absent = environment.get(item.backend, {}).get("absent")
+        entries.append(entry(item, {"reason": absent} if absent else isolated(item.name, options.scale), load))
+        print(f"    {summary(entries[-1])}", file=sys.stderr, flush=True)
+        write(document, options.out)
+    return int(any(each["status"] == "error" for each in entries))
+
+
+def summary(each: Values) -> str:
+    if "measured" not in each:
+        return f"{each['status']}: {each['reason']}"
+    parts = (f"{name} {each['measured'][name]:.3g} of {limit:g}" for name, limit in each["targets"].items())
+    return f"{each['status']}: {', '.join(parts)}"
+
+
+def write(document: Values, path: Path) -> None:
+    """After every item, so that an interrupted run keeps what it has."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

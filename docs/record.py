@@ -1,0 +1,107 @@
+"""Make the small report that is committed out of full ones: what the README's tables and a baseline need.
+
+    python docs/record.py REPORT.json... --out reports/recorded/NAME.json
+
+Several reports of the same environment, profile and seed are joined. Left out, and counted under `recorded` in the
+environment: cells not run, spellings that gave a lowering's bits again, and of the others the statistics by binade,
+the chunks' digests and all but the worst element. What a library was trusted for stands once for each backend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from verify.kernel import UsageError
+from verify.reports import store
+from verify.reports.schema import Cell, Error, Report
+
+
+def joined(reports: list[Report]) -> Report:
+    """One report with the cells of all. Raises UsageError where they are not of one kind."""
+    first = reports[0]
+    for other in reports[1:]:
+        for name in ("environment", "profile", "seed"):
+            if getattr(other, name) != getattr(first, name):
+                raise UsageError(
+                    f"the reports differ in {name}: {getattr(first, name)} and {getattr(other, name)}; "
+                    "join reports of one run only"
+                )
+    cells = [cell for report in reports for cell in report.cells]
+    repeated = [key for key, times in Counter(cell.key for cell in cells).items() if times > 1]
+    if repeated:
+        raise UsageError(f"{len(repeated)} cells are in two reports, the first {repeated[0]}; name each report once")
+    command = " && ".join(dict.fromkeys(report.command for report in reports))
+    return first.model_copy(update={"cells": cells, "command": command})
+
+
+def trimmed(report: Report) -> Report:
+    """The report without what the module's docstring lists; figures that stay are unchanged."""
+    first: dict[tuple[Any, ...], Cell] = {}
+    kept: list[Cell] = []
+    not_run: Counter[str] = Counter()
+    repeated = 0
+    trust: dict[str, dict[str, Any]] = {}
+    for cell in report.cells:
+        if cell.error is None and cell.status == "not-run":
+            not_run[f"{cell.backend} {cell.lowering}: {cell.reason}"] += 1
+            continue
+        default = first.setdefault((*cell.key[:2], *cell.key[3:]), cell)
+        if default is not cell and _repeats(cell, default):
+            repeated += 1
+            continue
+        for entry in cell.trust:
+            trust.setdefault(cell.backend, {})[entry.library] = entry.model_dump(exclude={"library"})
+        kept.append(_small(cell))
+    left_out = {"not run": dict(not_run), "other spellings with the same bits": repeated}
+    environment: dict[str, Any] = {**report.environment, "recorded": {"left out": left_out, "trust": trust}}
+    return report.model_copy(update={"environment": environment, "cells": kept})
+
+
+def lines(report: Report) -> Iterator[str]:
+    """As `store.lines`, without the fields that have their default; reads back equal."""
+    head = report.model_copy(update={"cells": []}).model_dump_json(by_alias=True)
+    yield head.removesuffix("]}") + "\n"
+    for index, cell in enumerate(report.cells):
+        yield (",\n" if index else "") + cell.model_dump_json(by_alias=True, exclude_defaults=True)
+    yield "\n]}\n"
+
+
+def _repeats(cell: Cell, default: Cell) -> bool:
+    """Equal bits for equal inputs, judged the same."""
+    same = (cell.digest, cell.domain.digest, cell.status) == (default.digest, default.domain.digest, default.status)
+    return same and bool(cell.digest) and cell.bound == default.bound
+
+
+def _small(cell: Cell) -> Cell:
+    update: dict[str, Any] = {"trust": [], "chunks": [], "worst": cell.worst[:1]}
+    for name in ("error", "error_rounded_scalar"):
+        error: Error | None = getattr(cell, name)
+        if error is not None:
+            update[name] = error.model_copy(update={"binades": []})
+    return cell.model_copy(update=update)
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("report", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    try:
+        text = "".join(lines(trimmed(joined([store.read(path) for path in options.report]))))
+        report = store.parse(text, str(options.out))
+        store.write_text([text], options.out)
+    except UsageError as error:
+        print(f"record: {error}", file=sys.stderr)
+        return 2
+    size = options.out.stat().st_size
+    print(f"{options.out}: {len(report.cells)} cells, {size / 1e6:.2f} MB", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

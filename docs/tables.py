@@ -1,0 +1,411 @@
+"""The README's tables, made from recorded reports and measurements so that no figure is typed by hand.
+
+    python docs/tables.py                     rewrite the tables of README.md
+    python docs/tables.py --check             exit 1 where that would change anything
+    python docs/tables.py REPORT.json...      print the tables of these reports
+
+A place for a table is a pair of comments, `<!-- table: KIND FILE... [kernel=NAME,...] [dtype=NAME,...]
+[lowering=PATTERN,...] -->` and `<!-- /table -->`; KIND is one of KINDS, files are named from the repository's root,
+and one that does not exist is said to be missing. What figures mean is in docs/definitions.md. Maxima are rounded up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import fnmatch
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from verify.kernel import UsageError, suggest
+from verify.reports import store
+from verify.reports.rows import kernel_page, measured, percent, scalars_text, share, upward
+from verify.reports.schema import Cell, Report
+from verify.reports.terminal import print_page
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+SCREEN = 112  # columns of a terminal's page
+PLACE = re.compile(r"(<!-- table: (?P<what>[^>]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which cells a table shows, by shell patterns of their names."""
+
+    kernel: tuple[str, ...] = ("*",)
+    dtype: tuple[str, ...] = ("*",)
+    lowering: tuple[str, ...] = ("*",)
+
+    def keeps(self, cell: Cell) -> bool:
+        return all(
+            any(fnmatch.fnmatchcase(getattr(cell, field.name), pattern) for pattern in getattr(self, field.name))
+            for field in fields(self)
+        )
+
+    @staticmethod
+    def parse(words: Iterable[str]) -> Filter:
+        """From 'kernel=NAME,...' and the like. Raises UsageError for another option."""
+        options = dict(word.split("=", 1) for word in words)
+        known = [field.name for field in fields(Filter)]
+        if unknown := sorted(options.keys() - set(known)):
+            raise UsageError(suggest("option of a table", unknown[0], known))
+        return Filter(**{name: tuple(value.split(",")) for name, value in options.items()})
+
+
+# Markdown
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of GitHub's Markdown; a title that ends in ':' is of a column aligned to the right."""
+    rule = ["---:" if title.endswith(":") else "---" for title in head]
+    lines = [[title.removesuffix(":") for title in head], rule, *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Text as itself: `|` would end a cell, the others be read as markup, an underscore only at a word's end."""
+    return re.sub(r"([\\`*<\[|]|\b_(?!\w)|(?<!\w)_)", r"\\\1", text)
+
+
+def code(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+# Reports
+
+
+def machine(report: Report) -> str:
+    """The chip, and the versions that decide bits, of each backend that has cells."""
+    parts = []
+    for name in dict.fromkeys(cell.backend for cell in report.cells):
+        facts = report.environment.get(name)
+        facts = facts if isinstance(facts, dict) else {}
+        words = [facts.get("chip") or name, facts.get("capability")]
+        words += [f"{what} {facts[what]}" for what in ("driver", "cuda", "torch", "triton") if facts.get(what)]
+        parts.append(", ".join(str(word) for word in words if word))
+    return "; ".join(parts)
+
+
+def provenance(report: Report) -> str:
+    """Machine, command, and how much was compared."""
+    errors = [cell.error for cell in report.cells if cell.error is not None]
+    inputs, undecided = sum(error.inputs for error in errors), sum(error.undecided for error in errors)
+    return (
+        f"{escaped(machine(report))}: {code(report.command)}. "
+        f"{len(errors)} cells, {inputs} elements, {undecided} of them undecided.\n"
+    )
+
+
+def groups(report: Report, keep: Filter) -> dict[tuple[str, str, str], list[Cell]]:
+    """The compared cells by (backend, kernel with its scalars, dtype), in the report's order."""
+    found: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in report.cells:
+        if cell.error is not None and keep.keeps(cell):
+            name = " ".join(filter(None, (cell.kernel, scalars_text(cell.scalars))))
+            found.setdefault((cell.backend, name, cell.dtype), []).append(cell)
+    return found
+
+
+def labelled(cells: Sequence[Cell]) -> list[tuple[str, Cell]]:
+    """The cells with something of their own to say, with their names.
+
+    A lowering's other spellings are left out where they give the bits of its default spelling or, on other
+    inputs, obey the same formula with no larger error.
+    """
+    default: dict[str, Cell] = {}
+    for cell in cells:
+        default.setdefault(cell.lowering, cell)
+    found = []
+    for cell in cells:
+        first = default[cell.lowering]
+        if cell is first:
+            found.append((cell.lowering, cell))
+        elif not repeats(cell, first):
+            found.append((f"{cell.lowering} ({cell.spelling})", cell))
+    return found
+
+
+def repeats(cell: Cell, first: Cell) -> bool:
+    if cell.status != first.status or cell.bound != first.bound:
+        return cell.digest == first.digest != "" and cell.status == first.status
+    if cell.domain.digest == first.domain.digest:
+        return cell.digest == first.digest
+    return formula(cell) == formula(first) and measured(cell)[0] <= measured(first)[0]
+
+
+def formula(cell: Cell) -> str:
+    """The identified formula, the candidates that could not be told apart, or that none fits."""
+    if cell.formula is None:
+        return ""
+    texts = [cell.formula.identified] if cell.formula.identified else cell.formula.survivors
+    return " or ".join(map(code, texts)) or "none"
+
+
+def errors_table(reports: Sequence[Report], keep: Filter) -> str:
+    """Each kernel's lowerings, those with equal bits and bounds in one row."""
+    return "\n".join(provenance(report) + "\n" + _errors(report, keep) for report in reports)
+
+
+def _errors(report: Report, keep: Filter) -> str:
+    several = len({dtype for _, _, dtype in groups(report, keep)}) > 1
+    rows = []
+    for (_, name, dtype), cells in groups(report, keep).items():
+        same: dict[tuple[object, ...], list[tuple[str, Cell]]] = {}
+        for label, cell in labelled(cells):
+            bits = (cell.digest or label, cell.domain.digest)
+            same.setdefault((*bits, cell.status, _limit(cell), measured(cell), formula(cell)), []).append((label, cell))
+        title = f"{name} {dtype}" if several else name
+        for members in same.values():
+            rows.append((escaped(title), escaped(", ".join(label for label, _ in members)), *_figures(members)))
+            title = ""
+    return table(_ERRORS, rows)
+
+
+_ERRORS = (
+    *("kernel", "lowering", "max error:", "metric", "bound:", "share:", "misrounded:"),
+    *("closer / farther than eager:", "formula"),
+)
+
+
+def _figures(members: Sequence[tuple[str, Cell]]) -> tuple[str, ...]:
+    _, cell = members[0]
+    assert cell.error is not None
+    error, metric = measured(cell)
+    return (
+        upward(error),
+        escaped(metric),
+        _limit(cell),
+        _share(cell),
+        percent(cell.error.misrounded, cell.error.inputs),
+        "" if any(each.against_eager is None for _, each in members) else _sides(cell),
+        formula(cell),
+    )
+
+
+def _limit(cell: Cell) -> str:
+    return "none" if cell.bound is None else f"{cell.bound.value:.6g}"
+
+
+def _share(cell: Cell) -> str:
+    part = share(cell)
+    percentage = "" if part is None else f"{upward(100 * part, 3)}%"
+    if cell.status != "passed":
+        return f"{percentage} **{cell.status}**".strip()
+    return f"{percentage} (known deviation)" if cell.reason.startswith("known deviation") else percentage
+
+
+def _sides(cell: Cell) -> str:
+    against = cell.against_eager
+    assert against is not None
+    if not against.different:
+        return "same bits"
+    return f"{percent(against.closer, cell.inputs)} / {percent(against.farther, cell.inputs)}"
+
+
+def differences_table(reports: Sequence[Report], keep: Filter) -> str:
+    """Where a lowering's bits differ from eager's on the same device, and which of the two is nearer to the truth."""
+    return "\n".join(_differences(report, keep) for report in reports)
+
+
+def _differences(report: Report, keep: Filter) -> str:
+    rows = []
+    compared = equal = 0
+    for (_, name, dtype), cells in groups(report, replace(keep, lowering=("*",))).items():
+        eager = next((cell for cell in cells if cell.against_eager is None), None)
+        same: dict[tuple[object, ...], list[tuple[str, Cell]]] = {}
+        for label, cell in labelled(cells):
+            if cell.against_eager is None or label != cell.lowering or not keep.keeps(cell):
+                continue
+            compared += 1
+            equal += not cell.against_eager.different
+            if cell.against_eager.different:
+                same.setdefault((cell.digest or label, measured(cell)), []).append((label, cell))
+        for members in same.values():
+            names = ", ".join(label for label, _ in members)
+            rows.append((escaped(name), dtype, escaped(names), *_differing(members[0][1], eager)))
+    told = f"{escaped(machine(report))}: eager's bits on every input in {equal} of {compared} cells. The others:\n\n"
+    return told + table(_DIFFERENCES, rows)
+
+
+_DIFFERENCES = (
+    *("kernel", "dtype", "lowering", "differ:", "closer:", "farther:", "tied:"),
+    *("eager's max error:", "its own:", "metric", "nearer to the truth"),
+)
+
+
+def _differing(cell: Cell, eager: Cell | None) -> tuple[str, ...]:
+    against = cell.against_eager
+    assert against is not None
+    error, metric = measured(cell)
+    theirs = None if eager is None or eager.error is None else _in_metric(eager, metric)
+    return (
+        percent(against.different, cell.inputs),
+        *(percent(part, against.different) for part in (against.closer, against.farther, against.tied)),
+        "" if theirs is None else upward(theirs),
+        upward(error),
+        escaped(metric),
+        nearer(against.closer, against.farther, against.different),
+    )
+
+
+def _in_metric(cell: Cell, metric: str) -> float | None:
+    """The cell's maximum in a metric that need not be its bound's."""
+    if measured(cell)[1] == metric:
+        return measured(cell)[0]
+    value = getattr(cell.error, f"max_{metric}")
+    return None if value is None else float(value)
+
+
+def nearer(closer: int, farther: int, different: int) -> str:
+    """Who is right, by counts of elements."""
+    if closer == farther:
+        return "neither"
+    winner, count = ("the lowering", closer) if closer > farther else ("eager", farther)
+    return f"{winner}, always" if count == different else winner
+
+
+def screen(reports: Sequence[Report], keep: Filter) -> str:
+    """What `verify kernel` prints for the cells that are kept."""
+    file = io.StringIO()
+    for report in reports:
+        cells = list(filter(keep.keeps, report.cells))
+        for kernel in dict.fromkeys(cell.kernel for cell in cells):
+            print_page(kernel_page(report.model_copy(update={"cells": cells}), kernel), file, SCREEN)
+    return "".join(f"    {line}".rstrip() + "\n" for line in file.getvalue().rstrip().split("\n"))
+
+
+# Measurements
+
+
+def bench_table(files: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(_bench(document) for document in files)
+
+
+def _bench(document: Mapping[str, Any]) -> str:
+    if document["scale"] != 1:
+        raise UsageError(f"measured at scale {document['scale']}; a table takes whole measurements: --scale 1")
+    environment = document["environment"]
+    present = {item["backend"] for item in document["items"] if "measured" in item}
+    facts = [environment[name] for name in sorted(present)]
+    machines = "; ".join(f"{each['chip']}, torch {each['torch']}, triton {each['triton']}" for each in facts)
+    told = f"{escaped(machines)}, {environment['cores']} cores: {code(document['command'])}.\n\n"
+    rows: list[tuple[str, ...]] = []
+    for item in document["items"]:
+        if "measured" in item:
+            values = item["measured"]
+            mp_share = "" if "mp_share" not in values else _fraction(values["mp_share"])
+            figures = (_seconds(values["seconds"]), str(item["repetitions"]), f"{values['peak_mib']:.0f} MiB", mp_share)
+            limits = ", ".join(_TARGETS[name](limit) for name, limit in item["targets"].items())
+            rows.append((escaped(item["what"]), *figures, limits, item["status"]))
+        elif "absent" not in environment.get(item["backend"], {}):
+            rows.append((escaped(item["what"]), *[""] * 5, f"{item['status']}: {escaped(item['reason'])}"))
+    return told + table(_BENCH, rows)
+
+
+_BENCH = ("measured", "best:", "of:", "peak memory:", "in multiprecision:", "at most", "")
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def _fraction(value: float) -> str:
+    return f"{value:.2g}"
+
+
+#: How a limit on what `bench/measure.py` measures is written.
+_TARGETS: Mapping[str, Callable[[float], str]] = {
+    "seconds": _seconds,
+    "start_s": lambda limit: f"{_seconds(limit)} with start and compilation",
+    "peak_mib": lambda limit: f"{limit:.0f} MiB",
+    "mp_share": lambda limit: f"a share of {_fraction(limit)}",
+}
+
+
+def mutants_table(files: Sequence[Mapping[str, Any]]) -> str:
+    """How many kernels that are wrong only in a random box of inputs a domain finds; see bench/boxes.py."""
+    parts = []
+    for document in files:
+        profiles = list(dict.fromkeys(rate["profile"] for rate in document["rates"]))
+        rows: dict[str, dict[str, str]] = {}
+        for rate in document["rates"]:
+            name = " ".join(filter(None, (rate["kernel"], scalars_text(rate["scalars"]), rate["dtype"])))
+            killed = f"{percent(rate['killed'], rate['boxes'])} ({rate['killed']} of {rate['boxes']})"
+            rows.setdefault(name, {})[rate["profile"]] = killed
+        head = ("kernel", *(f"found by {profile}:" for profile in profiles))
+        body = [(escaped(name), *(found.get(profile, "") for profile in profiles)) for name, found in rows.items()]
+        parts.append(f"{code(document['command'])}.\n\n" + table(head, body))
+    return "\n".join(parts)
+
+
+# Places
+
+
+def _of_reports(render: Callable[[Sequence[Report], Filter], str]) -> Callable[[Sequence[Path], Filter], str]:
+    return lambda paths, keep: render([store.read(path) for path in paths], keep)
+
+
+def _of_documents(render: Callable[[Sequence[Mapping[str, Any]]], str]) -> Callable[[Sequence[Path], Filter], str]:
+    return lambda paths, keep: render([json.loads(path.read_text()) for path in paths])
+
+
+KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
+    "errors": _of_reports(errors_table),
+    "differences": _of_reports(differences_table),
+    "screen": _of_reports(screen),
+    "bench": _of_documents(bench_table),
+    "mutants": _of_documents(mutants_table),
+}
+
+
+def filled(text: str, root: Path = ROOT) -> str:
+    """`text` with every table made anew. Raises UsageError for a place that names no kind or no file."""
+    return PLACE.sub(lambda place: f"{place[1]}\n{rendered(place['what'], root)}\n{place[3]}", text)
+
+
+def rendered(what: str, root: Path) -> str:
+    """One table, from what its place says."""
+    kind, *words = what.split()
+    if kind not in KINDS:
+        raise UsageError(suggest("kind of table", kind, tuple(KINDS)))
+    keep = Filter.parse(word for word in words if "=" in word)
+    names = [word for word in words if "=" not in word]
+    if not names:
+        raise UsageError(f"the place 'table: {what}' names no file; expected the report or measurement to show")
+    missing = [name for name in names if not (root / name).exists()]
+    told = "".join(f"Not recorded: {code(name)}.\n" for name in missing)
+    present = [root / name for name in names if name not in missing]
+    return told + (KINDS[kind](present, keep) if present else "")
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("report", nargs="*", type=Path, help="print the tables of these reports instead")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where a table is out of date")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    try:
+        if options.report:
+            for kind in ("errors", "differences"):
+                print(KINDS[kind](options.report, Filter()))
+            return 0
+        old = README.read_text()
+        new = filled(old)
+        if options.check:
+            sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "README.md", "made"))
+            return int(old != new)
+        store.write_text([new], README)
+    except UsageError as error:
+        print(f"tables: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,335 @@
+"""`verify.numbers.ball` against multiprecision: random expressions on ordinary and extreme inputs.
+
+What a ball claims is spelled out once, in `claim`; a NaN radius claims nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verify.decide import Enclosure, decide_tensors, enclosure
+from verify.formats import FORMATS, Format
+from verify.numbers import Undecidable
+from verify.numbers.ball import LIBRARY, Ball, Ball64, BallDD
+from verify.numbers.mp import FAILED, MpSystem
+from verify.oracle import OracleError
+from verify.truth import Truth
+
+NAMES = ("a", "b", "c")
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+    "/": lambda x, y: x / y,
+}
+UNARY = ("sqrt", "exp", "log", "tanh", "expm1", "log1p", "neg", "abs")
+WORDS = {16: torch.int16, 32: torch.int32}
+Tree = Any  # a name, a float, or (operation, tree[, tree])
+
+
+def tree_value(tree: Tree, n: Any, values: dict[str, Any]) -> Any:
+    """The expression in any number system."""
+    if isinstance(tree, str):
+        return values[tree]
+    if isinstance(tree, (float, Fraction)):
+        return n.const(tree)
+    operation, *parts = tree
+    operands = [tree_value(part, n, values) for part in parts]
+    if operation in BINARY:
+        return BINARY[operation](*operands)
+    if operation == "neg":
+        return -operands[0]
+    return abs(operands[0]) if operation == "abs" else getattr(n, operation)(*operands)
+
+
+def trees(unary: Sequence[str] = UNARY) -> st.SearchStrategy[Tree]:
+    leaf = st.one_of(
+        st.sampled_from(NAMES), st.sampled_from([1.0, -0.5, 3.0, 0.1, 2.0**-140, 2.0**120, Fraction(1, 3)])
+    )
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            st.tuples(st.sampled_from(list(BINARY)), inner, inner), st.tuples(st.sampled_from(list(unary)), inner)
+        ),
+        max_leaves=8,
+    )
+
+
+def inputs(fmt: Format) -> st.SearchStrategy[int]:
+    """Finite patterns: extremes, neighbours of small numbers, or any."""
+    unit = 1 << fmt.mantissa_bits
+    special = [0, 1, unit - 1, unit, fmt.inf_bits - 1, fmt.parse("1"), fmt.parse("1") + 1, fmt.parse("1") - 1]
+    magnitude = st.one_of(
+        st.sampled_from(special),
+        st.integers(fmt.parse("0.01"), fmt.parse("20")),
+        st.integers(0, fmt.inf_bits - 1),
+    )
+    return st.builds(lambda m, negative: m | (fmt.sign_bit if negative else 0), magnitude, st.booleans())
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> tuple[Format, list[tuple[int, int, int]]]:
+    fmt = FORMATS[draw(st.sampled_from(["float16", "bfloat16", "float32"]))]
+    one = inputs(fmt)
+    return fmt, draw(st.lists(st.tuples(one, one, one), min_size=1, max_size=5))
+
+
+def tensors(fmt: Format, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+    def column(k: int) -> torch.Tensor:
+        signed = [row[k] - (1 << fmt.bits) if row[k] & fmt.sign_bit else row[k] for row in rows]
+        return torch.tensor(signed, dtype=WORDS[fmt.bits]).view(getattr(torch, fmt.name))
+
+    return {name: column(k) for k, name in enumerate(NAMES)}
+
+
+def truth_of(tree: Tree, fmt: Format, row: Sequence[int], precision: int = 400) -> Truth | None:
+    """The exact value to 400 bits, or None where the expression is undefined over the reals."""
+    n = MpSystem(precision)
+    try:
+        value = n.value(tree_value(tree, n, {name: n.input(bits, fmt) for name, bits in zip(NAMES, row, strict=True)}))
+        return None if value.kind == FAILED else value.truth()
+    except OracleError:
+        return None
+
+
+def claim(mid: float, tail: float, rad: float, truth: Truth) -> bool | None:
+    """Whether the truth is what the ball says; None where it says nothing."""
+    if math.isnan(rad) or math.isinf(rad):
+        return None
+    if math.isnan(mid):
+        return truth.kind == "nan" if rad == 0 else None
+    if math.isinf(mid):
+        if rad:
+            return None
+        beyond = Fraction(2) ** 1023
+        above, below = truth.kind == "real" and truth.lo >= beyond, truth.kind == "real" and truth.hi <= -beyond
+        return truth.kind == "+inf" or above if mid > 0 else truth.kind == "-inf" or below
+    centre = Fraction(mid) + Fraction(tail)
+    if truth.kind == "real":
+        return truth.hi >= centre - Fraction(rad) and truth.lo <= centre + Fraction(rad)
+    return truth.kind in ("+0", "-0") and abs(centre) <= rad
+
+
+def parts(found: Enclosure, k: int) -> tuple[float, float, float]:
+    mid = float(found.mid[k])
+    tail = 0.0 if found.tail is None else float(found.tail[k])
+    rad = abs(mid) * found.relative + found.absolute if found.rad is None else float(found.rad[k])
+    if found.rad is None and math.isinf(mid):
+        rad = 0.0
+    return mid, tail, rad
+
+
+def balls(n: Ball64, tree: Tree, values: dict[str, torch.Tensor]) -> tuple[Ball, Enclosure]:
+    ball = n.const(tree_value(tree, n, {name: n.input(t) for name, t in values.items()}))
+    return ball, enclosure(ball, values["a"])
+
+
+def verify_rows(n: Ball64, tree: Tree, fmt: Format, rows: Sequence[Sequence[int]]) -> Counter[bool | None]:
+    ball, found = balls(n, tree, tensors(fmt, rows))
+    outcomes: Counter[bool | None] = Counter()
+    for k, row in enumerate(rows):
+        truth = truth_of(tree, fmt, row)
+        if truth is None:
+            continue
+        said = claim(*parts(found, k), truth)
+        outcomes[said] += 1
+        assert said is not False, (tree, [fmt.hex(b) for b in row], parts(found, k), truth)
+        if ball.sure and said and truth.kind == "real" and truth.lo * truth.hi > 0:
+            assert (math.copysign(1, parts(found, k)[0]) < 0) == (truth.lo < 0), (tree, row)
+    return outcomes
+
+
+@settings(max_examples=300)
+@given(trees(), columns())
+def test_float64_balls_contain_the_truth(tree: Tree, drawn: tuple[Format, list[tuple[int, int, int]]]) -> None:
+    verify_rows(Ball64("cpu"), tree, *drawn)
+
+
+@settings(max_examples=300)
+@given(trees(("sqrt", "neg", "abs")), columns())
+def test_double_double_balls_contain_the_truth(tree: Tree, drawn: tuple[Format, list[tuple[int, int, int]]]) -> None:
+    verify_rows(BallDD("cpu"), tree, *drawn)
+
+
+#: Expressions with ordinary inputs, of which a ball must not dodge any; and whether float64 knows them exactly (None: some).
+ORDINARY: list[tuple[Tree, bool | None]] = [
+    (("*", "a", "b"), True),
+    (("/", ("+", "a", "b"), "c"), False),
+    (("*", ("*", "a", "b"), "c"), False),
+    (("-", ("*", "a", "b"), ("*", "b", "c")), None),
+    (("sqrt", ("abs", "a")), False),
+    (("tanh", ("*", "a", "b")), False),
+    (("exp", ("/", "a", 3.0)), False),
+    (("log", ("+", 3.0, ("*", "a", "a"))), False),
+    (("log1p", ("exp", "a")), False),
+    (("expm1", ("*", "a", Fraction(1, 3))), False),
+]
+ROWS = [tuple(FORMATS["float32"].parse(t) for t in row) for row in (("1.5", "0.7", "-3"), ("-2.25", "1e-3", "0.1"))]
+
+
+@pytest.mark.parametrize(("tree", "exact"), ORDINARY)
+def test_ordinary_expressions_are_claimed_and_tightly(tree: Tree, exact: bool | None) -> None:
+    fmt = FORMATS["float32"]
+    assert set(verify_rows(Ball64("cpu"), tree, fmt, ROWS)) == {True}
+    found = balls(Ball64("cpu"), tree, tensors(fmt, ROWS))[1]
+    for k in range(len(ROWS)):
+        mid, _, rad = parts(found, k)
+        assert rad <= abs(mid) * 2.0**-43
+        assert exact is None or (rad == 0) == exact
+
+
+@pytest.mark.parametrize("tree", [t for t, _ in ORDINARY if t[0] in ("*", "/", "-", "sqrt")])
+def test_double_double_is_tight_to_a_hundred_bits(tree: Tree) -> None:
+    fmt = FORMATS["float32"]
+    assert set(verify_rows(BallDD("cpu"), tree, fmt, ROWS)) == {True}
+    found = balls(BallDD("cpu"), tree, tensors(fmt, ROWS))[1]
+    for k in range(len(ROWS)):
+        mid, _, rad = parts(found, k)
+        assert rad <= abs(mid) * 2.0**-98
+
+
+def test_double_double_products_of_tiny_factors_keep_their_underflow_term() -> None:
+    """2^-149 to the 8th is under float64's range: its radius must say so."""
+    tree: Tree = "a"
+    for _ in range(3):
+        tree = ("*", tree, tree)
+    ball, found = balls(BallDD("cpu"), tree, tensors(FORMATS["float32"], [(1, 1, 1)]))
+    assert float(torch.as_tensor(ball.radius)) > 0
+    truth = truth_of(tree, FORMATS["float32"], (1, 1, 1))
+    assert truth is not None and claim(*parts(found, 0), truth)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_an_exact_tie_is_known_to_be_exact(double: bool) -> None:
+    n = BallDD("cpu") if double else Ball64("cpu")
+    one, half = torch.tensor([1.0]), torch.tensor([2.0**-24])
+    found = enclosure(n.input(one) + n.input(half), one)
+    assert parts(found, 0)[2] == 0
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize(
+    "compare",
+    [
+        lambda n, x: x > 0,
+        lambda n, x: x == 1,
+        lambda n, x: x <= 0,
+        lambda n, x: n.is_zero(x),
+        lambda n, x: n.is_nan(x),
+        lambda n, x: n.is_integer(x),
+        lambda n, x: n.signbit(x),
+        lambda n, x: n.max(x, 1),
+        lambda n, x: n.min(x, 1),
+        lambda n, x: bool(x),
+    ],
+)
+def test_predicates_on_computed_values_are_refused(compare: Callable[[Any, Any], Any], double: bool) -> None:
+    n = BallDD("cpu") if double else Ball64("cpu")
+    x = n.input(torch.tensor([1.0, 2.0]))
+    with pytest.raises(Undecidable):
+        compare(n, x + x)
+    with pytest.raises(Undecidable):
+        bool(x)
+
+
+def test_predicates_on_inputs_and_their_negation_hold() -> None:
+    n = Ball64("cpu")
+    x = n.input(torch.tensor([1.0, -0.0, 3.5, math.inf]))
+    assert (x > 1).tolist() == [False, False, True, True]
+    assert (-x < -1).tolist() == [False, False, True, True]
+    assert n.signbit(x).tolist() == [False, True, False, False]
+    assert n.is_odd(x).tolist() == [True, False, False, False]
+    assert n.is_integer(abs(x)).tolist() == [True, True, False, False]
+
+
+def test_a_function_that_is_not_admitted_claims_nothing() -> None:
+    bounds = {name: bound for name, bound in LIBRARY.items() if name != "exp"}
+    x = torch.tensor([1.0])
+    n = Ball64("cpu", bounds)
+    assert math.isnan(parts(enclosure(n.exp(n.input(x)), x), 0)[2])
+    assert not math.isnan(parts(enclosure(n.log(n.input(x)), x), 0)[2])
+    assert math.isnan(parts(enclosure(BallDD("cpu").exp(BallDD("cpu").input(x)), x), 0)[2])
+
+
+#: exp(1000) is beyond float64, and counts as infinite only as long as nothing brings it back.
+SATURATED: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("quotient", lambda n, x: n.exp(x) / n.exp(x)),
+    ("difference", lambda n, x: n.exp(x) - n.exp(x)),
+    ("reciprocal", lambda n, x: 1 / n.exp(x)),
+    ("root", lambda n, x: n.sqrt(n.exp(x))),
+    ("logarithm", lambda n, x: n.log(n.exp(x))),
+    ("tanh of a product", lambda n, x: n.tanh(n.exp(x) * n.exp(-x))),
+    ("times tiny", lambda n, x: n.exp(x) * n.exp(-x)),
+    ("times zero", lambda n, x: n.exp(x) * n.const(0.0)),
+    ("square over square", lambda n, x: (x * n.exp(x)) / (2 * n.exp(x))),
+]
+
+
+@pytest.mark.parametrize("expression", [f for _, f in SATURATED], ids=[name for name, _ in SATURATED])
+def test_saturated_values_do_not_leak(expression: Callable[[Any, Any], Any]) -> None:
+    fmt = FORMATS["float32"]
+    bits = fmt.parse("1000")
+    x = torch.tensor([1000.0])
+    n, m = Ball64("cpu"), MpSystem(400)
+    value = m.value(expression(m, m.input(bits, fmt)))
+    if value.kind == FAILED:
+        value = m.value(expression(MpSystem(4000), MpSystem(4000).input(bits, fmt)))
+    found = enclosure(expression(n, n.input(x)), x)
+    truth = value.truth()
+    assert claim(*parts(found, 0), truth) is not False
+    for output in (0.0, 1.0, 500.0, math.inf, math.nan):
+        y = torch.tensor([[output]])
+        decision = decide_tensors(y, Enclosure(found.mid[None], *(None if t is None else t[None] for t in (found.rad,)),
+                                               None, found.sure, found.relative, found.absolute), fmt)
+        if bool(decision.open.any()):
+            continue
+        assert decision.codes is not None
+        right = int(decision.codes[0, 0]) == 0
+        assert right == (output == float((truth.lo + truth.hi) / 2)) or truth.kind == "real" and truth.hi > 2**300
+
+
+def test_a_product_that_overflows_float64_over_a_ball_around_zero_is_undecided() -> None:
+    """Both factors may be 0 though their midpoints are 2^600: infinity is no enclosure of the product."""
+    n = Ball64("cpu")
+    wide = Ball(n, torch.tensor([2.0**600], dtype=torch.float64), torch.tensor([2.0**600], dtype=torch.float64))
+    product = wide * wide
+    mid = torch.ones(1, 1)
+    found = enclosure(product, torch.ones(1))
+    ball = Enclosure(found.mid[None], None if found.rad is None else found.rad[None])
+    assert bool(decide_tensors(mid * math.inf, ball, FORMATS["float32"]).open.all())
+    assert bool(decide_tensors(mid * 0, ball, FORMATS["float32"]).open.all())
+
+
+def test_compiled_balls_contain_the_truth() -> None:
+    """Inductor may fuse and reorder: the midpoint and radius that it computes must still be an enclosure."""
+    tree: Tree = ("+", ("/", ("-", ("*", "a", "b"), "c"), ("+", ("*", "b", "b"), 3.0)), ("exp", ("tanh", "a")))
+    fmt = FORMATS["float32"]
+    generator = torch.Generator().manual_seed(3)
+    count = 200
+    exponents = torch.randint(-30, 30, (3, count), generator=generator).float()
+    values = torch.randn(3, count, generator=generator) * torch.exp2(exponents)
+    values[2, :100] = values[0, :100] * values[1, :100]  # cancellation
+    n = Ball64("cpu")
+
+    def run(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ball = tree_value(tree, n, {"a": n.input(a), "b": n.input(b), "c": n.input(c)})
+        return ball.mid, torch.as_tensor(ball.radius)
+
+    compiled = torch.compile(run, fullgraph=True, dynamic=False)
+    mid, rad = compiled(*values)
+    rows = values.view(torch.int32).t().tolist()
+    said = Counter(
+        claim(float(mid[k]), 0.0, float(rad[k]), truth)
+        for k, row in enumerate(rows)
+        if (truth := truth_of(tree, fmt, [bits & 0xFFFFFFFF for bits in row])) is not None
+    )
+    assert said == {True: count}

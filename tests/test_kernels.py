@@ -1,0 +1,284 @@
+"""The facts about kernels: every target has a sourced bound, names agree, every spelling and property runs."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+import torch
+
+from verify import bounds
+from verify.domains import domain_of
+from verify.draws import to_tensor
+from verify.formats import FORMATS
+from verify.kernel import DTYPES, METRICS, Kernel, Scalars, Spelling, load, names
+from verify.lowerings import LAYOUTS, lowering_names
+
+KERNELS = [load(name) for name in names()]
+BACKENDS = ("cpu", "cuda", "rocm", "mps")
+TARGETS = [
+    pytest.param(kernel, scalars, spelling, id=f"{kernel.name}-{dict(scalars)}-{spelling}")
+    for kernel in KERNELS
+    for scalars, spelling in kernel.targets("default")
+]
+EXPECTED = {
+    "add": ("a", "b", "alpha"),
+    "sub": ("a", "b", "alpha"),
+    "addcmul": ("a", "b", "c", "value"),
+    "addcdiv": ("a", "b", "c", "value"),
+    "lerp": ("a", "b", "w"),
+    "div": ("a", "b"),
+    "pow": ("x", "y"),
+    **dict.fromkeys(("reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "sigmoid"), ("x",)),
+}
+
+
+def by_name(kernel: Kernel) -> str:
+    return kernel.name
+
+
+def test_the_registry_holds_every_elementwise_kernel() -> None:
+    assert {kernel.name: kernel.inputs for kernel in KERNELS} == EXPECTED
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_name)
+def test_names_agree_with_the_oracle(kernel: Kernel) -> None:
+    oracle = kernel.oracle
+    for function in (oracle.function, oracle.scale, oracle.intermediates):
+        if function is not None:
+            assert tuple(inspect.signature(function).parameters)[1:] == kernel.inputs
+    assert oracle.name == kernel.name
+    for scalars in kernel.cases:
+        assert set(scalars) <= set(kernel.inputs)
+        assert kernel.tensors(scalars)
+        assert all(isinstance(value, float) for value in scalars.values())
+    assert len({tuple(sorted(scalars.items())) for scalars in kernel.cases}) == len(kernel.cases)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_name)
+def test_spellings_and_profiles(kernel: Kernel) -> None:
+    assert next(iter(kernel.spellings)) == "out-of-place"
+    for spelling in kernel.spellings.values():
+        assert spelling.layout is None or spelling.layout in LAYOUTS
+        assert any(spelling.applies(scalars) for scalars in kernel.cases)
+    quick, default = list(kernel.targets("quick")), list(kernel.targets("default"))
+    assert [t for t in default if t in quick] == quick
+    assert {name for _, name in quick} == {"out-of-place"}
+    assert 1 <= len(quick) <= 5
+    assert list(kernel.targets("exhaustive")) == default
+
+
+def places(kernel: Kernel) -> Iterator[tuple[str, str, str, str, Scalars]]:
+    for scalars, spelling in kernel.targets("default"):
+        for lowering in (*lowering_names(kernel), "mine"):
+            for backend in BACKENDS:
+                for dtype in kernel.dtypes:
+                    if (backend, dtype) != ("mps", "float64"):  # Metal has no float64
+                        yield lowering, backend, spelling, dtype, scalars
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_name)
+def test_every_target_has_a_bound(kernel: Kernel) -> None:
+    used = set()
+    for lowering, backend, spelling, dtype, scalars in places(kernel):
+        where = {"lowering": lowering, "backend": backend, "spelling": spelling, "dtype": dtype, "scalars": scalars}
+        bound = kernel.bound(**where)
+        assert bound is not None, where
+        assert bound.metric in METRICS, where
+        assert len(bound.source) > 30, where
+        # Below 1/2 no rounding passes; above it, a float32 result has fewer than 16 correct bits.
+        assert 0.5 <= bound.value < 256 or (bound.metric == "int_ulp" and bound.value >= 0), where
+        assert bound.truth in ("exact", "rounded")
+        used.add(id(bound))
+    idle = [bound for bound in kernel.bounds if id(bound) not in used]
+    assert not idle, [(b.value, b.metric, b.lowering, b.backend, b.spelling, b.dtypes, b.source) for b in idle]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_name)
+def test_scalars_as_tensors_are_judged_against_the_rounded_scalar(kernel: Kernel) -> None:
+    """Eagerly such a tensor is rounded; Inductor may fold it as the constant that it was made of."""
+    for lowering, backend, spelling, dtype, scalars in places(kernel):
+        fmt = FORMATS[dtype]
+        represented = all(fmt.fraction(fmt.round(Fraction(s))) == Fraction(s) for s in scalars.values())
+        if lowering == "eager" and backend != "mps" and spelling.endswith("as tensor") and not represented:
+            bound = kernel.bound(lowering=lowering, backend=backend, spelling=spelling, dtype=dtype, scalars=scalars)
+            assert bound is not None
+            assert bound.truth == "rounded", (backend, dtype, bound.source)
+
+
+def test_published_figures_keep_their_metric() -> None:
+    for (vendor, function, dtype), figure in bounds.figures().items():
+        assert figure.metric in ("ulp", "int_ulp")
+        assert figure.value >= 0
+        assert dtype in DTYPES
+        assert "http" in figure.source
+        assert figure.source.startswith(f"{vendor} {function} {dtype}")
+    expf = bounds.published("NVIDIA", "exp", "float32")
+    assert (expf.value, expf.metric) == (2, "int_ulp")
+    assert bounds.published("Intel", "log", "float64").metric == "ulp"
+    with pytest.raises(KeyError, match=r"vendor_bounds.toml has no NVIDIA erf float32"):
+        bounds.published("NVIDIA", "erf", "float32")
+
+
+def test_every_published_figure_is_cited() -> None:
+    sources = " ".join(bound.source for kernel in KERNELS for bound in kernel.bounds)
+    idle = [key for key, figure in bounds.figures().items() if figure.source not in sources]
+    assert idle == []
+
+
+def test_steps_from_the_rounded_result_in_ulps() -> None:
+    """The worst distance n steps allow, by enumeration of a small format around a power of two."""
+    fmt = FORMATS["float16"]
+    one = fmt.parse("1")
+    for n in (1, 2, 4):
+        figure = bounds.Published(float(n), "int_ulp", "")
+        worst = worst_relative = Fraction(0)
+        for sixteenth in range(-6 * 16, 6 * 16 + 1):
+            t = 1 + Fraction(sixteenth, 16) * Fraction(1, 2**11)
+            ulp = Fraction(1, 2**10) if t >= 1 else Fraction(1, 2**11)
+            for steps in (-n, n):
+                y = fmt.fraction(fmt.round(t) + steps)
+                worst = max(worst, abs(y - t) / ulp)
+                worst_relative = max(worst_relative, abs(y - t) / t * 2**11)
+        assert n + Fraction(1, 2) < worst <= Fraction(figure.ulps)
+        assert worst_relative <= Fraction(figure.roundings) * (1 + Fraction(1, 2**8))
+    assert one == fmt.round(Fraction(1))
+
+
+def test_counting_roundings() -> None:
+    (single, double) = bounds.rounded(3, "why")
+    assert (single.dtypes, single.value) == (("float32",), 3 / (1 - 3 * 2.0**-24))
+    assert (double.dtypes, double.value) == (("float64",), 3 / (1 - 3 * 2.0**-53))
+    half, brain = bounds.through_float32(2, "why")
+    assert (half.dtypes, half.value) == (("float16",), 0.5 + 2 * 2.0**-13)
+    assert (brain.dtypes, brain.value) == (("bfloat16",), 0.5 + 2 * 2.0**-16)
+    assert all("why" in b.source for b in (single, double, half, brain))
+
+
+def test_facts_import_neither_torch_nor_triton() -> None:
+    program = (
+        "import sys, verify.kernel as k\n"
+        "kernels = [k.load(name) for name in k.names()]\n"
+        "assert len(kernels) >= 14\n"
+        "print([name for name in ('torch', 'triton', 'numpy', 'mpmath') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def inputs(kernel: Kernel, scalars: Scalars, dtype: str, count: int = 4096) -> dict[str, torch.Tensor]:
+    """Elements spread over the quick domain, by name."""
+    domain = domain_of(kernel, FORMATS[dtype], scalars, "quick")
+    index = torch.linspace(0, domain.size - 1, count).long()
+    columns = domain.bits(0, domain.size, "cpu")
+    return {name: to_tensor(domain.fmt, c[index]) for name, c in zip(domain.names, columns, strict=True)}
+
+
+def launch(spelling: Spelling, tensors: dict[str, torch.Tensor], kernel: Kernel, scalars: Scalars) -> torch.Tensor:
+    values = {**tensors, **scalars}
+    result: torch.Tensor = spelling.call(torch, **{name: values[name] for name in kernel.inputs})
+    return result
+
+
+@pytest.mark.parametrize(("kernel", "scalars", "spelling"), TARGETS)
+def test_spellings_run_and_agree(kernel: Kernel, scalars: Scalars, spelling: str) -> None:
+    default = kernel.spellings["out-of-place"]
+    for dtype in kernel.dtypes:
+        tensors = inputs(kernel, scalars, dtype, 512)
+        before = {name: tensor.clone() for name, tensor in tensors.items()}
+        result = launch(kernel.spellings[spelling], tensors, kernel, scalars)
+        fmt, same = FORMATS[dtype], dict(scalars)
+        if spelling.endswith("as tensor"):  # of the operands' dtype
+            same = {name: float(fmt.fraction(fmt.round(Fraction(value)))) for name, value in scalars.items()}
+        expected = launch(default, tensors, kernel, same)
+        assert result.dtype == expected.dtype == getattr(torch, dtype)
+        assert result.shape == expected.shape
+        for name, tensor in tensors.items():
+            assert torch.equal(tensor.view(torch.uint8), before[name].view(torch.uint8)), f"{spelling} changes {name}"
+        # Another operation, or another order of arguments, would be far off; bounds judge the rest.
+        with torch.no_grad():
+            near = torch.isclose(result.double(), expected.double(), rtol=0.1, atol=0.0, equal_nan=True)
+        assert float(near.double().mean()) > 0.85
+
+
+PROPERTIES = [
+    pytest.param(kernel, property_, scalars, id=f"{kernel.name}-{property_.name}-{dict(scalars)}")
+    for kernel in KERNELS
+    for property_ in kernel.properties
+    for scalars in kernel.cases
+    if property_.suits(lowering="eager", spelling="out-of-place", scalars=scalars)
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("kernel", "property_", "scalars"), PROPERTIES)
+def test_properties_hold_on_eager(kernel: Kernel, property_, scalars: Scalars, dtype: str) -> None:  # type: ignore[no-untyped-def]
+    tensors = inputs(kernel, scalars, dtype)
+    default = kernel.spellings["out-of-place"]
+    holds = property_.check(lambda **given: launch(default, given, kernel, scalars), tensors)
+    assert holds.dtype == torch.bool
+    assert bool(holds.all()), {name: t[~holds][:3] for name, t in tensors.items() if t.shape == holds.shape}
+
+
+#: Results spoiled in a way that the property of that kernel must notice.
+SPOILED = {
+    ("add", "negation"): lambda y: y + y.abs() * 0.01,
+    ("add", "commutes"): lambda y: y * launch_count(),
+    ("lerp", "w = 0 gives a"): lambda y: y * 1.5,
+    ("lerp", "w = 1 gives b"): lambda y: y * 1.5,
+    ("sqrt", "sqrt(1) = 1"): lambda y: y * 1.5,
+    ("sqrt", "monotone"): lambda y: torch.where(torch.arange(y.numel()) % 7 == 0, -y, y),
+    ("tanh", "range"): lambda y: y * 1.5,
+    ("pow", "x^1 = x"): lambda y: y * 1.5,
+    ("div", "sign"): lambda y: torch.where(torch.arange(y.numel()) % 2 == 0, y, y.abs() * launch_count()),
+}
+_launches = iter(range(1, 10**9))
+
+
+def launch_count() -> int:
+    """Different at every launch: a result that does not only depend on its inputs."""
+    return next(_launches)
+
+
+@pytest.mark.parametrize(("name", "law"), SPOILED)
+def test_properties_can_fail(name: str, law: str) -> None:
+    kernel = load(name)
+    scalars = kernel.cases[0]
+    (property_,) = (p for p in kernel.properties if p.name == law)
+    default = kernel.spellings["out-of-place"]
+    spoil = SPOILED[name, law]
+    holds = property_.check(
+        lambda **given: spoil(launch(default, given, kernel, scalars)), inputs(kernel, scalars, "float32")
+    )
+    assert not bool(holds.all())
+
+
+def test_a_bound_refuses_to_be_unsourced() -> None:
+    with pytest.raises(ValueError, match="needs a source"):
+        bounds.Bound(1.0, "ulp", "")
+    with pytest.raises(ValueError, match="expected one of"):
+        bounds.Bound(1.0, "relative", "why")
+
+
+def test_recursive_powers_count_their_multiplications() -> None:
+    """n - 1 multiplications of square and multiply, each counted once by the exponents that it adds up."""
+
+    def roundings(n: int) -> int:
+        if n == 1:
+            return 0
+        return 2 * roundings(n // 2) + 1 + (n % 2)
+
+    pow_ = load("pow")
+    for y in (2.0, 3.0, 7.0, 17.0, 31.0):
+        bound = pow_.bound(
+            lowering="inductor", backend="cuda", spelling="out-of-place", dtype="float32", scalars={"y": y}
+        )
+        assert bound is not None
+        n = roundings(int(y))
+        assert n == int(y) - 1
+        assert math.isclose(bound.value, 0.5 if n == 1 else n / (1 - n * 2.0**-24))

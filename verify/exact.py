@@ -1,0 +1,211 @@
+"""Single elements in multiprecision: truth, verdict, and the tally of many. Works on bit patterns.
+
+Truths and verdicts are remembered, since the next lowering of a case asks for the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from mpmath.libmp import from_rational, to_str
+
+from verify.decide import BINS, CLAMP_ULP, QUANTUM
+from verify.formats import Format
+from verify.numbers import mp
+from verify.oracle import Oracle
+from verify.tally import WORST, Binade, Tally, Worst
+from verify.truth import Truth
+from verify.ulp import FLUSH_ULP, Verdict, judge
+
+Patterns = tuple[int, ...]
+CACHED = 1 << 17  # elements remembered
+#: Classes that fail a cell whatever its bound.
+FAILING = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed")
+
+
+class Exact:
+    """The multiprecision judge of one oracle with its Python scalars (doubles, meant exactly)."""
+
+    def __init__(self, oracle: Oracle, fmt: Format, names: tuple[str, ...], scalars: Mapping[str, float]) -> None:
+        self.oracle, self.fmt, self.names, self.scalars = oracle, fmt, names, dict(scalars)
+        self._truths: dict[Patterns, Truth] = {}
+        self._scales: dict[Patterns, Truth | None] = {}
+        self._verdicts: dict[tuple[Patterns, int], tuple[Truth, Verdict | None]] = {}
+
+    def truths(self, patterns: Patterns) -> Iterator[Truth]:
+        """Ever narrower truths of one element, the narrowest known one first."""
+        kept = self._truths.get(patterns)
+        if kept is not None:
+            yield kept
+            if kept.exact:
+                return
+        inputs = dict(zip(self.names, patterns, strict=True))
+        for truth in mp.enclosures(self.oracle, inputs, self.scalars, self.fmt):
+            if len(self._truths) < CACHED:
+                self._truths[patterns] = truth
+            yield truth
+
+    def scale(self, patterns: Patterns) -> Truth | None:
+        """The oracle's scale, or None where it has none or it is no positive real."""
+        if self.oracle.scale is None:
+            return None
+        if patterns not in self._scales:
+            values = self._values(mp.MpSystem(96), patterns)
+            truth: Truth = mp.evaluate_expression(self.oracle.scale, values, 96).truth()
+            if len(self._scales) >= CACHED:
+                self._scales.clear()
+            self._scales[patterns] = truth if truth.kind == "real" else None
+        return self._scales[patterns]
+
+    def verdict(self, patterns: Patterns, y: int) -> tuple[Truth, Verdict | None]:
+        """Truth and verdict of output `y`; None where multiprecision's cap does not decide."""
+        key = (patterns, y)
+        if key not in self._verdicts:
+            if len(self._verdicts) >= CACHED:
+                self._verdicts.clear()
+            self._verdicts[key] = self._judge(patterns, y)
+        return self._verdicts[key]
+
+    def _judge(self, patterns: Patterns, y: int) -> tuple[Truth, Verdict | None]:
+        truth, scale = Truth("nan"), self.scale(patterns)
+        for truth in self.truths(patterns):
+            verdict = judge(y, truth, self.fmt, scale)
+            if verdict is not None:
+                return truth, self._excused(patterns, y, verdict)
+        return truth, None
+
+    def _excused(self, patterns: Patterns, y: int, verdict: Verdict) -> Verdict:
+        """Class `flushed` for what a flushed subnormal input explains and rounding does not."""
+        if verdict.cls in ("correct", "faithful", "zero_sign") or (verdict.scaled or FLUSH_ULP) < FLUSH_ULP:
+            return verdict
+        if not any(self.fmt.is_subnormal(p) for p in patterns):
+            return verdict
+        zeroed = tuple(p & self.fmt.sign_bit if self.fmt.is_subnormal(p) else p for p in patterns)
+        for truth in self.truths(zeroed):
+            other = judge(y, truth, self.fmt)
+            if other is not None:
+                return replace(verdict, cls="flushed") if other.cls in ("correct", "faithful") else verdict
+        return verdict
+
+    def against(self, patterns: Patterns, y: int, other: int) -> str | None:
+        """Whether `y` is 'closer' than `other`, 'farther' or 'tied'; None where their bits agree."""
+        if y == other or (self.fmt.is_nan(y) and self.fmt.is_nan(other)):
+            return None
+        for truth in self.truths(patterns):
+            a, b = judge(y, truth, self.fmt), judge(other, truth, self.fmt)
+            if a is None or b is None:
+                continue
+            if a.low is None or b.low is None or a.high is None or b.high is None:
+                return "tied"
+            if a.high < b.low:
+                return "closer"
+            if a.low > b.high:
+                return "farther"
+        return "tied"
+
+    def entry(self, index: int, patterns: Patterns, y: int, truth: Truth, error: float) -> Worst:
+        return Worst(error, index, patterns, y, decimal(truth))
+
+    def tally(
+        self, indices: Sequence[int], inputs: Sequence[Patterns], ys: Sequence[int], eager: Sequence[int] | None
+    ) -> Tally:
+        """The tally of elements, every one of them in multiprecision."""
+        counts: Counter[str] = Counter()
+        histogram, worst, witnesses = [0] * len(BINS), [], {}
+        top, top_scaled, steps = 0.0, 0.0, 0
+        for k, (index, patterns, y) in enumerate(zip(indices, inputs, ys, strict=True)):
+            truth, verdict = self.verdict(patterns, y)
+            if verdict is None:
+                counts["undecided"] += 1
+                continue
+            counts[verdict.cls] += 1
+            if verdict.cls in FAILING and index < witnesses.get(verdict.cls, (math.inf,))[0]:
+                witnesses[verdict.cls] = (index, patterns, y, truth, finite(verdict.high))
+            if verdict.cls != "flushed":
+                steps = max(steps, verdict.steps)
+                if verdict.high is not None and verdict.low is not None:
+                    error = finite((verdict.low + verdict.high) / 2)
+                    q = quantized(error)
+                    counts.update(measured=1, clamped=int(error > CLAMP_ULP), sum=q)
+                    counts["sum_signed"] += q if verdict.sign > 0 else -q
+                    for bin_, edge in enumerate(BINS):
+                        histogram[bin_] += error <= edge
+                    ulps = finite(verdict.high)
+                    top, top_scaled = max(top, ulps), max(top_scaled, finite(verdict.scaled))
+                    if ulps:
+                        worst.append((-ulps, index, patterns, y, truth))
+            if eager is not None:
+                told = self.against(patterns, y, eager[k])
+                if told:
+                    counts.update({"different": 1, told: 1})
+        worst.sort(key=lambda w: w[:2])
+        return Tally(
+            inputs=len(ys),
+            mp_elements=len(ys),
+            histogram=tuple(histogram),
+            max_ulp=top,
+            max_scaled=top_scaled,
+            max_int=steps,
+            worst=tuple(self.entry(i, p, y, t, -e) for e, i, p, y, t in worst[:WORST]),
+            witnesses=tuple((name, self.entry(*found)) for name, found in sorted(witnesses.items())),
+            **counts,
+        )
+
+    def leaves_range(self, patterns: Patterns, low: Fraction, high: Fraction) -> bool:
+        """Whether a finite intermediate is not 0 and not in low..high."""
+        if self.oracle.intermediates is None:
+            return False
+        n = mp.MpSystem(64)
+        return any(_outside(v, low, high) for v in self.oracle.intermediates(n, **self._values(n, patterns)))
+
+    def _values(self, n: mp.MpSystem, patterns: Patterns) -> dict[str, Any]:
+        values = {name: n.input(bits, self.fmt) for name, bits in zip(self.names, patterns, strict=True)}
+        return values | {name: n.const(v) for name, v in self.scalars.items()}
+
+    def binades(self, inputs: Sequence[Patterns], ys: Sequence[int]) -> tuple[tuple[int, Binade], ...]:
+        """Statistics by exponent of the first input."""
+        found: dict[int, Binade] = {}
+        for patterns, y in zip(inputs, ys, strict=True):
+            verdict = self.verdict(patterns, y)[1]
+            if verdict is None or verdict.high is None or verdict.low is None or verdict.cls == "flushed":
+                continue
+            if patterns[0] & ~self.fmt.sign_bit in (0, self.fmt.inf_bits) or self.fmt.is_nan(patterns[0]):
+                continue
+            q = quantized(finite((verdict.low + verdict.high) / 2))
+            exponent = math.frexp(float(self.fmt.fraction(patterns[0])))[1] - 1
+            one = Binade(1, int(verdict.cls != "correct"), q, q, q if verdict.sign > 0 else -q)
+            found[exponent] = found.get(exponent, Binade()).merge(one)
+        return tuple(sorted(found.items()))
+
+
+def quantized(error: float) -> int:
+    """An error in units of 2^-16 ULP, clamped to 2^10 ULP."""
+    return int(min(error, CLAMP_ULP) * QUANTUM + 0.5)
+
+
+def finite(value: Fraction | None) -> float:
+    """A ULP count as a float, at most 2^1000."""
+    return 0.0 if value is None else float(min(value, Fraction(2) ** 1000))
+
+
+def decimal(truth: Truth, digits: int = 20) -> str:
+    """The truth to 20 significant digits, or its kind."""
+    if truth.kind != "real":
+        return truth.kind
+    centre = (truth.lo + truth.hi) / 2
+    text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), digits)
+    return text
+
+
+def _outside(value: Any, low: Fraction, high: Fraction) -> bool:
+    if value.kind == mp.FAILED:
+        return False
+    truth = value.truth()
+    return truth.kind == "real" and (
+        max(abs(truth.lo), abs(truth.hi)) > high or min(abs(truth.lo), abs(truth.hi)) < low
+    )

@@ -1,0 +1,342 @@
+"""One element, taken apart: its exact value, what every lowering makes of it, and the formulas step by step.
+
+What is printed of it is in `verify.reports.rows`; errors and classes are those of `verify.check` and `verify.ulp`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from verify import backends
+from verify.backends import Backend
+from verify.check import Checker, decimal, pattern
+from verify.domains import Domain
+from verify.formats import FORMATS, Format
+from verify.identify import candidates
+from verify.kernel import Kernel, NothingToCompare, Scalars, UsageError, load, suggest
+from verify.launch import LoweringError, launch_checked
+from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, user_lowering
+from verify.numbers import mp
+from verify.numbers.ieee import IeeeSystem
+from verify.numbers.trace import trace
+from verify.oracle import Oracle
+from verify.reports.rows import is_file
+from verify.truth import HUGE, TINY, Truth
+
+#: The element is launched this often at once, a multiple of every vector's length: it takes the loop that it takes
+#: inside a large tensor, and not the one of a tensor's last elements.
+COPIES = 64
+#: Relative width of an enclosure that gives 20 digits.
+NARROW = Fraction(1, 10**21)
+
+
+@dataclass(frozen=True)
+class Element:
+    """One input of a kernel's case, as patterns, on a backend."""
+
+    kernel: Kernel
+    scalars: Scalars
+    dtype: str
+    backend: Backend
+    patterns: tuple[int, ...]
+
+    @property
+    def fmt(self) -> Format:
+        return FORMATS[self.dtype]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.kernel.tensors(self.scalars)
+
+    @property
+    def copies(self) -> tuple[torch.Tensor, ...]:
+        """The inputs as tensors of COPIES equal elements."""
+        domain = Domain("list", self.fmt, self.names, patterns=(self.patterns,) * COPIES)
+        tensors: tuple[torch.Tensor, ...] = domain.chunk(0, self.backend.device)
+        return tensors
+
+    def target(self, spelling: str) -> Target:
+        return Target(self.kernel, self.scalars, spelling, self.dtype, self.backend)
+
+
+def explain(
+    kernel: str,
+    inputs: list[str],
+    *,
+    dtype: str = "float32",
+    scalars: Scalars | None = None,
+    lowerings: tuple[str, ...] = (),
+    spellings: tuple[str, ...] = (),
+    backend: str | None = None,
+) -> dict[str, Any]:
+    """The facts about one element, as plain data.
+
+    inputs     literals of `Format.parse`, one for each tensor input in the kernel's order
+    scalars    Python scalars; None: those of the first case with as many tensors as inputs are given
+    lowerings  names, shell patterns or FILE.py:FUNCTION; empty: all
+    spellings  names; empty: the default one, and every one for the first lowering
+    backend    empty: the first present
+
+    Errors are in ULPs of the exact value; those of 'rounded_scalars' refer to the value with the
+    scalars rounded to `dtype`. Raises UsageError for bad input, NothingToCompare for an absent backend.
+    """
+    facts, fmt = load(kernel), FORMATS[dtype]
+    place = _backend(backend)
+    chosen, wanted = _lowerings(facts, lowerings), _spellings(facts, spellings)
+    case = _case(facts, len(inputs), scalars)
+    element = Element(facts, case, dtype, place, _patterns(fmt, facts.tensors(case), inputs))
+    judges = {"": _judge(element, case)}
+    rounded = {name: fmt.to_float(fmt.round_float(value)) for name, value in case.items()}
+    if rounded != case:
+        judges["rounded_scalars"] = _judge(element, rounded)
+    told: dict[str, Any] = {
+        "kernel": kernel,
+        "dtype": dtype,
+        "backend": place.name,
+        "scalars": dict(case),
+        "inputs": {name: fmt.hex(bits) for name, bits in zip(element.names, element.patterns, strict=True)},
+        **_exactly(judges[""], element),
+        "special": special(facts.oracle, fmt, dict(zip(element.names, element.patterns, strict=True)), case),
+    }
+    if "rounded_scalars" in judges:
+        told["rounded_scalars"] = {"scalars": rounded, **_exactly(judges["rounded_scalars"], element)}
+    told["lowerings"] = list(_told(element, chosen, wanted, judges))
+    told["formulas"] = list(_formulas(element, told["lowerings"]))
+    return told
+
+
+# What is asked for
+
+
+def _case(facts: Kernel, count: int, given: Scalars | None) -> Scalars:
+    """The scalars: as given, else of the first case with `count` tensors. Raises UsageError where there is none."""
+    cases = [case for case in facts.cases if given is None or set(case) == set(given)]
+    if not cases:
+        known = sorted({", ".join(case) or "none" for case in facts.cases})
+        raise UsageError(
+            f"scalars {', '.join(given or ())} of {facts.name}; expected one of these sets: {'; '.join(known)}"
+        )
+    fitting = [case for case in cases if len(facts.tensors(case)) == count]
+    if not fitting:
+        forms = dict.fromkeys(facts.tensors(case) for case in cases)
+        counts = " or ".join(f"{len(names)} ({', '.join(names)})" for names in forms)
+        raise UsageError(f"--input has {count} values; {facts.name} takes {counts}")
+    return fitting[0] if given is None else dict(given)
+
+
+def _patterns(fmt: Format, names: Sequence[str], texts: Sequence[str]) -> tuple[int, ...]:
+    return tuple(_pattern(fmt, name, text) for name, text in zip(names, texts, strict=True))
+
+
+def _pattern(fmt: Format, name: str, text: str) -> int:
+    """Bits of a literal. Raises UsageError, also where an exponent is so long that it could not be computed."""
+    try:
+        if re.search(r"[ep][+-]?\d{6}", text.lower()):
+            raise ValueError(f"{text!r} has an exponent far outside {fmt.name}")
+        return fmt.parse(text)
+    except (ValueError, ZeroDivisionError) as error:
+        why = str(error) if fmt.name in str(error) else f"{text!r} is no number"
+        raise UsageError(
+            f"--input {name}: {why}; expected a hex float such as 0x1.8p+0, a decimal, inf, nan or raw bits "
+            f"such as '#{fmt.parse('1.5'):0{fmt.bits // 4}x}'"
+        ) from None
+
+
+def _backend(name: str | None) -> Backend:
+    if name is not None:
+        chosen = backends.load(name)
+        if (why := chosen.unavailable()) is not None:
+            raise NothingToCompare(f"backend {name} is not present: {why}")
+        return chosen
+    present = (one for one in map(backends.load, backends.names()) if one.unavailable() is None)
+    found = next(present, None)
+    if found is None:
+        raise NothingToCompare(f"no backend is present of {', '.join(backends.names())}")
+    return found
+
+
+def _lowerings(facts: Kernel, given: tuple[str, ...]) -> tuple[Lowering, ...]:
+    """The user's own first; all registered ones where none is named."""
+    known = lowering_names(facts)
+    wanted = [text for text in given if not is_file(text)]
+    for text in wanted:
+        if not fnmatch.filter(known, text):
+            raise UsageError(suggest("lowering", text, known))
+    registered = [
+        one for one in lowerings(facts) if not wanted or any(fnmatch.fnmatchcase(one.name, p) for p in wanted)
+    ]
+    return (*(user_lowering(text) for text in given if is_file(text)), *registered)
+
+
+def _spellings(facts: Kernel, given: tuple[str, ...]) -> tuple[str, ...]:
+    for name in given:
+        if name not in facts.spellings:
+            raise UsageError(suggest("spelling", name, tuple(facts.spellings)))
+    return given
+
+
+# The truth
+
+
+def _judge(element: Element, scalars: Scalars) -> Checker:
+    """A checker for multiprecision alone: no library function needs to be admitted for that."""
+    return Checker(element.kernel.oracle, element.fmt, element.names, scalars, element.backend.device, {})
+
+
+def truth_of(checker: Checker, patterns: tuple[int, ...]) -> Truth:
+    """The truth, narrow enough for 20 digits and for its correct rounding, or as narrow as the cap allows."""
+    truth = Truth("nan")
+    for truth in checker.truths(patterns):
+        narrow = truth.exact or truth.hi - truth.lo <= NARROW * min(abs(truth.lo), abs(truth.hi))
+        if narrow and rounding(truth, checker.fmt) is not None:
+            break
+    return truth
+
+
+def rounding(truth: Truth, fmt: Format) -> str | None:
+    """The correctly rounded result in hex, or None where the enclosure is too wide to tell."""
+    if truth.kind != "real":
+        fixed = {"nan": "nan", "+inf": "inf", "-inf": "-inf", "+0": "0x0p+0", "-0": "-0x0p+0"}
+        return fixed.get(truth.kind, "0x0p+0 or -0x0p+0")
+    low, high = fmt.round(truth.lo), fmt.round(truth.hi)
+    return fmt.hex(low) if low == high else None
+
+
+def _exactly(checker: Checker, element: Element) -> dict[str, str]:
+    truth = truth_of(checker, element.patterns)
+    return {"exact": digits(truth), "rounded": rounding(truth, element.fmt) or "undecided"}
+
+
+def digits(truth: Truth) -> str:
+    """The truth to 20 digits; what lies beyond the limits of `verify.truth` is told as such."""
+    if truth.kind == "real" and TINY in (abs(truth.lo), abs(truth.hi)):
+        return f"{'-' if truth.lo < 0 else ''}2^-20000 or smaller in magnitude, not zero"
+    if truth.kind == "real" and HUGE in (abs(truth.lo), abs(truth.hi)):
+        return f"{'-' if truth.lo < 0 else ''}2^20000 or larger in magnitude"
+    return decimal(truth)
+
+
+def special(oracle: Oracle, fmt: Format, patterns: Mapping[str, int], scalars: Scalars) -> str:
+    """Which rule decided, where the real function did not: a special row's outcome and source; empty elsewhere."""
+    n = mp.MpSystem(96)
+    values = {name: n.input(bits, fmt) for name, bits in patterns.items()}
+    values |= {name: n.const(value) for name, value in scalars.items()}
+    for row in oracle.rows:
+        if row.when(n, **values):
+            return f"{row.gives} ({row.source})"
+    if oracle.arithmetic and any(value.kind != mp.EXACT for value in values.values()):
+        return "infinities and NaNs by IEEE 754-2019, 6.1 and 6.2"
+    return ""
+
+
+# The lowerings
+
+
+def _told(
+    element: Element, chosen: Sequence[Lowering], wanted: tuple[str, ...], judges: Mapping[str, Checker]
+) -> Iterator[dict[str, Any]]:
+    """One entry for each lowering and output, spellings that agree together; one for each that does not run."""
+    for place, lowering in enumerate(chosen):
+        every = _applying(element)
+        names = wanted or every[: len(every) if place == 0 and not is_file(lowering.name) else 1]
+        found: dict[int, list[str]] = {}
+        reasons: dict[str, list[str]] = {}
+        for spelling in names:
+            try:
+                outputs = outputs_of(element, lowering, spelling)
+            except NotLowered as why:
+                reasons.setdefault(str(why), []).append(spelling)
+                continue
+            for bits, count in outputs.items():
+                note = "" if count == COPIES else f" ({count} of {COPIES} copies)"
+                found.setdefault(bits, []).append(spelling + note)
+        for bits, where in found.items():
+            agreed = "every spelling" if not wanted and len(where) > 1 and where == every else ", ".join(where)
+            yield {"lowering": lowering.name, "spelling": agreed, "reason": "", **_entry(element, bits, judges)}
+        for reason, where in reasons.items():
+            yield {
+                "lowering": lowering.name,
+                "spelling": ", ".join(where),
+                "output": "",
+                "ulp": None,
+                "int_ulp": None,
+                "error_class": "",
+                "reason": reason,
+            }
+
+
+def _applying(element: Element) -> list[str]:
+    return [name for name, one in element.kernel.spellings.items() if one.applies(element.scalars)]
+
+
+def outputs_of(element: Element, lowering: Lowering, spelling: str) -> Counter[int]:
+    """Patterns that `COPIES` equal elements give, by how many of them: several where vector body and tail differ.
+
+    Raises NotLowered where the lowering does not run there, LoweringError where it misbehaves.
+    """
+    target = element.target(spelling)
+    if (reason := lowering.reason(target)) is not None:
+        raise NotLowered(reason)
+    inputs = element.copies
+    try:
+        y = launch_checked(lowering.build(target), inputs, element.backend, lowering.name).output
+    except LoweringError as error:
+        if is_file(lowering.name):
+            raise
+        raise NotLowered(str(error)) from error
+    return Counter(pattern(one, element.fmt) for one in y)
+
+
+def _entry(element: Element, bits: int, judges: Mapping[str, Checker]) -> dict[str, Any]:
+    """Output, error and class by the exact scalars; the error by rounded ones under its own name."""
+    entry: dict[str, Any] = {"output": element.fmt.hex(bits)}
+    y = tensor_of(element, bits)
+    for name, checker in judges.items():
+        _, verdict = checker.judge_one(tuple(t[0] for t in element.copies), y)
+        error = None if verdict is None or verdict.high is None else verdict.high
+        facts = {
+            "ulp": None if error is None else float(min(error, Fraction(sys.float_info.max))),
+            "int_ulp": None if error is None or verdict is None else verdict.steps,
+            "error_class": "undecided" if verdict is None else verdict.cls,
+        }
+        entry |= {f"{key}_{name}": value for key, value in facts.items()} if name else facts
+    return entry
+
+
+def tensor_of(element: Element, bits: int) -> torch.Tensor:
+    """An output's pattern as a 0-dim tensor."""
+    one: torch.Tensor = Domain("list", element.fmt, ("y",), patterns=((bits,),)).chunk(0, element.backend.device)[0][0]
+    return one
+
+
+# The formulas
+
+
+def _formulas(element: Element, entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every candidate, step by step, and the lowerings whose output it gives."""
+    fmt = element.fmt
+    n = IeeeSystem(FORMATS["float32"] if fmt.bits < 32 else fmt, fmt)
+    tensors = {name: t[:1] for name, t in zip(element.names, element.copies, strict=True)}
+    for formula in candidates(element.kernel.oracle, element.scalars, fmt):
+        output, steps = trace(n, formula, tensors, element.scalars)
+        same = [entry["lowering"] for entry in entries if entry["output"] and _equal(entry["output"], output)]
+        yield {
+            "text": formula.text,
+            "output": output,
+            "matches": list(dict.fromkeys(same)),
+            "steps": [{"expression": step.expression, "value": step.value} for step in steps],
+        }
+
+
+def _equal(a: str, b: str) -> bool:
+    """The same bits; NaNs count as equal."""
+    return a == b or (a.startswith(("nan", "-nan")) and b.startswith(("nan", "-nan")))
