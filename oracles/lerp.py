@@ -31,8 +31,13 @@ def weight(n: Any, w: Any) -> Any:
     return n.scalar(w) if isinstance(w, float) else w
 
 
+def two_sides(scalars: dict[str, float]) -> bool:
+    """A scalar weight below 1/2 takes the low side only, which is a formula of its own."""
+    return abs(scalars.get("w", 1.0)) >= 0.5
+
+
 # Eager CUDA and CPU from AVX2 on: Lerp.h, contracted. Inductor Triton for a tensor weight.
-@formula("|w| < 1/2: fma(w, b-a, a); else: fma(-(1-w), b-a, b)")
+@formula("|w| < 1/2: fma(w, b-a, a); else: fma(-(1-w), b-a, b)", applies=two_sides)
 def two_sided_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
     w, d = weight(n, w), b - a
     return n.where(abs(w) < 0.5, n.fma(w, d, a), n.fma(-(1 - w), d, b))
@@ -46,34 +51,34 @@ def two_sided_selected(n: Any, a: Any, b: Any, w: Any) -> Any:
 
 
 # Eager CPU without SIMD; Inductor C++ for a tensor weight.
-@formula("|w| < 1/2: a + w*(b-a); else: b - (1-w)*(b-a)")
+@formula("|w| < 1/2: a + w*(b-a); else: b - (1-w)*(b-a)", applies=two_sides)
 def two_sided(n: Any, a: Any, b: Any, w: Any) -> Any:
     w, d = weight(n, w), b - a
     return n.where(abs(w) < 0.5, a + w * d, b - (1 - w) * d)
 
 
 # Inductor Triton for a scalar weight: the host computes 1 - w.
-@formula("|w| < 1/2: fma(w, b-a, a); else: fma(-double(1-w), b-a, b)", scalars=("w",))
+@formula("|w| < 1/2: fma(w, b-a, a); else: fma(-double(1-w), b-a, b)", scalars=("w",), applies=two_sides)
 def two_sided_host_fused(n: Any, a: Any, b: Any, w: float) -> Any:
     d = b - a
     return n.fma(n.scalar(w), d, a) if abs(w) < 0.5 else n.fma(n.scalar(-(1 - w)), d, b)
 
 
 # Inductor C++ for a scalar weight.
-@formula("|w| < 1/2: a + w*(b-a); else: b - double(1-w)*(b-a)", scalars=("w",))
+@formula("|w| < 1/2: a + w*(b-a); else: b - double(1-w)*(b-a)", scalars=("w",), applies=two_sides)
 def two_sided_host(n: Any, a: Any, b: Any, w: float) -> Any:
     d = b - a
     return a + n.scalar(w) * d if abs(w) < 0.5 else b - n.scalar(1 - w) * d
 
 
 # In-place _foreach_lerp_ under Inductor: the polyfill computes 1 - w in the tensors' dtype.
-@formula("|w| < 1/2: fma(storage(w), b-a, a); else: fma(-storage(1-storage(w)), b-a, b)")
+@formula("|w| < 1/2: fma(storage(w), b-a, a); else: fma(-storage(1-storage(w)), b-a, b)", applies=two_sides)
 def two_sided_storage_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
     w, d = stored_weight(n, w), b - a
     return n.where(abs(w) < 0.5, n.fma(w, d, a), n.fma(-n.cast(1 - w, n.storage), d, b))
 
 
-@formula("|w| < 1/2: a + storage(w)*(b-a); else: b - storage(1-storage(w))*(b-a)")
+@formula("|w| < 1/2: a + storage(w)*(b-a); else: b - storage(1-storage(w))*(b-a)", applies=two_sides)
 def two_sided_storage(n: Any, a: Any, b: Any, w: Any) -> Any:
     w, d = stored_weight(n, w), b - a
     return n.where(abs(w) < 0.5, a + w * d, b - n.cast(1 - w, n.storage) * d)
@@ -84,13 +89,13 @@ def stored_weight(n: Any, w: Any) -> Any:
 
 
 # A scalar weight that became a tensor of the operands' dtype.
-@formula("|w| < 1/2: fma(storage(w), b-a, a); else: fma(-(1-storage(w)), b-a, b)", scalars=("w",))
+@formula("|w| < 1/2: fma(storage(w), b-a, a); else: fma(-(1-storage(w)), b-a, b)", scalars=("w",), applies=two_sides)
 def two_sided_rounded_fused(n: Any, a: Any, b: Any, w: float) -> Any:
     rounded, d = n.scalar(w, n.storage), b - a
     return n.where(abs(rounded) < 0.5, n.fma(rounded, d, a), n.fma(-(1 - rounded), d, b))
 
 
-@formula("|w| < 1/2: a + storage(w)*(b-a); else: b - (1-storage(w))*(b-a)", scalars=("w",))
+@formula("|w| < 1/2: a + storage(w)*(b-a); else: b - (1-storage(w))*(b-a)", scalars=("w",), applies=two_sides)
 def two_sided_rounded(n: Any, a: Any, b: Any, w: float) -> Any:
     rounded, d = n.scalar(w, n.storage), b - a
     return n.where(abs(rounded) < 0.5, a + rounded * d, b - (1 - rounded) * d)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -160,7 +161,7 @@ def test_double_double_balls_contain_the_truth(tree: Tree, drawn: tuple[Format, 
     verify_rows(BallDD("cpu"), tree, *drawn)
 
 
-#: Expressions with ordinary inputs, of which a ball must not dodge any; and whether float64 knows them exactly (None: some).
+#: Expressions of which a ball must dodge none on ordinary inputs, and whether float64 knows them exactly (None: some).
 ORDINARY: list[tuple[Tree, bool | None]] = [
     (("*", "a", "b"), True),
     (("/", ("+", "a", "b"), "c"), False),
@@ -173,7 +174,8 @@ ORDINARY: list[tuple[Tree, bool | None]] = [
     (("log1p", ("exp", "a")), False),
     (("expm1", ("*", "a", Fraction(1, 3))), False),
 ]
-ROWS = [tuple(FORMATS["float32"].parse(t) for t in row) for row in (("1.5", "0.7", "-3"), ("-2.25", "1e-3", "0.1"))]
+TEXTS = (("1.5", "0.7", "-3"), ("-2.25", "1e-3", "0.1"))
+ROWS = [tuple(FORMATS["float32"].parse(text) for text in row) for row in TEXTS]
 
 
 @pytest.mark.parametrize(("tree", "exact"), ORDINARY)
@@ -260,6 +262,11 @@ def test_a_function_that_is_not_admitted_claims_nothing() -> None:
     assert math.isnan(parts(enclosure(BallDD("cpu").exp(BallDD("cpu").input(x)), x), 0)[2])
 
 
+def in_a_row(found: Enclosure) -> Enclosure:
+    """Shaped (1, n), as `decide_tensors` takes it."""
+    return replace(found, mid=found.mid[None], rad=None if found.rad is None else found.rad[None])
+
+
 #: exp(1000) is beyond float64, and counts as infinite only as long as nothing brings it back.
 SATURATED: list[tuple[str, Callable[[Any, Any], Any]]] = [
     ("quotient", lambda n, x: n.exp(x) / n.exp(x)),
@@ -288,8 +295,7 @@ def test_saturated_values_do_not_leak(expression: Callable[[Any, Any], Any]) -> 
     assert claim(*parts(found, 0), truth) is not False
     for output in (0.0, 1.0, 500.0, math.inf, math.nan):
         y = torch.tensor([[output]])
-        decision = decide_tensors(y, Enclosure(found.mid[None], *(None if t is None else t[None] for t in (found.rad,)),
-                                               None, found.sure, found.relative, found.absolute), fmt)
+        decision = decide_tensors(y, in_a_row(found), fmt)
         if bool(decision.open.any()):
             continue
         assert decision.codes is not None
@@ -303,8 +309,7 @@ def test_a_product_that_overflows_float64_over_a_ball_around_zero_is_undecided()
     wide = Ball(n, torch.tensor([2.0**600], dtype=torch.float64), torch.tensor([2.0**600], dtype=torch.float64))
     product = wide * wide
     mid = torch.ones(1, 1)
-    found = enclosure(product, torch.ones(1))
-    ball = Enclosure(found.mid[None], None if found.rad is None else found.rad[None])
+    ball = in_a_row(enclosure(product, torch.ones(1)))
     assert bool(decide_tensors(mid * math.inf, ball, FORMATS["float32"]).open.all())
     assert bool(decide_tensors(mid * 0, ball, FORMATS["float32"]).open.all())
 

@@ -28,6 +28,7 @@ from verify.decide import (
     digest,
     digest_tensors,
     native_reason,
+    salts,
 )
 from verify.formats import FORMATS, Format
 from verify.truth import Truth
@@ -192,8 +193,9 @@ def bits_of(t: torch.Tensor, fmt: Format) -> list[int]:
 
 def same(a: Decision, b: Decision) -> None:
     names = [*COUNTS, *(f"<= {edge:g}" for edge in BINS)]
-    left, right = dict(zip(names, a.counts[:, 0].tolist(), strict=True)), dict(
-        zip(names, b.counts[:, 0].tolist(), strict=True)
+    left, right = (
+        dict(zip(names, a.counts[:, 0].tolist(), strict=True)),
+        dict(zip(names, b.counts[:, 0].tolist(), strict=True)),
     )
     assert left == right
     assert torch.equal(a.maxima.view(torch.int64), b.maxima.view(torch.int64))
@@ -307,7 +309,9 @@ def test_tensor_decisions_agree_with_the_exact_ones_on_every_truth_in_the_ball(b
 
 def check_numbers(counts: dict[str, int], maxima: list[float], verdicts: list[Verdict], exact: bool) -> None:
     """Sums, steps and maxima of one settled element."""
-    assert counts["measured"] == int(any(v.high is not None and v.cls not in ("flushed", "nan_mismatch") for v in verdicts))
+    assert counts["measured"] == int(
+        any(v.high is not None and v.cls not in ("flushed", "nan_mismatch") for v in verdicts)
+    )
     if not counts["measured"]:
         assert counts["sum"] == counts["max_int"] == counts["clamped"] == 0 and maxima == [0.0, 0.0]
         return
@@ -436,7 +440,7 @@ def test_published_digests(dtype: str, bits: tuple[int, ...], start: int, expect
     fmt = FORMATS[dtype]
     column = integers(bits, fmt)
     assert f"{digest(column, fmt, start):#018x}" == expected
-    by_tensors = int(digest_tensors(column.reshape(1, -1), fmt, start)) & ((1 << 64) - 1)
+    by_tensors = int(digest_tensors(column.reshape(1, -1), fmt, salts(column.numel(), start, "cpu"))) & ((1 << 64) - 1)
     assert f"{by_tensors:#018x}" == expected
     assert f"{written_out(bits, fmt, start):#018x}" == expected
 
@@ -447,7 +451,9 @@ def test_digests_in_all_forms_agree_add_up_and_depend_on_position(dtype: str, se
     bits = [rng.choice([rng.randrange(1 << fmt.bits), fmt.nan_bits + rng.randrange(4)]) for _ in range(size)]
     column = integers(bits, fmt)
     value = digest(column, fmt, start)
-    assert value == int(digest_tensors(column.reshape(1, -1), fmt, start)) & ((1 << 64) - 1)
+    assert value == int(digest_tensors(column.reshape(1, -1), fmt, salts(column.numel(), start, "cpu"))) & (
+        (1 << 64) - 1
+    )
     assert value == written_out(bits, fmt, start)
     cut = rng.randrange(size + 1)
     parts = digest(column[:cut], fmt, start) + digest(column[cut:], fmt, start + cut)

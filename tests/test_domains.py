@@ -82,6 +82,23 @@ def test_words_are_uniform() -> None:
         assert abs(float((word >> bit & 1).double().mean()) - 0.5) < 0.005
 
 
+def test_draws_reach_all_of_their_range() -> None:
+    d = draw(FORMATS["float32"])
+    assert set(d.integer(-3, 4).tolist()) == set(range(-3, 5))
+    assert set(d.integer(d.index % 3, 2).sub(d.index % 3).tolist()) == {0, 1, 2}
+    assert set(d.pick([7, 0, 9]).tolist()) == {7, 0, 9}
+    even = float((d.either(d.index * 0, d.index * 0 + 1) == 0).double().mean())
+    assert 0.45 < even < 0.55
+    reals = d.real(-2.0, 6.0)
+    assert -2.0 <= float(reals.min()) < -1.9
+    assert 5.9 < float(reals.max()) < 6.0
+    lengths = [abs(int(step)).bit_length() for step in d.spread(9)]
+    assert set(lengths) == set(range(10))
+    assert 0.08 < lengths.count(0) / len(lengths) < 0.12
+    signs = d.signed(d.index * 0) >> 31
+    assert 0.45 < float(signs.double().mean()) < 0.55
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", FORMAT_IDS)
 def test_a_gpu_draws_the_same_bits(name: str) -> None:

@@ -27,7 +27,9 @@ def parts(draw: st.DrawFn) -> list[Tally]:
     rng = random.Random(draw(st.integers(0, 2**32)))
     found = []
     for chunk in range(draw(st.integers(0, 7))):
-        errors = [rng.choice([0.5, 1.0, 1.5, 0.1 + 0.2, 2.0**-1074, rng.uniform(0, 4)]) for _ in range(rng.randrange(7))]
+        errors = [
+            rng.choice([0.5, 1.0, 1.5, 0.1 + 0.2, 2.0**-1074, rng.uniform(0, 4)]) for _ in range(rng.randrange(7))
+        ]
         worst = [Worst(e, chunk * 100 + rng.randrange(50), (rng.randrange(9),), 1, "0.1") for e in errors]
         worst.sort(key=lambda w: w.order)
         binades = tuple(
@@ -109,7 +111,8 @@ def test_every_field_is_merged() -> None:
     """A field added to Tally and forgotten in `merge` would be dropped without a word."""
     one = Tally(
         **dict.fromkeys(ADDED, 1), histogram=(1,) * len(BINS), max_ulp=1.0, max_scaled=1.0, max_int=1,
-        worst=(Worst(1.0, 1),), witnesses=(("worse", Worst(1.0, 1)),), binades=((0, Binade(1)),), digests=((0, 1),), input_digests=((0, 1),),
+        worst=(Worst(1.0, 1),), witnesses=(("worse", Worst(1.0, 1)),), binades=((0, Binade(1)),),
+        digests=((0, 1),), input_digests=((0, 1),),
     )  # fmt: skip
     merged, empty = Tally() + one, Tally()
     for f in fields(Tally):

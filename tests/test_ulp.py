@@ -130,7 +130,9 @@ def test_a_correct_overflow_has_no_error_and_the_boundary_is_the_midpoint() -> N
     for t, infinite in ((boundary - LEAST, False), (boundary, True), (TOP, True), (HUGE, True)):
         truth = Truth("real", t, t)
         assert decided(INFINITY, truth).cls == ("correct" if infinite else "faithful")
-        assert decided(INFINITY - 1, truth).cls == ("inf_mismatch" if t >= TOP else "faithful" if infinite else "correct")
+        assert decided(INFINITY - 1, truth).cls == (
+            "inf_mismatch" if t >= TOP else "faithful" if infinite else "correct"
+        )
         assert decided(INFINITY | SIGN, truth).cls == ("worse" if infinite else "inf_mismatch")
     assert decided(INFINITY, Truth("real", HUGE, HUGE)).high == 0
     assert decided(INFINITY - 1, Truth("real", HUGE, HUGE)).high == TOP - largest
@@ -174,7 +176,7 @@ def test_what_holds_for_an_enclosure_holds_for_every_real_in_it() -> None:
     """All enclosures between grid points up to three gaps apart: decided ones agree with both ends and the inside."""
     ends = sorted({low + (high - low) * Fraction(k, 8) for low, high in gaps() for k in (0, 1, 4, 7)} | {2 * TOP})
     outcome: Counter[bool] = Counter()
-    for k in range(0, len(ends) - 9):
+    for k in range(len(ends) - 9):
         for width in (1, 2, 3, 5, 9):
             low, high = ends[k], ends[k + width]
             inside = [t for t in ends[k : k + width + 1] if t] + [(low + high) / 2 or LEAST / 3]

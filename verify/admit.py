@@ -81,7 +81,9 @@ def arithmetic(device: Any, wrap: Callable[[Any], Any] | None = None) -> None:
         exact = [p + q, p - q, p * q, p / q]
         for given, due, sign in zip((row[k] for row in rows[:4]), exact, "+-*/", strict=True):
             if math.isfinite(given) and F64.round(due) & ~F64.sign_bit != F64.round(Fraction(given)) & ~F64.sign_bit:
-                raise NotAdmitted(f"float64 {x!r} {sign} {y!r} gives {given!r} on {device}; correctly rounded it is not")
+                raise NotAdmitted(
+                    f"float64 {x!r} {sign} {y!r} gives {given!r} on {device}; correctly rounded it is not"
+                )
         if Fraction(rows[4][k]) + Fraction(rows[5][k]) != exact[0]:
             raise NotAdmitted(f"TwoSum({x!r}, {y!r}) is not exact on {device}: it was contracted or reordered")
         if math.isfinite(rows[6][k]) and 2.0**-900 < abs(rows[6][k]):
@@ -171,9 +173,11 @@ def _pairs() -> list[tuple[float, float]]:
             x = abs(_float(first, -149, 127))
         exponent = math.frexp(x)[1] - 1 + math.frexp(x)[0] * 2 - 1
         target = 1100 * (2.0 * (second >> 11) * 2.0**-53 - 1)
-        y = float(FORMATS["float32"].fraction(FORMATS["float32"].round(Fraction(target / exponent)))) if abs(
-            exponent
-        ) > 1e-9 else float(second % 64)
+        y = (
+            float(FORMATS["float32"].fraction(FORMATS["float32"].round(Fraction(target / exponent))))
+            if abs(exponent) > 1e-9
+            else float(second % 64)
+        )
         if 0 < x and abs(y) < 1e30:
             found.append((x, y))
     return found

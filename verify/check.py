@@ -38,6 +38,7 @@ from verify.truth import Truth
 from verify.ulp import FLUSH_ULP, Verdict
 
 Tensor = torch.Tensor
+BLOCK = 1 << 16  # elements ranked at a time on the host
 SAMPLE = 32  # elements of every chunk's first pass that are re-evaluated in multiprecision
 _WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 _POINTS = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf, "+0": 0.0, "-0": -0.0}
@@ -104,11 +105,10 @@ class Checker:
         if self.oracle.arithmetic:
             found = self._extended(n, values, found, ball.span.finite)
         for hit, gives in self._rows(n, values):
-            point = _POINTS[gives] if isinstance(gives, str) and gives != "either-zero" else None
             if gives == "either-zero":
                 value: Any = torch.copysign(torch.zeros_like(found.mid), like.to(torch.float64))
             else:
-                value = point if point is not None else float(Fraction(gives))
+                value = point_of(gives)
             found = _override(found, hit, value)
         return found
 
@@ -180,21 +180,22 @@ class Checker:
         inputs: tuple[Tensor, ...],
         y: Tensor,
         eager: Tensor | None,
-        plain: bool = False,
+        given: Enclosure | None = None,
         floor: float = 0.0,
         sample: bool = True,
     ) -> Checked:
         """Tallies of the elements start.. of the domain: inputs and outputs of shape (n,).
 
-        eager: eager's outputs on the same device, or None. plain: see `enclose`. floor: worst cases
-        up to this error are of no interest. sample: re-evaluate a few elements in multiprecision.
+        eager: eager's outputs on the same device, or None. given: the enclosure, where it is known,
+        of inputs that share one exponent. floor: worst cases up to this error are of no interest.
+        sample: re-evaluate a few elements in multiprecision.
         """
         if self.fmt.bits == 64:
             return self._by_mp(start, inputs, y, eager)
         rows = tuple(t.reshape(1, -1) for t in inputs)
         y2 = y.reshape(1, -1)
         e2 = None if eager is None else eager.reshape(1, -1)
-        found, scale, outside, subnormal = self._facts(start, rows, y2, plain)
+        found, scale, outside, subnormal = self._facts(start, rows, y2, given)
         some = outside is not None
         parts = []
         for mask, outer in ((~outside, False), (outside, True)) if outside is not None else ((None, False),):
@@ -203,30 +204,35 @@ class Checker:
             if tally.undecided:
                 tally = self._open(start, rows, y2, e2, found, scale, decision.open, tally)
             if float(decision.maxima.max()) > floor:
-                tally = self._worst(start, rows, y2, found, scale, mask, decision, tally)
+                tally = self._worst(start, rows, y2, found, scale, mask, decision, tally, floor)
             if sample and not outer:
                 self._sample(rows, y2, found, scale, decision, mask)
             if not outer:
                 tally = self._witnesses(start, rows, y2, found, scale, mask, tally)
             parts.append(tally)
-        binades = one_binade(rows[0], parts[0]) if plain else self._binades(rows[0], y2, found)
+        binades = one_binade(rows[0], parts[0]) if given is not None else self._binades(rows[0], y2, found)
         return Checked(replace(parts[0], binades=binades), parts[1] if some else Tally())
 
     def _facts(
-        self, start: int, rows: tuple[Tensor, ...], like: Tensor, plain: bool
+        self, start: int, rows: tuple[Tensor, ...], like: Tensor, given: Enclosure | None
     ) -> tuple[Enclosure, Tensor | None, Tensor | None, Tensor | None]:
         """Enclosure, scale, range mask and subnormal mask; those of the last chunk are kept for the
         next lowering, unless a row's outcome depends on the output."""
         key = (start, like.shape[1])
-        if not plain and self._kept is not None and self._kept[0] == key:
-            return self._kept[1]
-        found = self.enclose(rows, like, plain=plain)
+        kept = self._kept  # read once: chunks may be judged in several threads
+        if given is None and kept is not None and kept[0] == key:
+            facts: tuple[Enclosure, Tensor | None, Tensor | None, Tensor | None] = kept[1]
+            return facts
+        found = self.enclose(rows, like) if given is None else given
         outside = self.leaves_range(rows, like)
         if outside is not None and not bool(outside.any()):
             outside = None
-        subnormal = None if plain else _subnormals(rows, self.fmt)
+        subnormal = None
+        # with one exponent the ends tell
+        if given is None or any(bool(_tiny(t[0, [0, -1]], self.fmt).any()) for t in rows):
+            subnormal = _subnormals(rows, self.fmt)
         facts = (found, self.scales(rows, like), outside, subnormal)
-        if not plain and not any(row.gives == "either-zero" for row in self.oracle.rows):
+        if given is None and not any(row.gives == "either-zero" for row in self.oracle.rows):
             self._kept = (key, facts)
         return facts
 
@@ -274,9 +280,7 @@ class Checker:
         others = None if ep is None else patterns(ep[0, rest], self.fmt)
         return tally.merge(self.exact.tally([start + k for k in index[rest].tolist()], points, ys, others))
 
-    def _points(
-        self, rows: tuple[Tensor, ...], y: Tensor, index: Tensor
-    ) -> tuple[list[tuple[int, ...]], list[int]]:
+    def _points(self, rows: tuple[Tensor, ...], y: Tensor, index: Tensor) -> tuple[list[tuple[int, ...]], list[int]]:
         """Patterns of the inputs and outputs of some elements."""
         columns = [patterns(t[0, index], self.fmt) for t in rows]
         return list(zip(*columns, strict=True)), patterns(y[0, index], self.fmt)
@@ -307,12 +311,25 @@ class Checker:
 
     def _worst(
         self, start: int, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, scale: Tensor | None,
-        mask: Tensor | None, decision: Decision, tally: Tally,
+        mask: Tensor | None, decision: Decision, tally: Tally, floor: float,
     ) -> Tally:  # fmt: skip
         """Exact maxima: every element whose upper bound reaches the best lower bound goes to mp."""
         keep = ~decision.open[0] if mask is None else ~decision.open[0] & mask[0]
         index = torch.arange(y.shape[1], device=y.device)
-        return self._rank(tally, start, index, rows, y, found, scale, keep)
+        n = y.shape[1]
+        step = BLOCK if y.device.type == "cpu" and n > 2 * BLOCK else n
+        for low in range(0, n, step):
+            part = slice(low, low + step)
+            cut = (slice(None), part)
+            some = tuple(t[cut] for t in rows), y[cut], found.take(cut), None if scale is None else scale[cut]
+            if step < n:
+                kept = None if mask is None else mask[cut]
+                block = decide(some[1], some[2], self.fmt, scale=some[3], mask=kept)
+                if float(block.maxima.max()) <= floor:
+                    continue
+            tally = self._rank(tally, start, index[part], *some, keep[part])
+            floor = max(floor, tally.worst[-1].ulp if len(tally.worst) == WORST else 0.0)
+        return tally
 
     def _rank(
         self, tally: Tally, start: int, index: Tensor, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure,
@@ -387,9 +404,7 @@ class Checker:
             self._inside(ball, truth, one)
             flushed = verdict is not None and verdict.cls == "flushed"  # perhaps an input: not the tensors' business
             if verdict is not None and not open_ and not flushed and verdict.cls != COUNTS[code]:
-                raise OracleViolation(
-                    f"{self._place(one)}: tensors say {COUNTS[code]}, multiprecision {verdict.cls}"
-                )
+                raise OracleViolation(f"{self._place(one)}: tensors say {COUNTS[code]}, multiprecision {verdict.cls}")
 
     def _balls(self, found: Enclosure, index: Tensor) -> list[tuple[float, float, float]]:
         """Midpoint, tail and radius of some elements."""
@@ -419,10 +434,6 @@ class Checker:
         return f"{self.oracle.name}({shown})"
 
     # ------------------------------------------------------------ multiprecision
-
-    def judge_one(self, one: tuple[Tensor, ...], y: Tensor) -> tuple[Truth, Verdict | None]:
-        """Truth and verdict (None: undecided) of one element, 0-dim tensors, wholly in multiprecision."""
-        return self.exact.verdict(tuple(pattern(t, self.fmt) for t in one), pattern(y, self.fmt))
 
     def _by_mp(self, start: int, inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None) -> Checked:
         """float64: no wider tensor format exists, so every element is taken in multiprecision."""
@@ -460,21 +471,24 @@ class Checker:
         sign = zeros.index_add(0, slot, torch.where(capped < 0, -q, q))
         top = zeros.scatter_reduce(0, slot, q, "amax")
         columns = [c.tolist() for c in (count, off, top, total_, sign)]
-        return tuple(
-            (k + low, Binade(*values)) for k, values in enumerate(zip(*columns, strict=True)) if values[0]
-        )
+        return tuple((k + low, Binade(*values)) for k, values in enumerate(zip(*columns, strict=True)) if values[0])
 
 
 _CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
 
 
+def point_of(gives: str | Fraction) -> float:
+    """What a special row gives, as a midpoint of radius 0 (2^+-1000 for huge and tiny)."""
+    return _POINTS[gives] if isinstance(gives, str) else float(gives)
+
+
 def digests(number: int, inputs: tuple[Tensor, ...], y: Tensor, fmt: Format) -> Tally:
-    """The digests of chunk `number`: of its outputs, and of its inputs together."""
+    """The digests of chunk `number`: of its outputs, and of its inputs together (none: of no inputs)."""
     word = _WORDS[fmt.bits]
+    if not inputs:
+        return Tally(digests=((number, digest(y.contiguous().view(word), fmt)),))
     value = sum(digest(t.view(word), fmt, k << 32) for k, t in enumerate(inputs)) & ((1 << 64) - 1)
-    return Tally(
-        digests=((number, digest(y.contiguous().view(word), fmt)),), input_digests=((number, value),)
-    )
+    return Tally(digests=((number, digest(y.contiguous().view(word), fmt)),), input_digests=((number, value),))
 
 
 def pattern(t: Tensor, fmt: Format) -> int:

@@ -362,19 +362,23 @@ def decide(y: Tensor, e: Enclosure, fmt: Format, **rest: Tensor | None) -> Decis
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def digest_tensors(bits: Tensor, fmt: Format, start: int = 0) -> Tensor:
-    """Hash of each row of patterns (integer tensor (rows, n)); position 0 of a row is `start`.
+def salts(n: int, start: int, device: torch.device | str) -> Tensor:
+    """What each of n positions from `start` is hashed with: (position + 1) * golden modulo 2^64."""
+    return torch.arange(start + 1, start + 1 + n, dtype=torch.int64, device=device) * _signed(_GOLDEN)
 
-    Sum over elements of mix(pattern xor (position + 1) * golden) modulo 2^64, NaNs canonical, mix
-    being Stafford's variant 13 of the MurmurHash3 finaliser.
+
+def digest_tensors(bits: Tensor, fmt: Format, salt: Tensor) -> Tensor:
+    """Hash of each row of patterns: integer tensor (rows, n), `salts` of its n positions.
+
+    Sum over elements of mix(pattern xor salt) modulo 2^64, NaNs canonical, mix being Stafford's
+    variant 13 of the MurmurHash3 finaliser.
     """
     v = bits.to(torch.int64)
     if fmt.bits < 64:
         v = v & ((1 << fmt.bits) - 1)
     magnitude = v & ((1 << (fmt.bits - 1)) - 1)
     v = torch.where(magnitude > fmt.inf_bits, fmt.nan_bits, v)
-    position = torch.arange(start + 1, start + 1 + bits.shape[1], dtype=torch.int64, device=bits.device)
-    z = v ^ (position * _signed(_GOLDEN))
+    z = v ^ salt
     z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(0xBF58476D1CE4E5B9)
     z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(0x94D049BB133111EB)
     return (z ^ ((z >> 31) & ((1 << 33) - 1))).sum(1)
@@ -393,4 +397,5 @@ def digest(bits: Tensor, fmt: Format, start: int = 0) -> int:
             ctypes.c_uint64(fmt.inf_bits), ctypes.c_uint64(fmt.nan_bits), ctypes.c_uint64(start),
         )  # fmt: skip
         return value
-    return int(digest_tensors(bits.reshape(1, -1), fmt, start).item()) & ((1 << 64) - 1)
+    row = bits.reshape(1, -1)
+    return int(digest_tensors(row, fmt, salts(row.shape[1], start, row.device)).item()) & ((1 << 64) - 1)

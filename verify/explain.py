@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ import torch
 
 from verify import backends
 from verify.backends import Backend
-from verify.check import Checker, decimal, pattern
+from verify.check import pattern
 from verify.domains import Domain
+from verify.exact import Exact, decimal, finite
 from verify.formats import FORMATS, Format
 from verify.identify import candidates
 from verify.kernel import Kernel, NothingToCompare, Scalars, UsageError, load, suggest
@@ -28,7 +28,6 @@ from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lower
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
-from verify.oracle import Oracle
 from verify.reports.rows import is_file
 from verify.truth import HUGE, TINY, Truth
 
@@ -94,10 +93,10 @@ def explain(
     chosen, wanted = _lowerings(facts, lowerings), _spellings(facts, spellings)
     case = _case(facts, len(inputs), scalars)
     element = Element(facts, case, dtype, place, _patterns(fmt, facts.tensors(case), inputs))
-    judges = {"": _judge(element, case)}
+    judges = {"": Exact(facts.oracle, fmt, element.names, case)}
     rounded = {name: fmt.to_float(fmt.round_float(value)) for name, value in case.items()}
     if rounded != case:
-        judges["rounded_scalars"] = _judge(element, rounded)
+        judges["rounded_scalars"] = Exact(facts.oracle, fmt, element.names, rounded)
     told: dict[str, Any] = {
         "kernel": kernel,
         "dtype": dtype,
@@ -105,7 +104,7 @@ def explain(
         "scalars": dict(case),
         "inputs": {name: fmt.hex(bits) for name, bits in zip(element.names, element.patterns, strict=True)},
         **_exactly(judges[""], element),
-        "special": special(facts.oracle, fmt, dict(zip(element.names, element.patterns, strict=True)), case),
+        "special": special(judges[""], element.patterns),
     }
     if "rounded_scalars" in judges:
         told["rounded_scalars"] = {"scalars": rounded, **_exactly(judges["rounded_scalars"], element)}
@@ -187,17 +186,12 @@ def _spellings(facts: Kernel, given: tuple[str, ...]) -> tuple[str, ...]:
 # The truth
 
 
-def _judge(element: Element, scalars: Scalars) -> Checker:
-    """A checker for multiprecision alone: no library function needs to be admitted for that."""
-    return Checker(element.kernel.oracle, element.fmt, element.names, scalars, element.backend.device, {})
-
-
-def truth_of(checker: Checker, patterns: tuple[int, ...]) -> Truth:
+def truth_of(exact: Exact, patterns: tuple[int, ...]) -> Truth:
     """The truth, narrow enough for 20 digits and for its correct rounding, or as narrow as the cap allows."""
     truth = Truth("nan")
-    for truth in checker.truths(patterns):
+    for truth in exact.truths(patterns):
         narrow = truth.exact or truth.hi - truth.lo <= NARROW * min(abs(truth.lo), abs(truth.hi))
-        if narrow and rounding(truth, checker.fmt) is not None:
+        if narrow and rounding(truth, exact.fmt) is not None:
             break
     return truth
 
@@ -211,8 +205,8 @@ def rounding(truth: Truth, fmt: Format) -> str | None:
     return fmt.hex(low) if low == high else None
 
 
-def _exactly(checker: Checker, element: Element) -> dict[str, str]:
-    truth = truth_of(checker, element.patterns)
+def _exactly(exact: Exact, element: Element) -> dict[str, str]:
+    truth = truth_of(exact, element.patterns)
     return {"exact": digits(truth), "rounded": rounding(truth, element.fmt) or "undecided"}
 
 
@@ -225,16 +219,16 @@ def digits(truth: Truth) -> str:
     return decimal(truth)
 
 
-def special(oracle: Oracle, fmt: Format, patterns: Mapping[str, int], scalars: Scalars) -> str:
+def special(exact: Exact, patterns: tuple[int, ...]) -> str:
     """Which rule decided, where the real function did not: a special row's outcome and source; empty elsewhere."""
-    n = mp.MpSystem(96)
-    values = {name: n.input(bits, fmt) for name, bits in patterns.items()}
-    values |= {name: n.const(value) for name, value in scalars.items()}
-    for row in oracle.rows:
+    n, fmt = mp.MpSystem(96), exact.fmt
+    values = {name: n.input(bits, fmt) for name, bits in zip(exact.names, patterns, strict=True)}
+    values |= {name: n.const(value) for name, value in exact.scalars.items()}
+    for row in exact.oracle.rows:
         if row.when(n, **values):
             return f"{row.gives} ({row.source})"
-    if oracle.arithmetic and any(value.kind != mp.EXACT for value in values.values()):
-        return "infinities and NaNs by IEEE 754-2019, 6.1 and 6.2"
+    if exact.oracle.arithmetic and truth_of(exact, patterns).kind != "real":
+        return "infinities, NaNs and signs of zeros by IEEE 754-2019, 6.1 to 6.3"
     return ""
 
 
@@ -242,12 +236,13 @@ def special(oracle: Oracle, fmt: Format, patterns: Mapping[str, int], scalars: S
 
 
 def _told(
-    element: Element, chosen: Sequence[Lowering], wanted: tuple[str, ...], judges: Mapping[str, Checker]
+    element: Element, chosen: Sequence[Lowering], wanted: tuple[str, ...], judges: Mapping[str, Exact]
 ) -> Iterator[dict[str, Any]]:
     """One entry for each lowering and output, spellings that agree together; one for each that does not run."""
-    for place, lowering in enumerate(chosen):
-        every = _applying(element)
-        names = wanted or every[: len(every) if place == 0 and not is_file(lowering.name) else 1]
+    first = lowering_names(element.kernel)[0]
+    for lowering in chosen:
+        every = [name for name, one in element.kernel.spellings.items() if one.applies(element.scalars)]
+        names = wanted or every[: None if lowering.name == first else 1]  # the first needs no compiling
         found: dict[int, list[str]] = {}
         reasons: dict[str, list[str]] = {}
         for spelling in names:
@@ -274,10 +269,6 @@ def _told(
             }
 
 
-def _applying(element: Element) -> list[str]:
-    return [name for name, one in element.kernel.spellings.items() if one.applies(element.scalars)]
-
-
 def outputs_of(element: Element, lowering: Lowering, spelling: str) -> Counter[int]:
     """Patterns that `COPIES` equal elements give, by how many of them: several where vector body and tail differ.
 
@@ -296,26 +287,19 @@ def outputs_of(element: Element, lowering: Lowering, spelling: str) -> Counter[i
     return Counter(pattern(one, element.fmt) for one in y)
 
 
-def _entry(element: Element, bits: int, judges: Mapping[str, Checker]) -> dict[str, Any]:
-    """Output, error and class by the exact scalars; the error by rounded ones under its own name."""
+def _entry(element: Element, bits: int, judges: Mapping[str, Exact]) -> dict[str, Any]:
+    """Output, error and class by the exact scalars; those by rounded ones under names of their own."""
     entry: dict[str, Any] = {"output": element.fmt.hex(bits)}
-    y = tensor_of(element, bits)
-    for name, checker in judges.items():
-        _, verdict = checker.judge_one(tuple(t[0] for t in element.copies), y)
-        error = None if verdict is None or verdict.high is None else verdict.high
+    for name, exact in judges.items():
+        _, verdict = exact.verdict(element.patterns, bits)
+        measured = verdict is not None and verdict.high is not None
         facts = {
-            "ulp": None if error is None else float(min(error, Fraction(sys.float_info.max))),
-            "int_ulp": None if error is None or verdict is None else verdict.steps,
-            "error_class": "undecided" if verdict is None else verdict.cls,
+            "ulp": finite(verdict.high) if verdict and measured else None,
+            "int_ulp": verdict.steps if verdict and measured else None,
+            "error_class": verdict.cls if verdict else "undecided",
         }
         entry |= {f"{key}_{name}": value for key, value in facts.items()} if name else facts
     return entry
-
-
-def tensor_of(element: Element, bits: int) -> torch.Tensor:
-    """An output's pattern as a 0-dim tensor."""
-    one: torch.Tensor = Domain("list", element.fmt, ("y",), patterns=((bits,),)).chunk(0, element.backend.device)[0][0]
-    return one
 
 
 # The formulas

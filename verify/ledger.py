@@ -30,6 +30,7 @@ class Deviation:
     source: str
     triton_before: str = ""
     failures: tuple[str, ...] = ("*",)
+    spelling: tuple[str, ...] = ("*",)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -43,11 +44,13 @@ class Deviation:
             any(fnmatch.fnmatchcase(kind, pattern) for pattern in self.failures) for kind in kinds
         )
 
-    def suits(self, *, lowering: str, kernel: str, dtype: str) -> bool:
+    def suits(self, *, lowering: str, kernel: str, dtype: str, spelling: str | None = None) -> bool:
+        """Whether the cell is covered; `spelling` None: some spelling of it."""
         return (
             fnmatch.fnmatchcase(lowering, self.lowering)
             and any(fnmatch.fnmatchcase(kernel, pattern) for pattern in self.kernel)
             and any(fnmatch.fnmatchcase(dtype, pattern) for pattern in self.dtype)
+            and (spelling is None or any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spelling))
             and (not self.triton_before or _triton_version() < _version(self.triton_before))
         )
 
@@ -61,7 +64,8 @@ def deviations(backend: str) -> tuple[Deviation, ...]:
         return ()
     entries = tomllib.loads(path.read_text())["deviation"]
     return tuple(
-        Deviation(**{**entry, "kernel": tuple(entry["kernel"]), "dtype": tuple(entry["dtype"])}) for entry in entries
+        Deviation(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+        for entry in entries
     )
 
 
@@ -71,6 +75,17 @@ def deviation(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviat
         if entry.suits(lowering=lowering, kernel=kernel, dtype=dtype):
             return entry
     return None
+
+
+def excuse(backend: str, kinds: tuple[str, ...], **cell: str) -> str | None:
+    """Why every one of these kinds of failure is expected of this cell, or None where one is not.
+
+    cell: its lowering, kernel, dtype and spelling.
+    """
+    entries = [entry for entry in deviations(backend) if entry.suits(**cell)]
+    found = [next((e.reason for e in entries if e.excuses((kind,))), None) for kind in kinds]
+    reasons = [reason for reason in dict.fromkeys(found) if reason is not None]
+    return None if None in found else "; ".join(reasons)
 
 
 def _triton_version() -> tuple[int, ...]:

@@ -30,12 +30,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def register_profiles(root: Path) -> None:
     """Register the profiles that a project has not registered itself; nightly's database is below `root`."""
-    from hypothesis import HealthCheck, settings
+    from hypothesis import HealthCheck, Phase, settings
     from hypothesis.database import DirectoryBasedExampleDatabase
     from hypothesis.errors import InvalidArgument
 
     # A kernel's first call compiles, which takes seconds: neither a deadline nor "too slow" says anything here.
-    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+    # A failure is explained by its element, not by the lines that ran.
+    phases = [phase for phase in Phase if phase is not Phase.explain]
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, phases=phases)
     database = DirectoryBasedExampleDatabase(root / ".hypothesis" / "examples")
     profiles = {
         "gate": settings(patient, derandomize=True, database=None, max_examples=50),

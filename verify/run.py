@@ -18,7 +18,7 @@ from verify import admit, backends, kernel, ledger, sweep
 from verify.backends import Backend
 from verify.check import Checked, Checker, OracleViolation, digests
 from verify.decide import BINS, QUANTUM
-from verify.domains import CHUNK, Domain, domain_of
+from verify.domains import CHUNK, SIZES, Domain, domain_of
 from verify.formats import FORMATS, Format
 from verify.identify import Identification, candidates, count, predict
 from verify.kernel import DTYPES, Bound, Kernel, NothingToCompare, Scalars, UsageError, suggest
@@ -27,6 +27,7 @@ from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_lower
 from verify.oracle import OracleError
 from verify.tally import Tally, Worst, root
 
+QUICK = 1 << SIZES["quick"]
 Progress = Callable[[int, int, str], None]
 
 
@@ -213,21 +214,24 @@ def judged(
     )  # fmt: skip
     meant = found.get(bound.truth if bound else "exact", exact)
     status, reason, kinds = status_of(meant, bound, job.lowering.ftz(target))
-    known = ledger.deviation(
-        target.backend.name, lowering=job.lowering.name, kernel=target.kernel.name, dtype=target.dtype
-    )
-    if status == "exceeds-bound" and known and known.excuses(kinds):
-        status, reason = "passed", f"known deviation: {known.reason} ({reason})"
+    if status == "exceeds-bound":
+        known = ledger.excuse(
+            target.backend.name, kinds, lowering=job.lowering.name, kernel=target.kernel.name, dtype=target.dtype,
+            spelling=target.spelling,
+        )  # fmt: skip
+        if known is not None:
+            status, reason = "passed", f"known deviation: {known} ({reason})"
     cell: dict[str, Any] = {
         "status": status,
         "reason": reason,
         "inputs": whole.inputs,
-        "error": error_of(exact),
+        "error": error_of(exact, binades=target.spelling == target.default_spelling),
         "worst": [_worst(w, fmt) for w in exact.main.worst]
         + [_worst(w, fmt) | {"error_class": name} for name, w in meant.main.witnesses],
         "domain": {
             "kind": case.domain.kind, "size": case.domain.size, "seed": case.domain.seed,
-            "digest": root(exact.main.input_digests),
+            # every pattern in order needs no hash
+            "digest": root(exact.main.input_digests) if exact.main.input_digests else f"every-{fmt.name}",
         },
         "digest": root(exact.main.digests),
         "chunks": [f"{value:016x}" for _, value in exact.main.digests],
@@ -254,7 +258,7 @@ def judged(
     return cell
 
 
-def error_of(found: Checked) -> dict[str, Any]:
+def error_of(found: Checked, binades: bool = False) -> dict[str, Any]:
     """The error record: classes over all inputs, maxima and sums over those inside the normal range."""
     whole, main = found.all, found.main
     names = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
@@ -281,7 +285,7 @@ def error_of(found: Checked) -> dict[str, Any]:
                 "bias_ulp": b.sum_signed / QUANTUM / b.measured,
             }
             for exponent, b in main.binades
-            if b.measured
+            if b.measured and binades
         ],
     }
 
@@ -338,7 +342,8 @@ def _reference(job: Job) -> Callable[..., torch.Tensor] | None:
 
 def _case(job: Job, selection: Selection, last: Case | None) -> Case:
     target, fmt = job.target, FORMATS[job.target.dtype]
-    limit = job.lowering.limit(target)
+    limits = [n for n in (job.lowering.limit(target), _limit(target, fmt)) if n is not None]
+    limit = min(limits, default=None)
     domain = domain_of(target.kernel, fmt, target.scalars, selection.profile, selection.seed)
     if limit is not None and domain.size > limit:
         names = target.kernel.tensors(target.scalars)
@@ -350,6 +355,11 @@ def _case(job: Job, selection: Selection, last: Case | None) -> Case:
     ):  # fmt: skip
         return last
     return Case(target.kernel, target.scalars, target.dtype, target.backend, domain)
+
+
+def _limit(target: Target, fmt: Format) -> int | None:
+    """Spellings other than the default one get the quick domain: they are there to tell formulas apart."""
+    return None if target.spelling == target.default_spelling or fmt.bits == 16 else QUICK
 
 
 def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
@@ -457,9 +467,7 @@ def _stale_ledger(jobs: list[Job], cells: list[dict[str, Any]]) -> None:
                 for cell in cells
                 if cell["backend"] == name
                 and cell["status"] in ("passed", "exceeds-bound")
-                and entry.suits(lowering=cell["lowering"], kernel=cell["kernel"], dtype=cell["dtype"])
+                and entry.suits(**{name: cell[name] for name in ("lowering", "kernel", "dtype", "spelling")})
             ]
             if covered and all(c["status"] == "passed" and not c["reason"].startswith("known") for c in covered):
                 covered[-1] |= {"status": "error", "reason": f"ledger entry no longer fails, remove it: {entry.reason}"}
-
-

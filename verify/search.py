@@ -23,7 +23,8 @@ from verify.backends import Backend
 from verify.check import Checked, Checker, pattern
 from verify.domains import Domain, Stratum
 from verify.draws import Bits, Draw
-from verify.explain import COPIES, Element, digits, outputs_of, tensor_of, truth_of
+from verify.exact import finite
+from verify.explain import COPIES, Element, digits, outputs_of, truth_of
 from verify.formats import FORMATS, Format
 from verify.kernel import Bound, Kernel, Property, Scalars
 from verify.launch import launch
@@ -228,7 +229,7 @@ def checked(subject: Subject, d: Descriptor, inputs: Tensors, y: Tensor) -> Chec
 def judge(subject: Subject, d: Descriptor, found: Checked) -> tuple[str, tuple[str, ...]]:
     """What fails of bound, classes and undecided count, and the kinds; empty where the ledger excuses all of it."""
     status, reason, kinds = status_of(found, bound_of(subject, d), subject.lowering.ftz(subject.target(d)))
-    return ("", ()) if status == "passed" or _excused(subject, kinds) else (reason, kinds)
+    return ("", ()) if status == "passed" or _excused(subject, d, kinds) else (reason, kinds)
 
 
 def first_failure(subject: Subject, d: Descriptor) -> Failure | None:
@@ -258,7 +259,7 @@ def broken_law(subject: Subject, d: Descriptor, law: Property) -> Failure | None
         return bool(law.check(run, dict(zip(names, inputs, strict=True))).all())
 
     inputs = expand(subject, d)
-    if holds(inputs) or _excused(subject, ("property",)):
+    if holds(inputs) or _excused(subject, d, ("property",)):
         return None
 
     def fails(index: Tensor) -> bool:
@@ -297,11 +298,10 @@ def bisect(fails: Callable[[Tensor], bool], index: Tensor) -> Tensor:
     return index
 
 
-def _excused(subject: Subject, kinds: tuple[str, ...]) -> bool:
-    entry = ledger.deviation(
-        subject.backend.name, lowering=subject.lowering.name, kernel=subject.kernel.name, dtype=subject.dtype
-    )
-    return entry is not None and entry.excuses(kinds)
+def _excused(subject: Subject, d: Descriptor, kinds: tuple[str, ...]) -> bool:
+    """Whether the ledger expects all of them."""
+    place = {"lowering": subject.lowering.name, "kernel": subject.kernel.name, "dtype": subject.dtype}
+    return ledger.excuse(subject.backend.name, kinds, **place, spelling=d.spelling) is not None
 
 
 # What a failing test says
@@ -321,12 +321,12 @@ def _told(subject: Subject, d: Descriptor, failure: Failure) -> Iterator[str]:
         element = Element(subject.kernel, subject.scalars(d), subject.dtype, subject.backend, patterns)
         again = outputs_of(element, subject.lowering, d.spelling)
         bits = again.most_common(1)[0][0] if failure.output is None else pattern(failure.output[k], fmt)
-        checker = checker_of(subject, d)
-        _, verdict = checker.judge_one(tuple(t[k] for t in failure.inputs), tensor_of(element, bits))
-        error = "none" if verdict is None or verdict.high is None else f"{float(verdict.high):.6g} ulp"
-        scaled = "" if verdict is None or verdict.scaled is None else f", {float(verdict.scaled):.6g} scaled_ulp"
+        exact = checker_of(subject, d).exact
+        _, verdict = exact.verdict(patterns, bits)
+        error = "none" if verdict is None or verdict.high is None else f"{finite(verdict.high):.6g} ulp"
+        scaled = "" if verdict is None or verdict.scaled is None else f", {finite(verdict.scaled):.6g} scaled_ulp"
         yield f"  inputs {', '.join(f'{n}={fmt.hex(p)}' for n, p in zip(names, patterns, strict=True))}"
-        yield f"  output {fmt.hex(bits)}, truth {digits(truth_of(checker, patterns))}"
+        yield f"  output {fmt.hex(bits)}, truth {digits(truth_of(exact, patterns))}"
         yield f"  error {error}{scaled}, class {'undecided' if verdict is None else verdict.cls.replace('_', '-')}"
         if bits not in again:
             yield f"  alone it gives {', '.join(map(fmt.hex, again))}: the output depends on its place in {d}"

@@ -10,14 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from verify import admit
-from verify.check import Checked, Checker, one_binade, tally_of, digests
-from verify.decide import COUNTS, Decision, decide_tensors, digest_tensors
+from verify.check import Checked, Checker, digests, one_binade, point_of, tally_of
+from verify.decide import COUNTS, Decision, Enclosure, decide_tensors, digest_tensors, salts
 from verify.domains import CHUNK, Domain
 from verify.formats import Format
 from verify.identify import Identification, count, predict
@@ -58,25 +59,26 @@ def sweep(case: Case, job: Job, reference: Call | None) -> Swept:
 
 
 def _on_host(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
-    applies = anything_special(case.checkers["exact"])
+    """One chunk after the other: judging them in threads of their own was slower, as torch's threads
+    spin between operations."""
+    prepare = {truth: Prepare(checker) for truth, checker in case.checkers.items()}
     found, formula, seconds = {truth: Sum() for truth in case.checkers}, Identification(), 0.0
+    formulas = tuple(f for f in case.formulas if not f.rounds_once)
     began = 0.0
-    formulas = [f for f in case.formulas if not f.rounds_once]
     for number in case.domain.chunks():
-        inputs = case.chunk(number)
-        launched = (launch if number else launch_checked)(call, inputs, case.backend, job.lowering.name)
+        inputs = case.domain.chunk(number, case.backend.device)
+        launched = (launch if began else launch_checked)(call, inputs, case.backend, job.lowering.name)
         seconds += launched.seconds
-        eager = None if reference is None else case.eager(number, job.target.spelling, reference)
-        plain = not bool(applies(inputs[0]))
+        y = launched.output
+        eager = None if reference is None else launch(reference, inputs, case.backend, "eager").output
         for truth, checker in case.checkers.items():
-            found[truth].add(
-                checker.check(
-                    number * CHUNK, inputs, launched.output, eager, plain, found[truth].floor, number % SAMPLED == 0
-                )
-            )
-        found["exact"].add(Checked(digests(number, inputs, launched.output, case.fmt)))
+            floor, sample = found[truth].floor, number % SAMPLED == 0
+            given = prepare[truth](inputs[0])
+            found[truth].add(checker.check(number * CHUNK, inputs, y, eager, given, floor, sample))
+        found["exact"].add(Checked(digests(number, (), y, case.fmt)))
         if formulas:
-            count(formula, case.predictions(number), case.fmt, inputs, launched.output)
+            expected = predict(formulas, case.fmt, case.domain.names, inputs, case.scalars)
+            count(formula, expected, case.fmt, inputs, y)
         began = began or time.perf_counter()
     result = {truth: total.value for truth, total in found.items()}
     _rounded_once(case, formula, result["exact"])
@@ -110,9 +112,9 @@ def _on_gpu(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
     backend.synchronize()
     sweep_s = time.perf_counter() - began
     found = {}
-    for truth, (counts, maxima, outputs, inputs_) in host.items():
+    for truth, (counts, maxima, outputs) in host.items():
         redo = _again(case, job, case.checkers[truth], call, reference)
-        found[truth] = _assemble(domain, case.checkers[truth], counts, maxima, outputs, inputs_, redo, truth == "exact")
+        found[truth] = _assemble(domain, case.checkers[truth], counts, maxima, outputs, redo, truth == "exact")
     _rounded_once(case, formula, found["exact"])
     return Swept(found, formula, seconds, sweep_s)
 
@@ -146,25 +148,49 @@ class Sum:
         return total
 
 
-def anything_special(checker: Checker) -> Callable[[Tensor], Tensor]:
-    """Whether a chunk of one input holds a NaN, an infinity, a subnormal, or an element of a special row."""
-    names, oracle, fmt = checker.names, checker.oracle, checker.fmt
-    small = float(fmt.smallest_normal)
+class Prepare:
+    """Enclosures of whole chunks of one input on the host, without special rows where none applies
+    and as a constant where one covers the chunk; None where `Checker.enclose` must look closer."""
 
-    def anything(x: Tensor) -> Tensor:
-        hit = ~torch.isfinite(x) | (x.abs() < small)
-        values = {name: checker.ball.input(x) for name in names}
-        values |= {name: checker.ball.const(v) for name, v in checker.scalars.items()}
-        for row in oracle.rows:
-            hit = hit | row.when(checker.ball, **values)
-        return hit.any()
+    def __init__(self, checker: Checker) -> None:
+        self.checker = checker
+        (self.name,) = checker.names
+        self._look = _compiled(self._flags, torch.zeros(CHUNK, dtype=torch.float32))
+        self._constants: dict[str | Fraction, Enclosure] = {}
 
-    return _compiled(anything, torch.zeros(CHUNK, dtype=torch.float32))
+    def __call__(self, x: Tensor) -> Enclosure | None:
+        finite, *hits = self._look(x).tolist()
+        for row, (some, whole) in zip(self.checker.oracle.rows, zip(hits[::2], hits[1::2], strict=True), strict=True):
+            if whole and row.gives != "either-zero":
+                return self._constant(row.gives, x)
+            if some:
+                return None
+        if not finite:
+            return None
+        return self.checker.enclose((x.reshape(1, -1),), x.reshape(1, -1), plain=True)
+
+    def _flags(self, x: Tensor) -> Tensor:
+        """Whether all are finite; for each row whether some, and whether all, take it."""
+        n = self.checker.ball
+        values = {self.name: n.input(x)} | {name: n.const(v) for name, v in self.checker.scalars.items()}
+        flags, free = [torch.isfinite(x).all()], torch.ones_like(x, dtype=torch.bool)
+        for row in self.checker.oracle.rows:
+            hit = free & row.when(n, **values)
+            free = free & ~hit
+            flags += [hit.any(), hit.all()]
+        return torch.stack(flags)
+
+    def _constant(self, gives: str | Fraction, x: Tensor) -> Enclosure:
+        if gives not in self._constants:
+            mid = torch.full((1, CHUNK), point_of(gives), dtype=torch.float64, device=x.device)
+            # without a radius tensor the native decision need not read one; a NaN must be certain
+            self._constants[gives] = Enclosure(mid, torch.zeros_like(mid) if gives == "nan" else None)
+        return self._constants[gives]
 
 
 def bulk(checker: Checker, with_eager: bool, rows: int = ROWS) -> Callable[[int, Tensor, Tensor | None], Any]:
     """A compiled judge of `rows` chunks: (first index, outputs, eager's outputs) -> counts (WIDTH, rows),
-    maxima (2, rows), digests of outputs and of inputs (rows).
+    maxima (2, rows), digests of the outputs (rows).
 
     Library functions are admitted in their compiled form. Raises admit.NotAdmitted.
     """
@@ -174,7 +200,7 @@ def bulk(checker: Checker, with_eager: bool, rows: int = ROWS) -> Callable[[int,
     )
     fmt = checker.fmt
 
-    def judge(start: Tensor, y: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+    def judge(start: Tensor, salt: Tensor, y: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         eager = rest[0] if with_eager else None
         step = torch.arange(CHUNK, dtype=torch.int32, device=checker.device)
         x = (start.to(torch.int32)[:, None] + step).view(torch.float32)
@@ -183,18 +209,19 @@ def bulk(checker: Checker, with_eager: bool, rows: int = ROWS) -> Callable[[int,
         subnormal = (magnitude > 0) & (magnitude < 1 << fmt.mantissa_bits)
         found = compiled.enclose((x,), y)
         d = decide_tensors(y, found, fmt, eager=eager, scale=compiled.scales((x,), y), subnormal=subnormal)
-        return d.counts, d.maxima, digest_tensors(y.view(torch.int32), fmt), digest_tensors(bits, fmt)
+        return d.counts, d.maxima, digest_tensors(y.view(torch.int32), fmt, salt)
 
-    example = [torch.zeros(rows, dtype=torch.int64, device=checker.device)]
+    # an input, since Inductor folds its multiplications into index arithmetic that overflows 64 bits
+    salt = salts(CHUNK, 0, checker.device)
+    example = [torch.zeros(rows, dtype=torch.int64, device=checker.device), salt]
     example += [torch.zeros(rows, CHUNK, device=checker.device) for _ in range(1 + with_eager)]
-    # make_fx counts the parameters, so each form has its own
-    run = _compiled((lambda a, b, c: judge(a, b, c)) if with_eager else (lambda a, b: judge(a, b)), *example)
+    run = _compiled(judge, *example)
 
     def call(start: int, y: Tensor, eager: Tensor | None) -> Any:
         first = start + CHUNK * torch.arange(rows, dtype=torch.int64, device=checker.device)
         first = torch.where(first >= 1 << 31, first - (1 << 32), first)
         shaped = [t.view(rows, CHUNK) for t in (y, eager) if t is not None]
-        return run(first, *shaped)
+        return run(first, salt, *shaped)
 
     return call
 
@@ -203,8 +230,7 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     """How admission sees a function in the form that `bulk` uses."""
 
     def traced(*tensors: Tensor) -> Any:
-        fixed = (lambda a: function(a)) if len(tensors) == 1 else (lambda a, b: function(a, b))
-        return _compiled(fixed, *tensors)(*tensors)
+        return _compiled(function, *tensors)(*tensors)
 
     return traced
 
@@ -215,7 +241,14 @@ def _compiled(function: Callable[..., Any], *example: Tensor) -> Callable[..., A
 
     known = config.get_config_copy()
     options = {k: v for k, v in {"emulate_precision_casts": True, "compile_threads": 1}.items() if k in known}
-    graph = make_fx(function, tracing_mode="fake")(*example)
+    # make_fx counts the parameters of what it traces
+    forms: tuple[Callable[..., Any], ...] = (
+        lambda a: function(a),
+        lambda a, b: function(a, b),
+        lambda a, b, c: function(a, b, c),
+        lambda a, b, c, d: function(a, b, c, d),
+    )
+    graph = make_fx(forms[len(example) - 1], tracing_mode="fake")(*example)
     compiled: Callable[..., Any] = torch.compile(graph, fullgraph=True, dynamic=False, options=options)
     return compiled
 
@@ -235,7 +268,7 @@ def _again(
 
 
 def _assemble(
-    domain: Domain, checker: Checker, counts: Tensor, maxima: Tensor, outputs: Tensor, inputs: Tensor,
+    domain: Domain, checker: Checker, counts: Tensor, maxima: Tensor, outputs: Tensor,
     redo: Callable[[int, float, bool], Checked], digested: bool,
 ) -> Checked:  # fmt: skip
     """Chunks that are settled as they are, and those that have to be judged again."""
@@ -267,14 +300,7 @@ def _assemble(
     if digested:
         mask = (1 << 64) - 1
         for number in domain.chunks():
-            total.add(
-                Checked(
-                    Tally(
-                        digests=((number, int(outputs[number]) & mask),),
-                        input_digests=((number, int(inputs[number]) & mask),),
-                    )
-                )
-            )
+            total.add(Checked(Tally(digests=((number, int(outputs[number]) & mask),))))
     return total.value
 
 
@@ -286,5 +312,3 @@ def _rounded_once(case: Case, formula: Identification, found: Checked) -> None:
             formula.mismatches[f.text] = whole.misrounded
             if whole.misrounded and whole.worst:
                 formula.witnesses[f.text] = whole.worst[0].inputs
-
-

@@ -175,5 +175,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (Tally, Worst, Binade)):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
     raise TypeError(type(value).__name__)
-
-

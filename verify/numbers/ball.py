@@ -220,9 +220,7 @@ class Ball64:
             span = replace(span, width=53)
         if _point(a) and _point(b):
             return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
-        spread = _total(
-            _times(a.mid.abs(), b.radius), _times(b.mid.abs(), a.radius), _times(a.radius, b.radius)
-        )
+        spread = _total(_times(a.mid.abs(), b.radius), _times(b.mid.abs(), a.radius), _times(a.radius, b.radius))
         rad = _guard(_total(mid.abs() * relative + absolute, spread), a, b)
         return Ball(self, mid, rad, span, sure=sure)
 
@@ -298,7 +296,9 @@ class Ball64:
         return Ball(self, mid, rad, LOOSE, sure=sure)
 
     def _undecided(self, mid: Tensor) -> Ball:
-        return Ball(self, mid, torch.full_like(mid, torch.nan), LOOSE, tail=torch.zeros_like(mid) if self.double else 0.0)
+        return Ball(
+            self, mid, torch.full_like(mid, torch.nan), LOOSE, tail=torch.zeros_like(mid) if self.double else 0.0
+        )
 
     def where(self, predicate: Any, a: Any, b: Any) -> Ball:
         x, y = self.const(a), self.const(b)
@@ -310,9 +310,7 @@ class Ball64:
             tail: Tensor | float = 0.0
         else:
             tail = torch.where(predicate, x.tail, y.tail)
-        span = Span(
-            max(x.span.width, y.span.width), min(x.span.low, y.span.low), max(x.span.high, y.span.high)
-        )
+        span = Span(max(x.span.width, y.span.width), min(x.span.low, y.span.low), max(x.span.high, y.span.high))
         return Ball(self, mid, rad, span, source=x.source and y.source, tail=tail, sure=x.sure and y.sure)
 
     def max(self, a: Any, b: Any) -> Ball:
@@ -424,7 +422,9 @@ class BallDD(Ball64):
         return (~safe).to(torch.float64) * TINY
 
 
-def evaluate(n: Ball64, function: Callable[..., Any], tensors: Mapping[str, Tensor], scalars: Mapping[str, float]) -> Any:
+def evaluate(
+    n: Ball64, function: Callable[..., Any], tensors: Mapping[str, Tensor], scalars: Mapping[str, float]
+) -> Any:
     """`function(n, ...)` with tensors as exact inputs and scalars as exact constants."""
     values = {name: n.input(t) for name, t in tensors.items()}
     values |= {name: n.const(v) for name, v in scalars.items()}

@@ -1,0 +1,246 @@
+"""`verify.check` and `verify.admit`: small domains element by element against the exact judge, and planted faults."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+
+from verify import admit, kernel
+from verify.check import Checker, OracleViolation
+from verify.domains import domain_of
+from verify.formats import FORMATS, Format
+from verify.lowerings import EAGER, Target
+from verify.numbers import mp
+from verify.numbers.ball import LIBRARY
+from verify.run import Case, Job, Selection, fill
+from verify.truth import Truth
+from verify.ulp import CLASSES, Verdict, judge
+
+WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+CASES: list[tuple[str, dict[str, float], str]] = [
+    ("exp", {}, "float16"),
+    ("add", {"alpha": 0.3}, "bfloat16"),
+    ("addcmul", {"value": 1.0}, "float32"),
+    ("addcmul", {"value": 0.3}, "float16"),
+    ("lerp", {}, "float32"),
+    ("div", {}, "float16"),
+    ("pow", {}, "float32"),
+    ("pow", {"y": 3.7}, "float32"),
+    ("sigmoid", {}, "bfloat16"),
+    ("log", {}, "float32"),
+    ("addcdiv", {"value": 1.0}, "float64"),
+]
+SIZE = 192
+
+
+def bounds() -> dict[str, float]:
+    return {a.name: a.bound for a in admit.library("cpu")}
+
+
+def patterns(t: torch.Tensor, fmt: Format) -> list[int]:
+    return [b & ((1 << fmt.bits) - 1) for b in t.contiguous().view(WORDS[fmt.bits]).tolist()]
+
+
+def tensor(bits: list[int], fmt: Format) -> torch.Tensor:
+    signed = [b - (1 << fmt.bits) if b & fmt.sign_bit else b for b in bits]
+    return torch.tensor(signed, dtype=WORDS[fmt.bits]).view(getattr(torch, fmt.name))
+
+
+def spoilt(bits: list[int], fmt: Format, rng: random.Random) -> list[int]:
+    """Results of every class: right ones, neighbours, zeros, infinities, NaNs and other signs."""
+    found = []
+    for b in bits:
+        step = (b & ~fmt.sign_bit) + rng.choice([-2, -1, 1, 2])
+        moved = (b & fmt.sign_bit) | max(0, min(fmt.inf_bits, step))
+        strange = rng.choice([0, fmt.sign_bit, fmt.inf_bits, fmt.nan_bits, b ^ fmt.sign_bit])
+        found.append(rng.choice([b, b, b, moved, moved, strange]))
+    return found
+
+
+def verdict_of(checker: Checker, row: tuple[int, ...], bits: int) -> Verdict:
+    """The exact judge, with nothing of the checker but its names."""
+    given = dict(zip(checker.names, row, strict=True))
+    scale: Truth | None = None
+    if checker.oracle.scale is not None:
+        n = mp.MpSystem(200)
+        values = {name: n.input(b, checker.fmt) for name, b in given.items()}
+        values |= {name: n.const(v) for name, v in checker.scalars.items()}
+        found = n.value(checker.oracle.scale(n, **values)).truth()
+        scale = found if found.kind == "real" else None
+    for truth in mp.enclosures(checker.oracle, given, checker.scalars, checker.fmt):
+        verdict = judge(bits, truth, checker.fmt, scale)
+        if verdict is not None:
+            return verdict
+    raise AssertionError(f"{row} is undecided")
+
+
+@pytest.mark.parametrize(("name", "scalars", "dtype"), CASES, ids=[f"{n} {s} {d}" for n, s, d in CASES])
+def test_a_checked_chunk_is_what_the_exact_judge_says_of_each_element(
+    name: str, scalars: dict[str, float], dtype: str
+) -> None:
+    facts, fmt, rng = kernel.load(name), FORMATS[dtype], random.Random(1)
+    whole = domain_of(facts, fmt, scalars, "quick")
+    chunk = whole.chunk(0, "cpu")
+    size = chunk[0].numel()
+    # a subnormal input may excuse a wrong result as flushed, which the exact judge alone does not know
+    index = [k for k in rng.sample(range(size), 3 * SIZE) if all(not tiny(t[k], fmt) for t in chunk)][:SIZE]
+    inputs = tuple(t[index].clone() for t in chunk)
+    spelling = next(n for n, s in facts.spellings.items() if s.applies(scalars))
+    target = Target(facts, scalars, spelling, dtype, Backend)  # type: ignore[arg-type]
+    eager = EAGER.build(target)(*inputs)
+    results = spoilt(patterns(eager, fmt), fmt, rng)
+    checker = Checker(facts.oracle, fmt, whole.names, scalars, "cpu", bounds())
+    found = checker.check(1000, inputs, tensor(results, fmt), eager)
+    tally = found.all.check()
+    rows = list(zip(*(patterns(t, fmt) for t in inputs), strict=True))
+    verdicts = [verdict_of(checker, row, bits) for row, bits in zip(rows, results, strict=True)]
+    assert tally.undecided == 0 and tally.inputs == len(index)
+    expected = Counter(v.cls for v in verdicts)
+    assert {cls: getattr(tally, cls) for cls in CLASSES if getattr(tally, cls)} == dict(expected)
+    assert len(expected) >= 4
+    numbers = [v for v in verdicts if v.high is not None and v.cls not in ("flushed", "nan_mismatch")]
+    assert tally.measured == len(numbers)
+    assert max(found.main.max_ulp, found.range.max_ulp) == max(capped(v.high) for v in numbers)
+    assert max(found.main.max_scaled, found.range.max_scaled) == max(capped(v.scaled) for v in numbers)
+    assert tally.max_int == max(v.steps for v in numbers)
+    worst = max(range(len(index)), key=lambda k: (capped(verdicts[k].high) if verdicts[k] in numbers else -1, -k))
+    first = tally.worst[0]
+    assert (first.index, first.inputs, first.output) == (1000 + worst, rows[worst], results[worst])
+    check_against_eager(
+        tally,
+        verdicts,
+        [verdict_of(checker, r, b) for r, b in zip(rows, patterns(eager, fmt), strict=True)],
+        results,
+        patterns(eager, fmt),
+        fmt,
+    )
+
+
+def capped(error: Fraction | None) -> float:
+    """As a double; a larger one than 2^1000 counts as that."""
+    return float(min(error or Fraction(0), Fraction(2) ** 1000))
+
+
+def tiny(x: torch.Tensor, fmt: Format) -> bool:
+    return fmt.is_subnormal(patterns(x.reshape(1), fmt)[0])
+
+
+class Backend:
+    """Enough of a backend to build eager calls."""
+
+    name = "cpu"
+    device = "cpu"
+
+
+def check_against_eager(
+    tally: Any, mine: list[Verdict], theirs: list[Verdict], ours: list[int], eager: list[int], fmt: Format
+) -> None:
+    """Who is closer, from the enclosures of both errors."""
+    wins = loses = different = 0
+    for a, b, x, y in zip(mine, theirs, ours, eager, strict=True):
+        if x == y or (fmt.is_nan(x) and fmt.is_nan(y)):
+            continue
+        different += 1
+        if a.high is None or b.high is None or a.low is None or b.low is None:
+            continue
+        wins += a.high < b.low
+        loses += a.low > b.high
+    assert (tally.different, tally.closer + tally.farther + tally.tied) == (different, different)
+    assert (tally.closer, tally.farther) == (wins, loses)
+
+
+def test_a_fault_planted_once_in_a_ball_function_is_a_violation() -> None:
+    """exp off by 2^-30: far above its bound, far below what a float32 result shows."""
+    facts, fmt = kernel.load("exp"), FORMATS["float32"]
+    whole = domain_of(facts, fmt, {}, "quick")
+    x = whole.chunk(0, "cpu")[0]
+    y = torch.exp(x)
+
+    def faulty(t: torch.Tensor) -> torch.Tensor:
+        return torch.exp(t) * (1 + 2.0**-30)
+
+    Checker(facts.oracle, fmt, ("x",), {}, "cpu", bounds()).check(0, (x,), y, None)
+    with pytest.raises(OracleViolation, match=r"misses the truth|tensors say"):
+        Checker(facts.oracle, fmt, ("x",), {}, "cpu", bounds(), {"exp": faulty}).check(0, (x,), y, None)
+
+
+def test_a_violation_is_the_status_of_the_cell_and_never_a_pass() -> None:
+    facts, fmt = kernel.load("exp"), FORMATS["float16"]
+    from verify import backends
+
+    cpu = backends.load("cpu")
+    spelling = next(iter(facts.spellings))
+    case = Case(facts, {}, "float16", cpu, domain_of(facts, fmt, {}, "quick"))
+    job, selection = Job(Target(facts, {}, spelling, "float16", cpu), EAGER), Selection(("exp",), profile="quick")
+    assert fill(job, case, selection)["status"] == "passed"
+    case.checkers["exact"] = Checker(
+        facts.oracle, fmt, ("x",), {}, "cpu", bounds(), {"exp": lambda t: torch.exp(t) * (1 + 2.0**-30)}
+    )
+    cell = fill(job, case, selection)
+    assert cell["status"] == "oracle-violation" and "exp(" in cell["reason"]
+
+
+# Admission
+
+
+def replaced(name: str, planted: Callable[..., torch.Tensor]) -> Callable[[Any], Any]:
+    """A form of the library in which one function is another."""
+    return lambda function: planted if getattr(function, "__name__", "") == name else function
+
+
+FAULTS: list[tuple[str, str, Callable[..., torch.Tensor]]] = [
+    ("exp", "2^-45 off", lambda x: torch.exp(x) * (1 + 2.0**-45)),
+    ("expm1", "cancels for tiny arguments", lambda x: torch.exp(x) - 1),
+    ("log1p", "cancels for tiny arguments", lambda x: torch.log(1 + x)),
+    ("log", "in float32", lambda x: torch.log(x.float()).double()),
+    ("tanh", "zero for tiny arguments", lambda x: torch.where(x.abs() < 1e-8, 0.0, torch.tanh(x))),
+    ("pow", "by way of exp and log", lambda x, y: torch.exp(y * torch.log(x))),
+]
+
+
+@pytest.mark.parametrize(("name", "fault", "planted"), FAULTS, ids=[f"{n}: {f}" for n, f, _ in FAULTS])
+def test_an_inaccurate_function_is_not_admitted(
+    name: str, fault: str, planted: Callable[..., torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admit, "POINTS", 256)
+    monkeypatch.setattr(admit, "LIBRARY", {k: v for k, v in LIBRARY.items() if k in (name, "exp", "log")})
+    admitted = {a.name for a in admit.library("cpu", replaced(name, planted))}
+    healthy = {a.name for a in admit.library("cpu", replaced("nothing", planted))}
+    assert name in healthy and name not in admitted
+    assert admitted == healthy - {name}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda a, b, good: (good[0].float().double(), *good[1:]),
+        lambda a, b, good: (*good[:3], a * (1 / b), *good[4:]),
+        lambda a, b, good: (*good[:5], torch.zeros_like(a), *good[6:]),
+        lambda a, b, good: (*good[:7], torch.zeros_like(a)),
+    ],
+    ids=["addition in float32", "division by a reciprocal", "TwoSum folded away", "TwoProd folded away"],
+)
+def test_arithmetic_that_does_not_round_correctly_admits_nothing(fault: Callable[..., Any]) -> None:
+    def wrap(everything: Any) -> Any:
+        return lambda a, b: fault(a, b, everything(a, b))
+
+    with pytest.raises(admit.NotAdmitted):
+        admit.arithmetic("cpu", wrap)
+
+
+def test_what_is_not_admitted_goes_to_multiprecision_and_stays_right() -> None:
+    facts, fmt = kernel.load("exp"), FORMATS["float32"]
+    x = domain_of(facts, fmt, {}, "quick").chunk(0, "cpu")[0][:64].clone()
+    y = torch.exp(x)
+    with_library = Checker(facts.oracle, fmt, ("x",), {}, "cpu", bounds()).check(0, (x,), y, None).all
+    without = Checker(facts.oracle, fmt, ("x",), {}, "cpu", {}).check(0, (x,), y, None).all
+    assert without.mp_elements > with_library.mp_elements
+    assert without.undecided == with_library.undecided == 0
+    assert [getattr(without, c) for c in CLASSES] == [getattr(with_library, c) for c in CLASSES]
+    assert without.max_ulp == with_library.max_ulp
