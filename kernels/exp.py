@@ -37,8 +37,8 @@ TL_EXP = (
 )
 #: 2^-33 of the polynomial and 2^-29 of its roundings, relative to t: below 2^-28, or 2^-4 ULP of float32.
 TRITON = (
-    "error analysis in kernels/triton/exp.py: below 2^-28 |t| before the last rounding, e = 1/2 + 2^-4 ULP; a subnormal "
-    "result loses a bit or more to a second rounding: 1/2 + e/2 ULP"
+    "error analysis in kernels/triton/exp.py: below 2^-28 |t| before the last rounding, e = 1/2 + 2^-4 ULP; a "
+    "subnormal result loses a bit or more to a second rounding: 1/2 + e/2 ULP"
 )
 
 KERNEL = Kernel(

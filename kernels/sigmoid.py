@@ -59,8 +59,8 @@ TL_SIGMOID = (
 )
 #: |error| of e, of the sum and of the quotient as pairs: below 2^-28 each.
 TRITON = (
-    "error analysis in kernels/triton/sigmoid.py: below 0.1 ULP before the last rounding, e = 0.6 ULP; a subnormal result "
-    "loses a bit or more to a second rounding: 1/2 + e/2 ULP"
+    "error analysis in kernels/triton/sigmoid.py: below 0.1 ULP before the last rounding, e = 0.6 ULP; a subnormal "
+    "result loses a bit or more to a second rounding: 1/2 + e/2 ULP"
 )
 TRITON_DOUBLE = "exp(-|x|) of libdevice within 3u, 1 + e, an IEEE division"
 

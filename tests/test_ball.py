@@ -6,6 +6,7 @@ What a ball claims is spelled out once, in `claim`; a NaN radius claims nothing.
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -135,7 +136,11 @@ def balls(n: Ball64, tree: Tree, values: dict[str, torch.Tensor]) -> tuple[Ball,
 
 
 def verify_rows(n: Ball64, tree: Tree, fmt: Format, rows: Sequence[Sequence[int]]) -> Counter[bool | None]:
-    ball, found = balls(n, tree, tensors(fmt, rows))
+    values = tensors(fmt, rows)
+    ball, found = balls(n, tree, values)
+    own = [
+        torch.as_tensor(t, dtype=torch.float64).expand(len(rows)).tolist() for t in (ball.mid, ball.tail, ball.radius)
+    ]
     outcomes: Counter[bool | None] = Counter()
     for k, row in enumerate(rows):
         truth = truth_of(tree, fmt, row)
@@ -143,6 +148,7 @@ def verify_rows(n: Ball64, tree: Tree, fmt: Format, rows: Sequence[Sequence[int]
             continue
         said = claim(*parts(found, k), truth)
         outcomes[said] += 1
+        assert claim(own[0][k], own[1][k], own[2][k], truth) is not False, (tree, [fmt.hex(b) for b in row], truth)
         assert said is not False, (tree, [fmt.hex(b) for b in row], parts(found, k), truth)
         if ball.sure and said and truth.kind == "real" and truth.lo * truth.hi > 0:
             assert (math.copysign(1, parts(found, k)[0]) < 0) == (truth.lo < 0), (tree, row)
@@ -197,6 +203,44 @@ def test_double_double_is_tight_to_a_hundred_bits(tree: Tree) -> None:
     for k in range(len(ROWS)):
         mid, _, rad = parts(found, k)
         assert rad <= abs(mid) * 2.0**-98
+
+
+def chain(operation: str, length: int, names: str = "abc") -> Tree:
+    """a, b, c, a, b, ... joined from the left."""
+    tree: Tree = names[0]
+    for k in range(1, length):
+        tree = (operation, tree, names[k % 3])
+    return tree
+
+
+#: Zero, and a small part of a product, by two orders of the same factors.
+NOTHING = ("-", chain("*", 9), chain("*", 9, "cba"))
+LITTLE = ("-", chain("*", 9), ("*", 1 - 2.0**-30, chain("*", 9, "cba")))
+
+
+#: Errors of many operations, or magnified ones, which no slack of a single operation hides.
+ACCUMULATED: list[Tree] = [
+    chain("*", 13),
+    chain("/", 12),
+    ("exp", ("*", 9.0, chain("*", 5))),
+    ("expm1", ("*", 9.0, chain("*", 5))),
+    ("log", ("+", 1.0, NOTHING)),
+    ("log1p", NOTHING),
+    ("tanh", NOTHING),
+    ("sqrt", LITTLE),
+    ("log", LITTLE),
+    ("/", 1.0, LITTLE),
+    ("/", chain("*", 9), chain("*", 9)),
+    ("-", chain("*", 9), ("*", chain("*", 8), "c")),
+]
+
+
+@pytest.mark.parametrize("tree", ACCUMULATED)
+def test_errors_that_accumulate_stay_inside(tree: Tree) -> None:
+    """Factors between 1 and 1.5 with all their bits, so that almost every operation rounds."""
+    fmt, rng = FORMATS["float32"], random.Random(4)
+    rows = [tuple(fmt.parse("1") + rng.randrange(1 << 22) for _ in NAMES) for _ in range(150)]
+    assert verify_rows(Ball64("cpu"), tree, fmt, rows)[True] > 100
 
 
 def test_double_double_products_of_tiny_factors_keep_their_underflow_term() -> None:

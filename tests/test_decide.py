@@ -213,9 +213,9 @@ def test_native_and_tensor_decisions_are_equal_bit_for_bit(batch: Batch) -> None
 @native
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("radius", [None, 0.0, 2.0**-40])
-@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("spoilt", ["nothing", "sign", "far side", "two steps", "zero", "infinite", "negative zero"])
 def test_native_blocks_without_a_wrong_element_take_the_short_path(
-    dtype: str, radius: float | None, wrong: bool
+    dtype: str, radius: float | None, spoilt: str
 ) -> None:
     """Several blocks of 4096 correct and faithful results, which have code of their own, one element spoilt or not."""
     fmt = FORMATS[dtype]
@@ -225,18 +225,37 @@ def test_native_blocks_without_a_wrong_element_take_the_short_path(
     mid = torch.randn(1, size, dtype=torch.float64, generator=generator)
     mid *= torch.exp2(torch.randint(-reach, reach, (1, size), generator=generator).double())
     mid = torch.where(mid.abs() < 2.0 ** (fmt.emin - fmt.precision - 2), 1.0, mid).clamp(-1e4, 1e4)
+    if spoilt == "negative zero":
+        mid[0, 5000] = 2.0 ** (fmt.emin - fmt.precision - 3)
     y = mid.to(getattr(torch, dtype))
     toward = torch.where(y.double() < mid, torch.inf, -torch.inf).to(y.dtype)
     other = torch.where(y.double() == mid, y, torch.nextafter(y, toward))
     y[:, ::7] = other[:, ::7]
-    if wrong:
-        y[0, 5000] = -y[0, 5000]
-    rad = None if radius is None else (mid.abs() * radius).clamp(min=radius * 1e-30)
+    y[0, 5000] = {
+        "nothing": y[0, 5000],
+        "sign": -y[0, 5000],
+        "far side": away(y[0, 5000], mid[0, 5000], 1),
+        "two steps": away(y[0, 5000], mid[0, 5000], 2),
+        "zero": 0 * y[0, 5000],
+        "infinite": torch.tensor(torch.inf),
+        "negative zero": torch.tensor(-0.0),
+    }[spoilt]
+    rad = None if radius is None else mid.abs() * radius
     ball = Enclosure(mid, rad, None, True, 2.0**-50, 2.0**-1022)
     tensors = decide_tensors(y, ball, fmt, eager=y.clone())
     same(decide_native(y, ball, fmt, eager=y.clone()), tensors)
     assert tensors.counts[COUNTS.index("faithful"), 0] > 100
-    assert tensors.counts[COUNTS.index("worse"), 0] == int(wrong)
+    settled = {name: int(tensors.counts[COUNTS.index(name), 0]) for name in CLASSES}
+    assert sum(settled.values()) - settled["correct"] - settled["faithful"] == int(spoilt != "nothing")
+
+
+def away(y: torch.Tensor, mid: torch.Tensor, steps: int) -> torch.Tensor:
+    """The neighbour of RN(mid), or the one after it, on the side where mid is not."""
+    nearest = mid.to(y.dtype)
+    for _ in range(steps):
+        y = torch.nextafter(nearest, torch.where(mid > nearest, -torch.inf, torch.inf).to(y.dtype))
+        nearest = y
+    return y
 
 
 def possible(mid: float, rad: float, sure: bool, rng: random.Random) -> list[Truth]:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from verify import backends
+from verify import backends, ledger
 from verify.explain import COPIES
 from verify.kernel import Kernel, Property, load, names
 from verify.launch import bits
@@ -190,6 +190,27 @@ def test_a_law_of_two_neighbours_is_told_by_two_elements() -> None:
     failure = broken_law(subject, Descriptor(*place, binades, 64 * COPIES, 0, 1), law)
     assert failure is not None
     assert failure.inputs[0].numel() == 2
+
+
+def test_what_the_ledger_does_not_expect_still_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry excuses its kinds of failure in its spellings; those of several entries add up."""
+    entries = [
+        ledger.Deviation("planted", ("addcmul",), ("*",), "exceeds-bound", "flushes", "here", failures=("flushed",)),
+        ledger.Deviation(
+            "planted", ("*",), ("*",), "exceeds-bound", "strays", "here", failures=("bound",), spelling=("in-place",)
+        ),
+    ]
+    monkeypatch.setattr(ledger, "deviations", lambda backend: entries if backend == "cpu" else ())
+    cell = {"lowering": "planted", "kernel": "addcmul", "dtype": "float32"}
+    assert ledger.excuse("cpu", ("flushed",), **cell, spelling="tail") == "flushes"
+    assert ledger.excuse("cpu", ("bound", "flushed"), **cell, spelling="in-place") == "strays; flushes"
+    assert ledger.excuse("cpu", ("bound", "flushed"), **cell, spelling="tail") is None
+    assert ledger.excuse("cpu", ("nan_mismatch",), **cell, spelling="in-place") is None
+    assert ledger.excuse("cuda", ("flushed",), **cell, spelling="in-place") is None
+    subject, tiny = planted(flushing), Descriptor(0, "out-of-place", "subnormal", 512, 0, 1)
+    assert first_failure(subject, tiny) is None
+    monkeypatch.setattr(ledger, "deviations", lambda backend: entries[1:])
+    assert first_failure(subject, tiny) is not None
 
 
 def test_bisection_gives_exactly_one_element() -> None:

@@ -78,7 +78,7 @@ def class_of(bits: int, t: Fraction) -> str:
         return "faithful"
     if (abs(y) == TOP) != (abs(best) == TOP):
         return "inf_mismatch"
-    if y == 0 and abs(best) < NORMAL and abs(t) >= FLUSH_ULP * LEAST:
+    if y == 0 and abs(best) <= NORMAL and abs(t) >= FLUSH_ULP * LEAST:
         return "flushed"
     return "worse"
 

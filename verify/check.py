@@ -35,7 +35,7 @@ from verify.numbers.ball import Ball64, BallDD
 from verify.oracle import Oracle
 from verify.tally import WORST, Binade, Tally
 from verify.truth import Truth
-from verify.ulp import FLUSH_ULP, Verdict
+from verify.ulp import FLUSH_ULP
 
 Tensor = torch.Tensor
 BLOCK = 1 << 16  # elements ranked at a time on the host
@@ -259,10 +259,9 @@ class Checker:
             hit = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp, mask=flushed)
             counted = tally_of(hit)
             settled = counted.inputs - counted.undecided
-            none = dict.fromkeys(_CLASSES, 0)
-            counted = replace(
-                counted, **{**none, "flushed": settled}, undecided=0, inputs=settled, measured=0, clamped=0, sum=0,
-                sum_signed=0, histogram=(0,) * len(BINS), max_int=0,
+            counted = Tally(
+                inputs=settled, flushed=settled, different=counted.different, closer=counted.closer,
+                farther=counted.farther, tied=counted.tied,
             )  # fmt: skip
             tally = tally.merge(counted)
             keep = ~flushed[0] | hit.open[0]
@@ -338,14 +337,14 @@ class Checker:
         signed, spread, inverse = error_bounds(y.to(torch.float64), found, self.fmt)
         weight = inverse[0] if scale is None else 2.0 ** (self.fmt.precision - 1) / binade(scale[0], self.fmt)
         error = signed[0].abs() + spread[0]
-        small = found.mid[0].abs() < float(self.fmt.smallest_normal)
+        small = found.mid[0].abs() <= float(self.fmt.smallest_normal) * (1 + 2.0**-20)
         flush = (y[0] == 0) & small & (error / inverse[0] * weight >= FLUSH_ULP)
         usable = keep & torch.isfinite(signed[0]) & ~torch.isnan(found.mid[0]) & ~flush
         high = torch.where(usable, error, -1.0)
         chosen = _leaders(high, spread[0], WORST)
         if scale is not None:
             scaled = torch.where(usable, high / inverse[0] * weight, -1.0)
-            chosen = torch.cat([chosen, _leaders(scaled, spread[0] / inverse[0] * weight, 1)]).unique()
+            chosen = torch.cat([chosen, _leaders(scaled, spread[0] / inverse[0] * weight, 1)]).unique()  # type: ignore[no-untyped-call]
         worst, top_scaled, top = [], 0.0, 0.0
         if not len(chosen):
             return tally

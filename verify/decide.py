@@ -17,6 +17,7 @@ import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,9 +32,9 @@ QUANTUM = 65536.0  # ... and summed in units of 2^-16 ULP
 BINS = tuple(2.0**k for k in range(-1, 11))
 #: Integer results, in the order of native/decide.cpp; one histogram count per bin follows.
 COUNTS = (
-    "correct faithful worse flushed nan_mismatch inf_mismatch zero_sign open measured clamped sum sum_signed max_int "
-    "different closer farther tied"
-).split()
+    "correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign", "open", "measured",
+    "clamped", "sum", "sum_signed", "max_int", "different", "closer", "farther", "tied",
+)  # fmt: skip
 WIDTH = len(COUNTS) + len(BINS)
 _EXPONENT = 0x7FF0000000000000
 _UP = 1.0 + 2.0**-45  # covers the roundings of an error estimate
@@ -77,7 +78,7 @@ class Enclosure:
         tail = None if self.tail is None else torch.where(beyond, 0.0, self.tail)
         return mid, torch.where(beyond, 0.0, self.rad), tail
 
-    def take(self, index: Tensor) -> Enclosure:
+    def take(self, index: Any) -> Enclosure:
         return Enclosure(
             self.mid[index],
             None if self.rad is None else self.rad[index],
@@ -214,14 +215,14 @@ def decide_tensors(
     faithful = number & ~sign_miss & ((above & (d == 1)) | (below & (d == -1)) | cancelled)
     rest = number & ~hit & ~faithful & ~sign_miss
     if subnormal is not None:
-        odd = subnormal & (rest | (settled & ~nan & ynan))
+        odd = subnormal & (rest | (settled & (nan != ynan)))
         rest, settled, number = rest & ~odd, settled & ~odd, number & ~odd
     inf_miss = rest & ((nlo.abs() == top) != (yc.abs() == top))
     distance = (error + spread) / inverse
     weight = inverse if scale is None else 2.0 ** (fmt.precision - 1) / binade(scale, fmt)
     # a zero left by cancellation is no flush: it is wrong by more than rounding could be
     slack = 1.0 + (~exact).to(torch.float64) * (_UP - 1.0)
-    lost = rest & ~inf_miss & (yv == 0) & (nlo.abs() < 2.0**fmt.emin) & (distance * weight * slack >= FLUSH_ULP)
+    lost = rest & ~inf_miss & (yv == 0) & (nlo.abs() <= 2.0**fmt.emin) & (distance * weight * slack >= FLUSH_ULP)
     flush = lost & ((error - spread) / inverse * weight >= FLUSH_ULP * slack)
     unclear = lost & ~flush
     rest, settled, number = rest & ~unclear, settled & ~unclear, number & ~unclear
@@ -251,7 +252,9 @@ def decide_tensors(
     ]  # fmt: skip
     late = [decided, wins & settled, loses & settled, decided & ~wins & ~loses]
     bins = [counted & (error <= edge) for edge in BINS]
-    codes = sum(k * mask.to(torch.int8) for k, mask in enumerate(masks[:7]))
+    codes = torch.zeros_like(left, dtype=torch.int8)
+    for k, mask_ in enumerate(masks[:7]):
+        codes = codes + k * mask_.to(torch.int8)
     counts = [m.sum(1) for m in masks]
     counts += [q.sum(1), torch.where(signed < 0, -q, q).sum(1), torch.where(counted, d.abs(), 0).amax(1)]
     counts += [m.sum(1) for m in late + bins]
@@ -290,7 +293,7 @@ def _library() -> ctypes.CDLL:
         )
         if done.returncode:
             raise NativeUnavailable(f"{compiler} failed: {done.stderr.strip()[:200]}")
-        os.replace(partial, target)
+        partial.replace(target)
     library = ctypes.CDLL(str(target))
     library.decide.restype = None
     library.digest.restype = ctypes.c_uint64

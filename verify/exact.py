@@ -116,7 +116,8 @@ class Exact:
     ) -> Tally:
         """The tally of elements, every one of them in multiprecision."""
         counts: Counter[str] = Counter()
-        histogram, worst, witnesses = [0] * len(BINS), [], {}
+        histogram, worst = [0] * len(BINS), []
+        witnesses: dict[str, tuple[int, Patterns, int, Truth, float]] = {}
         top, top_scaled, steps = 0.0, 0.0, 0
         for k, (index, patterns, y) in enumerate(zip(indices, inputs, ys, strict=True)):
             truth, verdict = self.verdict(patterns, y)
@@ -124,7 +125,7 @@ class Exact:
                 counts["undecided"] += 1
                 continue
             counts[verdict.cls] += 1
-            if verdict.cls in FAILING and index < witnesses.get(verdict.cls, (math.inf,))[0]:
+            if verdict.cls in FAILING and (verdict.cls not in witnesses or index < witnesses[verdict.cls][0]):
                 witnesses[verdict.cls] = (index, patterns, y, truth, finite(verdict.high))
             if verdict.cls != "flushed":
                 steps = max(steps, verdict.steps)
@@ -144,6 +145,7 @@ class Exact:
                 if told:
                     counts.update({"different": 1, told: 1})
         worst.sort(key=lambda w: w[:2])
+        counted: dict[str, Any] = dict(counts)
         return Tally(
             inputs=len(ys),
             mp_elements=len(ys),
@@ -153,7 +155,7 @@ class Exact:
             max_int=steps,
             worst=tuple(self.entry(i, p, y, t, -e) for e, i, p, y, t in worst[:WORST]),
             witnesses=tuple((name, self.entry(*found)) for name, found in sorted(witnesses.items())),
-            **counts,
+            **counted,
         )
 
     def leaves_range(self, patterns: Patterns, low: Fraction, high: Fraction) -> bool:
@@ -205,7 +207,6 @@ def decimal(truth: Truth, digits: int = 20) -> str:
 def _outside(value: Any, low: Fraction, high: Fraction) -> bool:
     if value.kind == mp.FAILED:
         return False
-    truth = value.truth()
-    return truth.kind == "real" and (
-        max(abs(truth.lo), abs(truth.hi)) > high or min(abs(truth.lo), abs(truth.hi)) < low
-    )
+    truth: Truth = value.truth()
+    sizes = abs(truth.lo), abs(truth.hi)
+    return truth.kind == "real" and (max(sizes) > high or min(sizes) < low)

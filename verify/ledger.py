@@ -10,6 +10,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 STATUSES = ("not-run", "exceeds-bound")
 
@@ -62,11 +63,12 @@ def deviations(backend: str) -> tuple[Deviation, ...]:
     path = Path(package.__path__[0]) / "ledger" / f"{backend}.toml"
     if not path.exists():
         return ()
-    entries = tomllib.loads(path.read_text())["deviation"]
-    return tuple(
-        Deviation(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-        for entry in entries
-    )
+    return tuple(_deviation(entry) for entry in tomllib.loads(path.read_text())["deviation"])
+
+
+def _deviation(entry: dict[str, Any]) -> Deviation:
+    """An entry of the file, its lists as tuples."""
+    return Deviation(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
 
 
 def deviation(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviation | None:

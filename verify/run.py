@@ -68,20 +68,25 @@ class Case:
         self._kept: dict[Any, Any] = {}
 
     def chunk(self, number: int) -> tuple[torch.Tensor, ...]:
-        return self._once(("inputs", number), lambda: self.domain.chunk(number, self.backend.device))
+        kept: tuple[torch.Tensor, ...] = self._once(
+            ("inputs", number), lambda: self.domain.chunk(number, self.backend.device)
+        )
+        return kept
 
     def predictions(self, number: int) -> dict[str, torch.Tensor]:
         inputs = self.chunk(number)
-        return self._once(
+        kept: dict[str, torch.Tensor] = self._once(
             ("formulas", number), lambda: predict(self.formulas, self.fmt, self.domain.names, inputs, self.scalars)
         )
+        return kept
 
     def eager(self, number: int, spelling: str, call: Callable[..., torch.Tensor]) -> torch.Tensor:
         """What the reference lowering gives for this chunk in `spelling`."""
-        return self._once(
+        kept: torch.Tensor = self._once(
             ("eager", number, spelling),
             lambda: launch(call, self.chunk(number), self.backend, "eager").output.clone(),
         )
+        return kept
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         if key not in self._kept:

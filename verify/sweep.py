@@ -240,7 +240,9 @@ def _compiled(function: Callable[..., Any], *example: Tensor) -> Callable[..., A
     from torch._inductor import config
 
     known = config.get_config_copy()
-    options = {k: v for k, v in {"emulate_precision_casts": True, "compile_threads": 1}.items() if k in known}
+    options: dict[str, Any] = {
+        k: v for k, v in {"emulate_precision_casts": True, "compile_threads": 1}.items() if k in known
+    }
     # make_fx counts the parameters of what it traces
     forms: tuple[Callable[..., Any], ...] = (
         lambda a: function(a),

@@ -127,6 +127,6 @@ def _real_class(
     if fmt.is_inf(bits) != fmt.is_inf(nearest):
         return "inf_mismatch"
     # a zero left by cancellation is no flush: it is wrong by more than rounding could be
-    if y == 0 and abs(measured(nearest, fmt)) < fmt.smallest_normal and scaled[1] >= FLUSH_ULP:
+    if y == 0 and abs(measured(nearest, fmt)) <= fmt.smallest_normal and scaled[1] >= FLUSH_ULP:
         return "flushed" if scaled[0] >= FLUSH_ULP else None
     return "worse"

@@ -180,14 +180,14 @@ void full(int64_t n, const float* y, const float* eager, const double* mid, cons
     int64_t faith = number & !sign_miss & ((above & (d == 1)) | (below & (d == -1)) | cancelled);
     int64_t rest = number & !hit & !faith & !sign_miss;
     int64_t sub = subnormal ? (subnormal[i] != 0) : 0;
-    int64_t odd = sub & (rest | (settled & !nan & ynan));  // perhaps a flushed input: decided apart
+    int64_t odd = sub & (rest | (settled & (nan != ynan)));  // perhaps a flushed input: decided apart
     rest &= !odd;
     int64_t inf_miss = rest & ((std::fabs(nlo) == f.top) != (std::fabs(yc) == f.top));
     double distance = (error + spread) / inverse;
     double weight = scale ? f.to_ulp / binade(scale[i], f) : inverse;
     // a zero left by cancellation is no flush: it is wrong by more than rounding could be
     double slack = 1.0 + (r != 0 ? kUp - 1.0 : 0.0);
-    int64_t lost = rest & !inf_miss & (yv == 0) & (std::fabs(nlo) < f.normal) & (distance * weight * slack >= kFlush);
+    int64_t lost = rest & !inf_miss & (yv == 0) & (std::fabs(nlo) <= f.normal) & (distance * weight * slack >= kFlush);
     int64_t flush = lost & ((error - spread) / inverse * weight >= kFlush * slack);
     int64_t unclear = lost & !flush;
     rest &= !unclear;
