@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from verify.decide import (
-    BINS,
     CLAMP_ULP,
     COUNTS,
     QUANTUM,

@@ -154,7 +154,7 @@ class Ball:
         return self._exact() >= other
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return torch.eq(self._exact(), other)  # type: ignore[arg-type]
+        return torch.eq(self._exact(), other)  # type: ignore[call-overload,no-any-return]
 
     def __bool__(self) -> bool:
         raise Undecidable("an oracle used an enclosure as a truth value; use n.where")
