@@ -169,7 +169,9 @@ def test_the_flush_rule_needs_four_ulps_of_the_scale() -> None:
     large = Truth("real", Fraction(1), Fraction(1))  # a cancellation: the zero is within rounding of the terms
     assert decided(0, truth, large).cls == "worse"
     assert decided(0, truth, large).scaled == t / ulp(Fraction(1), TOY)
-    assert decided(0, Truth("real", NORMAL, NORMAL)).cls == "worse"  # the smallest normal is no subnormal
+    # flushed before rounding: a result that rounds to the smallest normal number
+    assert decided(0, Truth("real", NORMAL, NORMAL)).cls == "flushed"
+    assert decided(0, Truth("real", NORMAL + LEAST, NORMAL + LEAST)).cls == "worse"
 
 
 def test_what_holds_for_an_enclosure_holds_for_every_real_in_it() -> None:

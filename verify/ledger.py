@@ -68,7 +68,8 @@ def deviations(backend: str) -> tuple[Deviation, ...]:
 
 def _deviation(entry: dict[str, Any]) -> Deviation:
     """An entry of the file, its lists as tuples."""
-    return Deviation(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+    return Deviation(**values)
 
 
 def deviation(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviation | None:
