@@ -234,7 +234,6 @@ SPOILED = {
     ("sqrt", "sqrt(1) = 1"): lambda y: y * 1.5,
     ("sqrt", "monotone"): lambda y: torch.where(torch.arange(y.numel()) % 7 == 0, -y, y),
     ("tanh", "range"): lambda y: y * 1.5,
-    ("pow", "x^1 = x"): lambda y: y * 1.5,
     ("div", "sign"): lambda y: torch.where(torch.arange(y.numel()) % 2 == 0, y, y.abs() * launch_count()),
 }
 _launches = iter(range(1, 10**9))
