@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import verify.explain
 
+import verify.explain
 import verify.run
 from sample_reports import cell, error, not_run, report
 from verify import __version__, cli
