@@ -51,13 +51,15 @@ class OracleViolation(Exception):
 
 @dataclass(frozen=True)
 class Checked:
-    """`main`: elements whose intermediates stay in the normal range; `range`: the others."""
+    """`main`: elements whose intermediates stay in the normal range; `range`: the others. `upper`:
+    bound of the errors that were not ranked, see `Checker.check`."""
 
     main: Tally = field(default_factory=Tally)
     range: Tally = field(default_factory=Tally)
+    upper: float = 0.0
 
     def __add__(self, other: Checked) -> Checked:
-        return Checked(self.main + other.main, self.range + other.range)
+        return Checked(self.main + other.main, self.range + other.range, max(self.upper, other.upper))
 
     @property
     def all(self) -> Tally:
@@ -196,21 +198,27 @@ class Checker:
         e2 = None if eager is None else eager.reshape(1, -1)
         found, scale, outside, subnormal = self._facts(start, rows, y2, given)
         some = outside is not None
-        parts = []
+        parts, upper = [], 0.0
         for mask, outer in ((~outside, False), (outside, True)) if outside is not None else ((None, False),):
             decision = decide(y2, found, self.fmt, eager=e2, scale=scale, mask=mask, subnormal=subnormal)
             tally = tally_of(decision)
             if tally.undecided:
                 tally = self._open(start, rows, y2, e2, found, scale, decision.open, tally)
-            if float(decision.maxima.max()) > floor:
+            if float(decision.maxima.max()) <= floor:
+                upper = max(upper, float(decision.maxima.max()))
+            else:
                 tally = self._worst(start, rows, y2, found, scale, mask, decision, tally, floor)
             if sample and not outer:
                 self._sample(rows, y2, found, scale, decision, mask)
             if not outer:
                 tally = self._witnesses(start, rows, y2, found, scale, mask, tally)
             parts.append(tally)
-        binades = one_binade(rows[0], parts[0]) if given is not None else self._binades(rows[0], y2, found)
-        return Checked(replace(parts[0], binades=binades), parts[1] if some else Tally())
+        binades = (
+            one_binade(rows[0], replace(parts[0], max_ulp=max(parts[0].max_ulp, upper)))
+            if given is not None
+            else self._binades(rows[0], y2, found)
+        )
+        return Checked(replace(parts[0], binades=binades), parts[1] if some else Tally(), upper)
 
     def _facts(
         self, start: int, rows: tuple[Tensor, ...], like: Tensor, given: Enclosure | None
@@ -449,7 +457,7 @@ class Checker:
             theirs = None if others is None else [others[k] for k in chosen]
             tally = self.exact.tally([start + k for k in chosen], *picked, theirs)
             parts.append(tally if wanted else replace(tally, binades=self.exact.binades(*picked)))
-        return Checked(*parts)
+        return Checked(parts[0], parts[1])
 
     def _binades(self, x: Tensor, y: Tensor, found: Enclosure) -> tuple[tuple[int, Binade], ...]:
         """Statistics by exponent of the first input, over elements with a finite error."""
