@@ -173,7 +173,11 @@ def sm90(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("variant", ["own", *sorted(set(VARIANTS.values()))])
-def test_options_pass_through_the_launch(variant: str, sm90: None) -> None:
+def test_options_pass_through_the_launch(
+    variant: str, sm90: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the metadata of a kernel in the user's cache may name another installation's libdevice
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     options = cuda.triton_options(variant)
     if isinstance(options, str):
         pytest.skip(options)
