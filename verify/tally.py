@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from verify.decide import BINS, QUANTUM
@@ -144,9 +144,6 @@ class Tally:
         if total != self.inputs:
             raise AssertionError(f"classes add up to {total} of {self.inputs} inputs")
         return self
-
-    def without_digests(self) -> Tally:
-        return replace(self, digests=(), input_digests=())
 
 
 def total(parts: Iterable[Tally]) -> Tally:
