@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from verify.kernel import DTYPES
+from verify.kernel import DTYPES, Composite
+from verify.ulp import FAILING
 
 if TYPE_CHECKING:
     from verify.kernel import Kernel
+    from verify.reports.compare import Aligned, Comparison, Facts, Inputs, Pair, Place
     from verify.reports.schema import Cell, Report, Worst
 
 #: Statuses by what they mean for the reader.
@@ -26,6 +28,9 @@ FAILED = ("oracle-violation", "error", "exceeds-bound", "regressed", "changed", 
 #: How many failing cells, and how many worst elements, are spelled out; the report holds all.
 FAILURES_SHOWN = 4
 WORST_SHOWN = 4
+
+#: How many cells of one lowering that one report alone holds are listed one by one.
+ALONE_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,7 @@ def run_page(report: Report) -> Page:
     return Page(f"errors against the real number, profile {report.profile}, seed {report.seed}", tuple(blocks))
 
 
-def list_page(kernels: Sequence[Kernel], lowerings: dict[str, Sequence[str]]) -> Page:
+def list_page(kernels: Sequence[Kernel | Composite], lowerings: dict[str, Sequence[str]]) -> Page:
     """`verify list`: the registry. `lowerings` by kernel name. What all kernels have is said once."""
     dtypes = [name for name in DTYPES if all(name in kernel.dtypes for kernel in kernels)]
     common = [name for name in next(iter(lowerings.values()), ()) if all(name in each for each in lowerings.values())]
@@ -185,8 +190,10 @@ def list_page(kernels: Sequence[Kernel], lowerings: dict[str, Sequence[str]]) ->
     return Page(f"{len(rows)} kernels", blocks)
 
 
-def show_page(kernel: Kernel, lowerings: Sequence[str]) -> Page:
+def show_page(kernel: Kernel | Composite, lowerings: Sequence[str]) -> Page:
     """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel."""
+    if isinstance(kernel, Composite):
+        return _composite_page(kernel, lowerings)
     oracle = kernel.oracle
     cases = [scalars_text(case) or "all tensors" for case in kernel.cases]
     blocks: list[Table | Line] = [
@@ -210,6 +217,82 @@ def show_page(kernel: Kernel, lowerings: Sequence[str]) -> Page:
     blocks += _bounds(kernel)
     blocks.append(Line(f"verify kernel {kernel.name}", kind="command"))
     return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
+
+
+def _composite_page(kernel: Composite, lowerings: Sequence[str]) -> Page:
+    cases = [scalars_text(case) for case in kernel.cases if case]
+    blocks: list[Table | Line] = [
+        Line(", ".join(kernel.inputs), label="inputs:"),
+        Line(", ".join(name for name in kernel.outputs if name) or "one", label="outputs:"),
+        *([Line("; ".join(cases), label="cases:")] if cases else []),
+        Line(" ".join(kernel.dtypes), label="dtypes:"),
+        Line("; ".join(kernel.spellings), label="settings:"),
+        Line(", ".join(lowerings), label="lowerings:"),
+        *(Line(text, label=f"--set {name}=:") for name, text in kernel.parameters.items()),
+        Line("|y - t| / B, B a proven bound of each element for the lowering's algorithm", label="bound:"),
+        *(Line(note, label="note:") for note in kernel.notes),
+        Line(f"verify kernel {kernel.name}", kind="command"),
+    ]
+    return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
+
+
+def explain_place_page(told: dict[str, Any]) -> Page:
+    """`verify explain` of a composite kernel: the dict of `verify.explain.explain_place`."""
+    blocks: list[Table | Line] = [
+        Line(f"{told['place']} {scalars_text(told['scalars'])}".strip(), label="element:"),
+        *(Line(value, label=f"{name}:") for name, value in told["terms"]),
+        *_value(told, ""),
+    ]
+    if told["scale"]:
+        blocks.append(Line(told["scale"], label="scale:"))
+    names = ("lowering", "output", "ulp", "scaled", "share", "class")
+    columns = tuple(Column(name, fold=name == "lowering", right=name in ("ulp", "scaled", "share")) for name in names)
+    rows: list[Row] = []
+    reasons: dict[str, list[str]] = {}
+    for entry in told["lowerings"]:
+        if entry["reason"]:
+            reasons.setdefault(entry["reason"], []).append(entry["lowering"])
+            continue
+        shown = ("-" if entry[key] is None else upward(entry[key]) for key in ("ulp", "scaled_ulp", "share"))
+        rows.append(Row((entry["lowering"], entry["output"], *shown, entry["error_class"].replace("_", "-"))))
+    blocks.append(Table(columns, tuple(rows)))
+    for item in sorted(told["formulas"], key=lambda item: not item["matches"]):
+        same = f"  ({', '.join(item['matches'])})" if item["matches"] else ""
+        blocks.append(Line(f"{item['text']} = {item['output']}{same}", label="formula:"))
+    blocks += [Line(reason, label=f"not run: {', '.join(group)}:") for reason, group in reasons.items()]
+    return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}", tuple(blocks))
+
+
+def compare_page(found: Comparison, every: bool = False, limit: int | None = None) -> Page:
+    """`verify compare`: one column a report, rows by what matters; equal ones only if `every`, `limit` rows a kind."""
+    from verify.reports.compare import KINDS, shown
+
+    legend, spellings = _Legend(), Counter(row.place._replace(spelling="") for row in found.rows)
+    first, *others = (Column(column.label, right=True, fold=True) for column in found.columns)
+    bits = Column("other bits", right=True, fold=True, joined=True)
+    columns = (Column("cell", fold=True), Column("metric"), first, *(c for other in others for c in (other, bits)))
+    sections: dict[str, dict[tuple[Any, ...], list[Aligned]]] = {kind: {} for kind in KINDS}
+    for row in shown(found, every):
+        sections[row.kind].setdefault(_alike(row), []).append(row)
+    rows: list[Row] = []
+    for kind, groups in sections.items():
+        if groups:
+            rows.append(_heading(f"{kind}: {sum(map(len, groups.values()))}", columns))
+            rows += (_compared(group, spellings, legend) for group in list(groups.values())[:limit])
+            if limit is not None and len(groups) > limit:
+                rows.append(_heading(f"and {_count(len(groups) - limit, 'row')} more: --limit 0", columns))
+    equal = found.counts.get("equal", 0)
+    text = f"{equal} of {_count(found.compared, 'compared cell')} equal in errors, formula and bits"
+    rest = [f"{kind} {count}" for kind, count in found.counts.items() if kind != "equal"]
+    blocks: list[Table | Line] = [
+        *([Table(columns, tuple(rows))] if rows else []),
+        *legend.lines(),
+        *_columns_told(found),
+        Line("; ".join([text, *rest]), kind="good" if equal == len(found.rows) else "plain"),
+    ]
+    if rows:
+        blocks.append(Line("share of the chunks of 2^20 outputs that differ, and the first", label="other bits:"))
+    return Page(f"{len(found.columns)} columns, {found.compared} cells compared", tuple(blocks))
 
 
 def explain_page(told: dict[str, Any]) -> Page:
@@ -265,6 +348,10 @@ def _value(told: dict[str, Any], note: str) -> list[Table | Line]:
 def replay(cell: Cell, worst: Worst) -> str:
     """The command that computes one element of a cell again."""
     place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
+    if not worst.inputs:
+        words = replay_command(cell.kernel, place, cell.scalars, ()).split(" --input=")[0]
+        output = f" --output {shlex.quote(cell.output)}" if cell.output else ""
+        return f"{words}{output} --index {worst.index}{f' --seed {cell.domain.seed}' if cell.domain.seed else ''}"
     return replay_command(cell.kernel, place, cell.scalars, worst.inputs)
 
 
@@ -279,6 +366,113 @@ def replay_command(
         words += ["--scalar", f"{name}={number!r}"]
     # '=' since a first input may begin with a minus sign
     return shlex.join([*words, f"--input={','.join(inputs)}"])
+
+
+# Comparisons
+
+
+def _alike(row: Aligned) -> tuple[Any, ...]:
+    """What rows that are told as one have in common: all but the spelling, or a lowering that one side has alone."""
+    place = row.place._replace(spelling="")
+    if row.kind == "one side only":
+        ran = tuple(cell is not None and cell.ran for cell in row.cells)
+        reasons = (cell.reason if cell and not cell.ran else "" for cell in row.cells)
+        return (place.lowering, place.backend, ran, *reasons)
+    bits = [cell.digest for cell in row.cells if cell]
+    alone = "" if all(bits) else row.place.spelling  # without a digest, a cell stands alone
+    facts = (cell and (cell.status, cell.mismatches, cell.formula, cell.inputs) for cell in row.cells)
+    return (place, alone, *bits, *row.values, *row.pairs, *facts)
+
+
+def _compared(rows: Sequence[Aligned], spellings: Mapping[Place, int], legend: _Legend) -> Row:
+    """One row of the table for rows that are alike."""
+    row, place = rows[0], rows[0].place
+    cases = dict.fromkeys(other.place._replace(spelling="") for other in rows)
+    if len(cases) > ALONE_SHOWN:
+        kernels = ", ".join(dict.fromkeys(case.kernel for case in cases))
+        text = " ".join(filter(None, (place.lowering, place.backend, "of", kernels)))
+        counts = [_count(len(rows), "cell") if cell and cell.ran else _absent(cell) for cell in row.cells]
+        return Row((text, "-", counts[0], *(text for count in counts[1:] for text in (count, "-"))))
+    told = []
+    for case in cases:
+        same = [other.place.spelling for other in rows if other.place._replace(spelling="") == case]
+        told.append(_case(case) + ("" if len(same) == spellings[case] else f" ({', '.join(same)})"))
+    return Row(("; ".join(told), *_sides(row, legend, len(cases) == 1)))
+
+
+def _heading(text: str, columns: Sequence[Column]) -> Row:
+    return Row((text, *[""] * (len(columns) - 1)), heading=True)
+
+
+def _case(place: Place) -> str:
+    words = (place.kernel, place.output, place.lowering, place.backend, place.dtype)
+    return " ".join(filter(None, (*words, scalars_text(dict(place.scalars)))))
+
+
+def _sides(row: Aligned, legend: _Legend, measured: bool) -> tuple[str, ...]:
+    """Metric, and for each column what the cell measured and, but for the first column, how its bits differ."""
+    numbers = [value for value in row.values if value is not None and measured]
+    digits = next((n for n in range(4, 17) if len({upward(v, n) for v in numbers}) == len(set(numbers))), 17)
+    ran = [cell for cell in row.cells if cell and cell.ran]
+    counts = [dict(cell.mismatches) for cell in ran]
+    telling = [name for name in dict.fromkeys(n for c in counts for n in c) if len({c.get(name) for c in counts}) > 1]
+    facts = [row.metric if numbers else "-"]
+    for index, (cell, value, one) in enumerate(zip(row.cells, row.values, row.pairs, strict=True)):
+        if cell is None or not cell.ran:
+            words = [_absent(cell)]
+        elif not measured:
+            words = ["1 cell each"]
+        else:
+            words = [cell.status] if cell.status in FAILED else []
+            words += [] if value is None else [upward(value, digits)]
+            words += ["/".join(map(legend.letter, cell.formula)) or "none"] if cell.formula is not None else []
+            words = [" ".join(words)]
+            words += (f"{dict(cell.mismatches).get(name, 0)} {name.replace('_', '-')}" for name in telling)
+            if row.reason:
+                words.append(_inputs_told(cell.inputs, [other.inputs for other in ran]))
+        facts += [", ".join(words), _bits(one)] if index else [", ".join(words)]
+    return tuple(facts)
+
+
+def _absent(cell: Facts | None) -> str:
+    return "-" if cell is None else "not run"
+
+
+def _inputs_told(inputs: Inputs, among: Sequence[Inputs]) -> str:
+    """What tells the inputs of the sides apart: their number, else their digest."""
+    sizes = {one.size for one in among}
+    return f"{inputs.size} inputs" if len(sizes) > 1 else f"inputs {inputs.digest[:8] or 'unknown'}"
+
+
+def _bits(one: Pair | None) -> str:
+    if one is None or one.bits is None:
+        return "-"
+    if one.bits.equal:
+        return "equal"
+    if one.bits.differing is None or one.bits.chunks is None:
+        return "differ"
+    return f"{percent(one.bits.differing, one.bits.chunks)} from {one.bits.first}"
+
+
+def _columns_told(found: Comparison) -> list[Line]:
+    """What each column is: file, versions, profile and seed, and what a recorded report leaves out."""
+    lines = []
+    for index, column in enumerate(found.columns):
+        source = found.sources[column.source]
+        prints = [source.fingerprint(name) for name in column.backends]
+        facts = [
+            f"{name} {value}"
+            for name in ("torch", "triton", "capability", "driver")
+            for value in dict.fromkeys(str(one[name]) for one in prints if one.get(name))
+        ]
+        words = (source.file, *column.backends, *facts, f"profile {source.profile}", f"seed {source.seed}")
+        recorded = source.environment.get("recorded")
+        left_out = recorded.get("left out") if isinstance(recorded, dict) else None
+        count = left_out.get("other spellings with the same bits") if isinstance(left_out, dict) else None
+        note = [f"recorded without {count} spellings that repeat a lowering's bits"] if count else []
+        role = "" if index else " (the reference)"
+        lines.append(Line(", ".join([*words, *note]), label=f"{column.label}{role}:"))
+    return lines
 
 
 # Blocks
@@ -323,11 +517,11 @@ _ACCURACY = (
 
 
 def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
-    """A heading for each backend, dtype and scalars; spellings that agree in everything share a row."""
+    """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row."""
     rows: list[Row] = []
-    sections: dict[tuple[str, str, str], dict[tuple[str, ...], list[str]]] = {}
+    sections: dict[tuple[str, str, str, str], dict[tuple[str, ...], list[str]]] = {}
     for cell in cells:
-        section = sections.setdefault((cell.backend, cell.dtype, scalars_text(cell.scalars)), {})
+        section = sections.setdefault((cell.backend, cell.dtype, scalars_text(cell.scalars), cell.output), {})
         # Equal digests are equal bits; without one, a cell stands alone.
         bits = cell.digest or cell.spelling
         section.setdefault((bits, cell.lowering, *_facts(cell, legend)), []).append(cell.spelling)
@@ -379,11 +573,13 @@ def _worst(cells: Iterable[Cell]) -> list[Line]:
 def _element(worst: Worst) -> str:
     error = "" if worst.ulp is None else f", {upward(worst.ulp)} ulp"
     kind = f", {worst.error_class.replace('_', '-')}" if worst.error_class else ""
-    return f"{','.join(worst.inputs)} -> {worst.output}, exact {worst.exact}{error}{kind}"
+    part = "" if worst.share is None else f", {upward(100 * worst.share, 3)}% of its bound"
+    element = f"{','.join(worst.inputs)} -> " if worst.inputs else f"element {worst.index}: "
+    return f"{element}{worst.output}, exact {worst.exact}{error}{part}{kind}"
 
 
 def _place(cell: Cell) -> str:
-    words = (cell.lowering, cell.spelling, cell.backend, cell.dtype, scalars_text(cell.scalars))
+    words = (cell.lowering, cell.spelling, cell.backend, cell.dtype, scalars_text(cell.scalars), cell.output)
     return " ".join(filter(None, words))
 
 
@@ -395,11 +591,19 @@ def _failures(cells: Iterable[Cell]) -> list[Line]:
         reason = cell.reason or (f"{_count(undecided, 'element')} undecided" if undecided else _excess(cell))
         lines.append(Line(f"{cell.kernel} {_place(cell)}: {reason}", label=f"{cell.status}:", kind="bad"))
         if cell.worst:
-            lines.append(Line(_element(cell.worst[0]), label="    "))
-            lines.append(Line(replay(cell, cell.worst[0]), kind="command"))
+            telling = _telling(cell)
+            lines.append(Line(_element(telling), label="    "))
+            lines.append(Line(replay(cell, telling), kind="command"))
     if len(failed) > FAILURES_SHOWN:
         lines.append(Line(f"and {len(failed) - FAILURES_SHOWN} more failing cells, all in the report", kind="bad"))
     return lines
+
+
+def _telling(cell: Cell) -> Worst:
+    """The element that shows why a cell failed: of the largest error where the bound is exceeded, else of a class."""
+    if (share(cell) or 0.0) <= 1:
+        return next((one for one in cell.worst if one.error_class in FAILING), cell.worst[0])
+    return cell.worst[0]
 
 
 def _failed(cell: Cell) -> bool:

@@ -18,6 +18,7 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
+    PositiveInt,
     Strict,
     model_validator,
 )
@@ -37,7 +38,7 @@ Status = Literal[
     "error",
     "oracle-violation",
 ]
-Metric = Literal["ulp", "int_ulp", "scaled_ulp"]
+Metric = Literal["ulp", "int_ulp", "scaled_ulp", "share"]
 Truth = Literal["exact", "rounded"]
 
 
@@ -117,12 +118,14 @@ class Error(Record):
 
     Classes count all inputs. `range` of these have an intermediate outside the normal range; their
     maximum is `range_max_ulp`, everything else is over the others. `max_scaled_ulp` is null where
-    the kernel has no scale. `misrounded` = inputs - correct. `clamped` counts the errors that enter
-    mean and bias as 2^10 ULP. The histogram is cumulative: '<=2' counts the errors of at most 2 ULP.
+    the kernel has no scale. `max_share` is the largest |y - t| / B where each element has a proven
+    bound B of its own (composite kernels). `misrounded` = inputs - correct. `clamped` counts the errors
+    that enter mean and bias as 2^10 ULP. The histogram is cumulative: '<=2' counts the errors of at most 2 ULP.
     """
 
     max_ulp: NonNegativeFloat
     max_scaled_ulp: NonNegativeFloat | None
+    max_share: NonNegativeFloat | None = None
     max_int_ulp: NonNegativeInt
     mean_ulp: NonNegativeFloat
     bias_ulp: float
@@ -168,6 +171,7 @@ class Worst(Record):
     exact: str
     ulp: NonNegativeFloat | None
     scaled_ulp: NonNegativeFloat | None = None
+    share: NonNegativeFloat | None = None
     int_ulp: NonNegativeInt | None = None
     rounded: str = ""
     error_class: ErrorClass | None = None
@@ -250,12 +254,16 @@ class Timing(Record):
 class Cell(Record):
     """One lowering of one kernel, on one backend, dtype, spelling and set of scalars.
 
+    output                which of several outputs (exp_avg_sq, logsumexp, dq); empty where there is one
     error                 against the truth with the Python scalars as given
     error_rounded_scalar  against the truth with the scalars rounded to the operands' dtype
     against_eager         null for eager itself, and where eager did not run
     paths                 elements whose bits differ from the vector body's, by path (tail, strided...)
     flags, ftz            of the lowering; ftz is declared, not measured
     digest, chunks        of the outputs, as a whole and for each 2^20 of them
+    source                digest of the files that define the kernel: its facts, oracle and lowerings
+    repeats, distinct     launches on the same inputs of a lowering that is not deterministic, and how many of
+                          the results differ in bits; errors are the worst of them
     """
 
     kernel: str
@@ -264,6 +272,7 @@ class Cell(Record):
     backend: str
     dtype: str
     scalars: Annotated[dict[str, float], AfterValidator(_sorted)]
+    output: str = ""
     domain: Domain
     status: Status
     reason: str = ""
@@ -281,12 +290,16 @@ class Cell(Record):
     ftz: bool = False
     digest: str = ""
     chunks: Strings = Field(default_factory=list)
+    source: str = ""
+    repeats: PositiveInt = 1
+    distinct: PositiveInt = 1
     timing: Timing = Field(default_factory=Timing)
 
     @property
-    def key(self) -> tuple[str, str, str, str, str, tuple[tuple[str, float], ...]]:
+    def key(self) -> tuple[str, str, str, str, str, tuple[tuple[str, float], ...], str]:
         """What a cell is aligned by, in this report and across reports."""
-        return (self.kernel, self.lowering, self.spelling, self.backend, self.dtype, tuple(self.scalars.items()))
+        scalars = tuple(self.scalars.items())
+        return (self.kernel, self.lowering, self.spelling, self.backend, self.dtype, scalars, self.output)
 
     @model_validator(mode="after")
     def _consistent(self) -> Cell:
@@ -303,6 +316,8 @@ class Cell(Record):
                 raise ValueError(f"{name}.range is {error.range} of {self.inputs} inputs")
         if self.against_eager is not None and self.against_eager.different > self.inputs:
             raise ValueError(f"{self.against_eager.different} elements differ from eager, of {self.inputs} inputs")
+        if self.distinct > self.repeats:
+            raise ValueError(f"{self.distinct} distinct results of {self.repeats} launches")
         if self.status in ("passed", "improved") and self.error is not None and self.error.undecided:
             raise ValueError(f"status {self.status} with {self.error.undecided} undecided elements")
         return self

@@ -28,13 +28,13 @@ from verify.decide import (
     enclosure,
     error_bounds,
 )
-from verify.exact import FAILING, Exact, decimal, finite
+from verify.exact import Elementwise, Exact, decimal, finite
 from verify.formats import FORMATS, Format
 from verify.numbers.ball import Ball64, BallDD
 from verify.oracle import Oracle
 from verify.tally import WORST, Binade, Tally
 from verify.truth import Truth
-from verify.ulp import FLUSH_ULP
+from verify.ulp import FAILING, FLUSH_ULP
 
 Tensor = torch.Tensor
 BLOCK = 1 << 16  # elements ranked at a time on the host
@@ -88,7 +88,8 @@ class Checker:
         self.double = BallDD(device, bounds)
         # half formats are computed in float32, whose range is what intermediates may leave
         self.working = FORMATS["float32"] if fmt.bits < 32 else fmt
-        self.exact = Exact(oracle, fmt, names, scalars)
+        self.about = Elementwise(oracle, fmt, names, self.scalars)
+        self.exact = Exact(self.about, fmt)
         self._kept: Any = None
         self._outer: Any = None
 
@@ -348,17 +349,17 @@ class Checker:
         flush = (y[0] == 0) & small & (error / inverse[0] * weight >= FLUSH_ULP)
         usable = keep & torch.isfinite(signed[0]) & ~torch.isnan(found.mid[0]) & ~flush
         high = torch.where(usable, error, -1.0)
-        chosen = _leaders(high, spread[0], WORST)
+        chosen = leaders(high, spread[0], WORST)
         if scale is not None:
             scaled = torch.where(usable, high / inverse[0] * weight, -1.0)
-            chosen = torch.cat([chosen, _leaders(scaled, spread[0] / inverse[0] * weight, 1)]).unique()  # type: ignore[no-untyped-call]
+            chosen = torch.cat([chosen, leaders(scaled, spread[0] / inverse[0] * weight, 1)]).unique()  # type: ignore[no-untyped-call]
         worst, top_scaled, top = [], 0.0, 0.0
         if not len(chosen):
             return tally
-        balls = self._balls(found, chosen)
+        balls = balls_of(found, chosen)
         for ball, place, one, bits in zip(balls, index[chosen].tolist(), *self._points(rows, y, chosen), strict=True):
             truth, verdict = self.exact.verdict(one, bits)
-            self._inside(ball, truth, one)
+            require_inside(ball, truth, self.fmt, self._place(one))
             if verdict is None or verdict.high is None or verdict.cls == "flushed":
                 continue
             ulps = finite(verdict.high)
@@ -404,36 +405,13 @@ class Checker:
         part = found.take((slice(None), picks))
         seen = decide_tensors(y[:, picks], part, self.fmt, scale=None if scale is None else scale[:, picks])
         assert seen.codes is not None
-        columns = (self._balls(found, picks), seen.codes[0].tolist(), seen.open[0].tolist())
+        columns = (balls_of(found, picks), seen.codes[0].tolist(), seen.open[0].tolist())
         for ball, code, open_, one, bits in zip(*columns, *self._points(rows, y, picks), strict=True):
             truth, verdict = self.exact.verdict(one, bits)
-            self._inside(ball, truth, one)
+            require_inside(ball, truth, self.fmt, self._place(one))
             flushed = verdict is not None and verdict.cls == "flushed"  # perhaps an input: not the tensors' business
             if verdict is not None and not open_ and not flushed and verdict.cls != COUNTS[code]:
                 raise OracleViolation(f"{self._place(one)}: tensors say {COUNTS[code]}, multiprecision {verdict.cls}")
-
-    def _balls(self, found: Enclosure, index: Tensor) -> list[tuple[float, float, float]]:
-        """Midpoint, tail and radius of some elements."""
-        part = found.take((slice(None), index))
-        tail = torch.zeros_like(part.mid) if part.tail is None else part.tail
-        return list(zip(*(t[0].tolist() for t in (part.mid, tail, _radius(part))), strict=True))
-
-    def _inside(self, ball: tuple[float, float, float], truth: Truth, one: tuple[int, ...]) -> None:
-        """Raise OracleViolation unless the truth meets the ball."""
-        mid, tail, rad = ball
-        if math.isnan(rad):
-            return
-        if truth.kind != "real" or not math.isfinite(mid):
-            agrees = truth.kind == "real" or rad > 0 or _kind(mid) == truth.kind
-            if not agrees and not (truth.kind == "either-zero" and mid == 0):
-                raise OracleViolation(f"{self._place(one)}: the ball says {mid!r}, multiprecision {truth.kind}")
-            return
-        centre = Fraction(mid) + Fraction(tail)
-        limit = Fraction(2) ** (self.fmt.emax + 2)
-        if math.isinf(rad) or abs(centre) >= limit or abs(centre) <= Fraction(2) ** -990:
-            return  # beyond the format, where balls only say so
-        if truth.hi < centre - Fraction(rad) or truth.lo > centre + Fraction(rad):
-            raise OracleViolation(f"{self._place(one)}: the ball {mid!r} +- {rad!r} misses the truth {decimal(truth)}")
 
     def _place(self, one: tuple[int, ...]) -> str:
         shown = ", ".join(f"{name}={self.fmt.hex(bits)}" for name, bits in zip(self.names, one, strict=True))
@@ -448,7 +426,7 @@ class Checker:
         others = None if eager is None else patterns(eager, self.fmt)
         if self._outer is None or self._outer[0] != (start, len(ys)):
             low, high = self.fmt.smallest_normal, self.fmt.max_finite
-            self._outer = ((start, len(ys)), [self.exact.leaves_range(one, low, high) for one in points])
+            self._outer = ((start, len(ys)), [self.about.leaves_range(one, low, high) for one in points])
         outside = self._outer[1]
         parts = []
         for wanted in (False, True):
@@ -481,6 +459,31 @@ class Checker:
 
 
 _CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
+
+
+def balls_of(found: Enclosure, index: Tensor) -> list[tuple[float, float, float]]:
+    """Midpoint, tail and radius of some elements of an enclosure shaped (1, n)."""
+    part = found.take((slice(None), index))
+    tail = torch.zeros_like(part.mid) if part.tail is None else part.tail
+    return list(zip(*(t[0].tolist() for t in (part.mid, tail, _radius(part))), strict=True))
+
+
+def require_inside(ball: tuple[float, float, float], truth: Truth, fmt: Format, place: str) -> None:
+    """Raise OracleViolation unless the truth meets the ball; `place` names the element."""
+    mid, tail, rad = ball
+    if math.isnan(rad):
+        return
+    if truth.kind != "real" or not math.isfinite(mid):
+        agrees = truth.kind == "real" or rad > 0 or _kind(mid) == truth.kind
+        if not agrees and not (truth.kind == "either-zero" and mid == 0):
+            raise OracleViolation(f"{place}: the ball says {mid!r}, multiprecision {truth.kind}")
+        return
+    centre = Fraction(mid) + Fraction(tail)
+    limit = Fraction(2) ** (fmt.emax + 2)
+    if math.isinf(rad) or abs(centre) >= limit or abs(centre) <= Fraction(2) ** -990:
+        return  # beyond the format, where balls only say so
+    if truth.hi < centre - Fraction(rad) or truth.lo > centre + Fraction(rad):
+        raise OracleViolation(f"{place}: the ball {mid!r} +- {rad!r} misses the truth {decimal(truth)}")
 
 
 def point_of(gives: str | Fraction) -> float:
@@ -554,7 +557,7 @@ def one_binade(x: Tensor, tally: Tally) -> tuple[tuple[int, Binade], ...]:
     return ((low, Binade(tally.measured, tally.inputs - tally.correct, top, tally.sum, tally.sum_signed)),)
 
 
-def _leaders(high: Tensor, spread: Tensor, count: int) -> Tensor:
+def leaders(high: Tensor, spread: Tensor, count: int) -> Tensor:
     """Indices that may be among the `count` largest: at most 256, the lowest of equal ones first."""
     k = min(count, high.numel())
     top = high.topk(k)

@@ -18,8 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from verify import __version__
-from verify.kernel import DTYPES, NothingToCompare, UsageError, load, names, suggest
-from verify.reports.rows import Page, explain_page, is_file, kernel_page, list_page, printable, run_page, show_page
+from verify.kernel import DTYPES, Composite, NothingToCompare, UsageError, load, names, suggest
+from verify.reports.rows import (
+    Page,
+    explain_page,
+    explain_place_page,
+    is_file,
+    kernel_page,
+    list_page,
+    printable,
+    run_page,
+    show_page,
+)
 
 if TYPE_CHECKING:
     from verify.reports.schema import Report
@@ -70,6 +80,12 @@ Scalars = Annotated[
     list[str] | None,
     typer.Option("--scalar", metavar="NAME=VALUE", help="A Python scalar of the kernel, decimal or hex float."),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A composite kernel's own setting, see `verify show`; repeatable."
+    ),
+]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
 
@@ -114,6 +130,7 @@ def kernel(
     lowering: Lowerings = None,
     spelling: Spellings = None,
     scalar: Scalars = None,
+    setting: Settings = None,
     profile: Profile = "default",
     seed: Seed = 0,
     json_file: Annotated[
@@ -122,7 +139,7 @@ def kernel(
 ) -> None:
     """Certified errors of kernels, each lowering beside the others."""
     wanted = tuple(dict.fromkeys(name))
-    selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed)
+    selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting)
     raise typer.Exit(_walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted]))
 
 
@@ -172,14 +189,21 @@ def show(name: Name) -> None:
 def explain(
     name: Name,
     values: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--input",
             metavar="HEX,HEX...",
             help="The tensor inputs in order: hex floats, decimals, inf, nan or raw bits '#3f800000'. "
             "Write --input=... where the first is negative.",
         ),
-    ],
+    ] = None,
+    index: Annotated[
+        int | None,
+        typer.Option("--index", metavar="N", min=0, help="Composite kernels: the element, in C order of the output."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="NAME", help="Composite kernels: which output. [the first]")
+    ] = None,
     dtype: Annotated[str, typer.Option("--dtype", metavar="NAME", help=", ".join(DTYPES))] = "float32",
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="NAME", help="Where to run. [the first present]")
@@ -187,6 +211,8 @@ def explain(
     lowering: Lowerings = None,
     spelling: Spellings = None,
     scalar: Scalars = None,
+    setting: Settings = None,
+    seed: Seed = 0,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the facts as JSON; '-' is standard output.")
     ] = None,
@@ -194,27 +220,50 @@ def explain(
     """One element, taken apart.
 
     Its exact value, the correctly rounded result, each lowering's bits, error and class, and the
-    formulas step by step.
+    formulas step by step; of a composite kernel its terms.
     """
-    load(name)
+    composite = isinstance(load(name), Composite)
     _known("dtype", [dtype], DTYPES)
-    from verify.explain import explain as take_apart
+    if composite and (index is None or values is not None):
+        raise UsageError(f"{name} is a composite kernel: expected --index N (and no --input), the place in its output")
+    if not composite and (values is None or index is not None or output is not None or setting):
+        raise UsageError(
+            f"{name} is an elementwise kernel: expected --input HEX,HEX... and no --index, --output, --set"
+        )
+    from verify import explain as take_apart
     from verify.reports import store
 
     if json_file is not None:
         store.ensure_writable(json_file)
-    told = take_apart(
-        name,
-        [value.strip() for value in values.split(",")],
-        dtype=dtype,
-        scalars=_scalars(scalar),
-        lowerings=tuple(lowering or ()),
-        spellings=tuple(spelling or ()),
-        backend=backend,
-    )
+    chosen = tuple(lowering or ())
+    if composite:
+        told = take_apart.explain_place(
+            name,
+            index or 0,
+            output=output,
+            spelling=spelling[0] if spelling else None,
+            setting=_setting(setting or ()),
+            dtype=dtype,
+            scalars=_scalars(scalar),
+            lowerings=chosen,
+            backend=backend,
+            seed=seed,
+        )
+        page = explain_place_page(told)
+    else:
+        told = take_apart.explain(
+            name,
+            [value.strip() for value in (values or "").split(",")],
+            dtype=dtype,
+            scalars=_scalars(scalar),
+            lowerings=chosen,
+            spellings=tuple(spelling or ()),
+            backend=backend,
+        )
+        page = explain_page(told)
     if json_file is not None:
         store.write_text([json.dumps(told, indent=1, allow_nan=False), "\n"], json_file)
-    _print(explain_page(told), sys.stderr if json_file == "-" else sys.stdout)
+    _print(page, sys.stderr if json_file == "-" else sys.stdout)
 
 
 def exit_code(report: Report) -> int:
@@ -277,13 +326,14 @@ def _selection(
     scalars: list[str] | None,
     profile: str,
     seed: int,
+    settings: list[str] | None = None,
 ) -> Selection:
     """The options as a `verify.run.Selection`; names that need no torch are checked before it is imported."""
     for name in kernels:
         load(name)
     _known("dtype", dtypes or (), DTYPES)
     _known("profile", [profile], PROFILES)
-    given = _scalars(scalars)
+    given, setting = _scalars(scalars), _setting(settings or ())
     from verify.run import Selection
 
     return Selection(
@@ -296,6 +346,7 @@ def _selection(
         user_lowerings=tuple(text for text in lowerings or () if is_file(text)),
         scalars=given,
         seed=seed,
+        setting=setting,
     )
 
 
@@ -309,6 +360,8 @@ def _command(verb: str, selection: Selection) -> str:
         words += ["--lowering", value]
     for name, number in (selection.scalars or {}).items():
         words += ["--scalar", f"{name}={number!r}"]
+    for name, text in (selection.setting or {}).items():
+        words += ["--set", f"{name}={text}"]
     words += ["--profile", selection.profile, "--seed", str(selection.seed)]
     return shlex.join(words).encode(errors="backslashreplace").decode()
 
@@ -324,6 +377,17 @@ def _scalars(texts: list[str] | None) -> dict[str, float] | None:
             value = math.nan
         if not (name.isidentifier() and equals and math.isfinite(value)):
             raise UsageError(f"--scalar {text!r}; expected NAME=VALUE with a finite number, such as value=0.3")
+        found[name] = value
+    return found or None
+
+
+def _setting(texts: Sequence[str]) -> dict[str, str] | None:
+    """'name=text' options; None where there are none."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name.isidentifier() and equals and value):
+            raise UsageError(f"--set {text!r}; expected NAME=VALUE, such as dim=0 (`verify show NAME` lists the names)")
         found[name] = value
     return found or None
 

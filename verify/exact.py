@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 from mpmath.libmp import from_rational, to_str
 
@@ -20,19 +20,69 @@ from verify.numbers import mp
 from verify.oracle import Oracle
 from verify.tally import WORST, Binade, Tally, Worst
 from verify.truth import Truth
-from verify.ulp import FLUSH_ULP, Verdict, judge
+from verify.ulp import FAILING, FLUSH_ULP, Verdict, judge
 
 Patterns = tuple[int, ...]
 CACHED = 1 << 17  # elements remembered
-#: Classes that fail a cell whatever its bound.
-FAILING = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed")
+
+
+class Elements(Protocol):
+    """Elements known by a tuple of integers: the patterns of their inputs, or their place in an output."""
+
+    def enclosures(self, key: Patterns) -> Iterator[Truth]:
+        """Ever narrower truths."""
+        ...
+
+    def scale(self, key: Patterns) -> Truth | None:
+        """The positive number that scaled ULPs refer to; None: the truth itself."""
+        ...
+
+    def zeroed(self, key: Patterns) -> Patterns | None:
+        """The element with its subnormal inputs taken as zero, or None where it has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Elements of an oracle with its Python scalars (doubles, meant exactly), known by their input patterns."""
+
+    oracle: Oracle
+    fmt: Format
+    names: tuple[str, ...]
+    scalars: Mapping[str, float]
+
+    def enclosures(self, key: Patterns) -> Iterator[Truth]:
+        return mp.enclosures(self.oracle, dict(zip(self.names, key, strict=True)), dict(self.scalars), self.fmt)
+
+    def scale(self, key: Patterns) -> Truth | None:
+        if self.oracle.scale is None:
+            return None
+        n = mp.MpSystem(96)
+        truth: Truth = mp.evaluate_expression(self.oracle.scale, self.values(n, key), 96).truth()
+        return truth if truth.kind == "real" else None
+
+    def zeroed(self, key: Patterns) -> Patterns | None:
+        if not any(self.fmt.is_subnormal(p) for p in key):
+            return None
+        return tuple(p & self.fmt.sign_bit if self.fmt.is_subnormal(p) else p for p in key)
+
+    def values(self, n: mp.MpSystem, key: Patterns) -> dict[str, Any]:
+        values = {name: n.input(bits, self.fmt) for name, bits in zip(self.names, key, strict=True)}
+        return values | {name: n.const(v) for name, v in self.scalars.items()}
+
+    def leaves_range(self, key: Patterns, low: Fraction, high: Fraction) -> bool:
+        """Whether a finite intermediate is not 0 and not in low..high."""
+        if self.oracle.intermediates is None:
+            return False
+        n = mp.MpSystem(64)
+        return any(_outside(v, low, high) for v in self.oracle.intermediates(n, **self.values(n, key)))
 
 
 class Exact:
-    """The multiprecision judge of one oracle with its Python scalars (doubles, meant exactly)."""
+    """The multiprecision judge of elements whose outputs have the format `fmt`."""
 
-    def __init__(self, oracle: Oracle, fmt: Format, names: tuple[str, ...], scalars: Mapping[str, float]) -> None:
-        self.oracle, self.fmt, self.names, self.scalars = oracle, fmt, names, dict(scalars)
+    def __init__(self, about: Elements, fmt: Format) -> None:
+        self.about, self.fmt = about, fmt
         self._truths: dict[Patterns, Truth] = {}
         self._scales: dict[Patterns, Truth | None] = {}
         self._verdicts: dict[tuple[Patterns, int], tuple[Truth, Verdict | None]] = {}
@@ -44,22 +94,17 @@ class Exact:
             yield kept
             if kept.exact:
                 return
-        inputs = dict(zip(self.names, patterns, strict=True))
-        for truth in mp.enclosures(self.oracle, inputs, self.scalars, self.fmt):
+        for truth in self.about.enclosures(patterns):
             if len(self._truths) < CACHED:
                 self._truths[patterns] = truth
             yield truth
 
     def scale(self, patterns: Patterns) -> Truth | None:
-        """The oracle's scale, or None where it has none or it is no positive real."""
-        if self.oracle.scale is None:
-            return None
+        """The scale of one element, or None where it has none or it is no positive real."""
         if patterns not in self._scales:
-            values = self._values(mp.MpSystem(96), patterns)
-            truth: Truth = mp.evaluate_expression(self.oracle.scale, values, 96).truth()
             if len(self._scales) >= CACHED:
                 self._scales.clear()
-            self._scales[patterns] = truth if truth.kind == "real" else None
+            self._scales[patterns] = self.about.scale(patterns)
         return self._scales[patterns]
 
     def verdict(self, patterns: Patterns, y: int) -> tuple[Truth, Verdict | None]:
@@ -83,9 +128,9 @@ class Exact:
         """Class `flushed` for what a flushed subnormal input explains and rounding does not."""
         if verdict.cls in ("correct", "faithful", "zero_sign") or (verdict.scaled or FLUSH_ULP) < FLUSH_ULP:
             return verdict
-        if not any(self.fmt.is_subnormal(p) for p in patterns):
+        zeroed = self.about.zeroed(patterns)
+        if zeroed is None:
             return verdict
-        zeroed = tuple(p & self.fmt.sign_bit if self.fmt.is_subnormal(p) else p for p in patterns)
         for truth in self.truths(zeroed):
             other = judge(y, truth, self.fmt)
             if other is not None:
@@ -157,17 +202,6 @@ class Exact:
             witnesses=tuple((name, self.entry(*found)) for name, found in sorted(witnesses.items())),
             **counted,
         )
-
-    def leaves_range(self, patterns: Patterns, low: Fraction, high: Fraction) -> bool:
-        """Whether a finite intermediate is not 0 and not in low..high."""
-        if self.oracle.intermediates is None:
-            return False
-        n = mp.MpSystem(64)
-        return any(_outside(v, low, high) for v in self.oracle.intermediates(n, **self._values(n, patterns)))
-
-    def _values(self, n: mp.MpSystem, patterns: Patterns) -> dict[str, Any]:
-        values = {name: n.input(bits, self.fmt) for name, bits in zip(self.names, patterns, strict=True)}
-        return values | {name: n.const(v) for name, v in self.scalars.items()}
 
     def binades(self, inputs: Sequence[Patterns], ys: Sequence[int]) -> tuple[tuple[int, Binade], ...]:
         """Statistics by exponent of the first input."""

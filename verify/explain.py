@@ -15,19 +15,21 @@ from typing import Any
 
 import torch
 
-from verify import backends
+from verify import assess, backends
+from verify.assess import Instance, Judge, cases_of, settings_of
 from verify.backends import Backend
 from verify.check import pattern
 from verify.domains import Domain
-from verify.exact import Exact, decimal, finite
+from verify.exact import Elementwise, Exact, decimal, finite
 from verify.formats import FORMATS, Format
 from verify.identify import candidates
-from verify.kernel import Kernel, NothingToCompare, Scalars, UsageError, load, suggest
+from verify.kernel import Composite, Kernel, NothingToCompare, Scalars, UsageError, elementwise, load, suggest
 from verify.launch import LoweringError, launch_checked
 from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, user_lowering
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
+from verify.oracle import Oracle
 from verify.reports.rows import is_file
 from verify.truth import HUGE, TINY, Truth
 
@@ -60,7 +62,7 @@ class Element:
     def copies(self) -> tuple[torch.Tensor, ...]:
         """The inputs as tensors of COPIES equal elements."""
         domain = Domain("list", self.fmt, self.names, patterns=(self.patterns,) * COPIES)
-        tensors: tuple[torch.Tensor, ...] = domain.chunk(0, self.backend.device)
+        tensors: tuple[torch.Tensor, ...] = domain.chunk(0, self.backend.check_device)
         return tensors
 
     def target(self, spelling: str) -> Target:
@@ -88,15 +90,15 @@ def explain(
     Errors are in ULPs of the exact value; those of 'rounded_scalars' refer to the value with the
     scalars rounded to `dtype`. Raises UsageError for bad input, NothingToCompare for an absent backend.
     """
-    facts, fmt = load(kernel), FORMATS[dtype]
+    facts, fmt = elementwise(kernel), FORMATS[dtype]
     place = _backend(backend)
     chosen, wanted = _lowerings(facts, lowerings), _spellings(facts, spellings)
     case = _case(facts, len(inputs), scalars)
     element = Element(facts, case, dtype, place, _patterns(fmt, facts.tensors(case), inputs))
-    judges = {"": Exact(facts.oracle, fmt, element.names, case)}
+    judges = {"": Exact(Elementwise(facts.oracle, fmt, element.names, case), fmt)}
     rounded = {name: fmt.to_float(fmt.round_float(value)) for name, value in case.items()}
     if rounded != case:
-        judges["rounded_scalars"] = Exact(facts.oracle, fmt, element.names, rounded)
+        judges["rounded_scalars"] = Exact(Elementwise(facts.oracle, fmt, element.names, rounded), fmt)
     told: dict[str, Any] = {
         "kernel": kernel,
         "dtype": dtype,
@@ -104,13 +106,125 @@ def explain(
         "scalars": dict(case),
         "inputs": {name: fmt.hex(bits) for name, bits in zip(element.names, element.patterns, strict=True)},
         **_exactly(judges[""], element),
-        "special": special(judges[""], element.patterns),
+        "special": special(facts.oracle, judges[""], element),
     }
     if "rounded_scalars" in judges:
         told["rounded_scalars"] = {"scalars": rounded, **_exactly(judges["rounded_scalars"], element)}
     told["lowerings"] = list(_told(element, chosen, wanted, judges))
     told["formulas"] = list(_formulas(element, told["lowerings"]))
     return told
+
+
+def explain_place(
+    kernel: str,
+    place: int,
+    *,
+    output: str | None = None,
+    spelling: str | None = None,
+    setting: Mapping[str, str] | None = None,
+    dtype: str = "float32",
+    scalars: Scalars | None = None,
+    lowerings: tuple[str, ...] = (),
+    backend: str | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The facts about element `place` (C order) of an output of a composite kernel, on the problem that a
+    setting and `seed` make; the first output and the first setting of the dtype unless given.
+
+    Raises UsageError for bad input, NothingToCompare for an absent backend.
+    """
+    facts = load(kernel)
+    assert isinstance(facts, Composite)
+    where = _backend(backend)
+    (chosen, *_), (case, *_) = (
+        settings_of(facts, setting, (spelling,) if spelling else (), "default", dtype),
+        cases_of(facts, scalars, "default"),
+    )
+    output = facts.outputs[0] if output is None else output
+    if output not in facts.outputs:
+        raise UsageError(suggest(f"output of {kernel}", output, facts.outputs))
+    instance = Instance(facts, chosen, case, dtype, where, seed)
+    told: dict[str, Any] = {
+        "kernel": kernel,
+        "dtype": dtype,
+        "backend": where.name,
+        "scalars": dict(case),
+        "spelling": chosen.name,
+        "output": output,
+        "index": place,
+    }
+    target = Target(facts, case, chosen.name, dtype, where)
+    entries, judge = [], None
+    for lowering in _composite_lowerings(facts, lowerings):
+        entry: dict[str, Any] = {"lowering": lowering.name, "reason": lowering.reason(target) or ""}
+        if not entry["reason"]:
+            try:
+                outputs, _ = assess.launch(lowering.build(target), instance.problem, where, lowering.name)
+                judge, found = _placed(instance, target, lowering, outputs, output, place)
+                entry |= found
+            except (NotLowered, LoweringError) as why:
+                if is_file(lowering.name):
+                    raise
+                entry["reason"] = str(why)
+        entries.append(entry)
+    if judge is None:
+        reasons = "; ".join(f"{entry['lowering']}: {entry['reason']}" for entry in entries)
+        raise NothingToCompare(f"no lowering gives {output or 'the output'} here: {reasons}")
+    truth, scale = truth_of(judge.exact, (place,)), judge.exact.scale((place,))
+    told |= {
+        "place": judge.named(place),
+        "exact": digits(truth),
+        "rounded": rounding(truth, judge.fmt) or "undecided",
+        "scale": digits(scale) if scale is not None else "",
+        "terms": [list(line) for line in instance.source.explain(output, place)],
+        "lowerings": entries,
+    }
+    told["formulas"] = [
+        {
+            "text": text,
+            "output": _hex(t, place),
+            "matches": [e["lowering"] for e in entries if e.get("output") == _hex(t, place)],
+        }
+        for text, t in instance.predicted(output).items()
+    ]
+    return told
+
+
+def _placed(
+    instance: Instance, target: Target, lowering: Lowering, outputs: Mapping[str, torch.Tensor], output: str, place: int
+) -> tuple[Judge, dict[str, Any]]:
+    """The judge of `output` and what it says of one element."""
+    if output not in outputs:
+        raise NotLowered(f"it gives no {output}; it gives {', '.join(outputs)}")
+    y = outputs[output]
+    if place >= y.numel():
+        raise UsageError(f"--index {place}; expected less than {y.numel()}, the elements of {output or 'the output'}")
+    judge = instance.judge(output, y)
+    bits = pattern(y.reshape(-1)[place], judge.fmt)
+    limit = instance.kernel.limit(instance.problem, target, lowering, output)
+    _, verdict = judge.exact.verdict((place,), bits)
+    measured = verdict is not None and verdict.high is not None
+    return judge, {
+        "output": judge.fmt.hex(bits),
+        "ulp": finite(verdict.high) if verdict and measured else None,
+        "scaled_ulp": finite(verdict.scaled) if verdict and measured else None,
+        "share": judge.share(place, bits, limit) if limit is not None else None,
+        "error_class": verdict.cls if verdict else "undecided",
+    }
+
+
+def _composite_lowerings(facts: Composite, given: tuple[str, ...]) -> list[Lowering]:
+    known = lowering_names(facts)
+    for text in given:
+        if not is_file(text) and not fnmatch.filter(known, text):
+            raise UsageError(suggest("lowering", text, known))
+    chosen = [one for one in lowerings(facts) if not given or any(fnmatch.fnmatchcase(one.name, p) for p in given)]
+    return [*(assess.user_lowering(text) for text in given if is_file(text)), *chosen]
+
+
+def _hex(t: torch.Tensor, place: int) -> str:
+    fmt = FORMATS[str(t.dtype).removeprefix("torch.")]
+    return fmt.hex(pattern(t.reshape(-1)[place], fmt)) if place < t.numel() else ""
 
 
 # What is asked for
@@ -219,15 +333,15 @@ def digits(truth: Truth) -> str:
     return decimal(truth)
 
 
-def special(exact: Exact, patterns: tuple[int, ...]) -> str:
+def special(oracle: Oracle, exact: Exact, element: Element) -> str:
     """Which rule decided, where the real function did not: a special row's outcome and source; empty elsewhere."""
-    n, fmt = mp.MpSystem(96), exact.fmt
-    values = {name: n.input(bits, fmt) for name, bits in zip(exact.names, patterns, strict=True)}
-    values |= {name: n.const(value) for name, value in exact.scalars.items()}
-    for row in exact.oracle.rows:
+    n = mp.MpSystem(96)
+    values = {name: n.input(bits, exact.fmt) for name, bits in zip(element.names, element.patterns, strict=True)}
+    values |= {name: n.const(value) for name, value in element.scalars.items()}
+    for row in oracle.rows:
         if row.when(n, **values):
             return f"{row.gives} ({row.source})"
-    if exact.oracle.arithmetic and truth_of(exact, patterns).kind != "real":
+    if oracle.arithmetic and truth_of(exact, element.patterns).kind != "real":
         return "infinities, NaNs and signs of zeros by IEEE 754-2019, 6.1 to 6.3"
     return ""
 

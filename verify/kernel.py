@@ -147,18 +147,81 @@ class Kernel:
         return None
 
 
+@dataclass(frozen=True)
+class Setting:
+    """One arrangement of a composite kernel: the cell's spelling, and what it needs to be made.
+
+    `parameters` are JSON values: shape, dim, layout, recipe of the data, mask, steps...
+    `dtypes`: those it exists for. `quick`: also run by the quick profile.
+    """
+
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = DTYPES
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A kernel whose outputs depend on many inputs or many steps: a scan, an optimizer, attention.
+
+    inputs      names of the tensors, in the order in which a lowering takes them
+    outputs     names of the tensors it returns, one cell each; ('',) where there is one
+    settings    what is run, see `Setting`; the first is the default
+    parameters  what `--set NAME=VALUE` may give, with a line of help each
+    custom      custom(given) -> Setting from NAME -> text; raises UsageError
+    problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
+    truth       truth(problem, device, bounds) -> verify.composite.Source
+    limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
+    formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
+    implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
+                gives a callable of the problem that returns {output: tensor}
+    cases, quick_cases, dtypes, properties, notes  as in `Kernel`
+    """
+
+    name: str
+    summary: str
+    inputs: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    problem: Callable[..., Any]
+    truth: Callable[..., Any]
+    limit: Callable[..., Any]
+    implementations: str
+    outputs: tuple[str, ...] = ("",)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    custom: Callable[[Mapping[str, str]], Setting] | None = None
+    formulas: Callable[..., Any] | None = None
+    cases: tuple[Scalars, ...] = ({},)
+    quick_cases: int = 1
+    dtypes: tuple[str, ...] = DTYPES
+    properties: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spellings(self) -> dict[str, Setting]:
+        return {setting.name: setting for setting in self.settings}
+
+
 def names() -> list[str]:
     """All registered kernels, by file name in `kernels/`."""
     package = importlib.import_module("verify.kernels")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.ispkg)
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not (m.ispkg or m.name.startswith("_")))
 
 
-def load(name: str) -> Kernel:
+def load(name: str) -> Kernel | Composite:
     """The kernel `name`. Raises UsageError with near names when there is none."""
     known = names()
     if name not in known:
         raise UsageError(suggest("kernel", name, known))
-    kernel: Kernel = importlib.import_module(f"verify.kernels.{name}").KERNEL
+    kernel: Kernel | Composite = importlib.import_module(f"verify.kernels.{name}").KERNEL
+    return kernel
+
+
+def elementwise(name: str) -> Kernel:
+    """The kernel `name`, which must not be a composite one. Raises UsageError."""
+    kernel = load(name)
+    if isinstance(kernel, Composite):
+        raise UsageError(f"{name} is a composite kernel; expected an elementwise one")
     return kernel
 
 

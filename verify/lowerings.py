@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verify.backends import Backend
-from verify.kernel import Kernel, Scalars, Spelling, UsageError
+from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError
 from verify.ledger import deviation
 
 if TYPE_CHECKING:
@@ -36,9 +36,13 @@ class NotLowered(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """What a lowering is built for: one case of one kernel, called one way, in one dtype, on one backend."""
+    """What a lowering is built for: one case of one kernel, called one way, in one dtype, on one backend.
 
-    kernel: Kernel
+    kernel    a Kernel; a Composite for the lowerings of composite kernels
+    spelling  how a Kernel is called; the name of a Composite's setting
+    """
+
+    kernel: Any
     scalars: Scalars
     spelling: str
     dtype: str
@@ -46,7 +50,8 @@ class Target:
 
     @property
     def call(self) -> Spelling:
-        return self.kernel.spellings[self.spelling]
+        call: Spelling = self.kernel.spellings[self.spelling]
+        return call
 
     @property
     def layout(self) -> Layout | None:
@@ -56,7 +61,8 @@ class Target:
     @property
     def default_spelling(self) -> str:
         """The first spelling that applies to the case."""
-        return next(name for name, spelling in self.kernel.spellings.items() if spelling.applies(self.scalars))
+        kernel: Kernel = self.kernel
+        return next(name for name, spelling in kernel.spellings.items() if spelling.applies(self.scalars))
 
     @property
     def pattern(self) -> str:
@@ -90,12 +96,15 @@ class Lowering:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
-def lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
-    """All registered lowerings of `kernel`, `eager` first."""
-    return (EAGER, INDUCTOR, INDUCTOR_STRICT, *_triton_lowerings(kernel))
+def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
+    """All registered lowerings of `kernel`, the reference (`eager`) first."""
+    if isinstance(kernel, Composite):
+        found: tuple[Lowering, ...] = importlib.import_module(kernel.implementations).lowerings()
+        return found
+    return (EAGER, INDUCTOR, INDUCTOR_STRICT, *_triton_lowerings(kernel), *_metal_lowerings(kernel))
 
 
-def lowering_names(kernel: Kernel) -> tuple[str, ...]:
+def lowering_names(kernel: Kernel | Composite) -> tuple[str, ...]:
     return tuple(lowering.name for lowering in lowerings(kernel))
 
 
@@ -190,6 +199,8 @@ def _laid_out(target: Target, call: Call) -> Call:
 
 
 def _inapplicable(target: Target) -> str | None:
+    if absent := target.backend.dtype_unavailable(target.dtype):
+        return absent
     if target.call.applies(target.scalars):
         return None
     return f"the spelling {target.spelling!r} does not exist for the scalars {dict(target.scalars)}"
@@ -214,7 +225,15 @@ def _by_name(target: Target) -> Call:
 
 
 def _build_eager(target: Target) -> Call:
-    return _laid_out(target, _by_name(target))
+    call = _by_name(target)
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        try:
+            return call(*tensors)
+        except NotImplementedError as error:
+            raise NotLowered(f"torch has no such operator for this device: {describe(error)}") from error
+
+    return _laid_out(target, run)
 
 
 def _inductor_reason(target: Target) -> str | None:
@@ -327,20 +346,34 @@ def _default_flags(target: Target) -> dict[str, Any]:
     return _options_here()
 
 
-def _strict_flags(target: Target) -> dict[str, Any]:
+def _strict_options(target: Target) -> dict[str, Any]:
     from torch._inductor import config
 
     known = config.get_config_copy()
     return {**{name: value for name, value in STRICT_OPTIONS.items() if name in known}, **_options_here()}
 
 
+def _strict_flags(target: Target) -> dict[str, Any]:
+    """The options, and those of them that the backend says do nothing on it."""
+    options = _strict_options(target)
+    return {**options, "without_effect": [name for name in options if name in target.backend.inert_options]}
+
+
 def _inductor_ftz(target: Target) -> bool:
-    return target.kernel.name in _names().INDUCTOR_REFLECTS_FTZ and _flushes(target, "default")
+    reflected = target.kernel.name in _names().INDUCTOR_REFLECTS_FTZ and _flushes(target, "default")
+    return reflected or _flushes(target, "inductor")
 
 
-EAGER = Lowering("eager", _build_eager, _inapplicable)
+def _eager_ftz(target: Target) -> bool:
+    return _flushes(target, "eager")
+
+
+EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=_eager_ftz)
 INDUCTOR = Lowering("inductor", _compiler(_default_flags), _inductor_reason, ftz=_inductor_ftz, flags=_default_flags)
-INDUCTOR_STRICT = Lowering("inductor-strict", _compiler(_strict_flags), _inductor_reason, flags=_strict_flags)
+INDUCTOR_STRICT = Lowering(
+    "inductor-strict", _compiler(_strict_options), _inductor_reason,
+    ftz=lambda target: _flushes(target, "inductor"), flags=_strict_flags,
+)  # fmt: skip
 
 
 # Triton: hand-written kernels, library functions, the interpreter. `verify.kernels` is imported by name: a kernel's
@@ -442,6 +475,42 @@ def _flushes(target: Target, variant: str) -> bool:
     return target.dtype in ("bfloat16", "float32") and target.backend.flushes(variant)
 
 
+# Metal: hand-written kernels, under safe and under fast math.
+
+
+def _metal_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
+    module = f"verify.kernels.metal.{kernel.name}"
+    if importlib.util.find_spec(module) is None:
+        return ()
+    modes: Mapping[str, str] = importlib.import_module("verify.kernels.metal").MODES
+    return tuple(_metal_lowering(module, name, mode) for name, mode in modes.items())
+
+
+def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
+    def build(target: Target) -> Call:
+        compiler = target.backend.metal_compiler()
+        if isinstance(compiler, str):
+            raise UsageError(compiler)
+        operation = importlib.import_module(module).OPERATIONS[target.pattern](_scalar(target))
+        launched = importlib.import_module("verify.kernels.metal.elementwise")
+        call: Call = launched.compiled(operation, target.pattern.count("t"), target.dtype, mode, compiler)
+        return call
+
+    def reason(target: Target) -> str | None:
+        compiler = target.backend.metal_compiler()
+        if absent := (compiler if isinstance(compiler, str) else None) or _inapplicable(target):
+            return absent
+        if target.spelling != target.default_spelling:
+            return f"a Metal kernel has one calling convention; it is listed under {target.default_spelling!r}"
+        if target.pattern not in importlib.import_module(module).OPERATIONS:
+            return f"{module} has no kernel with these scalars: {', '.join(target.scalars) or 'none'}"
+        return None
+
+    return Lowering(
+        name, build, reason, ftz=lambda target: _flushes(target, "metal"), flags=lambda target: {"math_mode": mode}
+    )
+
+
 # A user's own function.
 
 
@@ -450,11 +519,7 @@ def user_lowering(text: str) -> Lowering:
 
     Raises UsageError, at once, for what is wrong with the file; in `build`, for a wrong arity.
     """
-    path, separator, name = text.rpartition(":")
-    if not separator or not path.endswith(".py") or not name:
-        raise UsageError(f"lowering {text!r} names no function: expected FILE.py:FUNCTION")
-    function = _function(Path(path), name)
-    label = f"{Path(path).name}:{name}"
+    label, function = user_function(text)
 
     def build(target: Target) -> Call:
         names, scalars = target.kernel.inputs, target.scalars
@@ -470,9 +535,17 @@ def user_lowering(text: str) -> Lowering:
     def reason(target: Target) -> str | None:
         if target.spelling != target.default_spelling:
             return f"your function has one calling convention; it is listed under {target.default_spelling!r}"
-        return None
+        return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason)
+    return Lowering(label, build, reason, ftz=_eager_ftz)
+
+
+def user_function(text: str) -> tuple[str, Callable[..., Any]]:
+    """Label and function of 'FILE.py:FUNCTION'. Raises UsageError for what is wrong with the file."""
+    path, separator, name = text.rpartition(":")
+    if not separator or not path.endswith(".py") or not name:
+        raise UsageError(f"lowering {text!r} names no function: expected FILE.py:FUNCTION")
+    return f"{Path(path).name}:{name}", _function(Path(path), name)
 
 
 def _function(path: Path, name: str) -> Callable[..., Any]:

@@ -14,18 +14,19 @@ from typing import Any
 
 import torch
 
-from verify import admit, backends, kernel, ledger, sweep
+from verify import admit, assess, backends, kernel, ledger, sweep
+from verify.assess import Instance, cases_of, own_setting, settings_of
 from verify.backends import Backend
+from verify.cells import error_of, measured, status_of, worst_of
 from verify.check import Checked, Checker, OracleViolation, digests
-from verify.decide import BINS, QUANTUM
 from verify.domains import CHUNK, SIZES, Domain, domain_of
 from verify.formats import FORMATS, Format
 from verify.identify import Identification, candidates, count, predict
-from verify.kernel import DTYPES, Bound, Kernel, NothingToCompare, Scalars, UsageError, suggest
+from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
 from verify.launch import LoweringError, launch, launch_checked
 from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_lowering
 from verify.oracle import OracleError
-from verify.tally import Tally, Worst, root
+from verify.tally import root
 
 QUICK = 1 << SIZES["quick"]
 Progress = Callable[[int, int, str], None]
@@ -47,6 +48,8 @@ class Selection:
     user_lowerings: tuple[str, ...] = ()
     scalars: Mapping[str, float] | None = None
     seed: int = 0
+    #: NAME -> text: a setting of one's own for a composite kernel
+    setting: Mapping[str, str] | None = None
 
 
 class Case:
@@ -55,11 +58,11 @@ class Case:
     def __init__(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> None:
         self.kernel, self.scalars, self.dtype, self.backend, self.domain = facts, dict(scalars), dtype, backend, domain
         self.fmt = FORMATS[dtype]
-        self.library = admit.library(backend.device)
+        self.library = admit.library(backend.check_device)
         bounds = {a.name: a.bound for a in self.library}
         rounded = {name: self.fmt.to_float(self.fmt.round_float(v)) for name, v in self.scalars.items()}
         self.checkers = {
-            truth: Checker(facts.oracle, self.fmt, domain.names, values, backend.device, bounds)
+            truth: Checker(facts.oracle, self.fmt, domain.names, values, backend.check_device, bounds)
             for truth, values in (("exact", self.scalars), ("rounded", rounded))
             # a scalar that overflows the dtype has no rounded truth
             if truth == "exact" or (values != self.scalars and all(map(math.isfinite, values.values())))
@@ -69,7 +72,7 @@ class Case:
 
     def chunk(self, number: int) -> tuple[torch.Tensor, ...]:
         kept: tuple[torch.Tensor, ...] = self._once(
-            ("inputs", number), lambda: self.domain.chunk(number, self.backend.device)
+            ("inputs", number), lambda: self.domain.chunk(number, self.backend.check_device)
         )
         return kept
 
@@ -98,12 +101,14 @@ class Case:
 @dataclass(frozen=True)
 class Job:
     """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run. `mine`: a
-    user's own lowering, every launch of which is checked."""
+    user's own lowering, every launch of which is checked. `setting`: of a composite kernel, whose
+    outputs are a cell each."""
 
     target: Target
     lowering: Lowering
     reason: str | None = None
     mine: bool = False
+    setting: Setting | None = None
 
     @property
     def label(self) -> str:
@@ -152,15 +157,20 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     cells: list[dict[str, Any]] = report["cells"]
     try:
         case: Case | None = None
+        instance: Instance | None = None
         for done, job in enumerate(jobs):
             if progress:
                 progress(done, len(jobs), job.label)
-            if job.reason is None:
-                case = _case(job, selection, case)
-            cell = fill(job, case, selection)
-            if on_cell:
-                on_cell(cell)
-            cells.append(cell)
+            if job.setting is not None:
+                filled, instance = fill_composite(job, instance, selection)
+            else:
+                if job.reason is None:
+                    case = _case(job, selection, case)
+                filled = [fill(job, case, selection)]
+            for cell in filled:
+                if on_cell:
+                    on_cell(cell)
+                cells.append(cell)
         if selection == Selection(selection.kernels, profile="default", seed=selection.seed):
             _stale_ledger(jobs, cells)  # only a whole run can tell that nothing needs an entry
     except KeyboardInterrupt:
@@ -170,18 +180,37 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     return report
 
 
-def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
-    """The cell of a job: run, judged against its bound, or not run and why."""
-    target, lowering = job.target, job.lowering
-    cell: dict[str, Any] = {
+def _blank(job: Job, selection: Selection) -> dict[str, Any]:
+    target = job.target
+    return {
         "kernel": target.kernel.name,
-        "lowering": lowering.name,
+        "lowering": job.lowering.name,
         "spelling": target.spelling,
         "backend": target.backend.name,
         "dtype": target.dtype,
         "scalars": dict(target.scalars),
         "domain": {"kind": "none", "size": 0, "seed": selection.seed, "digest": ""},
     }
+
+
+def fill_composite(
+    job: Job, last: Instance | None, selection: Selection
+) -> tuple[list[dict[str, Any]], Instance | None]:
+    """The cells of a job of a composite kernel, one an output, and the instance that they are of."""
+    target, facts, blank = job.target, job.target.kernel, _blank(job, selection)
+    assert job.setting is not None
+    if job.reason is not None:
+        not_run = {"status": "not-run", "reason": job.reason}
+        return [blank | {"output": name} | not_run for name in facts.outputs], last
+    if last is None or not last.serves(facts, job.setting, target.scalars, target.dtype, target.backend):
+        last = Instance(facts, job.setting, target.scalars, target.dtype, target.backend, selection.seed)
+    return assess.cells(target, job.lowering, lowerings(facts)[0], last, blank), last
+
+
+def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
+    """The cell of a job: run, judged against its bound, or not run and why."""
+    target, lowering = job.target, job.lowering
+    cell = _blank(job, selection)
     if job.reason is not None or case is None:
         return cell | {"status": "not-run", "reason": job.reason or "no case"}
     cell["domain"] |= {"kind": case.domain.kind, "size": case.domain.size}
@@ -231,8 +260,8 @@ def judged(
         "reason": reason,
         "inputs": whole.inputs,
         "error": error_of(exact, binades=target.spelling == target.default_spelling),
-        "worst": [_worst(w, fmt) for w in exact.main.worst]
-        + [_worst(w, fmt) | {"error_class": name} for name, w in meant.main.witnesses],
+        "worst": [worst_of(w, fmt) for w in exact.main.worst]
+        + [worst_of(w, fmt) | {"error_class": name} for name, w in meant.main.witnesses],
         "domain": {
             "kind": case.domain.kind, "size": case.domain.size, "seed": case.domain.seed,
             # every pattern in order needs no hash
@@ -258,61 +287,9 @@ def judged(
     if bound:
         cell["bound"] = {
             "value": bound.value, "metric": bound.metric, "source": bound.source, "truth": bound.truth,
-            "measured": float(_measured(meant.main, bound)),
+            "measured": float(measured(meant.main, bound)),
         }  # fmt: skip
     return cell
-
-
-def error_of(found: Checked, binades: bool = False) -> dict[str, Any]:
-    """The error record: classes over all inputs, maxima and sums over those inside the normal range."""
-    whole, main = found.all, found.main
-    names = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
-    return {
-        "max_ulp": main.max_ulp,
-        "max_scaled_ulp": main.max_scaled,
-        "max_int_ulp": main.max_int,
-        "mean_ulp": main.mean_ulp,
-        "bias_ulp": main.bias_ulp,
-        **{name: getattr(whole, name) for name in names},
-        "misrounded": whole.inputs - whole.correct,
-        "range": found.range.inputs,
-        "range_max_ulp": found.range.max_ulp,
-        "undecided": whole.undecided,
-        "histogram": {f"<={edge:g}": n for edge, n in zip(BINS, main.histogram, strict=True)},
-        "clamped": main.clamped,
-        "binades": [
-            {
-                "exponent": exponent,
-                "measured": b.measured,
-                "misrounded": b.misrounded,
-                "max_ulp": b.maximum / QUANTUM,
-                "mean_ulp": b.sum / QUANTUM / b.measured,
-                "bias_ulp": b.sum_signed / QUANTUM / b.measured,
-            }
-            for exponent, b in main.binades
-            if b.measured and binades
-        ],
-    }
-
-
-def status_of(found: Checked, bound: Bound | None, ftz: bool) -> tuple[str, str, tuple[str, ...]]:
-    """Status, reason and the kinds of failure, on the elements inside the normal range."""
-    main, failures = found.main, {}
-    if bound is not None:
-        measured = _measured(main, bound)
-        if measured > bound.value:
-            failures["bound"] = f"{bound.metric} {measured:.6g} exceeds {bound.value:.6g}"
-    for name in ("nan_mismatch", "inf_mismatch", "zero_sign", *(() if ftz else ("flushed",))):
-        if getattr(main, name):
-            failures[name] = f"{getattr(main, name)} {name.replace('_', ' ')}"
-    if found.all.undecided:
-        failures["undecided"] = f"{found.all.undecided} undecided"
-    status = "exceeds-bound" if failures else "passed"
-    return status, "; ".join(failures.values()) or ("" if bound else "no bound is declared"), tuple(failures)
-
-
-def _measured(main: Tally, bound: Bound) -> float:
-    return {"ulp": main.max_ulp, "scaled_ulp": main.max_scaled, "int_ulp": float(main.max_int)}[bound.metric]
 
 
 def _trust(case: Case) -> list[dict[str, Any]]:
@@ -325,16 +302,6 @@ def _trust(case: Case) -> list[dict[str, Any]]:
         }
         for a in case.library
     ]
-
-
-def _worst(w: Worst, fmt: Format) -> dict[str, Any]:
-    return {
-        "index": w.index,
-        "inputs": [fmt.hex(p) for p in w.inputs],
-        "output": fmt.hex(w.output),
-        "exact": w.exact,
-        "ulp": w.ulp,
-    }
 
 
 def _reference(job: Job) -> Callable[..., torch.Tensor] | None:
@@ -385,10 +352,15 @@ def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
 
 def _jobs(selection: Selection, backend: Backend) -> Iterator[Job]:
     """Every cell selected on one backend, ordered so that cells of one case follow each other."""
-    users = [user_lowering(text) for text in selection.user_lowerings]
     kernels = [kernel.load(name) for name in selection.kernels]
     _known_names(selection, kernels)
     for facts in kernels:
+        if isinstance(facts, Composite):
+            yield from _composite_jobs(facts, selection, backend)
+            continue
+        if selection.setting:
+            raise UsageError(f"--set is for composite kernels; {facts.name} takes --scalar and --spelling")
+        users = [user_lowering(text) for text in selection.user_lowerings]
         chosen = [
             one
             for one in lowerings(facts)
@@ -407,6 +379,22 @@ def _jobs(selection: Selection, backend: Backend) -> Iterator[Job]:
                     if reason and spelling != target.default_spelling and "calling convention" in reason:
                         continue
                     yield Job(target, one, reason, one in users)
+
+
+def _composite_jobs(facts: Composite, selection: Selection, backend: Backend) -> Iterator[Job]:
+    users = [assess.user_lowering(text) for text in selection.user_lowerings]
+    chosen = [
+        one
+        for one in lowerings(facts)
+        if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
+    ]
+    cases = cases_of(facts, selection.scalars, selection.profile)
+    for dtype in selection.dtypes or facts.dtypes:
+        for setting in settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype):
+            for scalars in cases:
+                target = Target(facts, scalars, setting.name, dtype, backend)
+                for one in (*users, *chosen):
+                    yield Job(target, one, one.reason(target), one in users, setting)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
@@ -444,7 +432,7 @@ def _default_pairs(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tupl
     return found or pairs
 
 
-def _known_names(selection: Selection, kernels: list[Kernel]) -> None:
+def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> None:
     for dtype in selection.dtypes:
         if dtype not in DTYPES:
             raise UsageError(suggest("dtype", dtype, DTYPES))
@@ -454,7 +442,7 @@ def _known_names(selection: Selection, kernels: list[Kernel]) -> None:
             raise UsageError(suggest("lowering", pattern, known))
     spellings = list(dict.fromkeys(name for facts in kernels for name in facts.spellings))
     for spelling in selection.spellings:
-        if spelling not in spellings:
+        if spelling not in spellings and not own_setting(spelling):
             raise UsageError(suggest("spelling", spelling, spellings))
 
 

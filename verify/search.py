@@ -21,6 +21,7 @@ from hypothesis import target as aim
 
 from verify import ledger
 from verify.backends import Backend
+from verify.cells import status_of
 from verify.check import Checked, Checker, pattern
 from verify.domains import Domain, Stratum
 from verify.draws import Bits, Draw
@@ -31,7 +32,7 @@ from verify.kernel import Bound, Kernel, Property, Scalars
 from verify.launch import launch
 from verify.lowerings import Lowering, Target
 from verify.reports.rows import replay_command
-from verify.run import Case, status_of
+from verify.run import Case
 from verify.strata import specials
 
 Tensor = torch.Tensor
@@ -174,7 +175,7 @@ def expand(subject: Subject, d: Descriptor) -> Tensors:
     # a stratum is a function of a 32-bit counter: each seed starts at a place of its own
     start = d.seed * (1 << 32) // _SEEDS
     domain = Domain("strata", subject.fmt, names, (Stratum(stratum.name, 1 << 32, bits),), d.seed)
-    tensors: Tensors = domain.span(start, start + d.size, subject.backend.device)
+    tensors: Tensors = domain.span(start, start + d.size, subject.backend.check_device)
     return tensors
 
 

@@ -19,6 +19,9 @@ FLUSH_ULP = 4
 #: Classes partition the inputs; the first that fits, in this order, is taken.
 CLASSES = ("nan_mismatch", "correct", "zero_sign", "faithful", "inf_mismatch", "flushed", "worse")
 
+#: Those that fail a cell whatever its bound.
+FAILING = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed")
+
 
 @dataclass(frozen=True)
 class Verdict:

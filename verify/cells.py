@@ -1,0 +1,77 @@
+"""What a report's cell says of tallies: the error record, the status, one worst case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verify.check import Checked
+from verify.decide import BINS, QUANTUM
+from verify.formats import Format
+from verify.kernel import Bound
+from verify.tally import Tally, Worst
+
+
+def error_of(found: Checked, binades: bool = False) -> dict[str, Any]:
+    """The error record: classes over all inputs, maxima and sums over those inside the normal range."""
+    whole, main = found.all, found.main
+    names = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
+    return {
+        "max_ulp": main.max_ulp,
+        "max_scaled_ulp": main.max_scaled,
+        "max_int_ulp": main.max_int,
+        "mean_ulp": main.mean_ulp,
+        "bias_ulp": main.bias_ulp,
+        **{name: getattr(whole, name) for name in names},
+        "misrounded": whole.inputs - whole.correct,
+        "range": found.range.inputs,
+        "range_max_ulp": found.range.max_ulp,
+        "undecided": whole.undecided,
+        "histogram": {f"<={edge:g}": n for edge, n in zip(BINS, main.histogram, strict=True)},
+        "clamped": main.clamped,
+        "binades": [
+            {
+                "exponent": exponent,
+                "measured": b.measured,
+                "misrounded": b.misrounded,
+                "max_ulp": b.maximum / QUANTUM,
+                "mean_ulp": b.sum / QUANTUM / b.measured,
+                "bias_ulp": b.sum_signed / QUANTUM / b.measured,
+            }
+            for exponent, b in main.binades
+            if b.measured and binades
+        ],
+    }
+
+
+def status_of(found: Checked, bound: Bound | None, ftz: bool) -> tuple[str, str, tuple[str, ...]]:
+    """Status, reason and the kinds of failure, on the elements inside the normal range."""
+    excess = ""
+    if bound is not None and (most := measured(found.main, bound)) > bound.value:
+        excess = f"{bound.metric} {most:.6g} exceeds {bound.value:.6g}"
+    return conclude(found, ftz, excess, bounded=bound is not None)
+
+
+def conclude(found: Checked, ftz: bool, excess: str, bounded: bool) -> tuple[str, str, tuple[str, ...]]:
+    """Status, reason and the kinds of failure; `excess` tells by how much a bound is exceeded, if it is."""
+    failures = {"bound": excess} if excess else {}
+    for name in ("nan_mismatch", "inf_mismatch", "zero_sign", *(() if ftz else ("flushed",))):
+        if getattr(found.main, name):
+            failures[name] = f"{getattr(found.main, name)} {name.replace('_', ' ')}"
+    if found.all.undecided:
+        failures["undecided"] = f"{found.all.undecided} undecided"
+    status = "exceeds-bound" if failures else "passed"
+    return status, "; ".join(failures.values()) or ("" if bounded else "no bound is declared"), tuple(failures)
+
+
+def measured(main: Tally, bound: Bound) -> float:
+    return {"ulp": main.max_ulp, "scaled_ulp": main.max_scaled, "int_ulp": float(main.max_int)}[bound.metric]
+
+
+def worst_of(w: Worst, fmt: Format) -> dict[str, Any]:
+    return {
+        "index": w.index,
+        "inputs": [fmt.hex(p) for p in w.inputs],
+        "output": fmt.hex(w.output),
+        "exact": w.exact,
+        "ulp": w.ulp,
+    }

@@ -1,0 +1,69 @@
+"""Composite kernels, whose outputs depend on many inputs or many steps: the problem, its truth,
+the proven bound of an algorithm, and the judgement of a lowering's outputs.
+
+Elementwise kernels are `verify.check`'s business; both give the same tallies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from verify.decide import Enclosure
+from verify.truth import Truth
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One instance: `tensors` by name in the order of the kernel's inputs (dtypes and shapes as the
+    lowering gets them), `parameters` of the setting, Python `scalars`, `dtype` of the cell."""
+
+    tensors: Mapping[str, Tensor]
+    parameters: Mapping[str, Any]
+    scalars: Mapping[str, float]
+    dtype: str
+    #: What a kernel keeps with its problem (compiled masks, callables); no part of its identity.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to(self, device: Any) -> Problem:
+        """The same problem with its tensors on `device`, strides kept."""
+        moved = {name: t.to(device) for name, t in self.tensors.items()}
+        return Problem(moved, self.parameters, self.scalars, self.dtype, self.extra)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A proven bound: |y - t| <= bound, elementwise for the whole output (float64, its shape), by an
+    algorithm that the lowering uses. `source` cites the theorem and names the algorithm."""
+
+    bound: Tensor
+    source: str
+
+
+class Source(Protocol):
+    """The truth of every output of one problem. Elements are numbered in C order of the output."""
+
+    def enclose(
+        self, output: str, index: Tensor | None = None, double: bool = False
+    ) -> tuple[Enclosure, Tensor | None]:
+        """Enclosure and scale (lower bound of a positive number, or None) as tensors of shape (1, n):
+        of all elements, or of those at `index` (int64, 1-D). double: in double-double, where
+        undecided means NaN radius. Special values are applied: +-inf, NaN and signed zeros have radius 0."""
+        ...
+
+    def exact(self, output: str, index: int) -> Iterator[Truth]:
+        """Ever narrower truths of one element in multiprecision."""
+        ...
+
+    def scale(self, output: str, index: int) -> Truth | None:
+        """The scale of one element in multiprecision, or None."""
+        ...
+
+    def explain(self, output: str, index: int) -> list[tuple[str, str]]:
+        """What the element is made of: (name, value) lines, terms first."""
+        ...
