@@ -7,6 +7,7 @@ compute dtype, which is float32 for the 16-bit formats.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from verify.oracle import Oracle, formula
@@ -22,6 +23,11 @@ def scale(n: Any, a: Any, b: Any, alpha: Any) -> Any:
 
 def intermediates(n: Any, a: Any, b: Any, alpha: Any) -> tuple[Any, ...]:
     return (alpha * b,)
+
+
+def underflow(n: Any, a: Any, b: Any, alpha: Any) -> Any:
+    """alpha * b: half a unit."""
+    return n.const(Fraction(1, 2))
 
 
 def unit(scalars: dict[str, float]) -> bool:
@@ -76,6 +82,7 @@ ORACLE = Oracle(
     add,
     scale=scale,
     intermediates=intermediates,
+    underflow=underflow,
     arithmetic=True,
     formulas=(plain, fused, separate, fused_storage, separate_storage, stored_product, all_storage),
 )

@@ -9,6 +9,7 @@ of roundings: no formula here can stand for it.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from verify.oracle import Oracle, formula
@@ -24,6 +25,11 @@ def scale(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
 
 def intermediates(n: Any, a: Any, b: Any, c: Any, value: Any) -> tuple[Any, ...]:
     return (b / c, 1 / c, value * b, value * (b / c))
+
+
+def underflow(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
+    """Half a unit of the quotient, of 1 / c or of value * b, times what it is multiplied by, and of the second."""
+    return (1 + abs(value) + abs(value * b) + abs(1 / c)) * Fraction(1, 2)
 
 
 def unit(scalars: dict[str, float]) -> bool:
@@ -125,6 +131,7 @@ ORACLE = Oracle(
     addcdiv,
     scale=scale,
     intermediates=intermediates,
+    underflow=underflow,
     arithmetic=True,
     formulas=(
         unit_quotient,

@@ -8,6 +8,7 @@ compute dtype, which is float32 for the 16-bit formats.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from verify.oracle import Oracle, formula
@@ -23,6 +24,11 @@ def scale(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
 
 def intermediates(n: Any, a: Any, b: Any, c: Any, value: Any) -> tuple[Any, ...]:
     return (b * c, value * b, value * c, value * b * c)
+
+
+def underflow(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
+    """Half a unit of the first product, times the remaining factor, and half a unit of the second."""
+    return (1 + abs(b) + abs(c) + abs(value)) * Fraction(1, 2)
 
 
 def unit(scalars: dict[str, float]) -> bool:
@@ -126,6 +132,7 @@ ORACLE = Oracle(
     addcmul,
     scale=scale,
     intermediates=intermediates,
+    underflow=underflow,
     arithmetic=True,
     formulas=(
         unit_fused,

@@ -9,6 +9,7 @@ here can stand for it.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from verify.oracle import Oracle, formula
@@ -20,6 +21,11 @@ def div(n: Any, a: Any, b: Any) -> Any:
 
 def intermediates(n: Any, a: Any, b: Any) -> tuple[Any, ...]:
     return (1 / b,)
+
+
+def underflow(n: Any, a: Any, b: Any) -> Any:
+    """Half a unit of 1 / b, times a, and of the product."""
+    return (1 + abs(a)) * Fraction(1, 2)
 
 
 def divisor(n: Any, b: Any) -> Any:
@@ -64,6 +70,7 @@ def stored_reciprocal(n: Any, a: Any, b: Any) -> Any:
 ORACLE = Oracle(
     div,
     intermediates=intermediates,
+    underflow=underflow,
     arithmetic=True,
     formulas=(
         quotient,

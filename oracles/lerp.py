@@ -26,6 +26,11 @@ def intermediates(n: Any, a: Any, b: Any, w: Any) -> tuple[Any, ...]:
     return (b - a, w * (b - a), (1 - w) * (b - a), w * b, (1 - w) * a)
 
 
+def underflow(n: Any, a: Any, b: Any, w: Any) -> Any:
+    """Half a unit of each of two products; b - a is exact where it is subnormal (Hauser 1996)."""
+    return n.const(1)
+
+
 def weight(n: Any, w: Any) -> Any:
     """The weight in the compute dtype, where 1 - w is rounded: the exact double stays out of it."""
     return n.scalar(w) if isinstance(w, float) else w
@@ -142,6 +147,7 @@ ORACLE = Oracle(
     lerp,
     scale=scale,
     intermediates=intermediates,
+    underflow=underflow,
     arithmetic=True,
     formulas=(
         two_sided_selected,

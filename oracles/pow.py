@@ -29,6 +29,11 @@ def intermediates(n: Any, x: Any, y: Any) -> tuple[Any, ...]:
     return (n.where(y < 0, 1 / n.pow(abs(x), y), 1),)
 
 
+def underflow(n: Any, x: Any, y: Any) -> Any:
+    """1 / p for a subnormal power p: half a unit of p, at most p / 4, moves it by at most 1 / p^2 units."""
+    return n.where(y < 0, n.pow(abs(x), y) * n.pow(abs(x), y), 1)
+
+
 ROWS = (
     Row(lambda n, x, y: n.is_zero(y), Fraction(1), f"{C23}: pow(x, +-0) is 1 for any x, even a NaN"),
     Row(lambda n, x, y: x == 1, Fraction(1), f"{C23}: pow(+1, y) is 1 for any y, even a NaN"),
@@ -193,6 +198,7 @@ def repeated_product(n: Any, x: Any, y: float) -> Any:
 ORACLE = Oracle(
     pow,
     intermediates=intermediates,
+    underflow=underflow,
     rows=ROWS,
     formulas=(
         inverse,

@@ -117,7 +117,8 @@ class Error(Record):
     """Errors in ULP of the output's format against one truth, and the classes (see `verify.ulp`).
 
     Classes count all inputs. `range` of these have an intermediate outside the normal range; their
-    maximum is `range_max_ulp`, everything else is over the others. `max_scaled_ulp` is null where
+    maximum is `range_max_ulp`, and `range_excess_*` what underflow does not explain of it (see
+    docs/definitions.md); everything else is over the others. `max_scaled_ulp` is null where
     the kernel has no scale. `max_share` is the largest |y - t| / B where each element has a proven
     bound B of its own (composite kernels). `misrounded` = inputs - correct. `clamped` counts the errors
     that enter mean and bias as 2^10 ULP. The histogram is cumulative: '<=2' counts the errors of at most 2 ULP.
@@ -139,6 +140,8 @@ class Error(Record):
     zero_sign: NonNegativeInt
     range: NonNegativeInt
     range_max_ulp: NonNegativeFloat = 0.0
+    range_excess_ulp: NonNegativeFloat = 0.0
+    range_excess_scaled_ulp: NonNegativeFloat = 0.0
     undecided: NonNegativeInt
     histogram: Annotated[dict[str, NonNegativeInt], AfterValidator(_cumulative)]
     clamped: NonNegativeInt = 0
@@ -261,9 +264,9 @@ class Cell(Record):
     paths                 elements whose bits differ from the vector body's, by path (tail, strided...)
     flags, ftz            of the lowering; ftz is declared, not measured
     digest, chunks        of the outputs, as a whole and for each 2^20 of them
-    source                digest of the files that define the kernel: its facts, oracle and lowerings
-    repeats, distinct     launches on the same inputs of a lowering that is not deterministic, and how many of
-                          the results differ in bits; errors are the worst of them
+    source                digest of the kernel's files: facts, oracle, own lowerings, and what these use
+    repeats, distinct     of a lowering that is not deterministic: launches of each chunk, and the most different
+                          results of one; an elementwise cell counts the elements of all launches
     """
 
     kernel: str

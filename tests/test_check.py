@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from verify import admit, kernel
+from verify.cells import status_of
 from verify.check import Checker, OracleViolation
 from verify.domains import domain_of
 from verify.formats import FORMATS, Format
+from verify.kernel import Bound
 from verify.lowerings import EAGER, Target
 from verify.numbers import mp
 from verify.numbers.ball import LIBRARY
@@ -244,3 +246,38 @@ def test_what_is_not_admitted_goes_to_multiprecision_and_stays_right() -> None:
     assert without.undecided == with_library.undecided == 0
     assert [getattr(without, c) for c in CLASSES] == [getattr(with_library, c) for c in CLASSES]
     assert without.max_ulp == with_library.max_ulp
+
+
+def underflowing(dtype: str) -> tuple[Checker, tuple[torch.Tensor, ...], torch.Tensor]:
+    """addcmul with value 0.3 where b * c is subnormal or vanishes, and its results by separate operations."""
+    fmt = FORMATS[dtype]
+    k = torch.arange(64, dtype=torch.float64)
+    unit = 2.0 ** (fmt.emin // 2)
+    a = ((k * 37 % 101) - 50) * 2.0 ** (fmt.emin - fmt.mantissa_bits + 3)
+    b, c = (1 + (k * 13 % 17) / 17) * unit * 0.2, (1 + (k * 7 % 23) / 23) * unit
+    inputs = tuple(t.to(getattr(torch, dtype)) for t in (a, b, c))
+    checker = Checker(kernel.elementwise("addcmul").oracle, fmt, ("a", "b", "c"), {"value": 0.3}, "cpu", bounds())
+    return checker, inputs, inputs[0] + 0.3 * (inputs[1] * inputs[2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_underflow_explains_the_errors_of_a_subnormal_product_and_nothing_beyond(dtype: str) -> None:
+    checker, inputs, y = underflowing(dtype)
+    honest = checker.check(0, inputs, y, None)
+    assert honest.range.inputs == 64 and honest.excess[1] <= 1
+    wrong = y.clone()
+    wrong[11] += 40 * float(FORMATS[dtype].smallest_subnormal)
+    spoilt_ = checker.check(0, inputs, wrong, None)
+    assert 30 < spoilt_.excess[1] <= 40
+    nan = y.clone()
+    nan[5] = torch.nan
+    assert checker.check(0, inputs, nan, None).excess[1] > 1e300
+
+
+def test_an_error_beyond_underflow_fails_the_cell() -> None:
+    checker, inputs, y = underflowing("float32")
+    y[11] += 40 * 2.0**-149
+    bound = Bound(3.0, "scaled_ulp", "three roundings")
+    status, reason, kinds = status_of(checker.check(0, inputs, y, None), bound, ftz=False)
+    assert status == "exceeds-bound" and kinds == ("range",) and "beyond underflow exceeds 3" in reason
+    assert status_of(checker.check(0, inputs, y, None), bound, ftz=True)[0] == "passed"

@@ -25,6 +25,8 @@ def error_of(found: Checked, binades: bool = False) -> dict[str, Any]:
         "misrounded": whole.inputs - whole.correct,
         "range": found.range.inputs,
         "range_max_ulp": found.range.max_ulp,
+        "range_excess_ulp": found.excess[0],
+        "range_excess_scaled_ulp": found.excess[1],
         "undecided": whole.undecided,
         "histogram": {f"<={edge:g}": n for edge, n in zip(BINS, main.histogram, strict=True)},
         "clamped": main.clamped,
@@ -48,12 +50,22 @@ def status_of(found: Checked, bound: Bound | None, ftz: bool) -> tuple[str, str,
     excess = ""
     if bound is not None and (most := measured(found.main, bound)) > bound.value:
         excess = f"{bound.metric} {most:.6g} exceeds {bound.value:.6g}"
-    return conclude(found, ftz, excess, bounded=bound is not None)
+    beyond = ""
+    if bound is not None and not ftz:
+        metric = "scaled_ulp" if bound.metric == "scaled_ulp" else "ulp"
+        # n steps are at most 2 n + 1/2 ULP
+        limit = 2 * bound.value + 0.5 if bound.metric == "int_ulp" else bound.value
+        most = found.excess[metric == "scaled_ulp"]
+        beyond = f"{metric} {most:.6g} beyond underflow exceeds {limit:.6g}" if most > limit else ""
+    return conclude(found, ftz, excess, beyond, bounded=bound is not None)
 
 
-def conclude(found: Checked, ftz: bool, excess: str, bounded: bool) -> tuple[str, str, tuple[str, ...]]:
-    """Status, reason and the kinds of failure; `excess` tells by how much a bound is exceeded, if it is."""
-    failures = {"bound": excess} if excess else {}
+def conclude(
+    found: Checked, ftz: bool, excess: str, beyond: str = "", *, bounded: bool
+) -> tuple[str, str, tuple[str, ...]]:
+    """Status, reason and the kinds of failure; `excess` tells by how much a bound is exceeded, if it is,
+    `beyond` by how much outside the normal range."""
+    failures = {kind: text for kind, text in (("bound", excess), ("range", beyond)) if text}
     for name in ("nan_mismatch", "inf_mismatch", "zero_sign", *(() if ftz else ("flushed",))):
         if getattr(found.main, name):
             failures[name] = f"{getattr(found.main, name)} {name.replace('_', ' ')}"

@@ -31,12 +31,15 @@ from verify.decide import (
 from verify.exact import Elementwise, Exact, decimal, finite
 from verify.formats import FORMATS, Format
 from verify.numbers.ball import Ball64, BallDD
+from verify.numbers.mp import MpSystem
 from verify.oracle import Oracle
 from verify.tally import WORST, Binade, Tally
 from verify.truth import Truth
-from verify.ulp import FAILING, FLUSH_ULP
+from verify.ulp import FAILING, FLUSH_ULP, ulp
 
 Tensor = torch.Tensor
+_NO_NUMBER = 2.0**1000  # the error where no number measures one
+_SECOND_ORDER = 1 + 2.0**-16  # covers the products of underflow and rounding errors
 BLOCK = 1 << 16  # elements ranked at a time on the host
 SAMPLE = 32  # elements of every chunk's first pass that are re-evaluated in multiprecision
 _WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
@@ -52,14 +55,17 @@ class OracleViolation(Exception):
 @dataclass(frozen=True)
 class Checked:
     """`main`: elements whose intermediates stay in the normal range; `range`: the others. `upper`:
-    bound of the errors that were not ranked, see `Checker.check`."""
+    bound of the errors that were not ranked, see `Checker.check`. `excess`: the largest error of the
+    others, in ULP and in scaled ULP, beyond what underflow explains (see `verify.oracle.Oracle`)."""
 
     main: Tally = field(default_factory=Tally)
     range: Tally = field(default_factory=Tally)
     upper: float = 0.0
+    excess: tuple[float, float] = (0.0, 0.0)
 
     def __add__(self, other: Checked) -> Checked:
-        return Checked(self.main + other.main, self.range + other.range, max(self.upper, other.upper))
+        excess = (max(self.excess[0], other.excess[0]), max(self.excess[1], other.excess[1]))
+        return Checked(self.main + other.main, self.range + other.range, max(self.upper, other.upper), excess)
 
     @property
     def all(self) -> Tally:
@@ -69,7 +75,9 @@ class Checked:
 class Checker:
     """Judges outputs of one case: an oracle with its Python scalars, on one format and device.
 
-    scalars: doubles meant exactly. bounds, functions: the admitted float64 library (`verify.admit`).
+    scalars: doubles meant exactly. bounds, functions: the admitted float64 library (`verify.admit`). flushing: all
+    arithmetic may take subnormal operands and results as zero, so that these leave the normal range as
+    intermediates do: a flushed operand may be wrong by any number of ULPs.
     """
 
     def __init__(
@@ -81,7 +89,9 @@ class Checker:
         device: Any,
         bounds: Mapping[str, float],
         functions: Mapping[str, Callable[..., Tensor]] | None = None,
+        flushing: bool = False,
     ) -> None:
+        self.flushing = flushing
         self.oracle, self.fmt, self.names, self.scalars = oracle, fmt, names, dict(scalars)
         self.device = device
         self.ball = Ball64(device, bounds, functions)
@@ -174,6 +184,14 @@ class Checker:
             out |= outside & (finite | torch.isfinite(size))
         return out
 
+    def _flushable(self, inputs: tuple[Tensor, ...], found: Enclosure) -> Tensor:
+        """Elements with a subnormal input or result, in the working format."""
+        low = float(self.working.smallest_normal)
+        out = (found.mid.abs() < low) & ~((found.mid == 0) & (_radius(found) == 0))
+        for t in inputs:
+            out = out | _tiny(t, self.working)
+        return out
+
     # ------------------------------------------------------------ one chunk
 
     def check(
@@ -198,7 +216,6 @@ class Checker:
         y2 = y.reshape(1, -1)
         e2 = None if eager is None else eager.reshape(1, -1)
         found, scale, outside, subnormal = self._facts(start, rows, y2, given)
-        some = outside is not None
         parts, upper = [], 0.0
         for mask, outer in ((~outside, False), (outside, True)) if outside is not None else ((None, False),):
             decision = decide(y2, found, self.fmt, eager=e2, scale=scale, mask=mask, subnormal=subnormal)
@@ -219,7 +236,10 @@ class Checker:
             if given is not None
             else self._binades(rows[0], y2, found)
         )
-        return Checked(replace(parts[0], binades=binades), parts[1] if some else Tally(), upper)
+        main = replace(parts[0], binades=binades)
+        if outside is None:
+            return Checked(main, upper=upper)
+        return Checked(main, parts[1], upper, self._excess(rows, y2, found, scale, outside))
 
     def _facts(
         self, start: int, rows: tuple[Tensor, ...], like: Tensor, given: Enclosure | None
@@ -233,6 +253,9 @@ class Checker:
             return facts
         found = self.enclose(rows, like) if given is None else given
         outside = self.leaves_range(rows, like)
+        if self.flushing:
+            flushable = self._flushable(rows, found)
+            outside = flushable if outside is None else outside | flushable
         if outside is not None and not bool(outside.any()):
             outside = None
         subnormal = None
@@ -298,7 +321,7 @@ class Checker:
     ) -> Tally:  # fmt: skip
         """Worst cases among elements that double-double decided."""
         ball = self.enclose(part, y, double=True)
-        return self._rank(tally, start, index, part, y, ball, scale, ~decision.open[0])
+        return self.rank(tally, start, index, part, y, ball, scale, ~decision.open[0])
 
     def _flushed(self, part: tuple[Tensor, ...], y: Tensor, ball: Enclosure, scale: Tensor | None) -> Tensor:
         """Elements with a subnormal input, wrong by more than rounding could be, that a flushed input explains."""
@@ -313,6 +336,82 @@ class Checker:
         signed, _, inverse = error_bounds(y.to(torch.float64), ball, self.fmt)
         weight = inverse if scale is None else 2.0 ** (self.fmt.precision - 1) / binade(scale, self.fmt)
         return subnormal & explained & ~right & ~(signed.abs() / inverse * weight < FLUSH_ULP)
+
+    # ------------------------------------------------------------ underflow
+
+    def _excess(
+        self, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, scale: Tensor | None, outside: Tensor
+    ) -> tuple[float, float]:
+        """Errors beyond underflow's of the elements `outside` none of whose intermediates overflows."""
+        if self.oracle.underflow is None or self.flushing:
+            return 0.0, 0.0
+        index = outside[0].nonzero()[:, 0]
+        index = index[~self._overflows(tuple(t[:, index] for t in rows))]
+        if not len(index):
+            return 0.0, 0.0
+        part, yp = tuple(t[:, index] for t in rows), y[:, index]
+        sp = None if scale is None else scale[:, index]
+        values = {name: self.ball.input(t) for name, t in zip(self.names, part, strict=True)}
+        values |= {name: self.ball.const(v) for name, v in self.scalars.items()}
+        ball = self.oracle.underflow(self.ball, **values)
+        units = ((ball.mid + ball.radius) * _SECOND_ORDER).expand_as(yp)
+        beyond = self._beyond(yp, found.take((slice(None), index)), sp, units)
+        unknown = torch.isnan(beyond[1]).nonzero()[:, 0]
+        if len(unknown):
+            some = tuple(t[:, unknown] for t in part)
+            closer = self.enclose(some, yp[:, unknown], double=True)
+            beyond[:, unknown] = self._beyond(
+                yp[:, unknown], closer, None if sp is None else sp[:, unknown], units[:, unknown]
+            )
+            unknown = torch.isnan(beyond[1]).nonzero()[:, 0]
+        known = torch.nan_to_num(beyond, nan=0.0)
+        top = (float(known[0].max()), float(known[1].max()))
+        if not len(unknown):
+            return top
+        return self._exact_excess(*self._points(part, yp, unknown), top)
+
+    def _beyond(self, y: Tensor, ball: Enclosure, scale: Tensor | None, units: Tensor) -> Tensor:
+        """Upper bounds of what `units` smallest subnormals leave of the errors, in ULP and in scaled ULP, shaped
+        (2, n); NaN where the ball does not tell."""
+        signed, spread, inverse = error_bounds(y.to(torch.float64), ball, self.fmt)
+        weight = inverse if scale is None else 2.0 ** (self.fmt.precision - 1) / binade(scale, self.fmt)
+        left = (signed.abs() + spread) / inverse * (1 + 2.0**-45) - units * float(self.fmt.smallest_subnormal)
+        left = left.clamp(min=0.0)
+        due, given = torch.isnan(ball.mid) & (_radius(ball) == 0), torch.isnan(y)
+        left = torch.where(due & given, 0.0, torch.where(due | (given & torch.isfinite(spread)), _NO_NUMBER, left))
+        return torch.cat([left * inverse, left * weight]).nan_to_num(nan=torch.nan, posinf=_NO_NUMBER)
+
+    def _exact_excess(
+        self, points: list[tuple[int, ...]], ys: list[int], top: tuple[float, float]
+    ) -> tuple[float, float]:
+        """As `_excess`, in multiprecision; `top` is what is known already."""
+        n = MpSystem(96)
+        assert self.oracle.underflow is not None
+        for one, bits in zip(points, ys, strict=True):
+            truth, verdict = self.exact.verdict(one, bits)
+            if verdict is None:
+                continue  # counted as undecided
+            if verdict.high is None or verdict.scaled is None:
+                top = top if verdict.cls == "correct" else (_NO_NUMBER, _NO_NUMBER)
+                continue
+            units = self.oracle.underflow(n, **self.about.values(n, one)).truth()
+            if units.kind != "real" or truth.kind != "real":
+                continue
+            allowed = units.hi * Fraction(_SECOND_ORDER) * self.fmt.smallest_subnormal
+            distance = verdict.high * ulp(truth.lo, self.fmt)
+            share = max(distance - allowed, Fraction(0)) / distance if distance else Fraction(0)
+            top = (max(top[0], finite(verdict.high * share)), max(top[1], finite(verdict.scaled * share)))
+        return top
+
+    def _overflows(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Elements one of whose intermediates may exceed the working format, or is none, shaped (n,)."""
+        values = {name: self.ball.input(t) for name, t in zip(self.names, inputs, strict=True)}
+        values |= {name: self.ball.const(v) for name, v in self.scalars.items()}
+        assert self.oracle.intermediates is not None
+        out = torch.zeros_like(inputs[0], dtype=torch.bool)
+        for part in self.oracle.intermediates(self.ball, **values):
+            out |= ~((part.mid.abs() + part.radius) * (1 + 2.0**-30) < float(self.working.max_finite))
+        return out[0]
 
     # ------------------------------------------------------------ worst cases
 
@@ -334,14 +433,16 @@ class Checker:
                 block = decide(some[1], some[2], self.fmt, scale=some[3], mask=kept)
                 if float(block.maxima.max()) <= floor:
                     continue
-            tally = self._rank(tally, start, index[part], *some, keep[part])
+            tally = self.rank(tally, start, index[part], *some, keep[part])
             floor = max(floor, tally.worst[-1].ulp if len(tally.worst) == WORST else 0.0)
         return tally
 
-    def _rank(
+    def rank(
         self, tally: Tally, start: int, index: Tensor, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure,
         scale: Tensor | None, keep: Tensor,
     ) -> Tally:  # fmt: skip
+        """`tally` with the exact maxima and worst cases of the elements `index` of a chunk that begins at `start`;
+        rows, y, found and scale are theirs, of shape (1, n). keep: those to look at."""
         signed, spread, inverse = error_bounds(y.to(torch.float64), found, self.fmt)
         weight = inverse[0] if scale is None else 2.0 ** (self.fmt.precision - 1) / binade(scale[0], self.fmt)
         error = signed[0].abs() + spread[0]
@@ -435,7 +536,14 @@ class Checker:
             theirs = None if others is None else [others[k] for k in chosen]
             tally = self.exact.tally([start + k for k in chosen], *picked, theirs)
             parts.append(tally if wanted else replace(tally, binades=self.exact.binades(*picked)))
-        return Checked(parts[0], parts[1])
+        return Checked(parts[0], parts[1], excess=self._excess_by_mp(*picked))
+
+    def _excess_by_mp(self, points: list[tuple[int, ...]], ys: list[int]) -> tuple[float, float]:
+        if self.oracle.underflow is None or self.flushing:
+            return 0.0, 0.0
+        most = self.fmt.max_finite
+        chosen = [k for k, one in enumerate(points) if not self.about.overflows(one, most)]
+        return self._exact_excess([points[k] for k in chosen], [ys[k] for k in chosen], (0.0, 0.0))
 
     def _binades(self, x: Tensor, y: Tensor, found: Enclosure) -> tuple[tuple[int, Binade], ...]:
         """Statistics by exponent of the first input, over elements with a finite error."""

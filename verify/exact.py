@@ -77,6 +77,13 @@ class Elementwise:
         n = mp.MpSystem(64)
         return any(_outside(v, low, high) for v in self.oracle.intermediates(n, **self.values(n, key)))
 
+    def overflows(self, key: Patterns, most: Fraction) -> bool:
+        """Whether an intermediate may exceed `most`, or is no number."""
+        if self.oracle.intermediates is None:
+            return False
+        n = mp.MpSystem(64)
+        return any(_beyond(v, most) for v in self.oracle.intermediates(n, **self.values(n, key)))
+
 
 class Exact:
     """The multiprecision judge of elements whose outputs have the format `fmt`."""
@@ -236,6 +243,15 @@ def decimal(truth: Truth, digits: int = 20) -> str:
     centre = (truth.lo + truth.hi) / 2
     text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), digits)
     return text
+
+
+def _beyond(value: Any, most: Fraction) -> bool:
+    if value.kind == mp.FAILED:
+        return True
+    truth: Truth = value.truth()
+    if truth.kind == "real":
+        return max(abs(truth.lo), abs(truth.hi)) > most
+    return truth.kind in ("nan", "+inf", "-inf")
 
 
 def _outside(value: Any, low: Fraction, high: Fraction) -> bool:

@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from verify import backends
+
 STATUSES = ("not-run", "exceeds-bound")
 
 
@@ -19,8 +21,9 @@ STATUSES = ("not-run", "exceeds-bound")
 class Deviation:
     """One entry: the cells it covers (shell patterns), the status they get instead of a pass, and why.
 
-    failures: which kinds it excuses, of 'bound', 'nan_mismatch', 'inf_mismatch', 'zero_sign',
-    'flushed' (shell patterns); any other kind still fails the cell.
+    failures: which kinds it excuses, of 'bound', 'range', 'nan_mismatch', 'inf_mismatch', 'zero_sign',
+    'flushed' (shell patterns); any other kind still fails the cell. capability: of the device that it is
+    limited to, a shell pattern.
     """
 
     lowering: str
@@ -32,6 +35,7 @@ class Deviation:
     triton_before: str = ""
     failures: tuple[str, ...] = ("*",)
     spelling: tuple[str, ...] = ("*",)
+    capability: str = "*"
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -58,12 +62,17 @@ class Deviation:
 
 @lru_cache
 def deviations(backend: str) -> tuple[Deviation, ...]:
-    """All entries for the backend `backend`; none where it has no file."""
+    """All entries for the backend `backend` that its device may need; none where it has no file."""
     package = importlib.import_module("verify.kernels")
     path = Path(package.__path__[0]) / "ledger" / f"{backend}.toml"
     if not path.exists():
         return ()
-    return tuple(_deviation(entry) for entry in tomllib.loads(path.read_text())["deviation"])
+    entries = [_deviation(entry) for entry in tomllib.loads(path.read_text())["deviation"]]
+    return tuple(one for one in entries if one.capability == "*" or _has(backend, one.capability))
+
+
+def _has(backend: str, capability: str) -> bool:
+    return fnmatch.fnmatchcase(backends.load(backend).capability(), capability)
 
 
 def _deviation(entry: dict[str, Any]) -> Deviation:

@@ -80,6 +80,9 @@ class Oracle:
     scale(n, **inputs)          what scaled_ulp is measured against (None: |function|)
     intermediates(n, **inputs)  values that a computation passes through; an element where one
                                 leaves the normal range is counted as `range`
+    underflow(n, **inputs)      A, where underflows of the intermediates move the result by at most A
+                                times the smallest subnormal number of the dtype, in which some
+                                lowerings keep them (None: by any amount)
     rows                        special values, first match wins
     arithmetic                  True: + - * / only, so that infinities, NaNs and the sign of an
                                 exact zero follow IEEE 754-2019 6.1-6.3 on `reference`
@@ -90,6 +93,7 @@ class Oracle:
     function: Callable[..., Any]
     scale: Callable[..., Any] | None = None
     intermediates: Callable[..., tuple[Any, ...]] | None = None
+    underflow: Callable[..., Any] | None = None
     rows: tuple[Row, ...] = ()
     arithmetic: bool = False
     reference: Callable[..., Any] | None = None
