@@ -44,7 +44,8 @@ class Item:
 
     targets  upper limits by the name of what is measured: seconds, start_s, peak_mib, mp_share
     measure  (scale) -> the values measured. Called in a fresh process, whose peak memory is added. `runs_s` are the
-             repetitions, of which the best becomes `seconds`; `finished` is when the first one ended
+             repetitions, of which the best becomes `seconds`; `finished` is when the first one ended. `processor_s`
+             are user and system seconds of all its threads: on a busy machine they say more than wall clock
     backend  has to be present
     """
 
@@ -73,19 +74,21 @@ def sweep(kernel: str, lowering: str, backend: str, repetitions: int = 3) -> Cal
             spellings=(next(iter(load(kernel).spellings)),),
             profile="exhaustive",
         )
-        runs, walls, cells, finished = [], [], [], 0.0
+        runs, walls, processor, cells, finished = [], [], [], [], 0.0
         for _ in range(repetitions):
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time()
             # A GPU judges hundreds of chunks a launch and is quick enough to be measured whole.
             with thinned(scale) if backend == "cpu" else contextlib.nullcontext():
                 cells = run(selection)["cells"]
             walls.append(time.perf_counter() - began)
+            processor.append(time.process_time() - used)
             finished = finished or time.monotonic()
             runs.append(proved(cells)["timing"]["sweep_s"])
         [cell] = cells
         return {
             "runs_s": runs,
             "wall_s": walls,
+            "processor_s": processor,
             "finished": finished,
             "inputs": cell["inputs"],
             "mp_share": cell["timing"]["mp_elements"] / cell["inputs"],

@@ -26,7 +26,7 @@ def joined(reports: list[Report]) -> Report:
     first = reports[0]
     for other in reports[1:]:
         for name in ("environment", "profile", "seed"):
-            if getattr(other, name) != getattr(first, name):
+            if _undated(getattr(other, name)) != _undated(getattr(first, name)):
                 raise UsageError(
                     f"the reports differ in {name}: {getattr(first, name)} and {getattr(other, name)}; "
                     "join reports of one run only"
@@ -37,6 +37,11 @@ def joined(reports: list[Report]) -> Report:
         raise UsageError(f"{len(repeated)} cells are in two reports, the first {repeated[0]}; name each report once")
     command = " && ".join(dict.fromkeys(report.command for report in reports))
     return first.model_copy(update={"cells": cells, "command": command})
+
+
+def _undated(value: Any) -> Any:
+    """An environment without the time of the run, which parts of a split one do not share."""
+    return {name: fact for name, fact in value.items() if name != "created"} if isinstance(value, dict) else value
 
 
 def trimmed(report: Report) -> Report:

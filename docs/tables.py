@@ -25,6 +25,7 @@ from typing import Any
 
 from verify.kernel import UsageError, suggest
 from verify.reports import store
+from verify.reports.compare import Aligned, compare, load
 from verify.reports.rows import kernel_page, measured, percent, scalars_text, share, upward
 from verify.reports.schema import Cell, Report
 from verify.reports.terminal import print_page
@@ -107,7 +108,7 @@ def groups(report: Report, keep: Filter) -> dict[tuple[str, str, str], list[Cell
     """The compared cells by (backend, kernel with its scalars, dtype), in the report's order."""
     found: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in report.cells:
-        if cell.error is not None and keep.keeps(cell):
+        if cell.error is not None and keep.keeps(cell) and not is_composite(cell):
             name = " ".join(filter(None, (cell.kernel, scalars_text(cell.scalars))))
             found.setdefault((cell.backend, name, cell.dtype), []).append(cell)
     return found
@@ -284,6 +285,107 @@ def screen(reports: Sequence[Report], keep: Filter) -> str:
 # Measurements
 
 
+def composites_table(reports: Sequence[Report], keep: Filter) -> str:
+    """Composite kernels: each output's lowerings over all their settings, those with the same bits in one row."""
+    return "\n".join(provenance(report) + "\n" + _composites(report, keep) for report in reports)
+
+
+def _composites(report: Report, keep: Filter) -> str:
+    found: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for cell in report.cells:
+        if cell.error is not None and is_composite(cell) and keep.keeps(cell):
+            group = found.setdefault((cell.kernel, cell.dtype, cell.output), {})
+            group.setdefault(cell.lowering, []).append(cell)
+    rows = []
+    title = ("", "", "")
+    for key, lowerings in found.items():
+        same: dict[tuple[str, ...], list[str]] = {}
+        for name, cells in lowerings.items():
+            same.setdefault(tuple(f"{c.spelling} {scalars_text(c.scalars)} {c.digest}" for c in cells), []).append(name)
+        for names in same.values():
+            shown = [escaped(new) if new != old else "" for new, old in zip(key, title, strict=True)]
+            shown = [escaped(part) for part in key] if any(shown[:1]) else shown
+            rows.append((*shown, escaped(", ".join(names)), *_sums(lowerings[names[0]])))
+            title = key
+    return table(_COMPOSITES, rows)
+
+
+_COMPOSITES = (
+    *("kernel", "dtype", "output", "lowering", "settings:", "largest share of the bound:", "misrounded:"),
+    "closer / farther than eager:",
+)
+
+
+def is_composite(cell: Cell) -> bool:
+    """Whether the cell's bound is one of each element, see docs/definitions.md."""
+    return cell.bound is not None and cell.bound.metric == "share"
+
+
+def _sums(cells: Sequence[Cell]) -> tuple[str, ...]:
+    errors = [cell.error for cell in cells if cell.error is not None]
+    shares = [part for part in map(share, cells) if part is not None]
+    inputs = sum(error.inputs for error in errors)
+    against = [cell.against_eager for cell in cells if cell.against_eager is not None]
+    failed = sorted({cell.status for cell in cells} - {"passed"})
+    known = " (known deviation)" if any(cell.reason.startswith("known deviation") for cell in cells) else ""
+    sides = ""
+    if against:
+        counts = (sum(side.closer for side in against), sum(side.farther for side in against))
+        sides = " / ".join(percent(count, inputs) for count in counts)
+        sides = sides if any(side.different for side in against) else "same bits"
+    return (
+        str(len(cells)),
+        " ".join([f"{upward(100 * max(shares), 3)}%{known}", *(f"**{status}**" for status in failed)]),
+        percent(sum(error.misrounded for error in errors), inputs),
+        sides,
+    )
+
+
+def devices_table(paths: Sequence[Path], keep: Filter) -> str:
+    """One row a cell, one column a report: its maximum error, and whether its bits are those of the first column.
+
+    A column of a report that is not recorded says so, with the command that records it.
+    """
+    present = [path for path in paths if path.exists()]
+    found = compare(load(present, keep.kernel, keep.dtype, keep.lowering))
+    absent = [path.stem for path in paths if not path.exists()]
+    first: dict[tuple[object, ...], str] = {}
+    rows = []
+    for row in found.rows:
+        spelling = first.setdefault(
+            (row.place.kernel, row.place.lowering, row.place.dtype, row.place.scalars), row.place.spelling
+        )
+        if row.place.spelling != spelling or all(value is None for value in row.values):
+            continue
+        name = " ".join(filter(None, (row.place.kernel, scalars_text(dict(row.place.scalars)), row.place.output)))
+        rows.append(
+            (
+                escaped(name),
+                escaped(row.place.lowering),
+                escaped(row.metric),
+                *_columns(row),
+                *("not-run" for _ in absent),
+            )
+        )
+    head = ("kernel", "lowering", "metric", *(f"{escaped(column.label)}:" for column in found.columns))
+    fill = "verify run --backend {0} --profile quick --json {0}.json"
+    told = "".join(f"{escaped(name)}: not-run; {code(fill.format(name))} fills the column.\n" for name in absent)
+    body = sorted(rows, key=lambda row: row[:2])
+    return f"{told}\n" + table((*head, *(f"{escaped(name)}:" for name in absent)), body)
+
+
+def _columns(row: Aligned) -> tuple[str, ...]:
+    shown = []
+    for number, (cell, value, pair) in enumerate(zip(row.cells, row.values, row.pairs, strict=True)):
+        if cell is None or value is None:
+            shown.append("not-run" if cell is None or not cell.ran else cell.status)
+            continue
+        same = pair is not None and pair.bits is not None and pair.bits.equal
+        mark = " =" if same and number != row.reference else ""
+        shown.append(f"{upward(value)}{mark}")
+    return tuple(shown)
+
+
 def bench_table(files: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(_bench(document) for document in files)
 
@@ -359,6 +461,8 @@ def _of_documents(render: Callable[[Sequence[Mapping[str, Any]]], str]) -> Calla
 KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "errors": _of_reports(errors_table),
     "differences": _of_reports(differences_table),
+    "composites": _of_reports(composites_table),
+    "devices": devices_table,
     "screen": _of_reports(screen),
     "bench": _of_documents(bench_table),
     "mutants": _of_documents(mutants_table),
@@ -379,6 +483,8 @@ def rendered(what: str, root: Path) -> str:
     names = [word for word in words if "=" not in word]
     if not names:
         raise UsageError(f"the place 'table: {what}' names no file; expected the report or measurement to show")
+    if kind == "devices":
+        return KINDS[kind]([root / name for name in names], keep)
     missing = [name for name in names if not (root / name).exists()]
     told = "".join(f"Not recorded: {code(name)}.\n" for name in missing)
     present = [root / name for name in names if name not in missing]

@@ -56,7 +56,13 @@ KERNEL = Kernel(
         *correctly_rounded(
             f"{FUSED} (DeviceAddCmulCdiv.cuh)", dtypes=SINGLES, lowering="eager", backend="cuda", applies=unit
         ),
+        *correctly_rounded(f"{FUSED} (MSL table 8.1)", dtypes=("float32",), lowering="metal", applies=unit),
         Bound(1.0, "scaled_ulp", HALF_EACH, dtypes=SINGLES, applies=unit),
+        *through_float32(
+            1, f"{EXACT_PRODUCT}; the sum's 1/2 ULP", metric="scaled_ulp", lowering="metal*", applies=unit
+        ),
+        *composite(2, "fma(value, RN(b c), a)", extra=1, lowering="metal"),
+        *composite(3, "two products, in any order, and a sum", extra=1, lowering="metal-fast"),
         *rounded(
             4,
             "value, products and sum in the dtype (ATen's PointwiseOps.metal)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verify.bounds import LOG_RANGE, SINGLES, hand_written, published, rounded, through_float32, vendor
+from verify.bounds import HALVES, LOG_RANGE, SINGLES, hand_written, published, rounded, through_float32, vendor
 from verify.domains import Stratum
 from verify.formats import Format
 from verify.kernel import Kernel, Property, Scalars
@@ -41,6 +41,12 @@ TRITON = (
     "subnormal result loses a bit or more to a second rounding: 1/2 + e/2 ULP"
 )
 
+METAL = (
+    "the algorithm of kernels/triton/exp.py in kernels/metal/arithmetic.py: below 2^-28 |t| before the last rounding, "
+    "1/2 + 2^-4 ULP, on operations correctly rounded to nearest (MSL 8.4, table 8.1; 8.2 leaves the direction to the "
+    "device, and the report's environment measures it); subnormal results count as outside the normal range"
+)
+
 KERNEL = Kernel(
     name="exp",
     summary="exponential",
@@ -52,6 +58,8 @@ KERNEL = Kernel(
         *rounded(ROUNDINGS, TL_EXP, dtypes=("float32",), lowering="triton-tlmath*"),
         *through_float32(ROUNDINGS / (1 - ROUNDINGS * 2.0**-24), TL_EXP, lowering="triton-tlmath*"),
         *hand_written(0.5 + (0.5 + 2.0**-4) / 2, TRITON),
+        *hand_written(0.5 + 2.0**-4, METAL, lowerings=("metal",)),
+        *vendor("Apple", "fast::exp", "Metal's fast math", dtypes=(*HALVES, "float32"), lowering="metal-fast"),
         *vendor("NVIDIA", "exp", "CUDA's libdevice", backend="cuda"),
         *vendor("AMD", "exp", "OCML", backend="rocm"),
         *vendor("Apple", "exp", "metal::precise::exp", dtypes=("float16", "bfloat16", "float32"), backend="mps"),

@@ -114,7 +114,7 @@ def finite_ends(a: Any, b: Any, w: Any) -> Any:
     return finite(a, b, b - a)
 
 
-TWO_SIDED = ("eager", "inductor*", "triton*")
+TWO_SIDED = ("eager", "inductor*", "triton*", "metal*")
 
 KERNEL = Kernel(
     name="lerp",
@@ -145,6 +145,10 @@ KERNEL = Kernel(
             lowering="inductor-strict*",
             applies=scalar,
         ),
+        *through_float32(
+            10 / (1 - 10 * 2.0**-24), f"{LOW}; {HIGH_TENSOR}", metric="scaled_ulp", lowering="metal*", applies=tensor
+        ),
+        *through_float32(5, f"{LOW}; {HIGH_SCALAR}", metric="scaled_ulp", lowering="metal*", applies=scalar),
         *rounded(10, f"every step in the dtype; {HIGH_TENSOR}", metric="scaled_ulp", dtypes=HALVES, backend="mps"),
         *rounded(10, f"{LOW}; {HIGH_TENSOR}", metric="scaled_ulp", applies=tensor),
         *through_float32(10 / (1 - 10 * 2.0**-24), f"{LOW}; {HIGH_TENSOR}", metric="scaled_ulp", applies=tensor),

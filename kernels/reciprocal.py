@@ -47,6 +47,7 @@ KERNEL = Kernel(
             lowering="inductor*",
             backend="rocm",
         ),
+        *vendor("Apple", "fast 1.0/x", "Metal's fast math", dtypes=(*HALVES, "float32"), lowering="metal-fast"),
         *correctly_rounded("one division"),
     ),
     properties=(

@@ -6,11 +6,12 @@ rounded up, so that a printed number never understates an error.
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
 from verify.kernel import DTYPES, Composite
@@ -19,6 +20,8 @@ from verify.ulp import FAILING
 if TYPE_CHECKING:
     from verify.kernel import Kernel
     from verify.reports.compare import Aligned, Comparison, Facts, Inputs, Pair, Place
+    from verify.reports.exchange import Exchanged
+    from verify.reports.history import Failing, History, Recorded
     from verify.reports.schema import Cell, Report, Worst
 
 #: Statuses by what they mean for the reader.
@@ -87,9 +90,14 @@ def printable(text: str) -> str:
 
 def upward(value: float, digits: int = 4) -> str:
     """`value` to `digits` significant digits, rounded towards +infinity; exact values stay short."""
-    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value))
-    plain = f"{rounded.normalize():f}"
-    return plain if len(plain) <= digits + 4 else f"{rounded.normalize():.{digits - 1}e}"
+    rounded = _ceiling(digits).create_decimal_from_float(value).normalize()
+    plain = f"{rounded:f}"
+    return plain if len(plain) <= digits + 4 else f"{rounded:.{digits - 1}e}"
+
+
+@functools.cache  # a page of 100,000 cells rounds a million numbers
+def _ceiling(digits: int) -> Context:
+    return Context(prec=digits, rounding=ROUND_CEILING)
 
 
 def percent(part: int, whole: int) -> str:
@@ -115,6 +123,32 @@ def measured(cell: Cell) -> tuple[float, str]:
 def share(cell: Cell) -> float | None:
     """Maximum error over bound; above 1 the bound is exceeded. None without a bound or a measurement."""
     return measured(cell)[0] / cell.bound.value if cell.bound and cell.error else None
+
+
+def figures(cell: Cell) -> dict[str, str]:
+    """What is printed of a cell that ran, by the title of its column: the one place where figures become text."""
+    error, against = cell.error, cell.against_eager
+    assert error is not None
+    value, metric = measured(cell)
+    part = None if cell.bound is None else value / cell.bound.value
+    closer, farther, tied = ("-",) * 3 if against is None else map(str, (against.closer, against.farther, against.tied))
+    return {
+        "error": upward(value),
+        "metric": metric,
+        "bound": "none" if cell.bound is None else f"{cell.bound.value:.6g}",
+        "share": "-" if part is None else f"{upward(100 * part, 3)}%",
+        "misrounded": percent(error.misrounded, cell.inputs),
+        "max ulp": upward(error.max_ulp),
+        "closer": closer,
+        "farther": farther,
+        "tied": tied,
+    }
+
+
+def why_failed(cell: Cell) -> str:
+    """The reason of a cell that failed: the run's own, else what was undecided, else the excess over the bound."""
+    undecided = cell.error.undecided if cell.error else 0
+    return cell.reason or (f"{_count(undecided, 'element')} undecided" if undecided else _excess(cell))
 
 
 def is_file(lowering: str) -> bool:
@@ -265,34 +299,90 @@ def explain_place_page(told: dict[str, Any]) -> Page:
 
 def compare_page(found: Comparison, every: bool = False, limit: int | None = None) -> Page:
     """`verify compare`: one column a report, rows by what matters; equal ones only if `every`, `limit` rows a kind."""
-    from verify.reports.compare import KINDS, shown
-
-    legend, spellings = _Legend(), Counter(row.place._replace(spelling="") for row in found.rows)
-    first, *others = (Column(column.label, right=True, fold=True) for column in found.columns)
-    bits = Column("other bits", right=True, fold=True, joined=True)
-    columns = (Column("cell", fold=True), Column("metric"), first, *(c for other in others for c in (other, bits)))
-    sections: dict[str, dict[tuple[Any, ...], list[Aligned]]] = {kind: {} for kind in KINDS}
-    for row in shown(found, every):
-        sections[row.kind].setdefault(_alike(row), []).append(row)
-    rows: list[Row] = []
-    for kind, groups in sections.items():
-        if groups:
-            rows.append(_heading(f"{kind}: {sum(map(len, groups.values()))}", columns))
-            rows += (_compared(group, spellings, legend) for group in list(groups.values())[:limit])
-            if limit is not None and len(groups) > limit:
-                rows.append(_heading(f"and {_count(len(groups) - limit, 'row')} more: --limit 0", columns))
+    legend, rows = _Legend(), found.rows if every else [row for row in found.rows if row.telling]
+    table = _differences(rows, [column.label for column in found.columns], _spellings(found.rows), legend, limit)
     equal = found.counts.get("equal", 0)
     text = f"{equal} of {_count(found.compared, 'compared cell')} equal in errors, formula and bits"
     rest = [f"{kind} {count}" for kind, count in found.counts.items() if kind != "equal"]
     blocks: list[Table | Line] = [
-        *([Table(columns, tuple(rows))] if rows else []),
+        *([table] if rows else []),
         *legend.lines(),
         *_columns_told(found),
         Line("; ".join([text, *rest]), kind="good" if equal == len(found.rows) else "plain"),
+        *([_OTHER_BITS] if rows else []),
     ]
-    if rows:
-        blocks.append(Line("share of the chunks of 2^20 outputs that differ, and the first", label="other bits:"))
-    return Page(f"{len(found.columns)} columns, {found.compared} cells compared", tuple(blocks))
+    return Page(f"{len(found.columns)} columns, {_count(found.compared, 'cell')} compared", tuple(blocks))
+
+
+def history_page(found: History, limit: int | None = None) -> Page:
+    """`verify history`: what changed from report to report, and since when a cell fails; `limit` rows a kind."""
+    legend = _Legend()
+    blocks: list[Table | Line] = []
+    for step in found.steps:
+        facts = ", ".join(f"{name} {before} -> {after}" for name, before, after in step.environment)
+        told = f"after {_dated(step.before)}, {step.device}: {facts or 'the fingerprint is the same'}"
+        blocks.append(Line(told, label=f"{_dated(step.after)}:"))
+        blocks.append(_differences(step.changes, ["before", "after"], _spellings(step.changes), legend, limit))
+    for one in found.failing[:limit]:
+        good = f"last good {_versioned(one.last_good, one)}" if one.last_good else "never good in these reports"
+        place = one.facts.place
+        text = f"{_case(place._replace(backend=''))} {place.spelling} on {one.device}"
+        since = f"first bad {_versioned(one.first_bad, one)}, {good}"
+        blocks.append(Line(f"{text}: {since}", label=f"{one.facts.status}:", kind="bad"))
+    if limit is not None and len(found.failing) > limit:
+        blocks.append(Line(f"and {_count(len(found.failing) - limit, 'failing cell')} more: --limit 0", kind="bad"))
+    changed = sum(len(step.changes) for step in found.steps)
+    text = f"{_count(changed, 'change')} in {_count(found.series, 'cell')} that two reports or more have in common"
+    blocks += [*legend.lines(), Line(f"{text}; {len(found.failing)} failing", kind="bad" if found.failing else "good")]
+    return Page(f"{_count(found.reports, 'report')}", (*blocks, *([_OTHER_BITS] if changed else [])))
+
+
+def exchange_page(found: Comparison, told: Exchanged, path: str) -> Page:
+    """`verify compare --exchange` and `--exchange-from`: what was written, or which elements differ."""
+    blocks: list[Table | Line] = []
+    for one in told.findings:
+        own, other = (found.columns[index].label for index in (one.own, one.other))
+        count = f"{one.differing} of {one.elements} outputs differ in chunk {one.chunk}"
+        blocks.append(Line(count, label=f"{_case(one.row.place)} ({one.row.place.spelling}):"))
+        columns = (
+            Column("element", right=True),
+            *([Column("inputs", fold=True)] if any(element.inputs for element in one.first) else []),
+            Column(own, fold=True),
+            Column(other, fold=True),
+            Column("exact"),
+            Column("closer"),
+        )
+        closer = {"own": "this machine", "other": "the other"}
+        rows = tuple(
+            Row(
+                (
+                    str(element.index),
+                    *([", ".join(element.inputs)] if element.inputs else []),
+                    *map(_judged, (element.own, element.other), element.ulps, element.classes),
+                    element.exact,
+                    closer.get(element.closer, element.closer),
+                )
+            )
+            for element in one.first
+        )
+        blocks.append(Table(columns, rows))
+        if one.command:
+            blocks.append(Line(one.command, kind="command"))
+    blocks += [Line(reason, label=f"left out, {_count(count, 'time')}:") for reason, count in told.left_out]
+    what = f"{_count(told.chunks, 'chunk')} of {_count(told.cells, 'cell')}"
+    return Page(f"exchange: {what} {'from' if told.findings else 'written to'} {path}", tuple(blocks))
+
+
+def _judged(output: str, ulp: float | None, kind: str) -> str:
+    return " ".join([output, *([] if ulp is None else [f"{upward(ulp)} ulp"]), kind.replace("_", "-")])
+
+
+def query_page(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Page:
+    """`verify history --sql`: the answer as it is; the first column stays where a wide table is split."""
+    right = [all(row[i] is None or isinstance(row[i], int | float) for row in rows) for i in range(len(names))]
+    columns = tuple(Column(name, right=number, fold=not number) for name, number in zip(names, right, strict=True))
+    texts = (Row(tuple("" if value is None else str(value) for value in row)) for row in rows)
+    return Page(_count(len(rows), "row"), (Table(columns, tuple(texts)),))
 
 
 def explain_page(told: dict[str, Any]) -> Page:
@@ -348,11 +438,24 @@ def _value(told: dict[str, Any], note: str) -> list[Table | Line]:
 def replay(cell: Cell, worst: Worst) -> str:
     """The command that computes one element of a cell again."""
     place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
-    if not worst.inputs:
-        words = replay_command(cell.kernel, place, cell.scalars, ()).split(" --input=")[0]
-        output = f" --output {shlex.quote(cell.output)}" if cell.output else ""
-        return f"{words}{output} --index {worst.index}{f' --seed {cell.domain.seed}' if cell.domain.seed else ''}"
-    return replay_command(cell.kernel, place, cell.scalars, worst.inputs)
+    spot = (cell.output, worst.index, cell.domain.seed)
+    return replay_place(cell.kernel, place, cell.scalars, worst.inputs, spot)
+
+
+def replay_place(
+    kernel: str,
+    place: tuple[str, str, str, str],
+    scalars: Mapping[str, float],
+    inputs: Sequence[str],
+    spot: tuple[str, int, int],
+) -> str:
+    """As `replay_command`; without inputs, of an element known by its `spot`: output, index and seed."""
+    if inputs:
+        return replay_command(kernel, place, scalars, inputs)
+    words = replay_command(kernel, place, scalars, ()).split(" --input=")[0]
+    output, index, seed = spot
+    named = f" --output {shlex.quote(output)}" if output else ""
+    return f"{words}{named} --index {index}{f' --seed {seed}' if seed else ''}"
 
 
 def replay_command(
@@ -369,6 +472,44 @@ def replay_command(
 
 
 # Comparisons
+
+
+_OTHER_BITS = Line("share of the chunks of 2^20 outputs that differ, and the first", label="other bits:")
+
+
+def _differences(
+    found: Iterable[Aligned], titles: Sequence[str], spellings: Mapping[Place, int], legend: _Legend, limit: int | None
+) -> Table:
+    """Rows under a heading for each kind; `titles` are those of the columns of cells."""
+    first, *others = (Column(title, right=True, fold=True) for title in titles)
+    bits = Column("other bits", right=True, fold=True, joined=True)
+    columns = (Column("cell", fold=True), Column("metric"), first, *(c for other in others for c in (other, bits)))
+    sections: dict[str, dict[tuple[Any, ...], list[Aligned]]] = {}
+    for row in found:
+        sections.setdefault(row.kind, {}).setdefault(_alike(row), []).append(row)
+    rows: list[Row] = []
+    for kind, groups in sections.items():
+        rows.append(_heading(f"{kind}: {sum(map(len, groups.values()))}", columns))
+        rows += (_compared(group, spellings, legend) for group in list(groups.values())[:limit])
+        if limit is not None and len(groups) > limit:
+            rows.append(_heading(f"and {_count(len(groups) - limit, 'row')} more: --limit 0", columns))
+    return Table(columns, tuple(rows))
+
+
+def _spellings(rows: Iterable[Aligned]) -> Counter[Place]:
+    """How many spellings each case has."""
+    return Counter(row.place._replace(spelling="") for row in rows)
+
+
+def _dated(report: Recorded) -> str:
+    return f"{report.file} ({report.date})" if report.date else report.file
+
+
+def _versioned(report: Recorded, failing: Failing) -> str:
+    """A report with its date and the versions of torch and triton."""
+    facts = report.fingerprint(failing.device.backend)
+    versions = [f"{name} {facts[name]}" for name in ("torch", "triton") if facts.get(name)]
+    return f"{report.file} ({', '.join(filter(None, (report.date, *versions)))})"
 
 
 def _alike(row: Aligned) -> tuple[Any, ...]:
@@ -535,21 +676,8 @@ def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
 
 
 def _facts(cell: Cell, legend: _Legend) -> tuple[str, ...]:
-    error, against = cell.error, cell.against_eager
-    assert error is not None
-    value, metric = measured(cell)
-    part = share(cell)
-    return (
-        cell.status,
-        upward(value),
-        metric,
-        "none" if cell.bound is None else f"{cell.bound.value:.6g}",
-        "-" if part is None else f"{upward(100 * part, 3)}%",
-        percent(error.misrounded, error.inputs),
-        legend.text(cell),
-        upward(error.max_ulp),
-        *(("-", "-", "-") if against is None else (str(against.closer), str(against.farther), str(against.tied))),
-    )
+    told = {**figures(cell), "status": cell.status, "formula": legend.text(cell)}
+    return tuple(told[column.title] for column in _ACCURACY[1:])
 
 
 def _worst(cells: Iterable[Cell]) -> list[Line]:
@@ -587,9 +715,7 @@ def _failures(cells: Iterable[Cell]) -> list[Line]:
     failed = sorted(filter(_failed, cells), key=lambda cell: FAILED.index(cell.status))
     lines: list[Line] = []
     for cell in failed[:FAILURES_SHOWN]:
-        undecided = cell.error.undecided if cell.error else 0
-        reason = cell.reason or (f"{_count(undecided, 'element')} undecided" if undecided else _excess(cell))
-        lines.append(Line(f"{cell.kernel} {_place(cell)}: {reason}", label=f"{cell.status}:", kind="bad"))
+        lines.append(Line(f"{cell.kernel} {_place(cell)}: {why_failed(cell)}", label=f"{cell.status}:", kind="bad"))
         if cell.worst:
             telling = _telling(cell)
             lines.append(Line(_element(telling), label="    "))

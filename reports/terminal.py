@@ -99,7 +99,7 @@ def _print_table(console: Console, table: Table) -> None:
     rich_table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, GAP - 1, 0, 0), header_style="bold")
     for column, width in zip(table.columns, widths, strict=True):
         rich_table.add_column(
-            Text(column.title),
+            Text(printable(column.title)),
             justify="right" if column.right else "left",
             width=width,
             no_wrap=not column.fold,

@@ -6,10 +6,12 @@ values, midpoints of values, powers of two, zero and overflow.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from unittest import mock
 
 import pytest
 import torch
@@ -27,6 +29,7 @@ from verify.decide import (
     decide_tensors,
     digest,
     digest_tensors,
+    exceeding,
     native_reason,
     salts,
 )
@@ -117,7 +120,8 @@ def quantum(fmt: Format, bits: int) -> float:
 
 def midpoint(fmt: Format, bits: int, rng: random.Random) -> float:
     if rng.random() < 0.05:
-        return rng.choice([0.0, -0.0, float("inf"), float("-inf"), float("nan"), 2.0**1000, -(2.0**-1000), 1e300])
+        huge = rng.choice([2.0**1000, 1e300, 2.0 ** (fmt.emax + 2)])
+        return rng.choice([0.0, -0.0, float("inf"), float("-inf"), float("nan"), huge, -huge, -(2.0**-1000)])
     magnitude = min(bits & ~fmt.sign_bit, fmt.inf_bits - 1)
     value = float(fmt.fraction(magnitude)) * (-1 if bits & fmt.sign_bit else 1)
     step = quantum(fmt, bits)
@@ -146,6 +150,8 @@ def radius(mid: float, step: float, kind: str, rng: random.Random) -> float:
     if kind == "undecided":
         return rng.choice([float("nan"), float("inf"), 0.0])
     spread = step * rng.choice([2.0**-30, 2.0**-12, 0.25] if kind == "tight" else [0.5, 1.0, 8.0, 1e6])
+    if kind == "wide" and math.isfinite(mid):
+        spread = rng.choice([spread, spread, abs(mid) / 4, abs(mid) / 2])
     return max(spread, abs(mid) * 2.0**-52)
 
 
@@ -217,7 +223,8 @@ def test_native_and_tensor_decisions_are_equal_bit_for_bit(batch: Batch) -> None
 def test_native_blocks_without_a_wrong_element_take_the_short_path(
     dtype: str, radius: float | None, spoilt: str
 ) -> None:
-    """Several blocks of 4096 correct and faithful results, which have code of their own, one element spoilt or not."""
+    """Several blocks of 4096 correct and faithful results, which have code of their own, one element spoilt or not,
+    and alone or beside eager's results, a scale, a mask or subnormal inputs."""
     fmt = FORMATS[dtype]
     generator = torch.Generator().manual_seed(5)
     size = 3 * 4096 + 17
@@ -247,6 +254,86 @@ def test_native_blocks_without_a_wrong_element_take_the_short_path(
     assert tensors.counts[COUNTS.index("faithful"), 0] > 100
     settled = {name: int(tensors.counts[COUNTS.index(name), 0]) for name in CLASSES}
     assert sum(settled.values()) - settled["correct"] - settled["faithful"] == int(spoilt != "nothing")
+    other_eager, some = y.clone(), torch.ones(1, size, dtype=torch.bool)
+    other_eager[0, 5000] = away(y[0, 5000], mid[0, 5000], 1)
+    some[0, 3000:5000] = False
+    for options in ({"eager": other_eager}, {"mask": some}, {"scale": mid.abs() * 4}, {"subnormal": some}):
+        same(decide_native(y, ball, fmt, **options), decide_tensors(y, ball, fmt, **options))
+
+
+@native
+@settings(max_examples=100)
+@given(batches(6000), st.sampled_from(["any", "equal", "equal in blocks"]))
+def test_one_midpoint_for_all_elements_is_decided_as_many_equal_ones(batch: Batch, results: str) -> None:
+    """The native form reads it once, and decides a block of equal results once."""
+    e = expand(replace(batch, size=max(batch.size, 2)))
+    mid = e.ball.mid[:, :1].expand_as(e.y)
+    rad = None if e.ball.rad is None else e.ball.rad[:, :1].expand_as(e.y)
+    if rad is not None and mid[0, 0] != 0:
+        rad = torch.where(rad[:, :1] == 0, 0.0, rad[:, :1].clamp(min=abs(float(mid[0, 0])) * 2.0**-52)).expand_as(e.y)
+    first = e.y[:, :1].expand_as(e.y)
+    y = {"any": e.y, "equal": first, "equal in blocks": torch.where(torch.arange(e.y.numel()) < 4096, first, e.y)}
+    options = e.options() | ({"eager": y[results].clone()} if results == "equal" and batch.eager else {})
+    shared = replace(e.ball, mid=mid, rad=rad)
+    spread = replace(shared, mid=mid.contiguous(), rad=None if rad is None else rad.contiguous())
+    tensors = decide_tensors(y[results], spread, e.fmt, **options)
+    same(decide_native(y[results], shared, e.fmt, **options), tensors)
+    same(decide_native(y[results], spread, e.fmt, **options), tensors)
+
+
+@native
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("sure", [False, True])
+@pytest.mark.parametrize("radius", [0.0, 2.0**-52, 2.0**-36, 2.0**-22, "subnormal"])
+def test_close_calls_leave_the_short_path(dtype: str, sure: bool, radius: float | str) -> None:
+    """A midpoint at and around half and whole steps from a result, in every binade and beside powers of two. Each in
+    a block of its own, so that no other element sends it on to the general code."""
+    fmt, rng = FORMATS[dtype], random.Random(7)
+    offsets = [side * (base + k * 2.0**-23) for base in (0.0, 0.5, 1.0) for k in range(-12, 13, 3) for side in (1, -1)]
+    offsets += [side * base for base in (0.2, 0.7, 0.9, 1.3, 1.7) for side in (1, -1)] * 2
+    offsets += [side * (0.5 + tiny) for tiny in (2.0**-28, -(2.0**-30), 2.0**-32, 2.0**-34) for side in (1, -1)] * 2
+    fields = [0, 1, 2, fmt.emax, fmt.emax + 1, 2 * fmt.emax - 1, 2 * fmt.emax]
+    unit = 1 << fmt.mantissa_bits
+    places = [(field, m) for field in fields for m in (0, 1, unit - 1, rng.randrange(unit))]
+    chosen = rng.sample([(field, m, o) for field, m in places for o in offsets], 120)
+    mids, results = [], []
+    for field, mantissa, offset in chosen:
+        bits = field << fmt.mantissa_bits | mantissa
+        sign = rng.choice([0, fmt.sign_bit])
+        mids.append((float(fmt.fraction(bits)) + offset * quantum(fmt, bits)) * (-1 if sign else 1))
+        results.append(bits | sign)
+    y, mid = patterns(results, fmt), doubles(mids)
+    plain = torch.ones(1, 512, dtype=torch.float64) * 1.25
+    for k in range(len(chosen)):
+        mid_k, y_k = plain.clone(), plain.to(y.dtype)
+        mid_k[0, k], y_k[0, k] = mid[0, k], y[0, k]
+        ball = Enclosure(mid_k, mid_k * 0, None, sure)
+        if radius == "subnormal":  # reaches over zero, and past an end of its binade
+            least = float(fmt.smallest_subnormal)
+            ball = Enclosure(mid_k, None, None, sure, 2.0**-52, least * rng.choice([0.05, 0.25]))
+        elif radius:
+            ball = Enclosure(mid_k, None, None, sure, float(radius), 0.0)
+        same(decide_native(y_k, ball, fmt), decide_tensors(y_k, ball, fmt))
+        eager = torch.nextafter(y_k, torch.where(y_k.double() < mid_k, torch.inf, -torch.inf).to(y_k.dtype))
+        same(decide_native(y_k, ball, fmt, eager=eager), decide_tensors(y_k, ball, fmt, eager=eager))
+
+
+@native
+@settings(max_examples=100)
+@given(batches(3000), st.sampled_from([0.0, 0.25, 0.4999, 0.5, 1.0, 3.0, 1e6]))
+def test_elements_that_may_exceed_a_floor(batch: Batch, floor: float) -> None:
+    """The native form against tensors, and both against the bounds that the decision gives one by one."""
+    e = expand(replace(batch, eager=False, scale=False, mask=False, subnormal=False))
+    found = exceeding(e.y, e.ball, e.fmt, floor, e.y.numel())
+    single = e.one_by_one()
+    maxima = decide_tensors(single.y, single.ball, e.fmt).maxima[0]
+    assert found is not None and found.tolist() == sorted(set(found.tolist()))
+    assert set((maxima > floor).nonzero()[:, 0].tolist()) <= set(found.tolist())
+    with mock.patch("verify.decide.native_reason", return_value="not now"):
+        by_tensors = exceeding(e.y, e.ball, e.fmt, floor, e.y.numel())
+    assert by_tensors is not None and found.tolist() == by_tensors.tolist()
+    if len(found):
+        assert exceeding(e.y, e.ball, e.fmt, floor, len(found) - 1) is None
 
 
 def away(y: torch.Tensor, mid: torch.Tensor, steps: int) -> torch.Tensor:

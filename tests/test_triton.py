@@ -24,14 +24,15 @@ from triton.compiler import ASTSource  # noqa: E402
 from triton.runtime import driver, interpreter  # noqa: E402
 
 from verify import kernels  # noqa: E402
-from verify.backends import cuda  # noqa: E402
+from verify.backends import cuda, rocm  # noqa: E402
 from verify.formats import FORMATS  # noqa: E402
 from verify.kernels.triton import ABSENT, LIBRARIES, REFLECTS_FTZ, VARIANTS, elementwise  # noqa: E402
 
 SM90 = GPUTarget("cuda", 90, 32)
 GFX942 = GPUTarget("hip", "gfx942", 64)
-SHARED = {"elementwise", "arithmetic", "__init__"}
-NAMES = sorted(p.stem for p in Path(kernels.__path__[0], "triton").glob("*.py") if p.stem not in SHARED)
+GFX90A = GPUTarget("hip", "gfx90a", 64)
+#: The elementwise ones: a file of operations each.
+NAMES = sorted(p.stem for p in Path(kernels.__path__[0], "triton").glob("*.py") if "\nOPERATIONS = " in p.read_text())
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 #: (operation's name, dtype's width) whose code must hold these; fma where the docstring promises one.
@@ -106,18 +107,23 @@ def test_nvidia_code_rounds_as_written(name: str, dtype: str) -> None:
         assert re.search(r"ld\.global\.v[248]\.b32|ld\.global\.v2\.b64", ptx), f"{label} loads no vectors"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [*((GFX942, dtype) for dtype in DTYPES), (GFX90A, "float32")],
+    ids=lambda v: getattr(v, "arch", v),
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_amd_code_rounds_as_written(name: str, dtype: str) -> None:
+def test_amd_code_rounds_as_written(name: str, target: GPUTarget, dtype: str) -> None:
     """Subnormals kept, FMA where promised, IEEE division.
 
     LLVM narrows a float32 quotient of float16 values that is rounded to float16 (innocuous double rounding).
     """
+    options = dict(rocm.triton_options("own"))  # type: ignore[arg-type]
     width = "f64" if dtype == "float64" else "f32"
     for (implementation, pattern), operation in operations(name).items():
         if implementation != "triton":
             continue
-        code = assembly(operation, pattern, dtype, GFX942, {"enable_fp_fusion": False})
+        code = assembly(operation, pattern, dtype, target, options)
         label = operation.__name__
         assert ".amdhsa_float_denorm_mode_32 3" in code, label
         assert ".amdhsa_float_denorm_mode_16_64 3" in code, label
@@ -125,6 +131,21 @@ def test_amd_code_rounds_as_written(name: str, dtype: str) -> None:
             assert re.search(r"v_(pk_)?fma\w*_(f32|f64|f16)", code), label
         if label in DIVISION and dtype != "float16":
             assert f"v_div_fixup_{width}" in code, label
+
+
+@pytest.mark.parametrize("variant", ["default", "nofuse"])
+@pytest.mark.parametrize("name", sorted(LIBRARIES))
+def test_amd_library_functions_keep_subnormals(name: str, variant: str) -> None:
+    """OCML's and tl.math's: their mode keeps subnormals, and what v_exp_f32 and v_log_f32 take as zero is scaled."""
+    options = dict(rocm.triton_options(variant))  # type: ignore[arg-type]
+    assert not rocm.flushes(variant)
+    for (implementation, pattern), operation in operations(name).items():
+        if implementation == "triton":
+            continue
+        code = assembly(operation, pattern, "float32", GFX942, options)
+        assert ".amdhsa_float_denorm_mode_32 3" in code, operation.__name__
+        assert re.search(r"v_(exp|log)_f32", code), operation.__name__
+        assert "v_ldexp_f32" in code, operation.__name__
 
 
 @pytest.mark.parametrize("variant", sorted(set(VARIANTS.values())))

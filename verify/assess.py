@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from verify import admit, ledger
-from verify.backends import Backend
+from verify.backends import Backend, judged_on
 from verify.cells import conclude, error_of
 from verify.check import (
     Checked,
@@ -300,9 +300,10 @@ class Instance:
         self.backend, self.seed = backend, seed
         host: Problem = facts.problem(dtype, setting, dict(scalars), seed)
         self.digest = problem_digest(host)
-        self.problem = host.to(backend.device)
-        self.library = admit.library(backend.device)
-        self.source: Source = facts.truth(self.problem, backend.device, {a.name: a.bound for a in self.library})
+        self.problem = host.to(backend.check_device)
+        self.library = admit.library(backend.check_device)
+        bounds = {a.name: a.bound for a in self.library}
+        self.source: Source = facts.truth(self.problem, backend.check_device, bounds)
         self._judges: dict[tuple[str, str], Judge] = {}
         self._reference: Outputs | None = None
         self._predicted: dict[str, dict[str, Tensor]] = {}
@@ -353,12 +354,13 @@ def problem_digest(problem: Problem) -> str:
 
 
 def launch(call: Callable[[Problem], Any], problem: Problem, backend: Backend, name: str) -> tuple[Outputs, float]:
-    """Outputs by name, and the seconds to synchronized completion. Raises LoweringError."""
+    """Outputs by name, where they are judged, and the seconds to synchronized completion. Raises LoweringError."""
+    given = problem.to(backend.device)
     backend.synchronize()
     began = time.perf_counter()
     try:
         with torch.no_grad():
-            outputs = call(problem)
+            outputs = call(given)
         backend.synchronize()
     except (UsageError, NotLowered):
         raise
@@ -371,7 +373,7 @@ def launch(call: Callable[[Problem], Any], problem: Problem, backend: Backend, n
             raise LoweringError(
                 f"lowering {name} returned {type(t).__name__} for {key or 'its output'}; expected a tensor"
             )
-    return {key: t.detach() for key, t in outputs.items()}, seconds
+    return {key: t.detach().to(backend.check_device) for key, t in outputs.items()}, seconds
 
 
 def launch_twice(
@@ -379,16 +381,17 @@ def launch_twice(
 ) -> tuple[list[Outputs], float]:
     """The distinct results of two launches on memory poisoned with another byte each time (one result: the
     lowering is deterministic), and the seconds of the second. Raises LoweringError where an input was modified."""
-    before = {key: t.clone() for key, t in problem.tensors.items()}
-    size = max((t.nbytes for t in problem.tensors.values()), default=0)
+    given = problem.to(backend.device)
+    before = {key: t.clone() for key, t in given.tensors.items()}
+    size = max((t.nbytes for t in given.tensors.values()), default=0)
     results: list[Outputs] = []
     seconds = 0.0
     for pattern in POISON:
         with backend.poisoned(size, pattern):
-            outputs, seconds = launch(call, problem, backend, name)
+            outputs, seconds = launch(call, given, backend, name)
         results.append({key: t.clone() for key, t in outputs.items()})
         for key, kept in before.items():
-            if not _same(problem.tensors[key], kept):
+            if not _same(given.tensors[key], kept):
                 raise LoweringError(f"lowering {name} modified its input {key} in place")
     first, second = results
     if first.keys() == second.keys() and all(
@@ -531,7 +534,7 @@ def _cell(
         "flags": lowering.flags(target),
         "ftz": lowering.ftz(target),
         "trust": [
-            {"library": f"torch.{a.name} float64, {a.form} on {instance.backend.name}", "bound_ulp": a.bound,
+            {"library": f"torch.{a.name} float64, {a.form} on {judged_on(instance.backend)}", "bound_ulp": a.bound,
              "seen_ulp": a.seen, "admitted_on": a.points}
             for a in instance.library
         ],
@@ -549,6 +552,8 @@ def _cell(
             "mismatches": identified.mismatches,
             "survivors": identified.survivors,
         }
+    if len(results) > 1:
+        cell |= {"repeats": len(results), "distinct": len(results)}
     if limit is not None:
         cell["bound"] = {
             "value": 1.0, "metric": "share", "source": limit.source, "truth": "exact", "measured": found.share,

@@ -166,11 +166,11 @@ def composite(
     )
 
 
-def hand_written(ulps: float, why: str) -> tuple[Bound, ...]:
-    """float32 arithmetic of the hand-written Triton kernels with an error of `ulps`; half types go through it."""
+def hand_written(ulps: float, why: str, lowerings: tuple[str, ...] = OWN_TRITON) -> tuple[Bound, ...]:
+    """float32 arithmetic of hand-written kernels with an error of `ulps`; half types go through it."""
     return tuple(
         bound
-        for lowering in OWN_TRITON
+        for lowering in lowerings
         for bound in (
             Bound(ulps, "ulp", why, lowering=lowering, dtypes=("float32",)),
             *through_float32(ulps, why, lowering=lowering),

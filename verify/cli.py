@@ -12,7 +12,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -88,6 +88,25 @@ Settings = Annotated[
 ]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", "--kernel", metavar="PATTERN", help="Kernels, names or shell patterns; repeatable. [all]"),
+]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=0, help="Rows of each kind that are printed; 0 is all.")
+]
+Markdown = Annotated[
+    str | None,
+    typer.Option("--markdown", metavar="FILE", help="Also write GitHub Markdown; '-' is standard output."),
+]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Also write the facts as JSON; '-' is standard output."),
+]
+Reports = Annotated[list[str], typer.Argument(metavar="REPORT...", help="Reports of `verify run` or `verify kernel`.")]
+BaselineDir = Annotated[
+    str, typer.Option("--baseline", metavar="DIR", help="The folder of accepted results, one folder a device.")
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -266,6 +285,266 @@ def explain(
     _print(page, sys.stderr if json_file == "-" else sys.stdout)
 
 
+@app.command()
+def gate(
+    report: Reports,
+    baseline: BaselineDir,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="STATUS,...",
+            help="exceeds-bound, regressed, changed, stale, not-run, improved. oracle-violation and error always fail. "
+            "[exceeds-bound,regressed,changed,not-run]",
+        ),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="PATTERN", help="Cells that may fail, such as 'lerp inductor'; repeatable."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PATTERN", help="Gate these cells alone; repeatable.")
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write every verdict; '-' is standard output.")
+    ] = None,
+    markdown_file: Annotated[
+        str | None, typer.Option("--markdown", metavar="FILE", help="Write the page as GitHub Markdown.")
+    ] = None,
+    sarif_file: Annotated[
+        str | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0, for code scanning.")
+    ] = None,
+    oss_benchmark_file: Annotated[
+        str | None,
+        typer.Option("--oss-benchmark", metavar="FILE", help="Write records of PyTorch's OSS benchmark database, v3."),
+    ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Append the page to GitHub's step summary (GITHUB_STEP_SUMMARY).")
+    ] = False,
+    annotations: Annotated[
+        bool, typer.Option("--annotations", help="Print '::error' lines, which GitHub shows beside the change.")
+    ] = False,
+) -> None:
+    """Reports against accepted results: pass, or fail with reasons.
+
+    Each cell gets one status, the first of: oracle-violation, error, exceeds-bound, regressed, changed, stale,
+    not-run, improved, passed. A PATTERN is a shell pattern of a cell's name as printed, or of its first words.
+    JUnit XML: pytest --verify-report REPORT --verify-baseline DIR --junitxml FILE.
+    """
+    from verify.reports import store
+
+    files = [json_file, markdown_file, sarif_file, oss_benchmark_file]
+    if files.count("-") + (annotations and "-" in files) > 1:
+        raise UsageError("two outputs on standard output; expected a file name for all but one")
+    for file in filter(None, files):
+        store.ensure_writable(file)
+    from verify.reports import ci, markdown, oss_benchmark
+    from verify.reports import gate as gates
+
+    statuses = [status.strip() for text in fail_on or () for status in text.split(",")]
+    outcome = gates.gate(report, baseline, statuses or gates.FAIL_ON, allow or (), only or ())
+    page = gates.gate_page(outcome)
+    if json_file is not None:
+        store.write_text([json.dumps(gates.as_json(outcome), indent=1), "\n"], json_file)
+    if markdown_file is not None:
+        store.write_text(markdown.lines(page), markdown_file)
+    if sarif_file is not None:
+        store.write_text([json.dumps(ci.sarif(outcome), indent=1), "\n"], sarif_file)
+    if oss_benchmark_file is not None:
+        store.write_text(oss_benchmark.lines(report), oss_benchmark_file)
+    if summary and not ci.append_summary(page):
+        print("verify: GITHUB_STEP_SUMMARY is not set; no step summary was written", file=sys.stderr)
+    stream = sys.stderr if "-" in files else sys.stdout
+    with ci.commands_stopped(stream, always=annotations):
+        _print(page, stream)
+    if annotations:
+        sys.stdout.writelines(ci.error_lines(outcome))
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def accept(
+    report: Reports,
+    baseline: BaselineDir,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="PATTERN", help="Accept errors of these cells beyond their bounds."),
+    ] = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; the device's budget file records it.")
+    ] = "",
+    prune: Annotated[bool, typer.Option("--prune", help="Remove accepted cells that the reports lack.")] = False,
+) -> None:
+    """Make reports the baseline of their devices, and print what changed.
+
+    Reports with oracle violations, errors, or errors beyond a bound that is not allowed are refused as a whole.
+    """
+    from verify.reports import accept as accepting
+
+    try:
+        done = accepting.accept(report, baseline, allow or (), reason, prune)
+    except accepting.Refused as refused:
+        _print(accepting.refused_page(refused), sys.stderr)
+        raise typer.Exit(refused.code) from None
+    _print(accepting.accept_page(done), sys.stdout)
+
+
+@app.command()
+def compare(
+    files: Annotated[
+        list[str], typer.Argument(metavar="A.json B.json...", help="Reports; the first is the reference.")
+    ],
+    only: Only = None,
+    dtype: Dtypes = None,
+    lowering: Annotated[
+        list[str] | None, typer.Option("--lowering", metavar="PATTERN", help="Names or shell patterns. [all]")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also the cells that are equal.")] = False,
+    limit: Limit = 40,
+    exchange: Annotated[
+        str | None,
+        typer.Option(
+            "--exchange",
+            metavar="OUT.npz",
+            help="Compute the differing chunks of the first report, this machine's, again and write their outputs.",
+        ),
+    ] = None,
+    exchange_from: Annotated[
+        str | None,
+        typer.Option(
+            "--exchange-from",
+            metavar="FILE.npz",
+            help="Name the elements that differ: from the other machine's file, the first report being this machine's.",
+        ),
+    ] = None,
+    markdown_file: Markdown = None,
+    json_file: Json = None,
+) -> None:
+    """Reports side by side: what is worse, larger, another formula, other bits.
+
+    Cells are aligned by kernel, lowering, spelling, dtype, scalars and output, across devices too; those with other
+    inputs are named and not compared. A difference is no failure (exit 0): `verify gate` judges.
+    """
+    _known("dtype", dtype or (), DTYPES)
+    from verify.reports import compare as comparing
+    from verify.reports import store
+    from verify.reports.rows import compare_page, exchange_page
+
+    if exchange is not None and exchange_from is not None:
+        raise UsageError("--exchange writes this machine's outputs, --exchange-from reads another's: give one of them")
+    _ensure_writable(markdown_file, json_file)
+    if exchange is not None:
+        store.ensure_writable(exchange)
+    with store.no_collection():
+        found = comparing.compare(comparing.load(files, only or (), dtype or (), lowering or ()))
+        pages, further = [compare_page(found, every, limit or None)], {}
+    if exchange is not None or exchange_from is not None:
+        from verify import recompute
+        from verify.reports.exchange import as_json
+
+        with _progress() as progress:
+            act = recompute.resolve if exchange is None else recompute.write
+            told = act(found, path := exchange or exchange_from or "", progress)
+        pages.append(exchange_page(found, told, path))
+        further["exchange"] = as_json(told)
+    _tell(pages, comparing.json_lines(found, every, **further), markdown_file, json_file)
+
+
+@app.command()
+def history(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Reports (*.json), in folders too.")],
+    kernel: Only = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option("--device", metavar="TEXT", help="Part of a backend's, chip's or capability's name; repeatable."),
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="SELECT", help="A query of the view `cells` (docs/history.md) instead."),
+    ] = None,
+    limit: Limit = 40,
+    markdown_file: Markdown = None,
+    json_file: Json = None,
+) -> None:
+    """When a cell changed, by which versions, and the first bad report.
+
+    Reports are ordered by their date, else by their names. A file that is no report is named and skipped. Needs
+    DuckDB: pip install 'ulproof[history]'.
+    """
+    from verify.reports import history as past
+    from verify.reports import store
+    from verify.reports.rows import history_page, query_page
+
+    if sql is not None and (kernel or device):
+        raise UsageError("--sql selects by itself: write WHERE kernel = '...' instead of --kernel and --device")
+    _ensure_writable(markdown_file, json_file)
+    with store.no_collection():
+        archive = past.read(folder)
+    for why in archive.skipped:
+        _complain(f"skipped: {why}", USAGE)
+    if sql is not None:
+        names, rows = past.query(archive, sql)
+        _tell([query_page(names, rows)], _json(past.answer_json(names, rows)), markdown_file, json_file)
+        return
+    found = past.changes(archive, kernel or (), device or ())
+    _tell([history_page(found, limit or None)], _json(past.as_json(archive, found)), markdown_file, json_file)
+    if not found.series:
+        raise NothingToCompare("nothing to compare: no cell ran in two reports on the same device and domain")
+
+
+@app.command("report")
+def report_(
+    files: Reports,
+    html_file: Annotated[
+        str | None,
+        typer.Option("--html", metavar="FILE", help="Write one page that needs no network; '-' is standard output."),
+    ] = None,
+    markdown_file: Annotated[
+        str | None,
+        typer.Option("--markdown", metavar="FILE", help="Write GitHub Markdown; '-' is standard output."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", metavar="DIR|REPORT", help="Show on the page what differs from accepted results or a report."
+        ),
+    ] = None,
+) -> None:
+    """Reports as one self-contained page, or as Markdown.
+
+    The page has kernels by lowering and device, the error by binade, worst inputs with the command that replays them,
+    formulas and who is right. Needs Vega-Lite's package: pip install 'ulproof[page]'.
+    """
+    if html_file is None and markdown_file is None:
+        raise UsageError("nowhere to write; expected --html FILE, --markdown FILE or both")
+    if baseline is not None and html_file is None:
+        raise UsageError("--baseline is shown on the page only; add --html FILE, or use `verify gate --markdown FILE`")
+    _ensure_writable(html_file, markdown_file)
+    from verify.reports import html, markdown, store
+
+    if html_file is not None:
+        print(printable(html.write(files, html_file, baseline)), file=sys.stderr)
+    if markdown_file is not None:
+        pages = [run_page(_summarized(file)) for file in files]
+        store.write_text((line for page in pages for line in markdown.lines(page)), markdown_file)
+
+
+def _summarized(file: str) -> Report:
+    """The report with what `run_page` needs of it: 100,000 cells as they are would take 3 GB."""
+    from verify.reports import store
+    from verify.reports.schema import Cell
+
+    dropped: dict[str, Any] = {"formula": None, "against_eager": None, "trust": [], "checks": [], "chunks": []}
+
+    def take(cell: Cell) -> Cell:
+        error = cell.error and cell.error.model_copy(update={"binades": [], "histogram": {}})
+        worst = [] if cell.status in ("passed", "not-run") else cell.worst
+        return cell.model_copy(update={**dropped, "error": error, "worst": worst})
+
+    head, cells = store.scan(file, take)
+    return head.model_copy(update={"cells": cells})
+
+
 def exit_code(report: Report) -> int:
     """The code of a finished run. A user's own lowering that misbehaves (status error) is bad input."""
     statuses = {cell.status for cell in report.cells}
@@ -390,6 +669,33 @@ def _setting(texts: Sequence[str]) -> dict[str, str] | None:
             raise UsageError(f"--set {text!r}; expected NAME=VALUE, such as dim=0 (`verify show NAME` lists the names)")
         found[name] = value
     return found or None
+
+
+def _ensure_writable(*files: str | None) -> None:
+    """Raise UsageError unless each file that is given can be written, and at most one is standard output."""
+    from verify.reports import store
+
+    if files.count("-") > 1:
+        raise UsageError("'-' is standard output: only one file can be written there")
+    for file in files:
+        if file is not None:
+            store.ensure_writable(file)
+
+
+def _json(facts: dict[str, Any]) -> Iterator[str]:
+    yield json.dumps(facts, indent=1, allow_nan=False) + "\n"
+
+
+def _tell(pages: Sequence[Page], document: Iterable[str], markdown_file: str | None, json_file: str | None) -> None:
+    """Write the document and the pages, and print the pages: on standard error where a file is standard output."""
+    from verify.reports import markdown, store
+
+    if json_file is not None:
+        store.write_text(document, json_file)
+    if markdown_file is not None:
+        store.write_text((line for page in pages for line in (*markdown.lines(page), "\n")), markdown_file)
+    for page in pages:
+        _print(page, sys.stderr if "-" in (json_file, markdown_file) else sys.stdout)
 
 
 def _known(what: str, given: Sequence[str], known: tuple[str, ...]) -> None:

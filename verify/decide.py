@@ -296,6 +296,11 @@ def _library() -> ctypes.CDLL:
         partial.replace(target)
     library = ctypes.CDLL(str(target))
     library.decide.restype = None
+    library.decide.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 4, *[ctypes.c_double] * 2, *[ctypes.c_void_p] * 3]
+    library.decide.argtypes += [*[ctypes.c_int] * 5, *[ctypes.c_void_p] * 3]
+    library.exceeding.restype = ctypes.c_int64
+    library.exceeding.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_double] * 2, *[ctypes.c_int] * 4]
+    library.exceeding.argtypes += [ctypes.c_double, ctypes.c_int64, ctypes.c_void_p]
     library.digest.restype = ctypes.c_uint64
     return library
 
@@ -332,25 +337,58 @@ def decide_native(
     """As `decide_tensors`, for host tensors shaped (1, n) and enclosures without tail."""
     if e.tail is not None:
         raise ValueError("the native decision takes no tails")
-    n = y.numel()
-    kept = [_flat(t, torch.float32) for t in (y, eager)]
-    kept += [_flat(t, torch.float64) for t in (e.mid, None if e.rad is None else e.within(fmt)[1], scale)]
-    kept += [_flat(t, torch.uint8) for t in (mask, subnormal)]
-    yp, ep, mp, rp, sp, kp, bp = (None if t is None else ctypes.c_void_p(t.data_ptr()) for t in kept)
+    n, one_mid = y.numel(), _shared(e)
+    outputs = [_flat(t, torch.float32) for t in (y, eager)]
+    ball = _midpoints(e, one_mid)
+    facts = [_flat(scale, torch.float64), *(_flat(t, torch.uint8) for t in (mask, subnormal))]
     counts = torch.zeros(WIDTH, dtype=torch.int64)
     maxima = torch.zeros(2, dtype=torch.float64)
     flags = torch.empty(n, dtype=torch.uint8)
     _library().decide(
-        ctypes.c_int64(n), yp, ep, mp, rp, ctypes.c_double(e.relative), ctypes.c_double(e.absolute),
-        ctypes.c_int(e.sure), sp, kp, ctypes.c_int(1), bp, ctypes.c_int(fmt.precision), ctypes.c_int(fmt.emin),
-        ctypes.c_int(fmt.emax), ctypes.c_void_p(counts.data_ptr()), ctypes.c_void_p(maxima.data_ptr()),
-        ctypes.c_void_p(flags.data_ptr()),
+        n, *map(_pointer, outputs), *map(_pointer, ball), e.relative, e.absolute,
+        *map(_pointer, facts), e.sure, one_mid, fmt.precision, fmt.emin, fmt.emax,
+        *map(_pointer, (counts, maxima, flags)),
     )  # fmt: skip
     return Decision(counts[:, None], maxima[:, None], flags.view(torch.bool).view(y.shape))
 
 
+def exceeding(y: Tensor, e: Enclosure, fmt: Format, floor: float, most: int) -> Tensor | None:
+    """Indices of the elements, of tensors shaped (1, n), whose error may exceed `floor` ULPs, in ascending order;
+    None where they are more than `most`."""
+    if e.tail is not None or y.device.type != "cpu" or native_reason() is not None:
+        signed, spread, _ = error_bounds(y.to(torch.float64), e, fmt)
+        index = ((signed.abs() + spread) * _UP > floor)[0].nonzero()[:, 0]
+        return index if len(index) <= most else None
+    outputs, ball = _flat(y, torch.float32), _midpoints(e, False)
+    found = torch.empty(most, dtype=torch.int64)
+    count: int = _library().exceeding(
+        y.numel(), _pointer(outputs), *map(_pointer, ball), e.relative, e.absolute,
+        e.sure, fmt.precision, fmt.emin, fmt.emax, floor, most, _pointer(found),
+    )  # fmt: skip
+    return found[:count] if count <= most else None
+
+
+def bound_of(error: float) -> float:
+    """What `Decision.maxima` holds for an element of an exact enclosure, whose error is this float."""
+    return error * _UP
+
+
+def _shared(e: Enclosure) -> bool:
+    """Whether all elements have one midpoint and radius, expanded to their shape."""
+    return all(t is None or t.numel() == 1 or t.stride()[-1] == 0 for t in (e.mid, e.rad))
+
+
+def _midpoints(e: Enclosure, shared: bool) -> list[Tensor | None]:
+    """Midpoints and radii in a row, one of each where they are shared."""
+    return [_flat(t[..., :1] if shared and t is not None else t, torch.float64) for t in (e.mid, e.rad)]
+
+
 def _flat(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if tensor is None else tensor.to(dtype).reshape(-1).contiguous()
+
+
+def _pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
+    return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
 def decide(y: Tensor, e: Enclosure, fmt: Format, **rest: Tensor | None) -> Decision:

@@ -6,7 +6,7 @@ identified formula; several are ambiguous and named as such.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -64,3 +64,13 @@ def count(
         if wrong and text not in found.witnesses:
             k = int(differs.to(torch.uint8).argmax())
             found.witnesses[text] = tuple(pattern(t[k], fmt) for t in inputs)
+
+
+def merged(parts: Iterable[Identification]) -> Identification:
+    """The counts of several chunks, given in the domain's order."""
+    total = Identification()
+    for part in parts:
+        for text, wrong in part.mismatches.items():
+            total.mismatches[text] = total.mismatches.get(text, 0) + wrong
+        total.witnesses = part.witnesses | total.witnesses
+    return total

@@ -18,11 +18,22 @@ from verify.lowerings import NotLowered, describe
 #: Bytes that fresh memory holds in the first and the second run of `launch_checked`.
 POISON = (0x7F, 0x99)
 
+#: Launches on the same inputs of a lowering whose first two outputs differ.
+REPEATS = 8
+
+# torch keys the code that it caches by everything but ATEN_CPU_CAPABILITY (torch 2.13, _inductor/codecache.py): a run
+# under AVX2 would take what an earlier one compiled for AVX-512, and report it as AVX2's.
+torch.compiler.config.cache_key_tag += f" ATEN_CPU_CAPABILITY {torch.backends.cpu.get_cpu_capability()}"
+
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class LoweringError(UsageError):
     """A lowering broke its contract: which one, and how."""
+
+
+class UnsteadyLowering(LoweringError):
+    """Two launches on the same inputs gave other bits."""
 
 
 @dataclass(frozen=True)
@@ -34,23 +45,25 @@ class Launched:
 
 
 def launch(fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], backend: Backend, name: str) -> Launched:
-    """Call `fn` on `inputs` and check the output's type, shape, dtype and device.
+    """Call `fn` on `inputs`, taken to the backend's device, and check the output's type, shape, dtype and device.
 
+    The output is returned on the device that the inputs came from; the seconds exclude both transfers.
     `name` is the lowering's, for messages. Raises LoweringError; NotLowered passes through.
     """
+    given = _on_device(inputs, backend)
     backend.synchronize()
     start = time.perf_counter()
     try:
         with torch.no_grad():
-            output = fn(*inputs)
+            output = fn(*given)
         backend.synchronize()
     except (UsageError, NotLowered):
         raise
     except Exception as error:
         raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(inputs)}") from error
     seconds = time.perf_counter() - start
-    _check_output(output, inputs, name)
-    return Launched(output.detach(), seconds)
+    _check_output(output, given, name)
+    return Launched(output.detach().to(inputs[0].device), seconds)
 
 
 def launch_checked(
@@ -61,24 +74,60 @@ def launch_checked(
     Returns the second launch, which includes no compilation. Raises LoweringError too where an
     input was modified, and where the two outputs differ.
     """
-    before = [tensor.clone() for tensor in inputs]
-    size = max((tensor.nbytes for tensor in inputs), default=0)
+    given = _on_device(inputs, backend)
+    before = [tensor.clone() for tensor in given]
+    size = max((tensor.nbytes for tensor in given), default=0)
     launched = []
     for pattern in POISON:
         with backend.poisoned(size, pattern):
-            result = launch(fn, inputs, backend, name)
+            result = launch(fn, given, backend, name)
         # Copied: the output may be a view of an input, or a buffer that the lowering uses again.
         launched.append(Launched(result.output.clone(), result.seconds))
-        for index, (tensor, kept) in enumerate(zip(inputs, before, strict=True)):
+        for index, (tensor, kept) in enumerate(zip(given, before, strict=True)):
             if changed := _differences(tensor, kept):
                 raise LoweringError(f"lowering {name} modified its input {index} in place: {changed}")
     first, second = launched
     if differing := _differences(first.output, second.output):
-        raise LoweringError(
+        raise UnsteadyLowering(
             f"lowering {name} returns uninitialised or non-deterministic output: "
             f"run twice on the same inputs, {differing}"
         )
-    return second
+    return Launched(second.output.to(inputs[0].device), second.seconds)
+
+
+def launch_repeated(
+    fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], backend: Backend, name: str
+) -> list[Launched]:
+    """As `launch_checked`; where the two outputs differ, REPEATS launches, all on memory that holds the same byte.
+
+    Raises LoweringError too where these agree: then the output depends on what memory held, and is not all written.
+    """
+    try:
+        return [launch_checked(fn, inputs, backend, name)]
+    except UnsteadyLowering:
+        repeated = []
+        size = max((tensor.nbytes for tensor in inputs), default=0)
+        for _ in range(REPEATS):
+            with backend.poisoned(size, POISON[0]):
+                result = launch(fn, inputs, backend, name)
+            repeated.append(Launched(result.output.clone(), result.seconds))
+        if distinct(repeated) == 1:
+            raise
+        return repeated
+
+
+def distinct(launches: Sequence[Launched]) -> int:
+    """How many of the outputs differ in bits, NaNs counting as equal."""
+    found: list[torch.Tensor] = []
+    for one in launches:
+        if all(_differences(one.output, other) for other in found):
+            found.append(one.output)
+    return len(found)
+
+
+def _on_device(inputs: Sequence[torch.Tensor], backend: Backend) -> list[torch.Tensor]:
+    """The inputs where kernels run: themselves, unless the backend's outputs are judged on another device."""
+    return [tensor.to(backend.device) for tensor in inputs]
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -100,7 +100,7 @@ def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
     """All registered lowerings of `kernel`, the reference (`eager`) first."""
     if isinstance(kernel, Composite):
         found: tuple[Lowering, ...] = importlib.import_module(kernel.implementations).lowerings()
-        return found
+        return (*found, *_metal_composites(kernel))
     return (EAGER, INDUCTOR, INDUCTOR_STRICT, *_triton_lowerings(kernel), *_metal_lowerings(kernel))
 
 
@@ -361,19 +361,18 @@ def _strict_flags(target: Target) -> dict[str, Any]:
 
 def _inductor_ftz(target: Target) -> bool:
     reflected = target.kernel.name in _names().INDUCTOR_REFLECTS_FTZ and _flushes(target, "default")
-    return reflected or _flushes(target, "inductor")
+    return reflected or _device_flushes(target)
 
 
-def _eager_ftz(target: Target) -> bool:
-    return _flushes(target, "eager")
+def _device_flushes(target: Target) -> bool:
+    return _flushes(target, "arithmetic")
 
 
-EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=_eager_ftz)
+EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=_device_flushes)
 INDUCTOR = Lowering("inductor", _compiler(_default_flags), _inductor_reason, ftz=_inductor_ftz, flags=_default_flags)
 INDUCTOR_STRICT = Lowering(
-    "inductor-strict", _compiler(_strict_options), _inductor_reason,
-    ftz=lambda target: _flushes(target, "inductor"), flags=_strict_flags,
-)  # fmt: skip
+    "inductor-strict", _compiler(_strict_options), _inductor_reason, ftz=_device_flushes, flags=_strict_flags
+)
 
 
 # Triton: hand-written kernels, library functions, the interpreter. `verify.kernels` is imported by name: a kernel's
@@ -486,6 +485,14 @@ def _metal_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
     return tuple(_metal_lowering(module, name, mode) for name, mode in modes.items())
 
 
+def _metal_composites(kernel: Composite) -> tuple[Lowering, ...]:
+    module = f"verify.kernels.metal.{kernel.name}"
+    if importlib.util.find_spec(module) is None:
+        return ()
+    found: tuple[Lowering, ...] = importlib.import_module(module).lowerings()
+    return found
+
+
 def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
     def build(target: Target) -> Call:
         compiler = target.backend.metal_compiler()
@@ -506,9 +513,7 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
             return f"{module} has no kernel with these scalars: {', '.join(target.scalars) or 'none'}"
         return None
 
-    return Lowering(
-        name, build, reason, ftz=lambda target: _flushes(target, "metal"), flags=lambda target: {"math_mode": mode}
-    )
+    return Lowering(name, build, reason, ftz=_device_flushes, flags=lambda target: {"math_mode": mode})
 
 
 # A user's own function.
@@ -537,7 +542,7 @@ def user_lowering(text: str) -> Lowering:
             return f"your function has one calling convention; it is listed under {target.default_spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=_eager_ftz)
+    return Lowering(label, build, reason, ftz=_device_flushes)
 
 
 def user_function(text: str) -> tuple[str, Callable[..., Any]]:

@@ -1,17 +1,25 @@
-"""The pytest plugin: Hypothesis profiles by name, and the markers that the tests of kernels use.
+"""The pytest plugin: Hypothesis profiles by name, the markers that the tests of kernels use, and the gate as tests.
 
 gate     derandomized, so that the same commit gives the same verdict
 nightly  random and long, failures kept in a database and replayed first
 dev      random and short, for work on a test
 
 Nothing is loaded: choose with `pytest --hypothesis-profile=NAME`, or in a conftest.
+
+`pytest --verify-report REPORT --verify-baseline DIR` makes a test of each verdict of `verify gate`, so that pytest's
+own reporters, `--junitxml` among them, tell of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from verify.reports.gate import Verdict
 
 MARKERS = (
     "gpu: needs a GPU that torch can use; skipped with its reason elsewhere",
@@ -26,6 +34,81 @@ def pytest_configure(config: pytest.Config) -> None:
     register_profiles(config.rootpath)
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    reports = config.getoption("verify_report", [])
+    if bool(reports) != bool(config.getoption("verify_baseline", None)):
+        raise pytest.UsageError("--verify-report REPORT and --verify-baseline DIR go together")
+    if reports:
+        # The first report stands for all of them. Without further arguments nothing else is collected.
+        given = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
+        config.args = [*given, *([] if reports[0] in given else [reports[0]])]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ulproof", "accuracy reports")
+    group.addoption(
+        "--verify-report", action="append", default=[], metavar="REPORT", help="A report to gate; repeatable."
+    )
+    group.addoption("--verify-baseline", metavar="DIR", help="The folder of accepted results.")
+    for name, metavar in (("fail-on", "STATUS"), ("allow", "PATTERN"), ("only", "PATTERN")):
+        help_text = f"As --{name} of `verify gate`; repeatable."
+        group.addoption(f"--verify-{name}", action="append", default=[], metavar=metavar, help=help_text)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    reports = parent.config.getoption("verify_report", [])
+    if reports and file_path.samefile(parent.config.invocation_params.dir / reports[0]):
+        return Gate.from_parent(parent, path=file_path)
+    return None
+
+
+class Gate(pytest.File):
+    """All verdicts on the reports of `--verify-report`, each a test."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        from verify.kernel import UsageError
+        from verify.reports import gate
+        from verify.reports.rows import printable
+
+        option, start = self.config.getoption, self.config.invocation_params.dir
+        statuses = [status.strip() for text in option("verify_fail_on") for status in text.split(",")]
+        paths = [start / path for path in option("verify_report")]
+        root = start / option("verify_baseline")
+        try:
+            outcome = gate.gate(paths, root, statuses or gate.FAIL_ON, option("verify_allow"), option("verify_only"))
+        except UsageError as error:
+            raise self.CollectError(str(error)) from None
+        devices = {verdict.device for verdict in outcome.verdicts}
+        for verdict in outcome.verdicts:
+            name = f"{verdict.cell} [{verdict.device}]" if len(devices) > 1 else verdict.cell
+            yield Cell.from_parent(self, name=printable(name), verdict=verdict)
+
+
+class Cell(pytest.Item):
+    """One verdict: fails as the gate does; what `--verify-allow` excuses is an expected failure."""
+
+    def __init__(self, *, verdict: Verdict, **named: Any) -> None:
+        super().__init__(**named)
+        self.verdict = verdict
+        for name in ("status", "device", "profile", "reason", "replay"):
+            self.user_properties.append((name, getattr(verdict, name)))
+
+    def runtest(self) -> None:
+        if self.verdict.fails:
+            raise Failing(self.verdict)
+        if self.verdict.allowed:
+            pytest.xfail(f"{self.verdict.status}, allowed by {self.verdict.allowed!r}: {self.verdict.reason}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, Failing):
+            return f"{self.verdict.status}: {self.verdict.reason}\n{self.verdict.replay}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
+
+
+class Failing(Exception):
+    """A verdict that fails the gate."""
 
 
 def register_profiles(root: Path) -> None:

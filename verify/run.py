@@ -6,10 +6,14 @@ Nothing here names a kernel, a lowering or a backend.
 from __future__ import annotations
 
 import fnmatch
+import functools
+import hashlib
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +27,7 @@ from verify.domains import CHUNK, SIZES, Domain, domain_of
 from verify.formats import FORMATS, Format
 from verify.identify import Identification, candidates, count, predict
 from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
-from verify.launch import LoweringError, launch, launch_checked
+from verify.launch import LoweringError, distinct, launch, launch_checked, launch_repeated
 from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_lowering
 from verify.oracle import OracleError
 from verify.tally import root
@@ -61,8 +65,12 @@ class Case:
         self.library = admit.library(backend.check_device)
         bounds = {a.name: a.bound for a in self.library}
         rounded = {name: self.fmt.to_float(self.fmt.round_float(v)) for name, v in self.scalars.items()}
+        # float16's subnormals are normal in float32, where it is computed
+        flushing = backend.flushes("arithmetic") and self.fmt.emin == FORMATS["float32"].emin
         self.checkers = {
-            truth: Checker(facts.oracle, self.fmt, domain.names, values, backend.check_device, bounds)
+            truth: Checker(
+                facts.oracle, self.fmt, domain.names, values, backend.check_device, bounds, flushing=flushing
+            )
             for truth, values in (("exact", self.scalars), ("rounded", rounded))
             # a scalar that overflows the dtype has no rounded truth
             if truth == "exact" or (values != self.scalars and all(map(math.isfinite, values.values())))
@@ -116,23 +124,36 @@ class Job:
         return f"{self.target.kernel.name}{scalars} {self.target.dtype} {self.lowering.name} {self.target.spelling}"
 
 
-def walk(case: Case, job: Job, reference: Callable[..., torch.Tensor] | None) -> tuple[dict[str, Checked], Any, float]:
-    """Check every chunk of the case's domain: tallies by truth of the scalars, formula, kernel seconds."""
+def walk(
+    case: Case, job: Job, reference: Callable[..., torch.Tensor] | None
+) -> tuple[dict[str, Checked], Identification, float, dict[str, int]]:
+    """Check every chunk of the case's domain: tallies by truth of the scalars, formula, kernel seconds.
+
+    And `repeats` and `distinct` of a lowering that is not deterministic: then all launches of a chunk are counted.
+    """
     call = job.lowering.build(job.target)
     found = {truth: Checked() for truth in case.checkers}
     formula, seconds = Identification(), 0.0
+    unsteady: dict[str, int] = {}
     for number in case.domain.chunks():
         inputs = case.chunk(number)
-        run_once = launch if number and not job.mine else launch_checked
-        launched = run_once(call, inputs, case.backend, job.lowering.name)
-        seconds += launched.seconds
+        arguments = (call, inputs, case.backend, job.lowering.name)
+        if job.mine:
+            launches = [launch_checked(*arguments)]
+        else:
+            launches = [launch(*arguments)] if number and not unsteady else launch_repeated(*arguments)
+        if len(launches) > 1:
+            most = max(distinct(launches), unsteady.get("distinct", 1))
+            unsteady = {"repeats": len(launches), "distinct": most}
+        seconds += launches[-1].seconds
         eager = None if reference is None else case.eager(number, job.target.spelling, reference)
-        for truth, checker in case.checkers.items():
-            found[truth] += checker.check(number * CHUNK, inputs, launched.output, eager)
-        found["exact"] += Checked(digests(number, inputs, launched.output, case.fmt))
-        if case.formulas:
-            count(formula, case.predictions(number), case.fmt, inputs, launched.output)
-    return found, formula, seconds
+        for launched in launches:
+            for truth, checker in case.checkers.items():
+                found[truth] += checker.check(number * CHUNK, inputs, launched.output, eager)
+            if case.formulas:
+                count(formula, case.predictions(number), case.fmt, inputs, launched.output)
+        found["exact"] += Checked(digests(number, inputs, launches[0].output, case.fmt))
+    return found, formula, seconds, unsteady
 
 
 def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None) -> Any:
@@ -142,12 +163,14 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     Raises UsageError for unknown names, NothingToCompare where no backend is present.
     """
     present, absent = _backends(selection)
-    jobs = [job for backend in present for job in _jobs(selection, backend)]
+    jobs = [job for backend in present for job in jobs_of(selection, backend)]
     if not jobs:
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
     report: dict[str, Any] = {
         "schema": 1,
-        "environment": {b.name: b.fingerprint() for b in present} | {f"{n} absent": why for n, why in absent.items()},
+        "environment": {b.name: b.fingerprint() for b in present}
+        | {f"{n} absent": why for n, why in absent.items()}
+        | {"created": int(time.time())},  # UTC seconds: what `verify history` orders reports by
         "profile": selection.profile,
         "seed": selection.seed,
         "command": "",
@@ -165,7 +188,7 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
                 filled, instance = fill_composite(job, instance, selection)
             else:
                 if job.reason is None:
-                    case = _case(job, selection, case)
+                    case = case_of(job, selection, case)
                 filled = [fill(job, case, selection)]
             for cell in filled:
                 if on_cell:
@@ -190,7 +213,34 @@ def _blank(job: Job, selection: Selection) -> dict[str, Any]:
         "dtype": target.dtype,
         "scalars": dict(target.scalars),
         "domain": {"kind": "none", "size": 0, "seed": selection.seed, "digest": ""},
+        "source": source_of(target.kernel.name),
     }
+
+
+#: A module of kernels or oracles that a file names, imported or as a string, and what it imports from it.
+_NAMED = re.compile(r"verify\.((?:kernels|oracles)[\w.]*)(?: import (\w+(?:, \w+)*))?")
+
+
+@functools.cache
+def source_of(kernel_name: str) -> str:
+    """Digest (16 hex digits) of the kernel's files in kernels/ and oracles/: those of its name and what they use."""
+    root = Path(kernel.__file__).parent
+    found: dict[str, bytes] = {}
+    waiting = [path for folder in ("kernels", "oracles") for path in (root / folder).rglob(f"{kernel_name}.py")]
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(root).as_posix()
+        if name in found or not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8")
+        found[name] = text.encode()  # with one kind of line end on every system
+        for module, names in _NAMED.findall(text):
+            place = root.joinpath(*module.strip(".").split("."))
+            waiting += [place.with_suffix(".py"), *(place / f"{one}.py" for one in names.split(", ") if one)]
+    hasher = hashlib.sha256()
+    for name, data in sorted(found.items()):
+        hasher.update(f"{name} {len(data)}\n".encode() + data)
+    return hasher.hexdigest()[:16]
 
 
 def fill_composite(
@@ -218,11 +268,12 @@ def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
     try:
         reference = _reference(job)
         sweep_s = 0.0
+        unsteady: dict[str, int] = {}
         if sweep.suits(case.domain, case.fmt):
             swept = sweep.sweep(case, job, reference)
             found, formula, seconds, sweep_s = swept.found, swept.formula, swept.kernel_s, swept.sweep_s
         else:
-            found, formula, seconds = walk(case, job, reference)
+            found, formula, seconds, unsteady = walk(case, job, reference)
     except NotLowered as why:
         return cell | {"status": "not-run", "reason": str(why)}
     except LoweringError as error:
@@ -232,7 +283,11 @@ def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
         return cell | {"status": "oracle-violation", "reason": str(violation), "error": error_of(empty)}
     flags = {"flags": lowering.flags(target), "ftz": lowering.ftz(target)}
     timing = {"kernel_s": seconds, "check_s": time.perf_counter() - began - seconds, "sweep_s": sweep_s}
-    return cell | flags | judged(case, job, found, formula, timing)
+    cell |= flags | judged(case, job, found, formula, timing) | unsteady
+    if unsteady:
+        told = "not deterministic: {distinct} different results in {repeats} launches, all judged".format(**unsteady)
+        cell["reason"] = "; ".join(filter(None, (cell["reason"], told)))
+    return cell
 
 
 def judged(
@@ -295,7 +350,7 @@ def judged(
 def _trust(case: Case) -> list[dict[str, Any]]:
     return [
         {
-            "library": f"torch.{a.name} float64, {a.form} on {case.backend.name}",
+            "library": f"torch.{a.name} float64, {a.form} on {backends.judged_on(case.backend)}",
             "bound_ulp": a.bound,
             "seen_ulp": a.seen,
             "admitted_on": a.points,
@@ -312,7 +367,8 @@ def _reference(job: Job) -> Callable[..., torch.Tensor] | None:
     return first.build(job.target)
 
 
-def _case(job: Job, selection: Selection, last: Case | None) -> Case:
+def case_of(job: Job, selection: Selection, last: Case | None = None) -> Case:
+    """The case of an elementwise job: `last` where it is the same."""
     target, fmt = job.target, FORMATS[job.target.dtype]
     limits = [n for n in (job.lowering.limit(target), _limit(target, fmt)) if n is not None]
     limit = min(limits, default=None)
@@ -350,7 +406,7 @@ def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
     return found, absent
 
 
-def _jobs(selection: Selection, backend: Backend) -> Iterator[Job]:
+def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
     """Every cell selected on one backend, ordered so that cells of one case follow each other."""
     kernels = [kernel.load(name) for name in selection.kernels]
     _known_names(selection, kernels)
@@ -394,7 +450,8 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend) ->
             for scalars in cases:
                 target = Target(facts, scalars, setting.name, dtype, backend)
                 for one in (*users, *chosen):
-                    yield Job(target, one, one.reason(target), one in users, setting)
+                    reason = backend.dtype_unavailable(dtype) or one.reason(target)
+                    yield Job(target, one, reason, one in users, setting)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:

@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 import pkgutil
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
@@ -16,18 +16,28 @@ from verify.kernel import UsageError, suggest
 class Backend(Protocol):
     """What a module in `verify/backends/` defines. Importing it imports no torch.
 
-    name     as in reports and on the command line
-    device   torch's device string
+    name          as in reports and on the command line
+    device        torch's device string
+    check_device  where inputs are made and outputs judged: `device`, or the host where that has no float64
+    inert_options  Inductor's numerics options that can change no bit here, with the reason
     """
 
     name: str
     device: str
+    check_device: str
+    inert_options: Mapping[str, str]
 
     def unavailable(self) -> str | None:
         """Why nothing can run here, or None."""
 
+    def dtype_unavailable(self, dtype: str) -> str | None:
+        """Why tensors of `dtype` do not exist here, or None."""
+
+    def capability(self) -> str:
+        """The part of the device's name that says which code is chosen for the chip."""
+
     def fingerprint(self) -> dict[str, Any]:
-        """Chip, driver, toolkit and software: everything that may change bits."""
+        """Chip, driver, toolkit, software: everything that may change bits. `chip` and `capability` name the device."""
 
     def synchronize(self) -> None:
         """Wait for all launched work."""
@@ -45,8 +55,12 @@ class Backend(Protocol):
         'toolkit': the toolkit's libdevice instead of the bundled one; 'interpreter': not compiled at all.
         """
 
+    def metal_compiler(self) -> Callable[[str], Any] | str:
+        """compile(source) gives a library with one attribute, a callable, for each kernel; or why Metal is not here."""
+
     def flushes(self, variant: str) -> bool:
-        """Whether float32 library functions flush subnormals under `variant`."""
+        """Whether float32 library functions flush subnormals under `variant`, a set of Triton's options; under
+        'arithmetic': whether all float32 arithmetic here may, subnormal operands included."""
 
 
 def names() -> list[str]:
@@ -59,6 +73,41 @@ def load(name: str) -> Backend:
     if name not in names():
         raise UsageError(suggest("backend", name, names()))
     return cast(Backend, importlib.import_module(f"{__name__}.{name}"))
+
+
+def judged_on(backend: Backend) -> str:
+    """Where the outputs of `backend` are judged, as reports name it."""
+    return backend.name if backend.check_device == backend.device else backend.check_device
+
+
+#: Why an Inductor option is inert where the code that reads it is not what runs (torch 2.13, _inductor/codegen).
+TRITON_CODE = "read only where Inductor generates Triton code"
+CPP_CODE = "read only where Inductor generates C++"
+CUTLASS_TEMPLATES = "read only by CUTLASS templates for matrix products on NVIDIA GPUs"
+CK_TEMPLATES = "read only by Composable Kernel templates for matrix products on AMD GPUs"
+NVIDIA_CODE = "read only for NVIDIA GPUs (_inductor/runtime/triton_heuristics.py)"
+
+NO_METAL = "Metal kernels run on Apple GPUs only"
+
+
+def subnormals(device: str, dtypes: Iterable[str]) -> dict[str, str]:
+    """What the framework's own product does with subnormals on `device`, measured, by dtype.
+
+    'kept', 'flushed', or which of them it takes as zero: 'operands flushed', 'results flushed'.
+    """
+    import torch
+
+    found = {}
+    for name in dtypes:
+        dtype = getattr(torch, name)
+        least = torch.tensor([torch.finfo(dtype).smallest_normal], dtype=dtype)
+        operand = bool(((least / 2).to(device) * 2).cpu() == 0)
+        result = bool((least.to(device) * 0.5).cpu() == 0)
+        found[name] = {
+            (False, False): "kept", (True, False): "operands flushed", (False, True): "results flushed",
+            (True, True): "flushed",
+        }[operand, result]  # fmt: skip
+    return found
 
 
 def software() -> dict[str, Any]:

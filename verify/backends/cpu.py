@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verify.backends import software
+from verify.backends import CK_TEMPLATES, CUTLASS_TEMPLATES, NO_METAL, TRITON_CODE, software
 
 name = "cpu"
 device = "cpu"
+check_device = device
+inert_options = {
+    "eager_numerics.division_rounding": TRITON_CODE,
+    "eager_numerics.disable_ftz": TRITON_CODE,
+    "eager_numerics.use_pytorch_libdevice": TRITON_CODE,
+    "use_fast_math": TRITON_CODE,
+    "cutlass.use_fast_math": CUTLASS_TEMPLATES,
+    "rocm.use_fast_math": CK_TEMPLATES,
+    "rocm.flush_denormals": CK_TEMPLATES,
+}
 
 #: glibc's mallopt(3): malloc fills what it hands out with the complement of this byte.
 M_PERTURB = -6
@@ -22,13 +32,24 @@ def unavailable() -> str | None:
     return None
 
 
+def dtype_unavailable(dtype: str) -> str | None:
+    return None
+
+
+def capability() -> str:
+    """Which of ATen's kernels run, and for which instruction set Inductor generates code: ATEN_CPU_CAPABILITY."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
+
+
 def fingerprint() -> dict[str, Any]:
     import torch
 
     return {
         "backend": name,
         "chip": _model(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
+        "capability": capability(),
         "threads": torch.get_num_threads(),
         "flush_denormal": bool(torch.tensor(2.0**-149) * 1 == 0),
         **software(),
@@ -70,6 +91,10 @@ def triton_options(variant: str) -> Mapping[str, Any] | str:
     if variant == "interpreter":
         return {}
     return "Triton compiles for GPUs only; on the CPU see triton-interpreter"
+
+
+def metal_compiler() -> Callable[[str], Any] | str:
+    return NO_METAL
 
 
 def flushes(variant: str) -> bool:

@@ -7,15 +7,23 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verify.backends import software
+from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL, software
 
 name = "cuda"
 device = "cuda"
+check_device = device
+inert_options = {
+    "cpp.enable_floating_point_contract_flag": CPP_CODE,
+    "cpp.enable_unsafe_math_opt_flag": CPP_CODE,
+    "cutlass.use_fast_math": f"{CUTLASS_TEMPLATES}, of which no kernel here makes use",
+    "rocm.use_fast_math": CK_TEMPLATES,
+    "rocm.flush_denormals": CK_TEMPLATES,
+}
 
 LIBDEVICE = Path("nvvm") / "libdevice" / "libdevice.10.bc"
 
@@ -32,6 +40,16 @@ def unavailable() -> str | None:
     return None
 
 
+def dtype_unavailable(dtype: str) -> str | None:
+    return None
+
+
+def capability() -> str:
+    import torch
+
+    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+
+
 def fingerprint() -> dict[str, Any]:
     import torch
 
@@ -39,7 +57,7 @@ def fingerprint() -> dict[str, Any]:
     return {
         "backend": name,
         "chip": torch.cuda.get_device_name(),
-        "capability": "sm_{}{}".format(*torch.cuda.get_device_capability()),
+        "capability": capability(),
         "driver": _driver(),
         "cuda": torch.version.cuda,
         "toolkit_libdevice": str(toolkit) if toolkit else None,
@@ -86,6 +104,10 @@ def triton_options(variant: str) -> Mapping[str, Any] | str:
             return default | {"extern_libs": {"libdevice": str(path)}}
         case _:
             return "the Triton interpreter runs on the CPU; kernels are compiled here"
+
+
+def metal_compiler() -> Callable[[str], Any] | str:
+    return NO_METAL
 
 
 def flushes(variant: str) -> bool:

@@ -175,12 +175,12 @@ bool plain(const Elements& e, int64_t n, const Format& f, int64_t* counts, doubl
     const Doubles y = load<Doubles>(at.y), m = load<Doubles>(at.mid), size = magnitude(m), r = radius(at, m, f);
     const Doubles lo = binade(size - r, f), hi = binade(size + r, f), inverse = per_ulp(lo, lo, f);
     const Doubles signed_error = (y - m) * inverse, error = magnitude(signed_error), spread = r * inverse;
-    const Doubles reach = error + spread, top = reach * kUp, own = magnitude(y);
-    const Lanes signs = ((r < size) | (r == 0)) & ~opposite(y, m);
-    const Lanes fine = signs & (size < f.top) & (own < f.top) & ((lo == hi) | (reach < kNegligible));
+    const Doubles reach = error + spread, top = reach * kUp;
+    // an infinite y is infinitely far from m here, and a finite one an ULP at least from m >= 2^(emax+1)
+    const Lanes fine = ((r < size) | (r == 0)) & ~opposite(y, m) & ((lo == hi) | (reach < kNegligible));
     const Doubles least = select(lo == f.normal, all(f.floor_ulp), lo);
     correct -= fine & (top < 0.5 - kMargin);
-    faithful -= fine & (error - spread > 0.5 + kMargin) & (top < 1 - kMargin) & (own >= least);
+    faithful -= fine & (error - spread > 0.5 + kMargin) & (top < 1 - kMargin) & (magnitude(y) >= least);
     const Lanes q = __builtin_convertvector(error * kQuantum + 0.5, Lanes);
     sum += q;
     sum_signed += select(signed_error < 0, -q, q);

@@ -1,0 +1,338 @@
+"""Facts that the Adam kernels share: problems, their truth over all steps, the proven bound of an algorithm, and the
+formulas that are tried. The recurrences and roundings are `verify.oracles._adam`, lowerings `_adam_lowerings`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from verify.kernel import Composite, Setting, UsageError
+
+if TYPE_CHECKING:
+    from verify.composite import Problem
+    from verify.kernel import Scalars
+
+DTYPES = ("float32", "bfloat16")
+IMPLEMENTATIONS = "verify.kernels._adam_lowerings"
+#: Elements of the parameters of a setting: whole vectors, tails of every kind, and one alone.
+SIZES = (2048, 1024, 1000, 16, 7, 1)
+#: Formulas are tried up to so many steps: each costs a millisecond a step, and 10 steps tell them apart.
+IDENTIFIED_STEPS = 10
+MOST_STEPS = 100_000
+MOST_ELEMENTS = 1 << 28
+#: float32's largest number, rounded down.
+LARGEST = 3.4e38
+
+PARAMETERS: Mapping[str, str] = {
+    "steps": "number of steps, at least 1",
+    "start": "steps taken before the first; above 0 the averages are drawn, else they are zero",
+    "sizes": "elements of each parameter tensor, e.g. 1024x7x1",
+    "amsgrad": "0 or 1: divide by the running maximum of exp_avg_sq",
+    "maximize": "0 or 1: negate the gradients",
+    "master": "0 or 1: bfloat16 parameters and gradients, float32 master copy and averages",
+    "gradients": "mixed, or non-finite: with NaN and infinities among them",
+}
+GRADIENTS = ("mixed", "non-finite")
+
+
+# ---------------------------------------------------------------- what is given
+
+
+def setting(name: str, *, quick: bool = False, dtypes: tuple[str, ...] = DTYPES, **given: Any) -> Setting:
+    parameters = {
+        "steps": 1, "start": 0, "sizes": list(SIZES), "amsgrad": 0, "maximize": 0, "master": 0, "gradients": "mixed",
+    }  # fmt: skip
+    return Setting(name, parameters | given, dtypes, quick)
+
+
+def custom(known: Mapping[str, str]) -> Callable[[Mapping[str, str]], Setting]:
+    """`Composite.custom` of a kernel that takes the parameters `known`."""
+
+    def parse(given: Mapping[str, str]) -> Setting:
+        found: dict[str, Any] = {}
+        for name, text in given.items():
+            if name not in known:
+                raise UsageError(f"--set {name}={text}; expected one of {', '.join(known)}")
+            found[name] = _parsed(name, text)
+        one = setting("own", **found)
+        require(one.parameters)
+        return one
+
+    return parse
+
+
+def _parsed(name: str, text: str) -> Any:
+    if name == "gradients":
+        if text not in GRADIENTS:
+            raise UsageError(f"--set gradients={text}; expected one of {', '.join(GRADIENTS)}")
+        return text
+    words = [word for word in text.split("x") if word] if name == "sizes" else [text]
+    try:
+        numbers = [int(word) for word in words]
+    except ValueError:
+        what = "whole numbers joined by x, e.g. 1024x7x1" if name == "sizes" else "a whole number"
+        raise UsageError(f"--set {name}={text}; expected {what}") from None
+    return numbers if name == "sizes" else numbers[0]
+
+
+def require(parameters: Mapping[str, Any]) -> None:
+    """Raise UsageError where a setting makes no problem."""
+    steps, start, sizes = parameters["steps"], parameters["start"], parameters["sizes"]
+    if not 1 <= steps <= MOST_STEPS:
+        raise UsageError(f"steps={steps}; expected 1 to {MOST_STEPS}: nothing is compared after no step")
+    if not 0 <= start < 1 << 24:
+        raise UsageError(f"start={start}; expected 0 to 2^24 - 1, a step count that float32 holds exactly")
+    if start + steps > 1 << 24:
+        raise UsageError(f"start={start} and steps={steps}; expected at most 2^24 together, what float32 counts to")
+    if not sizes:
+        raise UsageError("sizes is empty: a list of no parameters; expected one size at least, e.g. sizes=1024x7")
+    if min(sizes) < 1 or sum(sizes) > MOST_ELEMENTS:
+        raise UsageError(f"sizes={'x'.join(map(str, sizes))}; expected positive numbers, 2^28 at most together")
+    for name in ("amsgrad", "maximize", "master"):
+        if parameters[name] not in (0, 1):
+            raise UsageError(f"{name}={parameters[name]}; expected 0 or 1")
+    if parameters["amsgrad"] and parameters["master"]:
+        raise UsageError("amsgrad=1 master=1; expected one of them: the hand-written step has no master with amsgrad")
+
+
+def require_scalars(scalars: Scalars) -> None:
+    """Raise UsageError for hyperparameters that torch.optim.Adam refuses, and for those that are no numbers."""
+    for name, value in scalars.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise UsageError(f"{name}={value}; expected a finite number")
+        if name in ("beta1", "beta2") and not 0 <= value < 1:
+            raise UsageError(f"{name}={value}; expected 0 <= {name} < 1")
+        if name in ("lr", "eps", "weight_decay") and value < 0:
+            raise UsageError(f"{name}={value}; expected {name} >= 0")
+        if value > LARGEST:
+            raise UsageError(f"{name}={value}; expected at most {LARGEST:g}: kernels take it in float32")
+
+
+# ---------------------------------------------------------------- inputs
+
+#: Gradients of position j take the recipe j // 16 mod 16: ordinary numbers, four ranges of small ones (around eps,
+#: whose squares vanish beside eps^2, whose squares underflow), large and huge ones, and below those, by name.
+ALTERNATING, CONSTANT, SPARSE, ZERO, WIDE, POWERS = range(10, 16)
+_LOW = (-3, -3, -2, -4, -20, -32, -45, -120, 10, 50, -2, -2, -3, -3, -30, -8)
+_HIGH = (1, 1, 1, 0, -10, -22, -35, -100, 20, 58, 0, 1, 1, 1, 5, 4)
+#: Step k's gradients are those of step 0 moved by k * STRIDE positions along one stream, which keeps every recipe in
+#: its place: 1,000 steps of 10^6 parameters need 1.3 10^6 numbers.
+STRIDE = 256
+
+
+def _stream(dtype: str, length: int, seed: int, finite: bool) -> Any:
+    """Gradients of the positions 0.. as patterns (int64)."""
+    import torch
+
+    from verify.draws import Draw, pack
+    from verify.formats import FORMATS
+
+    fmt = FORMATS[dtype]
+    index = torch.arange(length)
+    recipe = index // 16 % 16
+    low, high = torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
+    d = Draw(fmt, index, seed, "gradients")
+    fixed = Draw(fmt, index % STRIDE, seed, "fixed gradients")
+    bits = d.value(d.integer(low, high))
+    bits = fixed.value(fixed.integer(low, high)).where((recipe == CONSTANT) | (recipe == ALTERNATING), bits)
+    magnitude, sign = bits & (fmt.sign_bit - 1), (index // STRIDE & 1) * fmt.sign_bit
+    bits = (magnitude | sign).where(recipe == ALTERNATING, bits)
+    bits = d.signed(pack(fmt, d.integer(low, high), index * 0)).where(recipe == POWERS, bits)
+    bits = (bits * 0).where((recipe == SPARSE) & (d.integer(0, 15) != 0), bits)
+    bits = d.signed(bits * 0).where(recipe == ZERO, bits)
+    if not finite:
+        special = d.pick([fmt.nan_bits, fmt.inf_bits, fmt.inf_bits | fmt.sign_bit])
+        bits = special.where((recipe < 4) & (d.integer(0, 31) == 0), bits)
+    return bits
+
+
+def _values(dtype: str, count: int, seed: int) -> tuple[Any, Any, Any]:
+    """Parameters, and averages as of training under way, as patterns."""
+    import torch
+
+    from verify.draws import Draw, pack
+    from verify.formats import FORMATS
+
+    fmt = FORMATS[dtype]
+    index = torch.arange(count)
+    recipe = index // 16 % 16
+    low, high = torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
+    d = Draw(fmt, index, seed, "parameters")
+    exponent = d.integer(-8, 2)
+    exponent = d.integer(5, 10).where(d.integer(0, 7) == 0, exponent)
+    parameter = d.value(exponent)
+    # +0 alone: what sign a decayed -0 has is the spelling's business, p (1 - c) keeps it and p - c p does not
+    parameter = (parameter * 0).where(d.integer(0, 15) == 0, parameter)
+    first = d.value(d.integer(low - 3, high - 1))
+    second = pack(fmt, d.integer(2 * low - 1, 2 * high), d.significand())
+    still = (recipe == ZERO) & (index % 2 == 0)
+    return parameter, (first * 0).where(still, first), (second * 0).where(still, second)
+
+
+def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
+    """`Composite.problem` of the kernel whose real function is `step`."""
+    name = step.__name__
+
+    def make(dtype: str, one: Setting, scalars: Scalars, seed: int) -> Problem:
+        import torch
+
+        from verify.composite import Problem
+        from verify.draws import to_tensor
+        from verify.formats import FORMATS
+        from verify.numbers.ieee import round_to
+
+        parameters = one.parameters
+        require(parameters)
+        require_scalars(scalars)
+        if parameters["master"] and dtype != "bfloat16":
+            raise UsageError(f"master=1 with {dtype}; expected --dtype bfloat16: the parameters, whose copy is float32")
+        if dtype not in DTYPES:
+            raise UsageError(f"{name} has no {dtype}; expected one of {', '.join(DTYPES)}")
+        kept = FORMATS["float32" if parameters["master"] else dtype]
+        steps, count = parameters["steps"], sum(parameters["sizes"])
+        stream = to_tensor(
+            FORMATS[dtype],
+            _stream(dtype, count + STRIDE * (steps - 1), seed, parameters["gradients"] == "mixed"),
+        )
+        parameter, first, second = (to_tensor(kept, bits) for bits in _values(kept.name, count, seed))
+        if not parameters["start"]:
+            first, second = torch.zeros_like(first), torch.zeros_like(second)
+        tensors = {"param": parameter, "grads": stream.as_strided((steps, count), (STRIDE, 1))}
+        if parameters["master"]:
+            tensors["param"] = round_to(parameter.double(), FORMATS[dtype]).to(stream.dtype)
+        tensors |= {"exp_avg": first, "exp_avg_sq": second}
+        if parameters["amsgrad"]:
+            tensors["max_exp_avg_sq"] = torch.maximum(second, second.roll(1)) if parameters["start"] else second.clone()
+        if parameters["master"]:
+            tensors["master"] = parameter
+        if name == "adam_ema":
+            del tensors["param"]
+        extra = {"kernel": name, "step": step, "decoupled": name == "adamw_step", "cache": {}}
+        return Problem(tensors, dict(parameters), dict(scalars), dtype, extra)
+
+    return make
+
+
+def kept_format(problem: Problem) -> str:
+    """The dtype in which parameters and averages are kept from step to step."""
+    return "float32" if problem.parameters["master"] else problem.dtype
+
+
+# ---------------------------------------------------------------- truth
+
+
+def truth(problem: Problem, device: Any, bounds: Mapping[str, float]) -> Any:
+    """`Composite.truth`."""
+    from verify.kernels._adam_truth import Trajectory
+
+    return Trajectory(problem, device, bounds)
+
+
+def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Any:
+    """`Composite.limit`: of the algorithm that the lowering declares; of a user's own, the largest of the known."""
+    from verify.kernels._adam_limit import limit_of
+
+    return limit_of(problem, target, lowering, output)
+
+
+def formulas(problem: Problem, output: str) -> Mapping[str, Callable[[], Any]]:
+    """`Composite.formulas`: whole algorithms for the parameter and where L2 decay couples all; else one recurrence."""
+    if problem.parameters["steps"] > IDENTIFIED_STEPS:
+        return {}
+    from verify.kernels._adam_formulas import candidates
+
+    return candidates(problem, output)
+
+
+def switches(problem: Problem) -> SimpleNamespace:
+    """The parts of `k` that are no numbers."""
+    decay = problem.scalars.get("weight_decay", 0.0)
+    decoupled = problem.extra["decoupled"]
+    return SimpleNamespace(
+        maximizes=bool(problem.parameters["maximize"]),
+        amsgrad=bool(problem.parameters["amsgrad"]),
+        decays=bool(decay) and decoupled,
+        couples=bool(decay) and not decoupled,
+    )
+
+
+def steps_of(problem: Problem) -> Iterator[int]:
+    """Step counts as the bias corrections take them."""
+    start = problem.parameters["start"]
+    return iter(range(start + 1, start + 1 + problem.parameters["steps"]))
+
+
+def states(problem: Problem) -> tuple[Any, Any, Any, Any]:
+    """p, m, v, x before the first step, as tensors or None."""
+    t = problem.tensors
+    parameter = t.get("master", t.get("param"))
+    return parameter, t["exp_avg"], t["exp_avg_sq"], t.get("max_exp_avg_sq")
+
+
+#: Place of each output in a state.
+PLACES = {"param": 0, "master": 0, "exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 3}
+
+
+# ---------------------------------------------------------------- kernels
+
+STALLS = (
+    "a bfloat16 average stalls: a step by (1 - beta)(g - m) is less than half its last place where beta is near 1; "
+    "over 1,000 steps the proven bound is as large as the numbers themselves"
+)
+YOURS = (
+    "your own lowering takes param, grads of shape (steps, elements), exp_avg, exp_avg_sq and, if it names them, "
+    "steps, start, lr, beta1, beta2, eps, weight_decay by keyword; it returns a dict by output"
+)
+NOTES = (
+    "settings with start above 0 resume from drawn averages: after one step from zero, formulas of the averages agree",
+    STALLS,
+    YOURS,
+)
+
+
+def kernel(
+    step: Callable[..., Any], summary: str, settings: tuple[Setting, ...], cases: tuple[Scalars, ...]
+) -> Composite:
+    """A Composite of the family; `step` is its oracle."""
+    name = step.__name__
+    ema = name == "adam_ema"
+    parameters = {k: v for k, v in PARAMETERS.items() if not ema or k not in ("amsgrad", "master")}
+    return Composite(
+        name=name,
+        summary=summary,
+        inputs=("grads", "exp_avg", "exp_avg_sq") if ema else ("param", "grads", "exp_avg", "exp_avg_sq"),
+        outputs=("exp_avg", "exp_avg_sq") if ema else ("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master"),
+        settings=settings,
+        parameters=parameters,
+        custom=custom(parameters),
+        problem=problem_of(step),
+        truth=truth,
+        limit=limit,
+        formulas=formulas,
+        implementations=IMPLEMENTATIONS,
+        cases=cases,
+        dtypes=DTYPES,
+        notes=NOTES,
+    )
+
+
+def common_settings(ema: bool) -> tuple[Setting, ...]:
+    found = [
+        setting("1 step, resumed", quick=True, start=1000),
+        setting("10 steps", quick=True, steps=10),
+        setting("1 step"),
+        setting("100 steps", steps=100),
+        setting("1000 steps", steps=1000),
+        setting("maximize", steps=10, maximize=1),
+        setting("non-finite", steps=4, gradients="non-finite"),
+    ]
+    if not ema:
+        found += [
+            setting("amsgrad", steps=10, amsgrad=1),
+            setting("master", dtypes=("bfloat16",), steps=10, master=1),
+            setting("master, 1000 steps", dtypes=("bfloat16",), steps=1000, master=1),
+        ]
+    return tuple(found)

@@ -1,0 +1,614 @@
+"""flex_attention's problems, and their truth in balls and in multiprecision.
+
+The real function is in `verify.oracles.flex_attention`, the settings are in `verify.kernels.flex_attention`, the bounds
+of the algorithms in `_flex_limits`, what runs in `_flex_lowerings`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from verify import draws
+from verify.composite import Problem
+from verify.decide import Enclosure
+from verify.formats import FORMATS
+from verify.kernels.flex_attention import Shape
+from verify.numbers.ball import GROW, Ball
+from verify.numbers.fixed import Fixed, FixedMatrices, Inexact, RationalMatrices, places_for
+from verify.numbers.matmul import DDMatrices, RowBall, RowBalls
+from verify.oracles import flex_attention as oracle
+from verify.truth import Truth
+
+Tensor = torch.Tensor
+Array: TypeAlias = Any  # of numpy
+
+#: Scores that the truth keeps at a time: the host's caches, or an accelerator's memory beside 1 GiB.
+HOST_SCORES, DEVICE_SCORES = 1 << 21, 1 << 24
+#: Scores of one double-double pass, which keeps some fifty tensors of them.
+DOUBLE_SCORES = 1 << 20
+#: Scores of a head whose double-double values are kept.
+KEPT_SCORES = 1 << 16
+#: Binary places of the first multiprecision evaluation, and the last.
+PLACES, MOST_PLACES = 128, 4096
+#: Score modifications whose derivative is 1.
+LINEAR = ("none", "causal", "alibi", "relative_bias")
+#: Scores up to which exact rationals are tried where all scores of a row are equal.
+RATIONAL_SCORES = 1 << 17
+#: Reach of the relative bias, in keys either way.
+REACH = 16
+
+
+# Problems
+
+
+def problem(dtype: str, setting: Any, scalars: Mapping[str, float], seed: int) -> Problem:
+    """Tensors query (B, H, L, D), key, value (B, H_kv, S, D) and grad_out (B, H, L, D), finite, on the host."""
+    shape = Shape.of(setting.parameters)
+    tensors = _Recipe(dtype, shape, seed).tensors()
+    return Problem(
+        tensors, dict(setting.parameters), dict(scalars), dtype, {"shape": shape, "buffers": buffers(shape, seed)}
+    )
+
+
+def buffers(shape: Shape, seed: int) -> dict[str, Tensor]:
+    """Tables that score_mod and mask_mod read: float32 numbers and int64 document numbers, on the host."""
+    single = FORMATS["float32"]
+    heads = torch.arange(1, shape.heads + 1, dtype=torch.float64)
+    slopes = draws.encode(single, draws.exp2(-8.0 * heads / shape.heads))
+    table = torch.arange(shape.heads * (2 * REACH + 1), dtype=torch.int64)
+    bias = draws.encode(single, _normal(draws.Draw(single, table, seed, "bias")))
+    return {
+        "slopes": draws.to_tensor(single, slopes),
+        "bias": draws.to_tensor(single, bias).reshape(shape.heads, -1),
+        "query_document": torch.tensor([math.isqrt(i) for i in range(shape.q_len)]),
+        "key_document": torch.tensor([math.isqrt(i) for i in range(shape.kv_len)]),
+    }
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How the numbers are drawn; `data` of the setting names one of the recipes."""
+
+    dtype: str
+    shape: Shape
+    seed: int
+
+    def tensors(self) -> dict[str, Tensor]:
+        query, key = getattr(self, f"_{self.shape.data}")()
+        reals = {"query": query, "key": key, "value": self._noise("value"), "grad_out": self._noise("grad_out")}
+        fmt = FORMATS[self.dtype]
+        return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
+
+    def _normal(self) -> tuple[Tensor, Tensor]:
+        return self._noise("query"), self._noise("key")
+
+    def _uniform(self) -> tuple[Tensor, Tensor]:
+        """Every score is 0, every weight the same."""
+        return torch.zeros(self.shape.of_queries, dtype=torch.float64), self._noise("key")
+
+    def _competing(self) -> tuple[Tensor, Tensor]:
+        """Scores near +40 and -40, whose keys differ by about 1: rounding them to a half type shows."""
+        return self._along(40.0)
+
+    def _extreme(self) -> tuple[Tensor, Tensor]:
+        """Scores near +150 and -150, beyond the range of exp in float32."""
+        return self._along(150.0)
+
+    def _along(self, score: float) -> tuple[Tensor, Tensor]:
+        """Queries and keys along one direction of signs in each key head, every other query against it."""
+        shape = self.shape
+        size = math.sqrt(score / (shape.head_dim * shape.scale))
+        unit = torch.arange(shape.batch * shape.kv_heads * shape.head_dim, dtype=torch.int64)
+        signs = 1.0 - 2.0 * (self._draw("direction", unit).word() >> 31).to(torch.float64)
+        direction = signs.reshape(shape.batch, shape.kv_heads, 1, shape.head_dim) * size
+        side = (1.0 - 2.0 * (torch.arange(shape.q_len) % 2).to(torch.float64)).reshape(1, 1, -1, 1)
+        spread = 0.5 / (size * math.sqrt(shape.head_dim) * shape.scale)  # of a score, from each of the two
+        queries = direction.repeat_interleave(shape.group, 1) + self._noise("query") * spread
+        return queries * side, direction + self._noise("key") * spread
+
+    def _noise(self, name: str) -> Tensor:
+        size = self.shape.of_queries if name in ("query", "grad_out") else self.shape.of_keys
+        return _normal(self._draw(name, torch.arange(math.prod(size), dtype=torch.int64))).reshape(size)
+
+    def _draw(self, name: str, index: Tensor) -> draws.Draw:
+        return draws.Draw(FORMATS[self.dtype], index, self.seed, f"flex_attention {self.shape.data} {name}")
+
+
+def _normal(draw: draws.Draw) -> Tensor:
+    """Mean 0, variance 1, within +-3.47: the sum of four uniform words."""
+    total = draw.word() + draw.word() + draw.word() + draw.word()
+    reals: Tensor = (total.to(torch.float64) * 2.0**-32 - 2.0) * 1.7320508075688772
+    return reals
+
+
+def unmasked(shape: Shape, tables: Mapping[str, Tensor], device: Any) -> Tensor | None:
+    """What the setting lets every query see, (1 or B, 1 or H, L, S) booleans, or None for everything."""
+
+    def axis(size: int, *view: int) -> Tensor:
+        return torch.arange(size, device=device).view(*view)
+
+    place = oracle.Place(
+        axis(shape.batch, -1, 1, 1, 1),
+        axis(shape.heads, 1, -1, 1, 1),
+        axis(shape.q_len, -1, 1),
+        axis(shape.kv_len, 1, -1),
+    )
+    moved = {name: table.to(device) for name, table in tables.items()}
+    return oracle.visible(shape.score_mod, shape.mask_mod, place, moved)
+
+
+# Truth
+
+
+@dataclass(frozen=True)
+class _Enclosed:
+    """An output in balls, flattened: midpoint and radius, and a lower and an upper bound of the scale."""
+
+    mid: Tensor
+    rad: Tensor
+    scale: Tensor
+    largest: Tensor
+
+
+@dataclass
+class AttentionTruth:
+    """`verify.composite.Source` of one problem. What one call computed is kept for the others."""
+
+    problem: Problem
+    device: Any
+    bounds: Mapping[str, float]
+    _exact_heads: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def shape(self) -> Shape:
+        shape: Shape = self.problem.extra["shape"]
+        return shape
+
+    @cached_property
+    def score_mod(self) -> Callable[..., Any]:
+        return score_mod(self.shape)
+
+    # Balls
+
+    def enclose(
+        self, output: str, index: Tensor | None = None, double: bool = False
+    ) -> tuple[Enclosure, Tensor | None]:
+        """See `Source.enclose`. float64 in one pass over all outputs; double-double on the rows of `index`."""
+        if not double:
+            found = self._balls[output]
+            mid, rad, scale = (
+                t if index is None else t[index.to(t.device)] for t in (found.mid, found.rad, found.scale)
+            )
+            return Enclosure(mid[None], rad[None]), scale[None]
+        everything = torch.arange(math.prod(self.shape.outputs[output])) if index is None else index
+        return self._double(output, everything.cpu())
+
+    @cached_property
+    def _balls(self) -> dict[str, _Enclosed]:
+        shape, n = self.shape, RowBalls(self.device, self.bounds)
+        host = torch.device(self.device).type == "cpu"
+        step = max(1, (HOST_SCORES if host else DEVICE_SCORES) // max(1, shape.kv_len))
+        rows: dict[str, list[_Enclosed]] = {}
+        for b in range(shape.batch):
+            for g in range(shape.kv_heads):
+                shared: dict[str, tuple[RowBall, RowBall]] = {}
+                for h in range(g * shape.group, (g + 1) * shape.group):
+                    for start in range(0, shape.q_len, step):
+                        queries = torch.arange(start, min(start + step, shape.q_len), device=self.device)
+                        head = self._head(n, b, h, queries)
+                        for name, output in oracle.attention(n, head).items():
+                            value, scale = output.value(), output.scale()
+                            if oracle.OUTPUTS[name] == "key":
+                                old = shared.get(name)
+                                shared[name] = (old[0] + value, old[1] + scale) if old else (value, scale)
+                            else:
+                                rows.setdefault(name, []).append(_enclosed(name, value, scale, head.empty))
+                for name, (value, scale) in shared.items():
+                    rows.setdefault(name, []).append(_enclosed(name, value, scale, None))
+        return {
+            name: _Enclosed(
+                *(torch.cat([getattr(p, part) for p in parts]) for part in ("mid", "rad", "scale", "largest"))
+            )
+            for name, parts in rows.items()
+        }
+
+    def _head(self, n: Any, b: int, h: int, queries: Tensor) -> oracle.Head:
+        """Rows `queries` of one head, as values of the ball system `n`."""
+        shape, tensors = self.shape, self._moved
+        g = h // shape.group
+        place = oracle.Place(
+            torch.tensor([[b]], device=self.device),
+            torch.tensor([[h]], device=self.device),
+            queries[:, None],
+            torch.arange(shape.kv_len, device=self.device)[None, :],
+        )
+        mask = oracle.visible(shape.score_mod, shape.mask_mod, place, self._tables)
+        empty = None
+        if mask is not None:
+            seen = mask.any(-1, keepdim=True)
+            empty = None if bool(seen.all()) else ~seen
+        return oracle.Head(
+            query=n.input(tensors["query"][b, h][queries]),
+            key=n.input(tensors["key"][b, g]),
+            value=n.input(tensors["value"][b, g]),
+            grad_out=n.input(tensors["grad_out"][b, h][queries]) if shape.backward else None,
+            scale=shape.scale,
+            score_mod=self.score_mod,
+            place=place,
+            buffers=self._tables,
+            mask=mask,
+            empty=empty,
+        )
+
+    @cached_property
+    def _moved(self) -> dict[str, Tensor]:
+        return {name: t.to(self.device) for name, t in self.problem.tensors.items()}
+
+    @cached_property
+    def _tables(self) -> dict[str, Tensor]:
+        return {name: t.to(self.device) for name, t in self.problem.extra["buffers"].items()}
+
+    def _double(self, output: str, index: Tensor) -> tuple[Enclosure, Tensor | None]:
+        """The elements `index` in double-double: whole rows of queries, or all rows that share keys."""
+        shape, n = self.shape, DDMatrices(self.device)
+        size = shape.outputs[output]
+        width = size[-1] if output != "logsumexp" else 1
+        b, h, row = np.unravel_index((index // width).numpy(), size[:3])
+        column = torch.from_numpy((index % width).numpy())
+        parts = [torch.zeros(len(index), dtype=torch.float64) for _ in range(4)]
+        for at in {(int(x), int(y)) for x, y in zip(b, h, strict=True)}:
+            mine = torch.from_numpy((b == at[0]) & (h == at[1]))
+            wanted, where = torch.unique(torch.from_numpy(row)[mine], return_inverse=True)
+            value, scale = self._double_rows(n, output, *at, wanted)
+            pick = where.to(self.device), column[mine].to(self.device)
+            if oracle.OUTPUTS[output] == "key":
+                pick = wanted.to(self.device)[pick[0]], pick[1]
+            for part, t in zip(
+                parts, (value.mid, value.tail, value.radius, scale.mid.abs() - scale.radius), strict=True
+            ):
+                part[mine] = torch.as_tensor(t).expand_as(value.mid)[pick].cpu()
+        mid, tail, rad, least = (part.to(self.device) for part in parts)
+        # A zero may have either sign, which tensors cannot say: it is left to multiprecision.
+        rad = torch.where((mid == 0) & (rad == 0), TINY_SCALE, rad)
+        empty = self._nothing(output, index).to(self.device)
+        if output in ("out", "logsumexp"):
+            mid = torch.where(empty, 0.0 if output == "out" else -torch.inf, mid)
+            tail, rad = torch.where(empty, 0.0, tail), torch.where(empty, 0.0, rad)
+        rad = rad * GROW + (mid + tail).abs() * 2.0**-100 * (rad > 0).to(torch.float64)
+        return Enclosure(mid[None], rad[None], tail[None]), least.clamp(min=TINY_SCALE)[None]
+
+    def _double_rows(self, n: DDMatrices, output: str, b: int, h: int, wanted: Tensor) -> tuple[Ball, Ball]:
+        """Value and scale of the rows `wanted` of queries of a head, or of all keys of a head."""
+        shape, everything = self.shape, torch.arange(self.shape.q_len, device=self.device)
+        if oracle.OUTPUTS[output] == "key":
+            heads, rows = list(range(h * shape.group, (h + 1) * shape.group)), everything
+        else:
+            heads, rows = [h], wanted.to(self.device)
+        step = max(1, DOUBLE_SCORES // max(1, shape.kv_len))
+        if shape.q_len * shape.kv_len <= KEPT_SCORES:  # a whole head, kept for the other outputs
+            for head in heads:
+                if ("double", b, head) not in self._exact_heads:
+                    self._exact_heads["double", b, head] = oracle.attention(n, self._head(n, b, head, everything))
+            outputs = [self._exact_heads["double", b, head][output] for head in heads]
+        else:
+            blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
+            outputs = [oracle.attention(n, self._head(n, b, head, block))[output] for head in heads for block in blocks]
+            everything = rows
+        values = [(found.value(), found.scale()) for found in outputs]
+        if oracle.OUTPUTS[output] == "key":
+            total = values[0]
+            for value in values[1:]:
+                total = total[0] + value[0], total[1] + value[1]
+            return total
+        kept = torch.isin(everything, rows)
+
+        def joined(balls: list[Ball]) -> Ball:
+            def all_of(pick: Callable[[Ball], Any]) -> Tensor:
+                parts = [torch.as_tensor(pick(x), dtype=torch.float64, device=x.mid.device) for x in balls]
+                return torch.cat([part.expand_as(x.mid) for part, x in zip(parts, balls, strict=True)])[kept]
+
+            return Ball(n, all_of(lambda x: x.mid), all_of(lambda x: x.radius), tail=all_of(lambda x: x.tail))
+
+        return joined([value for value, _ in values]), joined([scale for _, scale in values])
+
+    def _nothing(self, output: str, index: Tensor) -> Tensor:
+        """Whether the element's row of queries sees no key."""
+        if oracle.OUTPUTS[output] == "key" or (mask := self._visible) is None:
+            return torch.zeros(len(index), dtype=torch.bool)
+        size = self.shape.outputs[output]
+        seen = mask.any(-1).expand(size[:3]).reshape(-1)
+        return ~seen[index // (size[-1] if output != "logsumexp" else 1)]
+
+    @cached_property
+    def _visible(self) -> Tensor | None:
+        return unmasked(self.shape, self.problem.extra["buffers"], "cpu")
+
+    # Multiprecision
+
+    def exact(self, output: str, index: int) -> Iterator[Truth]:
+        """See `Source.exact`: special rows, exact rationals where all weights are equal, else fixed point."""
+        b, h, row, column = self._position(output, index)
+        special = self._special(output, index, b, h, row)
+        if special is not None:
+            yield special
+            return
+        if output in ("dq", "dk", "dv") and self._zeros(output)[index]:
+            yield Truth("either-zero")
+            return
+        rational = self._rational(output, b, h, row, column)
+        if rational is not None:
+            yield rational
+            return
+        places = self._places
+        while places <= MOST_PLACES:
+            with contextlib.suppress(Inexact, ZeroDivisionError):
+                yield self._fixed(output, b, h, row, places).truth(self._inside(output, row), column)
+            places *= 2
+
+    def scale(self, output: str, index: int) -> Truth | None:
+        """From the balls: of a scale, the binade is all that counts."""
+        found = self._balls[output]
+        low, high = (float(t[index]) for t in (found.scale, found.largest))
+        return None if low <= TINY_SCALE else Truth.real(Fraction(low), Fraction(high))
+
+    def explain(self, output: str, index: int) -> list[tuple[str, str]]:
+        """The terms of one element, largest weights first, then its sums."""
+        b, h, row, column = self._position(output, index)
+        what = oracle.OUTPUTS[output]
+        lines = [(f"{what} {row}", f"batch {b}, {'key ' if what == 'key' else ''}head {h}, column {column}")]
+        for condition, name, gives, source in oracle.SPECIAL:
+            if name == output and self._special(output, index, b, h, row) is not None:
+                return [*lines, (condition, f"{gives} ({source})")]
+        if what == "key":
+            return lines + self._explain_key(output, b, h, row, column)
+        head = self._fixed_head(FixedMatrices(self._places), b, h, [row])
+        n = head.query.n
+        scores, modified = oracle.scored(n, head)
+        logsumexp = oracle.attention(n, head)["logsumexp"].value().truth(0, 0)
+        values = [_middle(modified, 0, j) for j in range(self.shape.kv_len)]
+        mask = (
+            np.ones(self.shape.kv_len, dtype=bool)
+            if head.mask is None
+            else np.broadcast_to(head.mask, (1, len(values)))[0]
+        )
+        order = sorted((j for j in range(len(values)) if mask[j]), key=lambda j: -values[j])
+        for j in order[:8]:
+            weight = math.exp(float(values[j] - _middle_of(logsumexp)))
+            text = f"score {float(_middle(scores, 0, j)):.9g}"
+            if _middle(scores, 0, j) != values[j]:
+                text += f", modified {float(values[j]):.9g}"
+            text += f", weight {weight:.9g}"
+            if output == "out":
+                text += f", value {float(_middle(head.value, j, column)):.9g}"
+            lines.append((f"key {j}", text))
+        if len(order) > 8:
+            lines.append(("further keys", f"{len(order) - 8} of smaller weight"))
+        lines.append(("hidden keys", str(int((~mask).sum()))))
+        lines.append(("logsumexp", f"{float(_middle_of(logsumexp)):.17g}"))
+        return lines
+
+    def _explain_key(self, output: str, b: int, h: int, row: int, column: int) -> list[tuple[str, str]]:
+        lines = []
+        for head in range(h * self.shape.group, (h + 1) * self.shape.group):
+            rows = self._rows_that_see(b, head, row)
+            lines.append((f"head {head}", f"{len(rows)} queries see the key"))
+        value = self._fixed(output, b, h, row, self._places).truth(row, column)
+        lines.append(("sum of the terms", f"{float(_middle_of(value)):.17g}"))
+        return lines
+
+    def _position(self, output: str, index: int) -> tuple[int, int, int, int]:
+        """(batch, head, row, column); the head of keys for gradients of keys and values."""
+        size = self.shape.outputs[output]
+        place = [int(i) for i in np.unravel_index(index, size)]
+        return (place[0], place[1], place[2], place[3] if len(size) == 4 else 0)
+
+    def _inside(self, output: str, row: int) -> int:
+        return row if oracle.OUTPUTS[output] == "key" else 0
+
+    def _special(self, output: str, index: int, b: int, h: int, row: int) -> Truth | None:
+        if oracle.OUTPUTS[output] == "query":
+            if not bool(self._nothing(output, torch.tensor([index]))[0]):
+                return None
+            return {"out": Truth("+0"), "logsumexp": Truth("-inf"), "dq": Truth("either-zero")}[output]
+        heads = range(h * self.shape.group, (h + 1) * self.shape.group)
+        return None if any(self._rows_that_see(b, head, row) for head in heads) else Truth("either-zero")
+
+    def _rows_that_see(self, b: int, h: int, key: int) -> list[int]:
+        if self._visible is None:
+            return list(range(self.shape.q_len))
+        mask = self._visible.expand(self.shape.batch, self.shape.heads, self.shape.q_len, self.shape.kv_len)
+        return [int(i) for i in mask[b, h, :, key].nonzero().reshape(-1)]
+
+    @cached_property
+    def _host(self) -> dict[str, np.ndarray]:
+        return {name: t.detach().cpu().to(torch.float64).numpy() for name, t in self.problem.tensors.items()}
+
+    @cached_property
+    def _host_tables(self) -> dict[str, np.ndarray]:
+        tables = self.problem.extra["buffers"]
+        return {name: (t.double() if t.is_floating_point() else t).numpy() for name, t in tables.items()}
+
+    @cached_property
+    def _places(self) -> int:
+        """Places that hold scores and the products of a score with a table's entry exactly."""
+        host, tables = self._host, [t for t in self._host_tables.values() if t.dtype == np.float64]
+        scale = places_for(np.array([self.shape.scale]))
+        scores = places_for(host["query"]) + places_for(host["key"]) + scale
+        return max(PLACES, scores, places_for(host["value"], host["grad_out"], *tables))
+
+    def _fixed(self, output: str, b: int, h: int, row: int, places: int) -> Fixed:
+        """An output's row of queries, or all keys of a head."""
+        whole = oracle.OUTPUTS[output] == "key"
+        key = (places, b, h, None if whole else row)
+        if key not in self._exact_heads:
+            n = FixedMatrices(places)
+            heads = range(h * self.shape.group, (h + 1) * self.shape.group) if whole else [h]
+            rows = list(range(self.shape.q_len)) if whole else [row]
+            self._exact_heads[key] = [oracle.attention(n, self._fixed_head(n, b, i, rows)) for i in heads], {}
+        parts, values = self._exact_heads[key]
+        if output not in values:
+            first, *others = (part[output].value() for part in parts)
+            values[output] = sum(others, first)
+        found: Fixed = values[output]
+        return found
+
+    def _fixed_head(self, n: Any, b: int, h: int, rows: list[int]) -> oracle.Head:
+        """Rows of one head as values of a multiprecision system."""
+        shape, host, g = self.shape, self._host, h // self.shape.group
+        queries = np.array(rows, dtype=np.int64)
+        place = oracle.Place(
+            np.array([[b]]), np.array([[h]]), queries[:, None], np.arange(shape.kv_len, dtype=np.int64)[None, :]
+        )
+        mask = oracle.visible(shape.score_mod, shape.mask_mod, place, self._host_tables)
+        seen = None if mask is None else mask.any(-1, keepdims=True)
+        return oracle.Head(
+            query=n.input(host["query"][b, h][queries]),
+            key=self._kept(n, "key", b, g),
+            value=self._kept(n, "value", b, g),
+            grad_out=n.input(host["grad_out"][b, h][queries]) if shape.backward else None,
+            scale=shape.scale,
+            score_mod=self.score_mod,
+            place=place,
+            buffers=self._host_tables,
+            mask=mask,
+            empty=None if seen is None or seen.all() else ~seen,
+        )
+
+    def _kept(self, n: Any, name: str, b: int, g: int) -> Any:
+        """A head's keys or values in `n`, whose integers are made once for each precision."""
+        if not isinstance(n, FixedMatrices):
+            return n.input(self._host[name][b, g])
+        key = ("input", n.places, name, b, g)
+        if key not in self._exact_heads:
+            self._exact_heads[key] = n.input(self._host[name][b, g])
+        kept: Fixed = self._exact_heads[key]
+        return Fixed(n, kept.mid, kept.rad)
+
+    def _zeros(self, output: str) -> Array:
+        """Which elements of a gradient are exactly 0, as no interval of a sum ever shows.
+
+        sum_j P_j (dP_j - sum P dP) k_j is the covariance of dP and k under P: it is 0 where either is the same for all
+        visible keys, for k only where the derivative of score_mod is too. A row's share of dk is 0 where its dP is the
+        same for all, or its query is 0, and of dv where its dO is.
+        """
+        key = ("zeros", output)
+        if key in self._exact_heads:
+            found: Array = self._exact_heads[key]
+            return found
+        shape, host = self.shape, self._host
+        zero = np.ones(shape.outputs[output], dtype=bool)
+        for b in range(shape.batch):
+            for h in range(shape.heads):
+                g = h // shape.group
+                for row in range(shape.q_len):
+                    keys = self._keys_seen(b, h, row)
+                    flat = output != "dv" and len(keys) > 0 and self._equal_passed(b, h, row, keys)
+                    if output == "dq":
+                        seen = host["key"][b, g][keys]
+                        same = shape.score_mod in LINEAR and (seen == seen[:1]).all(0)
+                        zero[b, h, row] = flat | same
+                    elif not flat:
+                        factor = host["query" if output == "dk" else "grad_out"][b, h, row]
+                        zero[b, g][keys] &= factor == 0
+        self._exact_heads[key] = zero.reshape(-1)
+        return self._zeros(output)
+
+    def _equal_passed(self, b: int, h: int, row: int, keys: Array) -> bool:
+        """Whether dP = dO v^T of a row is the same for all `keys`, exactly."""
+        key = ("passed", b, h, row)
+        if key not in self._exact_heads:
+            grad, values = self._host["grad_out"][b, h][[row]], self._host["value"][b, h // self.shape.group][keys]
+            rough = values @ grad[0]
+            same = bool(np.ptp(rough) <= 1e-9 * (abs(values) @ abs(grad[0])).max(initial=1.0))
+            if same:
+                n = FixedMatrices(places_for(grad) + places_for(values))
+                exact = n.matmul(n.input(grad), n.input(values.T.copy())).mid[0]
+                same = bool((exact == exact[0]).all())
+            self._exact_heads[key] = same
+        found: bool = self._exact_heads[key]
+        return found
+
+    def _keys_seen(self, b: int, h: int, row: int) -> Array:
+        if self._visible is None:
+            return np.arange(self.shape.kv_len)
+        mask = self._visible.expand(self.shape.batch, self.shape.heads, self.shape.q_len, self.shape.kv_len)
+        return mask[b, h, row].nonzero().reshape(-1).numpy()
+
+    def _rational(self, output: str, b: int, h: int, row: int, column: int) -> Truth | None:
+        """The element as a rational where every row that it depends on has equal scores; None elsewhere.
+
+        Such elements can be ties, representable or zero, which no interval ever decides.
+        """
+        group = self.shape.group
+        query = oracle.OUTPUTS[output] == "query"
+        heads = [h] if query else list(range(h * group, (h + 1) * group))
+        rows = {i: [row] if query else self._rows_that_see(b, i, row) for i in heads}
+        rows = {i: some for i, some in rows.items() if some}
+        if sum(map(len, rows.values())) * self.shape.kv_len > RATIONAL_SCORES:
+            return None
+        if not all(self._equal_scores(b, i, some) for i, some in rows.items()):
+            return None
+        n = RationalMatrices()
+        total = n.const(0)
+        for i, some in rows.items():
+            key = ("rational", b, i, tuple(some))
+            if key not in self._exact_heads:
+                self._exact_heads[key] = oracle.attention(n, self._fixed_head(n, b, i, some))
+            total = total + self._exact_heads[key][output].value()
+        return total.truth(self._inside(output, row), column)
+
+    def _equal_scores(self, b: int, h: int, rows: list[int]) -> bool:
+        key = ("equal", b, h)
+        if key not in self._exact_heads:
+            self._exact_heads[key] = {}
+        known: dict[int, bool] = self._exact_heads[key]
+        for row in rows:
+            if row not in known:
+                head = self._fixed_head(FixedMatrices(self._places), b, h, [row])
+                modified = oracle.scored(head.query.n, head)[1].mid[0]
+                seen = modified if head.mask is None else modified[np.broadcast_to(head.mask, (1, len(modified)))[0]]
+                known[row] = len(seen) > 0 and bool((seen == seen[0]).all())
+            if not known[row]:
+                return False
+        return True
+
+
+#: A scale is positive: a bound of this size stands for one that may be 0.
+TINY_SCALE = 2.0**-1000
+
+
+def score_mod(shape: Shape) -> Callable[..., Any]:
+    """The setting's score modification over a number system: a named one, or a user's own function."""
+    return shape.function or oracle.SCORE_MODS[shape.score_mod]
+
+
+def _enclosed(name: str, value: RowBall, scale: RowBall, empty: Tensor | None) -> _Enclosed:
+    """A block of an output; rows that see nothing by the special rows, see `verify.oracles.flex_attention.SPECIAL`."""
+    mid, rad = value.mid, value.radius * GROW + value.mid.abs() * 2.0**-52
+    size, spread = scale.mid.abs(), scale.radius * GROW
+    lower, upper = size * (1 - 2.0**-40) - spread, size * (1 + 2.0**-40) + spread
+    if empty is not None and name in ("out", "logsumexp"):
+        mid = torch.where(empty, 0.0 if name == "out" else -torch.inf, mid)
+        rad = torch.where(empty, 0.0, rad)
+    return _Enclosed(*(t.reshape(-1).contiguous() for t in (mid, rad, lower.clamp(min=TINY_SCALE), upper)))
+
+
+def _joined(parts: list[_Enclosed]) -> _Enclosed:
+    return _Enclosed(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(_Enclosed)))
+
+
+def _middle(a: Fixed, row: int, column: int) -> Fraction:
+    return Fraction(int(a.mid[row, column]), 1 << a.n.places)
+
+
+def _middle_of(truth: Truth) -> Fraction:
+    return (truth.lo + truth.hi) / 2 if truth.kind == "real" else Fraction(0)

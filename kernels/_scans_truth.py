@@ -1,0 +1,231 @@
+"""The truth of sums, scans and softmax: an oracle over the rows of one tensor, in balls and in multiprecision.
+
+What the function is, says the oracle; here are rows, dimensions and which of them are evaluated how.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+
+from verify.composite import Problem
+from verify.decide import Enclosure, enclosure
+from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays
+from verify.numbers.mp import EXACT, MpValue
+from verify.oracle import Oracle, OracleError
+from verify.truth import TINY, Truth
+
+Tensor = torch.Tensor
+START, CAP = 96, 12288  # bits, as in `verify.numbers.mp.enclosures`
+#: Elements of the rows that are evaluated at once in double-double, and at all; what is beyond goes to multiprecision.
+STEP, MOST_DOUBLE = 1 << 18, 1 << 21
+#: Rows kept as integers, with what multiprecision has computed of them.
+KEPT = 64
+#: Terms that an explanation lists.
+LISTED = 6
+_POINTS = {"nan": torch.nan, "+inf": torch.inf, "-inf": -torch.inf, "+0": 0.0, "-0": -0.0}
+
+
+def rows_of(x: Tensor, dim: int) -> Tensor:
+    """The slices of x along `dim` as the rows of a matrix, in C order; rows of nothing too."""
+    moved = x.movedim(dim, -1)
+    return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
+
+
+class Rows:
+    """`verify.composite.Source` of an oracle along dimension `dim` of the problem's tensor x."""
+
+    def __init__(self, oracle: Oracle, problem: Problem, device: Any, bounds: Mapping[str, float]) -> None:
+        x, self.dim = problem.tensors["x"], problem.parameters["dim"]
+        self.oracle = oracle
+        self.moved = x.movedim(self.dim, -1)
+        self.rows = rows_of(x, self.dim)
+        self.reduces = oracle.name == "sum"
+        self.scans = not self.reduces and oracle.name != "softmax"
+        self.ball, self.double = BallArrays(device, bounds), BallDDArrays(device, bounds)
+        self._whole: tuple[Enclosure, Tensor | None] | None = None
+        self._exact: OrderedDict[int, ExactRow] = OrderedDict()
+
+    # Places
+
+    def _flat(self, t: Tensor) -> Tensor:
+        """Values by row and position as (1, n) in C order of the output."""
+        if self.reduces:
+            return t.reshape(1, -1)
+        return t.reshape(self.moved.shape).movedim(-1, self.dim).reshape(1, -1)
+
+    def _places(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Row and position of elements of the output."""
+        if self.reduces:
+            return index, torch.zeros_like(index)
+        n = self.rows.shape[1]
+        numbers = torch.arange(self.rows.numel(), device=self.rows.device)
+        flat = self._flat(numbers)[0, index]
+        return flat // n, flat % n
+
+    def _place(self, index: int) -> tuple[int, int]:
+        row, position = self._places(torch.tensor([index], device=self.rows.device))
+        return int(row), int(position)
+
+    # Balls
+
+    def enclose(
+        self, output: str, index: Tensor | None = None, double: bool = False
+    ) -> tuple[Enclosure, Tensor | None]:
+        """See `verify.composite.Source`."""
+        if double:
+            assert index is not None
+            return self._doubled(index)
+        if self._whole is None:
+            found, scale = self._evaluated(self.ball, self.rows)
+            kept = Enclosure(self._flat(found.mid), self._flat(_radius(found)), None, found.sure)
+            self._whole = kept, None if scale is None else self._flat(scale)
+        found, scale = self._whole
+        if index is None:
+            return found, scale
+        return found.take((slice(None), index)), None if scale is None else scale[:, index]
+
+    def _doubled(self, index: Tensor) -> tuple[Enclosure, Tensor | None]:
+        rows, positions = self._places(index)
+        wanted, back = rows.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        n = max(self.rows.shape[1], 1)
+        mid, tail = (torch.zeros(index.shape, dtype=torch.float64, device=index.device) for _ in range(2))
+        rad = torch.full_like(mid, torch.nan)
+        scale = None if self.oracle.scale is None else torch.ones_like(mid)
+        step = max(1, STEP // n)
+        for start in range(0, min(len(wanted), MOST_DOUBLE // n), step):
+            part = wanted[start : start + step]
+            found, sizes = self._evaluated(self.double, self.rows[part])
+            here = ((back >= start) & (back < start + step)).nonzero()[:, 0]
+            at = back[here] - start, positions[here]
+            assert found.tail is not None
+            mid[here], rad[here], tail[here] = found.mid[at], _radius(found)[at], found.tail[at]
+            if scale is not None and sizes is not None:
+                scale[here] = sizes[at]
+        return Enclosure(mid[None], rad[None], tail[None]), None if scale is None else scale[None]
+
+    def _evaluated(self, n: Any, rows: Tensor) -> tuple[Enclosure, Tensor | None]:
+        """Enclosure and scale by row and position."""
+        x = n.input(rows)
+        ball = self.oracle.function(n, x)
+        like = ball.mid
+        found = enclosure(ball, like)
+        mid, rad, tail = found.mid, _radius(found), found.tail
+        rad = torch.where(torch.isnan(mid), torch.nan, rad)
+        special = torch.zeros_like(mid, dtype=torch.bool)
+        for row in self.oracle.rows:
+            hit = row.when(n, x).expand_as(mid) & ~special
+            special = special | hit
+            if row.gives == "either-zero":  # both signs are right: multiprecision judges
+                mid, rad = torch.where(hit, 0.0, mid), torch.where(hit, torch.nan, rad)
+            else:
+                mid, rad = torch.where(hit, _POINTS[str(row.gives)], mid), torch.where(hit, 0.0, rad)
+            tail = None if tail is None else torch.where(hit, 0.0, tail)
+        scale = None
+        if self.oracle.scale is not None:
+            size = self.oracle.scale(n, x)
+            lower = size.mid - torch.as_tensor(size.radius, dtype=torch.float64, device=size.mid.device)
+            scale = torch.where(torch.isfinite(lower) & ~special, lower, 1.0).clamp(min=2.0**-1000).expand_as(mid)
+        return Enclosure(mid, rad, tail, found.sure), scale
+
+    # Multiprecision
+
+    def _row(self, row: int) -> ExactRow:
+        found = self._exact.pop(row, None) or ExactRow(self.rows[row])
+        self._exact[row] = found
+        if len(self._exact) > max(2, min(KEPT, (1 << 20) // max(len(found), 1))):
+            self._exact.popitem(last=False)
+        return found
+
+    def exact(self, output: str, index: int) -> Iterator[Truth]:
+        """See `verify.composite.Source`."""
+        row, position = self._place(index)
+        x = self._row(row)
+        n = MpArrays(START, position if self.scans else None)
+        for special in self.oracle.rows:
+            hit = special.when(n, x)
+            if bool(hit[position if len(hit) > 1 else 0]):
+                yield Truth(special.gives)  # type: ignore[arg-type]
+                return
+        precision = START
+        while precision <= CAP:
+            truth = self._value(x, position, precision).truth()
+            if truth.kind == "nan":
+                raise OracleError(f"{self.oracle.name} gives a NaN at {index}; give these inputs a special row")
+            yield truth
+            if truth.exact:
+                return
+            precision *= 2
+
+    def _value(self, x: ExactRow, position: int, precision: int) -> MpValue:
+        if self.scans:
+            value: MpValue = self.oracle.function(MpArrays(precision, position), x)[0]
+            return value
+        key = ("value", self.oracle.name, precision)
+        if key not in x.kept:
+            x.kept[key] = self.oracle.function(MpArrays(precision), x)
+        values: np.ndarray = x.kept[key]
+        return values[position if len(values) > 1 else 0]  # type: ignore[no-any-return]
+
+    def scale(self, output: str, index: int) -> Truth | None:
+        """See `verify.composite.Source`."""
+        if self.oracle.scale is None:
+            return None
+        row, position = self._place(index)
+        n = MpArrays(START, position if self.scans else None)
+        try:
+            values = self.oracle.scale(n, self._row(row))
+        except (ValueError, ArithmeticError):  # a row that special values decide
+            return None
+        value: MpValue = values[position if len(values) > 1 else 0]
+        if value.kind == EXACT and not value.exact:
+            return Truth.real(TINY, TINY)
+        return value.truth() if value.kind in (EXACT, "interval") else None
+
+    def explain(self, output: str, index: int) -> list[tuple[str, str]]:
+        """The element's terms: how many, the largest ones, and what is made of them."""
+        row, position = self._place(index)
+        stop = position + 1 if self.scans else self.rows.shape[1]
+        x = self.rows[row, :stop]
+        at = "" if self.reduces else f", position {position}"
+        lines = [("row", f"{row} of {self.rows.shape[0]}{at}: {stop} terms")]
+        values = x.to(torch.float64).cpu()
+        size = values if self.oracle.name in ("softmax", "logcumsumexp", "cummax") else values.abs()
+        largest = self.oracle.name != "cummin"
+        order = torch.argsort(torch.nan_to_num(size, nan=torch.inf), descending=largest, stable=True)
+        for k in order[:LISTED].tolist():
+            value = float(values[k])
+            lines.append((f"x[{k}]", f"{value.hex()} = {value!r}"))
+        if stop > LISTED:
+            lines.append(("...", f"{stop - LISTED} more terms"))
+        finite = bool(torch.isfinite(values).all())
+        if finite and self.oracle.name in ("sum", "cumsum"):
+            exact = self._row(row)
+            sums = exact.sum(stop), abs(exact).sum(stop)
+            lines += [("sum", _text(sums[0])), ("sum of |x|", _text(sums[1]))]
+            if sums[0]:
+                lines.append(("condition", f"{float(sums[1] / abs(sums[0])):.3g}"))
+        if finite and self.oracle.name in ("logcumsumexp", "softmax"):
+            n = MpArrays(START, stop - 1)
+            m, r = n.cumsumexp(self._row(row))
+            lines += [("m = max", repr(m[0])), ("sum exp(x - m) - 1", repr(r[0]))]
+            if self.oracle.name == "softmax":
+                own = float(values[position])
+                lines.append((f"x[{position}] - m", repr(n.system.const(own) - m[0])))
+        return lines
+
+
+def _radius(found: Enclosure) -> Tensor:
+    if found.rad is not None:
+        return found.rad
+    return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
+
+
+def _text(value: Fraction) -> str:
+    return f"{float(value)!r}" if Fraction(float(value)) == value else f"{float(value)!r} (rounded)"

@@ -1,0 +1,199 @@
+"""flex_attention, forward and backward: settings, their parameters, and where the rest is.
+
+`Shape` is a setting as a value. Problems and truth are in `_flex`, bounds in `_flex_limits`, what runs in
+`_flex_lowerings`; none of them, nor torch, is imported until something runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from verify.kernel import Composite, Scalars, Setting, UsageError, suggest
+from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SPECIAL
+
+HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
+RECIPES = {
+    "normal": "queries and keys of variance 1",
+    "uniform": "queries of 0, so that all scores are equal",
+    "competing": "scores near +40 and -40 whose keys differ by about 1",
+    "extreme": "scores near +150 and -150, beyond the range of exp in float32",
+}
+#: Elements of a tensor, and scores, beyond which a setting is refused before it fills the memory.
+MOST_ELEMENTS, MOST_SCORES = 1 << 28, 1 << 33
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A setting: sizes, what is done to scores, what is seen, how numbers are drawn, whether gradients are taken."""
+
+    batch: int = 1
+    heads: int = 2
+    kv_heads: int = 2
+    q_len: int = 100
+    kv_len: int = 100
+    head_dim: int = 64
+    score_mod: str = "none"
+    mask_mod: str = "none"
+    data: str = "normal"
+    backward: bool = True
+    #: A user's score_mod over a number system, where `score_mod` is FILE.py:FUNCTION.
+    function: Callable[..., Any] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Shape:
+        """The validated shape of a setting's parameters. Raises UsageError."""
+        shape = cls(**parameters)
+        for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"):
+            if (size := getattr(shape, name)) < 1:
+                raise UsageError(f"{name}={size}: expected at least 1; flex_attention of nothing is not defined")
+        if shape.heads % shape.kv_heads:
+            raise UsageError(
+                f"heads={shape.heads} is no multiple of kv_heads={shape.kv_heads}: "
+                "each head of keys serves the same number of query heads"
+            )
+        elements = max(math.prod(shape.of_queries), math.prod(shape.of_keys))
+        scores = shape.batch * shape.heads * shape.q_len * shape.kv_len
+        if elements > MOST_ELEMENTS or scores > MOST_SCORES:
+            most = f"{MOST_ELEMENTS:,} and {MOST_SCORES:,}"
+            raise UsageError(f"{elements:,} elements in a tensor and {scores:,} scores; expected at most {most}")
+        for what, known in (("mask_mod", tuple(MASK_MODS)), ("data", tuple(RECIPES))):
+            if getattr(shape, what) not in known:
+                raise UsageError(suggest(what, getattr(shape, what), known))
+        if shape.score_mod in SCORE_MODS:
+            return shape
+        if ":" not in shape.score_mod:
+            raise UsageError(f"{suggest('score_mod', shape.score_mod, tuple(SCORE_MODS))}, or FILE.py:FUNCTION")
+        from verify.kernels._flex_user import load
+
+        return replace(shape, function=load(shape.score_mod))
+
+    @property
+    def scale(self) -> float:
+        """1 / sqrt(head_dim) as the double that flex_attention takes by default."""
+        return 1.0 / math.sqrt(self.head_dim)
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a head of keys and values."""
+        return self.heads // self.kv_heads
+
+    @property
+    def of_queries(self) -> tuple[int, int, int, int]:
+        return self.batch, self.heads, self.q_len, self.head_dim
+
+    @property
+    def of_keys(self) -> tuple[int, int, int, int]:
+        return self.batch, self.kv_heads, self.kv_len, self.head_dim
+
+    @property
+    def outputs(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each output that the setting has."""
+        forward: dict[str, tuple[int, ...]] = {"out": self.of_queries, "logsumexp": self.of_queries[:3]}
+        return forward | ({"dq": self.of_queries, "dk": self.of_keys, "dv": self.of_keys} if self.backward else {})
+
+
+def custom(given: Mapping[str, str]) -> Setting:
+    """A setting from --set NAME=VALUE texts; what is not given is as in `Shape`. Raises UsageError."""
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        if name == "length":
+            values |= dict.fromkeys(("q_len", "kv_len"), _whole(name, text))
+        elif name == "backward":
+            if text not in ("yes", "no"):
+                raise UsageError(f"backward={text}: expected yes or no")
+            values[name] = text == "yes"
+        elif name in ("score_mod", "mask_mod", "data"):
+            values[name] = text
+        else:
+            values[name] = _whole(name, text)
+    if "heads" in values:
+        values.setdefault("kv_heads", values["heads"])
+    shape = Shape.of(values)
+    return Setting(" ".join(f"{name}={text}" for name, text in given.items()), parameters(shape), HALVES_AND_SINGLE)
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name}={text}: expected a whole number") from None
+
+
+def parameters(shape: Shape) -> dict[str, Any]:
+    """The shape as a setting's parameters."""
+    return {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "function"}
+
+
+def setting(name: str, quick: bool = False, **values: Any) -> Setting:
+    return Setting(name, parameters(Shape(**values)), HALVES_AND_SINGLE, quick)
+
+
+SETTINGS = (
+    # Lengths are no multiples of a block: of 16 keys at the least.
+    setting("competing", quick=True, q_len=130, kv_len=77, data="competing", mask_mod="causal"),
+    setting("soft-cap window", quick=True, kv_heads=1, q_len=70, kv_len=70, data="competing", score_mod="soft_cap",
+            mask_mod="sliding_window"),
+    setting("plain", q_len=100, kv_len=67),
+    setting("causal score_mod", q_len=129, kv_len=129, score_mod="causal", data="extreme"),
+    setting("alibi documents", batch=2, heads=3, kv_heads=1, q_len=90, kv_len=90, score_mod="alibi",
+            mask_mod="document"),
+    setting("relative bias 128", head_dim=128, q_len=65, kv_len=97, score_mod="relative_bias", data="competing"),
+    setting("masked rows", q_len=83, kv_len=83, mask_mod="masked_rows"),
+    setting("extreme 128", head_dim=128, q_len=50, kv_len=65, data="extreme"),
+    setting("uniform", q_len=40, kv_len=40, data="uniform", mask_mod="causal"),
+    setting("long", heads=2, q_len=1031, kv_len=1031, data="competing", mask_mod="causal", backward=False),
+)  # fmt: skip
+
+
+def problem(dtype: str, setting: Setting, scalars: Scalars, seed: int) -> Any:
+    from verify.kernels import _flex
+
+    return _flex.problem(dtype, setting, scalars, seed)
+
+
+def truth(problem: Any, device: Any, bounds: Mapping[str, float]) -> Any:
+    from verify.kernels import _flex
+
+    return _flex.AttentionTruth(problem, device, bounds)
+
+
+def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
+    from verify.kernels import _flex_limits
+
+    return _flex_limits.limit(problem, target, lowering, output)
+
+
+KERNEL = Composite(
+    name="flex_attention",
+    summary="softmax attention with score_mod and mask_mod: output, logsumexp, gradients of query, key and value",
+    inputs=("query", "key", "value", "grad_out"),
+    outputs=("out", "logsumexp", "dq", "dk", "dv"),
+    settings=SETTINGS,
+    parameters={
+        "batch": "size of the batch",
+        "heads": "heads of queries; of keys too unless kv_heads is given",
+        "kv_heads": "heads of keys and values, a divisor of heads",
+        "q_len": "queries",
+        "kv_len": "keys and values",
+        "length": "q_len and kv_len at once",
+        "head_dim": "numbers in a query, key or value",
+        "score_mod": f"{', '.join(SCORE_MODS)}, or FILE.py:FUNCTION of (n, score, batch, head, query, key)",
+        "mask_mod": ", ".join(MASK_MODS),
+        "data": "; ".join(f"{name}: {what}" for name, what in RECIPES.items()),
+        "backward": "yes or no: whether gradients are taken",
+    },
+    custom=custom,
+    problem=problem,
+    truth=truth,
+    limit=limit,
+    implementations="verify.kernels._flex_lowerings",
+    dtypes=HALVES_AND_SINGLE,
+    notes=(
+        "scores are scale q k^T with the scale 1/sqrt(head_dim) as a double; logsumexp is float32 whatever the dtype",
+        "inputs are finite: no document says what attention makes of an infinity or a NaN",
+        *(f"{where}: {output} = {gives} ({source})" for where, output, gives, source in SPECIAL),
+    ),
+)

@@ -1,0 +1,36 @@
+"""softmax over a dimension: exp(x_i) / sum_j exp(x_j), torch.softmax, shifted by a number that the value does not
+depend on.
+
+It is rational only where all finite x_j are equal (Lindemann-Weierstrass), and kept exact there. Special values: C23
+(N3220) F.10.3.1 on exp; where the row holds +inf, torch's reference decomposition exp(x - max) / sum meets inf - inf.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verify.oracle import Oracle, Row
+from verify.oracles._scans import INF, NANS
+
+
+def softmax(n: Any, x: Any) -> Any:
+    e = n.where(x == -INF, 0, n.exp(x - n.shift(x)))
+    return e / n.sum(e)
+
+
+ROWS = (
+    Row(lambda n, x: n.anywhere(n.is_nan(x)), "nan", NANS),
+    Row(
+        lambda n, x: n.anywhere(x == INF),
+        "nan",
+        "torch/_decomp/decompositions.py, _softmax: inf - inf under exp, a NaN in the sum (IEEE 754-2019, 7.2 d)",
+    ),
+    Row(
+        lambda n, x: ~n.anywhere(x > -INF),
+        "nan",
+        "as above: -inf - -inf; by the definition 0 / 0 (IEEE 754-2019, 7.2 d, e)",
+    ),
+    Row(lambda n, x: x == -INF, "+0", "C23 F.10.3.1: exp(-inf) is +0"),
+)
+
+ORACLE = Oracle(softmax, rows=ROWS)

@@ -1,0 +1,468 @@
+"""What the page of `verify report --html` embeds: reports as compact JSON, each value once.
+
+Cells are columns of indices into a pool of values; statistics by binade, which are only drawn, are shortened and
+packed. Figures become text in `verify.reports.rows`; the page itself is in `verify.reports.html`.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_json
+
+from verify.kernel import NothingToCompare
+from verify.reports import store
+from verify.reports.rows import (
+    FAILED,
+    GOOD,
+    figures,
+    measured,
+    printable,
+    replay,
+    replay_command,
+    scalars_text,
+    upward,
+    why_failed,
+)
+
+if TYPE_CHECKING:
+    from verify.reports.baseline import Accepted
+    from verify.reports.gate import Verdict
+    from verify.reports.schema import Binade, Cell, Error, Formula, Report, Trust, Worst
+
+#: Figures of `rows.figures`.
+FIGURES = ("error", "metric", "bound", "share", "misrounded", "max ulp", "closer", "farther", "tied")
+#: Columns of cells. `own` is what seldom two cells share; `binades` has indices of its own.
+COLUMNS = (
+    "kernel", "lowering", "spelling", "dtype", "scalars", "output", "domain", "inputs", "status", "reason", *FIGURES,
+    "formula", "candidates", "limit", "numbers", "rounded", "replay", "worst", "more", "own", "binades",
+)  # fmt: skip
+
+#: Counts of a cell's elements and its maxima and means, as the page lists them.
+COUNTS = (
+    "correct", "misrounded", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign", "undecided",
+    "range", "clamped",
+)  # fmt: skip
+NUMBERS = ("max_ulp", "max_int_ulp", "max_scaled_ulp", "max_share", "range_max_ulp", "mean_ulp", "bias_ulp")
+
+_MAXIMA, _COUNTS = attrgetter(*NUMBERS), attrgetter(*COUNTS)
+
+#: What shlex.quote leaves as it is.
+_PLAIN = re.compile(r"[a-zA-Z0-9_@%+=:,./-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The JSON text in pieces, free of '<', the statistics by binade as gzip in base64, and what both hold."""
+
+    pieces: tuple[str, ...]
+    binades: str
+    cells: int
+    kernels: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+@dataclass
+class _Pool:
+    """Values by their JSON text, and columns of indices into them: what all cells of all reports share."""
+
+    values: dict[str, int] = field(default_factory=dict)
+    strings: dict[str, int] = field(default_factory=dict)
+    binades: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, list[int]] = field(default_factory=dict)
+
+    def index(self, value: Any) -> int:
+        return self.values.setdefault(_encode(value), len(self.values))
+
+    def add(self, cell: Cell) -> None:
+        if not self.columns:
+            self.columns.update((name, []) for name in COLUMNS)
+        strings = self.strings
+        for column, value in zip(self.columns.values(), _facts(cell, self.index), strict=False):
+            if value.__class__ is not str:
+                column.append(self.index(value))
+                continue
+            found = strings.get(value)
+            if found is None:
+                found = strings[value] = self.index(value)
+            column.append(found)
+        statistics = cell.error.binades if cell.error else []
+        number = self.binades.setdefault(_encode(_binades(statistics)), len(self.binades)) if statistics else -1
+        self.columns["binades"].append(number)
+
+
+@dataclass
+class _Source:
+    """One report while it is read.
+
+    backends  of each cell
+    names     of each cell, where a baseline needs them
+    places    what tells its cells apart, by backend
+    """
+
+    path: str
+    backends: list[str] = field(default_factory=list)
+    places: dict[str, set[int]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    head: Report | None = None
+
+    @property
+    def report(self) -> Report:
+        assert self.head is not None
+        return self.head
+
+    def fingerprint(self, backend: str) -> Mapping[str, Any]:
+        facts = self.report.environment.get(backend)
+        return facts if isinstance(facts, dict) else {}
+
+
+def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Embedded:
+    """The data of the page. `baseline`: a folder of `verify accept`, or another report.
+
+    Raises UsageError for files that are no reports, NothingToCompare where they hold no cell.
+    """
+    pool = _Pool()
+    sources = []
+    for path in paths:
+        source = _Source(str(path))
+        take = _taker(source, pool, alone=len(paths) == 1, judged=baseline is not None)
+        source.head, _ = store.scan(path, take)
+        sources.append(source)
+    if not pool.columns:
+        raise NothingToCompare(f"nothing to show: no cell in {', '.join(str(path) for path in paths)}")
+    named = set(pool.columns["kernel"])
+    kernels = [json.loads(text) for text, index in pool.values.items() if index in named]
+    pool.columns["device"], devices = _devices(sources)
+    against: dict[str, Any] = {}
+    if baseline is not None:
+        pool.columns["verdict"], against = _verdicts(sources, Path(baseline), pool)
+    head = {
+        "reports": [_report(source) for source in sources],
+        "devices": devices,
+        "baseline": against,
+        "failed": FAILED,
+        "good": GOOD,
+        "severity": [*FAILED, "not-run", *reversed(GOOD)],
+        "counts": COUNTS,
+        "numbers": NUMBERS,
+    }
+    labels = tuple(device["label"] for device in devices)
+    packed = gzip.compress(f"[{','.join(pool.binades)}]".encode(), compresslevel=6, mtime=0)
+    return Embedded(
+        tuple(_pieces(head, list(pool.values), pool.columns)),
+        base64.b64encode(packed).decode(),
+        len(pool.columns["device"]),
+        tuple(kernels),
+        labels,
+    )
+
+
+def _pieces(head: Mapping[str, Any], values: Sequence[str], columns: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    yield _safe(_encode(_shown(head)).removesuffix("}")) + ',"values":[\n'
+    for start in range(0, len(values), 4096):
+        yield (",\n" if start else "") + _safe(",\n".join(values[start : start + 4096]))
+    yield '\n],"columns":{\n'
+    yield ",\n".join(f'"{name}":{to_json(column).decode()}' for name, column in columns.items())
+    yield "\n}}"
+
+
+def _safe(text: str) -> str:
+    """JSON without what could end a script element or begin a comment in it; there it occurs in strings only.
+
+    Line ends that are none in JSON, U+2028 and U+2029, are no printable characters: `_encode` has written them out.
+    """
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _encode(value: Any) -> str:
+    text = to_json(value).decode()
+    if "\\" in text or not text.isprintable():  # a backslash in JSON escapes, perhaps, what cannot be printed
+        text = to_json(_shown(value)).decode()
+    return text
+
+
+def _shown(value: Any) -> Any:
+    """Every string as it is printed: without control characters and bidirectional overrides."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_shown(key): _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+# Cells
+
+
+def _taker(source: _Source, pool: _Pool, alone: bool, judged: bool) -> Callable[[Cell], None]:
+    """What to do with each cell of a report. alone: no other report can hold the same cell."""
+    from verify.reports.baseline import cell_name
+
+    def take(cell: Cell) -> None:
+        source.backends.append(cell.backend)
+        places = source.places.setdefault(cell.backend, set())
+        if not alone:
+            places.add(hash((cell.key, cell.domain.kind, cell.domain.size, cell.domain.seed)))
+        if judged:
+            source.names.append(cell_name(cell))
+        pool.add(cell)
+
+    return take
+
+
+def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
+    """A cell's values in the order of COLUMNS. Nested ones that cells share on their own are pooled by `index`."""
+    error, formula, bound, rounded = cell.error, cell.formula, cell.bound, cell.error_rounded_scalar
+    domain, timing = cell.domain, cell.timing
+    told = figures(cell) if error is not None else dict.fromkeys(FIGURES, "-")
+    largest = None if error is None else measured(cell)[0]
+    stem, worst = _worst(cell)
+    return (
+        cell.kernel,
+        cell.lowering,
+        cell.spelling,
+        cell.dtype,
+        scalars_text(cell.scalars),
+        cell.output,
+        [domain.kind, domain.size, domain.seed, domain.digest, cell.source],
+        cell.inputs,
+        cell.status,
+        why_failed(cell) if cell.status in FAILED and error is not None else cell.reason,
+        *(told[name] for name in FIGURES),
+        "-" if formula is None else formula.identified or " / ".join(formula.survivors) or "none",
+        None if formula is None else _candidates(formula),
+        None if bound is None else [bound.value, bound.metric, bound.truth, bound.source],
+        None if error is None else [*_numbers(error), index("|".join(error.histogram)), list(error.histogram.values())],
+        None if rounded is None else _numbers(rounded),
+        stem,
+        worst,
+        [
+            list(map(_trust, cell.trust)),
+            {name: value if isinstance(value, str) else json.dumps(value) for name, value in cell.flags.items()},
+            [[one.name, one.violations, one.inputs, ", ".join(one.witness)] for one in cell.checks],
+            cell.paths,
+            cell.ftz,
+            len(cell.chunks),
+            cell.repeats,
+            cell.distinct,
+        ],
+        [
+            None if largest is None or bound is None else largest / bound.value,
+            largest,
+            cell.digest,
+            f"{timing.kernel_s:.3g}",
+            f"{timing.check_s:.3g}",
+            timing.mp_elements,
+        ],
+    )
+
+
+def _numbers(error: Error) -> list[Any]:
+    return [_MAXIMA(error), _COUNTS(error)]
+
+
+def _trust(one: Trust) -> str:
+    seen = "" if one.seen_ulp is None else f", at most {upward(one.seen_ulp)} ulp seen"
+    return f"{one.library}: within {one.bound_ulp:g} ulp, admitted on {one.admitted_on} arguments{seen}"
+
+
+def _candidates(formula: Formula) -> list[list[Any]]:
+    """Each formula that was tried, with the elements on which it fails and a witness."""
+    names = dict.fromkeys((*([formula.identified] if formula.identified else []), *formula.survivors))
+    tried = {**dict.fromkeys(names, 0), **formula.mismatches}
+    ranked = sorted(tried.items(), key=lambda item: (item[0] not in names, item[1]))
+    return [[name, count, ",".join(formula.witnesses.get(name, ()))] for name, count in ranked]
+
+
+def _binades(binades: Sequence[Binade]) -> list[list[float]]:
+    """Exponents, elements, misrounded ones, maximum (4 digits, rounded up) and bias (3 digits)."""
+    ordered = sorted(binades, key=lambda one: one.exponent)
+    return [
+        [one.exponent for one in ordered],
+        [one.measured for one in ordered],
+        [one.misrounded for one in ordered],
+        [float(upward(one.max_ulp)) for one in ordered],
+        [float(f"{one.bias_ulp:.3g}") for one in ordered],
+    ]
+
+
+def _worst(cell: Cell) -> tuple[str, list[list[Any]]]:
+    """What the replay commands have in common, and the worst elements.
+
+    An element's command is null where it is what they have in common, '--input=' and the inputs.
+    """
+    place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
+    stem = replay_command(cell.kernel, place, cell.scalars, ()).removesuffix("--input=")
+    inputs = [",".join(worst.inputs) for worst in cell.worst]
+    plain = all(inputs) and _PLAIN.fullmatch("".join(inputs))
+    return stem, [_element(worst, None if plain else replay(cell, worst)) for worst in cell.worst]
+
+
+def _element(worst: Worst, command: str | None) -> list[Any]:
+    return [
+        worst.inputs,
+        worst.output,
+        worst.exact,
+        worst.rounded,
+        "-" if worst.ulp is None else upward(worst.ulp),
+        "-" if worst.share is None else f"{upward(100 * worst.share, 3)}%",
+        "" if worst.error_class is None else worst.error_class.replace("_", "-"),
+        worst.index,
+        command,
+    ]
+
+
+# Reports and devices
+
+
+def _report(source: _Source) -> dict[str, Any]:
+    report = source.report
+    recorded = report.environment.get("recorded")
+    left_out = recorded.get("left out") if isinstance(recorded, dict) else None
+    notes = [
+        f"{name.removesuffix(' absent')}: {why}" for name, why in report.environment.items() if name.endswith(" absent")
+    ]
+    if isinstance(left_out, dict):
+        not_run = left_out.get("not run")
+        if isinstance(not_run, dict):
+            notes += [f"{what} ({count} cells, not in the recorded file)" for what, count in not_run.items()]
+        repeated = left_out.get("other spellings with the same bits")
+        if repeated:
+            notes.append(f"recorded without {repeated} spellings that repeat a lowering's bits")
+    return {
+        "file": Path(source.path).name,
+        "profile": report.profile,
+        "seed": report.seed,
+        "command": report.command,
+        "interrupted": report.interrupted,
+        "cells": len(source.backends),
+        "notes": notes,
+    }
+
+
+def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]]]:
+    """The device of each cell, and the devices: a backend of a report, joined with equal ones of other reports.
+
+    Reports of one device that hold the same cells stay apart, so that each cell of the page is one of a file.
+    """
+    from verify.reports.baseline import fingerprint_id
+    from verify.reports.compare import Source, labels_of
+
+    groups: list[tuple[int, str, str, set[int]]] = []  # first report, backend, fingerprint, places
+    numbers: list[dict[str, int]] = []
+    for number, source in enumerate(sources):
+        mine: dict[str, int] = {}
+        for backend, places in source.places.items():
+            key = fingerprint_id(source.fingerprint(backend))
+            for at, (_, name, other, taken) in enumerate(groups):
+                if (name, other) == (backend, key) and not taken & places:
+                    taken |= places
+                    mine[backend] = at
+                    break
+            else:
+                mine[backend] = len(groups)
+                groups.append((number, backend, key, set(places)))
+        numbers.append(mine)
+    heads = [Source(s.path, s.report.environment, s.report.profile, s.report.seed, (), {}) for s in sources]
+    names = labels_of(heads, [(number, (backend,)) for number, backend, _, _ in groups])
+    devices: list[dict[str, Any]] = []
+    for label, (number, backend, key, _) in zip(names, groups, strict=True):
+        alone = sum(name == backend for _, name, _, _ in groups) == 1
+        again = sum(device["id"].startswith(f"{backend}-{key}") for device in devices)
+        devices.append(
+            {
+                "id": f"{backend}-{key}" + (f"-{again + 1}" if again else ""),
+                "label": label,
+                "short": backend if alone else f"{backend}, {label}",
+                "backend": backend,
+                "facts": [f"{name}: {value}" for name, value in sources[number].fingerprint(backend).items()],
+                "files": [
+                    Path(s.path).name
+                    for s, mine in zip(sources, numbers, strict=True)
+                    if mine.get(backend) == len(devices)
+                ],
+            }
+        )
+    column = [mine[backend] for source, mine in zip(sources, numbers, strict=True) for backend in source.backends]
+    return column, devices
+
+
+# Differences from a baseline
+
+#: The verdicts by report and name of the cell, those on cells that only the baseline has, a line that sums up, notices.
+_Found = tuple[dict[tuple[int, str], "Verdict"], list["Verdict"], str, Sequence[str]]
+
+
+def _verdicts(sources: Sequence[_Source], path: Path, pool: _Pool) -> tuple[list[int], dict[str, Any]]:
+    """What the gate says of each cell, as a column; and in sum, with the cells that only the baseline has.
+
+    None is said of a cell that did not run and was never accepted.
+    """
+    verdicts, missing, line, notices = (_against_report if path.is_file() else _against_folder)(sources, path)
+    column = []
+    for number, source in enumerate(sources):
+        for name in source.names:
+            one = verdicts.get((number, name))
+            column.append(pool.index(None if one is None else [one.status, one.reason, one.replay]))
+    told = [[one.status, one.cell, one.device, one.reason, one.replay] for one in missing]
+    return column, {"path": str(path), "line": line, "notices": notices, "missing": told}
+
+
+def _against_folder(sources: Sequence[_Source], path: Path) -> _Found:
+    """As `verify gate` judges; of a cell in several reports of a device, its worst verdict."""
+    from verify.reports import baseline, gate
+
+    outcome = gate.gate([source.path for source in sources], path)
+    told = {(one.cell, one.device, one.profile): one for one in outcome.verdicts}
+    verdicts: dict[tuple[int, str], Verdict] = {}
+    here = set()
+    for number, source in enumerate(sources):
+        for name, backend in zip(source.names, source.backends, strict=True):
+            device = baseline.device_of(source.fingerprint(backend), backend)
+            place = (name, str(device or backend), source.report.profile)
+            here.add(place)
+            if place in told:
+                verdicts[number, name] = told[place]
+    missing = [one for place, one in told.items() if place not in here]
+    return verdicts, missing, gate.verdict_line(outcome), outcome.notices
+
+
+def _against_report(sources: Sequence[_Source], path: Path) -> _Found:
+    """The same differences from another report, cells aligned by backend; no budget applies."""
+    from verify.reports import baseline, gate
+
+    old: dict[str, dict[Any, Accepted]] = {}
+
+    def take(cell: Cell) -> None:
+        if cell.error is not None:
+            old.setdefault(cell.backend, {})[baseline.key_of(cell)] = baseline.accepted(cell, cell.backend)
+
+    head, _ = store.scan(path, take)
+    prints = {name: facts for name, facts in head.environment.items() if isinstance(facts, dict)}
+    environments = {name: prints.get(name, {}) for name in old}
+    verdicts: dict[tuple[int, str], Verdict] = {}
+    missing: dict[tuple[str, Any], Verdict] = {}
+    runs = [gate.read(source.path) for source in sources]
+    here = {place for run in runs for place in run.cells}
+    for number, run in enumerate(runs):
+        for backend in dict.fromkeys(backend for backend, _ in run.cells):
+            device, accepted = run.device(backend), old.get(backend, {})
+            named = device or baseline.Device(backend, "", "")
+            base = baseline.Baseline(named, run.profile, environments, accepted)
+            context = gate.Context(device, backend, run.profile, base, (), f"not in {path.name}")
+            for (where, key), cell in run.cells.items():
+                if where == backend and (cell.status != "not-run" or key in accepted):
+                    verdicts[number, cell.name] = context.verdict(cell, run)
+            for key, one in accepted.items():
+                if (backend, key) not in here:
+                    missing[backend, key] = context.missing(one, runs)
+    counts = gate.Outcome((*verdicts.values(), *missing.values()), ()).counts
+    line = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return verdicts, list(missing.values()), line, ()

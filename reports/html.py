@@ -1,0 +1,89 @@
+"""`verify report --html`: reports as one page that needs no network, with everything in it.
+
+Its data are made in `verify.reports.embedded`, its looks and behaviour are in the folder page/. Plots are drawn in the
+browser by Vega-Lite, which vl-convert-python holds (both BSD-3-Clause; page/licenses.txt goes into the page).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import importlib.resources
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+
+from verify import __version__
+from verify.kernel import UsageError
+from verify.reports import store
+from verify.reports.embedded import Embedded, embed
+from verify.reports.rows import printable
+
+#: What the whole library takes at most; a larger page says so.
+EXPECTED_BYTES = 3_000_000
+
+
+def write(paths: Sequence[str | Path], out: str | Path, baseline: str | Path | None = None) -> str:
+    """Write the page of the reports in `paths` to `out` ('-' is standard output); returns a line that says what it is.
+
+    `baseline`: a folder of `verify accept`, or another report, from which differences are shown. Raises UsageError for
+    files that are no reports or cannot be written and where vl-convert-python is missing, NothingToCompare where
+    there is no cell.
+    """
+    store.ensure_writable(out)
+    library = plotting_library()
+    found = embed(paths, baseline)
+    subject = found.kernels[0] if len(found.kernels) == 1 else f"{len(found.kernels)} kernels"
+    title = f"{subject} on {', '.join(found.devices)}"
+    pieces = page(title, library, found)
+    store.write_text(pieces, out)
+    size = sum(len(piece.encode()) for piece in pieces)
+    large = f"; larger than {EXPECTED_BYTES / 1e6:.0f} MB, since nothing is left out" if size > EXPECTED_BYTES else ""
+    name = "standard output" if str(out) == "-" else out
+    return f"page: {name}, {found.cells} cells, {size / 1e6:.2f} MB{large}"
+
+
+def page(title: str, library: str, found: Embedded) -> list[str]:
+    """The page's text, in pieces. library: JavaScript that defines vegaEmbed."""
+    plots, script, style = _part("plots.js"), _part("page.js"), _part("page.css")
+    parts = {
+        "title": html.escape(printable(title)),
+        "version": html.escape(__version__),
+        "policy": _policy((library, plots, script), style),
+        "style": style,
+        "binades": found.binades,
+        "library": library,
+        "plots": plots,
+        "script": script,
+        "licenses": html.escape(_part("licenses.txt")),
+    }
+    before, after = _part("page.html").split("$data")
+    return [Template(before).substitute(parts), *found.pieces, Template(after).substitute(parts)]
+
+
+def plotting_library() -> str:
+    """JavaScript that defines `vegaEmbed`. Raises UsageError where vl-convert-python is missing."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise UsageError(
+            "the page's plots need vl-convert-python (Vega-Lite), which is not installed: pip install 'ulproof[page]'"
+        ) from None
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    # What would end a script element or begin a comment in it. Both occur in strings only, if at all.
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("\r\n", "\n")
+
+
+def _policy(scripts: Sequence[str], style: str) -> str:
+    """A Content-Security-Policy: no network at all, and no code or style but the page's own, by hash."""
+    own = " ".join(_source(script) for script in scripts)
+    return f"default-src 'none'; script-src {own}; style-src {_source(style)}; base-uri 'none'; form-action 'none'"
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _part(name: str) -> str:
+    return importlib.resources.files("verify.reports").joinpath("page", name).read_text(encoding="utf-8")

@@ -1,0 +1,83 @@
+"""Pages of `verify.reports.rows` as GitHub Markdown: for a step's summary, a comment, a file.
+
+Whatever a name holds comes out as text: no markup, no HTML, no link, no mention, no reference to an issue, no emoji.
+Syntax: GitHub Flavored Markdown 0.29, sections 4.10 (tables), 6.1 (backslash escapes), 6.2 (entities).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from verify.reports.rows import Column, Line, Page, Row, Table, printable
+
+#: What GitHub turns into something else after Markdown: mentions, references, emoji, addresses, hashes, TeX. It looks
+#: at the rendered text, so that no escape of Markdown prevents it; it leaves <code> alone.
+_LINKED = re.compile(r"[@#$]|:[\w+-]+:|www\.|//|\bGH-\d|\b(?!\d+\b)[0-9a-f]{7,40}\b", re.IGNORECASE)
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|~&!])")
+#: What means something at the beginning of a line: a list, a heading, a rule.
+_FIRST = re.compile(r"^(\d*)([-+=.)])")
+
+
+def lines(page: Page) -> Iterator[str]:
+    """The lines of `page`, each with its end. Tables are whole, however wide: the browser scrolls."""
+    yield f"{_bold(page.title)}\n\n"
+    listed = False
+    for block in page.blocks:
+        if isinstance(block, Table):
+            yield from ["\n"] if listed else []
+            yield from _table(block)
+            yield "\n"
+            listed = False
+        elif block.kind == "command":
+            yield from _command(block.text)
+        else:
+            yield _line(block)
+            listed = True
+
+
+def escape(text: str) -> str:
+    """Markdown, within one line, that shows `text` and nothing else."""
+    shown = printable(text)
+    if _LINKED.search(shown):
+        # Entities, since a code span cannot hold a backslash before a pipe in a table (section 4.10).
+        return "<code>" + re.sub(r"[^\w .,]|_", lambda m: f"&#{ord(m[0])};", shown) + "</code>"
+    return _MARKUP.sub(r"\\\1", shown)
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.rows:
+        yield _row([escape(column.title) for column in table.columns])
+        yield _row([_rule(column) for column in table.columns])
+        yield from (_row(_cells(row)) for row in table.rows)
+
+
+def _cells(row: Row) -> list[str]:
+    cells = [escape(text) for text in row.cells]
+    return [_bold(row.cells[0]), *cells[1:]] if row.heading else cells
+
+
+def _rule(column: Column) -> str:
+    return "--:" if column.right else ":--"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _line(line: Line) -> str:
+    text = escape(line.text.strip(" "))
+    return f"- {_bold(line.label)} {text}\n" if line.label.strip(" ") else "- " + _FIRST.sub(r"\1\\\2", text) + "\n"
+
+
+def _bold(text: str) -> str:
+    """`text` set off; emphasis must not begin or end with a space (section 6.4)."""
+    bare = text.strip(" ")
+    return f"**{escape(bare)}**" if bare else ""
+
+
+def _command(text: str) -> Iterator[str]:
+    """A fenced block in the list item before it; the fence is longer than any in the text (section 4.5)."""
+    shown = printable(text)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
+    yield f"\n  {fence}sh\n  {shown}\n  {fence}\n\n"

@@ -1,0 +1,665 @@
+"use strict";
+// Data, routes and tables of the page. What the data hold enters the document as text nodes and attribute values only.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const { values, columns, devices } = data;
+  const direct = { device: (index) => devices[index], binades: (index) => index }; // the other columns hold indices of values
+  const SHOWN = 200; // rows of a table that are drawn at once
+
+  const counted = (cell, name) => cell.counts[data.counts.indexOf(name)];
+  const cells = columns.device.map((_, number) => {
+    const cell = { number };
+    for (const name of Object.keys(columns)) cell[name] = direct[name] ? direct[name](columns[name][number]) : values[columns[name][number]];
+    cell.ran = cell.numbers !== null;
+    [cell.maxima, cell.counts, ...cell.histogram] = cell.numbers ?? [];
+    [cell.part, cell.size, cell.digest, ...cell.timing] = cell.own;
+    cell.ulp = cell.ran ? cell.maxima[0] : null;
+    cell.wrong = cell.ran ? counted(cell, "misrounded") / Math.max(1, cell.inputs) : null; // the share of elements
+    [cell.trust, cell.flags, cell.checks, cell.paths, cell.ftz, cell.chunks, cell.repeats, cell.distinct] = cell.more;
+    cell.bad = data.failed.includes(cell.status);
+    const [kind, size, seed, digest, source] = cell.domain;
+    Object.assign(cell, { slug: `${kind}-${size}-${seed}`, inputsDigest: digest, sourceDigest: source });
+    cell.domain = size ? `${kind} of ${size}, seed ${seed}` : "-";
+    cell.among = size ? `${kind} ${size}` : "-";
+    cell.remark = cell.ran && !cell.bad && cell.reason !== "";
+    return cell;
+  });
+  const several = (name) => new Set(cells.map((cell) => cell[name])).size > 1;
+  const many = { device: devices.length > 1, spelling: several("spelling"), output: several("output") };
+
+  // Document
+
+  function h(tag, attributes, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes ?? {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value === true ? "" : value);
+    }
+    return put(node, children);
+  }
+  function put(node, children) {
+    node.append(...[children].flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+    return node;
+  }
+  const grouped = (number) => number.toLocaleString("en").replaceAll(",", "\u202f");
+  const count = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+  const said = document.getElementById("said");
+
+  function copyButton(text) {
+    const button = h("button", { type: "button", class: "copy", "aria-label": `Copy: ${text}` }, "Copy");
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = said.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(button.parentNode.querySelector("code"));
+        button.textContent = said.textContent = "Selected: press Ctrl+C";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    return button;
+  }
+  const command = (text) => h("div", { class: "command" }, h("code", {}, text), copyButton(text));
+
+  function facts(pairs) {
+    const shown = pairs.filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
+    return h("dl", { class: "facts" }, shown.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  }
+
+  // Routes: #/, #/kernel/NAME and #/cell/KERNEL/DEVICE/LOWERING/..., each with a query
+
+  function address(parts, query) {
+    const text = query ? query.toString() : "";
+    return `#/${parts.map((part) => encodeURIComponent(part) || "~").join("/")}${text ? `?${text}` : ""}`;
+  }
+  const kernelHref = (kernel, query) => address(["kernel", kernel], new URLSearchParams(query));
+  const cellParts = (cell) => ["cell", cell.kernel, cell.device.id, cell.lowering, cell.spelling, cell.dtype, cell.scalars, cell.output, cell.slug];
+  const cellHref = (cell) => address(cellParts(cell));
+
+  function place() {
+    const [path, text] = location.hash.replace(/^#\/?/, "").split("?");
+    try {
+      return { parts: path.split("/").map(decodeURIComponent), query: new URLSearchParams(text) };
+    } catch {
+      return { parts: [path], query: new URLSearchParams(text) };
+    }
+  }
+
+  function replaceQuery(query) {
+    const { parts } = place();
+    for (const [name, value] of [...query]) if (!value) query.delete(name);
+    history.replaceState(null, "", parts[0] ? address(parts, query) : `#/${query.size ? `?${query}` : ""}`);
+  }
+
+  // Filters
+
+  const FACETS = { device: "Device", lowering: "Lowering", dtype: "Dtype", scalars: "Scalars", spelling: "Spelling", output: "Output", status: "Status" };
+  const facet = (cell, name) => (name === "device" ? cell.device.id : cell[name]);
+  const facetText = (cell, name) => (name === "device" ? cell.device.label : cell[name] || "none");
+
+  function searchText(cell) {
+    cell.search ??= [cell.kernel, cell.device.label, cell.device.backend, cell.lowering, cell.spelling, cell.dtype, cell.scalars, cell.output,
+      cell.status, cell.reason, cell.formula, cell.metric, cell.verdict?.[0] ?? ""].join(" ").toLowerCase();
+    return cell.search;
+  }
+
+  function matching(some, query) {
+    const words = (query.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = Object.keys(FACETS).filter((name) => query.get(name));
+    return some.filter((cell) => chosen.every((name) => facet(cell, name) === query.get(name))
+      && words.every((word) => searchText(cell).includes(word)));
+  }
+
+  function choice(label, name, options, query, redraw, chosen = query.get(name) ?? "") {
+    const select = h("select", { name, onchange: () => { query.set(name, select.value); replaceQuery(query); redraw(); } },
+      options.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+    return h("label", {}, label, select);
+  }
+
+  function controls(some, names, query, redraw, further = []) {
+    const filter = h("input", { type: "search", name: "q", value: query.get("q") ?? "", placeholder: "words, all must occur", "aria-keyshortcuts": "/",
+      oninput: () => { query.set("q", filter.value); replaceQuery(query); redraw(); },
+      onkeydown: (event) => { if (event.key === "Escape") { filter.value = ""; filter.dispatchEvent(new Event("input")); filter.blur(); } } });
+    const selects = names.map((name) => {
+      const found = new Map(some.map((cell) => [facet(cell, name), facetText(cell, name)]));
+      if (found.size < 2 && !query.get(name)) return null;
+      return choice(FACETS[name], name, [["", "all"], ...found], query, redraw);
+    });
+    const output = h("output", {});
+    return [h("search", { class: "controls" }, h("label", {}, "Filter (press /)", filter), selects, further, output), output];
+  }
+
+  // Colours and marks: by the share of the bound that is used; the text says the same
+
+  function level(cell) {
+    if (cell.bad) return "fail";
+    if (!cell.ran) return "none";
+    if (cell.part === null) return "unbounded";
+    return cell.part > 1 ? "over" : `s${Math.min(4, Math.max(1, Math.ceil(cell.part * 4)))}`;
+  }
+    // A remark stands before correct rounding: NaNs and zero signs may be excused where every number is right
+  const mark = (group) => (group.some((cell) => cell.bad) ? "✕ " : group.some((cell) => cell.remark || (cell.part ?? 0) > 1) ? "† " : exact(group) ? "✓ " : "");
+  const exact = (group) => group.some((cell) => cell.ran) && group.every((cell) => !cell.ran || (cell.wrong === 0 && !cell.bad));
+  const LEGEND = [["s1", "12%", "share of the bound used: up to a quarter"], ["s2", "37%", "up to a half"], ["s3", "62%", "up to three quarters"],
+    ["s4", "100%", "up to the whole bound"], ["over", "† 240%", "over the bound, excused"], ["remark", "†", "passed with a remark, see below"], ["fail", "✕ 240%", "failed"],
+    ["exact", "✓", "every element correctly rounded"], ["unbounded", "–", "no bound"], ["none", "not run", "not run, with a reason below"]];
+
+  // More important first: a failure, then the larger share of the bound, then the larger error
+  const rank = (cell) => [cell.bad ? 2 : cell.ran ? 1 : 0, cell.part ?? -1, cell.ulp ?? -1];
+  function worse(a, b) {
+    const [x, y] = [rank(a), rank(b)];
+    for (let i = 0; i < x.length; i++) if (x[i] !== y[i]) return y[i] - x[i];
+    return a.number - b.number;
+  }
+  const most = (some, key) => some.reduce((best, cell) => ((cell[key] ?? -1) > (best[key] ?? -1) ? cell : best));
+  const statusNode = (status) => h("span", { class: data.failed.includes(status) ? "bad" : data.good.includes(status) ? "good" : "dim" },
+    data.failed.includes(status) ? "✕ " : "", status);
+
+  // Tables. A column: title, text(row), and perhaps order(row) to sort by, node(row), href(row), right, wide, name
+
+  function table(rows, shown, query, redraw, caption) {
+    const wanted = query.get("sort") ?? "";
+    const by = shown.find((column) => column.title === wanted.replace(/^-/, ""));
+    if (by?.order) {
+      const sign = wanted.startsWith("-") ? -1 : 1;
+      rows = rows.map((row, i) => [by.order(row), i, row]).sort(([a, i], [b, j]) => {
+        if (a === b) return i - j;
+        if (a === null || b === null) return a === null ? 1 : -1; // what has no value stays at the end
+        return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+      }).map(([, , row]) => row);
+    }
+    const heading = (column) => {
+      const state = column === by ? (wanted.startsWith("-") ? "descending" : "ascending") : null;
+      const flip = () => {
+        const down = state === null ? Boolean(column.right) : state === "ascending";
+        query.set("sort", (down ? "-" : "") + column.title);
+        replaceQuery(query);
+        redraw();
+        [...document.querySelectorAll("th button")].find((button) => button.dataset.sort === column.title)?.focus();
+      };
+      return h("th", { scope: "col", role: "columnheader", class: column.right ? "right" : null, "aria-sort": state },
+        column.order ? h("button", { type: "button", "data-sort": column.title, onclick: flip }, column.title) : column.title);
+    };
+    const line = (row) => {
+      const href = shown[0].href?.(row);
+      return h("tr", { role: "row", "data-href": href }, shown.map((column, i) => {
+        const text = column.text(row);
+        const inner = column.href ? h("a", { href: column.href(row) }, text) : column.node ? column.node(row) : text;
+        const kind = [column.right && "right number", column.wide && "wide", column.name && "name", column.nowrap && "number", (text === "-" || text === "") && "empty"].filter(Boolean).join(" ");
+        return i === 0 ? h("th", { scope: "row", role: "rowheader", class: kind || null }, inner)
+          : h("td", { role: "cell", class: kind || null, "data-label": column.title }, inner);
+      }));
+    };
+    const body = h("tbody", { role: "rowgroup" }, rows.slice(0, SHOWN).map(line));
+    const node = h("table", { class: "rows", role: "table" }, caption ? h("caption", {}, caption) : null,
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, shown.map(heading))), body);
+    const more = rows.length > SHOWN && h("p", { class: "more" }, `${SHOWN} of ${grouped(rows.length)} rows. `, h("button", { type: "button", onclick: (event) => {
+      body.append(...rows.slice(SHOWN).map(line));
+      event.target.parentNode.remove();
+    } }, "Show all"));
+    return [h("div", { class: "scroll" }, node), more];
+  }
+
+  function cellColumns(some) {
+    const differ = (name) => new Set(some.map((cell) => facet(cell, name))).size > 1;
+    const number = (title, order) => ({ title, right: true, text: (cell) => cell[title], order });
+    const text = (title, extra = {}) => ({ title, text: (cell) => cell[title], order: (cell) => cell[title], ...extra });
+    const tallied = (title) => number(title, (cell) => (cell[title] === "-" ? null : Number(cell[title])));
+    return [
+      text("lowering", { href: cellHref, name: true }),
+      many.device && differ("device") && { title: "device", name: true, text: (cell) => cell.device.short, order: (cell) => cell.device.short },
+      differ("dtype") && text("dtype"),
+      differ("scalars") && text("scalars"),
+      differ("output") && text("output"),
+      differ("spelling") && text("spelling", { name: true }),
+      differ("slug") && { title: "inputs", text: (cell) => cell.among, order: (cell) => cell.inputs, nowrap: true },
+      { title: "status", nowrap: true, text: (cell) => cell.status, order: (cell) => cell.status, node: (cell) => statusNode(cell.status) },
+      number("error", (cell) => cell.size), text("metric"), number("bound", (cell) => cell.limit?.[0] ?? null),
+      { ...number("share", (cell) => cell.part), node: (cell) => h("span", { class: `chip ${level(cell)}` }, mark([cell]), cell.share) },
+      number("misrounded", (cell) => cell.wrong), number("max ulp", (cell) => cell.ulp),
+      tallied("closer"), tallied("farther"), tallied("tied"),
+      data.baseline.path && { title: "baseline", text: (cell) => cell.verdict?.[0] ?? "-", order: (cell) => cell.verdict?.[0] ?? null, node: (cell) => (cell.verdict ? statusNode(cell.verdict[0]) : "-") },
+      text("formula", { wide: true, node: (cell) => h("code", {}, cell.formula) }),
+    ].filter((column) => column && some.some((cell) => !["", "-"].includes(column.text(cell))));
+  }
+
+  // Overview
+
+  function overview(query) {
+    const results = h("div", {});
+    const show = [["", "share of the bound"], ["ulp", "maximum error in ulp"], ["misrounded", "misrounded share"], ...(data.baseline.path ? [["baseline", "against the baseline"]] : [])];
+    const redraw = () => {
+      const some = matching(cells, query);
+      output.textContent = `${count(some.length, "cell")} of ${grouped(cells.length)}`;
+      results.replaceChildren(...matrix(some, query), ...failures(some, query), ...baselineSection(some, null), ...remarks(some));
+    };
+    const [bar, output] = controls(cells, ["dtype", "device", "status"], query, redraw, [choice("Show", "show", show, query, () => redraw())]);
+    draw("Overview", [], [h("h1", { tabindex: -1 }, `Accuracy of ${count(new Set(columns.kernel).size, "kernel")} on ${count(devices.length, "device")}`), totals(cells), bar, results, reports()]);
+    redraw();
+  }
+
+  function totals(some) {
+    const ran = some.filter((cell) => cell.ran);
+    const failed = some.filter((cell) => cell.bad);
+    const pairs = [["passed", some.filter((cell) => data.good.includes(cell.status)).length], ["failed", failed.length],
+      ["not run", some.filter((cell) => cell.status === "not-run").length],
+      ["undecided elements", ran.reduce((sum, cell) => sum + counted(cell, "undecided"), 0)],
+      ["elements checked", ran.reduce((sum, cell) => sum + cell.inputs, 0)]];
+    return h("dl", { class: "totals" }, pairs.map(([name, number]) => h("div", {}, h("dt", {}, name),
+      h("dd", { class: name === "failed" && number ? "bad" : null }, grouped(number)))));
+  }
+
+  function matrix(some, query) {
+    if (!some.length) return [h("p", { class: "notice" }, "No cell matches the filter.")];
+    const rows = new Map();
+    const heads = new Map(devices.map((device) => [device, new Set()]));
+    for (const cell of some) {
+      heads.get(cell.device).add(cell.lowering);
+      if (!rows.has(cell.kernel)) rows.set(cell.kernel, new Map());
+      const key = `${cell.device.id} ${cell.lowering}`;
+      const row = rows.get(cell.kernel);
+      if (!row.has(key)) row.set(key, []);
+      row.get(key).push(cell);
+    }
+    // a lowering that ran for no kernel has its reason below, and no column
+    const used = [...heads].map(([device, names]) => [device, [...names].filter((name) => [...rows.values()].some((row) =>
+      (row.get(`${device.id} ${name}`) ?? []).some((cell) => cell.status !== "not-run")))]).filter(([, names]) => names.length);
+    const shown = query.get("show") ?? "";
+    const linked = Object.fromEntries([...query].filter(([name]) => name === "dtype" || name === "q" || name === "status"));
+    const field = (group, device, name, kernel) => {
+      if (!group) return h("td", { role: "cell", class: "absent" }, h("span", { "aria-hidden": "true" }, "·"), h("span", { class: "hidden" }, "not in the reports"));
+      const head = [...group].sort(worse)[0];
+      const kind = level(head);
+      const ran = group.filter((cell) => cell.ran);
+      const text = shown === "baseline" ? group.map((cell) => cell.verdict?.[0]).filter(Boolean).sort(bySeverity)[0] ?? "–"
+        : !ran.length ? head.status.replace("-", " ") : shown === "ulp" ? most(ran, "ulp")["max ulp"] : shown === "misrounded" ? most(ran, "wrong").misrounded
+          : head.share === "-" ? "–" : head.share;
+      const title = `${kernel}, ${name} on ${device.label}: ${head.status}${head.ran ? `; at most ${head.error} ${head.metric} of ${head.bound}` : ""}${head.reason ? `; ${head.reason}` : ""}; ${count(group.length, "cell")}`;
+      return h("td", { role: "cell", class: kind }, h("a", { href: kernelHref(kernel, { ...linked, device: device.id, lowering: name }), title },
+        h("span", { class: "label" }, `${many.device ? `${device.short} ` : ""}${name} `), ran.length || head.bad ? mark(group) : "", text,
+        head.bad ? h("span", { class: "hidden" }, ` ${head.status}`) : null));
+    };
+    const body = [...rows].map(([kernel, row]) => h("tr", { role: "row" },
+      h("th", { scope: "row", role: "rowheader" }, h("a", { href: kernelHref(kernel, linked) }, kernel)),
+      used.map(([device, names], i) => [i ? h("td", { class: "gap", role: "presentation" }) : null, names.map((name) => field(row.get(`${device.id} ${name}`), device, name, kernel))])));
+    return [h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Matrix of kernels and lowerings" }, h("table", { class: "matrix", role: "table" },
+      h("caption", { class: "hidden" }, "Kernels by lowering and device; the worst of the cells that each field stands for"),
+      h("thead", { role: "rowgroup" },
+        h("tr", { role: "row" }, h("td", {}), used.map(([device, names], i) => [i ? h("td", { class: "gap" }) : null, h("th", { scope: "colgroup", role: "columnheader", colspan: names.length, class: "device" }, device.label)])),
+        h("tr", { role: "row" }, h("td", {}), used.map(([, names], i) => [i ? h("td", { class: "gap" }) : null, names.map((name) => h("th", { scope: "col", role: "columnheader" }, name))]))),
+      h("tbody", { role: "rowgroup" }, body))),
+    h("ul", { class: "legend", "aria-label": "Legend" }, LEGEND.filter(([kind]) => some.some((cell) => level(cell) === kind || (kind === "exact" && exact([cell])) || (kind === "remark" && cell.remark))).map(([kind, text, meaning]) =>
+      h("li", {}, h("span", { class: kind }, text), meaning)))];
+  }
+
+  const bySeverity = (a, b) => data.severity.indexOf(a) - data.severity.indexOf(b);
+  const label = (cell) => [cell.kernel, cell.lowering, cell.spelling, cell.device.short, cell.dtype, cell.scalars, cell.output].filter(Boolean).join(" ");
+  const replayOf = (cell, element) => element[8] ?? `${cell.replay}--input=${element[0].join(",")}`;
+
+  function listed(title, items, draw) {
+    if (!items.length) return [];
+    const list = h("ul", { class: "list" }, items.slice(0, 20).map(draw));
+    const more = items.length > 20 && h("p", { class: "more" }, h("button", { type: "button", onclick: (event) => {
+      list.append(...items.slice(20).map(draw));
+      event.target.parentNode.remove();
+    } }, `Show all ${items.length}`));
+    return [h("section", {}, h("h2", {}, title), list, more)];
+  }
+
+  function failures(some) {
+    const failed = some.filter((cell) => cell.bad).sort((a, b) => bySeverity(a.status, b.status) || worse(a, b));
+    return listed(`Failed: ${count(failed.length, "cell")}`, failed, (cell) => h("li", {}, statusNode(cell.status), " ",
+      h("a", { href: cellHref(cell) }, label(cell)), `: ${cell.reason}`, cell.worst.length ? command(replayOf(cell, cell.worst[0])) : null));
+  }
+
+  function baselineSection(some, kernel) {
+    if (!data.baseline.path) return [];
+    const differing = some.filter((cell) => cell.verdict && cell.verdict[0] !== "passed").sort((a, b) => bySeverity(a.verdict[0], b.verdict[0]) || a.number - b.number);
+    const missing = new Map(); // by status, device and reason
+    for (const [status, name, device, reason, replay] of kernel === null ? data.baseline.missing : []) {
+      const key = JSON.stringify([status, device, reason]);
+      if (!missing.has(key)) missing.set(key, { status, device, reason, names: [] });
+      missing.get(key).names.push([name, replay]);
+    }
+    const total = differing.length + data.baseline.missing.length * (kernel === null);
+    const list = listed(`Against the baseline ${data.baseline.path}: ${count(total, "difference")}`, [...differing, ...missing.values()], (item) => {
+      if (item.verdict) {
+        const [status, reason, replay] = item.verdict;
+        return h("li", {}, statusNode(status), " ", h("a", { href: cellHref(item) }, label(item)), `: ${reason}`, replay ? command(replay) : null);
+      }
+      return h("li", {}, statusNode(item.status), ` ${count(item.names.length, "cell")} on ${item.device}: ${item.reason}`,
+        h("details", {}, h("summary", {}, "Which"), item.names.map(([name, replay]) => h("div", {}, name, command(replay)))));
+    });
+    const notes = [data.baseline.line, ...data.baseline.notices].map((text) => h("p", { class: "dim" }, text));
+    return list.length ? [...list, ...notes] : [h("section", {}, h("h2", {}, `Against the baseline ${data.baseline.path}: no difference`), notes)];
+  }
+
+  function remarks(some) {
+    const groups = new Map();
+    for (const cell of some) {
+      if (!cell.reason || cell.bad) continue;
+      const text = cell.ran ? cell.reason.replace(/ \([^()]*\)$/, "") : cell.reason; // its figures are each cell's own
+      const key = JSON.stringify([cell.status, text]);
+      if (!groups.has(key)) groups.set(key, { text, group: [] });
+      groups.get(key).group.push(cell);
+    }
+    const one = (group, name) => [...new Set(group.map((cell) => (name === "device" ? cell.device.short : cell[name])))].join(" ");
+    const draw = ({ text, group }) => h("li", {}, `${text}: `,
+      [...new Set(group.map((cell) => cell.kernel))].map((kernel, i) => [i ? " " : "", h("a", { href: kernelHref(kernel, { status: group[0].status, ...(group[0].ran ? { q: text } : {}) }) }, kernel)]),
+      h("span", { class: "dim" }, `; ${one(group, "lowering")}; ${one(group, "device")}; ${one(group, "dtype")}; ${count(group.length, "cell")}`));
+    const told = [...groups.values()];
+    const notes = data.reports.flatMap((report) => report.notes.map((note) => h("li", {}, `${data.reports.length > 1 ? `${report.file}: ` : ""}${note}`)));
+    return [...listed("Not run", [...told.filter(({ group }) => !group[0].ran), ...notes], (item) => (item.group ? draw(item) : item)),
+      ...listed("Passed with a remark", told.filter(({ group }) => group[0].ran), draw)];
+  }
+
+  function reports() {
+    return h("section", {}, h("h2", {}, "Reports and devices"), data.reports.map((report) => [
+      report.interrupted ? h("p", { class: "notice" }, `${report.file} was interrupted: it lacks cells.`) : null,
+      facts([["report", `${report.file}: ${count(report.cells, "cell")}, profile ${report.profile}, seed ${report.seed}`], ["command", report.command ? command(report.command) : ""]])]),
+    devices.map((device) => facts([["device", device.label], ["facts", device.facts.join(" · ")], ["from", device.files.join(", ")]])));
+  }
+
+  // Kernel
+
+  function kernelPage(kernel, query) {
+    const mine = cells.filter((cell) => cell.kernel === kernel);
+    if (!mine.length) return missing(`No kernel ${kernel} in these reports.`);
+    const results = h("div", {});
+    const redraw = () => {
+      const some = matching(mine, query).sort(worse);
+      output.textContent = `${count(some.length, "cell")} of ${grouped(mine.length)}`;
+      const ran = some.filter((cell) => cell.ran);
+      const shown = query.get("status") === "not-run" ? some : some.filter((cell) => cell.status !== "not-run");
+      results.replaceChildren(
+        h("section", { id: "cells" }, shown.length ? table(shown, cellColumns(shown), query, redraw) : h("p", { class: "notice" }, some.length ? "No matching cell ran." : "No cell matches the filter."),
+          shown.length < some.length ? h("p", { class: "dim" }, `${count(some.length - shown.length, "cell")} not run, for the reasons below: `, h("a", { href: kernelHref(kernel, { status: "not-run" }) }, "list them")) : null),
+        ...(ran.length ? [plotSection(ran, query, redraw), worstSection(ran), formulaSection(ran), rightSection(ran)] : []),
+        ...baselineSection(some, kernel), ...remarks(some));
+    };
+    // narrow screens have no column headings to sort by
+    const orders = cellColumns(mine).filter((column) => column.order).flatMap(({ title, right }) => (right ? [[`-${title}`, `${title}, largest first`], [title, `${title}, smallest first`]] : [[title, title]]));
+    const sort = choice("Sort", "sort", [["", "worst first"], ...orders], query, () => redraw());
+    sort.className = "narrow";
+    const [bar, output] = controls(mine, ["device", "lowering", "dtype", "scalars", "spelling", "output", "status"], query, redraw, [sort]);
+    const sections = [["plots", "Error by binade"], ["worst", "Worst inputs"], ["formulas", "Formulas"], ["right", "Who is right"]];
+    draw(kernel, [], [h("h1", { tabindex: -1 }, kernel), totals(mine),
+      h("ul", { class: "sections", "aria-label": "On this page" }, sections.map(([id, text]) => h("li", {}, h("a", { href: location.hash, onclick: (event) => {
+        event.preventDefault();
+        const target = document.getElementById(id);
+        target?.scrollIntoView();
+        target?.querySelector("h2")?.focus();
+      } }, text)))), bar, results]);
+    redraw();
+  }
+
+  const caseOf = (cell) => [cell.dtype, cell.scalars, cell.output, many.spelling ? cell.spelling : "", cell.among].filter(Boolean).join(", ");
+
+  // What has the same values for several lowerings is one series that names them all.
+  function seriesOf(some, column) {
+    const found = new Map();
+    for (const cell of some) {
+      const key = columns[column][cell.number];
+      if (!found.has(key)) found.set(key, []);
+      found.get(key).push(cell);
+    }
+    return [...found.values()].map((group) => {
+      const places = new Map();
+      for (const cell of group) places.set(cell.device.short, [...(places.get(cell.device.short) ?? []), cell.lowering]);
+      const name = [...places].map(([device, names]) => `${many.device ? `${device}: ` : ""}${names.join(" = ")}`).join("; ");
+      return { name, cell: group[0] };
+    });
+  }
+
+  function plotSection(ran, query, redraw) {
+    const cases = new Map();
+    for (const cell of ran) cases.set(caseOf(cell), [...(cases.get(caseOf(cell)) ?? []), cell]);
+    const names = [...cases.keys()];
+    const preferred = names.find((name) => name.startsWith("float32") && cases.get(name).some((cell) => cell.binades >= 0)) ?? names[0];
+    const chosen = cases.has(query.get("case")) ? query.get("case") : preferred;
+    const pick = names.length > 1 && h("div", { class: "controls" }, choice("Case", "case", names.map((name) => [name, name]), query, redraw, chosen));
+    return h("section", { id: "plots" }, h("h2", { tabindex: -1 }, "Error by binade"), pick, plotsOf(cases.get(chosen), chosen));
+  }
+
+  function plotsOf(some, title) {
+    const withBinades = seriesOf(some.filter((cell) => cell.binades >= 0), "binades");
+    const withBins = seriesOf(some.filter((cell) => cell.ran), "numbers");
+    const left = some.filter((cell) => cell.binades < 0).length;
+    return [
+      left ? h("p", { class: "dim" }, `${left === some.length ? "No cell has" : `${count(left, "cell")} without`} statistics by binade: a run keeps them for the default spelling, a recorded file leaves them out.`) : null,
+      withBinades.length ? binadeFigures(withBinades, title) : null,
+      withBins.length ? histogramFigure(withBins, title, withBinades.map(({ name }) => name).join() !== withBins.map(({ name }) => name).join()) : null];
+  }
+
+  // Packed, since they are half of the data and only drawn: unpacked when the first plot needs them
+  let unpacked = null;
+  function allBinades() {
+    unpacked ??= (async () => {
+      const bytes = Uint8Array.from(atob(document.getElementById("binades").textContent), (character) => character.charCodeAt(0));
+      return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+    })();
+    return unpacked;
+  }
+
+  function binadeRows(all, { name, cell }) {
+    const [exponents, measured, misrounded, maximum, bias] = all[cell.binades];
+    return exponents.map((exponent, i) => ({ name, exponent, measured: measured[i], misrounded: misrounded[i],
+      share: misrounded[i] / measured[i], maximum: maximum[i], bias: bias[i] }));
+  }
+
+  function binadeFigures(series, title) {
+    const limits = new Set(series.map(({ cell }) => (cell.limit && cell.limit[1] === "ulp" ? cell.limit[0] : null)));
+    const node = h("figure", {}, h("figcaption", {}, `${title}. What agrees in all binades is drawn once. Every finite error counts, also where the cell's maximum leaves it out: flushed where FTZ is declared, or an intermediate outside the normal range.`));
+    allBinades().then((all) => {
+      const rows = series.map((one) => binadeRows(all, one));
+      const numbers = h("details", {}, h("summary", {}, "The numbers"));
+      numbers.addEventListener("toggle", () => {
+        if (numbers.childNodes.length > 1) return;
+        const shown = [["series", "name"], ["exponent", "exponent"], ["elements", "measured"], ["max ulp", "maximum"], ["misrounded", "misrounded"], ["bias ulp", "bias"]]
+          .map(([text, key], i) => ({ title: text, right: i > 0, name: i === 0, text: (row) => String(row[key]) }));
+        put(numbers, table(rows.flat(), shown, new URLSearchParams(), () => {}, "Maximum rounded up to 4 digits, bias to 3"));
+      });
+      put(node, [rows.some((one) => one.some((row) => row.maximum >= 1024)) && h("p", { class: "dim" }, "Errors above 1024 ulp count as 1024."), plots.binades(rows.flat(), series.map(({ name }) => name), limits.size === 1 ? [...limits][0] : null, title), numbers]);
+    }).catch((error) => put(node, h("p", { class: "notice" }, `The statistics by binade could not be read: ${error.message}`)));
+    return node;
+  }
+
+  function histogramFigure(series, title, legend) {
+    const rows = series.map(({ name, cell }) => {
+      const [index, counts] = cell.histogram;
+      const edges = values[index].split("|").filter(Boolean);
+      const bins = edges.map((edge, i) => ({ name, bin: i ? `${edges[i - 1].replace("<=", "")} – ${edge.replace("<=", "")}` : edge.replace("<=", "≤ "), count: counts[i] - (i ? counts[i - 1] : 0) }));
+      const beyond = counted(cell, "clamped");
+      return beyond ? [...bins, { name, bin: `> ${edges.at(-1).replace("<=", "")}`, count: beyond }] : bins;
+    });
+    const all = [...new Set(rows.flat().map((row) => row.bin))];
+    const last = Math.max(...rows.flat().filter((row) => row.count).map((row) => all.indexOf(row.bin)));
+    const kept = all.slice(0, last + 1);
+    if (!kept.length) return null;
+    const column = (text, i) => ({ title: text, right: i > 0, name: i === 0, text: (row) => (i ? String(row.find((bin) => bin.bin === text)?.count ?? 0) : row[0].name) });
+    const node = h("figure", {}, h("h3", {}, "Histogram"), h("figcaption", {}, `Elements by error in ulp, on a logarithmic scale. ${legend ? `${title}.` : "Colours as above."}`));
+    node.append(plots.histogram(rows.flat().filter((row) => kept.includes(row.bin)), series.map(({ name }) => name), kept, title, legend),
+      h("details", {}, h("summary", {}, "The numbers"), table(rows, ["series", ...kept].map(column), new URLSearchParams(), () => {})));
+    return node;
+  }
+
+  function worstTable(items, named) {
+    const shown = [
+      ...(named ? [{ title: "cell", name: true, text: ([cell]) => [cell.lowering, many.device ? cell.device.short : "", cell.dtype, cell.scalars, cell.output].filter(Boolean).join(" "), href: ([cell]) => cellHref(cell) }] : []),
+      { title: "inputs", name: true, text: ([, one]) => one[0].join(" ") || `element ${one[7]}`, node: ([, one]) => (one[0].length ? one[0].map((text, i) => [i ? " " : "", h("code", {}, text)]) : `element ${one[7]}`) },
+      { title: "output", nowrap: true, text: ([, one]) => one[1], node: ([, one]) => h("code", {}, one[1]) },
+      { title: "truth", nowrap: true, text: ([, one]) => one[2], node: ([, one]) => h("code", { title: one[3] ? `correctly rounded: ${one[3]}` : null }, one[2]) },
+      { title: "ulp", right: true, text: ([, one]) => one[4] },
+      ...(items.some(([, one]) => one[5] !== "-") ? [{ title: "of its bound", right: true, text: ([, one]) => one[5] }] : []),
+      ...(items.some(([, one]) => one[6]) ? [{ title: "class", text: ([, one]) => one[6] || "-" }] : []),
+      { title: "replay", wide: true, text: ([cell, one]) => replayOf(cell, one), node: ([cell, one]) => command(replayOf(cell, one)) },
+    ];
+    return table(items, shown, new URLSearchParams(), () => {});
+  }
+
+  function worstSection(ran) {
+    const items = ran.filter((cell) => cell.worst.length).map((cell) => [cell, cell.worst[0]]);
+    return h("section", { id: "worst" }, h("h2", { tabindex: -1 }, "Worst inputs"),
+      items.length ? [h("p", { class: "dim" }, "The worst of each cell, by share of the bound; a cell's page has the others."), worstTable(items, true)] : h("p", {}, "None recorded."));
+  }
+
+  function formulaSection(ran) {
+    const order = [...new Set([...ran].sort((a, b) => a.number - b.number).map((cell) => cell.lowering))];
+    const here = devices.filter((device) => ran.some((cell) => cell.device === device));
+    const found = new Map();
+    for (const cell of ran) {
+      const key = JSON.stringify([cell.lowering, cell.dtype, cell.scalars, many.spelling ? cell.spelling : "", cell.output]);
+      if (!found.has(key)) found.set(key, { cell, by: new Map() });
+      found.get(key).by.set(cell.device, cell.formula);
+    }
+    // dtypes with the same formulas on every device share a row
+    const rows = new Map();
+    for (const { cell, by } of found.values()) {
+      const told = here.map((device) => by.get(device) ?? "");
+      const key = JSON.stringify([cell.lowering, cell.scalars, many.spelling ? cell.spelling : "", cell.output, told]);
+      if (!rows.has(key)) rows.set(key, { cell, told, dtypes: [] });
+      rows.get(key).dtypes.push(cell.dtype);
+    }
+    const shown = [
+      { title: "lowering", name: true, text: ({ cell }) => cell.lowering },
+      { title: "dtypes", text: ({ dtypes }) => [...new Set(dtypes)].join(" ") },
+      { title: "scalars", text: ({ cell }) => cell.scalars },
+      ...(many.spelling ? [{ title: "spelling", text: ({ cell }) => cell.spelling }] : []),
+      ...(many.output ? [{ title: "output", text: ({ cell }) => cell.output }] : []),
+      ...here.map((device, i) => ({ title: device.label, wide: true, text: ({ told }) => told[i], node: ({ told }) => (told[i] ? h("code", {}, told[i]) : "") })),
+      ...(here.length > 1 ? [{ title: "across devices", text: ({ told }) => {
+        const known = told.filter((one) => one && one !== "-");
+        return known.length < 2 ? "-" : new Set(known).size === 1 ? "same" : "differ";
+      } }] : []),
+    ];
+    return h("section", { id: "formulas" }, h("h2", { tabindex: -1 }, "Formulas"),
+      h("p", { class: "dim" }, "The one candidate that reproduces every output bit; several joined by “/” all do; “none” of the candidates; “-” none were tried."),
+      table([...rows.values()].sort((a, b) => order.indexOf(a.cell.lowering) - order.indexOf(b.cell.lowering) || a.cell.number - b.cell.number), shown, new URLSearchParams(), () => {}));
+  }
+
+  function rightSection(ran) {
+    const compared = ran.filter((cell) => cell.closer !== "-");
+    const differing = compared.filter((cell) => ["closer", "farther", "tied"].some((name) => cell[name] !== "0"));
+    const node = h("section", { id: "right" }, h("h2", { tabindex: -1 }, "Who is right"));
+    if (!compared.length) return put(node, h("p", {}, "Nothing was compared with eager."));
+    node.append(h("p", { class: "dim" }, `Of the elements whose bits differ from eager's on the same device: closer to the truth than eager, farther, tied. ${count(compared.length - differing.length, "cell")} of ${compared.length} with eager's bits throughout.`));
+    if (!differing.length) return node;
+    const named = (cell) => [cell.lowering, many.device ? cell.device.short : "", cell.dtype, cell.scalars, cell.output, many.spelling ? cell.spelling : ""].filter(Boolean).join(" ");
+    const drawn = differing.slice(0, 24);
+    node.append(h("figure", {}, plots.right(drawn.map((cell) => ({ name: named(cell), ...Object.fromEntries(["closer", "tied", "farther"].map((name) => [name, Number(cell[name])])) })))));
+    if (drawn.length < differing.length) node.append(h("p", { class: "dim" }, `The plot has ${drawn.length} of ${differing.length} cells, worst first; the table has all.`));
+    const number = (title) => ({ title, right: true, text: (cell) => cell[title], order: (cell) => Number(cell[title]) });
+    return put(node, table(differing, [{ title: "cell", name: true, text: named, href: cellHref }, { title: "elements", right: true, text: (cell) => String(cell.inputs) }, ...["closer", "farther", "tied"].map(number).map((column) => ({ ...column, order: undefined }))], new URLSearchParams(), () => {}));
+  }
+
+  // One cell
+
+  function cellPage(cell) {
+    const limit = cell.limit;
+    const named = (list) => data.numbers.map((name, i) => [name.replaceAll("_", " "), list[i] === null ? "" : String(list[i])]);
+    const others = cells.filter((other) => other !== cell && other.kernel === cell.kernel && caseOf(other) === caseOf(cell)).sort((a, b) => a.number - b.number);
+    draw(cell.lowering, [[kernelHref(cell.kernel), cell.kernel]], [
+      h("h1", { tabindex: -1 }, `${cell.kernel}: ${cell.lowering}`),
+      h("p", {}, [cell.device.label, cell.dtype, cell.scalars, cell.output, cell.spelling, cell.domain].filter(Boolean).join(" · ")),
+      facts([
+        ["status", statusNode(cell.status)], ["reason", cell.reason],
+        ["error", cell.ran ? `${cell.error} ${cell.metric}` : ""],
+        ["bound", limit ? `${cell.bound} ${limit[1]}${limit[2] === "rounded" ? ", scalars rounded to the dtype" : ""}` : cell.ran ? "none" : ""],
+        ["share of the bound", limit && cell.ran ? h("span", { class: `chip ${level(cell)}` }, `${mark([cell])}${cell.share}`) : ""],
+        ["source of the bound", limit ? limit[3] : ""],
+        ["misrounded", cell.ran ? `${cell.misrounded} of ${cell.inputs} elements` : ""],
+        ["against eager", cell.closer === "-" ? "" : `${cell.closer} closer, ${cell.farther} farther, ${cell.tied} tied`],
+        ["baseline", cell.verdict ? [statusNode(cell.verdict[0]), cell.verdict[1] ? `: ${cell.verdict[1]}` : "", cell.verdict[2] ? command(cell.verdict[2]) : ""] : ""],
+        ["formula", cell.ran ? h("code", {}, cell.formula) : ""],
+        ["launches", cell.repeats > 1 ? `${cell.repeats} on the same inputs, ${cell.distinct} different results` : ""],
+        ["flags", Object.entries(cell.flags).map(([name, value]) => `${name} ${value}`).join(", ")],
+        ["ftz", cell.ftz ? "declared" : ""],
+        ["other bits by path", Object.entries(cell.paths).map(([name, number]) => `${name} ${number}`).join(", ")],
+      ]),
+      cell.worst.length ? h("section", {}, h("h2", {}, "Worst inputs"), worstTable(cell.worst.map((one) => [cell, one]), false)) : null,
+      cell.ran ? h("section", {}, h("h2", {}, "Error by binade"), plotsOf([cell], caseOf(cell))) : null,
+      cell.ran ? h("section", {}, h("h2", {}, "Elements and maxima"),
+        facts(data.counts.map((name, i) => [name.replaceAll("_", " "), String(cell.counts[i])])),
+        facts(named(cell.maxima)),
+        cell.rounded ? [h("h3", {}, "Against the truth with the scalars rounded to the dtype"), facts([...named(cell.rounded[0]), ["misrounded", String(cell.rounded[1][data.counts.indexOf("misrounded")])]])] : null) : null,
+      cell.candidates?.length ? h("section", {}, h("h2", {}, "Formulas tried"), table(cell.candidates, [
+        { title: "formula", wide: true, text: ([name]) => name, node: ([name]) => h("code", {}, name) },
+        { title: "elements it misses", right: true, text: ([, number]) => String(number) },
+        { title: "witness", wide: true, text: ([, , witness]) => witness || "-", node: ([, , witness]) => h("code", {}, witness || "-") }], new URLSearchParams(), () => {})) : null,
+      cell.checks.length ? h("section", {}, h("h2", {}, "Properties"), table(cell.checks, [
+        { title: "property", name: true, text: ([name]) => name }, { title: "violations", right: true, text: ([, bad]) => String(bad) },
+        { title: "elements", right: true, text: ([, , all]) => String(all) }, { title: "witness", text: ([, , , witness]) => witness || "-", node: ([, , , witness]) => h("code", {}, witness || "-") }], new URLSearchParams(), () => {})) : null,
+      others.length ? h("section", {}, h("h2", {}, "The same case elsewhere"), table(others, cellColumns(others), new URLSearchParams(), () => {}).flat()) : null,
+      h("section", {}, h("h2", {}, "Provenance"), facts([
+        ["digest of the outputs", h("code", {}, cell.digest)], ["digest of the inputs", h("code", {}, cell.inputsDigest)], ["digest of the source", cell.sourceDigest ? h("code", {}, cell.sourceDigest) : ""],
+        ["chunks", cell.chunks ? String(cell.chunks) : ""], ["trusted", cell.trust.map((one) => h("div", {}, one))],
+        ["time", cell.ran ? `kernel ${cell.timing[0]} s, check ${cell.timing[1]} s, ${cell.timing[2]} elements in multiprecision` : ""],
+        ["device", cell.device.facts.join(" · ")], ["link", h("a", { href: cellHref(cell) }, decodeURI(cellHref(cell)))]])),
+    ]);
+  }
+
+  const missing = (text) => draw("Not found", [], [h("h1", { tabindex: -1 }, "Not found"), h("p", {}, text), h("p", {}, h("a", { href: "#/" }, "All kernels"))]);
+
+  // Navigation
+
+  function draw(title, crumbs, nodes) {
+    document.getElementById("main").replaceChildren(...nodes.flat(Infinity).filter(Boolean));
+    const items = [["#/", "ulproof"], ...crumbs, [null, title]];
+    document.getElementById("crumbs").replaceChildren(...items.map(([href, text]) => h("li", {}, href ? h("a", { href }, text) : h("span", { "aria-current": "page" }, text))));
+    document.title = `${title} – ulproof`;
+  }
+
+  let visited = null;
+  function show() {
+    const { parts, query } = place();
+    plots.forget();
+    if (!parts[0]) overview(query);
+    else if (parts[0] === "kernel") kernelPage(parts[1] ?? "", query);
+    else if (parts[0] === "cell") {
+      const wanted = address(parts.map((part) => (part === "~" ? "" : part)));
+      const cell = cells.find((one) => one.kernel === parts[1] && cellHref(one) === wanted);
+      if (cell) cellPage(cell);
+      else missing("These reports have no such cell.");
+    } else missing("There is no such page.");
+    if (visited !== null) {
+      document.querySelector("h1")?.focus({ preventScroll: true });
+      scrollTo(0, 0);
+    }
+    visited = location.hash;
+  }
+  addEventListener("hashchange", show);
+
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName);
+    if (event.key === "/" && !typing) {
+      const filter = document.querySelector("input[name=q]");
+      if (filter) { event.preventDefault(); filter.focus(); filter.select(); }
+    }
+    if ((event.key === "ArrowDown" || event.key === "ArrowUp") && !typing) {
+      const row = document.activeElement?.closest("tr[data-href]");
+      const next = event.key === "ArrowDown" ? row?.nextElementSibling : row?.previousElementSibling;
+      if (next) { event.preventDefault(); next.querySelector("a").focus(); }
+    }
+  });
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest("tr[data-href]");
+    if (row && !event.target.closest("a, button, code") && getSelection().isCollapsed) location.hash = row.dataset.href;
+  });
+
+  const themes = ["auto", "light", "dark"];
+  const toggle = document.getElementById("theme");
+  const stored = () => { try { return localStorage.getItem("ulproof-theme"); } catch { return null; } };
+  function setTheme(theme) {
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    toggle.textContent = `Theme: ${theme}`;
+    toggle.dataset.theme = theme;
+    try { localStorage.setItem("ulproof-theme", theme); } catch { /* a file may have no storage */ }
+  }
+  toggle.addEventListener("click", () => setTheme(themes[(themes.indexOf(toggle.dataset.theme) + 1) % themes.length]));
+  setTheme(themes.includes(stored()) ? stored() : "auto");
+
+  show();
+})();

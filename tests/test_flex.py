@@ -1,0 +1,679 @@
+"""flex_attention: its truth against a second one, its bounds against honest and planted lowerings, laws of attention.
+
+The oracle's expression is shared by balls and multiprecision; what is written here with Arb shares nothing with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from mutants import flex as mutants
+from verify import backends
+from verify.assess import Instance, cells, own_setting
+from verify.composite import Problem
+from verify.formats import FORMATS
+from verify.kernel import UsageError, load
+from verify.kernels import _flex, _flex_limits, _flex_lowerings
+from verify.kernels.flex_attention import HALVES_AND_SINGLE, RECIPES, Shape, custom, setting
+from verify.lowerings import NotLowered, Target
+from verify.numbers.ball import Ball64
+from verify.numbers.fixed import FixedMatrices, Opaque, RationalMatrices, places_for
+from verify.numbers.matmul import DDMatrices, RowBalls, matmul
+from verify.oracles import _attention as oracle
+from verify.truth import Truth
+
+flint = pytest.importorskip("flint", reason="python-flint, the second truth, is not installed")
+
+Tensor = torch.Tensor
+LIBRARY = {"exp": 4.0, "log": 4.0, "tanh": 8.0}
+CPU = backends.load("cpu")
+FACTS: Any = load("flex_attention")
+#: Lowerings that need no compiler: the first calls the operator below flex_attention.
+HOST = ("eager", "sdpa-math", "sdpa-flash")
+
+
+def problem(dtype: str, seed: int = 0, **values: Any) -> Problem:
+    return _flex.problem(dtype, setting("test", **values), {}, seed)
+
+
+def truth(given: Problem) -> _flex.AttentionTruth:
+    return _flex.AttentionTruth(given, "cpu", LIBRARY)
+
+
+def run(name: str, given: Problem) -> dict[str, Tensor]:
+    lowering = next(x for x in _flex_lowerings.lowerings() if x.name == name)
+    own = setting("test", **given.parameters)
+    facts = dataclasses.replace(FACTS, settings=(own,))
+    with torch.no_grad():
+        outputs: dict[str, Tensor] = lowering.build(Target(facts, {}, "test", given.dtype, CPU))(given)  # type: ignore[arg-type]
+    return outputs
+
+
+def bounds(name: str, given: Problem) -> dict[str, Tensor]:
+    return _flex_limits.bounds(given, _flex_limits.algorithm_of(name, "cpu", given.dtype, given.extra["shape"]))
+
+
+def distances(given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Lower and upper bounds of |y - t| for each output, NaN as infinitely far."""
+    source, found = truth(given), {}
+    for name, y in outputs.items():
+        enclosure, _ = source.enclose(name)
+        mid, rad = (t.reshape(y.shape) for t in (enclosure.mid, enclosure.rad) if t is not None)
+        far = torch.where(mid == y.double(), 0.0, (y.double() - mid).abs()).nan_to_num(nan=math.inf)
+        found[name] = ((far - rad).clamp(min=0), torch.where(far + rad > rad, far + rad, 0.0))
+    return found
+
+
+def shares(name: str, given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[float, float]]:
+    """Between which numbers the largest share of each output's bound lies."""
+    limit = bounds(name, given)
+    return {
+        key: tuple(float(torch.where(d == 0, 0.0, d / limit[key]).max()) for d in pair)  # type: ignore[misc]
+        for key, pair in distances(given, outputs).items()
+    }
+
+
+# Number systems
+
+
+def fractions(a: Tensor) -> list[list[Fraction]]:
+    return [[Fraction(x) for x in row] for row in a.double().tolist()]
+
+
+def exact_product(a: Tensor, b: Tensor) -> list[list[Fraction]]:
+    left, right = fractions(a), fractions(b)
+    return [[sum((x * y for x, y in zip(row, column, strict=True)), Fraction(0)) for column in zip(*right, strict=True)]
+            for row in left]  # fmt: skip
+
+
+def holds(mid: Tensor, rad: Tensor, tail: Tensor | float, exact: list[list[Fraction]]) -> None:
+    tail = torch.as_tensor(tail, dtype=torch.float64).expand_as(mid)
+    rad = torch.as_tensor(rad, dtype=torch.float64).expand_as(mid)
+    for i, row in enumerate(exact):
+        for j, t in enumerate(row):
+            off = abs(Fraction(float(mid[i, j])) + Fraction(float(tail[i, j])) - t)
+            assert off <= Fraction(float(rad[i, j])), (i, j, float(off), float(rad[i, j]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    dtype=st.sampled_from(HALVES_AND_SINGLE), k=st.sampled_from((1, 2, 16, 64, 130, 700)), spread=st.integers(0, 40),
+    seed=st.integers(0, 10**6),
+)  # fmt: skip
+def test_products_enclose_the_exact_ones(dtype: str, k: int, spread: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    exponent = 6 if dtype == "float16" else spread
+
+    def draw(*size: int) -> Tensor:
+        scale = torch.exp2(torch.randint(-exponent // 2, exponent // 2 + 1, size, generator=generator).double())
+        return (torch.randn(size, generator=generator, dtype=torch.float64) * scale).to(getattr(torch, dtype))
+
+    a, b = draw(3, k), draw(k, 2)
+    exact = exact_product(a, b)
+    rows, doubled, single = RowBalls("cpu"), DDMatrices("cpu"), Ball64("cpu")
+    found = rows.matmul(rows.input(a), rows.input(b))
+    holds(found.mid, found.radius, 0.0, exact)
+    dd = doubled.matmul(doubled.input(a), doubled.input(b))
+    holds(dd.mid, dd.radius, dd.tail, exact)  # type: ignore[arg-type]
+    ball = matmul(single, single.input(a), single.input(b))
+    holds(ball.mid, ball.radius, 0.0, exact)
+    third = [[x / 3 for x in row] for row in exact]
+    found = rows.matmul(rows.input(a) * Fraction(1, 3), rows.input(b))
+    holds(found.mid, found.radius, 0.0, third)
+    dd = doubled.matmul(doubled.input(a) * Fraction(1, 3), doubled.input(b))
+    holds(dd.mid, dd.radius, dd.tail, third)  # type: ignore[arg-type]
+    n = FixedMatrices(places_for(a.double().numpy()) + places_for(b.double().numpy()) + 64)
+    fixed = n.matmul(n.input(a.double().numpy()), n.input(b.double().numpy()))
+    assert fixed.rad is None
+    for (i, j), mid in np.ndenumerate(fixed.mid):
+        assert Fraction(int(mid), 1 << n.places) == exact[i][j]
+
+
+def test_scores_of_half_types_are_exact() -> None:
+    """Their products lie on one grid, so that float64 holds them whatever the order of the sum."""
+    given = problem("bfloat16", data="competing")
+    n = RowBalls("cpu")
+    query, key = given.tensors["query"][0, 0], given.tensors["key"][0, 0]
+    assert n.matmul(n.input(query), n.input(key.T)).point
+
+
+@settings(max_examples=60, deadline=None)
+@given(a=st.fractions(-300, 300), b=st.fractions(Fraction(1, 1000), 1000))
+def test_functions_enclose_arbs(a: Fraction, b: Fraction) -> None:
+    flint.ctx.prec = 300
+    x, y = (flint.arb(flint.fmpq(v.numerator, v.denominator)) for v in (a, b))
+    wanted = {"exp": x.exp(), "tanh": x.tanh(), "log": y.log(), "sqrt": y.sqrt()}
+    fixed, rows, doubled = FixedMatrices(100), RowBalls("cpu"), DDMatrices("cpu")
+    for name, value in wanted.items():
+        argument = a if name in ("exp", "tanh") else b
+        found = getattr(fixed, name)(fixed.const(argument)).truth(0, 0) if argument < 90 else None
+        if found is not None and found.kind == "real":
+            assert inside(value, found.lo, found.hi), (name, argument)
+        for n in (rows, doubled):
+            if name == "exp" and abs(argument) > 690:
+                continue
+            ball = getattr(n, name)(n.const(argument))
+            rad = float(torch.as_tensor(ball.radius))
+            mid = Fraction(float(ball.mid)) + Fraction(float(torch.as_tensor(getattr(ball, "tail", 0.0))))
+            assert math.isnan(rad) or inside(value, mid - Fraction(rad), mid + Fraction(rad)), (name, argument, n)
+
+
+def inside(value: Any, lo: Fraction, hi: Fraction) -> bool:
+    """Whether Arb's ball may hold a point of [lo, hi]: false proves the enclosure wrong."""
+    low, high = (flint.arb(flint.fmpq(v.numerator, v.denominator)) for v in (lo, hi))
+    return not (value < low or value > high)
+
+
+def test_rationals_cancel_what_they_do_not_know() -> None:
+    n = RationalMatrices()
+    scores = n.tanh(n.input(np.array([[2.0, 2.0, 3.0]])))
+    seen = np.array([[True, True, False]])
+    weights = n.masked(seen, n.exp(n.masked(seen, scores - n.shift(scores, seen))))
+    assert weights.values.tolist() == [[1, 1, 0]] and n.sum(weights).truth(0, 0) == Truth.real(Fraction(2), Fraction(2))
+    assert isinstance(scores.values[0, 0], Opaque) and scores.truth(0, 0) is None
+
+
+# The truth
+
+
+SHAPES = {
+    "plain": {"q_len": 3, "kv_len": 5},
+    "causal": {"q_len": 5, "kv_len": 4, "mask_mod": "causal", "data": "competing"},
+    "capped window": {"q_len": 4, "kv_len": 4, "score_mod": "soft_cap", "mask_mod": "sliding_window", "heads": 2,
+                      "kv_heads": 1, "data": "competing"},
+    "alibi documents": {"q_len": 6, "kv_len": 6, "score_mod": "alibi", "mask_mod": "document"},
+    "bias": {"q_len": 3, "kv_len": 4, "score_mod": "relative_bias", "data": "extreme"},
+    "rows": {"q_len": 4, "kv_len": 3, "mask_mod": "masked_rows"},
+    "one key": {"q_len": 2, "kv_len": 1},
+    "uniform": {"q_len": 2, "kv_len": 8, "data": "uniform"},
+}  # fmt: skip
+
+
+def arb_attention(given: Problem, b: int, h: int) -> dict[str, Any]:
+    """out, logsumexp, dq and the head's shares of dk and dv from the definitions, by the softmax's Jacobian.
+
+    Written apart from the oracle; what a query sees and what is added to a score too.
+    """
+    flint.ctx.prec = 400
+    shape: Shape = given.extra["shape"]
+    tables = {name: t.tolist() for name, t in given.extra["buffers"].items()}
+
+    def real(x: float) -> Any:
+        exact = Fraction(x)
+        return flint.arb(flint.fmpq(exact.numerator, exact.denominator))
+
+    g = h // shape.group
+    query, key, value, grad = (
+        [[real(x) for x in row] for row in given.tensors[name][b, at].double().tolist()]
+        for name, at in (("query", h), ("key", g), ("value", g), ("grad_out", h))
+    )
+    d, scale = shape.head_dim, real(shape.scale)
+
+    def sees(i: int, j: int) -> bool:
+        return {
+            "none": True,
+            "causal": j <= i,
+            "sliding_window": i - 20 <= j <= i,
+            "document": math.isqrt(i) == math.isqrt(j),
+            "masked_rows": j <= i and i % 5 != 2,
+        }[shape.mask_mod] and (shape.score_mod != "causal" or j <= i)
+
+    def scored(i: int, j: int) -> tuple[Any, Any]:
+        s = sum((query[i][c] * key[j][c] for c in range(d)), flint.arb(0)) * scale
+        if shape.score_mod == "soft_cap":
+            return 50 * (s / 50).tanh(), 1 / (s / 50).cosh() ** 2
+        if shape.score_mod == "alibi":
+            return s + real(tables["slopes"][h]) * (j - i), flint.arb(1)
+        if shape.score_mod == "relative_bias":
+            return s + real(tables["bias"][h][max(-16, min(16, j - i)) + 16]), flint.arb(1)
+        return s, flint.arb(1)
+
+    none = [flint.arb(0)] * d
+    found: dict[str, Any] = {"out": [], "logsumexp": [], "dq": []}
+    found |= {name: [list(none) for _ in range(shape.kv_len)] for name in ("dk", "dv")}
+    for i in range(shape.q_len):
+        keys = [j for j in range(shape.kv_len) if sees(i, j)]
+        pairs = {j: scored(i, j) for j in keys}
+        total = sum((pairs[j][0].exp() for j in keys), flint.arb(0))
+        weight = {j: pairs[j][0].exp() / total for j in keys}
+        found["out"].append([sum((weight[j] * value[j][c] for j in keys), flint.arb(0)) for c in range(d)])
+        found["logsumexp"].append([total.log()] if keys else [None])
+        passed = {j: sum((grad[i][c] * value[j][c] for c in range(d)), flint.arb(0)) for j in keys}
+        change = {
+            j: pairs[j][1]
+            * sum((passed[m] * weight[m] * ((1 if m == j else 0) - weight[j]) for m in keys), flint.arb(0))
+            for j in keys
+        }
+        found["dq"].append([scale * sum((change[j] * key[j][c] for j in keys), flint.arb(0)) for c in range(d)])
+        for j in keys:
+            for c in range(d):
+                found["dk"][j][c] += scale * change[j] * query[i][c]
+                found["dv"][j][c] += weight[j] * grad[i][c]
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_truth_is_arbs(name: str, dtype: str) -> None:
+    """Every element in multiprecision, double-double and float64 holds Arb's number; what is undecided is NaN."""
+    given = problem(dtype, seed=3, head_dim=4, **{"heads": 1, "kv_heads": 1, **SHAPES[name]})
+    shape, source = given.extra["shape"], truth(given)
+    heads = [arb_attention(given, 0, h) for h in range(shape.heads)]
+    for output, size in shape.outputs.items():
+        wide = source.enclose(output)[0]
+        narrow, scale = source.enclose(output, torch.arange(math.prod(size)), double=True)
+        assert scale is not None and wide.rad is not None and narrow.rad is not None and narrow.tail is not None
+        for place in range(math.prod(size)):
+            at = np.unravel_index(place, size)
+            h, row, column = int(at[1]), int(at[2]), int(at[3]) if len(at) == 4 else 0
+            if output in ("dk", "dv"):
+                value = sum(
+                    (heads[i][output][row][column] for i in range(h * shape.group, (h + 1) * shape.group)), flint.arb(0)
+                )
+            else:
+                value = heads[h][output][row][column]
+            mp = list(zip(range(2), source.exact(output, place), strict=False))[-1][1]
+            if value is None:
+                assert mp == Truth("-inf") and wide.mid[0, place] == -math.inf and wide.rad[0, place] == 0
+                continue
+            if mp.kind != "real":
+                assert mp.kind in ("+0", "either-zero") and value.contains(0)
+            else:
+                assert inside(value, mp.lo, mp.hi), (output, at)
+                assert not value.contains(0) or not mp.exact
+            for e in (wide, narrow):
+                rad = float(e.rad[0, place])  # type: ignore[index]
+                mid = Fraction(float(e.mid[0, place])) + Fraction(
+                    float(e.tail[0, place]) if e.tail is not None else 0.0
+                )
+                assert not math.isnan(rad) and inside(value, mid - Fraction(rad), mid + Fraction(rad)), (output, at)
+
+
+@pytest.mark.parametrize("name", ["alibi documents", "capped window", "uniform", "causal"])
+def test_exact_zeros_and_ties_are_decided(name: str) -> None:
+    """No element keeps an enclosure that will never tell: zeros of gradients, and means of equal weights."""
+    given = problem("bfloat16", head_dim=16, **SHAPES[name])
+    source = truth(given)
+    for output, size in given.extra["shape"].outputs.items():
+        for place in range(0, math.prod(size), 7):
+            for _, found in zip(range(4), source.exact(output, place), strict=False):
+                decided = found.exact or FORMATS["float32"].round(found.lo) == FORMATS["float32"].round(found.hi)
+            assert decided, (output, place, found)
+
+
+@pytest.mark.parametrize("name", ["alibi", "relative_bias", "soft_cap"])
+def test_the_lowerings_score_mod_is_the_oracles(name: str) -> None:
+    """Two texts of one function and of its derivative, the second by autograd in float64."""
+    shape = Shape(score_mod=name, q_len=9, kv_len=40)
+    tables = {k: t.double() if t.is_floating_point() else t for k, t in _flex.buffers(shape, 0).items()}
+    scores = torch.linspace(-90, 90, 9 * 40, dtype=torch.float64).reshape(9, 40).requires_grad_()
+    places = torch.tensor([[0]]), torch.tensor([[1]]), torch.arange(9)[:, None], torch.arange(40)[None, :]
+    ours = _flex_lowerings.score_mod(shape, tables)
+    assert ours is not None
+    value = ours(scores, *places)
+    n = RowBalls("cpu")
+    exact = oracle.SCORE_MODS[name](n, n.input(scores.detach()), *places, tables)
+    assert torch.allclose(value.detach(), exact.mid, rtol=1e-13, atol=1e-13)
+    (slope,) = torch.autograd.grad(value.sum(), scores)
+    ball = oracle.derivative(n, oracle.SCORE_MODS[name], n.input(scores.detach()), oracle.Place(*places), tables)
+    assert torch.allclose(
+        slope, torch.ones(9, 40).double() if isinstance(ball, int) else ball.mid, rtol=1e-12, atol=1e-13
+    )
+
+
+def test_explain_names_the_terms() -> None:
+    given = problem("float32", q_len=12, kv_len=12, mask_mod="causal", data="competing")
+    source = truth(given)
+    lines = dict(source.explain("out", 64 * 7 + 3))
+    assert lines["query 7"] == "batch 0, head 0, column 3" and lines["hidden keys"] == "4"
+    weights = [float(text.split("weight ")[1].split(",")[0]) for name, text in lines.items() if name.startswith("key ")]
+    assert weights == sorted(weights, reverse=True) and sum(weights) == pytest.approx(1.0, abs=1e-7)
+    values = [float(text.split("value ")[1]) for name, text in lines.items() if name.startswith("key ")]
+    (exact,) = (t for _, t in zip(range(1), source.exact("out", 64 * 7 + 3), strict=False))
+    assert sum(w * v for w, v in zip(weights, values, strict=True)) == pytest.approx(float(exact.lo), rel=1e-6)
+    assert "sees no key" in truth(problem("float32", mask_mod="masked_rows")).explain("logsumexp", 2)[1][0]
+    assert "queries see the key" in dict(source.explain("dv", 5))["head 0"]
+
+
+# Bounds
+
+
+DESCRIPTORS = st.fixed_dictionaries(
+    {
+        "q_len": st.integers(1, 40), "kv_len": st.integers(1, 70), "head_dim": st.sampled_from((16, 64)),
+        "score_mod": st.sampled_from(tuple(oracle.SCORE_MODS)), "mask_mod": st.sampled_from(tuple(oracle.MASK_MODS)),
+        "data": st.sampled_from(tuple(RECIPES)), "heads": st.sampled_from((1, 2)), "kv_heads": st.just(1),
+    }
+)  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    values=DESCRIPTORS, dtype=st.sampled_from(HALVES_AND_SINGLE), name=st.sampled_from(HOST), seed=st.integers(0, 99)
+)
+def test_honest_lowerings_keep_their_bounds(values: dict[str, Any], dtype: str, name: str, seed: int) -> None:
+    given = problem(dtype, seed, **values)
+    try:
+        outputs = run(name, given)
+    except NotLowered:
+        assume(False)
+    for output, (_, high) in shares(name, given, outputs).items():
+        assert high <= 1, (output, high)
+    assert set(outputs) >= {"out", "dq", "dk", "dv"}
+
+
+@pytest.mark.parametrize("kv_len", [33, 101])
+@pytest.mark.parametrize(
+    ("mutant", "values", "dtype"),
+    [pytest.param(m, v, d, id=f"{m.__name__} {d}") for m, v, dtypes in mutants.MUTANTS for d in dtypes],
+)
+def test_planted_defects_exceed_the_bound(
+    mutant: Callable[[Problem], dict[str, Tensor]], values: dict[str, Any], dtype: str, kv_len: int
+) -> None:
+    """In the output itself, beside the logsumexp: output rounding must not hide them."""
+    given = problem(dtype, q_len=37, kv_len=kv_len, backward=False, **values)
+    low, _ = shares("mine.py:attention", given, mutant(given))["out"]
+    assert low > 1.5, low
+
+
+@pytest.mark.parametrize("dtype", HALVES_AND_SINGLE)
+@pytest.mark.parametrize("data", RECIPES)
+def test_the_same_code_without_a_defect_keeps_it(data: str, dtype: str) -> None:
+    given = problem(dtype, q_len=37, kv_len=101, backward=False, data=data, mask_mod="causal")
+    for output, (_, high) in shares("mine.py:attention", given, mutants.honest(given)).items():
+        assert high <= 1, (output, high)
+
+
+@pytest.mark.parametrize("dtype", HALVES_AND_SINGLE)
+@pytest.mark.parametrize(("defect", "values", "output"), [m[1:] for m in mutants.GRADIENT_MUTANTS],
+                         ids=[m[0] for m in mutants.GRADIENT_MUTANTS])  # fmt: skip
+def test_planted_defects_of_gradients_exceed_the_bound(
+    defect: dict[str, bool], values: dict[str, Any], output: str, dtype: str
+) -> None:
+    given = problem(dtype, q_len=29, kv_len=43, **values)
+    for name, (_, high) in shares("sdpa-math", given, mutants.gradients(given)).items():
+        assert high <= 1, (name, high)
+    low, _ = shares("sdpa-math", given, mutants.gradients(given, **defect))[output]
+    assert low > 1.5, low
+
+
+def test_a_planted_defect_fails_its_cell() -> None:
+    """Through the engine: the status, the reason and the place."""
+    own = setting("competing", q_len=20, kv_len=40, data="competing", backward=False)
+    facts = dataclasses.replace(FACTS, settings=(own,))
+    target = Target(facts, {}, "competing", "bfloat16", CPU)
+    blank = {
+        "kernel": facts.name,
+        "lowering": "mine",
+        "spelling": own.name,
+        "backend": "cpu",
+        "dtype": "bfloat16",
+        "scalars": {},
+    }
+    instance = Instance(facts, own, {}, "bfloat16", CPU, 0)
+    lowering = dataclasses.replace(
+        _flex_lowerings.lowerings()[0], name="mine", build=lambda target: mutants.rounded_scores
+    )
+    found = cells(target, lowering, lowering, instance, blank)
+    assert {c["output"]: c["status"] for c in found} == {"out": "exceeds-bound", "logsumexp": "exceeds-bound"}
+    assert "share of the bound" in found[0]["reason"] and found[0]["error"]["undecided"] == 0
+
+
+def test_constants_of_the_fast_exponential() -> None:
+    """K of ATen's fexp_u20 on a grid; between two points of it 2^f - 1 - f + K moves by less than 2e-6 * 2."""
+    f = np.linspace(0, 1, 500_001)
+    c = [
+        float(np.float32(x))
+        for x in (0.00010703434948458272, 0.30354260500649682, -0.22433836478672356, -0.079204240219773236)
+    ]
+    exponent = f - (c[0] + f * (c[1] + f * (c[2] + f * c[3])))
+    whole = np.floor(exponent)
+    relative = 2.0**whole * (1 + exponent - whole) / 2.0**f - 1
+    assert 1.0650e-4 < np.abs(relative).max() < 1.0652e-4 < _flex_limits.FEXP_U20
+    assert abs(float(np.float32(1.44269504)) * math.log(2) - 1) <= _flex_limits.RCP_LN2
+
+
+# Laws of attention, within the bounds
+
+
+LAWS = st.fixed_dictionaries(
+    {"q_len": st.integers(1, 20), "kv_len": st.integers(1, 40), "head_dim": st.just(16), "backward": st.just(False),
+     "data": st.sampled_from(tuple(RECIPES))}
+)  # fmt: skip
+
+
+def part_of(given: Problem, **changes: Any) -> Problem:
+    """The problem with other tensors, and a setting that fits them."""
+    tensors = dict(given.tensors) | {k: v for k, v in changes.items() if k in given.tensors}
+    shape = dataclasses.replace(
+        given.extra["shape"], q_len=tensors["query"].shape[2], kv_len=tensors["key"].shape[2],
+        **{k: v for k, v in changes.items() if k not in tensors},
+    )  # fmt: skip
+    facts = {f.name: getattr(shape, f.name) for f in dataclasses.fields(shape) if f.name != "function"}
+    return Problem(tensors, facts, {}, given.dtype, given.extra | {"shape": shape, "limits": {}})
+
+
+@settings(max_examples=20, deadline=None)
+@given(values=LAWS, dtype=st.sampled_from(HALVES_AND_SINGLE), name=st.sampled_from(HOST[1:]), seed=st.integers(0, 99))
+def test_rows_lie_in_the_hull_of_the_values(values: dict[str, Any], dtype: str, name: str, seed: int) -> None:
+    given = problem(dtype, seed, mask_mod="causal", **values)
+    out, bound = run(name, given)["out"].double(), bounds(name, given)["out"]
+    for i in range(given.extra["shape"].q_len):
+        seen = given.tensors["value"][:, :, : i + 1].double()
+        assert bool((out[:, :, i] >= seen.amin(2) - bound[:, :, i]).all())
+        assert bool((out[:, :, i] <= seen.amax(2) + bound[:, :, i]).all())
+
+
+@settings(max_examples=20, deadline=None)
+@given(values=LAWS, dtype=st.sampled_from(HALVES_AND_SINGLE), name=st.sampled_from(HOST[1:]), seed=st.integers(0, 99))
+def test_the_order_of_keys_does_not_matter(values: dict[str, Any], dtype: str, name: str, seed: int) -> None:
+    given = problem(dtype, seed, **values)
+    order = torch.randperm(values["kv_len"], generator=torch.Generator().manual_seed(seed))
+    other = part_of(given, key=given.tensors["key"][:, :, order], value=given.tensors["value"][:, :, order])
+    far = (run(name, given)["out"].double() - run(name, other)["out"].double()).abs()
+    assert bool((far <= bounds(name, given)["out"] + bounds(name, other)["out"]).all())
+
+
+@settings(max_examples=20, deadline=None)
+@given(values=LAWS, dtype=st.sampled_from(HALVES_AND_SINGLE), name=st.sampled_from(HOST[1:]), seed=st.integers(0, 99))
+def test_masked_keys_are_as_removed(values: dict[str, Any], dtype: str, name: str, seed: int) -> None:
+    given = problem(dtype, seed, mask_mod="causal", **values)
+    row = min(values["q_len"], values["kv_len"]) - 1
+    short = {k: given.tensors[k][:, :, : row + 1] for k in ("key", "value")}
+    alone = part_of(given, query=given.tensors["query"][:, :, row : row + 1], mask_mod="none", **short)
+    far = (run(name, given)["out"][:, :, row].double() - run(name, alone)["out"][:, :, 0].double()).abs()
+    assert bool((far <= bounds(name, given)["out"][:, :, row] + bounds(name, alone)["out"][:, :, 0]).all())
+
+
+@settings(max_examples=15, deadline=None)
+@given(values=LAWS, dtype=st.sampled_from(HALVES_AND_SINGLE), name=st.sampled_from(HOST[1:]), seed=st.integers(0, 99))
+def test_equal_scores_give_the_mean(values: dict[str, Any], dtype: str, name: str, seed: int) -> None:
+    given = problem(dtype, seed, **values | {"data": "uniform"})
+    mean = given.tensors["value"].double().mean(2, keepdim=True)
+    far = (run(name, given)["out"].double() - mean).abs()
+    assert bool((far <= bounds(name, given)["out"] + 1e-14).all())
+
+
+# Lowerings
+
+
+def test_the_operator_gives_what_the_public_function_gives() -> None:
+    """On the CPU gradients come from the operator below flex_attention: the same output bits."""
+    values = {"q_len": 33, "kv_len": 47, "heads": 2, "kv_heads": 1, "score_mod": "alibi", "mask_mod": "causal"}
+    forward = run("eager", problem("bfloat16", **values, backward=False))
+    both = run("eager", problem("bfloat16", **values))
+    assert set(both) == set(FACTS.outputs) and set(forward) == {"out", "logsumexp"}
+    assert all(torch.equal(forward[name], both[name]) for name in forward)
+
+
+def test_compiled_on_the_cpu_gives_the_output_alone() -> None:
+    given = problem("float32", q_len=19, kv_len=37, head_dim=16, mask_mod="causal", data="competing")
+    outputs = run("compiled", given)
+    assert set(outputs) == {"out"}
+    assert shares("compiled", given, outputs)["out"][1] <= 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("values", [{"mask_mod": "document", "score_mod": "soft_cap", "heads": 2, "kv_heads": 1},
+                                    {"mask_mod": "masked_rows", "score_mod": "relative_bias"}],
+                         ids=["capped", "biased"])  # fmt: skip
+def test_the_triton_kernels_keep_their_bounds(values: dict[str, Any], dtype: str) -> None:
+    """Interpreted: forward and backward, lengths that are no multiple of the block."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    given = problem(dtype, q_len=37, kv_len=41, head_dim=16, data="competing", **values)
+    outputs = run("triton-interpreter", given)
+    assert set(outputs) == set(FACTS.outputs)
+    for output, (_, high) in shares("triton-interpreter", given, outputs).items():
+        assert high <= 1, (output, high)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+@pytest.mark.parametrize(("kernel", "dtype", "precision"),
+                         [("forward", "bf16", "ieee"), ("gradient_of_keys", "fp32", "ieee"),
+                          ("forward", "fp32", "tf32")], ids=["forward", "keys", "tf32"])  # fmt: skip
+def test_the_triton_kernels_compile(kernel: str, dtype: str, precision: str, target: str) -> None:
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from verify.kernels.triton import flex_attention as kernels
+
+    where = {"sm_90": ("cuda", GPUTarget("cuda", 90, 32)), "gfx942": ("rocm", GPUTarget("hip", "gfx942", 64))}[target]
+    options = backends.load(where[0]).triton_options("own")
+    if precision == "tf32" and target == "gfx942":
+        pytest.skip("gfx942 has no tf32 in Triton's dot")
+    static = {"D": 64, "CAUSAL": False, "MOD": 3, "MASK": 3, "WINDOW": 20, "CAP": 50.0, "PRECISION": precision,
+              "BLOCK_M": 32, "BLOCK_N": 32}  # fmt: skip
+    function = getattr(kernels, kernel)
+    names = [p.name for p in function.params]
+    single = {"lse_ptr", "mean_ptr", "slopes_ptr", "bias_ptr"}
+    kinds = {name: "constexpr" if name in static else "fp32" if name == "scale" else "i32" for name in names}
+    kinds |= {
+        n: "*i64" if "document" in n else "*fp32" if n in single else f"*{dtype}" for n in names if n.endswith("_ptr")
+    }
+    source = ASTSource(
+        function, kinds, {(names.index(name),): value for name, value in static.items() if name in names}
+    )
+    code = triton.compile(source, target=where[1], options=dict(options)).asm  # type: ignore[arg-type]
+    text = code.get("ptx") or code["amdgcn"]
+    if target == "sm_90":
+        assert ("tf32" in text) == (precision == "tf32") and ("mma" in text) == (dtype == "bf16" or precision == "tf32")
+
+
+def test_tf32_is_named_or_its_absence_explained() -> None:
+    host = {x.name: x for x in _flex_lowerings.lowerings()}
+    target = Target(FACTS, {}, FACTS.settings[0].name, "float32", CPU)
+    ran = _flex_lowerings.multiplied_in("cpu", "high")
+    assert ran in ("ieee", "tf32", "bf16")
+    for name in ("eager-tf32", "compiled-tf32", "sdpa-math-tf32"):
+        assert (host[name].reason(target) is None) == (ran == "tf32")
+    assert host["eager"].flags(target) == {"float32_matmul_precision": "highest", "multiplied_in": "ieee"}
+    half = dataclasses.replace(target, dtype="bfloat16")
+    assert "float32 alone" in str(host["eager-tf32"].reason(half)) and host["eager"].flags(half) == {}
+    before = torch.get_float32_matmul_precision()
+    with _flex_lowerings.precision("high"):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before
+
+
+# What a user gives
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"heads": "3", "kv_heads": "2"}, "heads=3 is no multiple of kv_heads=2"),
+        ({"kv_len": "0"}, "kv_len=0: expected at least 1"),
+        ({"head_dim": "-4"}, "head_dim=-4: expected at least 1"),
+        ({"length": "ten"}, "length=ten: expected a whole number"),
+        ({"mask_mod": "casual"}, "did you mean causal?"),
+        ({"data": "compete"}, "did you mean competing?"),
+        ({"score_mod": "softcap"}, "did you mean soft_cap?"),
+        ({"score_mod": "nowhere.py:mod"}, "nowhere.py does not exist"),
+        ({"backward": "true"}, "expected yes or no"),
+        ({"length": "1000000"}, "expected at most"),
+    ],
+    ids=lambda v: " ".join(f"{k}={x}" for k, x in v.items()) if isinstance(v, dict) else "",
+)
+def test_settings_of_ones_own_are_checked_first(given: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        custom(given)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_setting_of_ones_own_reads_back() -> None:
+    own = custom({"heads": "4", "kv_heads": "2", "length": "33", "mask_mod": "causal", "backward": "no"})
+    shape = Shape.of(own.parameters)
+    assert (shape.heads, shape.kv_heads, shape.q_len, shape.kv_len, shape.backward) == (4, 2, 33, 33, False)
+    assert custom(own_setting(own.name) or {}) == own
+    assert set(shape.outputs) == {"out", "logsumexp"}
+
+
+USER = """
+def tilted(n, score, batch, head, query, key):
+    return n.tanh(score / 20) * 20 - n.const("1/16") * n.index(query - key)
+
+def wide(n, score, batch, head, query, key):
+    import torch
+    return score.to(torch.float64)
+
+def whole(n, score, batch, head, query, key):
+    return query - key
+
+def broken(n, score, batch, head, query, key):
+    return n.sqrt(score)
+
+def outside(n, score, batch, head, query, key):
+    return score.relu()
+
+def short(n, score):
+    return score
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    path = tmp_path / "mods.py"
+    path.write_text(USER)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wide", "returned torch.float64 for float32 scores"),
+        ("whole", "returned torch.int64 for float32 scores"),
+        ("broken", "returned NaN for the score -200.0 at query 0, key 0"),
+        ("outside", "in a number system: use n.const"),
+        ("short", "takes (n, score); expected n, score, batch, head, query, key"),
+        ("absent", "has no function 'absent'"),
+    ],
+)
+def test_a_bad_score_mod_is_refused_before_anything_runs(own_file: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        custom({"score_mod": f"{own_file}:{name}"})
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_score_mod_of_ones_own_is_judged(own_file: Path, dtype: str) -> None:
+    """One text is the truth, the bound and what runs; its derivative follows."""
+    given = _flex.problem(dtype, custom({"score_mod": f"{own_file}:tilted", "q_len": "9", "kv_len": "14"}), {}, 0)
+    lowering = _flex_lowerings.lowerings()[0]
+    with torch.no_grad():
+        outputs = lowering.build(Target(FACTS, {}, FACTS.settings[0].name, dtype, CPU))(given)  # type: ignore[arg-type]
+    for output, (_, high) in shares("eager", given, outputs).items():  # type: ignore[arg-type]
+        assert high <= 1, (output, high)
+    with pytest.raises(NotLowered, match="no sum"):
+        _flex_lowerings._mask(given)

@@ -1,0 +1,1005 @@
+"""The gate: every mutant of a report gets its own status, no larger error a milder one, and nothing bad is accepted."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import verify.run
+from sample_reports import cell, error, not_run, report
+from verify.backends import cpu
+from verify.cli import main
+from verify.kernel import UsageError, load
+from verify.launch import REPEATS, LoweringError, distinct, launch_repeated
+from verify.lowerings import Lowering
+from verify.reports import baseline, gate, store
+from verify.reports.accept import Refused, accept
+from verify.reports.baseline import COUNTS, Accepted, Device
+from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, compare
+from verify.reports.schema import Report
+from verify.run import Selection, run, source_of
+from verify.ulp import FAILING
+
+ROOT = Path(__file__).resolve().parent.parent
+FINGERPRINT = {
+    "backend": "cpu",
+    "chip": "Some(R) CPU",
+    "capability": "AVX2",
+    "torch": "2.13.0",
+    "triton": None,
+    "threads": 2,
+    "os": "Linux 6.1",
+}
+SLUG = "cpu-some-cpu-avx2"
+DEVICE = Device("cpu", "Some(R) CPU", "AVX2")
+
+
+def whole(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A report of a known device; three cells unless told."""
+    given = cells or (
+        cell(),
+        cell(dtype="float16", digest="cd"),
+        cell(lowering="eager", against_eager=None, digest="ef"),
+    )
+    return report(*given, **{"environment": {"cpu": dict(FINGERPRINT)}, **changes})
+
+
+class Bench:
+    """A folder with a baseline and reports, worked through the command line."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.root, self.capsys = folder, folder / "baselines", capsys
+        self.root.mkdir()
+
+    def write(self, value: dict[str, Any], name: str = "r.json") -> str:
+        path = self.folder / name
+        store.write(Report.model_validate(copy.deepcopy(value)), path)
+        return str(path)
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        self.capsys.readouterr()
+        code = main([*arguments, "--baseline", str(self.root)])
+        return (code, *self.capsys.readouterr())
+
+    def accept(self, value: dict[str, Any], *options: str) -> tuple[int, str, str]:
+        return self.run("accept", self.write(value, "accepted.json"), *options)
+
+    def gate(self, value: dict[str, Any], *options: str) -> tuple[int, list[dict[str, Any]]]:
+        path = self.folder / "verdicts.json"
+        code, _, problem = self.run("gate", self.write(value), "--json", str(path), *options)
+        assert code in (0, 1, 3, 4), problem
+        return code, json.loads(path.read_text())["verdicts"]
+
+    def statuses(self, value: dict[str, Any], *options: str) -> tuple[int, dict[str, int]]:
+        code, verdicts = self.gate(value, *options)
+        names = [verdict["status"] for verdict in verdicts]
+        return code, {name: names.count(name) for name in names}
+
+    @property
+    def file(self) -> Path:
+        return self.root / SLUG / "quick.json"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
+    return Bench(tmp_path, capsys)
+
+
+# Mutants: one change each, one status each
+
+
+def worse(value: dict[str, Any]) -> None:
+    value["cells"][0]["error"]["max_scaled_ulp"] = 0.9
+
+
+def one_more(name: str) -> Callable[[dict[str, Any]], None]:
+    def change(value: dict[str, Any]) -> None:
+        counts = value["cells"][0]["error"]
+        source = "faithful" if name == "worse" else "correct"
+        counts[source] -= 1
+        counts["misrounded"] += source == "correct"
+        if name != "misrounded":
+            counts[name] += 1
+        else:
+            counts["faithful"] += 1
+
+    return change
+
+
+def beyond(value: dict[str, Any]) -> None:
+    value["cells"][0]["error"]["max_scaled_ulp"] = 1.51
+
+
+def better(value: dict[str, Any]) -> None:
+    value["cells"][0]["error"]["max_scaled_ulp"] = 0.7
+
+
+def at(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(given: Any) -> None:
+        for step in path[:-1]:
+            given = given[step]
+        given[path[-1]] = value
+
+    return change
+
+
+MUTANTS = [
+    pytest.param(worse, "regressed", "scaled_ulp 0.7712 -> 0.9", 1, id="worst case"),
+    *(
+        pytest.param(one_more(name), "regressed", name.split("_")[0], 1, id=name)
+        for name in COUNTS
+    ),
+    pytest.param(
+        at("cells", 0, "checks", value=[{"name": "odd", "inputs": 9, "violations": 1}]),
+        "regressed", "violations of odd 0 -> 1", 1, id="property",
+    ),
+    pytest.param(at("cells", 0, "digest", value="ab13"), "changed", "other bits", 1, id="digest"),
+    pytest.param(at("cells", 0, "digest", value=""), "changed", "a digest is missing", 1, id="digest lost"),
+    pytest.param(
+        at("cells", 0, "formula", "identified", value="a + rn(value*rn(b*c))"),
+        "changed", "formula 'fma(value, rn(b*c), a)' -> 'a + rn(value*rn(b*c))'", 1, id="formula",
+    ),
+    pytest.param(at("cells", 0, "formula", value=None), "changed", "-> not looked for", 1, id="formula lost"),
+    pytest.param(at("cells", 0, "error", "max_ulp", value=2.0), "changed", "ulp 1.016 -> 2", 1, id="forward error"),
+    pytest.param(at("cells", 0, "worst", 0, "output", value="0x1.9p+1"), "changed", "judged otherwise", 1, id="worst"),
+    pytest.param(at("cells", 0, "error", "mean_ulp", value=0.3), "changed", "mean_ulp 0.251 -> 0.3", 1, id="mean"),
+    pytest.param(at("environment", "cpu", "torch", value="2.14.0"), "stale", "torch 2.13.0 -> 2.14.0", 0, id="torch"),
+    pytest.param(at("environment", "cpu", "threads", value=8), "stale", "threads 2 -> 8", 0, id="threads"),
+    pytest.param(at("cells", 0, "source", value="1" * 16), "stale", "other source files", 0, id="source"),
+    pytest.param(at("cells", 0, "bound", "value", value=1.6), "stale", "under the bound 1.5 scaled_ulp", 0, id="bound"),
+    pytest.param(at("cells", 0, "flags", value={"ftz": True}), "stale", "with flags", 0, id="flags"),
+    pytest.param(lambda value: value["cells"].pop(0), "not-run", "accepted, and missing from", 1, id="cell dropped"),
+    pytest.param(
+        lambda value: value["cells"].append(cell(kernel="lerp")), "not-run", "never accepted", 1, id="cell added"
+    ),
+    pytest.param(
+        lambda value: value["cells"].__setitem__(0, not_run(backend="cpu")),
+        "not-run", "now not run: torch finds no CUDA device", 1, id="cell not run",
+    ),
+    pytest.param(at("cells", 0, "domain", "digest", value="0100"), "not-run", "for other inputs", 1, id="inputs"),
+    pytest.param(
+        lambda value: value["cells"][0]["domain"].update(seed=1, digest="0100"), "not-run", "seed 0 -> ", 1, id="seed"
+    ),
+    pytest.param(beyond, "exceeds-bound", "scaled_ulp 1.51 exceeds the bound 1.5", 1, id="bound exceeded"),
+    pytest.param(
+        at("cells", 0, "status", value="exceeds-bound"), "exceeds-bound", "the report says so", 1, id="status"
+    ),
+    pytest.param(better, "improved", "scaled_ulp 0.7712 -> 0.7", 0, id="better"),
+    pytest.param(
+        lambda value: value["cells"][0].update(
+            status="error", reason="it raised", error=None, inputs=0, against_eager=None
+        ),
+        "error", "it raised", 1, id="error",
+    ),
+    pytest.param(
+        lambda value: value["cells"][0].update(status="oracle-violation", reason="outside"),
+        "oracle-violation", "outside", 4, id="oracle violation",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mutate", "status", "reason", "code"), MUTANTS)
+def test_each_mutant_gets_its_own_status_reason_and_replay(
+    bench: Bench, mutate: Callable[[Any], Any], status: str, reason: str, code: int
+) -> None:
+    value = whole()
+    value["cells"][0]["source"] = "0" * 16
+    assert bench.accept(value)[0] == 0
+    assert bench.statuses(value) == (0, {"passed": 3})
+    mutate(value)
+    seen, verdicts = bench.gate(value)
+    assert (seen, verdicts[0]["status"]) == (code, status)
+    assert reason in verdicts[0]["reason"]
+    assert verdicts[0]["fails"] == (code != 0)
+    # an environment is that of all cells, and nothing else is
+    others = "stale" if "environment" in verdicts[0]["reason"] else "passed"
+    assert {verdict["status"] for verdict in verdicts[1:]} == {others}
+    words = shlex.split(verdicts[0]["replay"])
+    assert words[:2] in (["verify", "kernel"], ["verify", "explain"])
+    assert words[2] == ("lerp" if "never" in verdicts[0]["reason"] else "addcmul")
+    for option in ("--lowering", "--dtype", "--spelling", "--backend", "--scalar"):
+        assert option in words
+    assert any(word.startswith("--input=") or word == "--profile" for word in words)
+
+
+def test_what_a_reader_alone_needs_makes_nothing_stale(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    value["environment"]["cpu"] = FINGERPRINT | {"os": "Linux 6.9", "python": "3.14", "device": "new field", "rev": 3}
+    assert bench.statuses(value) == (0, {"passed": 3})
+
+
+def test_a_status_never_hides_a_more_severe_one(bench: Bench) -> None:
+    """Everything at once: the first of the precedence is the status, and the reason tells the others too."""
+    value = whole(cell())
+    bench.accept(value)
+    value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.14.0"}
+    value["cells"][0] |= {"digest": "00"}
+    expected = "changed"
+    for mutate, status in ((None, "changed"), (worse, "regressed"), (beyond, "exceeds-bound")):
+        if mutate:
+            mutate(value)
+        code, (verdict,) = bench.gate(value)
+        expected = status
+        assert (code, verdict["status"]) == (1, expected)
+        assert "torch 2.13.0 -> 2.14.0" in verdict["reason"] and "other bits" in verdict["reason"]
+    assert "exceeds the bound 1.5; scaled_ulp 0.7712 -> 1.51" in verdict["reason"]
+
+
+def test_statuses_are_ordered_by_the_precedence() -> None:
+    order = "oracle-violation, error, exceeds-bound, regressed, changed, stale, not-run, improved, passed"
+    assert ", ".join(PRECEDENCE) == order
+
+
+@pytest.mark.parametrize(
+    ("metric", "grown", "status"),
+    [
+        ("ulp", "max_ulp", "regressed"), ("int_ulp", "max_ulp", "regressed"), ("int_ulp", "max_int_ulp", "regressed"),
+        ("scaled_ulp", "max_ulp", "changed"), ("scaled_ulp", "max_scaled_ulp", "regressed"),
+        ("share", "max_share", "regressed"), ("share", "max_ulp", "changed"),
+    ],
+)  # fmt: skip
+def test_the_metric_of_the_bound_decides(bench: Bench, metric: str, grown: str, status: str) -> None:
+    bound = {"value": 100.0, "metric": metric, "source": "here"}
+    value = whole(cell(bound=bound, error=error(max_share=0.5)))
+    bench.accept(value)
+    value["cells"][0]["error"][grown] += 1
+    assert bench.statuses(value) == (1, {status: 1})
+
+
+@pytest.mark.parametrize(("metric", "name"), sorted(baseline.RANGE.items()))
+def test_what_underflow_does_not_explain_is_judged_and_allowed_by_name(bench: Bench, metric: str, name: str) -> None:
+    bound = {"value": 2000.0, "metric": metric, "source": "here"}
+    value = whole(cell(bound=bound))
+    bench.accept(value)
+    value["cells"][0]["error"][name] = 7.0
+    assert bench.statuses(value) == (1, {"regressed": 1})
+    (other,) = {*baseline.RANGE.values()} - {name}
+    value["cells"][0]["error"] |= {name: 0.0, other: 7.0}
+    assert bench.statuses(value) == (1, {"changed": 1})
+    value["cells"][0] |= {"status": "exceeds-bound", "reason": "ulp 9000 beyond underflow exceeds 2000"}
+    value["cells"][0]["error"][name] = 9000.0
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
+    (entry,) = tomllib.loads((bench.root / SLUG / "budget.toml").read_text())["allowance"]
+    assert {*entry} - {*FAILING} == {"cells", "reason", name} and entry[name] == 9000.0
+    assert bench.statuses(value) == (0, {"passed": 1})
+    value["cells"][0]["error"][name] = 9001.0
+    assert bench.statuses(value) == (1, {"exceeds-bound": 1})
+
+
+def test_what_the_bound_measures_is_compared_where_it_leaves_elements_out(bench: Bench) -> None:
+    value = whole(cell())
+    value["cells"][0]["bound"]["measured"] = 0.5
+    bench.accept(value)
+    value["cells"][0]["bound"]["measured"] = 0.6
+    _, (verdict,) = bench.gate(value)
+    assert verdict["status"] == "regressed" and "bounded scaled_ulp 0.5 -> 0.6" in verdict["reason"]
+
+
+def test_the_truth_that_the_bound_means_is_compared(bench: Bench) -> None:
+    value = whole(cell(error_rounded_scalar=error()))
+    value["cells"][0]["bound"]["truth"] = "rounded"
+    bench.accept(value)
+    value["cells"][0]["error_rounded_scalar"]["max_scaled_ulp"] = 0.9
+    assert bench.statuses(value) == (1, {"regressed": 1})
+    value["cells"][0]["error_rounded_scalar"] = error(worse=7, faithful=89)
+    assert bench.statuses(value) == (1, {"regressed": 1})
+    value["cells"][0]["error_rounded_scalar"] = error()
+    value["cells"][0]["error"]["max_scaled_ulp"] = 0.9  # what the bound does not mean
+    assert bench.statuses(value) == (0, {"passed": 1})
+
+
+def test_a_known_deviation_passes_until_it_gets_worse(bench: Bench) -> None:
+    known = cell(reason="known deviation: powf (scaled_ulp 9 exceeds 1.5)", error=error(max_scaled_ulp=9.0))
+    value = whole(known)
+    assert bench.accept(value)[0] == 0
+    assert bench.statuses(value) == (0, {"passed": 1})
+    value["cells"][0]["error"]["max_scaled_ulp"] = 9.5
+    assert bench.statuses(value) == (1, {"regressed": 1})
+    value["cells"][0]["reason"] = ""
+    assert bench.statuses(value) == (1, {"exceeds-bound": 1})
+
+
+# Properties
+
+natural = st.integers(0, 50)
+errors = st.floats(0, 100).map(lambda x: round(x, 2))
+
+
+@st.composite
+def results(draw: st.DrawFn) -> Accepted:
+    metric = draw(st.sampled_from(sorted(JUDGED)))
+    maxima = {"ulp": draw(errors), "int_ulp": draw(natural), "scaled_ulp": draw(errors), "share": draw(errors)}
+    return Accepted(
+        kernel="k", lowering="l", spelling="s", dtype="float32", domain="strata", size=9, seed=0, inputs_digest="a",
+        inputs=9, error=maxima[metric], metric=metric, bound=draw(st.none() | errors), **maxima,
+        mean_ulp=draw(errors), bias_ulp=0.0, **{name: draw(st.integers(0, 2)) for name in COUNTS},
+        formula=draw(st.none() | st.lists(st.sampled_from("AB"), max_size=2)), digest=draw(st.sampled_from("xyz")),
+    )  # fmt: skip
+
+
+def milder(status: str) -> int:
+    """Rank by severity; improved and passed are equally mild."""
+    return min(PRECEDENCE.index(status), PRECEDENCE.index("improved"))
+
+
+def status_of(new: Accepted, old: Accepted) -> str:
+    found = compare(new, old)
+    assert len(found) <= 1 and all(reason for _, reason in found)
+    return found[0][0] if found else "passed"
+
+
+@given(results())
+def test_a_result_compared_with_itself_is_no_difference(one: Accepted) -> None:
+    assert compare(one, replace(one)) == []
+
+
+@given(results(), results(), st.sampled_from(["error", *COUNTS]), st.integers(1, 20))
+def test_a_larger_error_never_gets_a_milder_status(old: Accepted, new: Accepted, grown: str, more: int) -> None:
+    old = replace(old, metric=new.metric, bound=new.bound)
+    if grown == "error":
+        most = getattr(new, new.metric) + more
+        larger = replace(new, error=most, **{new.metric: most})
+    else:
+        larger = replace(new, **{grown: getattr(new, grown) + more})
+    assert milder(status_of(larger, old)) <= milder(status_of(new, old))
+
+
+@given(results(), results())
+def test_what_regressed_improved_the_other_way_or_is_mixed(old: Accepted, new: Accepted) -> None:
+    old = replace(old, metric=new.metric)
+    there, back = status_of(new, old), status_of(old, new)
+    assert (there == "passed") == (back == "passed")
+    assert (there == "changed") == (back == "changed")
+    assert there != "improved" or back == "regressed"
+
+
+@given(st.lists(results(), min_size=1, max_size=4))
+def test_a_baseline_reads_back_equal_and_writes_the_same_bytes(cells: list[Accepted]) -> None:
+    named = {cell.key: cell for cell in (replace(c, kernel=f"k{i}") for i, c in enumerate(cells))}
+    first = baseline.Baseline(DEVICE, "default", {"": FINGERPRINT}, named)
+    with tempfile.TemporaryDirectory() as folder:
+        path = baseline.write(Path(folder), first)
+        once = path.read_bytes()
+        again = baseline.read(Path(folder), DEVICE, "default")
+        assert again == first
+        assert baseline.write(Path(folder), again).read_bytes() == once
+    assert len(once.splitlines()) == 8 + len(named)
+
+
+numbers = st.floats(0, 1e6) | st.sampled_from([0.0, 0.5, 5e-324, 1e300])
+
+
+@st.composite
+def measured_cells(draw: st.DrawFn) -> list[dict[str, Any]]:
+    made = []
+    for index in range(draw(st.integers(1, 4))):
+        counts = {name: draw(st.integers(0, 9)) for name in (*FAILING, "faithful", "worse")}
+        figures = {name: draw(numbers) for name in ("max_ulp", "max_scaled_ulp", "mean_ulp")}
+        one = error(**counts, correct=1000 - sum(counts.values()), **figures, max_int_ulp=draw(st.integers(0, 9)))
+        metric = draw(st.sampled_from(["ulp", "scaled_ulp", "int_ulp"]))
+        bound = draw(st.none() | st.just({"value": draw(numbers) or 1.0, "metric": metric, "source": "s"}))
+        status, text = draw(st.sampled_from(["passed", "exceeds-bound"])), draw(st.text("ab \n\x1b'\"*[", max_size=9))
+        made.append(
+            cell(
+                lowering=f"{index} {text}",
+                error=one,
+                bound=bound,
+                status=status,
+                reason="r",
+                digest=draw(st.text("01")),
+            )
+        )
+    return made
+
+
+@given(measured_cells())
+def test_what_was_accepted_passes(cells: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, root = Path(folder) / "r.json", Path(folder) / "b"
+        store.write(Report.model_validate(whole(*cells)), path)
+        accept([path], root, ["*"], "whatever they show")
+        outcome = gate.gate([path], root)
+        assert (outcome.counts, outcome.exit_code) == ({"passed": len(cells)}, 0), outcome.verdicts
+        once = {file.name: file.read_bytes() for file in root.glob("*/*")}
+        assert not accept([path], root).changes  # the budget holds what was allowed
+        assert {file.name: file.read_bytes() for file in root.glob("*/*")} == once
+
+
+# What fails, and exit codes
+
+
+def test_fail_on_allow_and_only(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    worse(value)
+    value["cells"][1]["digest"] = "00"
+    assert bench.statuses(value) == (1, {"regressed": 1, "changed": 1, "passed": 1})
+    assert bench.statuses(value, "--fail-on", "stale,improved")[0] == 0
+    assert bench.statuses(value, "--fail-on", "improved", "--fail-on", "changed")[0] == 1
+    assert bench.statuses(value, "--allow", "addcmul inductor")[0] == 0
+    assert bench.statuses(value, "--allow", "* float32*")[0] == 1
+    assert bench.statuses(value, "--only", "addcmul eager") == (0, {"passed": 1})
+    assert bench.statuses(value, "--only", "* float16 *") == (1, {"changed": 1})
+    allowed = [v["allowed"] for v in bench.gate(value, "--allow", "*")[1]]
+    assert allowed == ["*", "*", ""]
+    code, _, problem = bench.run("gate", bench.write(value), "--only", "lerp")
+    assert code == 2 and "--only 'lerp': no cell" in problem
+    assert bench.run("gate", bench.write(value), "--only", "addcmul", "--only", "lerp")[0] == 2  # nor the second
+    code, _, problem = bench.run("gate", bench.write(value), "--fail-on", "regresed")
+    assert code == 2 and "did you mean regressed?" in problem
+
+
+@pytest.mark.parametrize("status", ALWAYS_FAIL)
+def test_nothing_excuses_an_error_or_an_oracle_violation(bench: Bench, status: str) -> None:
+    value = whole()
+    bench.accept(value)
+    value["cells"][0] |= {"status": status, "reason": "r"}
+    code, _ = bench.gate(value, "--allow", "*", "--fail-on", "improved")
+    assert code == (4 if status == "oracle-violation" else 1)
+
+
+def test_nothing_to_compare_with_is_never_a_pass(bench: Bench) -> None:
+    value = whole()
+    code, verdicts = bench.gate(value)
+    assert code == 3
+    assert {verdict["status"] for verdict in verdicts} == {"not-run"}
+    assert f"no baseline for cpu Some(R) CPU AVX2 in {bench.root} (there: none)" in verdicts[0]["reason"]
+    bench.accept(value)
+    other = copy.deepcopy(value)
+    other["environment"]["cpu"] = FINGERPRINT | {"capability": "AVX512"}
+    code, verdicts = bench.gate(other)
+    assert code == 3 and f"(there: {SLUG})" in verdicts[0]["reason"]
+    code, verdicts = bench.gate(value | {"profile": "default"})
+    assert code == 3 and "has no baseline for profile default (it has quick)" in verdicts[0]["reason"]
+    nameless = whole(environment={"torch": "2.13.0"})
+    code, verdicts = bench.gate(nameless)
+    assert code == 3 and "does not say on which chip backend 'cpu' ran" in verdicts[0]["reason"]
+    assert bench.gate(report(environment={"cpu": FINGERPRINT}))[0] == 3  # a run that compared nothing
+    beyond(other)
+    assert bench.gate(other)[0] == 1  # a bound needs no baseline
+    assert bench.gate(value, "--fail-on", "improved")[0] == 0
+
+
+def test_cells_that_never_ran_are_counted_and_fail_nothing(bench: Bench) -> None:
+    value = whole(cell(), not_run(backend="cpu", lowering="triton"))
+    bench.accept(value)
+    code, out, _ = bench.run("gate", bench.write(value))
+    assert code == 0
+    assert "1 cell on cpu Some(R) CPU AVX2 not run, and never accepted there" in " ".join(out.split())
+
+
+def test_shards_of_a_run_are_one_and_the_worst_of_two_runs_counts(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    parts = [
+        bench.write(value | {"cells": part}, f"{i}.json")
+        for i, part in enumerate((value["cells"][:1], value["cells"][1:]))
+    ]
+    assert bench.run("gate", parts[0])[0] == 1
+    assert bench.run("gate", *parts)[0] == 0
+    absent = not_run(backend="cpu")
+    assert bench.run("gate", bench.write(whole(absent), "a.json"), *parts)[0] == 0
+    worse(value)
+    code, out, _ = bench.run("gate", *parts, bench.write(value))
+    assert code == 1 and "regressed: addcmul inductor" in out
+
+
+def test_an_interrupted_report_says_so(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    code, out, _ = bench.run("gate", bench.write(value | {"interrupted": True, "cells": value["cells"][:2]}))
+    assert code == 1 and "was interrupted: cells that it lacks are not-run" in " ".join(out.split())
+
+
+def test_many_cells_with_one_reason_are_one_line(bench: Bench) -> None:
+    value = whole(*(cell(scalars={"value": float(i)}) for i in range(50)))
+    bench.accept(value)
+    code, out, _ = bench.run("gate", bench.write(value | {"cells": value["cells"][:1]}))
+    text = " ".join(out.split())
+    assert code == 1
+    assert "not-run, 49 cells: addcmul inductor out-of-place cpu float32 value=1.0" in text and "and 46 more" in text
+    assert out.count("verify kernel") == 1
+
+
+# Accepting
+
+
+def test_accept_prints_old_and_new_and_touches_nothing_else(bench: Bench) -> None:
+    value = whole()
+    code, out, _ = bench.accept(value)
+    assert code == 0 and "new, 3 cells:" in out and f"written: {bench.file}" in out.replace("\n", "")
+    before = bench.file.read_text().splitlines()
+    worse(value)
+    code, out, _ = bench.accept(value)
+    text = " ".join(out.split())
+    assert "changed: addcmul inductor out-of-place cpu float32 value=0.3: scaled_ulp 0.7712 -> 0.9" in text
+    assert "2 cells as accepted before" in text
+    after = bench.file.read_text().splitlines()
+    assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
+    code, out, _ = bench.accept(value)
+    assert "3 cells as accepted before" in out and bench.file.read_text().splitlines() == after
+    value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.14.0"}
+    code, out, _ = bench.accept(value)
+    assert "renewed, 3 cells" in out
+    renewed = bench.file.read_text().splitlines()
+    assert [a for a, b in zip(after, renewed, strict=True) if a != b] == [after[3], after[5]]  # the head alone
+
+
+def test_accept_keeps_other_cells_unless_told(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    part = value | {"cells": [cell(digest="99")], "interrupted": True}
+    part["environment"] = {"cpu": FINGERPRINT | {"torch": "2.14.0"}}
+    code, out, _ = bench.accept(part)
+    text = " ".join(out.split())
+    assert code == 0 and "was interrupted" in text and "2 cells of cpu Some(R) CPU AVX2 are not in the report" in text
+    kept = baseline.read(bench.root, DEVICE, "quick")
+    assert kept is not None and len(kept.cells) == 3
+    torch_versions = {kept.environments[one.environment]["torch"]: one.digest for one in kept.cells.values()}
+    assert torch_versions["2.14.0"] == "99" and len(torch_versions) == 2
+    code, out, _ = bench.accept(part, "--prune")
+    assert "removed, 2 cells" in out
+    kept = baseline.read(bench.root, DEVICE, "quick")
+    assert kept is not None and [one.digest for one in kept.cells.values()] == ["99"]
+
+
+@pytest.mark.parametrize(("status", "code"), [("exceeds-bound", 1), ("error", 1), ("oracle-violation", 4)])
+def test_accept_refuses_and_writes_nothing(bench: Bench, status: str, code: int) -> None:
+    value = whole()
+    value["cells"][2] |= {"status": status, "reason": "why not"}
+    seen, out, problem = bench.accept(value)
+    assert (seen, out) == (code, "")
+    assert "not accepted: 1 cell; nothing was written" in problem and "why not" in problem and "verify " in problem
+    assert not bench.file.exists()
+    if status != "exceeds-bound":
+        assert bench.accept(value, "--allow", "*", "--reason", "no")[0] == code
+        assert not bench.file.exists()
+
+
+def test_an_allowed_error_is_recorded_exactly_and_holds_the_gate_to_it(bench: Bench) -> None:
+    value = whole()
+    value["cells"][0] |= {"status": "exceeds-bound", "reason": "scaled_ulp 9 exceeds 1.5; 1 nan mismatch"}
+    value["cells"][0]["error"]["max_scaled_ulp"] = 9.0
+    assert bench.accept(value, "--allow", "addcmul")[0] == 2  # no reason
+    assert bench.accept(value, "--reason", "for nothing")[0] == 2
+    code, _, _ = bench.accept(value, "--allow", "addcmul", "--reason", 'quoted "text"\u2028 \x7f')
+    assert code == 0
+    budget = bench.root / SLUG / "budget.toml"
+    (entry,) = tomllib.loads(budget.read_text())["allowance"]
+    assert entry == {
+        "cells": "addcmul inductor out-of-place cpu float32 value=0.3",
+        "reason": 'quoted "text"\u2028 \x7f',
+        "scaled_ulp": 9.0,
+        **dict.fromkeys(FAILING, 1),
+    }
+    assert bench.statuses(value) == (0, {"passed": 3})
+    value["cells"][0]["error"]["max_scaled_ulp"] = 9.01
+    assert bench.statuses(value) == (1, {"exceeds-bound": 1, "passed": 2})
+    value["cells"][0]["error"]["max_scaled_ulp"] = 9.0
+    one_more("nan_mismatch")(value)
+    assert bench.statuses(value) == (1, {"exceeds-bound": 1, "passed": 2})
+    # what was written by hand stays, comments included
+    budget.write_text("# ours\n" + budget.read_text())
+    assert bench.accept(value, "--allow", "*", "--reason", "again")[0] == 0
+    assert budget.read_text().startswith("# ours\n") and len(tomllib.loads(budget.read_text())["allowance"]) == 2
+    assert bench.statuses(value) == (0, {"passed": 3})
+
+
+def test_an_allowance_for_a_cell_covers_no_other(bench: Bench) -> None:
+    """A name may look like a pattern."""
+    beyond_it = {"status": "exceeds-bound", "reason": "r"}
+    value = whole(cell(lowering="a[1]*", **beyond_it), cell(lowering="a1b"))
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
+    assert bench.statuses(value) == (0, {"passed": 2})
+    value["cells"][1] |= beyond_it
+    assert bench.statuses(value) == (1, {"exceeds-bound": 1, "passed": 1})
+
+
+def test_an_allowance_that_is_no_longer_needed_is_named(bench: Bench) -> None:
+    value = whole(cell(error=error(correct=904, flushed=0, nan_mismatch=0, inf_mismatch=0, zero_sign=0)))
+    bench.accept(value)
+    path = bench.root / SLUG / "budget.toml"
+    path.write_text('[[allowance]]\ncells = "addcmul"\nreason = "r"\nscaled_ulp = 3\n')
+    code, out, _ = bench.run("gate", bench.write(value))
+    assert code == 0 and "allows 'addcmul' what it no longer needs" in " ".join(out.split())
+    beyond(value)
+    assert bench.statuses(value)[1] == {"regressed": 1}  # within the budget, and larger than accepted
+
+
+def test_undecided_elements_are_never_within_a_budget(bench: Bench) -> None:
+    bench.accept(whole())
+    (bench.root / SLUG / "budget.toml").write_text(
+        '[[allowance]]\ncells = "*"\nreason = "r"\nscaled_ulp = 9e9\n' + "".join(f"{n} = 9999\n" for n in FAILING)
+    )
+    value = whole()
+    value["cells"][0] |= {"status": "exceeds-bound", "reason": "1 undecided", "error": error(correct=899, undecided=1)}
+    assert bench.statuses(value)[1]["exceeds-bound"] == 1
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 1
+
+
+def test_two_reports_that_differ_cannot_both_be_accepted(bench: Bench) -> None:
+    value = whole()
+    first = bench.write(value, "a.json")
+    assert bench.run("accept", first, bench.write(value, "b.json"))[0] == 0
+    value["cells"][0]["digest"] = "00"
+    code, _, problem = bench.run("accept", first, bench.write(value, "b.json"))
+    assert code == 2 and "two of the reports differ in 'addcmul inductor" in problem
+
+
+def test_devices_have_folders_of_their_own(bench: Bench) -> None:
+    gpu = {"backend": "cuda", "chip": "NVIDIA H200", "capability": "sm_90", "torch": "2.11.0"}
+    value = whole(cell(), cell(backend="cuda"), environment={"cpu": FINGERPRINT, "cuda": gpu})
+    assert bench.accept(value)[0] == 0
+    assert sorted(path.name for path in bench.root.iterdir()) == [SLUG, "cuda-nvidia-h200-sm_90"]
+    assert bench.statuses(value) == (0, {"passed": 2})
+    assert bench.statuses(whole(cell())) == (0, {"passed": 1})  # another machine's baseline is not missed
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not a complete JSON file"),
+        ("{}", '"baseline" is None; expected the number 1'),
+        ('{"baseline": 2}', "a baseline of version 2; this version reads 1; upgrade"),
+        ('{"baseline": true}', '"baseline" is True'),
+        ('{"schema": 1, "cells": []}', '"baseline" is None'),
+        ("[" * 100_000, "not a complete JSON file"),
+    ],
+)
+def test_a_file_that_is_no_baseline_is_refused_in_one_line(bench: Bench, text: str, problem: str) -> None:
+    value = whole()
+    bench.accept(value)
+    bench.file.write_text(text)
+    for command in ("gate", "accept"):
+        code, out, told = bench.run(command, bench.write(value))
+        assert (code, out) == (2, "") and problem in told and len(told.splitlines()) == 1
+
+
+def test_a_broken_line_of_a_baseline_is_named(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    good = bench.file.read_text()
+
+    def problem(text: str) -> str:
+        bench.file.write_text(text)
+        code, _, told = bench.run("gate", bench.write(value))
+        assert code == 2 and len(told.splitlines()) == 1
+        return told
+
+    lines = good.splitlines()
+    assert "cells[1] repeats 'addcmul eager" in problem("\n".join([*lines[:7], lines[7], *lines[7:]]))
+    assert "$.cells[0].ulp" in problem(good.replace('"ulp":1.015625', '"ulp":"large"', 1))
+    assert "$.cells[0].ulp" in problem(good.replace('"ulp":1.015625', '"ulp":-1', 1))
+    assert "$.cells[0].more" in problem(good.replace('"kernel"', '"more":1,"kernel"', 1))
+    assert "names no environment" in problem(good.replace('"kernel"', '"environment":"00","kernel"', 1))
+    assert "names no environment" in problem(good.replace('"environment":"', '"environment":"0', 1))
+    assert "is the baseline of cpu Other" in problem(good.replace("Some(R) CPU", "Other"))
+    assert "holds the profile 'default'" in problem(good.replace('"quick"', '"default"', 1))
+    for cut in range(0, len(good) - 2, 97):
+        assert "quick.json'" in problem(good[:cut])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("allowance = 3", "$.allowance"),
+        ('[[allowance]]\ncells = "*"', "$.allowance[0].reason: Field required"),
+        ('[[allowance]]\ncells = ""\nreason = "r"', "$.allowance[0].cells"),
+        ('[[allowance]]\ncells = "*"\nreason = "r"\nulp = inf', "$.allowance[0].ulp"),
+        ('[[allowance]]\ncells = "*"\nreason = "r"\nundecided = 1', "$.allowance[0].undecided"),
+        ("[[allowance", "is not a valid budget"),
+    ],
+)
+def test_a_broken_budget_is_refused_in_one_line(bench: Bench, text: str, problem: str) -> None:
+    value = whole()
+    bench.accept(value)
+    (bench.root / SLUG / "budget.toml").write_text(text)
+    code, _, told = bench.run("gate", bench.write(value))
+    assert code == 2 and problem in told and "budget.toml" in told and len(told.splitlines()) == 1
+
+
+def test_a_missing_folder_is_bad_input(bench: Bench) -> None:
+    path = bench.write(whole())
+    bench.root.rmdir()
+    code, _, told = bench.run("gate", path)
+    assert code == 2 and "cannot read the folder of baselines" in told and "verify accept" in told
+    assert bench.run("accept", path)[0] == 0  # makes it
+    assert bench.run("gate", path)[0] == 0
+    assert bench.run("gate", str(bench.folder / "none.json"))[0] == 2
+
+
+HOSTILE = "../../etc/passwd\x1b[31m\n::error::x<script>alert(1)</script>|`"
+
+
+def test_hostile_names_stay_inside_the_folder_and_come_out_as_text(bench: Bench) -> None:
+    chip = FINGERPRINT | {"chip": HOSTILE, "capability": "..\\..\\"}
+    value = whole(cell(kernel=HOSTILE, lowering=HOSTILE), environment={"cpu": chip})
+    code, out, _ = bench.accept(value)
+    assert code == 0 and "\x1b" not in out
+    (folder,) = bench.root.iterdir()
+    assert folder.name == "cpu-etc-passwd-31m-error-x-script-alert-1-script"
+    assert sorted(path.name for path in bench.folder.iterdir()) == ["accepted.json", "baselines"]
+    value["cells"][0]["digest"] = "00"
+    code, out, told = bench.run("gate", bench.write(value), "--annotations")
+    assert code == 1 and "\x1b" not in out + told
+    assert out.splitlines()[-1].startswith("::error title=changed%3A ..")
+
+
+def test_a_device_folder_that_leads_elsewhere_is_refused(bench: Bench) -> None:
+    value = whole()
+    elsewhere = bench.folder / "elsewhere"
+    elsewhere.mkdir()
+    (bench.root / SLUG).symlink_to(elsewhere)
+    for command in ("accept", "gate"):
+        code, _, told = bench.run(command, bench.write(value))
+        assert code == 2 and "does not lie in" in told
+    (bench.root / SLUG).unlink()
+    bench.accept(value)
+    bench.file.rename(elsewhere / "quick.json")
+    bench.file.symlink_to(elsewhere / "quick.json")
+    code, _, told = bench.run("gate", bench.write(value))
+    assert code == 2 and "a link out of" in told
+
+
+def test_profiles_are_names_and_no_paths(bench: Bench) -> None:
+    code, _, told = bench.run("gate", bench.write(whole(profile="../quick")))
+    assert code == 2 and "profile '../quick'; expected one of quick, default, exhaustive" in told
+
+
+@given(st.text(max_size=200) | st.text("aB0 -_./", min_size=100, max_size=300), st.text(max_size=20))
+def test_a_slug_is_one_plain_folder_name(chip: str, capability: str) -> None:
+    slug = Device("cpu", chip, capability).slug
+    assert slug.startswith("cpu") and len(slug) <= baseline.MAX_SLUG
+    assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+def test_a_failed_write_leaves_the_old_baseline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = whole()
+    bench.accept(value)
+    old = bench.file.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    worse(value)
+    with pytest.raises(UsageError, match="No space left"):
+        accept([bench.folder / "accepted.json"], bench.root)
+    assert bench.file.read_bytes() == old and len(list(bench.file.parent.iterdir())) == 1
+
+
+def test_refusal_names_every_group_of_cells() -> None:
+    verdicts = [gate.Verdict("error", f"k{i}", "d", "quick", f"why {i}") for i in range(20)]
+    from verify.reports.accept import refused_page
+
+    text = " ".join(line.text for line in refused_page(Refused(verdicts)).blocks)
+    assert "k11" in text and "and 8 cells more" in text
+
+
+# Size and start
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "r.json"
+    lines = "".join(store.lines(Report.model_validate(whole()))).splitlines()
+    one = lines[1].rstrip(",")
+    assert '"value":0.3' in one
+    with path.open("w") as file:
+        file.write(lines[0] + "\n")
+        file.write(",\n".join(one.replace('"value":0.3', f'"value":{i}.5') for i in range(10_000)) + "\n]}\n")
+    return path
+
+
+MEASURE = """
+import pathlib, re, sys, time
+began = time.process_time()
+from verify.cli import main
+code = main(sys.argv[1:])
+status = pathlib.Path("/proc/self/status")  # ru_maxrss would begin with that of the process that forked this one
+most = int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) if status.exists() else 0
+print(code, time.process_time() - began, most / 1024, *sys.modules)
+"""
+
+
+def measured(*arguments: str) -> tuple[float, float, set[str]]:
+    """User and system seconds, MiB at most, and the modules imported, of a command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    code, seconds, memory, *modules = done.stdout.splitlines()[-1].split()
+    assert code == "0", done.stdout[-500:] + done.stderr
+    return float(seconds), float(memory), set(modules)
+
+
+def test_the_gate_is_fast_small_and_torch_free(large: Path, tmp_path: Path) -> None:
+    """10,000 cells in a tenth of what 100,000 may take, 10 s and 1 GiB; processor time, as the machine may be busy."""
+    for command in ("accept", "gate"):
+        seconds, memory, modules = measured(command, str(large), "--baseline", str(tmp_path))
+        assert not {"torch", "triton"} & modules
+        assert seconds < 1.5 + 0.5 and memory < 105 + 50  # and what it takes to start
+
+
+# Determinism
+
+
+def unsteady(values: list[float]) -> Callable[..., torch.Tensor]:
+    """A function whose every launch adds the next of these to its last element."""
+    state = {"turn": 0}
+
+    def call(a: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        result = a.clone()
+        result[-1] += values[state["turn"] % len(values)]
+        state["turn"] += 1
+        return result
+
+    return call
+
+
+def test_a_lowering_that_repeats_itself_is_launched_twice() -> None:
+    calls = []
+
+    def same(a: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return a * 2
+
+    assert len(launch_repeated(same, [torch.ones(5)], cpu, "same")) == 1 and len(calls) == 2
+
+
+def test_one_that_does_not_is_launched_again_and_again() -> None:
+    launches = launch_repeated(unsteady([0.0, 1.0, 2.0]), [torch.ones(5)], cpu, "unsteady")
+    assert len(launches) == REPEATS and distinct(launches) == 3
+
+
+def test_what_depends_on_memory_alone_is_no_result() -> None:
+    def forgets(a: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(a)
+        out[1:] = a[1:]
+        return out
+
+    with pytest.raises(LoweringError, match="uninitialised"):
+        launch_repeated(forgets, [torch.ones(1 << 16)], cpu, "forgets")
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> dict[str, Any]:
+    """The quick report of `reciprocal` in float32 with a lowering that errs by one of `values` in its last element."""
+    eager = verify.run.lowerings(load("reciprocal"))[0]
+
+    def build(target: Any) -> Callable[..., torch.Tensor]:
+        call, off = eager.build(target), unsteady(values)
+        return lambda a: off(call(a))
+
+    planted = Lowering("atomic", build, eager.reason)
+    monkeypatch.setattr(verify.run, "lowerings", lambda kernel: (eager, planted))
+    selection = Selection(("reciprocal",), ("cpu",), ("float32",), ("atomic",), ("out-of-place",), "quick")
+    value: dict[str, Any] = run(selection)
+    Report.model_validate(value)
+    return value
+
+
+def test_the_worst_of_all_launches_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    (steady,) = planted(monkeypatch, [0.0])["cells"]
+    assert (steady["reason"], "repeats" in steady) == ("", False)
+    (found,) = planted(monkeypatch, [0.0, float("nan"), 0.5])["cells"]
+    assert (found["repeats"], found["distinct"]) == (REPEATS, 3)
+    assert found["inputs"] == REPEATS * steady["inputs"]
+    assert found["error"]["nan_mismatch"] > steady["error"]["nan_mismatch"]
+    assert found["error"]["correct"] < REPEATS * steady["error"]["correct"]
+    assert "not deterministic: 3 different results in 8 launches" in found["reason"]
+
+
+def test_the_gate_compares_the_worst_seen(bench: Bench) -> None:
+    shaky = {"repeats": 8, "distinct": 3, "digest": "11"}
+    value = whole(cell(**shaky))
+    bench.accept(value)
+    value["cells"][0]["digest"] = "12"
+    assert bench.statuses(value) == (0, {"passed": 1})  # other bits say nothing
+    better(value)
+    assert bench.statuses(value) == (0, {"improved": 1})
+    bench.accept(value)
+    kept = baseline.read(bench.root, DEVICE, "quick")
+    assert kept is not None and next(iter(kept.cells.values())).error == 0.7712  # the worst accepted stays
+    worse(value)
+    assert bench.statuses(value) == (1, {"regressed": 1})
+    assert "scaled_ulp 0.7712 -> 0.9" in " ".join(bench.accept(value)[1].split())
+    assert bench.statuses(value) == (0, {"passed": 1})
+
+
+def test_losing_determinism_is_a_change(bench: Bench) -> None:
+    bench.accept(whole(cell()))
+    _, (verdict,) = bench.gate(whole(cell(repeats=8, distinct=2)))
+    assert verdict["status"] == "changed" and "no longer deterministic: 2 different results in 8" in verdict["reason"]
+
+
+def test_the_source_of_a_kernel_is_that_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert source_of("lerp") != source_of("exp") and len(source_of("lerp")) == 16
+    files = {
+        "kernels/made.py": "from verify.kernels import _shared\nfrom verify.oracles.made import ORACLE\n",
+        "kernels/_shared.py": 'implementations = "verify.kernels.triton._made"\n',
+        "kernels/triton/_made.py": "from verify.kernels._shared import a, b\n",  # a circle
+        "kernels/triton/made.py": "c\n",
+        "oracles/made.py": "import verify.oracles._deep\n",
+        "oracles/_deep.py": "d\n",
+    }
+    for name, text in (files | {"kernels/__pycache__/made.txt": "x", "kernels/other.py": "x"}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(verify.run.kernel, "__file__", str(tmp_path / "kernel.py"))
+    first = source_of.__wrapped__("made")
+    (tmp_path / "kernels/other.py").write_text("y")
+    (tmp_path / "kernels/triton/made.py").write_bytes(b"c\r\n")  # as git writes it on other systems
+    assert source_of.__wrapped__("made") == first
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "# changed\n")
+        assert source_of.__wrapped__("made") != first
+        (tmp_path / name).write_text(text)
+    assert source_of.__wrapped__("made") == first
+
+
+# From end to end
+
+GOOD = "def lerp(a, b, w):\n    return a + w * (b - a)\n"
+WORSE = "def lerp(a, b, w):\n    return a + w * (b - a).half().float()\n"
+
+
+def test_a_deliberately_worse_lowering_fails_with_reason_and_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine.py"
+    selection = "--lowering mine.py:lerp --lowering eager --dtype float32 --scalar w=0.9 --profile quick --backend cpu"
+
+    def kernel(text: str) -> int:
+        mine.write_text(text)
+        code = main(["kernel", "lerp", *selection.split(), "--json", "r.json"])
+        capsys.readouterr()
+        return code
+
+    assert kernel(GOOD) == 0
+    assert main(["accept", "r.json", "--baseline", "accepted"]) == 0
+    assert main(["gate", "r.json", "--baseline", "accepted"]) == 0
+    assert " 0 failing" in capsys.readouterr().out
+    assert kernel(WORSE) == 1
+    assert main(["gate", "r.json", "--baseline", "accepted", "--json", "v.json"]) == 1
+    out = capsys.readouterr().out
+    assert "exceeds-bound: lerp mine.py:lerp out-of-place cpu float32" in " ".join(out.split())
+    assert "the bound" in out or "exceeds" in out
+    replays = [one for one in out.splitlines() if one.startswith("verify explain lerp")]
+    assert replays
+    assert main(shlex.split(replays[0])[1:]) == 0  # the command works
+    assert "mine.py:lerp" in capsys.readouterr().out
+    failing = [verdict for verdict in json.loads(Path("v.json").read_text())["verdicts"] if verdict["fails"]]
+    assert {verdict["cell"].split()[1] for verdict in failing} == {"mine.py:lerp"}
+    assert all("scaled_ulp" in verdict["reason"] for verdict in failing)
+
+
+def test_a_replay_of_a_cell_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = cell(
+        kernel="reciprocal", lowering="eager", scalars={}, spelling="in-place", against_eager=None, formula=None
+    )
+    (tmp_path / "b").mkdir()
+    path = tmp_path / "r.json"
+    store.write(Report.model_validate(whole(cells)), path)
+    outcome = gate.gate([path], tmp_path / "b")
+    (verdict,) = outcome.verdicts
+    assert main(shlex.split(verdict.replay)[1:]) == 0
+    assert "reciprocal" in capsys.readouterr().out

@@ -1,0 +1,779 @@
+"""Number systems on arrays: those of `ball` and `mp` with sums, products and scans along the last axis.
+
+Only what needs a whole row lives here; elementwise operations are the systems' own, apart from the
+double-double exponential and logarithms, which long sums of exponentials cannot do without. Matrix
+products are in `verify.numbers.matmul`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+import torch
+from mpmath.libmp import from_man_exp, fzero, mpf_exp, mpf_sub, to_int
+
+from verify.formats import FORMATS, Format
+from verify.numbers import enclosure as en
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, two_prod
+from verify.numbers.mp import EXACT, EXACT_BITS, MpSystem, MpValue
+from verify.truth import LIMIT, ZERO
+
+Tensor = torch.Tensor
+#: What a scan carries for each element: balls, or tensors of exact values.
+State = tuple[Any, ...]
+Combine = Callable[[State, State], State]
+
+
+def gamma(n: int, u: float = U) -> float:
+    """n u / (1 - n u), rounded up: the relative error of n roundings (Higham 2002, lemma 3.1)."""
+    if n * u >= 0.5:
+        raise ValueError(f"{n} roundings of {u:g}; expected n u below 1/2")
+    return n * u / (1 - n * u) * GROW
+
+
+class _LastAxis:
+    """Sums, products and scans of balls along the last axis, in float64 or double-double.
+
+    A ball that is exact before any tensor is seen (an input) is added by trees whose residuals TwoSum
+    gives, so that an exact sum has radius 0. Computed balls are added by torch: any order of the n - 1
+    additions errs by at most gamma(n - 1) sum|x| (Higham 2002, (4.4)). Rows with an infinity or a NaN
+    have a NaN radius: special values are the oracle's business.
+    """
+
+    def sum(self: Any, a: Ball) -> Ball:
+        """The sum, with length 1 on the last axis; 0 of nothing."""
+        n = a.mid.shape[-1]
+        if n == 0:
+            return Ball(self, a.mid.new_zeros((*a.mid.shape[:-1], 1)), 0.0, Span(1, 0, 0), sure=True)
+        if self.double or isinstance(a.rad, float):
+            return _tree(self.add, a)
+        return _any_order(a)
+
+    def dot(self: Any, a: Ball, b: Ball) -> Ball:
+        """The inner product along the last axis, which keeps length 1."""
+        return self.sum(a * b)  # type: ignore[no-any-return]
+
+    def matmul(self: Any, a: Ball, b: Ball) -> Ball:
+        """(..., m, k) times (..., k, n), see `verify.numbers.matmul`."""
+        from verify.numbers.matmul import matmul
+
+        return matmul(self, a, b)  # type: ignore[no-any-return]
+
+    def shift(self: Any, a: Ball) -> Ball:
+        """The largest finite midpoint along the last axis (0 without one), as an exact constant."""
+        if not a.mid.shape[-1]:
+            return self._exactly(a.mid.new_zeros((*a.mid.shape[:-1], 1)), Span(1, 0, 0))  # type: ignore[no-any-return]
+        finite = torch.where(torch.isfinite(a.mid), a.mid, -torch.inf)
+        top = finite.amax(-1, keepdim=True)
+        span = a.span if a.source else LOOSE
+        return self._exactly(torch.where(torch.isfinite(top), top, 0.0), span)  # type: ignore[no-any-return]
+
+    def anywhere(self, predicate: Tensor) -> Tensor:
+        """Whether a predicate holds anywhere on the last axis, which keeps length 1."""
+        return predicate.any(-1, keepdim=True)
+
+    def seen(self, predicate: Tensor) -> Tensor:
+        """Whether a predicate holds at a position or before it."""
+        return predicate.to(torch.int32).cumsum(-1) > 0
+
+    def odd(self, predicate: Tensor) -> Tensor:
+        """Whether a predicate holds an odd number of times up to each position."""
+        return predicate.to(torch.int32).cumsum(-1) % 2 == 1
+
+    def cummax(self: Any, a: Ball) -> Ball:
+        """Running maxima of exact inputs, none of them a NaN."""
+        if not a.source:
+            raise TypeError("cummax of computed values; expected an exact input")
+        (top,) = scan(lambda x, y: (torch.where(x[0] >= y[0], x[0], y[0]),), (a.mid,))
+        return self._exactly(top, a.span)  # type: ignore[no-any-return]
+
+    def cumsum(self: Any, a: Ball) -> Ball:
+        """Inclusive prefix sums."""
+        return scan(lambda x, y: (self.add(x[0], y[0]),), (a,))[0]  # type: ignore[no-any-return]
+
+    def cumprod(self: Any, a: Ball) -> Ball:
+        """Inclusive prefix products of exact inputs.
+
+        Significands in [1/2, 1) and exponents apart, so that no partial product leaves the range. Zeros,
+        infinities and NaNs count as 1: what a prefix that holds one is, special rows say.
+        """
+        if not a.source:
+            raise TypeError("cumprod of computed values; expected an exact input")
+        usable = torch.isfinite(a.mid) & (a.mid != 0)
+        significand, exponent = torch.frexp(torch.where(usable, a.mid, 1.0))
+        width = a.span.width
+        start = Ball(self, significand, 0.0, Span(width, -width, 0), tail=self._tail(significand))
+
+        def times(x: State, y: State) -> State:
+            (f, e), (g, h) = x, y
+            product = self._product(f, g)
+            small = product.mid.abs() < 0.5
+            factor = torch.where(small, 2.0, 1.0)
+            return _scaled(product, factor), e + h - small.to(torch.int64)
+
+        product, exponent = scan(times, (start, exponent.to(torch.int64)))
+        return self._raised(product, exponent)  # type: ignore[no-any-return]
+
+    def cumsumexp(self: Any, a: Ball) -> tuple[Ball, Ball]:
+        """(m, r) with sum_{j<=i} exp(a_j) = exp(m_i) (1 + r_i): m the running maximum of exact inputs, r >= 0.
+
+        r loses nothing where one term outweighs the others by more than the working precision. -inf
+        adds nothing; m is -inf where nothing else was seen. Prefixes with +inf or NaN mean nothing.
+        """
+        if not a.source:
+            raise TypeError("cumsumexp of computed values; expected an exact input")
+
+        def add(x: State, y: State) -> State:
+            (m, r), (k, s) = x, y
+            first = m >= k
+            top, low = torch.where(first, m, k), torch.where(first, k, m)
+            distance = self.add(self._exactly(low, a.span), -self._exactly(top, a.span))
+            smaller = (self.where(first, s, r) + 1) * self.exp(distance)
+            larger = self.where(first, r, s)
+            return top, self.where(low == -torch.inf, larger, larger + smaller)
+
+        rest = Ball(self, torch.zeros_like(a.mid), 0.0, Span(1, 0, 0), tail=self._tail(a.mid), sure=True)
+        top, rest = scan(add, (a.mid, rest))
+        return self._exactly(top, a.span), rest
+
+    def _exactly(self: Any, mid: Tensor, span: Span) -> Ball:
+        return Ball(self, mid, 0.0, span, source=True, tail=self._tail(mid), sure=True)
+
+    def _tail(self: Any, like: Tensor) -> Tensor | float:
+        return torch.zeros_like(like) if self.double else 0.0
+
+    def _raised(self: Any, a: Ball, exponent: Tensor) -> Ball:
+        """a 2^exponent for |a| in [1/2, 1): +-inf with radius 0 beyond float64, see `verify.numbers.ball`."""
+        beyond = exponent > 1024
+        bounded = exponent.clamp(-2200, 1024)
+        half = bounded.div(2, rounding_mode="floor")
+        factors = _power_of_two(half.clamp(min=-1022)), _power_of_two((bounded - half).clamp(min=-1022))
+        scaled = _scaled(_scaled(a, factors[0]), factors[1])
+        under = (exponent < -900).to(torch.float64) * TINY  # parts may have become subnormal
+        mid = torch.where(beyond, torch.copysign(torch.full_like(a.mid, torch.inf), a.mid), scaled.mid)
+        rad = torch.where(beyond, 0.0, _filled(scaled.radius, mid) + under)
+        tail = torch.where(beyond, 0.0, scaled.tail) if self.double else 0.0
+        return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
+
+
+class BallArrays(_LastAxis, Ball64):
+    """`Ball64` on rows: the last axis is the one that sums and scans run along."""
+
+    def exp(self, a: Ball) -> Ball:
+        """As elementwise; exactly 1 at an exact 0, and below 2^-1074 from -760 down, however wide the ball."""
+        f = super().exp(a)
+        spread = _filled(a.radius, a.mid)
+        one, none = (a.mid == 0) & (spread == 0), a.mid + spread <= -760
+        rad = torch.where(none, TINY, torch.where(one, 0.0, _filled(f.radius, f.mid)))
+        return replace(f, mid=torch.where(none, 0.0, torch.where(one, 1.0, f.mid)), rad=rad)
+
+    def log1p(self, a: Ball) -> Ball:
+        """As elementwise, and exactly 0 at an exact 0."""
+        f = super().log1p(a)
+        none = (a.mid == 0) & (_filled(a.radius, a.mid) == 0)
+        return replace(f, rad=torch.where(none, 0.0, _filled(f.radius, f.mid)))
+
+    def _product(self, a: Ball, b: Ball) -> Ball:
+        """Of significands, where TwoProd is exact: an exact product keeps radius 0."""
+        mid, error = two_prod(a.mid, b.mid)
+        x, y = _filled(a.radius, mid), _filled(b.radius, mid)
+        return Ball(self, mid, (error.abs() + a.mid.abs() * y + b.mid.abs() * x + x * y) * GROW, LOOSE)
+
+
+class BallDDArrays(_LastAxis, BallDD):
+    """`BallDD` on rows, with exp, expm1, log and log1p.
+
+    These are computed from additions and multiplications that track their own residuals; the truncation
+    of each series is added to the radius, so nothing of a library is trusted. About 2^-98 relative.
+    """
+
+    def const(self, value: Any) -> Ball:
+        """An exact constant where two float64 hold it, else their distance as radius."""
+        if isinstance(value, Ball):
+            return value
+        found = super().const(value)
+        rest = Fraction(value) - Fraction(found.mid.item())
+        tail = float(rest)
+        left = abs(rest - Fraction(tail))
+        rad = float(left) * GROW if left else 0.0
+        parts = (torch.tensor(v, dtype=torch.float64, device=self.device) for v in (tail, rad))
+        tail_, rad_ = parts
+        return replace(found, tail=tail_, rad=rad_ if left else 0.0, relative=0.0)
+
+    def _product(self, a: Ball, b: Ball) -> Ball:
+        return self.mul(a, b)
+
+    def exp(self, a: Ball) -> Ball:
+        """2^k (1 + expm1(r)), a = k log 2 + r. Undecided above 700; from -700 down only below 2^-1009."""
+        k, e = self._reduced(a)
+        f = _scaled(self.add(self._exactly(torch.ones_like(e.mid), Span(1, 0, 0)), e), _power_of_two(k))
+        # Low parts may have become subnormal.
+        rad = _filled(f.radius, f.mid) + (k < -900).to(torch.float64) * TINY
+        none = a.mid + _filled(a.radius, a.mid) <= -700
+        rad = torch.where(none, 2.0**-1009, torch.where(a.mid.abs() > 700, torch.nan, rad))
+        mid, tail = (torch.where(none, 0.0, _filled(t, f.mid)) for t in (f.mid, f.tail))
+        return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
+
+    def expm1(self, a: Ball) -> Ball:
+        k, e = self._reduced(a)
+        plain = (k == 0) & (_filled(e.radius, e.mid) >= 0)
+        return self.where(plain, e, self.exp(a) - 1)
+
+    def log(self, a: Ball) -> Ball:
+        """y + log1p(z) with y near log(a) and z = a exp(-y) - 1; whatever y is, z tells."""
+        y = torch.log(a.mid)
+        z = self.mul(a, self.exp(self._exactly(-y, LOOSE))) - 1
+        return self.add(self._exactly(y, LOOSE), self._near_one(z))
+
+    def log1p(self, a: Ball) -> Ball:
+        """As `log`, z = a + e + a e with e = expm1(-y), so that a small a keeps its relative precision."""
+        y = torch.log1p(a.mid)
+        e = self.expm1(self._exactly(-y, LOOSE))
+        z = self.add(self.add(a, e), self.mul(a, e))
+        return self.add(self._exactly(y, LOOSE), self._near_one(z))
+
+    def _near_one(self, z: Ball) -> Ball:
+        """log1p of a small z: z - z^2/2, off by at most |z|^3/3/(1 - |z|) <= |z|^3 for |z| <= 1/2."""
+        series = self.add(z, self.mul(self.mul(z, z), self.const(Fraction(-1, 2))))
+        size = (z.mid.abs() + _filled(z.radius, z.mid)) * GROW
+        cube = size * size * size * GROW
+        rad = _filled(series.radius, z.mid) + torch.where((size > 0) & (cube < TINY), TINY, cube)
+        return replace(series, rad=torch.where(size <= 0.5, rad * GROW, torch.nan))
+
+    def _reduced(self, a: Ball) -> tuple[Tensor, Ball]:
+        """k (int64) and expm1(a - k log 2); an undecided ball where a is too large, wide or no number."""
+        x = a.mid
+        fine = torch.isfinite(x) & (x.abs() <= 720) & (_filled(a.radius, x) <= 2.0**-12)
+        k = torch.where(fine, x * 1.4426950408889634, 0.0).round()
+        r = replace(a, mid=torch.where(fine, x, 0.0), source=False)
+        for part in _LN2:  # k has 11 bits, each part 40: exact products
+            r = self.add(r, self._exactly(-k * part, LOOSE))
+        rad = _filled(r.radius, x) + k.abs() * _LN2_LEFT
+        steps = 6
+        t = _scaled(replace(r, rad=rad), torch.full_like(x, 2.0**-steps))
+        shrunk = (t.mid != 0) & (t.mid.abs() < 2.0**-900)
+        t = replace(t, rad=torch.where(shrunk, _filled(t.radius, x) + TINY, t.radius))
+        size = (t.mid.abs() + _filled(t.radius, x)) * GROW
+        e = self.const(_INVERSE_FACTORIALS[-1])
+        for coefficient in reversed(_INVERSE_FACTORIALS[:-1]):
+            e = self.add(self.mul(e, t), self.const(coefficient))
+        e = self.mul(e, t)
+        # |t| < 2^-7: the terms left out are below twice the first of them.
+        fourth = size * size * size * size
+        left = fourth * fourth * fourth * size * (_LEFT * GROW)
+        left = torch.where((size > 0) & (left < TINY), TINY, left)
+        e = replace(e, rad=(_filled(e.radius, x) + left) * GROW)
+        for _ in range(steps):  # expm1(2 t) = e (e + 2)
+            e = self.mul(e, self.add(e, self.const(2)))
+        bad = ~fine | ~(size < 2.0**-7)
+        return k.to(torch.int64), replace(e, rad=torch.where(bad, torch.nan, _filled(e.radius, x)))
+
+
+#: Coefficients of expm1(t)/t for |t| < 2^-7: the first omitted term of expm1 is t^13/13!, below 2^-123.
+_INVERSE_FACTORIALS = tuple(Fraction(1, math.factorial(k)) for k in range(1, 13))
+_LEFT = 2.0 / math.factorial(13)
+#: log 2 (OEIS A002162) in parts of 40 bits each, and a bound of what they leave.
+_LN2_EXACT = Fraction("0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863")
+_LN2: tuple[float, ...] = ()
+for _scale in (40, 80, 120):
+    _part = (_LN2_EXACT - sum(map(Fraction, _LN2))) * 2**_scale
+    _LN2 += (math.floor(_part) * 2.0**-_scale,)
+_LN2_LEFT = 2.0**-120
+
+
+def scan(combine: Combine, value: State) -> State:
+    """Inclusive prefixes of an associative operation along the last axis, 2 n operations in 2 log2(n) levels.
+
+    combine takes and returns tuples of balls or tensors; earlier elements come first.
+    """
+    n = _length(value)
+    if n < 2:
+        return value
+    odd = scan(combine, combine(_every(value, slice(0, n - 1, 2)), _every(value, slice(1, n, 2))))
+    first = _every(value, slice(0, 1))
+    if n == 2:
+        return tuple(_interleaved(*parts) for parts in zip(first, odd, strict=True))
+    later = combine(_every(odd, slice(0, (n - 1) // 2)), _every(value, slice(2, n, 2)))
+    even = (_joined(a, b) for a, b in zip(first, later, strict=True))
+    return tuple(_interleaved(a, b) for a, b in zip(even, odd, strict=True))
+
+
+def _length(value: State) -> int:
+    part = value[0]
+    return int((part.mid if isinstance(part, Ball) else part).shape[-1])
+
+
+def _every(value: State, index: slice) -> State:
+    return tuple(_at(part, index) for part in value)
+
+
+def _at(part: Any, index: slice) -> Any:
+    if not isinstance(part, Ball):
+        return part[..., index].contiguous()
+    return _mapped(lambda t: t[..., index].contiguous(), part)
+
+
+def _mapped(function: Callable[[Tensor], Tensor], a: Ball) -> Ball:
+    """A ball with each of its tensors (given the midpoint's shape) transformed."""
+    rad = function(_filled(a.rad, a.mid)) if isinstance(a.rad, Tensor) else a.rad
+    tail = function(_filled(a.tail, a.mid)) if isinstance(a.tail, Tensor) else a.tail
+    return replace(a, mid=function(a.mid), rad=rad, tail=tail)
+
+
+def _merged(function: Callable[[Tensor, Tensor], Tensor], a: Any, b: Any) -> Any:
+    """Two balls or tensors as one, their tensors put together by `function`."""
+    if not isinstance(a, Ball):
+        return function(a, b)
+    rad: Tensor | float = 0.0
+    if not (isinstance(a.rad, float) and isinstance(b.rad, float)):
+        rad = function(_filled(a.radius, a.mid), _filled(b.radius, b.mid))
+    tail: Tensor | float = 0.0
+    if isinstance(a.tail, Tensor) or isinstance(b.tail, Tensor):
+        tail = function(_filled(a.tail, a.mid), _filled(b.tail, b.mid))
+    wide = Span(max(a.span.width, b.span.width), min(a.span.low, b.span.low), max(a.span.high, b.span.high))
+    return Ball(a.n, function(a.mid, b.mid), rad, wide, tail=tail, sure=a.sure and b.sure)
+
+
+def _joined(a: Any, b: Any) -> Any:
+    return _merged(lambda x, y: torch.cat([x, y], -1), a, b)
+
+
+def _interleaved(a: Any, b: Any) -> Any:
+    """a_0, b_0, a_1, b_1, ...; a may be one longer."""
+
+    def weave(x: Tensor, y: Tensor) -> Tensor:
+        out = x.new_empty((*x.shape[:-1], x.shape[-1] + y.shape[-1]))
+        out[..., 0::2], out[..., 1::2] = x, y
+        return out
+
+    return _merged(weave, a, b)
+
+
+def _tree(add: Callable[[Ball, Ball], Ball], a: Ball) -> Ball:
+    """The sum by halves, the residuals of every addition in its radius."""
+    while (n := a.mid.shape[-1]) > 1:
+        half = n // 2
+        total = add(_at(a, slice(0, half)), _at(a, slice(half, 2 * half)))
+        a = _joined(total, _at(a, slice(2 * half, n))) if n % 2 else total
+    return replace(a, source=False)
+
+
+def _any_order(a: Ball) -> Ball:
+    """The sum by torch's float64, in two levels of about sqrt(n) terms."""
+    n = a.mid.shape[-1]
+    width = 1 << (n.bit_length() + 1) // 2
+    roundings = min(n, width - 1 + -(-n // width) - 1) if n > 64 else n - 1
+    bound = gamma(roundings)
+    mid = _two_levels(a.mid, width)
+    size = _two_levels(a.mid.abs(), width) * (1 + 2 * bound)
+    spread = _two_levels(_filled(a.radius, a.mid), width) * (1 + 2 * bound)
+    rad = (size * bound + spread) * GROW
+    span = Span(53, a.span.low, a.span.high + n.bit_length())
+    return Ball(a.n, mid, torch.where(torch.isfinite(mid), rad, torch.nan), span, sure=a.sure)
+
+
+def _two_levels(t: Tensor, width: int) -> Tensor:
+    n = t.shape[-1]
+    if n <= 64:
+        return t.sum(-1, keepdim=True)
+    whole = n // width * width
+    parts = t[..., :whole].reshape(*t.shape[:-1], -1, width).sum(-1)
+    if whole < n:
+        parts = torch.cat([parts, t[..., whole:].sum(-1, keepdim=True)], -1)
+    return parts.sum(-1, keepdim=True)
+
+
+def _scaled(a: Ball, factor: Tensor) -> Ball:
+    """a times powers of two, exact in the normal range."""
+    rad = a.rad if isinstance(a.rad, float) else _filled(a.radius, a.mid) * factor
+    tail = a.tail * factor if isinstance(a.tail, Tensor) else a.tail
+    return replace(a, mid=a.mid * factor, rad=rad, tail=tail, span=LOOSE, source=False)
+
+
+def _power_of_two(exponent: Tensor) -> Tensor:
+    """2^exponent for int64 exponents of normal float64."""
+    return ((exponent + 1023) << 52).view(torch.float64)
+
+
+def _filled(value: Tensor | float | None, like: Tensor) -> Tensor:
+    """A tensor of the shape of `like` from one that broadcasts to it, or from a number."""
+    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand_as(like)
+
+
+# ---------------------------------------------------------------- multiprecision
+
+
+class ExactRow:
+    """The exact values of a 1-D tensor, as integers with one exponent each; MpValues when first asked for.
+
+    Long sums, products and sums of exponentials are taken from the integers. What was computed for one
+    prefix is kept for the others.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
+        host = self.tensor = tensor.detach().reshape(-1).cpu()
+        self.fmt: Format = fmt
+        self.floats: np.ndarray = host.to(torch.float64).numpy()
+        words = host.contiguous().view({16: torch.int16, 32: torch.int32, 64: torch.int64}[fmt.bits])
+        self.bits: np.ndarray = words.numpy().astype(np.int64) & ((1 << fmt.bits) - 1 if fmt.bits < 64 else -1)
+        significand, exponent = np.frexp(np.where(np.isfinite(self.floats), self.floats, 0.0))
+        self.mantissas: np.ndarray = (significand * 2.0**53).astype(np.int64)
+        self.exponents: np.ndarray = exponent.astype(np.int64) - 53
+        self.kept: dict[Any, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.floats)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        n = MpSystem(96)
+        mask = (1 << self.fmt.bits) - 1
+        return objects(n.input(int(bits) & mask, self.fmt) for bits in self.bits)
+
+    def sum(self, stop: int) -> Fraction:
+        """The exact sum of the first `stop` values, all finite."""
+        return integer_sum(self.mantissas[:stop], self.exponents[:stop])
+
+    def __add__(self, other: Any) -> Any:
+        return self.values + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.values
+
+    def __sub__(self, other: Any) -> Any:
+        return self.values - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.values
+
+    def __mul__(self, other: Any) -> Any:
+        return self.values * other
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.values
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.values / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.values
+
+    def __neg__(self) -> ExactRow:
+        return ExactRow(-self.tensor)
+
+    def __abs__(self) -> ExactRow:
+        return ExactRow(self.tensor.abs())
+
+    def __lt__(self, other: Any) -> Any:
+        return _compared(self, other) < _bare(other)
+
+    def __le__(self, other: Any) -> Any:
+        return _compared(self, other) <= _bare(other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _compared(self, other) > _bare(other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _compared(self, other) >= _bare(other)
+
+    def __eq__(self, other: object) -> Any:
+        return _compared(self, other) == _bare(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # numpy would otherwise take a row for one object
+    __array_ufunc__ = None
+
+
+def objects(values: Iterable[Any]) -> np.ndarray:
+    """A 1-D object array, whatever the values are."""
+    listed = list(values)
+    found = np.empty(len(listed), dtype=object)
+    found[:] = listed
+    return found
+
+
+def integer_sum(mantissas: np.ndarray, exponents: np.ndarray) -> Fraction:
+    """sum m_i 2^e_i for int64 m_i of at most 54 bits: one integer for each exponent, then one shift each."""
+    if not len(mantissas):
+        return Fraction(0)
+    low = int(exponents.min())
+    slots = exponents - low
+    total = 0
+    for half, shift in ((mantissas & ((1 << 27) - 1), 0), (mantissas >> 27, 27)):  # 2^36 halves fit int64
+        sums = np.zeros(int(slots.max()) + 1, dtype=np.int64)
+        np.add.at(sums, slots, half)
+        total += sum(s << (slot + shift) for slot, s in enumerate(sums.tolist()) if s)
+    return Fraction(total << low) if low >= 0 else Fraction(total, 1 << -low)
+
+
+Row = ExactRow | np.ndarray
+
+
+class MpArrays:
+    """`MpSystem` on rows: values are 1-D object arrays of `MpValue`, or an `ExactRow`.
+
+    position: scans give this position alone, as an array of length 1, from the exact prefix up to it;
+    None: all positions.
+    """
+
+    def __init__(self, precision: int, position: int | None = None) -> None:
+        self.system = MpSystem(precision)
+        self.precision = precision
+        self.position = position
+
+    # Values
+
+    def input(self, tensor: Tensor) -> ExactRow:
+        """The exact values of a tensor, flattened."""
+        return ExactRow(tensor)
+
+    def const(self, number: Any) -> np.ndarray:
+        """A constant as an array of length 1, which numpy broadcasts."""
+        if isinstance(number, np.ndarray | ExactRow):
+            return _values(number)
+        return objects([number if isinstance(number, MpValue) else self.system.const(number)])
+
+    # Elementwise
+
+    def exp(self, a: Any) -> np.ndarray:
+        return self._each(self.system.exp, a)
+
+    def expm1(self, a: Any) -> np.ndarray:
+        return self._each(self.system.expm1, a)
+
+    def log(self, a: Any) -> np.ndarray:
+        return self._each(self.system.log, a)
+
+    def log1p(self, a: Any) -> np.ndarray:
+        return self._each(self.system.log1p, a)
+
+    def tanh(self, a: Any) -> np.ndarray:
+        return self._each(self.system.tanh, a)
+
+    def sqrt(self, a: Any) -> np.ndarray:
+        return self._each(self.system.sqrt, a)
+
+    def pow(self, a: Any, b: Any) -> np.ndarray:
+        x, y = np.broadcast_arrays(self.const(a), self.const(b))
+        return objects(map(self.system.pow, x, y))
+
+    def max(self, a: Any, b: Any) -> np.ndarray:
+        x, y = np.broadcast_arrays(self.const(a), self.const(b))
+        return objects(map(self.system.max, x, y))
+
+    def min(self, a: Any, b: Any) -> np.ndarray:
+        x, y = np.broadcast_arrays(self.const(a), self.const(b))
+        return objects(map(self.system.min, x, y))
+
+    def where(self, predicate: Any, a: Any, b: Any) -> np.ndarray:
+        """a where the predicate holds, else b; the other one may be undefined."""
+        hits, x, y = np.broadcast_arrays(np.asarray(predicate, dtype=bool), self.const(a), self.const(b))
+        return objects(self.system.where(np.bool_(hit), u, v) for hit, u, v in zip(hits, x, y, strict=True))
+
+    def is_nan(self, a: Any) -> np.ndarray:
+        return np.isnan(a.floats) if isinstance(a, ExactRow) else self._predicate(self.system.is_nan, a)
+
+    def is_inf(self, a: Any) -> np.ndarray:
+        return np.isinf(a.floats) if isinstance(a, ExactRow) else self._predicate(self.system.is_inf, a)
+
+    def is_zero(self, a: Any) -> np.ndarray:
+        return a.floats == 0 if isinstance(a, ExactRow) else self._predicate(self.system.is_zero, a)
+
+    def signbit(self, a: Any) -> np.ndarray:
+        return np.signbit(a.floats) if isinstance(a, ExactRow) else self._predicate(self.system.signbit, a)
+
+    def _each(self, function: Callable[[Any], MpValue], a: Any) -> np.ndarray:
+        return objects(map(function, self.const(a)))
+
+    def _predicate(self, function: Callable[[Any], np.bool_], a: Any) -> np.ndarray:
+        return np.array([bool(function(x)) for x in self.const(a)], dtype=bool)
+
+    # Along the row
+
+    def sum(self, a: Row) -> np.ndarray:
+        """The sum, an array of length 1: exact where all terms are."""
+        if isinstance(a, ExactRow):
+            return objects([self._sum_of_row(a, len(a))])
+        if all(x.kind == EXACT for x in a):
+            return objects([self.system.rational(_exact_sum([x.exact for x in a]), _all_negative(a))])
+        return objects([self.system.sum(list(a))])
+
+    def dot(self, a: Any, b: Any) -> np.ndarray:
+        """The inner product, an array of length 1."""
+        return self.sum(self.const(a) * self.const(b))
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """See `verify.numbers.matmul`."""
+        from verify.numbers.matmul import matmul
+
+        return matmul(self, a, b)
+
+    def shift(self, a: Row) -> np.ndarray:
+        """An exact number near the largest finite value (0 without one): the largest itself among exact ones."""
+        if isinstance(a, ExactRow):
+            finite = a.floats[np.isfinite(a.floats)]
+            return self.const(float(finite.max()) if len(finite) else 0)
+        tops = [x.exact if x.kind == EXACT else _upper(x) for x in a if x.kind in (EXACT, "interval")]
+        return self.const(max(tops, default=Fraction(0)))
+
+    def anywhere(self, predicate: np.ndarray) -> np.ndarray:
+        """Whether a predicate holds anywhere, an array of length 1."""
+        return np.array([bool(predicate.any())])
+
+    def seen(self, predicate: np.ndarray) -> np.ndarray:
+        """Whether a predicate holds at a position or before it."""
+        if self.position is not None:
+            return np.array([bool(predicate[: self.position + 1].any())])
+        return np.logical_or.accumulate(predicate)
+
+    def odd(self, predicate: np.ndarray) -> np.ndarray:
+        """Whether a predicate holds an odd number of times up to each position."""
+        if self.position is not None:
+            return np.array([bool(np.count_nonzero(predicate[: self.position + 1]) % 2)])
+        return np.logical_xor.accumulate(predicate)
+
+    def cummax(self, a: ExactRow) -> np.ndarray:
+        """Running maxima, without NaNs."""
+        tops = (float(a.floats[: i + 1].max()) for i in self._positions(a))
+        return objects(map(self.system.const, tops))
+
+    def cumsum(self, a: Row) -> np.ndarray:
+        """Prefix sums."""
+        if isinstance(a, ExactRow):
+            return objects(self._sum_of_row(a, i + 1) for i in self._positions(a))
+        found = objects(self.system.cumsum(list(a)))
+        return found if self.position is None else found[self.position : self.position + 1]
+
+    def cumprod(self, a: Row) -> np.ndarray:
+        """Prefix products."""
+        if isinstance(a, ExactRow):
+            return objects(self._product_of_row(a, i + 1) for i in self._positions(a))
+        found, product = [], self.system.const(1)
+        for x in a:
+            product = self.system.multiply(product, x)
+            found.append(product)
+        return objects(found if self.position is None else found[self.position : self.position + 1])
+
+    def cumsumexp(self, a: ExactRow) -> tuple[np.ndarray, np.ndarray]:
+        """(m, r) with sum_{j<=i} exp(a_j) = exp(m_i) (1 + r_i), see `BallArrays.cumsumexp`."""
+        pairs = [self._exponentials(a, i + 1) for i in self._positions(a)]
+        return objects(m for m, _ in pairs), objects(r for _, r in pairs)
+
+    def _positions(self, a: ExactRow) -> Sequence[int]:
+        return range(len(a)) if self.position is None else (self.position,)
+
+    def _sum_of_row(self, a: ExactRow, stop: int) -> MpValue:
+        if not np.isfinite(a.floats[:stop]).all():
+            return self.system.sum(list(a.values[:stop]))  # IEEE 754-2019, 6.1: infinities and NaNs
+        return self.system.rational(a.sum(stop), stop > 0 and bool(np.signbit(a.floats[:stop]).all()))
+
+    def _product_of_row(self, a: ExactRow, stop: int) -> MpValue:
+        prefix = a.floats[:stop]
+        if not np.isfinite(prefix).all() or not prefix.all():
+            return reduce(self.system.multiply, a.values[:stop], self.system.const(1))
+        # Odd parts as one integer, cut to `width` bits once it is too long to be kept exact.
+        width = self.precision + 2 * len(a).bit_length() + 64
+        product, exponent, cuts = 1, 0, 0
+        state = a.kept.setdefault(("product", width), {0: (1, 0, 0)})
+        start = max(at for at in state if at <= stop)
+        product, exponent, cuts = state[start]
+        for k in range(start, stop):
+            product *= int(a.mantissas[k])
+            exponent += int(a.exponents[k])
+            if not cuts:
+                low = (product & -product).bit_length() - 1
+                product, exponent = product >> low, exponent + low
+            if (extra := abs(product).bit_length() - (width if cuts else EXACT_BITS)) > 0:
+                extra = abs(product).bit_length() - width
+                product = -(-product >> extra) if product < 0 else product >> extra
+                exponent, cuts = exponent + extra, cuts + 1
+            if k % 4096 == 4095:
+                state[k + 1] = (product, exponent, cuts)
+        size = abs(product)
+        if not cuts:
+            exact = Fraction(size << exponent) if exponent >= 0 else Fraction(size, 1 << -exponent)
+            return self.system.rational(-exact if product < 0 else exact)
+        # Each cut took less than 2^(1-width) of the value away, the first one something (the product was odd).
+        lo, hi = from_man_exp(size, exponent), from_man_exp(size + 2 * cuts, exponent)
+        return self.system.interval(en.negate((lo, hi)) if product < 0 else (lo, hi))
+
+    def _exponentials(self, a: ExactRow, stop: int) -> tuple[MpValue, MpValue]:
+        """m and r of one prefix: fixed-point sums relative to a multiple of 32 above m, kept for later prefixes."""
+        prefix = a.floats[:stop]
+        if np.isnan(prefix).any() or (prefix == np.inf).any():
+            raise ValueError("cumsumexp of a prefix with +inf or NaN; special rows decide it")
+        top = float(prefix.max()) if stop else -math.inf
+        m, none = self.system.const(top), self.system.rational(Fraction(0))
+        if top == -math.inf:
+            return m, none
+        terms = int((prefix > -math.inf).sum())
+        if terms == 1:
+            return m, none
+        whole = math.ceil(Fraction(top) / 32) * 32
+        places = self.precision + 64 + len(a).bit_length()
+        sums: list[int] = a.kept.setdefault(("exp", whole, places), [])
+        reference = from_man_exp(whole, 0)
+        total = sums[-1] if sums else 0
+        for k in range(len(sums), stop):
+            total += _exp_fixed(a, k, reference, places)
+            sums.append(total)
+        own = _exp_fixed(a, int(prefix.argmax()), reference, places)
+        lo = sums[stop - 1] - own  # every other term lies between its entry and its entry + 3
+        bounds = from_man_exp(lo, -places), from_man_exp(lo + 3 * (terms - 1), -places)
+        distance = self.system.const(whole - Fraction(top))
+        return m, self.system.multiply(self.system.interval(bounds), self.system.exp(distance))
+
+
+def _exp_fixed(a: ExactRow, k: int, reference: en.Mpf, places: int) -> int:
+    """f >= 0 with f < 2^places exp(a_k - reference) < f + 3, for a_k <= reference; 0 of -inf."""
+    if a.floats[k] == -np.inf:
+        return 0
+    d = mpf_sub(from_man_exp(int(a.mantissas[k]), int(a.exponents[k])), reference)
+    if d != fzero and en.magnitude(d) > places.bit_length():
+        return 0  # exp(d) < exp(-places)
+    # relative error below 2^-(places + 1), of a value of at most 1 (see `enclosure` on what is trusted)
+    value = mpf_exp(d, places + en.GUARD + 1)
+    fixed = int(to_int(from_man_exp(-value[1] if value[0] else value[1], value[2] + places)))
+    return max(0, fixed - 1)
+
+
+def _exact_sum(values: list[Fraction]) -> Fraction:
+    """Dyadic rationals over one denominator; any others as they come."""
+    if any(v.denominator & (v.denominator - 1) for v in values):
+        return sum(values, Fraction(0))
+    bits = max((v.denominator.bit_length() for v in values), default=1) - 1
+    total = sum(v.numerator << (bits - v.denominator.bit_length() + 1) for v in values)
+    return Fraction(total, 1 << bits)
+
+
+def _all_negative(values: np.ndarray) -> bool:
+    """Whether an exact zero sum of these is -0: only of -0 alone (IEEE 754-2019, 6.3)."""
+    return len(values) > 0 and all(x.negative for x in values)
+
+
+def _upper(x: MpValue) -> Fraction:
+    """A short number near the upper end of an interval."""
+    end = x.bounds[1]
+    known = end[1] and abs(en.magnitude(end)) < LIMIT
+    return en.to_fraction(en.inflate(end, 53)[0]) if known else ZERO
+
+
+def _compared(a: ExactRow, other: Any) -> np.ndarray:
+    """What to compare with `other`: float64 holds every value, so a Python number needs no MpValue."""
+    return a.floats if isinstance(other, int | float | ExactRow) else a.values
+
+
+def _bare(other: Any) -> Any:
+    return other.floats if isinstance(other, ExactRow) else other
+
+
+def _values(a: Row) -> np.ndarray:
+    return a.values if isinstance(a, ExactRow) else a
