@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from mutants.boxes import kill_rate, random_boxes  # noqa: E402
 from verify.domains import domain_of  # noqa: E402
 from verify.formats import FORMATS  # noqa: E402
-from verify.kernel import load, names  # noqa: E402
+from verify.kernel import elementwise_names, load  # noqa: E402
 
 SEED = 0
 BOXES = 200
@@ -56,11 +56,14 @@ def main() -> int:
     parser.add_argument("--profile", action="append", metavar="NAME", help="repeatable [quick, default]")
     parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
+    kernels = options.kernel or elementwise_names()
     document = {
         "schema": 1,
         "command": shlex.join(["python", "bench/boxes.py", *sys.argv[1:]]),
         "seed": SEED,
-        "rates": list(rates(options.kernel or names(), options.profile or ["quick", "default"], options.dtype)),
+        "rates": list(
+            rates(options.kernel or elementwise_names(), options.profile or ["quick", "default"], options.dtype)
+        ),
     }
     options.out.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
     return 0

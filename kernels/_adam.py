@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from verify.kernel import Scalars
 
 DTYPES = ("float32", "bfloat16")
+#: In the order of `_adam_lowerings`, which imports torch.
+LOWERINGS = (
+    "eager",
+    "foreach",
+    "fused",
+    "capturable",
+    "capturable-foreach",
+    "inductor",
+    "inductor-strict",
+    "inductor-combo",
+    "inductor-foreach",
+    "inductor-foreach-combo",
+    "inductor-fused",
+    "inductor-capturable",
+    "inductor-capturable-foreach",
+    "triton",
+    "triton-interpreter",
+)
 IMPLEMENTATIONS = "verify.kernels._adam_lowerings"
 #: Elements of the parameters of a setting: whole vectors, tails of every kind, and one alone.
 SIZES = (2048, 1024, 1000, 16, 7, 1)
@@ -313,6 +331,7 @@ def kernel(
         limit=limit,
         formulas=formulas,
         implementations=IMPLEMENTATIONS,
+        lowerings=LOWERINGS,
         cases=cases,
         dtypes=DTYPES,
         notes=NOTES,

@@ -123,9 +123,26 @@ def candidates(problem: Problem, output: str) -> Mapping[str, Callable[[], Tenso
     place = PLACES[output]
     alone = place in (1, 2, 3) and not k.couples
     found: dict[str, Callable[[], Tensor]] = {}
+    skipped = LIBRARY_BIASES if _library_power_rounds_once(problem) else ()
     for text, algorithm in _recurrences(problem, place) if alone else _algorithms(problem, k):
-        found.setdefault(text, partial(_outcome, problem, algorithm, place, output))
+        if algorithm.bias not in skipped:
+            found.setdefault(text, partial(_outcome, problem, algorithm, place, output))
     return found
+
+
+LIBRARY_BIASES = (a.in_float32_library, a.in_tensor_library, a.in_tensors_library)
+
+
+def _library_power_rounds_once(problem: Problem) -> bool:
+    """Whether torch.pow is correctly rounded for every bias correction of the problem: then one formula will do."""
+    if "lr" not in problem.scalars:
+        return True
+    n, device = system(problem), problem.tensors["exp_avg"].device
+    return all(
+        bool(_power(n, problem.scalars[beta], t).tensor == _library_power(device, n, problem.scalars[beta], t).tensor)
+        for beta in ("beta1", "beta2")
+        for t in steps_of(problem)
+    )
 
 
 def _outcome(problem: Problem, algorithm: Algorithm, place: int, output: str) -> Tensor:
@@ -215,8 +232,9 @@ def _eager_cpu(first: Formula, half: bool) -> Iterator[Algorithm]:
     ):
         for denominator in (a.quotient_stored, a.quotient_stored_eps):
             yield Algorithm(
-                first, second, decay=a.decay_factor_stored, denominator=denominator, update=update, stored=True
-            )
+                first, second, a.in_double, a.decay_factor_stored, denominator, update,
+                a.l2_stored_weight_fused if fused else a.l2_stored_weight, stored=True,
+            )  # fmt: skip
 
 
 def hand_written(problem: Problem) -> Algorithm:

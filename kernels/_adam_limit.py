@@ -91,15 +91,16 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
     sqrt = published("Intel", "sqrt", "float32").roundings if host else _sqrt(where)
     eager = Algorithm(
         a.lerp_separate, a.square_last_stored if half else a.square_last, a.in_double,
-        a.decay_factor_stored if half else a.decay_factor, _eager_denominator(half, host), a.product_over, stored=half,
+        a.decay_factor_stored if half else a.decay_factor, _eager_denominator(half, host), a.product_over,
+        a.l2_stored_weight if half else a.l2_separate, stored=half,
     )  # fmt: skip
     compiled = Algorithm(a.lerp_separate, a.square_first, a.in_tensor, a.decay_factor, a.quotient, a.quotient_separate)
     folded = compiled._replace(denominator=a.folded, update=a.plain_quotient)
     divided = compiled._replace(bias=a.in_tensors, denominator=a.divided, update=a.plain_quotient)
-    fused = [Algorithm(a.lerp_separate, a.square_last)]
-    if not host:
-        own = Algorithm(a.ema_two_fused, a.square_two_fused, a.in_float32, a.decay_subtracted)
-        fused = [own, own._replace(first=a.ema_separate, second=a.square_last)]
+    # in float32 throughout: on CUDA, and as the paper writes it, which is Metal's
+    nested = Algorithm(a.ema_two_fused, a.square_two_fused, a.in_float32, a.decay_subtracted)
+    written_out = nested._replace(first=a.ema_separate, second=a.square_last)
+    fused = [Algorithm(a.lerp_separate, a.square_last)] if host else [nested, written_out]
     written = hand_written(problem)
     # Triton's / on float32 is div.full, unless the options ask for IEEE division
     division = 1.0 if host else _division(where)
@@ -128,7 +129,8 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
         table[one] = (Declared(compiled, **loose),)
     if name in table:
         return table[name]
-    return tuple(dict.fromkeys(one for found in table.values() for one in found))
+    others = (Declared(one, power=power, root=sqrt) for one in (nested, written_out))
+    return tuple(dict.fromkeys((*(one for found in table.values() for one in found), *others)))
 
 
 def _eager_denominator(half: bool, host: bool) -> Any:

@@ -1,6 +1,6 @@
 """Number systems for recurrences of many steps on many elements: `Certified`, a float64 midpoint whose error is one
-number times a tensor, and `Balls`, where errors feed back; `BallsDD` and `Multiprecision`, which settle what these leave
-open; and `Roundoff`, which bounds the rounding errors of a formula. The recurrences themselves are oracles.
+number times a tensor, and `Balls`, where errors feed back; `BallsDD` and `Multiprecision`, for what they leave open;
+and `Roundoff`, which bounds the rounding errors of a formula. The recurrences themselves are oracles.
 """
 
 from __future__ import annotations
@@ -187,11 +187,11 @@ def underflow(steps: int, scalars: Mapping[str, float]) -> float:
 
 
 def _larger(n: Any, a: Ball, b: Ball, difference: Tensor) -> Ball:
-    """max(a, b) of computed numbers, given a - b: |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|). NaN propagates."""
-    first = (difference >= 0) | difference.isnan()
-    first = first.where(~b.mid.isnan(), torch.zeros_like(first))
+    """max(a, b), given a - b: |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|). NaN propagates."""
+    first = ((difference >= 0) | a.mid.isnan()) & ~b.mid.isnan()
     rad = torch.maximum(_wide(a.radius, difference), _wide(b.radius, difference))
-    return replace(n.where(first, a, b), rad=rad, source=False)
+    larger: Ball = n.where(first, a, b)
+    return replace(larger, rad=rad, source=False)
 
 
 class Balls(Ball64):

@@ -16,7 +16,7 @@ from mpmath.libmp import from_rational, to_str
 from verify.composite import Problem
 from verify.decide import Enclosure
 from verify.kernels._adam import PLACES, states, steps_of, switches
-from verify.kernels._adam_numbers import HOST, Balls, BallsDD, Certified, Multiprecision, Near, radius, underflow
+from verify.kernels._adam_numbers import HOST, Balls, BallsDD, Certified, Multiprecision, radius, underflow
 from verify.oracles._adam import State, corrections, signed
 from verify.truth import Truth
 
@@ -63,7 +63,7 @@ class _Sums:
     """Sums of absolute terms of the parts of a state, by place, from below, where `Balls` follow the state."""
 
     def __init__(self, *state: Any) -> None:
-        self.sums = [None if value is None else value.mid.abs() for value in state]
+        self.sums: list[Any] = [None if value is None else value.mid.abs() for value in state]
 
     def __getitem__(self, place: int) -> Tensor:
         found: Tensor = self.sums[place]

@@ -322,6 +322,10 @@ def _formulas(name: str, problem: Problem, output: str) -> dict[str, Callable[[]
     return formulas(name, problem)
 
 
+#: In the order of `_scans_lowerings`, which imports torch.
+LOWERINGS = ("eager", "inductor", "inductor-strict", "triton", "triton-interpreter")
+
+
 def facts(
     name: str, summary: str, oracle: Oracle, kind: str, *, extremes: bool = False, notes: tuple[str, ...] = ()
 ) -> Composite:
@@ -339,5 +343,6 @@ def facts(
         limit=_limit,
         formulas=functools.partial(_formulas, name),
         implementations="verify.kernels._scans_lowerings",
+        lowerings=LOWERINGS + (("metal", "metal-fast") if name == "logcumsumexp" else ()),
         notes=notes,
     )

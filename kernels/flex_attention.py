@@ -166,6 +166,22 @@ def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
     return _flex_limits.limit(problem, target, lowering, output)
 
 
+#: In the order of `_flex_lowerings`, which imports torch.
+LOWERINGS = (
+    "eager",
+    "compiled",
+    "eager-tf32",
+    "compiled-tf32",
+    "sdpa-math",
+    "sdpa-math-tf32",
+    "sdpa-flash",
+    "sdpa-efficient",
+    "sdpa-cudnn",
+    "triton",
+    "triton-tf32",
+    "triton-interpreter",
+)
+
 KERNEL = Composite(
     name="flex_attention",
     summary="softmax attention with score_mod and mask_mod: output, logsumexp, gradients of query, key and value",
@@ -186,6 +202,7 @@ KERNEL = Composite(
         "backward": "yes or no: whether gradients are taken",
     },
     custom=custom,
+    lowerings=LOWERINGS,
     problem=problem,
     truth=truth,
     limit=limit,

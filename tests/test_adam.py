@@ -237,12 +237,12 @@ def largest_share(one: Problem, place: int, y: torch.Tensor, bound: torch.Tensor
 
 
 @pytest.mark.parametrize("dtype", _adam.DTYPES)
-@pytest.mark.parametrize("options", [{"start": 40}, {"amsgrad": 1, "start": 2}, {"maximize": 1}], ids=str)
+@pytest.mark.parametrize("options", [{"start": 40}, {"amsgrad": 1, "maximize": 1}], ids=str)
 @pytest.mark.parametrize(("name", "decay"), [("adam_step", 0.0), ("adam_step", 0.02), ("adamw_step", 0.02)])
 def test_every_algorithm_keeps_its_own_bound(name: str, decay: float, options: dict[str, int], dtype: str) -> None:
     """What `ieee` computes for a formula lies within what `Roundoff` proves of the same formula."""
     scalars = case(name, weight_decay=decay, lr=0.01, beta2=0.97)
-    one = problem(name, dtype, scalars=scalars, sizes=EVERY, steps=6, **options)
+    one = problem(name, dtype, scalars=scalars, sizes=EVERY, steps=3, **options)
     for algorithm in algorithms(one):
         library = any("torch." in part.text for part in (algorithm.bias, algorithm.denominator))
         declared = _adam_limit.Declared(algorithm, power=3.0, root=2.0 if library else 1.0)
@@ -358,7 +358,7 @@ def survivors(one: Problem, output: str, y: torch.Tensor) -> list[str]:
 
 
 @pytest.mark.skipif(not WIDE, reason="the roundings named here are those of AVX2 and AVX-512 code")
-@pytest.mark.parametrize("steps", [1, 10])
+@pytest.mark.parametrize("steps", [1, 5])
 @pytest.mark.parametrize(
     ("lowering", "output", "expected"),
     [
@@ -370,13 +370,13 @@ def survivors(one: Problem, output: str, y: torch.Tensor) -> list[str]:
     ],
 )
 def test_averages_are_identified(lowering: str, output: str, expected: str, steps: int) -> None:
-    one = problem("adamw_step", start=1000, steps=steps, sizes=[1024, 15, 15, 15, 15, 7, 7, 7])
+    one = problem("adamw_step", start=1000, steps=steps, sizes=[768, 15, 15, 15, 15, 7, 7, 7])
     assert survivors(one, output, run(lowering, one)[output]) == [expected]
 
 
 @pytest.mark.skipif(not WIDE, reason="the roundings named here are those of AVX2 and AVX-512 code")
 def test_bias_corrections_and_roots_are_told_apart() -> None:
-    one = problem("adamw_step", sizes=[4096], steps=10)
+    one = problem("adamw_step", sizes=[2048], steps=2)
     (eager,) = survivors(one, "param", run("eager", one)["param"])
     assert "double, lr/(1-b^t)" in eager and "torch.sqrt(v)/c + eps" in eager
     fused = survivors(one, "param", run("fused", one)["param"])
@@ -386,7 +386,7 @@ def test_bias_corrections_and_roots_are_told_apart() -> None:
 @pytest.mark.skipif(not WIDE, reason="the roundings named here are those of AVX2 and AVX-512 code")
 @pytest.mark.parametrize("name", ["adam_step", "adamw_step"])
 def test_bfloat16_and_l2_decay_are_identified(name: str) -> None:
-    one = problem(name, "bfloat16", scalars=case(name, weight_decay=0.02), sizes=[2048], steps=4, start=9)
+    one = problem(name, "bfloat16", scalars=case(name, weight_decay=0.02), sizes=[1024], steps=3, start=9)
     for lowering in EAGER:
         for output, y in run(lowering, one).items():
             assert survivors(one, output, y), (lowering, output)
@@ -400,7 +400,7 @@ def test_three_algebras_differ() -> None:
         assert len(predicted) >= 6
         for k, y in enumerate(predicted):
             same = [other for other in predicted[:k] if torch.equal(y, other)]
-            assert not same or place == 2  # fma(w*g, g, b*v) and its form by place agree without a rest
+            assert not same or place == 2  # fma(w*g, g, b*v) and its form by place agree where no element is left over
 
 
 def test_long_runs_are_not_identified() -> None:
@@ -484,7 +484,7 @@ def test_compiled_steps_share_their_code_over_steps(lowering: str) -> None:
 @pytest.mark.parametrize("name", ["adam_step", "adamw_step"])
 def test_honest_lowerings_stay_within_the_bound(name: str, lowering: str) -> None:
     for dtype in _adam.DTYPES:
-        for given_ in ({"steps": 100}, {"steps": 10, "amsgrad": 1}, {"steps": 3, "start": 400, "maximize": 1}):
+        for given_ in ({"steps": 40}, {"steps": 5, "amsgrad": 1}, {"steps": 3, "start": 400, "maximize": 1}):
             one = problem(name, dtype, scalars=case(name, weight_decay=0.01), sizes=[250, 6], **given_)
             for output, y in run(lowering, one).items():
                 limit = _adam_limit.limit_of(one, target(one), LOWERINGS[lowering], output)
@@ -715,10 +715,10 @@ VECTORS: dict[str, list[str]] = {"grads": [], "param": []}
 
 def test_gradients_take_no_memory_of_their_own() -> None:
     """1,000 steps of 10^6 parameters are one stream, read from another place at each step."""
-    one = problem("adam_ema", sizes=[1 << 16], steps=100)
+    one = problem("adam_ema", sizes=[1 << 12], steps=100)
     grads = one.tensors["grads"]
-    assert grads.shape == (100, 1 << 16)
-    assert grads.untyped_storage().nbytes() == 4 * ((1 << 16) + 99 * _adam.STRIDE)
+    assert grads.shape == (100, 1 << 12)
+    assert grads.untyped_storage().nbytes() == 4 * ((1 << 12) + 99 * _adam.STRIDE)
     assert all(row.is_contiguous() for row in grads)
     assert len({float(row.double().sum()) for row in grads}) == 100
 

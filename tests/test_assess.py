@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from verify import assess, backends
+from verify import assess, backends, kernel
 from verify.assess import Instance, own_setting, settings_of
 from verify.composite import Limit, Problem
 from verify.decide import Enclosure
 from verify.kernel import Composite, Setting, UsageError
-from verify.lowerings import Lowering, NotLowered, Target
+from verify.lowerings import Lowering, NotLowered, Target, lowerings
 from verify.truth import Truth
 
 COLUMNS = 12
@@ -72,6 +72,7 @@ def composite(**changes: Any) -> Composite:
         "truth": lambda problem, device, bounds: RowSums(problem),
         "limit": limit,
         "implementations": "unused",
+        "lowerings": ("eager",),
         "dtypes": ("float32", "float64"),
         "parameters": {"rows": "how many"},
         "formulas": lambda problem, output: {
@@ -214,3 +215,9 @@ def test_ones_own_setting_names_itself() -> None:
     assert settings_of(facts, None, ("rows=3",), "default", "float32") == [one]
     with pytest.raises(UsageError, match="unknown parameter of rows 'row'"):
         settings_of(facts, {"row": "3"}, (), "default", "float32")
+
+
+@pytest.mark.parametrize("name", [name for name in kernel.names() if isinstance(kernel.load(name), Composite)])
+def test_the_lowerings_that_a_composite_kernel_lists_are_those_it_has(name: str) -> None:
+    facts = kernel.load(name)
+    assert facts.lowerings == tuple(one.name for one in lowerings(facts))

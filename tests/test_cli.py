@@ -416,9 +416,9 @@ def test_reading_the_registry_imports_nothing_heavy(command: str) -> None:
 
 
 def test_show_states_every_bound_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    from verify.kernel import load, names
+    from verify.kernel import elementwise_names, load
 
-    for name in names():
+    for name in elementwise_names():
         assert invoke("show", name) == 0
         shown = "".join(capsys.readouterr().out.split())
         kernel = load(name)
@@ -430,6 +430,18 @@ def test_show_states_every_bound_with_its_source(capsys: pytest.CaptureFixture[s
             assert "".join(row.source.split()) in shown
         for spelling in kernel.spellings:
             assert "".join(spelling.split()) in shown
+
+
+def test_show_states_the_settings_and_outputs_of_composite_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    from verify.kernel import Composite, load, names
+
+    for name in names():
+        kernel = load(name)
+        if isinstance(kernel, Composite):
+            assert invoke("show", name) == 0
+            shown = "".join(capsys.readouterr().out.split())
+            told = (*kernel.spellings, *kernel.outputs, *kernel.parameters, *kernel.lowerings)
+            assert all("".join(text.split()) in shown for text in told)
 
 
 def test_list_has_a_row_for_every_kernel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,10 +13,12 @@ from mutants.corners import MUTANTS, UNARY_MUTANTS, elements, exact, negative_ze
 from verify import draws, strata
 from verify.domains import CHUNK, Domain, Draw, Stratum, domain_of
 from verify.formats import FORMATS, Format, floor_log2
-from verify.kernel import load, names
+from verify.kernel import elementwise_names, load
 
-UNARY = [name for name in names() if load(name).inputs == ("x",)]
-CASES = [pytest.param(load(name), case, id=f"{name}-{case}") for name in names() for case in load(name).cases]
+UNARY = [name for name in elementwise_names() if load(name).inputs == ("x",)]
+CASES = [
+    pytest.param(load(name), case, id=f"{name}-{case}") for name in elementwise_names() for case in load(name).cases
+]
 FORMAT_IDS = list(FORMATS)
 
 
@@ -300,7 +302,7 @@ def test_corner_mutants_of_unary_kernels_are_caught(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMAT_IDS)
-@pytest.mark.parametrize("kernel", names())
+@pytest.mark.parametrize("kernel", elementwise_names())
 def test_quick_domains_hold_every_class_of_values(kernel: str, name: str) -> None:
     fmt = FORMATS[name]
     domain = domain_of(load(kernel), fmt, load(kernel).cases[0], "quick")

@@ -403,7 +403,8 @@ def test_the_command_prints_and_writes_the_same_facts(tmp_path: Path, capsys: py
 
 
 def test_every_kind_of_change_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    variants = [{}, {"digest": "d1"}, {"formula": None}, {"error": error(max_scaled_ulp=3.0)}, BAD]
+    larger = {"error": error(max_scaled_ulp=3.0)}
+    variants = [{}, {"digest": "d1"}, {"formula": None}, larger, larger | BAD]
     for day, change in enumerate(itertools.chain(variants, reversed(variants))):
         put(tmp_path, f"{day}.json", cell(**change), day=day)
     assert cli.main(["history", str(tmp_path)]) == 0

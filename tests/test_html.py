@@ -327,12 +327,16 @@ def test_a_report_without_a_fingerprint_has_columns(tmp_path: Path) -> None:
 
 
 def test_what_was_not_run_has_its_reason(tmp_path: Path) -> None:
-    recorded = {**ENVIRONMENT, "recorded": {"left out": {"not run": {"cpu triton: GPUs only": 104}}}}
+    recorded = {
+        **ENVIRONMENT,
+        "recorded": {"left out": {"not run": {"cpu triton: GPUs only": 104, "cpu triton-libdevice: GPUs only": 8}}},
+    }
     data = data_of(built(tmp_path, dict(library(), environment=recorded)))
     assert data["reports"][0]["notes"] == [
         "rocm: torch finds no ROCm device",
-        "cpu triton: GPUs only (104 cells, not in the recorded file)",
+        "GPUs only: cpu triton, cpu triton-libdevice; 112 cells, left out of the recorded file",
     ]
+    assert data["reports"][0]["missing"] == 112
     assert [c["reason"] for c in cells_of(data) if c["status"] == "not-run"] == ["Triton compiles for GPUs only"]
 
 

@@ -16,10 +16,10 @@ from verify import bounds
 from verify.domains import domain_of
 from verify.draws import to_tensor
 from verify.formats import FORMATS
-from verify.kernel import DTYPES, METRICS, Kernel, Scalars, Spelling, load, names
+from verify.kernel import DTYPES, METRICS, Kernel, Scalars, Spelling, elementwise_names, load
 from verify.lowerings import LAYOUTS, lowering_names
 
-KERNELS = [load(name) for name in names()]
+KERNELS = [load(name) for name in elementwise_names()]
 BACKENDS = ("cpu", "cuda", "rocm", "mps")
 TARGETS = [
     pytest.param(kernel, scalars, spelling, id=f"{kernel.name}-{dict(scalars)}-{spelling}")
@@ -163,7 +163,7 @@ def test_counting_roundings() -> None:
 def test_facts_import_neither_torch_nor_triton() -> None:
     program = (
         "import sys, verify.kernel as k\n"
-        "kernels = [k.load(name) for name in k.names()]\n"
+        "kernels = [k.load(name) for name in k.elementwise_names()]\n"
         "assert len(kernels) >= 14\n"
         "print([name for name in ('torch', 'triton', 'numpy', 'mpmath') if name in sys.modules])"
     )

@@ -12,7 +12,7 @@ import torch
 
 from verify import backends, ledger
 from verify.backends import cpu, cuda
-from verify.kernel import Kernel, UsageError, load, names
+from verify.kernel import Kernel, UsageError, elementwise_names, load
 from verify.launch import launch_checked
 from verify.lowerings import (
     LAYOUTS,
@@ -52,7 +52,7 @@ def test_importing_needs_neither_torch_nor_triton() -> None:
 
 
 def test_names_are_unique_and_eager_comes_first() -> None:
-    for name in names():
+    for name in elementwise_names():
         listed = lowering_names(load(name))
         assert listed[:3] == ("eager", "inductor", "inductor-strict")
         assert len(set(listed)) == len(listed)
@@ -60,7 +60,7 @@ def test_names_are_unique_and_eager_comes_first() -> None:
     assert "triton-libdevice-toolkit" in lowering_names(load("pow"))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", elementwise_names())
 def test_every_case_has_a_triton_kernel(name: str) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     kernel = load(name)
@@ -68,7 +68,7 @@ def test_every_case_has_a_triton_kernel(name: str) -> None:
         assert named(kernel, "triton-interpreter").reason(target(kernel, **scalars)) is None
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", elementwise_names())
 def test_every_lowering_computes_the_kernel(name: str) -> None:
     """Against float64 eager, at a tolerance that any rounding of float32 keeps and another function breaks."""
     kernel = load(name)
@@ -245,7 +245,7 @@ def test_a_layout_keeps_values_and_order(layout: str, size: int) -> None:
 
 
 def test_every_declared_layout_exists() -> None:
-    for name in names():
+    for name in elementwise_names():
         for spelling in load(name).spellings.values():
             assert spelling.layout is None or spelling.layout in LAYOUTS
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 
 from verify import backends, ledger
 from verify.explain import COPIES
-from verify.kernel import Kernel, Property, load, names
+from verify.kernel import Kernel, Property, elementwise_names, load
 from verify.launch import bits
 from verify.lowerings import Lowering, lowerings
 from verify.search import (
@@ -43,7 +43,7 @@ def subjects() -> Iterator[Any]:
     """What is tested here: one parameter each, those of a GPU under the marker `gpu`."""
     for backend in map(backends.load, backends.names()):
         host = torch.device(backend.device).type == torch.get_default_device().type
-        for name in names():
+        for name in elementwise_names():
             kernel = load(name)
             for lowering in lowerings(kernel):
                 for dtype in kernel.dtypes:

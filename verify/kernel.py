@@ -176,6 +176,7 @@ class Composite:
     formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
                 gives a callable of the problem that returns {output: tensor}
+    lowerings   their names, in that order: listing them must not import torch
     cases, quick_cases, dtypes, properties, notes  as in `Kernel`
     """
 
@@ -187,6 +188,7 @@ class Composite:
     truth: Callable[..., Any]
     limit: Callable[..., Any]
     implementations: str
+    lowerings: tuple[str, ...]
     outputs: tuple[str, ...] = ("",)
     parameters: Mapping[str, str] = field(default_factory=dict)
     custom: Callable[[Mapping[str, str]], Setting] | None = None
@@ -223,6 +225,11 @@ def elementwise(name: str) -> Kernel:
     if isinstance(kernel, Composite):
         raise UsageError(f"{name} is a composite kernel; expected an elementwise one")
     return kernel
+
+
+def elementwise_names() -> list[str]:
+    """The registered kernels that are not composite."""
+    return [name for name in names() if isinstance(load(name), Kernel)]
 
 
 def suggest(what: str, given: str, known: list[str] | tuple[str, ...]) -> str:

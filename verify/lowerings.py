@@ -105,6 +105,8 @@ def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
 
 
 def lowering_names(kernel: Kernel | Composite) -> tuple[str, ...]:
+    if isinstance(kernel, Composite):
+        return kernel.lowerings
     return tuple(lowering.name for lowering in lowerings(kernel))
 
 
