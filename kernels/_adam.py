@@ -5,6 +5,7 @@ formulas that are tried. The recurrences and roundings are `verify.oracles._adam
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -112,8 +113,6 @@ def require(parameters: Mapping[str, Any]) -> None:
     for name in ("amsgrad", "maximize", "master"):
         if parameters[name] not in (0, 1):
             raise UsageError(f"{name}={parameters[name]}; expected 0 or 1")
-    if parameters["amsgrad"] and parameters["master"]:
-        raise UsageError("amsgrad=1 master=1; expected one of them: the hand-written step has no master with amsgrad")
 
 
 def require_scalars(scalars: Scalars) -> None:
@@ -269,7 +268,9 @@ def switches(problem: Problem) -> SimpleNamespace:
     """The parts of `k` that are no numbers."""
     decay = problem.scalars.get("weight_decay", 0.0)
     decoupled = problem.extra["decoupled"]
+    (weight,) = struct.unpack("f", struct.pack("f", 1 - problem.scalars["beta1"]))  # float32, in which lerp decides
     return SimpleNamespace(
+        near1=weight < 0.5,
         maximizes=bool(problem.parameters["maximize"]),
         amsgrad=bool(problem.parameters["amsgrad"]),
         decays=bool(decay) and decoupled,

@@ -30,7 +30,6 @@ def values(n: Any, problem: Problem, power: Callable[..., Any], **library: Any) 
     k.scalars, k.host, k.power = s, n.at(DOUBLE), power
     for name, what in library.items():
         setattr(k, name, what)
-    k.near1 = 1 - s["beta1"] < 0.5
     k.beta1, k.rest1, k.beta2, k.rest2 = (n.scalar(x) for x in (s["beta1"], 1 - s["beta1"], s["beta2"], 1 - s["beta2"]))
     if "lr" in s:
         k.lr, k.eps, k.weight_decay = n.scalar(s["lr"]), n.scalar(s["eps"]), n.scalar(s["weight_decay"])

@@ -325,7 +325,7 @@ class Rough:
         return self.n.div(self.n.value(other), self)
 
     def __neg__(self) -> Rough:
-        return Rough(self.n, -self.hi, -self.lo, self.err)
+        return Rough(self.n, -self.hi, -self.lo, self.err, self.held)
 
 
 @dataclass(frozen=True)
@@ -354,8 +354,8 @@ class Roundoff:
         return self.rounded(value, value, 0.0) if self.compute != DOUBLE else Rough(self, value, value, 0.0)
 
     def given(self, lo: End, hi: End) -> Rough:
-        """An operand that was stored: any number in [lo, hi]."""
-        return Rough(self, lo, hi, 0.0, self.storage)
+        """An operand that was stored: any number in [lo, hi], or zero for a subnormal one that is flushed."""
+        return Rough(self, lo - self.flush, hi + self.flush, self.flush, self.storage)
 
     def value(self, x: Any) -> Rough:
         if not isinstance(x, Rough):
@@ -421,7 +421,8 @@ class Roundoff:
         return self.rounded(lo + c.lo, hi + c.hi, err + c.err)
 
     def max(self, a: Rough, b: Rough) -> Rough:
-        return Rough(self, _max(a.lo, b.lo), _max(a.hi, b.hi), _max(a.err, b.err))
+        held = a.held if a.held == b.held else None
+        return Rough(self, _max(a.lo, b.lo), _max(a.hi, b.hi), _max(a.err, b.err), held)
 
     def pow(self, base: float, exponent: int) -> Rough:
         """base^exponent of a double in [0, 1) rounded to `compute`: |x^t - y^t| <= t max(x, y)^(t-1) |x - y|."""

@@ -53,7 +53,8 @@ class Row:
 
     def triples(self) -> Draw:
         """Draws that three neighbours share."""
-        return Draw(self.draw.fmt, self.draw.index // 3, self.draw.seed, self.draw.stratum)
+        place = self.r * (self.n // 3 + 1) + self.j // 3
+        return Draw(self.draw.fmt, place, self.draw.seed, self.draw.stratum)
 
 
 # ---------------------------------------------------------------- recipes
@@ -203,25 +204,16 @@ def problem(
     rest = [size for axis, size in enumerate(shape) if axis != dim % len(shape)]
     rows = math.prod(rest)
     recipes = recipes_of(extremes)
-    index = torch.arange(rows * n, dtype=torch.int64)
-    if parameters["recipe"] == "mixed":
-        bits = torch.empty_like(index)
-        for k, name in enumerate(recipes):
-            chosen = index // max(n, 1) % len(recipes) == k
-            # Rows are numbered among those of their own recipe.
-            place = index[chosen] // max(n, 1) // len(recipes) * n + index[chosen] % max(n, 1)
-            bits[chosen] = _drawn(recipes[name], name, fmt, place, n, kind, seed)
-    else:
-        name = parameters["recipe"]
-        bits = _drawn(recipes[name], name, fmt, index, n, kind, seed)
+    bits = torch.empty((rows, n), dtype=torch.int64)
+    mixed = parameters["recipe"] == "mixed"
+    names = list(recipes) if mixed else [parameters["recipe"]]
+    for k, name in enumerate(names):
+        own = bits[k :: len(names)]  # numbered among the rows of their own recipe
+        if own.numel():
+            draw = Draw(fmt, torch.arange(own.numel()), seed, f"{kind} {name}")
+            own[:] = recipes[name](Row(draw, n, kind)).reshape(own.shape)
     x = to_tensor(fmt, bits).reshape(*rest, n).movedim(-1, dim).contiguous()
     return Problem({"x": _laid_out(x, parameters["layout"])}, parameters, dict(scalars), dtype, {"sizes": {}})
-
-
-def _drawn(recipe: Recipe, name: str, fmt: Any, index: Ints, n: int, kind: str, seed: int) -> Ints:
-    if not len(index):
-        return index
-    return recipe(Row(Draw(fmt, index, seed, f"{kind} {name}"), n, kind))
 
 
 def _laid_out(x: Any, layout: str) -> Any:

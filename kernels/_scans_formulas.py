@@ -6,6 +6,7 @@ correctly (`verify.admit`), or one of `verify.numbers.ieee`. exp and log1p of a 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -81,15 +82,18 @@ def formulas(name: str, problem: Problem) -> dict[str, Callable[[], Tensor]]:
         add(f"cascade of 4 lanes in {compute} (SumKernel.cpp, row_sum)", _bind(_row_sum, given[..., None]))
         add(f"cascade in {compute} (SumKernel.cpp, multi_row_sum)", _bind(_multi_row_sum, given[..., None]))
     if name == "softmax" and short and compute == "float32":
-        sums = {"left to right": _left_to_right} | {
-            f"{lanes} lanes, then by halves": _with_lanes(lanes) for lanes in (8, 16)
-        }
-        for order, total in sums.items():
-            add(f"e = SLEEF's expf(x - max); s {order}; e / s", _bind(_softmax, given, total, False))
-            add(f"e = SLEEF's expf(x - max); s {order}; e (1 / s)", _bind(_softmax, given, total, True))
+
+        @functools.cache
+        def e() -> Tensor:
+            return sleef_expf(given - given.amax(-1, keepdim=True))
+
+        orders = {"left to right": _left_to_right, "8 lanes, then by halves": _with_lanes(8)}
+        for order, total in (orders | {"16 lanes, then by halves": _with_lanes(16)}).items():
+            add(f"e = SLEEF's expf(x - max); s {order}; e / s", _quotient(e, total, False))
+            add(f"e = SLEEF's expf(x - max); s {order}; e (1 / s)", _quotient(e, total, True))
         if storage.bits == 16:
             text = f"e = SLEEF's expf(x - max); s left to right; h = e rounded to {storage.name}; h / s"
-            add(text, _bind(_softmax_halved, given, storage))
+            add(text, lambda: round_to(e().double(), storage).float() / _left_to_right(e())[..., None])
     return found
 
 
@@ -262,15 +266,12 @@ def _exp(x: float) -> float:
     return math.exp(x) if x <= 0 else math.nan
 
 
-def _softmax(x: Tensor, total: Callable[[Tensor], Tensor], reciprocal: bool) -> Tensor:
-    e = sleef_expf(x - x.amax(-1, keepdim=True))
-    s = total(e)[..., None]
-    return e * (1 / s) if reciprocal else e / s
+def _quotient(e: Callable[[], Tensor], total: Callable[[Tensor], Tensor], reciprocal: bool) -> Callable[[], Tensor]:
+    def run() -> Tensor:
+        s = total(e())[..., None]
+        return e() * (1 / s) if reciprocal else e() / s
 
-
-def _softmax_halved(x: Tensor, fmt: Format) -> Tensor:
-    e = sleef_expf(x - x.amax(-1, keepdim=True))
-    return round_to(e.double(), fmt).float() / _left_to_right(e)[..., None]
+    return run
 
 
 def sleef_expf(x: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import torch
 
 from verify.composite import Problem
@@ -23,8 +22,8 @@ from verify.truth import TINY, Truth
 
 Tensor = torch.Tensor
 START, CAP = 96, 12288  # bits, as in `verify.numbers.mp.enclosures`
-#: Elements of the rows that are evaluated at once in double-double, and at all; what is beyond goes to multiprecision.
-STEP, MOST_DOUBLE = 1 << 18, 1 << 21
+#: Elements of the rows that double-double takes; what is beyond goes to multiprecision, which is quicker for few rows.
+STEP, MOST_DOUBLE = 1 << 17, 1 << 19
 #: Rows kept as integers, with what multiprecision has computed of them.
 KEPT = 64
 #: Terms that an explanation lists.
@@ -42,10 +41,12 @@ class Rows:
     """`verify.composite.Source` of an oracle along dimension `dim` of the problem's tensor x."""
 
     def __init__(self, oracle: Oracle, problem: Problem, device: Any, bounds: Mapping[str, float]) -> None:
-        x, self.dim = problem.tensors["x"], problem.parameters["dim"]
+        x = problem.tensors["x"]
+        self.dim = problem.parameters["dim"] % x.dim()
         self.oracle = oracle
         self.moved = x.movedim(self.dim, -1)
         self.rows = rows_of(x, self.dim)
+        self.after = math.prod(x.shape[self.dim + 1 :])
         self.reduces = oracle.name == "sum"
         self.scans = not self.reduces and oracle.name != "softmax"
         self.ball, self.double = BallArrays(device, bounds), BallDDArrays(device, bounds)
@@ -64,10 +65,9 @@ class Rows:
         """Row and position of elements of the output."""
         if self.reduces:
             return index, torch.zeros_like(index)
-        n = self.rows.shape[1]
-        numbers = torch.arange(self.rows.numel(), device=self.rows.device)
-        flat = self._flat(numbers)[0, index]
-        return flat // n, flat % n
+        # C order of the output: what stands before the dimension, the position along it, what stands after it.
+        n, after = self.rows.shape[1], self.after
+        return index // (after * n) * after + index % after, index // after % n
 
     def _place(self, index: int) -> tuple[int, int]:
         row, position = self._places(torch.tensor([index], device=self.rows.device))
@@ -131,7 +131,8 @@ class Rows:
         if self.oracle.scale is not None:
             size = self.oracle.scale(n, x)
             lower = size.mid - torch.as_tensor(size.radius, dtype=torch.float64, device=size.mid.device)
-            scale = torch.where(torch.isfinite(lower) & ~special, lower, 1.0).clamp(min=2.0**-1000).expand_as(mid)
+            lower = torch.where(torch.isfinite(lower) & ~special, lower * (1 - 2.0**-50), 1.0)
+            scale = lower.clamp(min=2.0**-1000).expand_as(mid)
         return Enclosure(mid, rad, tail, found.sure), scale
 
     # Multiprecision
@@ -147,10 +148,10 @@ class Rows:
         """See `verify.composite.Source`."""
         row, position = self._place(index)
         x = self._row(row)
-        n = MpArrays(START, position if self.scans else None)
+        n = MpArrays(START, position)
         for special in self.oracle.rows:
             hit = special.when(n, x)
-            if bool(hit[position if len(hit) > 1 else 0]):
+            if bool(hit[0]):
                 yield Truth(special.gives)  # type: ignore[arg-type]
                 return
         precision = START
@@ -164,26 +165,20 @@ class Rows:
             precision *= 2
 
     def _value(self, x: ExactRow, position: int, precision: int) -> MpValue:
-        if self.scans:
-            value: MpValue = self.oracle.function(MpArrays(precision, position), x)[0]
-            return value
-        key = ("value", self.oracle.name, precision)
-        if key not in x.kept:
-            x.kept[key] = self.oracle.function(MpArrays(precision), x)
-        values: np.ndarray = x.kept[key]
-        return values[position if len(values) > 1 else 0]  # type: ignore[no-any-return]
+        (value,) = self.oracle.function(MpArrays(precision, position), x)
+        return value  # type: ignore[no-any-return]
 
     def scale(self, output: str, index: int) -> Truth | None:
         """See `verify.composite.Source`."""
         if self.oracle.scale is None:
             return None
         row, position = self._place(index)
-        n = MpArrays(START, position if self.scans else None)
+        n = MpArrays(START, position)
         try:
             values = self.oracle.scale(n, self._row(row))
         except (ValueError, ArithmeticError):  # a row that special values decide
             return None
-        value: MpValue = values[position if len(values) > 1 else 0]
+        value: MpValue = values[0]
         if value.kind == EXACT and not value.exact:
             return Truth.real(TINY, TINY)
         return value.truth() if value.kind in (EXACT, "interval") else None

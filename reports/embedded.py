@@ -329,10 +329,18 @@ def _report(source: _Source) -> dict[str, Any]:
     notes = [
         f"{name.removesuffix(' absent')}: {why}" for name, why in report.environment.items() if name.endswith(" absent")
     ]
+    missing = 0
     if isinstance(left_out, dict):
         not_run = left_out.get("not run")
-        if isinstance(not_run, dict):
-            notes += [f"{what} ({count} cells, not in the recorded file)" for what, count in not_run.items()]
+        reasons: dict[str, list[tuple[str, int]]] = {}
+        for what, count in not_run.items() if isinstance(not_run, dict) else ():
+            place, _, why = what.partition(": ")
+            reasons.setdefault(why or place, []).append((place, count if isinstance(count, int) else 0))
+        for why, places in reasons.items():
+            number = sum(count for _, count in places)
+            missing += number
+            told = ", ".join(place for place, _ in places)
+            notes.append(f"{why}: {told}; {number} cells, left out of the recorded file")
         repeated = left_out.get("other spellings with the same bits")
         if repeated:
             notes.append(f"recorded without {repeated} spellings that repeat a lowering's bits")
@@ -343,6 +351,7 @@ def _report(source: _Source) -> dict[str, Any]:
         "command": report.command,
         "interrupted": report.interrupted,
         "cells": len(source.backends),
+        "missing": missing,
         "notes": notes,
     }
 
@@ -352,7 +361,7 @@ def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]
 
     Reports of one device that hold the same cells stay apart, so that each cell of the page is one of a file.
     """
-    from verify.reports.baseline import fingerprint_id
+    from verify.reports.baseline import device_of, fingerprint_id
     from verify.reports.compare import Source, labels_of
 
     groups: list[tuple[int, str, str, set[int]]] = []  # first report, backend, fingerprint, places
@@ -374,15 +383,19 @@ def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]
     names = labels_of(heads, [(number, (backend,)) for number, backend, _, _ in groups])
     devices: list[dict[str, Any]] = []
     for label, (number, backend, key, _) in zip(names, groups, strict=True):
+        facts = sources[number].fingerprint(backend)
         alone = sum(name == backend for _, name, _, _ in groups) == 1
-        again = sum(device["id"].startswith(f"{backend}-{key}") for device in devices)
+        # as short as tells the devices of the page apart, so that the address of a cell outlives another driver
+        slug = getattr(device_of(facts, backend), "slug", "") or backend
+        taken = {device["id"] for device in devices}
+        tries = (slug, f"{slug}-{key}", *(f"{slug}-{key}-{again}" for again in range(2, len(groups) + 1)))
         devices.append(
             {
-                "id": f"{backend}-{key}" + (f"-{again + 1}" if again else ""),
+                "id": next(one for one in tries if one not in taken),
                 "label": label,
                 "short": backend if alone else f"{backend}, {label}",
                 "backend": backend,
-                "facts": [f"{name}: {value}" for name, value in sources[number].fingerprint(backend).items()],
+                "facts": [f"{name}: {value}" for name, value in facts.items()],
                 "files": [
                     Path(s.path).name
                     for s, mine in zip(sources, numbers, strict=True)

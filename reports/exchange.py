@@ -101,7 +101,10 @@ class Element:
 
 @dataclass(frozen=True)
 class Finding:
-    """A chunk compared element by element: `differing` of `elements` do, `first` are the first of them."""
+    """A chunk compared element by element: `differing` of `elements` do, `first` are the first of them.
+
+    truth: 'exact', or 'rounded' where exact values and errors are those of the scalars rounded to the dtype.
+    """
 
     row: Aligned
     own: int
@@ -109,6 +112,7 @@ class Finding:
     chunk: int
     elements: int
     differing: int
+    truth: str
     first: tuple[Element, ...]
     command: str
 
@@ -230,6 +234,7 @@ def as_json(told: Exchanged) -> dict[str, Any]:
                 "chunk": one.chunk,
                 "elements": one.elements,
                 "differing": one.differing,
+                "truth": one.truth,
                 "first": [asdict(element) for element in one.first],
                 "command": one.command,
             }

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 #: The most rows that a query may return, and the memory that it may take.
 MAX_ROWS = 100_000
 MEMORY = "1GB"
-#: Integers in the database have 64 bits; a report's need not.
-LARGEST = (1 << 63) - 1
+#: Integers of the database, with their largest; a report's may be any. Steps between float64 numbers reach 2^64.
+INTEGERS = {"BIGINT": ("int64", (1 << 63) - 1), "UBIGINT": ("uint64", (1 << 64) - 1)}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ _FIELDS: dict[str, _Field] = {
     "bound": _Field("DOUBLE", lambda cell, facts: cell.bound and cell.bound.value),
     "bound_source": _Field("VARCHAR", lambda cell, facts: cell.bound.source if cell.bound else ""),
     **{name: _from_error("DOUBLE", name) for name in ("max_ulp", "max_scaled_ulp", "max_share")},
-    "max_int_ulp": _from_error("BIGINT", "max_int_ulp"),
+    "max_int_ulp": _from_error("UBIGINT", "max_int_ulp"),
     **{name: _from_error("DOUBLE", name) for name in ("mean_ulp", "bias_ulp")},
     **{
         name: _from_error("BIGINT", name)
@@ -321,12 +321,12 @@ def _insert(
         if declared.type == "VARCHAR":
             columns[field] = np.array(values, dtype=object)
             continue
-        whole = declared.type == "BIGINT"
-        if whole and any(value is not None and abs(value) > LARGEST for value in values):
-            raise UsageError(f"{name!r} holds a count of 2^63 or more in {field!r}")
+        dtype, largest = INTEGERS.get(declared.type, ("float64", math.inf))
+        if any(value is not None and abs(value) > largest for value in values):
+            raise UsageError(f"{name!r} holds a count above {largest} in {field!r}")
         missing = [value is None for value in values]
         numbers = [0 if value is None else value for value in values]
-        columns[field] = np.ma.masked_array(np.array(numbers, dtype=np.int64 if whole else np.float64), missing)
+        columns[field] = np.ma.masked_array(np.array(numbers, dtype=dtype), missing)
     created = head.environment.get("created")
     dated = isinstance(created, int) and not isinstance(created, bool) and 0 <= created < 1 << 36
     recorded = Recorded(name, int(str(created)) if dated else None, head.environment)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import importlib
 import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
+from types import ModuleType
 
 from verify import __version__
 from verify.kernel import UsageError
@@ -32,11 +34,11 @@ def write(paths: Sequence[str | Path], out: str | Path, baseline: str | Path | N
     there is no cell.
     """
     store.ensure_writable(out)
-    library = plotting_library()
+    vl_convert()  # says what is missing before a report is read
     found = embed(paths, baseline)
     subject = found.kernels[0] if len(found.kernels) == 1 else f"{len(found.kernels)} kernels"
     title = f"{subject} on {', '.join(found.devices)}"
-    pieces = page(title, library, found)
+    pieces = page(title, plotting_library(), found)
     store.write_text(pieces, out)
     size = sum(len(piece.encode()) for piece in pieces)
     large = f"; larger than {EXPECTED_BYTES / 1e6:.0f} MB, since nothing is left out" if size > EXPECTED_BYTES else ""
@@ -62,15 +64,19 @@ def page(title: str, library: str, found: Embedded) -> list[str]:
     return [Template(before).substitute(parts), *found.pieces, Template(after).substitute(parts)]
 
 
-def plotting_library() -> str:
-    """JavaScript that defines `vegaEmbed`. Raises UsageError where vl-convert-python is missing."""
+def vl_convert() -> ModuleType:
+    """The package that holds Vega-Lite. Raises UsageError where it is missing."""
     try:
-        import vl_convert
+        return importlib.import_module("vl_convert")
     except ImportError:
         raise UsageError(
             "the page's plots need vl-convert-python (Vega-Lite), which is not installed: pip install 'ulproof[page]'"
         ) from None
-    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def plotting_library() -> str:
+    """JavaScript that defines `vegaEmbed`."""
+    text: str = vl_convert().javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # What would end a script element or begin a comment in it. Both occur in strings only, if at all.
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("\r\n", "\n")
 

@@ -1,4 +1,4 @@
-"""The facts of a report as plain rows and lines, stated once; `verify.reports.terminal` renders them.
+"""The facts of a report as plain rows and lines, stated once; `verify.reports.terminal` and `markdown` render them.
 
 Strings in rows are raw: a renderer escapes what its medium would interpret. Maxima and shares are
 rounded up, so that a printed number never understates an error.
@@ -343,6 +343,7 @@ def exchange_page(found: Comparison, told: Exchanged, path: str) -> Page:
     for one in told.findings:
         own, other = (found.columns[index].label for index in (one.own, one.other))
         count = f"{one.differing} of {one.elements} outputs differ in chunk {one.chunk}"
+        count += "; exact with the scalars rounded to the dtype" if one.truth == "rounded" else ""
         blocks.append(Line(count, label=f"{_case(one.row.place)} ({one.row.place.spelling}):"))
         columns = (
             Column("element", right=True),

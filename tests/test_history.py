@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import verify.reports
 from sample_reports import cell, error, not_run, report
 from verify import cli
 from verify.kernel import UsageError
@@ -230,7 +231,21 @@ def test_files_that_are_no_reports_are_named_and_skipped(tmp_path: Path, capsys:
     lines = err.splitlines()
     assert len(lines) == 3 and all(line.startswith("verify: skipped: ") for line in lines)
     assert "cut.json' is not a complete JSON" in err and "schema 2; this version reads" in err
-    assert "'big.json' holds a count of 2^63 or more in 'inputs'" in err
+    assert "'big.json' holds a count above 9223372036854775807 in 'inputs'" in err
+
+
+def test_the_recorded_reports_are_read_whole() -> None:
+    """Among them steps between float64 numbers, of up to 2^64."""
+    folder = Path(next(iter(verify.reports.__path__))) / "recorded"
+    archive = history.read(folder)
+    assert {"cpu.json", "h200.json"} <= {one.file for one in archive.reports}
+    for one in archive.reports:
+        cells = store.read(folder / one.file).cells
+        sql = f"SELECT count(*), max(max_int_ulp), sum(misrounded) FROM cells WHERE report = '{one.file}'"
+        [(count, steps_, misrounded)] = history.query(archive, sql)[1]
+        errors = [cell_.error for cell_ in cells if cell_.error]
+        assert count == len(cells) and misrounded == sum(error_.misrounded for error_ in errors)
+        assert steps_ == max(error_.max_int_ulp for error_ in errors)
 
 
 def test_links_out_of_the_folder_are_refused_and_links_inside_count_once(tmp_path: Path) -> None:

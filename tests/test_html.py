@@ -36,6 +36,7 @@ def _small_library(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReque
     """Bundling Vega-Lite takes a second: only tests marked so need it. What the page does is tested in a browser."""
     if "whole_page" not in request.fixturenames:
         monkeypatch.setattr(page, "plotting_library", lambda: "window.vegaEmbed = 0;")
+        monkeypatch.setattr(page, "vl_convert", lambda: None)
 
 
 @pytest.fixture
@@ -321,6 +322,17 @@ def test_columns_of_one_chip_are_told_apart(tmp_path: Path) -> None:
     assert any("AVX2" in one for one in found) and any("AVX512" in one for one in found)
 
 
+def test_a_device_keeps_its_address_with_another_driver(tmp_path: Path) -> None:
+    """Until a page has both: then the second is told apart."""
+    other = copy.deepcopy(library())
+    other["environment"]["cuda"]["driver"] = "999.1"
+    other["environment"]["cpu"]["os"] = "another"
+    ids = [[device["id"] for device in data_of(built(tmp_path, value))["devices"]] for value in (library(), other)]
+    assert ids[0] == ids[1] == ["cpu-test-cpu-avx2", "cuda-test-gpu-sm_90"]
+    both = [device["id"] for device in data_of(built(tmp_path, library(), other))["devices"]]
+    assert both[:2] == ids[0] and len(set(both)) == 4
+
+
 def test_a_report_without_a_fingerprint_has_columns(tmp_path: Path) -> None:
     data = data_of(built(tmp_path, report(cell(), environment={})))
     assert labels(data) == ["cpu"] and data["devices"][0]["facts"] == []
@@ -334,7 +346,7 @@ def test_what_was_not_run_has_its_reason(tmp_path: Path) -> None:
     data = data_of(built(tmp_path, dict(library(), environment=recorded)))
     assert data["reports"][0]["notes"] == [
         "rocm: torch finds no ROCm device",
-        "GPUs only: cpu triton, cpu triton-libdevice; 112 cells, left out of the recorded file",
+        "GPUs only: cpu triton-libdevice, cpu triton; 112 cells, left out of the recorded file",
     ]
     assert data["reports"][0]["missing"] == 112
     assert [c["reason"] for c in cells_of(data) if c["status"] == "not-run"] == ["Triton compiles for GPUs only"]
@@ -452,10 +464,10 @@ def test_mistakes_are_told_in_one_line(
 
 
 @pytest.mark.usefixtures("whole_page")
-def test_a_missing_plotting_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_plotting_library_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(UsageError, match=r"pip install 'ulproof\[page\]'"):
-        page.plotting_library()
+        page.write([tmp_path / "unread.json"], tmp_path / "out.html")
 
 
 def test_an_empty_report_is_refused(tmp_path: Path) -> None:

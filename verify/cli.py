@@ -489,7 +489,7 @@ def history(
     found = past.changes(archive, kernel or (), device or ())
     _tell([history_page(found, limit or None)], _json(past.as_json(archive, found)), markdown_file, json_file)
     if not found.series:
-        raise NothingToCompare("nothing to compare: no cell ran in two reports on the same device and domain")
+        raise NothingToCompare("nothing to compare: no cell ran in two reports of one device, profile and seed")
 
 
 @app.command("report")

@@ -47,13 +47,14 @@ class Again:
     """A cell that this machine computes again.
 
     outputs  the outputs of a chunk by its number, 1-D; raises LoweringError, NotLowered
-    exact    judges single elements; `key` is what it knows an element by, from the element's index
+    exact    judges single elements against `truth`; `key` is what it knows an element by, from the element's index
     pointwise  whether the keys are the patterns of the element's inputs, or only its place
     """
 
     fmt: Format
     outputs: Callable[[int], Tensor]
     exact: Exact
+    truth: str
     key: Callable[[int], tuple[int, ...]]
     pointwise: bool
 
@@ -202,10 +203,12 @@ def _elementwise(job: Job, selection: Selection, cell: Facts) -> Again:
     if case.domain.size != cell.inputs.size:
         raise _LeftOut(f"this version's domain has {case.domain.size} elements, the report's {cell.inputs.size}")
     call = job.lowering.build(job.target)
+    truth = cell.truth if cell.truth in case.checkers else "exact"
     return Again(
         case.fmt,
         lambda number: launch(call, case.chunk(number), case.backend, job.lowering.name).output.reshape(-1),
-        case.checkers.get(cell.truth, case.checkers["exact"]).exact,
+        case.checkers[truth].exact,
+        truth,
         case.domain.replay,
         pointwise=True,
     )
@@ -226,6 +229,7 @@ def _composite(job: Job, cell: Facts) -> Again:
         judge.fmt,
         lambda number: flat[number * CHUNK : (number + 1) * CHUNK],
         judge.exact,
+        "exact",
         lambda index: (index,),
         pointwise=False,
     )
@@ -292,7 +296,7 @@ def _finding(one: Wanted, other: int, again: Again, entry: Entry, theirs: Any) -
         where = (place.dtype, place.backend, place.lowering, place.spelling)
         spot = (place.output, elements[0].index, one.cell.inputs.seed)
         command = replay_place(place.kernel, where, dict(place.scalars), elements[0].inputs, spot)
-    return Finding(one.row, one.own, other, number, y.numel(), len(unequal), elements, command)
+    return Finding(one.row, one.own, other, number, y.numel(), len(unequal), again.truth, elements, command)
 
 
 def _element(again: Again, index: int, own: int, other: int) -> Element:

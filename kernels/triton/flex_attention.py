@@ -1,6 +1,7 @@
 """Attention with float32 scores as Triton kernels: forward, and the gradients in two kernels without atomics.
 
-Only Triton's builtins are used, no functions of its library, so that one process can compile and interpret them.
+Only Triton's builtins are called, no functions of its library (tl.sum is one), so that one process can compile and
+interpret them; the interpreter knows the library's combining functions and reduces with numpy's.
 
 Scores, weights' exponents and all sums are float32; weights and dS are rounded to the dtype before a product. What is
 done to scores and what is seen are compile-time choices. Launches are at the end; the interpreter shares them.
@@ -24,16 +25,6 @@ MODS = {"none": 0, "causal": 0, "alibi": 1, "relative_bias": 2, "soft_cap": 3}
 MASKS = {"none": 0, "causal": 1, "sliding_window": 2, "document": 3, "masked_rows": 4}
 #: Queries and keys of a block; the interpreter runs larger ones faster.
 BLOCK, INTERPRETER_BLOCK = 32, 64
-
-
-@Device
-def larger(a, b):
-    return tl.maximum(a, b)
-
-
-@Device
-def plus(a, b):
-    return a + b
 
 
 @Device
@@ -102,11 +93,11 @@ def forward(
         s, _ = modified(s, rows[:, None], keys[None, :], slope, bias_ptr, reach, inside, MOD, CAP)
         inside = seen(rows[:, None], keys[None, :], query_document, key_document, inside, CAUSAL, MASK, WINDOW)
         x = tl.where(inside, s * 1.44269504, float("-inf"))
-        new = tl.maximum(top, tl.reduce(x, 1, larger))
+        new = tl.maximum(top, tl.reduce(x, 1, tl.standard._elementwise_max))
         safe = tl.where(new == float("-inf"), 0.0, new)
         weights = tl.exp2(x - safe[:, None])
         shrink = tl.exp2(top - safe)
-        total = total * shrink + tl.reduce(weights, 1, plus)
+        total = total * shrink + tl.reduce(weights, 1, tl.standard._sum_combine)
         acc = acc * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         top = new
     nothing = total == 0.0
@@ -124,7 +115,7 @@ def rows_sum(out_ptr, grad_ptr, mean_ptr, q_len, D: tl.constexpr, BLOCK_M: tl.co
     some = rows[:, None] < q_len
     out = tl.load(out_ptr + place, mask=some, other=0.0).to(tl.float32)
     grad = tl.load(grad_ptr + place, mask=some, other=0.0).to(tl.float32)
-    tl.store(mean_ptr + rows, tl.reduce(out * grad, 1, plus), mask=rows < q_len)
+    tl.store(mean_ptr + rows, tl.reduce(out * grad, 1, tl.standard._sum_combine), mask=rows < q_len)
 
 
 @Device

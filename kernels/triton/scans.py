@@ -32,16 +32,6 @@ INTERPRETED_ROWS = 4096
 
 
 @Device
-def add(a, b):
-    return a + b
-
-
-@Device
-def multiply(a, b):
-    return a * b
-
-
-@Device
 def larger(a, b):
     """The larger one, or a NaN."""
     return tl.where((a > b) | (a != a), a, b)
@@ -72,13 +62,43 @@ def log_add_exp(a, b):
 
 
 @Device
+def combined(a, b, NAME: tl.constexpr):
+    if NAME == "cumsum":
+        result = a + b
+    elif NAME == "cumprod":
+        result = a * b
+    elif NAME == "logcumsumexp":
+        result = log_add_exp(a, b)
+    elif NAME == "cummax":
+        result = larger(a, b)
+    else:
+        result = smaller(a, b)
+    return result
+
+
+@Device
+def scanned(x, NAME: tl.constexpr):
+    """Prefixes along axis 1. Sums and products under the names that the interpreter knows, and scans as numpy does."""
+    if NAME == "cumsum":
+        result = tl.associative_scan(x, 1, tl.standard._sum_combine)
+    elif NAME == "cumprod":
+        result = tl.associative_scan(x, 1, tl.standard._prod_combine)
+    elif NAME == "logcumsumexp":
+        result = tl.associative_scan(x, 1, log_add_exp)
+    elif NAME == "cummax":
+        result = tl.associative_scan(x, 1, larger)
+    else:
+        result = tl.associative_scan(x, 1, smaller)
+    return result
+
+
+@Device
 def scan_rows(
     x_ptr,
     out_ptr,
     rows,
     n,
-    OP: tl.constexpr,
-    KNOWN: tl.constexpr,
+    NAME: tl.constexpr,
     START: tl.constexpr,
     COMPUTE: tl.constexpr,
     WORD: tl.constexpr,
@@ -91,13 +111,13 @@ def scan_rows(
     for begin in range(0, n, BLOCK):
         inside = (row < rows) & (begin + columns < n)
         x = tl.load(x_ptr + row * n + begin + columns, mask=inside, other=START).to(COMPUTE)
-        scanned = tl.associative_scan(x, 1, KNOWN)
+        y = scanned(x, NAME)
         if begin > 0:
-            scanned = OP(carry, scanned)
+            y = combined(carry, y, NAME)
         # The last value's bits, exactly: adding zeros would lose the sign of -0.
-        bits = tl.where(columns == BLOCK - 1, scanned.to(WORD, bitcast=True), 0)
+        bits = tl.where(columns == BLOCK - 1, y.to(WORD, bitcast=True), 0)
         carry = tl.reduce(bits, 1, tl.standard._sum_combine, keep_dims=True).to(COMPUTE, bitcast=True)
-        tl.store(out_ptr + row * n + begin + columns, scanned.to(out_ptr.dtype.element_ty), mask=inside)
+        tl.store(out_ptr + row * n + begin + columns, y.to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @Device
@@ -135,16 +155,14 @@ def softmax_rows(x_ptr, out_ptr, rows, n, COMPUTE: tl.constexpr, ROWS: tl.conste
         tl.store(out_ptr + row * n + begin + columns, result.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-#: Combination and neutral element.
-SCANS: Mapping[str, tuple[Device, float]] = {
-    "cumsum": (add, 0.0),
-    "cumprod": (multiply, 1.0),
-    "logcumsumexp": (log_add_exp, float("-inf")),
-    "cummax": (larger, float("-inf")),
-    "cummin": (smaller, float("inf")),
+#: Neutral elements.
+SCANS: Mapping[str, float] = {
+    "cumsum": 0.0,
+    "cumprod": 1.0,
+    "logcumsumexp": float("-inf"),
+    "cummax": float("-inf"),
+    "cummin": float("inf"),
 }
-#: The same operations under names that the interpreter knows, and scans as numpy does.
-KNOWN: Mapping[str, Any] = {"cumsum": tl.standard._sum_combine, "cumprod": tl.standard._prod_combine}
 REDUCTIONS: Mapping[str, Any] = {"sum": sum_rows, "softmax": softmax_rows}
 
 
@@ -158,7 +176,7 @@ def not_interpreted(name: str, dtype: str) -> str | None:
 def block_of(name: str, n: int, interpreted: bool) -> int:
     """Columns of a block. The interpreter scans element by element unless it knows the combination: there a block is
     one column, so that the rows, which it treats at once, are combined from left to right."""
-    if interpreted and name in SCANS and name not in KNOWN:
+    if interpreted and name in ("logcumsumexp", "cummax", "cummin"):
         return 1
     return min(BLOCK, triton.next_power_of_2(max(n, 1)))  # type: ignore[no-any-return]
 
@@ -168,9 +186,8 @@ def constants(name: str, dtype: torch.dtype, rows: int, block: int) -> tuple[Any
     found: dict[str, Any] = {"COMPUTE": COMPUTE[dtype], "ROWS": rows, "BLOCK": block}
     if name in REDUCTIONS:
         return REDUCTIONS[name], found
-    combination, start = SCANS[name]
     word = tl.int64 if dtype == torch.float64 else tl.int32
-    return scan_rows, found | {"OP": combination, "KNOWN": KNOWN.get(name, combination), "START": start, "WORD": word}
+    return scan_rows, found | {"NAME": name, "START": SCANS[name], "WORD": word}
 
 
 def run(name: str, x: torch.Tensor, dim: int, options: Mapping[str, Any], interpreted: bool) -> torch.Tensor:

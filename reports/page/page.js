@@ -67,6 +67,13 @@
     return h("dl", { class: "facts" }, shown.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   }
 
+  // What is long is made when it is asked for
+  function unfolded(title, make) {
+    const node = h("details", {}, h("summary", {}, title));
+    node.addEventListener("toggle", () => { if (node.childNodes.length === 1) put(node, make()); });
+    return node;
+  }
+
   // Routes: #/, #/kernel/NAME and #/cell/KERNEL/DEVICE/LOWERING/..., each with a query
 
   function address(parts, query) {
@@ -235,15 +242,15 @@
       results.replaceChildren(...matrix(some, query), ...failures(some, query), ...baselineSection(some, null), ...remarks(some));
     };
     const [bar, output] = controls(cells, ["dtype", "device", "status"], query, redraw, [choice("Show", "show", show, query, () => redraw())]);
-    draw("Overview", [], [h("h1", { tabindex: -1 }, `Accuracy of ${count(new Set(columns.kernel).size, "kernel")} on ${count(devices.length, "device")}`), totals(cells), bar, results, reports()]);
+    draw("Overview", [], [h("h1", { tabindex: -1 }, `Accuracy of ${count(new Set(columns.kernel).size, "kernel")} on ${count(devices.length, "device")}`), totals(cells, data.reports.reduce((sum, report) => sum + report.missing, 0)), bar, results, reports()]);
     redraw();
   }
 
-  function totals(some) {
+  function totals(some, missing = 0) {
     const ran = some.filter((cell) => cell.ran);
     const failed = some.filter((cell) => cell.bad);
     const pairs = [["passed", some.filter((cell) => data.good.includes(cell.status)).length], ["failed", failed.length],
-      ["not run", some.filter((cell) => cell.status === "not-run").length],
+      ["not run", some.filter((cell) => cell.status === "not-run").length + missing],
       ["undecided elements", ran.reduce((sum, cell) => sum + counted(cell, "undecided"), 0)],
       ["elements checked", ran.reduce((sum, cell) => sum + cell.inputs, 0)]];
     return h("dl", { class: "totals" }, pairs.map(([name, number]) => h("div", {}, h("dt", {}, name),
@@ -329,7 +336,7 @@
         return h("li", {}, statusNode(status), " ", h("a", { href: cellHref(item) }, label(item)), `: ${reason}`, replay ? command(replay) : null);
       }
       return h("li", {}, statusNode(item.status), ` ${count(item.names.length, "cell")} on ${item.device}: ${item.reason}`,
-        h("details", {}, h("summary", {}, "Which"), item.names.map(([name, replay]) => h("div", {}, name, command(replay)))));
+        unfolded("Which", () => item.names.map(([name, replay]) => h("div", {}, name, command(replay)))));
     });
     const notes = [data.baseline.line, ...data.baseline.notices].map((text) => h("p", { class: "dim" }, text));
     return list.length ? [...list, ...notes] : [h("section", {}, h("h2", {}, `Against the baseline ${data.baseline.path}: no difference`), notes)];
@@ -371,6 +378,7 @@
       const some = matching(mine, query).sort(worse);
       output.textContent = `${count(some.length, "cell")} of ${grouped(mine.length)}`;
       const ran = some.filter((cell) => cell.ran);
+      plots.forget();
       const shown = query.get("status") === "not-run" ? some : some.filter((cell) => cell.status !== "not-run");
       results.replaceChildren(
         h("section", { id: "cells" }, shown.length ? table(shown, cellColumns(shown), query, redraw) : h("p", { class: "notice" }, some.length ? "No matching cell ran." : "No cell matches the filter."),
@@ -453,14 +461,11 @@
     const node = h("figure", {}, h("figcaption", {}, `${title}. What agrees in all binades is drawn once. Every finite error counts, also where the cell's maximum leaves it out: flushed where FTZ is declared, or an intermediate outside the normal range.`));
     allBinades().then((all) => {
       const rows = series.map((one) => binadeRows(all, one));
-      const numbers = h("details", {}, h("summary", {}, "The numbers"));
-      numbers.addEventListener("toggle", () => {
-        if (numbers.childNodes.length > 1) return;
-        const shown = [["series", "name"], ["exponent", "exponent"], ["elements", "measured"], ["max ulp", "maximum"], ["misrounded", "misrounded"], ["bias ulp", "bias"]]
-          .map(([text, key], i) => ({ title: text, right: i > 0, name: i === 0, text: (row) => String(row[key]) }));
-        put(numbers, table(rows.flat(), shown, new URLSearchParams(), () => {}, "Maximum rounded up to 4 digits, bias to 3"));
-      });
-      put(node, [rows.some((one) => one.some((row) => row.maximum >= 1024)) && h("p", { class: "dim" }, "Errors above 1024 ulp count as 1024."), plots.binades(rows.flat(), series.map(({ name }) => name), limits.size === 1 ? [...limits][0] : null, title), numbers]);
+      const shown = [["series", "name"], ["exponent", "exponent"], ["elements", "measured"], ["max ulp", "maximum"], ["misrounded", "misrounded"], ["bias ulp", "bias"]]
+        .map(([text, key], i) => ({ title: text, right: i > 0, name: i === 0, text: (row) => String(row[key]) }));
+      const numbers = unfolded("The numbers", () => table(rows.flat(), shown, new URLSearchParams(), () => {}, "Maximum rounded up to 4 digits, bias to 3"));
+      if (rows.some((one) => one.some((row) => row.maximum >= 1024))) node.firstChild.append(" Errors above 1024 ulp count as 1024.");
+      put(node, [plots.binades(rows.flat(), series.map(({ name }) => name), limits.size === 1 ? [...limits][0] : null, title), numbers]);
     }).catch((error) => put(node, h("p", { class: "notice" }, `The statistics by binade could not be read: ${error.message}`)));
     return node;
   }
@@ -480,7 +485,7 @@
     const column = (text, i) => ({ title: text, right: i > 0, name: i === 0, text: (row) => (i ? String(row.find((bin) => bin.bin === text)?.count ?? 0) : row[0].name) });
     const node = h("figure", {}, h("h3", {}, "Histogram"), h("figcaption", {}, `Elements by error in ulp, on a logarithmic scale. ${legend ? `${title}.` : "Colours as above."}`));
     node.append(plots.histogram(rows.flat().filter((row) => kept.includes(row.bin)), series.map(({ name }) => name), kept, title, legend),
-      h("details", {}, h("summary", {}, "The numbers"), table(rows, ["series", ...kept].map(column), new URLSearchParams(), () => {})));
+      unfolded("The numbers", () => table(rows, ["series", ...kept].map(column), new URLSearchParams(), () => {})));
     return node;
   }
 

@@ -57,7 +57,7 @@ const plots = (() => {
   }
 
   const color = (names, legend) => ({ field: "name", type: "nominal", scale: { domain: names, range: names.map((_, i) => COLORS[i % COLORS.length]) }, legend });
-  const dash = (names, legend) => ({ field: "name", type: "nominal", scale: { domain: names, range: names.map((_, i) => DASHES[i % DASHES.length]) }, legend });
+  const dash = (names, legend) => ({ field: "name", type: "nominal", scale: { domain: names, range: names.map((_, i) => DASHES[(i + 3 * Math.floor(i / COLORS.length)) % DASHES.length]) }, legend });
   const powers = (top) => [0, 0.5, 1, ...Array.from({ length: Math.ceil(Math.log10(Math.max(top, 10))) }, (_, i) => 10 ** (i + 1))];
 
   // rows: name, exponent, measured, misrounded, share, maximum, bias; a gap between exponents breaks the line

@@ -142,6 +142,18 @@ class _LastAxis:
         top, rest = scan(add, (a.mid, rest))
         return self._exactly(top, a.span), rest
 
+    def sumexp(self: Any, a: Ball) -> tuple[Ball, Ball]:
+        """(m, s) with sum exp(a_j) = exp(m) s over the row, of length 1: m the largest of exact inputs, s >= 1.
+
+        -inf adds nothing. Rows of nothing else, and rows with +inf or NaN, mean nothing.
+        """
+        m = self.shift(a)
+        return m, self.sum(self.where(a == -torch.inf, 0, self.exp(a - m)))
+
+    def own(self, a: Ball) -> Ball:
+        """The elements whose results are wanted: all (one in multiprecision)."""
+        return a
+
     def _exactly(self: Any, mid: Tensor, span: Span) -> Ball:
         return Ball(self, mid, 0.0, span, source=True, tail=self._tail(mid), sure=True)
 
@@ -667,6 +679,18 @@ class MpArrays:
         pairs = [self._exponentials(a, i + 1) for i in self._positions(a)]
         return objects(m for m, _ in pairs), objects(r for _, r in pairs)
 
+    def sumexp(self, a: ExactRow) -> tuple[np.ndarray, np.ndarray]:
+        """(m, s) of the whole row, see `BallArrays.sumexp`."""
+        m, r = self._exponentials(a, len(a))
+        return objects([m]), objects([self.system.add(r, self.system.const(1))])
+
+    def own(self, a: ExactRow) -> np.ndarray:
+        """The element at `position` as an array of length 1; all where there is none."""
+        if self.position is None:
+            return a.values
+        mask = (1 << a.fmt.bits) - 1
+        return objects([self.system.input(int(a.bits[self.position]) & mask, a.fmt)])
+
     def _positions(self, a: ExactRow) -> Sequence[int]:
         return range(len(a)) if self.position is None else (self.position,)
 
@@ -711,12 +735,12 @@ class MpArrays:
         if np.isnan(prefix).any() or (prefix == np.inf).any():
             raise ValueError("cumsumexp of a prefix with +inf or NaN; special rows decide it")
         top = float(prefix.max()) if stop else -math.inf
-        m, none = self.system.const(top), self.system.rational(Fraction(0))
+        m = self.system.const(top)
         if top == -math.inf:
-            return m, none
+            return m, self.system.rational(Fraction(0))
         terms = int((prefix > -math.inf).sum())
-        if terms == 1:
-            return m, none
+        if terms == int((prefix == top).sum()):
+            return m, self.system.rational(Fraction(terms - 1))
         whole = math.ceil(Fraction(top) / 32) * 32
         places = self.precision + 64 + len(a).bit_length()
         sums: list[int] = a.kept.setdefault(("exp", whole, places), [])
