@@ -205,7 +205,7 @@ class AttentionTruth:
                     for start in range(0, shape.q_len, step):
                         queries = torch.arange(start, min(start + step, shape.q_len), device=self.device)
                         head = self._head(n, b, h, queries)
-                        for name, output in oracle.attention(n, head).items():
+                        for name, output in oracle.attention(n, head).outputs.items():
                             value, scale = output.value(), output.scale()
                             if oracle.OUTPUTS[name] == "key":
                                 old = shared.get(name)
@@ -297,11 +297,14 @@ class AttentionTruth:
         if shape.q_len * shape.kv_len <= KEPT_SCORES:  # a whole head, kept for the other outputs
             for head in heads:
                 if ("double", b, head) not in self._exact_heads:
-                    self._exact_heads["double", b, head] = oracle.attention(n, self._head(n, b, head, everything))
+                    self._exact_heads["double", b, head] = oracle.attention(
+                        n, self._head(n, b, head, everything)
+                    ).outputs
             outputs = [self._exact_heads["double", b, head][output] for head in heads]
         else:
             blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
-            outputs = [oracle.attention(n, self._head(n, b, head, block))[output] for head in heads for block in blocks]
+            pairs = [(head, block) for head in heads for block in blocks]
+            outputs = [oracle.attention(n, self._head(n, b, *pair)).outputs[output] for pair in pairs]
             everything = rows
         values = [(found.value(), found.scale()) for found in outputs]
         if oracle.OUTPUTS[output] == "key":
@@ -372,37 +375,55 @@ class AttentionTruth:
             return lines + self._explain_key(output, b, h, row, column)
         head = self._fixed_head(FixedMatrices(self._places), b, h, [row])
         n = head.query.n
-        scores, modified = oracle.scored(n, head)
-        logsumexp = oracle.attention(n, head)["logsumexp"].value().truth(0, 0)
-        values = [_middle(modified, 0, j) for j in range(self.shape.kv_len)]
-        mask = (
-            np.ones(self.shape.kv_len, dtype=bool)
-            if head.mask is None
-            else np.broadcast_to(head.mask, (1, len(values)))[0]
-        )
-        order = sorted((j for j in range(len(values)) if mask[j]), key=lambda j: -values[j])
-        for j in order[:8]:
-            weight = math.exp(float(values[j] - _middle_of(logsumexp)))
-            text = f"score {float(_middle(scores, 0, j)):.9g}"
-            if _middle(scores, 0, j) != values[j]:
-                text += f", modified {float(values[j]):.9g}"
-            text += f", weight {weight:.9g}"
-            if output == "out":
-                text += f", value {float(_middle(head.value, j, column)):.9g}"
-            lines.append((f"key {j}", text))
-        if len(order) > 8:
-            lines.append(("further keys", f"{len(order) - 8} of smaller weight"))
-        lines.append(("hidden keys", str(int((~mask).sum()))))
-        lines.append(("logsumexp", f"{float(_middle_of(logsumexp)):.17g}"))
+        scores, modified = (_reals(x)[0] for x in oracle.scored(n, head))
+        found = oracle.attention(n, head)
+        weights = _reals(found.weights())[0]
+        hidden = np.broadcast_to(False if head.mask is None else ~head.mask, (1, len(weights)))[0]
+        terms = weights
+        if output == "out":
+            terms = weights * _reals(head.value)[:, column]
+        elif output == "dq" and found.change is not None:
+            terms = _reals(found.change())[0] * _reals(head.key)[:, column] * self.shape.scale
+        order = np.argsort(-abs(np.where(hidden, 0.0, terms)), kind="stable")
+        order = order[~hidden[order]]
+        for j in order[:MOST_TERMS]:
+            text = f"score {scores[j]:.9g}"
+            if modified[j] != scores[j]:
+                text += f", modified {modified[j]:.9g}"
+            text += f", weight {weights[j]:.9g}"
+            lines.append((f"key {j}", text if output == "logsumexp" else f"{text}, term {terms[j]:.9g}"))
+        if len(order) > MOST_TERMS:
+            left = order[MOST_TERMS:]
+            of = "weights" if output == "logsumexp" else "terms"
+            lines.append(("further keys", f"{len(left)}, whose {of} sum to {math.fsum(terms[left]):.9g}"))
+        lines.append(("hidden keys", str(int(hidden.sum()))))
+        lines.append(("logsumexp", f"{_reals(found.outputs['logsumexp'].value())[0, 0]:.17g}"))
         return lines
 
-    def _explain_key(self, output: str, b: int, h: int, row: int, column: int) -> list[tuple[str, str]]:
-        lines = []
-        for head in range(h * self.shape.group, (h + 1) * self.shape.group):
-            rows = self._rows_that_see(b, head, row)
-            lines.append((f"head {head}", f"{len(rows)} queries see the key"))
-        value = self._fixed(output, b, h, row, self._places).truth(row, column)
-        lines.append(("sum of the terms", f"{float(_middle_of(value)):.17g}"))
+    def _explain_key(self, output: str, b: int, h: int, key: int, column: int) -> list[tuple[str, str]]:
+        """The terms of a gradient of keys or values: one for each query of each head that sees the key."""
+        n, terms = FixedMatrices(self._places), []
+        for i in range(h * self.shape.group, (h + 1) * self.shape.group):
+            rows = self._rows_that_see(b, i, key)
+            if not rows:
+                continue
+            head = self._fixed_head(n, b, i, rows)
+            found = oracle.attention(n, head)
+            weights = _reals(found.weights())[:, key]
+            if output == "dv":
+                parts = weights * _reals(head.grad_out)[:, column]
+            else:
+                assert found.change is not None  # a gradient is asked for
+                parts = _reals(found.change())[:, key] * _reals(head.query)[:, column] * self.shape.scale
+            terms += [(i, row, weights[k], parts[k]) for k, row in enumerate(rows)]
+        terms.sort(key=lambda term: -abs(term[3]))
+        lines = [
+            (f"head {i}, query {row}", f"weight {weight:.9g}, term {part:.9g}")
+            for i, row, weight, part in terms[:MOST_TERMS]
+        ]
+        if len(terms) > MOST_TERMS:
+            rest = math.fsum(term[3] for term in terms[MOST_TERMS:])
+            lines.append(("further queries", f"{len(terms) - MOST_TERMS}, whose terms sum to {rest:.9g}"))
         return lines
 
     def _position(self, output: str, index: int) -> tuple[int, int, int, int]:
@@ -453,7 +474,7 @@ class AttentionTruth:
             n = FixedMatrices(places)
             heads = range(h * self.shape.group, (h + 1) * self.shape.group) if whole else [h]
             rows = list(range(self.shape.q_len)) if whole else [row]
-            self._exact_heads[key] = [oracle.attention(n, self._fixed_head(n, b, i, rows)) for i in heads], {}
+            self._exact_heads[key] = [oracle.attention(n, self._fixed_head(n, b, i, rows)).outputs for i in heads], {}
         parts, values = self._exact_heads[key]
         if output not in values:
             first, *others = (part[output].value() for part in parts)
@@ -562,7 +583,7 @@ class AttentionTruth:
         for i, some in rows.items():
             key = ("rational", b, i, tuple(some))
             if key not in self._exact_heads:
-                self._exact_heads[key] = oracle.attention(n, self._fixed_head(n, b, i, some))
+                self._exact_heads[key] = oracle.attention(n, self._fixed_head(n, b, i, some)).outputs
             total = total + self._exact_heads[key][output].value()
         return total.truth(self._inside(output, row), column)
 
@@ -582,6 +603,8 @@ class AttentionTruth:
         return True
 
 
+#: Terms that an explanation lists.
+MOST_TERMS = 8
 #: A scale is positive: a bound of this size stands for one that may be 0.
 TINY_SCALE = 2.0**-1000
 
@@ -606,9 +629,6 @@ def _joined(parts: list[_Enclosed]) -> _Enclosed:
     return _Enclosed(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(_Enclosed)))
 
 
-def _middle(a: Fixed, row: int, column: int) -> Fraction:
-    return Fraction(int(a.mid[row, column]), 1 << a.n.places)
-
-
-def _middle_of(truth: Truth) -> Fraction:
-    return (truth.lo + truth.hi) / 2 if truth.kind == "real" else Fraction(0)
+def _reals(a: Fixed) -> Array:
+    """Midpoints as float64."""
+    return np.vectorize(lambda x: float(Fraction(int(x), 1 << a.n.places)), otypes=[float])(a.mid)

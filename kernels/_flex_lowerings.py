@@ -6,6 +6,7 @@ problem and returns the outputs it gives; gradients are those of sum(grad_out * 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from verify.composite import Problem
 from verify.kernels import _flex
 from verify.kernels._flex_user import TorchSystem
 from verify.kernels.flex_attention import Shape
-from verify.lowerings import Lowering, NotLowered, Target
+from verify.lowerings import Lowering, NotLowered, Target, describe
 from verify.oracles import _attention as oracle
 
 Tensor = torch.Tensor
@@ -63,34 +64,69 @@ def precision(name: str) -> Iterator[None]:
 
 
 @cache
-def multiplied_in(device: str, name: str) -> str:
-    """'ieee', 'tf32' or 'bf16': what a factor 1 + 2^-12 or 1 + 2^-9 is rounded to in a product under `name`."""
+def multiplied_in(device: str, name: str, shape: Shape) -> tuple[str, str]:
+    """'ieee', 'tf32' or 'bf16' for the scores' products and for those with the values, in a setting's own shapes.
+
+    A library chooses by shape too: cuBLAS takes tf32 only where rows are aligned. The probe is a factor 1 + 2^-12 or
+    1 + 2^-9 that meets a 1 among zeros.
+    """
+    queries = torch.zeros(shape.of_queries, device=device)
+    keys = torch.zeros((*shape.of_queries[:2], shape.kv_len, shape.head_dim), device=device)
+    weights = torch.zeros((*shape.of_queries[:3], shape.kv_len), device=device)
+    found = []
     with precision(name):
-        factors = torch.tensor([2.0**-12, 2.0**-9], device=device).add(1).repeat_interleave(32)[:, None].expand(64, 64)
-        rows = (factors.contiguous() @ torch.eye(64, device=device))[[0, 63], 0].tolist()
-    return "ieee" if rows[0] == 1 + 2.0**-12 else "tf32" if rows[1] == 1 + 2.0**-9 else "bf16"
+        for left, right in ((queries, keys.mT), (weights, keys)):
+            kept = {}
+            for power in (12, 9):
+                left[..., 0], right[..., 0, 0] = 1 + 2.0**-power, 1.0
+                kept[power] = float((left @ right)[0, 0, 0, 0]) == 1 + 2.0**-power
+                left.zero_()
+                right.zero_()
+            found.append("ieee" if kept[12] else "tf32" if kept[9] else "bf16")
+    return found[0], found[1]
 
 
-def _flags(target: Target, name: str) -> dict[str, Any]:
+def template_precision(name: str) -> str:
+    """'ieee' or 'tf32': what flex_attention's Triton template multiplies in under `name`, whatever the shapes."""
+    template: Any = importlib.import_module("torch._inductor.kernel.flex.flex_attention")
+    with precision(name):
+        return str(template.get_float32_precision()).strip("'")
+
+
+def _products(target: Target, name: str, template: bool) -> tuple[str, str]:
+    """What the scores' products and those with the values are made in."""
+    if template and target.backend.device != "cpu":
+        return (template_precision(name),) * 2
+    settings = target.kernel.spellings
+    own = settings[target.spelling] if target.spelling in settings else target.kernel.settings[0]
+    return multiplied_in(target.backend.device, name, Shape.of(own.parameters))
+
+
+def _flags(target: Target, name: str, template: bool = False) -> dict[str, Any]:
     if target.dtype != "float32":
         return {}
-    return {"float32_matmul_precision": name, "multiplied_in": multiplied_in(target.backend.device, name)}
+    scores, values = _products(target, name, template)
+    return {"float32_matmul_precision": name, "scores_multiplied_in": scores, "values_multiplied_in": values}
 
 
-def _no_tf32(target: Target, name: str) -> str | None:
+def _no_tf32(target: Target, name: str, template: bool = False) -> str | None:
     """Why `name` gives no lowering of its own."""
     if name == "highest":
         return None
     if target.dtype != "float32":
         return "the precision of float32 products concerns float32 alone"
-    found = multiplied_in(target.backend.device, name)
-    return None if found == "tf32" else f"the precision {name!r} multiplies in {found} here: a factor 1 + 2^-12 is kept"
+    found = _products(target, name, template)
+    if "tf32" in found:
+        return None
+    return f"the precision {name!r} multiplies in {found[0]} here and in these shapes: a factor 1 + 2^-12 is kept"
 
 
 # flex_attention, eager and compiled
 
 
 def _torch(name: str, build: Callable[[Target], Call], wanted: str = "highest") -> Lowering:
+    template = name.startswith("compiled")
+
     def built(target: Target) -> Any:
         call = build(target)
 
@@ -101,22 +137,25 @@ def _torch(name: str, build: Callable[[Target], Call], wanted: str = "highest") 
         return run
 
     def reason(target: Target) -> str | None:
-        if name.startswith("compiled") and (why := target.backend.inductor_unavailable()):
+        if template and (why := target.backend.inductor_unavailable()):
             return why
-        return _no_tf32(target, wanted)
+        return _no_tf32(target, wanted, template)
 
-    return Lowering(name, built, reason, flags=lambda target: _flags(target, wanted))
+    return Lowering(name, built, reason, flags=lambda target: _flags(target, wanted, template))
 
 
 def _eager(target: Target) -> Call:
     """The public function, uncompiled. It refuses gradients on the CPU, where the operator below it gives them."""
-    from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+    from torch.nn.attention.flex_attention import AuxRequest
+    from torch.nn.attention.flex_attention import flex_attention as untyped
 
+    flex_attention: Any = untyped
     torch._dynamo.reset()
     on_host = target.backend.device == "cpu"
+    prepared = _once()
 
     def run(problem: Problem) -> Outputs:
-        shape, function, mask = _given(problem)
+        shape, function, mask = prepared(problem)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
             return _differentiated(problem, lambda q, k, v: call(shape, function, mask, q, k, v))
@@ -124,9 +163,8 @@ def _eager(target: Target) -> Call:
     def call(shape: Shape, function: Any, mask: Any, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Any]:
         if on_host and q.requires_grad:
             return _operator(shape, function, mask, q, k, v)
-        out, extra = flex_attention(
-            q, k, v, score_mod=function, block_mask=mask, enable_gqa=shape.group > 1, return_aux=AuxRequest(lse=True)
-        )
+        options: dict[str, Any] = {"score_mod": function, "block_mask": mask, "enable_gqa": shape.group > 1}
+        out, extra = flex_attention(q, k, v, **options, return_aux=AuxRequest(lse=True))
         return out, extra.lse
 
     return run
@@ -146,14 +184,16 @@ def _operator(shape: Shape, function: Any, mask: Any, q: Tensor, k: Tensor, v: T
 
 def _compiled(target: Target) -> Call:
     """torch.compile(flex_attention). On the CPU its template gives neither logsumexp nor gradients."""
+    from torch._inductor.exc import InductorError
     from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
     torch._dynamo.reset()
-    function = torch.compile(flex_attention, fullgraph=True, options={"compile_threads": 1})
+    function: Any = torch.compile(flex_attention, fullgraph=True, options={"compile_threads": 1})
     on_host = target.backend.device == "cpu"
+    prepared = _once()
 
     def run(problem: Problem) -> Outputs:
-        shape, score_mod, mask = _given(problem)
+        shape, score_mod, mask = prepared(problem)
         options: dict[str, Any] = {"score_mod": score_mod, "block_mask": mask, "enable_gqa": shape.group > 1}
         tensors = problem.tensors
         if on_host:
@@ -163,7 +203,10 @@ def _compiled(target: Target) -> Call:
             out, extra = function(q, k, v, **options, return_aux=AuxRequest(lse=True))
             return out, extra.lse
 
-        return _differentiated(problem, call)
+        try:
+            return _differentiated(problem, call)
+        except InductorError as error:
+            raise NotLowered(f"torch.compile fails: {describe(error)}") from error
 
     return run
 
@@ -183,6 +226,18 @@ def _differentiated(problem: Problem, call: Callable[..., tuple[Tensor, Tensor |
     return found | dict(zip(("dq", "dk", "dv"), gradients, strict=True))
 
 
+def _once() -> Callable[[Problem], tuple[Shape, Any, Any]]:
+    """`_given`, the same objects for the same problem: other closures would be compiled again."""
+    kept: list[tuple[Problem, tuple[Shape, Any, Any]]] = []
+
+    def prepared(problem: Problem) -> tuple[Shape, Any, Any]:
+        if not kept or kept[0][0] is not problem:
+            kept[:] = [(problem, _given(problem))]
+        return kept[0][1]
+
+    return prepared
+
+
 def _given(problem: Problem) -> tuple[Shape, Any, Any]:
     """The setting, and its score_mod and BlockMask as PyTorch takes them."""
     from torch.nn.attention.flex_attention import create_block_mask
@@ -194,7 +249,8 @@ def _given(problem: Problem) -> tuple[Shape, Any, Any]:
     if (function := oracle.MASK_MODS[shape.mask_mod]) is not None:
 
         def mask_mod(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
-            return function(b, h, q, kv, tables)
+            seen: Tensor = function(b, h, q, kv, tables)
+            return seen
 
         mask = create_block_mask(mask_mod, None, None, shape.q_len, shape.kv_len, device=device)
     return shape, score_mod(shape, tables), mask

@@ -18,7 +18,7 @@ from verify.composite import Problem
 from verify.formats import FORMATS, Format
 from verify.kernels._scans_limits import inner_threads
 from verify.kernels._scans_truth import rows_of
-from verify.numbers.ieee import IeeeSystem, Rounded, round_to
+from verify.numbers.ieee import BLOCK, IeeeSystem, Rounded, round_to
 
 Tensor = torch.Tensor
 Combine = Callable[[Tensor, Tensor], Tensor]
@@ -276,6 +276,10 @@ def _quotient(e: Callable[[], Tensor], total: Callable[[Tensor], Tensor], recipr
 
 def sleef_expf(x: Tensor) -> Tensor:
     """Sleef_expf*_u10 of SLEEF 3 (src/libm/sleefsimdsp.c, xexpf) with FMA, for float32 x <= 0; NaN stays."""
+    return torch.cat([_sleef_expf(part) for part in x.reshape(-1).split(BLOCK)]).reshape(x.shape)
+
+
+def _sleef_expf(x: Tensor) -> Tensor:
     fmt = FORMATS["float32"]
     n = IeeeSystem(fmt, fmt)
     a = n.input(x)

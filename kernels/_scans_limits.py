@@ -204,7 +204,8 @@ def _levels(size: int) -> int:
     """Additions in multi_row_sum: four levels of 2^power steps, the last one open, then one for each level."""
     power = max(4, (max(size - 1, 0)).bit_length() // 4)
     step = 1 << power
-    return sum(min(step, size // step**level + 1) for level in range(3)) + size // step**3 + 1 + 3
+    closed = sum(min(step, (size >> level * power) + 1) for level in range(3))
+    return closed + (size >> 3 * power) + 1 + 3
 
 
 # ---------------------------------------------------------------- the bounds
@@ -264,7 +265,9 @@ def _affine(factor: Tensor, term: Tensor) -> Tensor:
 
 
 def _upper(ball: Any) -> Tensor:
-    return ball.mid.abs() + torch.as_tensor(ball.radius, dtype=torch.float64, device=ball.mid.device)
+    radius: Tensor = torch.as_tensor(ball.radius, dtype=torch.float64, device=ball.mid.device)
+    size: Tensor = ball.mid.abs() + radius
+    return size
 
 
 @dataclass(frozen=True)

@@ -221,6 +221,17 @@ def l2_separate(n: Any, k: Any, p: Any, g: Any) -> Any:
     return g + k.weight_decay * p
 
 
+# Eager CPU in bfloat16: add takes alpha in the tensors' dtype.
+@formula("fma(storage(wd), p, g)")
+def l2_stored_weight_fused(n: Any, k: Any, p: Any, g: Any) -> Any:
+    return n.fma(n.cast(k.weight_decay, n.storage), p, g)
+
+
+@formula("g + storage(wd)*p")
+def l2_stored_weight(n: Any, k: Any, p: Any, g: Any) -> Any:
+    return g + n.cast(k.weight_decay, n.storage) * p
+
+
 @formula("p*fl(1-lr*wd)")
 def decay_factor(n: Any, k: Any, p: Any) -> Any:
     return k.decay * p
@@ -440,9 +451,12 @@ class Algorithm(NamedTuple):
     stored: bool = False
 
     def text(self, k: Any) -> str:
-        """The parts that a step with the values k has, for a report."""
+        """The parts that a step with the switches k has, for a report; of lerp the side that its weight takes."""
+        first = self.first.text
+        if first.startswith("w < 1/2: "):
+            first = first.removeprefix("w < 1/2: ").split("; else: ")[0 if k.near1 else 1]
         parts = [f"g = {self.l2.text}"] if k.couples else []
-        parts += [f"m = {self.first.text}", f"v = {self.second.text}", f"bias: {self.bias.text}"]
+        parts += [f"m = {first}", f"v = {self.second.text}", f"bias: {self.bias.text}"]
         parts += [f"p = {self.decay.text}"] if k.decays else []
         return "; ".join([*parts, f"d = {self.denominator.text}", self.update.text])
 

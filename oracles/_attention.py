@@ -144,7 +144,16 @@ class Output:
     scale: Callable[[], Any]
 
 
-def attention(n: Any, head: Head) -> dict[str, Output]:
+@dataclass(frozen=True)
+class Attention:
+    """The outputs of a block, and what their terms are made of: the weights P and dS (None without gradients)."""
+
+    outputs: Mapping[str, Output]
+    weights: Callable[[], Any]
+    change: Callable[[], Any] | None = None
+
+
+def attention(n: Any, head: Head) -> Attention:
     """out, logsumexp, dq, dk and dv of a block; dk and dv are its share of a sum over the rows and heads of a key.
 
     out = softmax(f(scale q k^T)) v, logsumexp = log sum exp f(...), and the gradients of sum(grad_out * out):
@@ -208,8 +217,8 @@ def attention(n: Any, head: Head) -> dict[str, Output]:
         "logsumexp": Output(lambda: log_total() + exponentials()[0], lambda: abs(log_total()) + abs(exponentials()[0])),
     }
     if head.grad_out is None:
-        return found
-    return found | {
+        return Attention(found, weights)
+    found |= {
         "dq": Output(
             lambda: n.matmul(change(), head.key) * head.scale,
             lambda: n.matmul(size_of_change(), abs(head.key)) * head.scale,
@@ -220,6 +229,7 @@ def attention(n: Any, head: Head) -> dict[str, Output]:
         ),
         "dv": Output(lambda: values_gradient()[0], lambda: values_gradient()[1]()),
     }
+    return Attention(found, weights, change)
 
 
 # Dual numbers: a value and its derivative with respect to the score (Griewank & Walther, 2008, section 3.1).

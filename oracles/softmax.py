@@ -1,5 +1,5 @@
-"""softmax over a dimension: exp(x_i) / sum_j exp(x_j), torch.softmax, shifted by a number that the value does not
-depend on.
+"""softmax over a dimension: exp(x_i) / sum_j exp(x_j), torch.softmax, as exp(x_i - m) / s: m the largest x_j, s the
+sum of all exp(x_j - m). `n.own(x)` is x where the result is wanted: everywhere, in multiprecision at one position.
 
 It is rational only where all finite x_j are equal (Lindemann-Weierstrass), and kept exact there. Special values: C23
 (N3220) F.10.3.1 on exp; where the row holds +inf, torch's reference decomposition exp(x - max) / sum meets inf - inf.
@@ -14,8 +14,8 @@ from verify.oracles._scans import INF, NANS
 
 
 def softmax(n: Any, x: Any) -> Any:
-    e = n.where(x == -INF, 0, n.exp(x - n.shift(x)))
-    return e / n.sum(e)
+    m, s = n.sumexp(x)
+    return n.exp(n.own(x) - m) / s
 
 
 ROWS = (
@@ -30,7 +30,7 @@ ROWS = (
         "nan",
         "as above: -inf - -inf; by the definition 0 / 0 (IEEE 754-2019, 7.2 d, e)",
     ),
-    Row(lambda n, x: x == -INF, "+0", "C23 F.10.3.1: exp(-inf) is +0"),
+    Row(lambda n, x: n.own(x) == -INF, "+0", "C23 F.10.3.1: exp(-inf) is +0"),
 )
 
 ORACLE = Oracle(softmax, rows=ROWS)

@@ -337,13 +337,27 @@ def test_explain_names_the_terms() -> None:
     source = truth(given)
     lines = dict(source.explain("out", 64 * 7 + 3))
     assert lines["query 7"] == "batch 0, head 0, column 3" and lines["hidden keys"] == "4"
-    weights = [float(text.split("weight ")[1].split(",")[0]) for name, text in lines.items() if name.startswith("key ")]
-    assert weights == sorted(weights, reverse=True) and sum(weights) == pytest.approx(1.0, abs=1e-7)
-    values = [float(text.split("value ")[1]) for name, text in lines.items() if name.startswith("key ")]
+    keys = [text for name, text in lines.items() if name.startswith("key ")]
+    weights = [float(text.split("weight ")[1].split(",")[0]) for text in keys]
+    assert len(keys) == 8 and sum(weights) == pytest.approx(1.0, abs=1e-7)
     (exact,) = (t for _, t in zip(range(1), source.exact("out", 64 * 7 + 3), strict=False))
-    assert sum(w * v for w, v in zip(weights, values, strict=True)) == pytest.approx(float(exact.lo), rel=1e-6)
+    assert sum(map(term, keys)) == pytest.approx(float(exact.lo), rel=1e-6)
     assert "sees no key" in truth(problem("float32", mask_mod="masked_rows")).explain("logsumexp", 2)[1][0]
-    assert "queries see the key" in dict(source.explain("dv", 5))["head 0"]
+
+
+@pytest.mark.parametrize("output", ["out", "dq", "dk", "dv"])
+def test_the_terms_sum_to_the_element(output: str) -> None:
+    given = problem("float32", q_len=7, kv_len=9, kv_heads=1, score_mod="soft_cap", mask_mod="causal")
+    source, place = truth(given), 64 * 4 + 5
+    lines = dict(source.explain(output, place))
+    sums = [float(text.split("sum to ")[1]) for name, text in lines.items() if name.startswith("further")]
+    total = sum(term(text) for text in lines.values() if "term " in text) + sum(sums)
+    (exact,) = (t for _, t in zip(range(1), source.exact(output, place), strict=False))
+    assert total == pytest.approx(float(exact.lo), rel=1e-5)
+
+
+def term(text: str) -> float:
+    return float(text.split("term ")[1])
 
 
 # Bounds
@@ -574,11 +588,13 @@ def test_the_triton_kernels_compile(kernel: str, dtype: str, precision: str, tar
 def test_tf32_is_named_or_its_absence_explained() -> None:
     host = {x.name: x for x in _flex_lowerings.lowerings()}
     target = Target(FACTS, {}, FACTS.settings[0].name, "float32", CPU)
-    ran = _flex_lowerings.multiplied_in("cpu", "high")
-    assert ran in ("ieee", "tf32", "bf16")
+    ran = _flex_lowerings.multiplied_in("cpu", "high", Shape.of(FACTS.settings[0].parameters))
+    assert set(ran) <= {"ieee", "tf32", "bf16"}
     for name in ("eager-tf32", "compiled-tf32", "sdpa-math-tf32"):
-        assert (host[name].reason(target) is None) == (ran == "tf32")
-    assert host["eager"].flags(target) == {"float32_matmul_precision": "highest", "multiplied_in": "ieee"}
+        assert (host[name].reason(target) is None) == ("tf32" in ran)
+    exact = {"scores_multiplied_in": "ieee", "values_multiplied_in": "ieee"}
+    assert host["eager"].flags(target) == {"float32_matmul_precision": "highest", **exact}
+    assert _flex_lowerings.template_precision("highest") == "ieee"
     half = dataclasses.replace(target, dtype="bfloat16")
     assert "float32 alone" in str(host["eager-tf32"].reason(half)) and host["eager"].flags(half) == {}
     before = torch.get_float32_matmul_precision()

@@ -125,6 +125,20 @@ def test_a_wrong_lowering_against_eager(name: str, scalars: dict[str, float]) ->
     assert whole.different == whole.closer + whole.farther + whole.tied
 
 
+def test_errors_outside_the_normal_range_are_ranked_apart() -> None:
+    """Of which intermediates leave it: larger errors, that are none of the others'."""
+
+    def spoilt(x: torch.Tensor) -> torch.Tensor:
+        y, bits = torch.reciprocal(x), x.view(torch.int32)
+        wrong = (bits & 0x7FFFFFFF < 0x00800000) & (bits % 512 == 100)
+        return (y.view(torch.int32) + 3 * wrong.int()).view(torch.float32)
+
+    swept, found, _ = both("pow", {"y": -1.0}, spoilt, (0x00400000, 0x007FC000, ONE))
+    checked = swept.found["exact"]
+    same(checked, found["exact"])
+    assert checked.main.max_ulp < 0.5 and checked.range.max_ulp > 2 and len(checked.range.worst) == 5
+
+
 @pytest.mark.parametrize(("name", "scalars"), [("exp", {}), ("reciprocal", {})])
 def test_statistics_by_binade(name: str, scalars: dict[str, float]) -> None:
     """The walk estimates which elements are misrounded, and leaves infinite results out; sums are the same."""

@@ -302,9 +302,9 @@ def _on_gpu(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
     formulas = [f for f in case.formulas if not f.rounds_once]
     judged: dict[str, list[tuple[Tensor, ...]]] = {truth: [] for truth in bulks}
     starts = range(0, domain.size, ROWS * CHUNK)
-    step = torch.arange(ROWS * CHUNK, dtype=torch.int32, device=backend.device)  # adding to it is faster
+    step = torch.arange(ROWS * CHUNK, dtype=torch.int32, device=backend.device)  # five times an addition's time
     for turn, start in enumerate([0, *starts]):  # the first is judged twice: it compiles
-        inputs = domain.span(start, start + ROWS * CHUNK, backend.check_device)
+        inputs = ((step + (start - (start >> 31 << 32))).view(torch.float32),)
         launched = (launch if turn else launch_checked)(call, inputs, backend, job.lowering.name)
         eager = None if reference is None else launch(reference, inputs, backend, "eager").output
         results = {truth: one(start, launched.output, eager) for truth, one in bulks.items()}

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from verify.formats import FORMATS
 from verify.numbers import Undecidable
 from verify.numbers.arrays import BallDDArrays, gamma
 from verify.numbers.ball import GROW, LIBRARY, LOOSE, TINY, Ball, Ball64, U, two_sum
@@ -39,7 +40,7 @@ class RowBall:
 
     `relative` and `absolute` are floats or tensors that broadcast against `mid`: of a column's shape where a row shares
     them. `top` bounds |mid| in the same way, where a bound is known without looking at every element.
-    `positive`: no element of mid is negative.
+    `positive`: no element of mid is negative. `width`: significant bits of each element, where it is exact.
     """
 
     n: RowBalls
@@ -48,6 +49,7 @@ class RowBall:
     absolute: Radius = 0.0
     top: Radius | None = None
     positive: bool = False
+    width: int = 53
 
     @property
     def point(self) -> bool:
@@ -113,8 +115,9 @@ class RowBalls:
         self.bounds = dict(bounds)
 
     def input(self, tensor: Tensor) -> RowBall:
-        """Exact values of any floating format."""
-        return RowBall(self, tensor.to(self.device, torch.float64))
+        """Exact values of any format."""
+        fmt = FORMATS.get(str(tensor.dtype).removeprefix("torch."))
+        return RowBall(self, tensor.to(self.device, torch.float64), width=fmt.precision if fmt else 53)
 
     def index(self, tensor: Tensor) -> RowBall:
         """Exact integers of magnitude below 2^53."""
@@ -220,7 +223,7 @@ class RowBalls:
 
     def matmul(self, a: RowBall, b: RowBall) -> RowBall:
         """(..., m, k) x (..., k, n), `b` exact. Two exact factors are split, which makes the product nearly exact."""
-        return self._product(a.mid, b.mid) if a.point and b.point else self.matmul_sizes(a, b)[0]
+        return self._product(a, b) if a.point and b.point else self.matmul_sizes(a, b)[0]
 
     def matmul_sizes(self, a: RowBall, b: RowBall) -> tuple[RowBall, Callable[[], RowBall]]:
         """a b and |a| |b|, `b` exact."""
@@ -244,14 +247,15 @@ class RowBalls:
         radius = (spread + absolute + TINY) * (1 + 4 * own) * GROW
         return RowBall(self, mid, 0.0, radius), lambda: RowBall(self, sizes, 0.0, radius, positive=True)
 
-    def _product(self, a: Tensor, b: Tensor) -> RowBall:
+    def _product(self, one: RowBall, other: RowBall) -> RowBall:
         """Two exact matrices: exact where the grid of all products allows it, else in two slices each.
 
         Slices of t bits have products of 2t bits, of which k sum exactly in any order while 2t + log2(k) <= 53; what is
         left is smaller by 2^-t (Ozaki, Ogita, Oishi, Rump, Numerical Algorithms 59, 2012). Radii by Cauchy-Schwarz.
         """
+        a, b = one.mid, other.mid
         k = a.shape[-1]
-        if _grid_fits(a, b, k):
+        if one.width + other.width + math.log2(k) <= 53 and _grid_fits(a, b, k):
             return RowBall(self, a @ b, top=_norms(a, b))
         bits = (53 - math.ceil(math.log2(max(k, 2)))) // 2
         high_a, low_a = _slice(a, -1, bits)
@@ -428,7 +432,8 @@ def _norms(a: Tensor, b: Tensor) -> Tensor:
     """|a_i| |b_j| for the longest column b_j, one number a row: it bounds every |(ab)_ij| (Cauchy-Schwarz)."""
     k = a.shape[-1]
     longest = torch.linalg.vector_norm(b, dim=-2, keepdim=True).amax(-1, keepdim=True)
-    return torch.linalg.vector_norm(a, dim=-1, keepdim=True) * longest * ((1 + 4 * k * U) * GROW)
+    product: Tensor = torch.linalg.vector_norm(a, dim=-1, keepdim=True) * longest
+    return product * ((1 + 4 * k * U) * GROW)
 
 
 def _slice(a: Tensor, dim: int, bits: int) -> tuple[Tensor, Tensor]:
