@@ -346,12 +346,13 @@ def common_settings(ema: bool) -> tuple[Setting, ...]:
         setting("1 step"),
         setting("100 steps", steps=100),
         setting("1000 steps", steps=1000),
-        setting("maximize", steps=10, maximize=1),
         setting("non-finite", steps=4, gradients="non-finite"),
     ]
-    if not ema:
+    if ema:
+        found += [setting("maximize", steps=10, maximize=1)]
+    else:
         found += [
-            setting("amsgrad", steps=10, amsgrad=1),
+            setting("amsgrad, maximize", steps=10, amsgrad=1, maximize=1),
             setting("master", dtypes=("bfloat16",), steps=10, master=1),
             setting("master, 1000 steps", dtypes=("bfloat16",), steps=1000, master=1),
         ]

@@ -189,7 +189,7 @@ def _algorithms(problem: Problem, k: SimpleNamespace) -> Iterator[tuple[str, Alg
             # compiled, single-tensor and capturable; under emulate_precision_casts every traced operation is stored
             *((Algorithm(
                 a.lerp_stored, a.square_stored_first_fused, bias, a.decay_factor_stored, a.quotient_stored_root,
-                a.stored_quotient_fused, stored=True,
+                a.stored_quotient_fused, a.l2_stored, stored=True,
             ) for bias in (a.in_tensor, a.in_tensor_library)) if half else ()),
             *(
                 Algorithm(first, a.square_first_fused, bias, denominator=denominator, update=update)

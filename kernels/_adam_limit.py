@@ -17,7 +17,7 @@ import torch
 from verify.bounds import published
 from verify.composite import Limit, Problem
 from verify.formats import FORMATS
-from verify.kernels._adam import PLACES, kept_format, states, steps_of
+from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_formulas import corrected, hand_written, values
 from verify.kernels._adam_numbers import SLACK, Near, Rough, Roundoff, radius, root
 from verify.kernels._adam_truth import Trajectory
@@ -50,26 +50,28 @@ class Declared:
         return Roundoff(FLOAT32, storage, self.division, self.root, self.power, flush, self.fuses)
 
 
-def limit_of(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit:
-    """`Composite.limit`, see `verify.kernels._adam`."""
+def limit_of(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit | None:
+    """`Composite.limit`, see `verify.kernels._adam`; None where no element has a bound."""
     found = declared(problem, target, lowering.name)
     flushes = lowering.ftz(target)
     bounds = [bounds_of(problem, one, flushes)[PLACES[output]] for one in found]
     bound = bounds[0]
     for other in bounds[1:]:
         bound = torch.maximum(bound, other)
-    texts = list(dict.fromkeys(one.algorithm.text(_switches(problem)) for one in found))
+    texts = list(dict.fromkeys(one.algorithm.text(switches(problem)) for one in found))
     if output == "param" and "master" in problem.tensors:
         bound = _rounded_once(bound, problem)
         texts = [f"{text}; p rounded once to {problem.dtype}" for text in texts]
+    bounded = int(bound.isfinite().sum())
+    if not bounded:
+        return None
     what = "; or, where larger, of ".join(texts)
-    return Limit(bound, f"running error (Higham 2002, 3.3) over {problem.parameters['steps']} steps of {what}")
-
-
-def _switches(problem: Problem) -> Any:
-    from verify.kernels._adam import switches
-
-    return switches(problem)
+    source = f"running error (Higham 2002, 3.3) over {problem.parameters['steps']} steps of {what}"
+    if bounded < bound.numel():
+        source += (
+            f"; nothing is proved of {bound.numel() - bounded} elements: an infinite truth, or errors that feed back"
+        )
+    return Limit(bound, source)
 
 
 def _rounded_once(bound: Tensor, problem: Problem) -> Tensor:
@@ -92,11 +94,13 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
     eager = Algorithm(
         a.lerp_separate, a.square_last_stored if half else a.square_last, a.in_double,
         a.decay_factor_stored if half else a.decay_factor, _eager_denominator(half, host), a.product_over,
-        a.l2_stored_weight if half else a.l2_separate, stored=half,
+        a.l2_stored_product if half else a.l2_separate, stored=half,
     )  # fmt: skip
     compiled = Algorithm(a.lerp_separate, a.square_first, a.in_tensor, a.decay_factor, a.quotient, a.quotient_separate)
     folded = compiled._replace(denominator=a.folded, update=a.plain_quotient)
-    divided = compiled._replace(bias=a.in_tensors, denominator=a.divided, update=a.plain_quotient)
+    # under Inductor _foreach_lerp_ is m + w (g - m) for every weight
+    listed = compiled._replace(first=a.lerp_one_sided)
+    divided = listed._replace(bias=a.in_tensors, denominator=a.divided, update=a.plain_quotient)
     # in float32 throughout: on CUDA, and as the paper writes it, which is Metal's
     nested = Algorithm(a.ema_two_fused, a.square_two_fused, a.in_float32, a.decay_subtracted)
     written_out = nested._replace(first=a.ema_separate, second=a.square_last)
@@ -109,7 +113,7 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
     if half:
         stored = Algorithm(
             a.lerp_stored, a.square_stored_first_fused, a.in_tensor, a.decay_factor_stored, a.quotient_stored_root,
-            a.stored_quotient_fused, stored=True,
+            a.stored_quotient_fused, a.l2_stored, stored=True,
         )  # fmt: skip
     else:
         stored = compiled
@@ -125,8 +129,8 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
         "triton": (Declared(written),),
         "triton-interpreter": (Declared(written, fuses=False),),
     }
-    for one in ("inductor", "inductor-combo", "inductor-foreach", "inductor-foreach-combo"):
-        table[one] = (Declared(compiled, **loose),)
+    for one, algorithm in (("inductor", compiled), ("inductor-foreach", listed)):
+        table[one] = table[f"{one}-combo"] = (Declared(algorithm, **loose),)
     if name in table:
         return table[name]
     others = (Declared(one, power=power, root=sqrt) for one in (nested, written_out))
@@ -140,12 +144,14 @@ def _eager_denominator(half: bool, host: bool) -> Any:
 
 
 def _stored(algorithm: Algorithm, denominator: Any, half: bool) -> Algorithm:
-    """The eager form: each operation rounds to storage."""
+    """The eager form: lerp from the nearer end, and each operation rounds to storage."""
+    algorithm = algorithm._replace(first=a.lerp_separate)
     if not half:
         return algorithm
     return algorithm._replace(
-        second=a.square_last_stored, decay=a.decay_factor_stored, denominator=denominator, stored=True
-    )
+        second=a.square_last_stored, decay=a.decay_factor_stored, denominator=denominator, l2=a.l2_stored_product,
+        stored=True,
+    )  # fmt: skip
 
 
 def _division(where: str) -> float:

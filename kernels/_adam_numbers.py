@@ -195,7 +195,7 @@ def _larger(n: Any, a: Ball, b: Ball, difference: Tensor) -> Ball:
 
 
 class Balls(Ball64):
-    """`Ball64` with square roots of exact zeros and the maximum of computed numbers."""
+    """`Ball64` with products and square roots of exact zeros, and the maximum of computed numbers."""
 
     def __init__(self, device: Any, root: float) -> None:
         super().__init__(device, {})
@@ -206,6 +206,21 @@ class Balls(Ball64):
         rad = float(max(hi - Fraction(near), Fraction(near) - lo)) * GROW
         mid, radius = (torch.tensor(part, dtype=torch.float64, device=self.device) for part in (near, rad))
         return Ball(self, mid, radius)
+
+    def mul(self, a: Ball, b: Ball) -> Ball:
+        """Exact where a factor is exactly zero and the other finite; elsewhere it may underflow."""
+        product = super().mul(a, b)
+        zero = torch.zeros((), dtype=torch.bool, device=self.device)
+        for one, other in ((a, b), (b, a)):
+            zero = zero | ((one.mid == 0) & (_wide(one.radius, one.mid) == 0) & other.mid.isfinite())
+        return replace(product, rad=torch.where(zero, 0.0, _wide(product.radius, product.mid)))
+
+    def div(self, a: Ball, b: Ball) -> Ball:
+        """Exact where the dividend is exactly zero and the divisor is not."""
+        quotient = super().div(a, b)
+        rad = _wide(quotient.radius, quotient.mid)
+        zero = (a.mid == 0) & (_wide(a.radius, a.mid) == 0) & rad.isfinite()
+        return replace(quotient, rad=torch.where(zero, 0.0, rad))
 
     def sqrt(self, a: Ball) -> Ball:
         """|sqrt(x) - sqrt(y)| <= |x - y| / sqrt(x) for x, y >= 0."""

@@ -37,6 +37,8 @@ HOST_SCORES, DEVICE_SCORES = 1 << 21, 1 << 24
 DOUBLE_SCORES = 1 << 20
 #: Scores of a head whose double-double values are kept.
 KEPT_SCORES = 1 << 16
+#: Rows of queries whose multiprecision values are kept.
+KEPT_ROWS = 256
 #: Binary places of the first multiprecision evaluation, and the last.
 PLACES, MOST_PLACES = 128, 4096
 #: Score modifications whose derivative is 1.
@@ -54,9 +56,8 @@ def problem(dtype: str, setting: Any, scalars: Mapping[str, float], seed: int) -
     """Tensors query (B, H, L, D), key, value (B, H_kv, S, D) and grad_out (B, H, L, D), finite, on the host."""
     shape = Shape.of(setting.parameters)
     tensors = _Recipe(dtype, shape, seed).tensors()
-    return Problem(
-        tensors, dict(setting.parameters), dict(scalars), dtype, {"shape": shape, "buffers": buffers(shape, seed)}
-    )
+    extra: dict[str, Any] = {"shape": shape, "buffers": buffers(shape, seed), "limits": {}}
+    return Problem(tensors, dict(setting.parameters), dict(scalars), dtype, extra)
 
 
 def buffers(shape: Shape, seed: int) -> dict[str, Tensor]:
@@ -166,7 +167,8 @@ class AttentionTruth:
     problem: Problem
     device: Any
     bounds: Mapping[str, float]
-    _exact_heads: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _rows: list[Any] = field(default_factory=list, repr=False)
 
     @cached_property
     def shape(self) -> Shape:
@@ -185,9 +187,8 @@ class AttentionTruth:
         """See `Source.enclose`. float64 in one pass over all outputs; double-double on the rows of `index`."""
         if not double:
             found = self._balls[output]
-            mid, rad, scale = (
-                t if index is None else t[index.to(t.device)] for t in (found.mid, found.rad, found.scale)
-            )
+            parts = (found.mid, found.rad, found.scale)
+            mid, rad, scale = parts if index is None else (t[index.to(t.device)] for t in parts)
             return Enclosure(mid[None], rad[None]), scale[None]
         everything = torch.arange(math.prod(self.shape.outputs[output])) if index is None else index
         return self._double(output, everything.cpu())
@@ -214,12 +215,7 @@ class AttentionTruth:
                                 rows.setdefault(name, []).append(_enclosed(name, value, scale, head.empty))
                 for name, (value, scale) in shared.items():
                     rows.setdefault(name, []).append(_enclosed(name, value, scale, None))
-        return {
-            name: _Enclosed(
-                *(torch.cat([getattr(p, part) for p in parts]) for part in ("mid", "rad", "scale", "largest"))
-            )
-            for name, parts in rows.items()
-        }
+        return {name: _joined(parts) for name, parts in rows.items()}
 
     def _head(self, n: Any, b: int, h: int, queries: Tensor) -> oracle.Head:
         """Rows `queries` of one head, as values of the ball system `n`."""
@@ -272,9 +268,8 @@ class AttentionTruth:
             pick = where.to(self.device), column[mine].to(self.device)
             if oracle.OUTPUTS[output] == "key":
                 pick = wanted.to(self.device)[pick[0]], pick[1]
-            for part, t in zip(
-                parts, (value.mid, value.tail, value.radius, scale.mid.abs() - scale.radius), strict=True
-            ):
+            lower = scale.mid.abs() - scale.radius
+            for part, t in zip(parts, (value.mid, value.tail, value.radius, lower), strict=True):
                 part[mine] = torch.as_tensor(t).expand_as(value.mid)[pick].cpu()
         mid, tail, rad, least = (part.to(self.device) for part in parts)
         # A zero may have either sign, which tensors cannot say: it is left to multiprecision.
@@ -296,17 +291,16 @@ class AttentionTruth:
         step = max(1, DOUBLE_SCORES // max(1, shape.kv_len))
         if shape.q_len * shape.kv_len <= KEPT_SCORES:  # a whole head, kept for the other outputs
             for head in heads:
-                if ("double", b, head) not in self._exact_heads:
-                    self._exact_heads["double", b, head] = oracle.attention(
-                        n, self._head(n, b, head, everything)
-                    ).outputs
-            outputs = [self._exact_heads["double", b, head][output] for head in heads]
+                if ("double", b, head) not in self._kept:
+                    found = oracle.attention(n, self._head(n, b, head, everything))
+                    self._kept["double", b, head] = found.outputs
+            outputs = [self._kept["double", b, head][output] for head in heads]
         else:
             blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
             pairs = [(head, block) for head in heads for block in blocks]
             outputs = [oracle.attention(n, self._head(n, b, *pair)).outputs[output] for pair in pairs]
             everything = rows
-        values = [(found.value(), found.scale()) for found in outputs]
+        values = [(one.value(), one.scale()) for one in outputs]
         if oracle.OUTPUTS[output] == "key":
             total = values[0]
             for value in values[1:]:
@@ -470,12 +464,16 @@ class AttentionTruth:
         """An output's row of queries, or all keys of a head."""
         whole = oracle.OUTPUTS[output] == "key"
         key = (places, b, h, None if whole else row)
-        if key not in self._exact_heads:
+        if key not in self._kept:
+            if not whole:  # a long row holds megabytes of integers
+                self._rows.append(key)
+                if len(self._rows) > KEPT_ROWS:
+                    del self._kept[self._rows.pop(0)]
             n = FixedMatrices(places)
             heads = range(h * self.shape.group, (h + 1) * self.shape.group) if whole else [h]
             rows = list(range(self.shape.q_len)) if whole else [row]
-            self._exact_heads[key] = [oracle.attention(n, self._fixed_head(n, b, i, rows)).outputs for i in heads], {}
-        parts, values = self._exact_heads[key]
+            self._kept[key] = [oracle.attention(n, self._fixed_head(n, b, i, rows)).outputs for i in heads], {}
+        parts, values = self._kept[key]
         if output not in values:
             first, *others = (part[output].value() for part in parts)
             values[output] = sum(others, first)
@@ -493,8 +491,8 @@ class AttentionTruth:
         seen = None if mask is None else mask.any(-1, keepdims=True)
         return oracle.Head(
             query=n.input(host["query"][b, h][queries]),
-            key=self._kept(n, "key", b, g),
-            value=self._kept(n, "value", b, g),
+            key=self._keys_or_values(n, "key", b, g),
+            value=self._keys_or_values(n, "value", b, g),
             grad_out=n.input(host["grad_out"][b, h][queries]) if shape.backward else None,
             scale=shape.scale,
             score_mod=self.score_mod,
@@ -504,14 +502,14 @@ class AttentionTruth:
             empty=None if seen is None or seen.all() else ~seen,
         )
 
-    def _kept(self, n: Any, name: str, b: int, g: int) -> Any:
+    def _keys_or_values(self, n: Any, name: str, b: int, g: int) -> Any:
         """A head's keys or values in `n`, whose integers are made once for each precision."""
         if not isinstance(n, FixedMatrices):
             return n.input(self._host[name][b, g])
         key = ("input", n.places, name, b, g)
-        if key not in self._exact_heads:
-            self._exact_heads[key] = n.input(self._host[name][b, g])
-        kept: Fixed = self._exact_heads[key]
+        if key not in self._kept:
+            self._kept[key] = n.input(self._host[name][b, g])
+        kept: Fixed = self._kept[key]
         return Fixed(n, kept.mid, kept.rad)
 
     def _zeros(self, output: str) -> Array:
@@ -522,8 +520,8 @@ class AttentionTruth:
         same for all, or its query is 0, and of dv where its dO is.
         """
         key = ("zeros", output)
-        if key in self._exact_heads:
-            found: Array = self._exact_heads[key]
+        if key in self._kept:
+            found: Array = self._kept[key]
             return found
         shape, host = self.shape, self._host
         zero = np.ones(shape.outputs[output], dtype=bool)
@@ -540,13 +538,13 @@ class AttentionTruth:
                     elif not flat:
                         factor = host["query" if output == "dk" else "grad_out"][b, h, row]
                         zero[b, g][keys] &= factor == 0
-        self._exact_heads[key] = zero.reshape(-1)
+        self._kept[key] = zero.reshape(-1)
         return self._zeros(output)
 
     def _equal_passed(self, b: int, h: int, row: int, keys: Array) -> bool:
         """Whether dP = dO v^T of a row is the same for all `keys`, exactly."""
         key = ("passed", b, h, row)
-        if key not in self._exact_heads:
+        if key not in self._kept:
             grad, values = self._host["grad_out"][b, h][[row]], self._host["value"][b, h // self.shape.group][keys]
             rough = values @ grad[0]
             same = bool(np.ptp(rough) <= 1e-9 * (abs(values) @ abs(grad[0])).max(initial=1.0))
@@ -554,8 +552,8 @@ class AttentionTruth:
                 n = FixedMatrices(places_for(grad) + places_for(values))
                 exact = n.matmul(n.input(grad), n.input(values.T.copy())).mid[0]
                 same = bool((exact == exact[0]).all())
-            self._exact_heads[key] = same
-        found: bool = self._exact_heads[key]
+            self._kept[key] = same
+        found: bool = self._kept[key]
         return found
 
     def _keys_seen(self, b: int, h: int, row: int) -> Array:
@@ -582,16 +580,16 @@ class AttentionTruth:
         total = n.const(0)
         for i, some in rows.items():
             key = ("rational", b, i, tuple(some))
-            if key not in self._exact_heads:
-                self._exact_heads[key] = oracle.attention(n, self._fixed_head(n, b, i, some)).outputs
-            total = total + self._exact_heads[key][output].value()
+            if key not in self._kept:
+                self._kept[key] = oracle.attention(n, self._fixed_head(n, b, i, some)).outputs
+            total = total + self._kept[key][output].value()
         return total.truth(self._inside(output, row), column)
 
     def _equal_scores(self, b: int, h: int, rows: list[int]) -> bool:
         key = ("equal", b, h)
-        if key not in self._exact_heads:
-            self._exact_heads[key] = {}
-        known: dict[int, bool] = self._exact_heads[key]
+        if key not in self._kept:
+            self._kept[key] = {}
+        known: dict[int, bool] = self._kept[key]
         for row in rows:
             if row not in known:
                 head = self._fixed_head(FixedMatrices(self._places), b, h, [row])

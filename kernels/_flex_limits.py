@@ -61,6 +61,7 @@ class Algorithm:
     first       whether weights are normalized before they meet the values
     saved       whether the gradient reuses the forward weights rather than the logsumexp
     mean        'out': rowsum(dO O) of the stored output; 'weights': rowsum(P dP)
+    mean_stored whether that mean is stored in the dtype
     scores      roundoff to which dS is rounded, and its underflow
     rows        queries between two stores of dk and dv in the dtype (None: one store, of each query head)
     """
@@ -102,14 +103,12 @@ def gamma(n: int) -> float:
 def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
     """The bound of `output` by the lowering's algorithm, in the output's own dtype."""
     algorithm = algorithm_of(lowering.name, target.backend.name, problem.dtype, problem.extra["shape"])
-    kept: dict[Any, Any] = problem.extra.setdefault("limits", {})  # type: ignore[attr-defined]
+    kept: dict[Algorithm, dict[str, Tensor]] = problem.extra["limits"]
     if algorithm not in kept:
         kept[algorithm] = bounds(problem, algorithm)
-    return (
-        Limit(kept[algorithm][output], f"{algorithm.text}; error recurrence in kernels/_flex_limits.py")
-        if output in kept[algorithm]
-        else None
-    )
+    if output not in kept[algorithm]:
+        return None
+    return Limit(kept[algorithm][output], f"{algorithm.text}; error recurrence in kernels/_flex_limits.py")
 
 
 # Which algorithm a lowering uses
@@ -384,13 +383,15 @@ class _Block:
     def forward(self, fmt: Any) -> tuple[Tensor, Tensor]:
         """Bounds of out and logsumexp."""
         a, n = self.algorithm, self.shape.kv_len
-        # the maximum that is subtracted may itself err, which no weight notices; subtraction and base change round
-        errors = self.spread + U * (self.distance + self.spread)
+        steps = 0 if a.keys is None else -(-n // a.keys)
+        # The maximum that is subtracted may err, which no weight notices. Differences round, and those of one maximum
+        # to the next add up to the distance from the last one.
+        widest = self.spread.amax(-1, keepdim=True)
+        errors = self.spread + U * (self.distance + self.spread + (1 + 2 * steps) * widest)
         constant = 0.0
         if a.base2 is not None:
             errors = errors + U * (self.magnitude + self.spread) + a.base2 * self.distance
             constant = a.base2
-        steps = 0 if a.keys is None else -(-n // a.keys)
         relative = torch.expm1(errors) * (1 + a.exp) + a.exp + steps * (a.exp + 3 * U)
         missing = FLUSH / self.total  # each exponential may be flushed
         self.error = error = (self.weights * relative).sum(-1, keepdim=True) + n * missing

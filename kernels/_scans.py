@@ -19,8 +19,8 @@ from verify.oracle import Oracle
 if TYPE_CHECKING:
     from verify.composite import Limit, Problem, Source
 
-#: Elements of the largest problem that `--set shape=` may ask for: 2^27 float64 values are 1 GiB.
-MOST = 1 << 27
+#: Elements of the largest problem that `--set shape=` may ask for: a ball and a bound take about 100 bytes each.
+MOST = 1 << 24
 #: Elements of a row that a hand-written Triton kernel holds at a time.
 BLOCK = 1024
 LAYOUTS = ("contiguous", "transposed", "strided", "expanded")

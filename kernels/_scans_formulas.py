@@ -60,17 +60,19 @@ def formulas(name: str, problem: Problem) -> dict[str, Callable[[], Tensor]]:
             add(text, _bind(_log_add_exps, given))
     compute = formats[0]
     given = rows.to(getattr(torch, compute))
-    combinations: dict[str, Combine] = {"cumsum": torch.add, "cumprod": torch.mul}
+    combinations: dict[str, tuple[Combine, float]] = {
+        "cumsum": (torch.add, 0.0), "cumprod": (torch.mul, 1.0), "logcumsumexp": (_log_add_exp, -torch.inf),
+    }  # fmt: skip
     if name in combinations and short and rows.shape[0] > 1:
+        combine, start = combinations[name]
+        each, step = _rounding(combine, storage), f"each step in {storage.name}"
+        if name == "logcumsumexp":
+            given = given.to(x.device)  # exp and log1p are the device's
+            step += ": max + log1p(exp(min - max)) by torch's functions"
         block = 2 * inner_threads(rows.shape[0], rows.shape[1])
-        each = _rounding(combinations[name], storage)
-        start = 0.0 if name == "cumsum" else 1.0
-        add(
-            f"Sklansky's scan in blocks of {block}, each step in {storage.name}",
-            _bind(_sklansky, given, each, block, start),
-        )
-        if storage.bits == 16:
-            add(f"left to right, each step in {storage.name}", _bind(_steps, given, each))
+        add(f"Sklansky's scan in blocks of {block}, {step}", _bind(_sklansky, given, each, block, start))
+        if storage.bits == 16 or name == "logcumsumexp":
+            add(f"left to right, {step}", _bind(_steps, given, each))
     if name == "sum" and short:
         add(f"left to right in {compute}", _bind(_left_to_right, given))
         add(f"by halves in {compute}", _bind(_halves, given))
@@ -243,6 +245,12 @@ def _cascade_inner(x: Tensor, lanes: int) -> Tensor:
 # Exponentials
 
 
+def _log_add_exp(a: Tensor, b: Tensor) -> Tensor:
+    low, high = torch.minimum(a, b), torch.maximum(a, b)
+    same = (low == high) & low.isinf()
+    return torch.where(same, a, torch.log1p(torch.exp(torch.where(same, 0.0, low - high))) + high)
+
+
 def _log_add_exps(x: Tensor) -> Tensor:
     """From left to right with the C library's functions, as ATen's _log_add_exp_helper."""
     exp: Any = np.vectorize(_exp, otypes=[np.float64])
@@ -276,7 +284,8 @@ def _quotient(e: Callable[[], Tensor], total: Callable[[Tensor], Tensor], recipr
 
 def sleef_expf(x: Tensor) -> Tensor:
     """Sleef_expf*_u10 of SLEEF 3 (src/libm/sleefsimdsp.c, xexpf) with FMA, for float32 x <= 0; NaN stays."""
-    return torch.cat([_sleef_expf(part) for part in x.reshape(-1).split(BLOCK)]).reshape(x.shape)
+    parts = [_sleef_expf(part) for part in torch.split(x.reshape(-1), BLOCK)]
+    return torch.cat(parts).reshape(x.shape)
 
 
 def _sleef_expf(x: Tensor) -> Tensor:

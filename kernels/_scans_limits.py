@@ -19,7 +19,7 @@ from verify.formats import FORMATS, Format
 from verify.kernels._scans import BLOCK
 from verify.kernels._scans_truth import rows_of
 from verify.lowerings import Lowering, Target
-from verify.numbers.arrays import BallArrays, scan
+from verify.numbers.arrays import BallArrays, gamma, scan
 
 Tensor = torch.Tensor
 SLACK = 1.0 + 2.0**-20
@@ -285,18 +285,26 @@ def _running(t: Tensor) -> Tensor:
     return top
 
 
+def _sums(x: Tensor, size: Tensor, n: int) -> Tensor:
+    """Upper bounds of |sum| from float64 sums and the sums of |x|, whatever the order (Higham 2002, (4.4))."""
+    return x.abs() + size * gamma(n)
+
+
 def _prefixes(n: BallArrays, rows: Tensor) -> Sizes:
     x = rows.to(torch.float64)
     odd = ~torch.isfinite(x)
-    ball = n.input(torch.where(torch.isfinite(rows), rows, torch.zeros_like(rows)))
-    return Sizes(_upper(n.cumsum(ball)), n.seen(odd), (_upper(n.cumsum(abs(ball))),))
+    x = torch.where(odd, 0.0, x)
+    size = x.abs().cumsum(-1)
+    return Sizes(_sums(x.cumsum(-1), size, x.shape[-1]), n.seen(odd), (size,))
 
 
 def _totals(n: BallArrays, rows: Tensor) -> Sizes:
-    odd = ~torch.isfinite(rows)
-    ball = n.input(torch.where(odd, torch.zeros_like(rows), rows))
-    count = torch.full((1, 1), float(max(rows.shape[1] - 1, 0)), dtype=torch.float64, device=rows.device)
-    return Sizes(_upper(n.sum(ball)), n.anywhere(odd), (_upper(n.sum(abs(ball))), count))
+    x = rows.to(torch.float64)
+    odd = ~torch.isfinite(x)
+    x = torch.where(odd, 0.0, x)
+    size = x.abs().sum(-1, keepdim=True)
+    count = torch.full((1, 1), float(max(x.shape[-1] - 1, 0)), dtype=torch.float64, device=x.device)
+    return Sizes(_sums(x.sum(-1, keepdim=True), size, x.shape[-1]), n.anywhere(odd), (size, count))
 
 
 def _sum_error(known: Algorithm, sizes: Sizes) -> tuple[Tensor, Tensor, str]:
@@ -406,11 +414,14 @@ def _logcumsumexp_error(known: Algorithm, sizes: Sizes) -> tuple[Tensor, Tensor,
     In any order, with H = -sum p_j log p_j and h(q) the entropy of one combination: sum p(node) h = H (chain rule);
     q d <= h, as d = log((1 - q) / q); q <= h / (2 log 2), as h is concave on [0, 1/2]; sum p(node) l <= H, as the l of
     a path add up to at most L - x_j; sum p(node) |c| <= k (|L| + H), as x_j <= c <= L on a path of at most k nodes. So
-    E = k u (|L| + H) + (a + b / (2 log 2) + v) H, and B = k u|L| + k (b + v) / 2 + (k u + a)(L - x_j); terms below
-    L - 800 weigh nothing in float64.
+    E = k u (|L| + H) + (a + b / (2 log 2) + v) H, and B = k u|L| + k (b + v) / 2 + (k u + a)(L - x_j). Terms below
+    L - 800 weigh nothing in float64, nor do those below c - 800 in the node of such a term.
 
     delta is that of the computed operands. An error of e in each moves d by 2 e, so that q and l grow by exp(2 e); c
     and d move by e and 2 e, which adds (u + 2 v) k times the sum itself, as sum p(node) |D(node)| <= k sum p_j |D_j|.
+
+    |D| <= B as well, whatever the weights are; there l <= log 2, q <= 1/2 and q d <= 0.28 for any operands, and |c| is
+    off by B itself. This is what bounds half types, each of whose combinations may be off by half an ULP of a large L.
     """
     old, new, distance, joins, entropy, spread = sizes.parts
     n = old.shape[-1]
@@ -418,8 +429,14 @@ def _logcumsumexp_error(known: Algorithm, sizes: Sizes) -> tuple[Tensor, Tensor,
     u, v, tiny = known.u, float(known.compute.unit_roundoff), float(known.compute.smallest_normal)
     low = torch.minimum(old, new)
     k = known.paths(n, old.device)
-    found = torch.full_like(old, torch.inf)
-    for reach in reversed(REACH):
+    cap = 0.7 * a + (b + v) / 2 + tiny
+    if known.sequential:
+        steps = torch.arange(n, dtype=torch.float64, device=old.device)
+        found = ((u * sizes.truth + cap) * joins).cumsum(-1) * (1 + _growth(2 * steps, u)) * (1 + 8 * u)
+    else:
+        found = k * (u * (sizes.truth + spread.clamp(max=1600.0)) + cap) * (1 + 8 * u) / (1 - k * u)
+        found = torch.where((k * u <= 0.25) & (found <= 100.0), found, torch.inf)
+    for reach in REACH:
         more = math.exp(2 * reach)
         if known.sequential:
             of_exp = low * (b + v * (distance + reach))
@@ -431,9 +448,9 @@ def _logcumsumexp_error(known: Algorithm, sizes: Sizes) -> tuple[Tensor, Tensor,
             again = 2 * k * (u + 2 * v) * more
             weighed = torch.where(again < 0.5, weighed * (1 + 8 * u) * (1 + 2 * again), torch.inf)
             widest = k * (u * (sizes.truth + reach) + more * (b + v * (1 + 2 * reach)) / 2)
-            widest = (widest + (k * u + more * a) * spread.clamp(max=800.0)) * (1 + 8 * u)
+            widest = (widest + (k * u + more * a) * spread.clamp(max=1600.0)) * (1 + 8 * u)
             error = weighed * torch.exp(widest)
-        found = torch.where(_running(widest) <= reach, error, found)
+        found = torch.where(_running(widest) <= reach, torch.minimum(found, error), found)
     law = "E = w E + u|L| + a l + q (b + u d)" if known.sequential else "E = k u (|L| + H) + (a + b / (2 log 2) + u) H"
     return found, sizes.truth, f"{law}, proved in kernels/_scans_limits.py; {first}; {second}"
 

@@ -24,6 +24,8 @@ Tensor = torch.Tensor
 START, CAP = 96, 12288  # bits, as in `verify.numbers.mp.enclosures`
 #: Elements of the rows that double-double takes; what is beyond goes to multiprecision, which is quicker for few rows.
 STEP, MOST_DOUBLE = 1 << 17, 1 << 19
+#: Elements of the rows that float64 takes at once.
+STEP_FLOAT64 = 1 << 20
 #: Rows kept as integers, with what multiprecision has computed of them.
 KEPT = 64
 #: Terms that an explanation lists.
@@ -83,9 +85,12 @@ class Rows:
             assert index is not None
             return self._doubled(index)
         if self._whole is None:
-            found, scale = self._evaluated(self.ball, self.rows)
-            kept = Enclosure(self._flat(found.mid), self._flat(_radius(found)), None, found.sure)
-            self._whole = kept, None if scale is None else self._flat(scale)
+            step = max(1, STEP_FLOAT64 // max(self.rows.shape[1], 1))
+            parts = [self._evaluated(self.ball, part) for part in torch.split(self.rows, step)]
+            mid, rad = (torch.cat([pick(e) for e, _ in parts]) for pick in (lambda e: e.mid, _radius))
+            kept = Enclosure(self._flat(mid), self._flat(rad), None, all(e.sure for e, _ in parts))
+            sizes = [scale for _, scale in parts if scale is not None]
+            self._whole = kept, self._flat(torch.cat(sizes)) if sizes else None
         found, scale = self._whole
         if index is None:
             return found, scale

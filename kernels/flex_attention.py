@@ -132,7 +132,7 @@ def setting(name: str, quick: bool = False, **values: Any) -> Setting:
 
 
 SETTINGS = (
-    # Lengths are no multiples of a block, of 16 keys at the least. From 128 queries on, flex_attention's main kernel runs
+    # Lengths are no multiples of a block, of 16 keys at least. From 128 queries on, flex_attention's main kernel runs
     # rather than the one for decoding; cuBLAS takes tf32 only where rows are a multiple of 4 keys long.
     setting("competing", quick=True, q_len=130, kv_len=76, data="competing", mask_mod="causal"),
     setting("soft-cap window", quick=True, kv_heads=1, q_len=131, kv_len=131, data="competing", score_mod="soft_cap",

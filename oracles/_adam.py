@@ -232,6 +232,18 @@ def l2_stored_weight(n: Any, k: Any, p: Any, g: Any) -> Any:
     return g + n.cast(k.weight_decay, n.storage) * p
 
 
+# ... and its scalar loop rounds the product too.
+@formula("g + storage(storage(wd)*p)")
+def l2_stored_product(n: Any, k: Any, p: Any, g: Any) -> Any:
+    return g + n.cast(n.cast(k.weight_decay, n.storage) * p, n.storage)
+
+
+# Inductor under emulate_precision_casts.
+@formula("g + storage(wd*p)")
+def l2_stored(n: Any, k: Any, p: Any, g: Any) -> Any:
+    return g + n.cast(k.weight_decay * p, n.storage)
+
+
 @formula("p*fl(1-lr*wd)")
 def decay_factor(n: Any, k: Any, p: Any) -> Any:
     return k.decay * p

@@ -25,6 +25,7 @@ from verify.decide import (
     QUANTUM,
     Decision,
     Enclosure,
+    bound_of,
     decide_native,
     decide_tensors,
     digest,
@@ -498,6 +499,13 @@ def test_a_radius_that_is_not_finite_is_undecided(mid: float, radius: float) -> 
         assert bool(decide_tensors(y, ball, FORMATS["float32"]).open.all())
         if native_reason() is None:
             assert bool(decide_native(y, ball, FORMATS["float32"]).open.all())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 700, 5000])
+def test_the_bound_of_an_exact_error(steps: int) -> None:
+    """By which a sweep tells errors apart that differ by one float."""
+    y, ball = patterns([0x3F800000 + steps], FORMATS["float32"]), Enclosure(doubles([1.0]), doubles([0.0]))
+    assert decide_tensors(y, ball, FORMATS["float32"]).maxima[0, 0] == bound_of(float(steps))
 
 
 def test_the_native_form_refuses_tails() -> None:

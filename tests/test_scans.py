@@ -319,7 +319,7 @@ def test_mixed_rows_take_the_recipes_in_turn() -> None:
         ({"shape": "3x-4"}, "'-4' is no size"),
         ({"shape": "3x2.5"}, "'2.5' is no size"),
         ({"shape": ""}, "'' is no size"),
-        ({"shape": "100000x100000"}, "10,000,000,000 elements; expected at most 134,217,728"),
+        ({"shape": "100000x100000"}, "10,000,000,000 elements; expected at most 16,777,216"),
         ({"shape": "3x4", "dim": "2"}, "dim=2 is out of range for shape=3x4: expected -2 to 1"),
         ({"shape": "3x4", "dim": "-3"}, "dim=-3 is out of range"),
         ({"dim": "last"}, "dim=last is no integer"),
@@ -710,8 +710,8 @@ def assembly(name: str, dtype: str, where: Any, options: dict[str, Any]) -> str:
 
     from verify.kernels.triton import scans
 
-    block = scans.block_of(name, 1009, interpreted=False)
-    loop, constant = scans.constants(name, getattr(torch, dtype), scans.HELD // block, block)
+    # One row of 128 columns: a program of 2,048 elements takes logcumsumexp ten seconds.
+    loop, constant = scans.constants(name, getattr(torch, dtype), 1, scans.block_of(name, 100, interpreted=False))
     pointer = "*" + {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}[dtype]
     names = [p.name for p in loop.params]
     kinds = {"x_ptr": pointer, "out_ptr": pointer, "rows": "i32", "n": "i32"}

@@ -105,9 +105,13 @@ def _on_host(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
     result = {}
     for truth, one in judged.items():
         with _sharing() as share, _one_at_a_time((one.checker,)):
-            for number in one.contenders():
+            for place, number in enumerate(one.contenders()):
                 inputs, output = launched(number)
-                share(partial(one.rank, number, inputs, output.output))
+                work = partial(one.rank, number, inputs, output.output)
+                if place:
+                    share(work)
+                else:
+                    work()  # it narrows down the others
         result[truth] = one.value
     result["exact"] += Checked(Tally(digests=tuple(sorted(outputs))))
     formula = merged(part for _, part in sorted(counted, key=lambda c: c[0]))

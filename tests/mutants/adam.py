@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant("1 - beta in float16", Step(rest=float16)),
     Mutant("1 - beta in float16, one step", Step(rest=float16), setting="1 step, resumed"),
     Mutant("averages in bfloat16", Step(averages=torch.bfloat16)),
-    Mutant("amsgrad without the maximum", Step(forgetful=True), setting="amsgrad"),
-    Mutant("maximize ignored", Step(uphill=True), setting="maximize"),
+    Mutant("amsgrad without the maximum", Step(forgetful=True), setting="amsgrad, maximize"),
+    Mutant("maximize ignored", Step(uphill=True), setting="amsgrad, maximize"),
     Mutant("master copy not used", Step(through_parameter=True), setting="master", dtype="bfloat16"),
 )
 

@@ -107,8 +107,8 @@ class Predicates:
         return self._of_point(a, lambda x: x.is_integer() and x % 2 == 1)
 
     def _of_point(self, a: Run, predicate: Any) -> Answer:
-        """Decided for a single number only."""
-        if a.low != a.high or a.nan.some or math.isinf(a.low):
+        """Decided for a single value only; infinities and NaNs are no integers."""
+        if a.low != a.high or a.nan.some != a.nan.every:
             return UNKNOWN
-        holds = bool(predicate(a.low))
+        holds = bool(not a.nan.every and math.isfinite(a.low) and predicate(a.low))
         return Answer(holds, holds)
