@@ -197,6 +197,16 @@ def test_a_broken_contract_is_an_error(call: Any, said: str) -> None:
     assert cell["status"] == "error" and said in cell["reason"]
 
 
+def test_an_output_of_another_shape_is_an_error_where_no_reference_tells() -> None:
+    (cell,) = fill(lambda p: {"": p.tensors["x"][:3, 0].clone()})
+    assert cell["status"] == "error" and "expected (50,)" in cell["reason"]
+
+
+def test_an_output_that_a_lowering_does_not_give_is_not_run() -> None:
+    sums, other = fill(left_to_right, outputs=("", "other"))
+    assert sums["status"] == "passed" and other["status"] == "not-run" and other["output"] == "other"
+
+
 def test_elements_without_a_finite_bound_count_as_range() -> None:
     def half_blind(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit:
         whole = limit(problem, target, lowering, output)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import mpmath
 import pytest
 import torch
 from hypothesis import given, settings
@@ -303,7 +304,19 @@ def test_a_function_that_is_not_admitted_claims_nothing() -> None:
     n = Ball64("cpu", bounds)
     assert math.isnan(parts(enclosure(n.exp(n.input(x)), x), 0)[2])
     assert not math.isnan(parts(enclosure(n.log(n.input(x)), x), 0)[2])
-    assert math.isnan(parts(enclosure(BallDD("cpu").exp(BallDD("cpu").input(x)), x), 0)[2])
+    assert math.isnan(parts(enclosure(BallDD("cpu").log(BallDD("cpu").input(x)), x), 0)[2])
+
+
+def test_double_double_exp_beside_one_encloses_the_truth_narrowly() -> None:
+    n = BallDD("cpu")
+    x = torch.tensor([-(2.0**-25), 2.0**-30, 0.5, -1.0, 0.0, 3.0], dtype=torch.float64)
+    found = enclosure(n.exp(n.input(x)), x)
+    for k, value in enumerate(x.tolist()[:5]):
+        mid, tail, rad = parts(found, k)
+        with mpmath.workprec(400):
+            assert abs(mpmath.exp(value) - mpmath.mpf(mid) - mpmath.mpf(tail)) <= rad
+        assert rad <= 2.0**-50 * abs(value)
+    assert math.isnan(parts(found, 5)[2])
 
 
 def in_a_row(found: Enclosure) -> Enclosure:

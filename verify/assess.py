@@ -460,6 +460,7 @@ def cells(
             for name in facts.outputs
             if name in results[0]
         ]
+        absent = [cell for cell in empty if cell["output"] not in results[0]]
     except NotLowered as why:
         return [cell | {"status": "not-run", "reason": str(why)} for cell in empty]
     except LoweringError as error:
@@ -472,7 +473,9 @@ def cells(
     check_s = max(time.perf_counter() - began - seconds, 0.0)
     for cell in filled:
         cell["timing"] |= {"kernel_s": seconds / len(filled), "check_s": check_s / len(filled)}
-    return filled
+    return filled + [
+        cell | {"status": "not-run", "reason": "the lowering does not give this output"} for cell in absent
+    ]
 
 
 def _complete(results: list[Outputs], facts: Composite, lowering: Lowering) -> None:
@@ -498,6 +501,11 @@ def _cell(
             )
         theirs = None
     limit: Limit | None = facts.limit(problem, target, lowering, output)
+    if limit is not None and limit.bound.numel() not in (1, results[0].numel()):
+        raise LoweringError(
+            f"lowering {lowering.name} returned {output or 'an output'} of shape {tuple(results[0].shape)}; "
+            f"expected {tuple(limit.bound.shape)}"
+        )
     everything = [judge.judge(y, theirs, limit) for y in results]
     found = max(everything, key=lambda f: (f.share, f.checked.main.max_ulp))
     y = results[everything.index(found)]

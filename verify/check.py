@@ -299,6 +299,17 @@ class Checker:
             index, part = index[keep], tuple(t[:, keep] for t in part)
             yp, ep = yp[:, keep], None if ep is None else ep[:, keep]
             sp = None if sp is None else sp[:, keep]
+            ball = ball.take((slice(None), keep))
+        # what only the suspicion of a flushed input kept open
+        first = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp)
+        keep = first.open[0]
+        if not bool(keep.all()):
+            counted = tally_of(first)
+            tally = tally.merge(replace(counted, inputs=counted.inputs - counted.undecided, undecided=0))
+            tally = self.rank(tally, start, index, part, yp, ball, sp, ~keep)
+            index, part = index[keep], tuple(t[:, keep] for t in part)
+            yp, ep = yp[:, keep], None if ep is None else ep[:, keep]
+            sp = None if sp is None else sp[:, keep]
         if not len(index):
             return tally
         decision = decide_tensors(yp, self.enclose(part, yp, double=True), self.fmt, eager=ep, scale=sp)

@@ -408,6 +408,17 @@ class BallDD(Ball64):
     def _library(self, name: str, function: Any, a: Ball, spread: Any) -> Ball:
         return self._undecided(a.mid)
 
+    def exp(self, a: Ball) -> Ball:
+        """1 + expm1(a) of an exact float64: beside 1 its radius is that of expm1 (results near midpoints)."""
+        if "expm1" not in self.bounds or not _point(a) or not isinstance(a.tail, float):
+            return self._undecided(a.mid)
+        small = torch.expm1(a.mid)
+        mid, tail = two_sum(torch.ones_like(small), small)
+        rad = small.abs() * (self.bounds["expm1"] * U * GROW) + TINY
+        known = a.mid.abs() <= 1
+        rad = torch.where(known, rad, torch.nan)
+        return Ball(self, mid, torch.where(a.mid == 0, 0.0, rad), LOOSE, tail=torch.where(known, tail, 0.0), sure=True)
+
     def pow(self, x: Ball, y: Ball) -> Ball:
         return self._undecided(x.mid * y.mid)
 
