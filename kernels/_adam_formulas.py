@@ -123,12 +123,15 @@ def candidates(problem: Problem, output: str) -> Mapping[str, Callable[[], Tenso
     alone = place in (1, 2, 3) and not k.couples
     found: dict[str, Callable[[], Tensor]] = {}
     skipped = LIBRARY_BIASES if _library_power_rounds_once(problem) else ()
-    for text, algorithm in _recurrences(problem, place) if alone else _algorithms(problem, k):
+    host = problem.tensors["exp_avg"].device == HOST
+    for text, algorithm in _recurrences(problem, place) if alone else algorithms(problem, k, host):
         if algorithm.bias not in skipped:
             found.setdefault(text, partial(_outcome, problem, algorithm, place, output))
     return found
 
 
+SINGLE_BIASES = (a.in_tensor, a.in_tensor_library)
+LIST_BIASES = (a.in_tensors, a.in_tensors_library)
 LIBRARY_BIASES = (a.in_float32_library, a.in_tensor_library, a.in_tensors_library)
 
 
@@ -170,40 +173,32 @@ def _recurrences(problem: Problem, place: int) -> Iterator[tuple[str, Algorithm]
                 yield second.text, Algorithm(a.ema_separate, second)
 
 
-def _algorithms(problem: Problem, k: SimpleNamespace) -> Iterator[tuple[str, Algorithm]]:
-    """Whole steps: what torch 2.11 to 2.13 computes, contracted or not, and the hand-written step."""
+def algorithms(problem: Problem, k: SimpleNamespace, host: bool) -> Iterator[tuple[str, Algorithm]]:
+    """Whole steps: what torch 2.11 to 2.13 computes on the host or on a GPU, contracted or not, and the hand-written
+    step."""
     half = kept_format(problem) != "float32"
-    one_sided = problem.scalars["beta1"] <= 0.5
-    for first in (a.lerp_fused, a.lerp_separate):
+    far = problem.scalars["beta1"] <= 0.5
+    for first, listed in ((a.lerp_fused, a.lerp_stored_weight_fused), (a.lerp_separate, a.lerp_stored_weight)):
         l2 = a.l2_fused if first is a.lerp_fused else a.l2_separate
         for family in (
-            *_eager_cpu(first, half),
-            # eager on a GPU
-            Algorithm(
-                first, a.square_first_fused_stored if half else a.square_first_fused,
-                decay=a.decay_factor_stored if half else a.decay_factor,
-                denominator=a.reciprocal_stored if half else a.reciprocal, update=a.quotient_fused, stored=half,
-            ),
+            *(_eager_cpu(first, half) if host else _eager_gpu(first, half)),
             # fused on a CPU
-            *(Algorithm(first, second) for second in (a.square_last_fused, a.square_last, a.square_by_place)),
-            # compiled, single-tensor and capturable; under emulate_precision_casts every traced operation is stored
-            *((Algorithm(
-                a.lerp_stored, a.square_stored_first_fused, bias, a.decay_factor_stored, a.quotient_stored_root,
-                a.stored_quotient_fused, a.l2_stored, stored=True,
-            ) for bias in (a.in_tensor, a.in_tensor_library)) if half else ()),
+            *(Algorithm(first, second) for second in (a.square_last_fused, a.square_last, a.square_by_place) if host),
+            # compiled, single-tensor and capturable; without contraction; each traced operation stored
+            *(_stored_operations() if half and first is a.lerp_separate else ()),
+            *(Algorithm(a.lerp_separate, a.square_first, bias, update=a.quotient_separate) for bias in SINGLE_BIASES),
             *(
                 Algorithm(first, a.square_first_fused, bias, denominator=denominator, update=update)
-                for bias in (a.in_tensor, a.in_tensor_library)
+                for bias in SINGLE_BIASES
                 for denominator, update in ((a.quotient, a.quotient_fused), (a.folded, a.plain_quotient))
             ),
             # compiled and eager, capturable foreach
             *(
                 Algorithm(
-                    a.lerp_one_sided if one_sided and first is a.lerp_separate else first, second, bias,
-                    denominator=a.divided, update=a.plain_quotient,
+                    listed if half and far else first, second, bias, denominator=a.divided, update=a.plain_quotient
                 )
                 for second in (a.square_first, a.square_first_fused)
-                for bias in (a.in_tensors, a.in_tensors_library)
+                for bias in LIST_BIASES
             ),
         ):  # fmt: skip
             for algorithm in dict.fromkeys((family, family._replace(l2=l2))):
@@ -214,7 +209,9 @@ def _algorithms(problem: Problem, k: SimpleNamespace) -> Iterator[tuple[str, Alg
             for l2 in (a.l2_fused, a.l2_separate):
                 algorithm = Algorithm(a.ema_two_fused, a.square_two_fused, bias, decay, l2=l2)
                 yield algorithm.text(k), algorithm
-    yield (own := hand_written(problem)).text(k), own
+    for fuses in (True, False):
+        own = hand_written(problem, fuses)
+        yield own.text(k), own
 
 
 def _eager_cpu(first: Formula, half: bool) -> Iterator[Algorithm]:
@@ -236,9 +233,44 @@ def _eager_cpu(first: Formula, half: bool) -> Iterator[Algorithm]:
             )  # fmt: skip
 
 
-def hand_written(problem: Problem) -> Algorithm:
-    """The Triton step (`verify.kernels.triton.adam`)."""
-    first = a.lerp_one_sided_fused if problem.scalars["beta1"] <= 0.5 else a.lerp_fused
-    return Algorithm(
-        first, a.square_lerp_fused, a.in_double, a.decay_host, a.reciprocal_host, a.quotient_fused, a.l2_fused
+def _eager_gpu(first: Formula, half: bool) -> Iterator[Algorithm]:
+    """Single-tensor steps divide by a scalar through its reciprocal, lists do not; capturable ones fold the step in."""
+    second = a.square_first_fused_stored if half else a.square_first_fused
+    decay = a.decay_factor_stored if half else a.decay_factor
+    denominators = (
+        (a.reciprocal_stored, a.quotient_stored) if half else (a.reciprocal, a.reciprocal_host_separate, a.quotient)
     )
+    for denominator in denominators:
+        yield Algorithm(first, second, a.in_double, decay, denominator, a.quotient_fused, stored=half)
+    folded, divided = (a.folded_stored, a.divided_stored) if half else (a.folded, a.divided)
+    for biases, denominator in ((SINGLE_BIASES, folded), (LIST_BIASES, divided)):
+        for bias in biases:
+            yield Algorithm(first, second, bias, decay, denominator, a.plain_quotient, stored=half)
+
+
+def _stored_operations() -> Iterator[Algorithm]:
+    """Inductor under emulate_precision_casts, in torch 2.11 and in 2.13."""
+    for first in (a.lerp_stored, a.lerp_separate):
+        for second, update in (
+            (a.square_stored_first_fused, a.stored_quotient_fused),
+            (a.square_stored_products, a.stored_quotient_separate),
+        ):
+            for denominator in (a.quotient_stored_root, a.quotient_stored):
+                for bias in SINGLE_BIASES:
+                    yield Algorithm(
+                        first, second, bias, a.decay_factor_stored, denominator, update, a.l2_stored, stored=True
+                    )
+
+
+def hand_written(problem: Problem, fuses: bool = True) -> Algorithm:
+    """The Triton step (`verify.kernels.triton.adam`), or what an interpreter makes of it whose fma rounds twice."""
+    near = problem.scalars["beta1"] > 0.5
+    if not fuses:
+        return Algorithm(
+            a.lerp_separate if near else a.lerp_one_sided, a.square_lerp, a.in_double, a.decay_host_separate,
+            a.reciprocal_host_separate, a.quotient_separate, a.l2_separate,
+        )  # fmt: skip
+    return Algorithm(
+        a.lerp_fused if near else a.lerp_one_sided_fused, a.square_lerp_fused, a.in_double, a.decay_host,
+        a.reciprocal_host, a.quotient_fused, a.l2_fused,
+    )  # fmt: skip

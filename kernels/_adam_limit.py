@@ -98,8 +98,7 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
     )  # fmt: skip
     compiled = Algorithm(a.lerp_separate, a.square_first, a.in_tensor, a.decay_factor, a.quotient, a.quotient_separate)
     folded = compiled._replace(denominator=a.folded, update=a.plain_quotient)
-    # under Inductor _foreach_lerp_ is m + w (g - m) for every weight
-    listed = compiled._replace(first=a.lerp_one_sided)
+    listed = compiled._replace(first=a.lerp_stored_weight if half else a.lerp_separate)
     divided = listed._replace(bias=a.in_tensors, denominator=a.divided, update=a.plain_quotient)
     # in float32 throughout: on CUDA, and as the paper writes it, which is Metal's
     nested = Algorithm(a.ema_two_fused, a.square_two_fused, a.in_float32, a.decay_subtracted)
@@ -109,11 +108,12 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
     # Triton's / on float32 is div.full, unless the options ask for IEEE division
     division = 1.0 if host else _division(where)
     loose: dict[str, Any] = {"division": division, "power": power, "root": 1.0 if host else _sqrt(where)}
-    strict = {**loose, "division": 1.0}
+    ieee = "eager_numerics.division_rounding" not in target.backend.inert_options
+    strict = {**loose, "division": 1.0 if ieee else division}
     if half:
         stored = Algorithm(
-            a.lerp_stored, a.square_stored_first_fused, a.in_tensor, a.decay_factor_stored, a.quotient_stored_root,
-            a.stored_quotient_fused, a.l2_stored, stored=True,
+            a.lerp_stored, a.square_stored_products, a.in_tensor, a.decay_factor_stored, a.quotient_stored_root,
+            a.stored_quotient_separate, a.l2_stored, stored=True,
         )  # fmt: skip
     else:
         stored = compiled
@@ -155,6 +155,7 @@ def _stored(algorithm: Algorithm, denominator: Any, half: bool) -> Algorithm:
 
 
 def _division(where: str) -> float:
+    """Of Triton's / on float32: div.full, and elsewhere the 2.5 ULP that LLVM allows a division of GPU code."""
     return published("NVIDIA", "div.full", "float32").roundings if where == "cuda" else 5.0
 
 

@@ -22,8 +22,9 @@ from verify.truth import TINY, Truth
 
 Tensor = torch.Tensor
 START, CAP = 96, 12288  # bits, as in `verify.numbers.mp.enclosures`
-#: Elements of the rows that double-double takes; what is beyond goes to multiprecision, which is quicker for few rows.
-STEP, MOST_DOUBLE = 1 << 17, 1 << 19
+#: Elements of the rows that double-double takes at once, and in all of rows that have less than one open element in
+#: SPARSE; what is beyond goes to multiprecision.
+STEP, MOST_DOUBLE, SPARSE = 1 << 17, 1 << 19, 64
 #: Elements of the rows that float64 takes at once.
 STEP_FLOAT64 = 1 << 20
 #: Rows kept as integers, with what multiprecision has computed of them.
@@ -103,12 +104,18 @@ class Rows:
         mid, tail = (torch.zeros(index.shape, dtype=torch.float64, device=index.device) for _ in range(2))
         rad = torch.full_like(mid, torch.nan)
         scale = None if self.oracle.scale is None else torch.ones_like(mid)
-        step = max(1, STEP // n)
-        for start in range(0, min(len(wanted), MOST_DOUBLE // n), step):
-            part = wanted[start : start + step]
-            found, sizes = self._evaluated(self.double, self.rows[part])
-            here = ((back >= start) & (back < start + step)).nonzero()[:, 0]
-            at = back[here] - start, positions[here]
+        # Multiprecision is quicker for a few elements of long rows.
+        many = back.bincount(minlength=len(wanted)) * SPARSE >= n
+        taken = torch.cat([many.nonzero()[:, 0], (~many).nonzero()[: MOST_DOUBLE // n, 0]])
+        for chosen in torch.split(taken, max(1, STEP // n)):
+            if not len(chosen):
+                continue
+            found, sizes = self._evaluated(self.double, self.rows[wanted[chosen]])
+            place = torch.full((len(wanted),), -1, device=index.device).index_put(
+                (chosen,), torch.arange(len(chosen), device=index.device)
+            )
+            here = (place[back] >= 0).nonzero()[:, 0]
+            at = place[back[here]], positions[here]
             assert found.tail is not None
             mid[here], rad[here], tail[here] = found.mid[at], _radius(found)[at], found.tail[at]
             if scale is not None and sizes is not None:

@@ -1,4 +1,4 @@
-"""Adam over a number system: the real recurrences, their sums of absolute terms, and the roundings of known code.
+"""Adam over a number system: the real recurrences, and the roundings of known code as named formulas.
 
 m <- beta1 m + (1 - beta1) g,  v <- beta2 v + (1 - beta2) g^2, and after step t
 p <- p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
@@ -63,19 +63,34 @@ def lerp_separate(n: Any, k: Any, m: Any, g: Any) -> Any:
     return m + k.rest1 * d if k.near1 else g - (1 - k.rest1) * d
 
 
-# Inductor C++ for _foreach_lerp, whatever the weight.
+# Inductor for _foreach_lerp_, whose polyfill takes 1 - w in the tensors' dtype (torch/_dynamo/polyfills).
+@formula("w < 1/2: m + w*(g-m); else: g - storage(1-storage(w))*(g-m)")
+def lerp_stored_weight(n: Any, k: Any, m: Any, g: Any) -> Any:
+    d = g - m
+    return m + k.rest1 * d if k.near1 else g - n.cast(1 - n.cast(k.rest1, n.storage), n.storage) * d
+
+
+@formula("w < 1/2: fma(w, g-m, m); else: fma(-storage(1-storage(w)), g-m, g)")
+def lerp_stored_weight_fused(n: Any, k: Any, m: Any, g: Any) -> Any:
+    d = g - m
+    if k.near1:
+        return n.fma(k.rest1, d, m)
+    return n.fma(-n.cast(1 - n.cast(k.rest1, n.storage), n.storage), d, g)
+
+
+# Inductor under emulate_precision_casts.
+@formula("w < 1/2: m + storage(w*storage(g-m)); else: g - storage((1-w)*storage(g-m))")
+def lerp_stored(n: Any, k: Any, m: Any, g: Any) -> Any:
+    d = n.cast(g - m, n.storage)
+    return m + n.cast(k.rest1 * d, n.storage) if k.near1 else g - n.cast((1 - k.rest1) * d, n.storage)
+
+
+# The hand-written Triton step, whatever the weight; separate under an interpreter whose fma rounds twice.
 @formula("m + w*(g-m)", applies=lambda scalars: scalars["beta1"] <= 0.5)
 def lerp_one_sided(n: Any, k: Any, m: Any, g: Any) -> Any:
     return m + k.rest1 * (g - m)
 
 
-# Inductor under emulate_precision_casts.
-@formula("m + storage(w*storage(g-m))")
-def lerp_stored(n: Any, k: Any, m: Any, g: Any) -> Any:
-    return m + n.cast(k.rest1 * n.cast(g - m, n.storage), n.storage)
-
-
-# The hand-written Triton step, whatever the weight.
 @formula("fma(w, g-m, m)", applies=lambda scalars: scalars["beta1"] <= 0.5)
 def lerp_one_sided_fused(n: Any, k: Any, m: Any, g: Any) -> Any:
     return n.fma(k.rest1, g - m, m)
@@ -104,8 +119,8 @@ def ema_fused_gradient(n: Any, k: Any, m: Any, g: Any) -> Any:
 
 
 FIRST = (
-    lerp_fused, lerp_separate, lerp_one_sided, lerp_one_sided_fused, lerp_stored, ema_two_fused, ema_separate,
-    ema_fused, ema_fused_gradient,
+    lerp_fused, lerp_separate, lerp_stored_weight, lerp_stored_weight_fused, lerp_one_sided, lerp_one_sided_fused,
+    lerp_stored, ema_two_fused, ema_separate, ema_fused, ema_fused_gradient,
 )  # fmt: skip
 
 
@@ -166,6 +181,11 @@ def square_lerp_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
     return n.fma(k.rest2, n.fma(g, g, -v), v)
 
 
+@formula("v + w*(g*g - v)")
+def square_lerp(n: Any, k: Any, v: Any, g: Any) -> Any:
+    return v + k.rest2 * (g * g - v)
+
+
 # mul_ and addcmul_ are two operations, each of which rounds to storage: eager, single-tensor and foreach.
 @formula("fma(w*g, g, storage(b*v))")
 def square_last_fused_stored(n: Any, k: Any, v: Any, g: Any) -> Any:
@@ -181,6 +201,12 @@ def square_first_fused_stored(n: Any, k: Any, v: Any, g: Any) -> Any:
 @formula("fma(w, storage(g*g), storage(b*v))")
 def square_stored_first_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
     return n.fma(k.rest2, n.cast(g * g, n.storage), n.cast(k.beta2 * v, n.storage))
+
+
+# ... in torch 2.11, where addcmul_ is three operations.
+@formula("storage(b*v) + storage(w*storage(g*g))")
+def square_stored_products(n: Any, k: Any, v: Any, g: Any) -> Any:
+    return n.cast(k.beta2 * v, n.storage) + n.cast(k.rest2 * n.cast(g * g, n.storage), n.storage)
 
 
 @formula("storage(b*v) + (w*g)*g")
@@ -201,8 +227,9 @@ def square_last_stored_weight(n: Any, k: Any, v: Any, g: Any) -> Any:
 
 SECOND = (
     square_last_fused, square_first_fused, square_last, square_first, decay_fused, decay_fused_square, square_by_place,
-    square_two_fused, square_lerp_fused, square_last_fused_stored, square_first_fused_stored,
-    square_stored_first_fused, square_last_stored, square_last_fused_stored_weight, square_last_stored_weight,
+    square_two_fused, square_lerp_fused, square_lerp, square_last_fused_stored, square_first_fused_stored,
+    square_stored_first_fused, square_stored_products, square_last_stored, square_last_fused_stored_weight,
+    square_last_stored_weight,
 )  # fmt: skip
 
 
@@ -272,6 +299,11 @@ def decay_host(n: Any, k: Any, p: Any) -> Any:
     return n.fma(-k.lr_decay, p, p)
 
 
+@formula("p - fl(lr*wd)*p")
+def decay_host_separate(n: Any, k: Any, p: Any) -> Any:
+    return p - k.lr_decay * p
+
+
 # Eager CPU; fused CPU and CUDA; Inductor.
 @formula("sqrt(v)/c + eps")
 def quotient(n: Any, k: Any, v: Any) -> Any:
@@ -299,6 +331,11 @@ def reciprocal_fused(n: Any, k: Any, v: Any) -> Any:
 @formula("fma(sqrt(v), fl(1/c), eps)")
 def reciprocal_host(n: Any, k: Any, v: Any) -> Any:
     return n.fma(n.sqrt(v), k.inverse_root2, k.eps)
+
+
+@formula("sqrt(v)*fl(1/c) + eps")
+def reciprocal_host_separate(n: Any, k: Any, v: Any) -> Any:
+    return n.sqrt(v) * k.inverse_root2 + k.eps
 
 
 # Eager in bfloat16: sqrt, div and add_ are operations of their own.
@@ -372,6 +409,12 @@ def quotient_fused(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
 @formula("fma(storage(-s), storage(m/d), p)")
 def stored_quotient_fused(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
     return n.fma(n.cast(-k.step, n.storage), n.cast(m / d, n.storage), p)
+
+
+# ... in torch 2.11, where addcdiv_ is three operations.
+@formula("p + storage(storage(-s)*storage(m/d))")
+def stored_quotient_separate(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
+    return p + n.cast(n.cast(-k.step, n.storage) * n.cast(m / d, n.storage), n.storage)
 
 
 @formula("p + -s*(m/d)")

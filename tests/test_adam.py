@@ -208,7 +208,7 @@ def test_terms_that_underflow_widen_the_ball() -> None:
     for output in ("param", "exp_avg", "exp_avg_sq"):
         found, _ = source.enclose(output)
         assert found.rad is not None
-        for index in (5, 113, 197, 209):  # ordinary, tiny, sparse and zero gradients
+        for index in (113, 197, 209):  # tiny, sparse and zero gradients
             inside(source, output, index, found.mid[0, index], found.rad[0, index])
 
 
@@ -240,7 +240,10 @@ def test_constants_must_be_factors() -> None:
 
 
 def algorithms(one: Problem) -> list[oracle.Algorithm]:
-    return list({algorithm: None for _, algorithm in _adam_formulas._algorithms(one, _adam.switches(one))})
+    """Those of hosts and of GPUs."""
+    k = _adam.switches(one)
+    every = (algorithm for host in (True, False) for _, algorithm in _adam_formulas.algorithms(one, k, host))
+    return list(dict.fromkeys(every))
 
 
 def largest_share(one: Problem, place: int, y: torch.Tensor, bound: torch.Tensor) -> float:
@@ -287,11 +290,11 @@ def test_a_missed_rounding_breaks_the_bound() -> None:
 
 def test_user_lowerings_get_the_loosest_bound() -> None:
     one = problem("adamw_step", sizes=SMALL)
-    mine = user_lowering_stub()
-    loosest = _adam_limit.limit_of(one, target(one), mine, "param")
+    loosest = _adam_limit.limit_of(one, target(one), user_lowering_stub(), "param")
+    assert loosest is not None
     for name in LOWERINGS:
         own = _adam_limit.limit_of(one, target(one), LOWERINGS[name], "param")
-        assert bool((own.bound <= loosest.bound).all()), name
+        assert own is not None and bool((own.bound <= loosest.bound).all()), name
     assert "or, where larger, of" in loosest.source
 
 
@@ -493,12 +496,26 @@ def test_compiled_steps_share_their_code_over_steps(lowering: str) -> None:
     assert metrics.generated_kernel_count == made
 
 
+@pytest.mark.parametrize("beta1", [0.9, 0.3])
+def test_a_compiled_list_may_take_the_weight_in_its_dtype(beta1: float) -> None:
+    """_foreach_lerp_ rounds 1 - w to bfloat16 where w >= 1/2: 2^-9 of the far end, which may outweigh the result."""
+    one = problem("adam_ema", "bfloat16", scalars=case("adam_ema", beta1=beta1), start=40, sizes=[512])
+    if reason := LOWERINGS["inductor-foreach"].reason(target(one)):
+        pytest.skip(reason)
+    y = run("inductor-foreach", one)["exp_avg"]
+    limit = _adam_limit.limit_of(one, target(one), LOWERINGS["inductor-foreach"], "exp_avg")
+    assert limit is not None and largest_share(one, 1, y, limit.bound) <= 1
+    found = survivors(one, "exp_avg", y)
+    assert (oracle.lerp_stored_weight.text in found) and (oracle.lerp_separate.text in found) == (beta1 > 0.5)
+
+
 @pytest.mark.parametrize("lowering", EAGER)
 @pytest.mark.parametrize("name", ["adam_step", "adamw_step"])
 def test_honest_lowerings_stay_within_the_bound(name: str, lowering: str) -> None:
     for dtype in _adam.DTYPES:
         for given_ in ({"steps": 40}, {"steps": 5, "amsgrad": 1}, {"steps": 3, "start": 400, "maximize": 1}):
-            one = problem(name, dtype, scalars=case(name, weight_decay=0.01), sizes=[250, 6], **given_)
+            beta1 = 0.3 if "start" in given_ else 0.9
+            one = problem(name, dtype, scalars=case(name, weight_decay=0.01, beta1=beta1), sizes=[250, 6], **given_)
             for output, y in run(lowering, one).items():
                 limit = _adam_limit.limit_of(one, target(one), LOWERINGS[lowering], output)
                 assert largest_share(one, PLACES[output], y, limit.bound) <= 1, (dtype, given_, output)
@@ -508,10 +525,10 @@ def test_bfloat16_drifts_and_float32_does_not() -> None:
     """Over 200 steps the bfloat16 second average leaves its last places by far, float32 stays within 2^-19."""
     worst = {}
     for dtype in _adam.DTYPES:
-        one = problem("adamw_step", dtype, sizes=EVERY, steps=200)
+        one = problem("adamw_step", dtype, sizes=[16], steps=200)
         mid, _, _ = truth(one).ends[2]
         y = run("fused", one)["exp_avg_sq"].double()
-        worst[dtype] = float(((y - mid).abs() / mid.clamp(min=1e-30))[:64].max())
+        worst[dtype] = float(((y - mid).abs() / mid).max())
     assert worst["float32"] < 2.0**-19 and worst["bfloat16"] > 0.01
 
 
@@ -863,6 +880,24 @@ def test_the_hand_written_step_is_its_formula(fma: None, name: str, options: dic
         for output, y in run("triton-interpreter", one).items():
             assert torch.equal(bits(predicted[PLACES[output]]), bits(y)), output
             assert largest_share(one, PLACES[output], y, bounds[PLACES[output]]) <= 1
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_interpreter_rounds_twice(name: str) -> None:
+    """Before triton 3.9, and after it no longer: then this test and the lowering's bound need another formula."""
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+    fuses = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 9)
+    one = problem(name, sizes=[250, 6], steps=3, start=30)
+    predicted = _adam_formulas.predict(one, _adam_formulas.hand_written(one, fuses))
+    for output, y in run("triton-interpreter", one).items():
+        assert torch.equal(bits(predicted[PLACES[output]]), bits(y)), output
+
+
+def test_what_cannot_be_bounded_has_no_bound() -> None:
+    """Under L2 decay a bfloat16 parameter's error enters its gradients: the worst case outgrows float32."""
+    one = problem("adam_step", "bfloat16", scalars=case("adam_step", weight_decay=1.0), sizes=[16], steps=200)
+    limit = _adam_limit.limit_of(one, target(one), LOWERINGS["eager"], "exp_avg")
+    assert limit is None or "nothing is proved of" in limit.source
 
 
 def test_the_interpreter_takes_few_steps() -> None:

@@ -746,8 +746,12 @@ class MpArrays:
         sums: list[int] = a.kept.setdefault(("exp", whole, places), [])
         reference = from_man_exp(whole, 0)
         total = sums[-1] if sums else 0
+        seen: dict[float, int] = {}  # half formats have few values
         for k in range(len(sums), stop):
-            total += _exp_fixed(a, k, reference, places)
+            x = float(a.floats[k])
+            if x not in seen:
+                seen[x] = _exp_fixed(a, k, reference, places)
+            total += seen[x]
             sums.append(total)
         own = _exp_fixed(a, int(prefix.argmax()), reference, places)
         lo = sums[stop - 1] - own  # every other term lies between its entry and its entry + 3
