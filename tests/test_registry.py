@@ -200,7 +200,14 @@ def test_what_the_ledger_does_not_expect_still_fails(monkeypatch: pytest.MonkeyP
     entries = [
         ledger.Deviation("planted", ("addcmul",), ("*",), "exceeds-bound", "flushes", "here", failures=("flushed",)),
         ledger.Deviation(
-            "planted", ("*",), ("*",), "exceeds-bound", "strays", "here", failures=("bound",), spelling=("in-place",)
+            "planted",
+            ("*",),
+            ("*",),
+            "exceeds-bound",
+            "strays",
+            "here",
+            failures=("bound", "range"),
+            spelling=("in-place",),
         ),
     ]
     monkeypatch.setattr(ledger, "deviations", lambda backend: entries if backend == "cpu" else ())

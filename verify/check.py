@@ -300,6 +300,8 @@ class Checker:
             yp, ep = yp[:, keep], None if ep is None else ep[:, keep]
             sp = None if sp is None else sp[:, keep]
             ball = ball.take((slice(None), keep))
+        if not len(index):
+            return tally
         # what only the suspicion of a flushed input kept open
         first = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp)
         keep = first.open[0]
