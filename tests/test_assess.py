@@ -202,6 +202,22 @@ def test_an_output_of_another_shape_is_an_error_where_no_reference_tells() -> No
     assert cell["status"] == "error" and "expected (50,)" in cell["reason"]
 
 
+def test_a_lowering_of_the_wrong_shape_does_not_spoil_the_next_one() -> None:
+    facts, cpu = composite(), backends.load("cpu")
+    target = Target(facts, {}, "plain", "float32", cpu)
+    instance = Instance(facts, facts.settings[0], {}, "float32", cpu, 0)
+    blank = {"kernel": "rows", "spelling": "plain", "backend": "cpu", "dtype": "float32", "scalars": {}}
+    reference = lowering("eager", left_to_right)
+    short = lowering("mine", lambda p: {"": p.tensors["x"][:3, 0].clone()})
+    statuses = [assess.cells(target, one, reference, instance, blank)[0]["status"] for one in (short, reference)]
+    assert statuses == ["error", "passed"]
+
+
+def test_an_empty_output_is_not_run() -> None:
+    (cell,) = fill(lambda p: {"": p.tensors["x"][:0, 0].clone()}, limit=lambda *given: None)
+    assert cell["status"] == "not-run" and cell["reason"] == "the output has no element"
+
+
 def test_an_output_that_a_lowering_does_not_give_is_not_run() -> None:
     sums, other = fill(left_to_right, outputs=("", "other"))
     assert sums["status"] == "passed" and other["status"] == "not-run" and other["output"] == "other"

@@ -304,7 +304,7 @@ class Instance:
         self.library = admit.library(backend.check_device)
         bounds = {a.name: a.bound for a in self.library}
         self.source: Source = facts.truth(self.problem, backend.check_device, bounds)
-        self._judges: dict[tuple[str, str], Judge] = {}
+        self._judges: dict[tuple[str, str, tuple[int, ...]], Judge] = {}
         self._reference: Outputs | None = None
         self._predicted: dict[str, dict[str, Tensor]] = {}
 
@@ -315,7 +315,7 @@ class Instance:
 
     def judge(self, output: str, y: Tensor) -> Judge:
         fmt = _format(y)
-        key = (output, fmt.name)
+        key = (output, fmt.name, tuple(y.shape))
         if key not in self._judges:
             place = f"{self.kernel.name} {self.setting.name}"
             self._judges[key] = Judge(self.source, output, tuple(y.shape), fmt, place)
@@ -472,7 +472,8 @@ def cells(
         ]
     check_s = max(time.perf_counter() - began - seconds, 0.0)
     for cell in filled:
-        cell["timing"] |= {"kernel_s": seconds / len(filled), "check_s": check_s / len(filled)}
+        if "timing" in cell:
+            cell["timing"] |= {"kernel_s": seconds / len(filled), "check_s": check_s / len(filled)}
     return filled + [
         cell | {"status": "not-run", "reason": "the lowering does not give this output"} for cell in absent
     ]
@@ -506,10 +507,12 @@ def _cell(
             f"lowering {lowering.name} returned {output or 'an output'} of shape {tuple(results[0].shape)}; "
             f"expected {tuple(limit.bound.shape)}"
         )
+    if not results[0].numel():
+        return blank | {"output": output, "status": "not-run", "reason": "the output has no element"}
     everything = [judge.judge(y, theirs, limit) for y in results]
     found = max(everything, key=lambda f: (f.share, f.checked.main.max_ulp))
     y = results[everything.index(found)]
-    main, whole = found.checked.main, found.checked.all.check()
+    whole = found.checked.all.check()
     fmt = judge.fmt
     excess = f"share of the bound {found.share:.6g} exceeds 1" if found.share > 1 else ""
     status, reason, kinds = conclude(found.checked, lowering.ftz(target), excess, bounded=limit is not None)
@@ -566,8 +569,6 @@ def _cell(
         cell["bound"] = {
             "value": 1.0, "metric": "share", "source": limit.source, "truth": "exact", "measured": found.share,
         }  # fmt: skip
-    if not main.inputs and not found.checked.range.inputs:
-        cell |= {"status": "not-run", "reason": "the output has no element", "error": None}
     return cell
 
 
