@@ -291,8 +291,13 @@ def states(problem: Problem) -> tuple[Any, Any, Any, Any]:
     return parameter, t["exp_avg"], t["exp_avg_sq"], t.get("max_exp_avg_sq")
 
 
+def defined(problem: Problem) -> tuple[str, ...]:
+    """The outputs that the problem has: those whose state it begins with."""
+    return tuple(name for name in PLACES if name in problem.tensors)
+
+
 #: Place of each output in a state.
-PLACES = {"param": 0, "master": 0, "exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 3}
+PLACES = {"param": 0, "exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 3, "master": 0}
 
 
 # ---------------------------------------------------------------- kernels
@@ -323,7 +328,8 @@ def kernel(
         name=name,
         summary=summary,
         inputs=("grads", "exp_avg", "exp_avg_sq") if ema else ("param", "grads", "exp_avg", "exp_avg_sq"),
-        outputs=("exp_avg", "exp_avg_sq") if ema else ("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master"),
+        outputs=("exp_avg", "exp_avg_sq") if ema else tuple(PLACES),
+        defined=defined,
         settings=settings,
         parameters=parameters,
         custom=custom(parameters),

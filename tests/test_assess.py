@@ -223,6 +223,31 @@ def test_an_output_that_a_lowering_does_not_give_is_not_run() -> None:
     assert sums["status"] == "passed" and other["status"] == "not-run" and other["output"] == "other"
 
 
+def test_an_output_that_the_problem_has_not_has_no_cell() -> None:
+    (cell,) = fill(left_to_right, outputs=("", "other"), defined=lambda problem: ("",))
+    assert cell["status"] == "passed"
+    (cell,) = fill(lambda p: {"other": p.tensors["x"]}, outputs=("", "other"), defined=lambda problem: ("",))
+    assert cell["status"] == "error" and "returned outputs ['other']; expected one" in cell["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "set_", "names"),
+    [
+        ("adam_step", {}, ("param", "exp_avg", "exp_avg_sq")),
+        ("adam_step", {"amsgrad": "1"}, ("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")),
+        ("adamw_step", {"master": "1"}, ("param", "exp_avg", "exp_avg_sq", "master")),
+        ("adam_ema", {}, ("exp_avg", "exp_avg_sq")),
+        ("flex_attention", {"length": "4", "backward": "no"}, ("out", "logsumexp")),
+        ("flex_attention", {"length": "4"}, ("out", "logsumexp", "dq", "dk", "dv")),
+    ],
+)
+def test_outputs_that_a_setting_has(name: str, set_: dict[str, str], names: tuple[str, ...]) -> None:
+    facts = kernel.load(name)
+    assert isinstance(facts, Composite) and facts.custom and facts.defined
+    given = facts.problem("bfloat16", facts.custom(set_), dict(facts.cases[0]), 0)
+    assert facts.defined(given) == names
+
+
 def test_elements_without_a_finite_bound_count_as_range() -> None:
     def half_blind(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit:
         whole = limit(problem, target, lowering, output)

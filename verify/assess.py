@@ -303,6 +303,7 @@ class Instance:
         self.problem = host.to(backend.check_device)
         self.library = admit.library(backend.check_device)
         bounds = {a.name: a.bound for a in self.library}
+        self.outputs = facts.outputs if facts.defined is None else facts.defined(self.problem)
         self.source: Source = facts.truth(self.problem, backend.check_device, bounds)
         self._judges: dict[tuple[str, str, tuple[int, ...]], Judge] = {}
         self._reference: Outputs | None = None
@@ -444,12 +445,11 @@ def cells(
     target: Target, lowering: Lowering, reference: Lowering, instance: Instance, blank: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """One cell for each output that `lowering` gives on the instance; `blank` holds what identifies them."""
-    facts = instance.kernel
     began = time.perf_counter()
-    empty = [blank | {"output": name} for name in facts.outputs]
+    empty = [blank | {"output": name} for name in instance.outputs]
     try:
         results, seconds = launch_twice(lowering.build(target), instance.problem, instance.backend, lowering.name)
-        _complete(results, facts, lowering)
+        _complete(results, instance.outputs, lowering)
         eager = None
         if reference.name != lowering.name:
             eager = instance.reference(reference, target)
@@ -457,7 +457,7 @@ def cells(
             instance._reference = results[0]
         filled = [
             _cell(target, lowering, instance, name, [r[name] for r in results], eager, blank)
-            for name in facts.outputs
+            for name in instance.outputs
             if name in results[0]
         ]
         absent = [cell for cell in empty if cell["output"] not in results[0]]
@@ -479,11 +479,11 @@ def cells(
     ]
 
 
-def _complete(results: list[Outputs], facts: Composite, lowering: Lowering) -> None:
+def _complete(results: list[Outputs], defined: tuple[str, ...], lowering: Lowering) -> None:
     for outputs in results:
-        unknown = [name for name in outputs if name not in facts.outputs]
+        unknown = [name for name in outputs if name not in defined]
         if unknown or not outputs:
-            expected = ", ".join(facts.outputs) or "one"
+            expected = ", ".join(defined) or "one"
             raise LoweringError(f"lowering {lowering.name} returned outputs {sorted(outputs)}; expected {expected}")
 
 

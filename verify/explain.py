@@ -144,6 +144,9 @@ def explain_place(
     if output not in facts.outputs:
         raise UsageError(suggest(f"output of {kernel}", output, facts.outputs))
     instance = Instance(facts, chosen, case, dtype, where, seed)
+    if output not in instance.outputs:
+        having = ", ".join(instance.outputs)
+        raise UsageError(f"{kernel} has no {output} in the setting {chosen.name}; expected one of {having}")
     told: dict[str, Any] = {
         "kernel": kernel,
         "dtype": dtype,

@@ -167,6 +167,7 @@ class Composite:
 
     inputs      names of the tensors, in the order in which a lowering takes them
     outputs     names of the tensors it returns, one cell each; ('',) where there is one
+    defined     defined(problem) -> those of `outputs` that the problem has; all without it
     settings    what is run, see `Setting`; the first is the default
     parameters  what `--set NAME=VALUE` may give, with a line of help each
     custom      custom(given) -> Setting from NAME -> text; raises UsageError
@@ -190,6 +191,7 @@ class Composite:
     implementations: str
     lowerings: tuple[str, ...]
     outputs: tuple[str, ...] = ("",)
+    defined: Callable[..., tuple[str, ...]] | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     custom: Callable[[Mapping[str, str]], Setting] | None = None
     formulas: Callable[..., Any] | None = None
