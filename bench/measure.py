@@ -42,7 +42,8 @@ class NotMeasured(Exception):
 class Item:
     """One measurement.
 
-    targets  upper limits by the name of what is measured: seconds, start_s, peak_mib, mp_share
+    targets  upper limits by the name of what is measured: seconds, start_s, peak_mib, mp_share, share_of_kernel (of
+             the kernel's own time), memory_share (of four times the kernel's inputs and outputs and 1 GiB)
     measure  (scale) -> the values measured. Called in a fresh process, whose peak memory is added. `runs_s` are the
              repetitions, of which the best becomes `seconds`; `finished` is when the first one ended. `processor_s`
              are user and system seconds of all its threads: on a busy machine they say more than wall clock
@@ -127,6 +128,102 @@ def multiprecision(kernel: str) -> Callable[[float], Values]:
     return measure
 
 
+def attention(backend: str) -> Callable[[float], Values]:
+    """The check of attention at batch 2, heads 4, length 4,096, head 64, and its time over the kernel's own."""
+
+    def measure(scale: float) -> Values:
+        import flex
+
+        return with_limit(flex.ball(backend, length=max(64, round(flex.LENGTH * scale))))
+
+    return measure
+
+
+def rows(scale: float) -> Values:
+    """64 rows of the same attention in multiprecision."""
+    import flex
+
+    return flex.rows(count=max(1, round(64 * scale)), length=max(64, round(flex.LENGTH * scale)))
+
+
+def adamw(scale: float) -> Values:
+    """1,000 AdamW steps over 10^6 parameters in balls, 256 of them in multiprecision."""
+    import adam
+
+    return with_limit(adam.trajectory(round(1_000_000 * scale), max(1, round(1000 * scale))))
+
+
+def composite(kernel: str, dtype: str, **given: object) -> Callable[[float], Values]:
+    """The whole check of one setting: every lowering, its bound, formulas, and the sample in multiprecision."""
+
+    def measure(scale: float) -> Values:
+        from verify.kernel import Composite, load
+        from verify.run import Selection, run
+
+        facts = load(kernel)
+        assert isinstance(facts, Composite) and facts.custom
+        texts = {name: str(max(1, round(v * scale)) if isinstance(v, int) else v) for name, v in given.items()}
+        selection = Selection(
+            kernels=(kernel,), backends=("cpu",), dtypes=(dtype,), lowerings=("eager",), setting=texts
+        )
+        began, used = time.perf_counter(), time.process_time()
+        cells = run(selection)["cells"]
+        seconds = time.perf_counter() - began
+        for cell in cells:
+            proved([cell])
+        problem = facts.problem(dtype, facts.custom(texts), dict(facts.cases[0]), 0)
+        elements = sum(cell["inputs"] for cell in cells)
+        held = {t.data_ptr(): t.untyped_storage().nbytes() for t in problem.tensors.values()}
+        return with_limit(
+            {
+                "runs_s": [seconds],
+                "processor_s": [time.process_time() - used],
+                "inputs": elements,
+                "tensors_mib": (sum(held.values()) + elements * next(iter(problem.tensors.values())).itemsize) / 2**20,
+            }
+        )
+
+    return measure
+
+
+def with_limit(values: Values) -> Values:
+    """With the peak memory that is allowed: four times the kernel's inputs and outputs, and 1 GiB."""
+    return values | {"allowed_mib": 4 * values["tensors_mib"] + 1024}
+
+
+def reading(*arguments: str, files: int = 1, repetitions: int = 3) -> Callable[[float], Values]:
+    """A command over reports of 100,000 cells, named a.json and, where every seventh output differs, b.json.
+
+    They repeat the cells of the CPU's recorded report under further kernels' names.
+    """
+
+    def measure(scale: float) -> Values:
+        for name, other in (("a", False), ("b", True))[:files]:
+            multiplied(ROOT / "reports" / "recorded" / "cpu.json", Path(f"{name}.json"), round(100_000 * scale), other)
+        verify = [sys.executable, "-m", "verify"]
+        if arguments[0] == "gate":
+            timed([*verify, "accept", "a.json", "--baseline", "base"])
+        runs = [timed([*verify, *arguments], accept=(0, 1))[0] for _ in range(repetitions)]
+        return {"runs_s": runs, "command": shlex.join(["verify", *arguments]), "cells": round(100_000 * scale)}
+
+    return measure
+
+
+def multiplied(report: Path, out: Path, count: int, other: bool) -> None:
+    """A report of `count` cells, written a cell at a time: this process must stay smaller than what it measures."""
+    document = json.loads(report.read_text())
+    cells = document.pop("cells")
+    with out.open("w") as file:
+        file.write(json.dumps(document)[:-1] + ', "cells": [')
+        for k in range(count):
+            cell = dict(cells[k % len(cells)])
+            cell["kernel"] += f"_{k // len(cells)}"
+            if other and k % 7 == 0:
+                cell["digest"] = "0" * len(cell["digest"])
+            file.write((", " if k else "") + json.dumps(cell))
+        file.write("]}")
+
+
 def light(*arguments: str, repetitions: int = 5) -> Callable[[float], Values]:
     """A command that answers without torch and Triton."""
     program = (
@@ -184,6 +281,7 @@ def suite(scale: float) -> Values:
     return {"runs_s": [seconds], "command": command}
 
 
+_ATTENTION = "attention at batch 2, heads 4, length 4,096, head 64"
 _OF_THE_REPORT = "all 2^32 float32 inputs"
 ITEMS = (
     Item(
@@ -234,6 +332,42 @@ ITEMS = (
         cold(
             *("run", "--profile", "quick", "--backend", "cpu"), small=("--dtype", "float16", "--lowering", "eager")
         ),
+    ),
+    Item("cpu-flex", f"the check of {_ATTENTION} in balls", {"seconds": 20, "memory_share": 1}, attention("cpu")),
+    Item("mp-flex", f"64 rows of {_ATTENTION} in multiprecision", {"seconds": 30}, rows),
+    Item(
+        "cuda-flex",
+        f"the check of {_ATTENTION} in balls, over the kernel's own time",
+        {"share_of_kernel": 10},
+        attention("cuda"),
+        "cuda",
+    ),
+    Item(
+        "adamw",
+        "1,000 AdamW steps over 10^6 parameters in balls, 256 in multiprecision",
+        {"seconds": 60, "memory_share": 1},
+        adamw,
+    ),
+    *(
+        Item(f"memory-{kernel}", f"{kernel} of {text}, eager, the whole check", {"memory_share": 1}, measure)
+        for kernel, text, measure in (
+            ("logcumsumexp", "2^20 float32", composite("logcumsumexp", "float32", shape=2**20)),
+            ("sum", "2^20 float16", composite("sum", "float16", shape=2**20)),
+            ("adam_step", "10 steps over 10^6 float32", composite("adam_step", "float32", steps=10, sizes=10**6)),
+        )
+    ),
+    *(
+        Item(name, f"verify {' '.join(arguments)}, 100,000 cells each", {"seconds": 10, "peak_mib": 1024}, measure)
+        for name, arguments, measure in (
+            (arguments[0], arguments, reading(*arguments, files=2 if arguments[0] in ("compare", "history") else 1))
+            for arguments in (
+                ("accept", "a.json", "--baseline", "base"),
+                ("gate", "a.json", "--baseline", "base"),
+                ("compare", "a.json", "b.json"),
+                ("report", "a.json", "--html", "page.html"),
+                ("history", "."),
+            )
+        )
     ),
     Item("tests", "the README's test command, installation included", {"seconds": 600}, suite),
 )  # fmt: skip
@@ -331,6 +465,8 @@ def isolated(name: str, scale: float) -> Values:
     if "runs_s" in values:
         values["seconds"] = min(values["runs_s"])
         values["peak_mib"] = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    if "allowed_mib" in values:
+        values["memory_share"] = values["peak_mib"] / values["allowed_mib"]
     if "finished" in values:
         values["start_s"] = values.pop("finished") - began
     return values

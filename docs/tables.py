@@ -428,6 +428,8 @@ _TARGETS: Mapping[str, Callable[[float], str]] = {
     "start_s": lambda limit: f"{_seconds(limit)} with start and compilation",
     "peak_mib": lambda limit: f"{limit:.0f} MiB",
     "mp_share": lambda limit: f"a share of {_fraction(limit)}",
+    "share_of_kernel": lambda limit: f"{limit:g} times the kernel's time",
+    "memory_share": lambda limit: "4 times inputs and outputs + 1 GiB",
 }
 
 
