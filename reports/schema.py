@@ -6,7 +6,9 @@ only where a report is read or written: `verify list` and `verify show` must not
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -49,15 +51,19 @@ def _sorted(value: dict[str, Any]) -> dict[str, Any]:
 
 def _cumulative(value: dict[str, int]) -> dict[str, int]:
     """Histogram keys '<=0.5', '<=1', ... in numeric order, with counts that only grow; else refused."""
-    edges = {}
-    for key in value:
-        edges[key] = float(key.removeprefix("<=")) if key.startswith("<=") else math.nan
-        if not math.isfinite(edges[key]):
-            raise ValueError(f"histogram key {key!r}; expected '<=X' with X in ULP")
-    ordered = dict(sorted(value.items(), key=lambda item: edges[item[0]]))
-    if list(ordered.values()) != sorted(ordered.values()):
+    ordered = {key: value[key] for key in sorted(value, key=_edge)}
+    counts = list(ordered.values())
+    if any(map(operator.gt, counts, counts[1:])):
         raise ValueError(f"{ordered}; expected cumulative counts")
     return ordered
+
+
+@functools.lru_cache(256)  # the same dozen keys in every cell
+def _edge(key: str) -> float:
+    edge = float(key.removeprefix("<=")) if key.startswith("<=") else math.nan
+    if not math.isfinite(edge):
+        raise ValueError(f"histogram key {key!r}; expected '<=X' with X in ULP")
+    return edge
 
 
 def _error_class(value: str) -> str:
@@ -74,7 +80,7 @@ def _canonical(value: Any, path: str = "") -> Any:
         return [_canonical(item, f"{path}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} at {path or 'the top'}; expected a finite number")
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise ValueError(f"a surrogate at {path or 'the top'}: {value!r}; expected Unicode text")
     return value
 
