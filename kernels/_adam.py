@@ -291,9 +291,10 @@ def states(problem: Problem) -> tuple[Any, Any, Any, Any]:
     return parameter, t["exp_avg"], t["exp_avg_sq"], t.get("max_exp_avg_sq")
 
 
-def defined(problem: Problem) -> tuple[str, ...]:
-    """The outputs that the problem has: those whose state it begins with."""
-    return tuple(name for name in PLACES if name in problem.tensors)
+def defined(one: Setting) -> tuple[str, ...]:
+    """The outputs that a setting of a step has."""
+    parts = {"max_exp_avg_sq": one.parameters["amsgrad"], "master": one.parameters["master"]}
+    return tuple(name for name in PLACES if parts.get(name, True))
 
 
 #: Place of each output in a state.
@@ -329,7 +330,7 @@ def kernel(
         summary=summary,
         inputs=("grads", "exp_avg", "exp_avg_sq") if ema else ("param", "grads", "exp_avg", "exp_avg_sq"),
         outputs=("exp_avg", "exp_avg_sq") if ema else tuple(PLACES),
-        defined=defined,
+        defined=None if ema else defined,
         settings=settings,
         parameters=parameters,
         custom=custom(parameters),

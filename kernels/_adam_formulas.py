@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from verify.composite import Problem
+from verify.composite import KEPT, Problem
 from verify.formats import FORMATS
 from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_numbers import DOUBLE, Multiprecision
@@ -150,9 +150,13 @@ def _library_power_rounds_once(problem: Problem) -> bool:
 def _outcome(problem: Problem, algorithm: Algorithm, place: int, output: str) -> Tensor:
     """A prediction, kept with the problem: the other outputs ask for it again."""
     kept = problem.extra["cache"].setdefault("predictions", {})
-    if algorithm not in kept:
-        kept[algorithm] = predict(problem, algorithm)
-    found: Tensor = kept[algorithm][place]
+    predicted = kept.get(algorithm)
+    if predicted is None:
+        predicted = predict(problem, algorithm)
+        size = sum(t.nbytes for t in predicted.values())
+        if (len(kept) + 1) * size <= KEPT:
+            kept[algorithm] = predicted
+    found: Tensor = predicted[place]
     return found.to(problem.tensors["param"].dtype) if output == "param" else found
 
 

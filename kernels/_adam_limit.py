@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ from verify.composite import Limit, Problem
 from verify.formats import FORMATS
 from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_formulas import corrected, hand_written, values
-from verify.kernels._adam_numbers import SLACK, Near, Rough, Roundoff, radius, root
-from verify.kernels._adam_truth import Trajectory
+from verify.kernels._adam_numbers import HOST, SLACK, Near, Rough, Roundoff, radius, root
+from verify.kernels._adam_truth import BLOCK, Trajectory
 from verify.lowerings import Lowering, Target
 from verify.numbers.ball import LIBRARY, Ball
 from verify.oracles import _adam as a
@@ -183,7 +184,8 @@ def _trajectory(problem: Problem) -> Trajectory:
     kept = problem.extra["cache"]
     device = problem.tensors["exp_avg"].device
     if ("trajectory", str(device)) not in kept:
-        kept["trajectory", str(device)] = Trajectory(problem, device, LIBRARY)
+        own = replace(problem, extra={**problem.extra, "cache": {}})  # one that does not keep itself alive
+        kept["trajectory", str(device)] = Trajectory(own, device, LIBRARY)
     found: Trajectory = kept["trajectory", str(device)]
     return found
 
@@ -192,12 +194,20 @@ def _bounds(problem: Problem, one: Declared, flushes: bool) -> Mapping[int, Tens
     n = one.system(problem, flushes)
     k = values(n, problem, Roundoff.pow, library_power=Roundoff.pow, library_sqrt=Roundoff.sqrt)
     steps = [corrected(n, one.algorithm, k, t) for t in steps_of(problem)]
-    trajectory = _trajectory(problem)
-    start = [None if t is None else t.double() for t in states(problem)]
+    count = problem.tensors["exp_avg"].numel()
+    block = BLOCK if problem.tensors["exp_avg"].device == HOST else max(count, 1)
+    parts = [_part_bounds(problem, one, n, steps, slice(begin, begin + block)) for begin in range(0, count, block)]
+    return {place: torch.cat([part[place] for part in parts]) for place in parts[0]}
+
+
+def _part_bounds(
+    problem: Problem, one: Declared, n: Roundoff, steps: list[SimpleNamespace], part: slice
+) -> Mapping[int, Tensor]:
+    start = [None if t is None else t[part].double() for t in states(problem)]
     errors = [None if t is None else torch.zeros_like(t) for t in start]
     ranges = [None if t is None else (t, t) for t in start]
     after: Any = None
-    for k, (exact, g, after) in zip(steps, trajectory.certified(slice(None)), strict=True):
+    for k, (exact, g, after) in zip(steps, _trajectory(problem).certified(part), strict=True):
         given = [None if ends is None else n.given(*ends) for ends in ranges]
         gradient = n.given(-g, -g) if k.maximizes else n.given(g, g)
         rough = _stepped(n, one.algorithm, k, given, gradient)

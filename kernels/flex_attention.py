@@ -188,7 +188,7 @@ KERNEL = Composite(
     summary="softmax attention with score_mod and mask_mod: output, logsumexp, gradients of query, key and value",
     inputs=("query", "key", "value", "grad_out"),
     outputs=("out", "logsumexp", "dq", "dk", "dv"),
-    defined=lambda problem: tuple(problem.extra["shape"].outputs),
+    defined=lambda setting: tuple(Shape.of(setting.parameters).outputs),
     settings=SETTINGS,
     parameters={
         "batch": "size of the batch",

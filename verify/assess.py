@@ -30,7 +30,7 @@ from verify.check import (
     require_inside,
     tally_of,
 )
-from verify.composite import Limit, Problem, Source
+from verify.composite import KEPT, Limit, Problem, Source
 from verify.decide import COUNTS, Enclosure, binade, decide, decide_tensors, error_bounds
 from verify.domains import CHUNK
 from verify.exact import Exact, decimal, finite
@@ -303,11 +303,11 @@ class Instance:
         self.problem = host.to(backend.check_device)
         self.library = admit.library(backend.check_device)
         bounds = {a.name: a.bound for a in self.library}
-        self.outputs = facts.outputs if facts.defined is None else facts.defined(self.problem)
+        self.outputs = facts.outputs_of(setting)
         self.source: Source = facts.truth(self.problem, backend.check_device, bounds)
         self._judges: dict[tuple[str, str, tuple[int, ...]], Judge] = {}
         self._reference: Outputs | None = None
-        self._predicted: dict[str, dict[str, Tensor]] = {}
+        self._predicted: dict[tuple[str, str], Tensor] = {}
 
     def serves(self, facts: Composite, setting: Setting, scalars: Scalars, dtype: str, backend: Backend) -> bool:
         """Whether a job with these facts is one of this instance."""
@@ -333,14 +333,17 @@ class Instance:
                 return None
         return self._reference
 
-    def predicted(self, output: str) -> dict[str, Tensor]:
-        """What each formula gives for `output`; a formula is evaluated once."""
+    def predicted(self, output: str) -> Iterator[tuple[str, Tensor]]:
+        """What each formula gives for `output`, evaluated once as far as KEPT bytes hold it."""
         if self.kernel.formulas is None:
-            return {}
-        if output not in self._predicted:
-            candidates = self.kernel.formulas(self.problem, output)
-            self._predicted[output] = {text: make() for text, make in candidates.items()}
-        return self._predicted[output]
+            return
+        for text, make in self.kernel.formulas(self.problem, output).items():
+            found = self._predicted.get((output, text))
+            if found is None:
+                found = make()
+                if sum(t.nbytes for t in self._predicted.values()) + found.nbytes <= KEPT:
+                    self._predicted[output, text] = found
+            yield text, found
 
 
 def problem_digest(problem: Problem) -> str:
@@ -553,11 +556,11 @@ def _cell(
     }  # fmt: skip
     if theirs is not None:
         cell["against_eager"] = {k: getattr(whole, k) for k in ("different", "closer", "farther", "tied")}
-    predictions = instance.predicted(output)
-    suited = {text: t for text, t in predictions.items() if t.shape == y.shape and t.dtype == y.dtype}
-    if suited:
-        identified = Identification()
-        count(identified, suited, fmt, (), y)
+    identified = Identification()
+    for text, t in instance.predicted(output):
+        if t.shape == y.shape and t.dtype == y.dtype:
+            count(identified, {text: t}, fmt, (), y)
+    if identified.mismatches:
         cell["formula"] = {
             "identified": identified.identified,
             "mismatches": identified.mismatches,

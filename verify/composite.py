@@ -17,6 +17,9 @@ from verify.truth import Truth
 
 Tensor = torch.Tensor
 
+#: Bytes of what formulas predict that are kept with a problem; what is beyond is evaluated again when it is due.
+KEPT = 1 << 28
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -188,7 +188,7 @@ def explain_place(
             "output": _hex(t, place),
             "matches": [e["lowering"] for e in entries if e.get("output") == _hex(t, place)],
         }
-        for text, t in instance.predicted(output).items()
+        for text, t in instance.predicted(output)
     ]
     return told
 

@@ -167,7 +167,7 @@ class Composite:
 
     inputs      names of the tensors, in the order in which a lowering takes them
     outputs     names of the tensors it returns, one cell each; ('',) where there is one
-    defined     defined(problem) -> those of `outputs` that the problem has; all without it
+    defined     defined(setting) -> those of `outputs` that the setting has; all without it
     settings    what is run, see `Setting`; the first is the default
     parameters  what `--set NAME=VALUE` may give, with a line of help each
     custom      custom(given) -> Setting from NAME -> text; raises UsageError
@@ -200,6 +200,10 @@ class Composite:
     dtypes: tuple[str, ...] = DTYPES
     properties: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def outputs_of(self, setting: Setting) -> tuple[str, ...]:
+        """The outputs that the setting has."""
+        return self.outputs if self.defined is None else self.defined(setting)
 
     @property
     def spellings(self) -> dict[str, Setting]:

@@ -180,12 +180,12 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     cells: list[dict[str, Any]] = report["cells"]
     try:
         case: Case | None = None
-        instance: Instance | None = None
+        held: list[Instance] = []
         for done, job in enumerate(jobs):
             if progress:
                 progress(done, len(jobs), job.label)
             if job.setting is not None:
-                filled, instance = fill_composite(job, instance, selection)
+                filled = fill_composite(job, held, selection)
             else:
                 if job.reason is None:
                     case = case_of(job, selection, case)
@@ -243,18 +243,18 @@ def source_of(kernel_name: str) -> str:
     return hasher.hexdigest()[:16]
 
 
-def fill_composite(
-    job: Job, last: Instance | None, selection: Selection
-) -> tuple[list[dict[str, Any]], Instance | None]:
-    """The cells of a job of a composite kernel, one an output, and the instance that they are of."""
+def fill_composite(job: Job, held: list[Instance], selection: Selection) -> list[dict[str, Any]]:
+    """The cells of a job of a composite kernel, one an output. `held` has the last job's instance, then this one's."""
     target, facts, blank = job.target, job.target.kernel, _blank(job, selection)
     assert job.setting is not None
     if job.reason is not None:
         not_run = {"status": "not-run", "reason": job.reason}
-        return [blank | {"output": name} | not_run for name in facts.outputs], last
-    if last is None or not last.serves(facts, job.setting, target.scalars, target.dtype, target.backend):
-        last = Instance(facts, job.setting, target.scalars, target.dtype, target.backend, selection.seed)
-    return assess.cells(target, job.lowering, lowerings(facts)[0], last, blank), last
+        return [blank | {"output": name} | not_run for name in facts.outputs_of(job.setting)]
+    given = (facts, job.setting, target.scalars, target.dtype, target.backend)
+    if not (held and held[0].serves(*given)):
+        held.clear()  # first: there may be no room for two
+        held.append(Instance(*given, selection.seed))
+    return assess.cells(target, job.lowering, lowerings(facts)[0], held[0], blank)
 
 
 def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
