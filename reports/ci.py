@@ -16,10 +16,10 @@ from typing import Any, TextIO
 from urllib.parse import quote
 
 from verify import __version__
-from verify.kernel import UsageError
+from verify.kernel import UsageError, is_file
 from verify.reports import markdown, store
 from verify.reports.gate import ALWAYS_FAIL, PRECEDENCE, Outcome, Verdict, cells_text
-from verify.reports.rows import Page, is_file, printable
+from verify.reports.rows import Page, printable
 
 #: GitHub shows the first 10 errors of a step, and a summary of at most 1 MiB (docs.github.com, "Workflow commands").
 MOST_ANNOTATIONS = 10

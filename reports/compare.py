@@ -21,7 +21,7 @@ from verify.reports import store
 from verify.reports.rows import FAILED, measured
 
 if TYPE_CHECKING:
-    from verify.reports.schema import Cell
+    from verify.reports.schema import Cell, Error
 
 #: What a row of a comparison is, in the order in which rows are listed: what got better stands after all that may
 #: be worse.
@@ -93,7 +93,7 @@ class Facts:
     basis       what a share is a share of: the source of the elements' bounds; empty for other metrics
     max_ulp     in ULP, against the truth with exact scalars. Both are None where nothing was measured
     mismatches  elements by class of MISMATCHES, none of them 0; those outside the normal range, which fail no
-                cell, are among them
+                cell, are among them. `rounded`: the same against the truth with rounded scalars, if there is one
     formula     the identified one, or all survivors; None: the kernel has no formulas
     """
 
@@ -108,6 +108,7 @@ class Facts:
     max_ulp: float | None
     misrounded: int
     mismatches: tuple[tuple[str, int], ...]
+    rounded: tuple[tuple[str, int], ...]
     formula: tuple[str, ...] | None
     digest: str
     chunks: tuple[str, ...]
@@ -121,9 +122,12 @@ class Facts:
         """Of the status: 0 where the cell did not fail."""
         return len(FAILED) - FAILED.index(self.status) if self.status in FAILED else 0
 
-    @property
-    def mismatched(self) -> int:
-        return sum(count for _, count in self.mismatches)
+    def counts(self, truth: str) -> dict[str, int]:
+        """The mismatches against `truth`, as the maximum that stands beside them."""
+        return dict(self.rounded if truth == "rounded" else self.mismatches)
+
+    def mismatched(self, truth: str) -> int:
+        return sum(self.counts(truth).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +299,6 @@ def facts_of(cell: Cell) -> Facts:
     error = cell.error if cell.inputs else None
     value, metric = measured(cell) if error else (None, "ulp")
     formula = cell.formula
-    mismatches = () if error is None else tuple(
-        (name, count) for name in MISMATCHES
-        if (count := getattr(error, name)) and not (name == "flushed" and cell.ftz)
-    )  # fmt: skip
     return Facts(
         place=Place(
             intern(cell.kernel),
@@ -318,12 +318,19 @@ def facts_of(cell: Cell) -> Facts:
         basis=intern(cell.bound.source) if cell.bound and metric == "share" else "",
         max_ulp=None if error is None else error.max_ulp,
         misrounded=0 if error is None else error.misrounded,
-        mismatches=mismatches,
+        mismatches=_mismatches(error, cell.ftz),
+        rounded=_mismatches(error and (cell.error_rounded_scalar or error), cell.ftz),
         formula=None if formula is None else tuple(
             map(intern, formula.survivors if formula.identified is None else [formula.identified])
         ),
         digest=cell.digest,
         chunks=tuple(cell.chunks),
+    )  # fmt: skip
+
+
+def _mismatches(error: Error | None, ftz: bool) -> tuple[tuple[str, int], ...]:
+    return () if error is None else tuple(
+        (name, count) for name in MISMATCHES if (count := getattr(error, name)) and not (name == "flushed" and ftz)
     )  # fmt: skip
 
 
@@ -356,7 +363,7 @@ def compare(sources: Sequence[Source]) -> Comparison:
 
 
 def pair(a: Facts, b: Facts, metric: str, truth: str) -> Pair:
-    """Cell `b` against cell `a`, both of which ran; maxima are compared in `metric` against `truth`."""
+    """Cell `b` against cell `a`, both of which ran; maxima in `metric`, they and mismatches against `truth`."""
     reason = refusal(a, b)
     if reason:
         return Pair(("not compared",), reason=reason)
@@ -364,8 +371,8 @@ def pair(a: Facts, b: Facts, metric: str, truth: str) -> Pair:
     before, after = maximum(a, metric, truth), maximum(b, metric, truth)
     if a.severity != b.severity:
         kinds.append("new failure" if b.severity > a.severity else "failure resolved")
-    if a.mismatched != b.mismatched:
-        kinds.append("more mismatches" if b.mismatched > a.mismatched else "fewer mismatches")
+    if (wrong := b.mismatched(truth) - a.mismatched(truth)) != 0:
+        kinds.append("more mismatches" if wrong > 0 else "fewer mismatches")
     if before is not None and after is not None and before != after:
         kinds.append("larger maximum" if after > before else "smaller maximum")
     if a.formula is not None and b.formula is not None and a.formula != b.formula:
@@ -461,10 +468,11 @@ def order(row: Aligned) -> tuple[float, ...]:
         cell = row.cells[index]
         if one is None or one.kind != row.kind or first is None or cell is None:
             continue
+        wrong = abs(cell.mismatched(row.truth) - first.mismatched(row.truth))
         if row.kind in ("new failure", "failure resolved"):
-            weights.append((abs(cell.severity - first.severity), abs(cell.mismatched - first.mismatched)))
+            weights.append((abs(cell.severity - first.severity), wrong))
         elif row.kind in ("more mismatches", "fewer mismatches"):
-            weights.append((abs(cell.mismatched - first.mismatched), 0.0))
+            weights.append((wrong, 0.0))
         elif row.kind in ("larger maximum", "smaller maximum"):
             low, high = sorted(v for v in (row.values[row.reference], row.values[index]) if v is not None)
             weights.append((high / low if low else math.inf, high))
@@ -575,11 +583,11 @@ def row_json(row: Aligned) -> dict[str, Any]:
         "metric": row.metric,
         "truth": row.truth,
         "reference": row.reference,
-        "sides": [None if cell is None else _side(cell, value, one) for cell, value, one in sides],
+        "sides": [None if cell is None else _side(cell, row.truth, value, one) for cell, value, one in sides],
     }
 
 
-def _side(cell: Facts, value: float | None, one: Pair | None) -> dict[str, Any]:
+def _side(cell: Facts, truth: str, value: float | None, one: Pair | None) -> dict[str, Any]:
     side: dict[str, Any] = {
         "backend": cell.place.backend,
         "status": cell.status,
@@ -587,7 +595,7 @@ def _side(cell: Facts, value: float | None, one: Pair | None) -> dict[str, Any]:
         "error": value,
         "max_ulp": cell.max_ulp,
         "misrounded": cell.misrounded,
-        "mismatches": dict(cell.mismatches),
+        "mismatches": cell.counts(truth),
         "formula": None if cell.formula is None else list(cell.formula),
         "digest": cell.digest,
         "domain": cell.inputs._asdict(),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
-from verify.kernel import DTYPES, Composite
+from verify.kernel import DTYPES, Composite, is_file
 from verify.ulp import FAILING
 
 if TYPE_CHECKING:
@@ -149,11 +149,6 @@ def why_failed(cell: Cell) -> str:
     """The reason of a cell that failed: the run's own, else what was undecided, else the excess over the bound."""
     undecided = cell.error.undecided if cell.error else 0
     return cell.reason or (f"{_count(undecided, 'element')} undecided" if undecided else _excess(cell))
-
-
-def is_file(lowering: str) -> bool:
-    """Whether a lowering is the user's FILE.py:FUNCTION, or an attempt at it, not a registered name or pattern."""
-    return lowering.endswith(".py") or ".py:" in lowering
 
 
 def scalars_text(scalars: Mapping[str, float]) -> str:
@@ -522,7 +517,7 @@ def _alike(row: Aligned) -> tuple[Any, ...]:
         return (place.lowering, place.backend, ran, *reasons)
     bits = [cell.digest for cell in row.cells if cell]
     alone = "" if all(bits) else row.place.spelling  # without a digest, a cell stands alone
-    facts = (cell and (cell.status, cell.mismatches, cell.formula, cell.inputs) for cell in row.cells)
+    facts = (cell and (cell.status, cell.mismatches, cell.rounded, cell.formula, cell.inputs) for cell in row.cells)
     return (place, alone, *bits, *row.values, *row.pairs, *facts)
 
 
@@ -556,7 +551,7 @@ def _sides(row: Aligned, legend: _Legend, measured: bool) -> tuple[str, ...]:
     numbers = [value for value in row.values if value is not None and measured]
     digits = next((n for n in range(4, 17) if len({upward(v, n) for v in numbers}) == len(set(numbers))), 17)
     ran = [cell for cell in row.cells if cell and cell.ran]
-    counts = [dict(cell.mismatches) for cell in ran]
+    counts = [cell.counts(row.truth) for cell in ran]
     telling = [name for name in dict.fromkeys(n for c in counts for n in c) if len({c.get(name) for c in counts}) > 1]
     facts = [row.metric if numbers else "-"]
     for index, (cell, value, one) in enumerate(zip(row.cells, row.values, row.pairs, strict=True)):
@@ -569,7 +564,7 @@ def _sides(row: Aligned, legend: _Legend, measured: bool) -> tuple[str, ...]:
             words += [] if value is None else [upward(value, digits)]
             words += ["/".join(map(legend.letter, cell.formula)) or "none"] if cell.formula is not None else []
             words = [" ".join(words)]
-            words += (f"{dict(cell.mismatches).get(name, 0)} {name.replace('_', '-')}" for name in telling)
+            words += (f"{cell.counts(row.truth).get(name, 0)} {name.replace('_', '-')}" for name in telling)
             if row.reason:
                 words.append(_inputs_told(cell.inputs, [other.inputs for other in ran]))
         facts += [", ".join(words), _bits(one)] if index else [", ".join(words)]

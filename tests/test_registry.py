@@ -6,6 +6,7 @@ the others there; `verify run` walks all of them.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,9 +16,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
+from corpus.collect import key
+from corpus.collect import rows as corpus
 from verify import backends, ledger
+from verify.check import pattern
+from verify.domains import Domain
 from verify.explain import COPIES
-from verify.kernel import Kernel, Property, elementwise_names, load
+from verify.formats import FORMATS
+from verify.kernel import DTYPES, Kernel, Property, elementwise_names, load
 from verify.launch import bits
 from verify.lowerings import Lowering, lowerings
 from verify.search import (
@@ -28,7 +34,9 @@ from verify.search import (
     broken_law,
     descriptors,
     expand,
+    failure_on,
     first_failure,
+    outputs,
     require,
 )
 
@@ -93,6 +101,55 @@ def test_no_batch_exceeds_the_bound(subject: Subject) -> None:
         require(subject, d, first_failure(subject, d))
 
     search()
+
+
+def stored(subject: Subject, case: int, spelling: str) -> Iterator[tuple[Descriptor, tuple[torch.Tensor, ...]]]:
+    """The corpus of the case in batches of one size, since compiled code is compiled for it."""
+    fmt, size = subject.fmt, SIZES_FLOAT64[-1] if subject.fmt.bits == 64 else COMPILED[0]
+    names = subject.kernel.tensors(subject.kernel.cases[case])
+    kept = corpus(subject.kernel.name).get(key(subject.dtype, subject.kernel.cases[case]), [])
+    for start in range(0, len(kept), size):
+        rows = [tuple(map(fmt.parse, row)) for row in kept[start : start + size]]
+        filled = tuple(itertools.islice(itertools.cycle(rows), size))
+        inputs = Domain("list", fmt, names, patterns=filled).span(0, size, subject.backend.check_device)
+        yield Descriptor(case, spelling, "corpus", size, 0, start), inputs
+
+
+@pytest.mark.parametrize("subject", ALL)
+def test_the_worst_inputs_of_any_report_keep_the_bound(subject: Subject) -> None:
+    places, _ = narrowed(subject)
+    for case, spelling in places:
+        for d, inputs in stored(subject, case, spelling):
+            require(subject, d, failure_on(subject, d, inputs))
+
+
+@pytest.mark.parametrize("kernel", elementwise_names())
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_stored_input_reaches_the_lowering(kernel: str, dtype: str) -> None:
+    seen: set[tuple[str, ...]] = set()
+    fmt = FORMATS[dtype]
+
+    def recorded(y: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        seen.update(zip(*([fmt.hex(pattern(x, fmt)) for x in t] for t in inputs), strict=True))
+        return y
+
+    subject = planted(recorded, kernel, dtype)
+    for case, scalars in enumerate(load(kernel).cases):
+        seen.clear()
+        for d, inputs in stored(subject, case, subject.places[0][1]):
+            outputs(subject, d, inputs)
+        assert seen == set(corpus(kernel).get(key(dtype, scalars), [])), scalars
+
+
+def test_what_is_wrong_at_one_stored_input_is_found() -> None:
+    row = corpus("exp")["float32"][0]
+
+    def wrong(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x == float.fromhex(row[0]), y * 1.5, y)
+
+    subject = planted(wrong, "exp")
+    found = [failure_on(subject, d, inputs) for d, inputs in stored(subject, 0, "out-of-place")]
+    assert [failure.kinds for failure in found if failure] == [("bound",)]
 
 
 @pytest.mark.parametrize("subject", ALL)
@@ -217,6 +274,14 @@ def test_what_the_ledger_does_not_expect_still_fails(monkeypatch: pytest.MonkeyP
     assert ledger.excuse("cpu", ("bound", "flushed"), **cell, spelling="tail") is None
     assert ledger.excuse("cpu", ("nan_mismatch",), **cell, spelling="in-place") is None
     assert ledger.excuse("cuda", ("flushed",), **cell, spelling="in-place") is None
+    # a user's own lowering must be explained, and no pattern but '*' means it, whatever its file is called
+    theirs = cell | {"lowering": "planted.py:f", "spelling": "in-place"}
+    assert ledger.excuse("cpu", ("flushed",), True, **theirs) is None
+    everyone = ledger.Deviation("*", ("addcmul",), ("*",), "exceeds-bound", "all flush", "here")
+    monkeypatch.setattr(ledger, "deviations", lambda backend: [*entries, everyone])
+    assert ledger.excuse("cpu", ("flushed",), **theirs) is None
+    assert ledger.excuse("cpu", ("flushed",), True, **theirs) == "all flush"
+    monkeypatch.setattr(ledger, "deviations", lambda backend: entries if backend == "cpu" else ())
     # subnormal results below 4 ULP are an error, larger ones a flush: both entries are needed
     subject, tiny = planted(flushing), Descriptor(0, "in-place", "one-zero", 512, 0, 1)
     assert first_failure(subject, tiny) is None

@@ -517,11 +517,16 @@ def _cell(
     y = results[everything.index(found)]
     whole = found.checked.all.check()
     fmt = judge.fmt
+    identified = Identification()
+    for text, t in instance.predicted(output):
+        if t.shape == y.shape and t.dtype == y.dtype:
+            count(identified, {text: t}, fmt, (), y)
     excess = f"share of the bound {found.share:.6g} exceeds 1" if found.share > 1 else ""
     status, reason, kinds = conclude(found.checked, lowering.ftz(target), excess, bounded=limit is not None)
     if status == "exceeds-bound":
+        explained = bool(identified.survivors) or (theirs is not None and not whole.different)
         known = ledger.excuse(
-            target.backend.name, kinds, lowering=lowering.name, kernel=facts.name, dtype=target.dtype,
+            target.backend.name, kinds, explained, lowering=lowering.name, kernel=facts.name, dtype=target.dtype,
             spelling=target.spelling,
         )  # fmt: skip
         if known is not None:
@@ -556,10 +561,6 @@ def _cell(
     }  # fmt: skip
     if theirs is not None:
         cell["against_eager"] = {k: getattr(whole, k) for k in ("different", "closer", "farther", "tied")}
-    identified = Identification()
-    for text, t in instance.predicted(output):
-        if t.shape == y.shape and t.dtype == y.dtype:
-            count(identified, {text: t}, fmt, (), y)
     if identified.mismatches:
         cell["formula"] = {
             "identified": identified.identified,

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from verify import __version__
-from verify.kernel import DTYPES, Composite, NothingToCompare, UsageError, load, names, suggest
+from verify.kernel import DTYPES, Composite, NothingToCompare, UsageError, is_file, load, names, suggest
 from verify.reports.rows import (
     Page,
     explain_page,
     explain_place_page,
-    is_file,
     kernel_page,
     list_page,
     printable,

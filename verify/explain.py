@@ -23,14 +23,13 @@ from verify.domains import Domain
 from verify.exact import Elementwise, Exact, decimal, finite
 from verify.formats import FORMATS, Format
 from verify.identify import candidates
-from verify.kernel import Composite, Kernel, NothingToCompare, Scalars, UsageError, elementwise, load, suggest
+from verify.kernel import Composite, Kernel, NothingToCompare, Scalars, UsageError, elementwise, is_file, load, suggest
 from verify.launch import LoweringError, launch_checked
 from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, user_lowering
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
 from verify.oracle import Oracle
-from verify.reports.rows import is_file
 from verify.truth import HUGE, TINY, Truth
 
 #: The element is launched this often at once, a multiple of every vector's length: it takes the loop that it takes

@@ -43,6 +43,17 @@ class Spelling:
     quick: bool = False
 
 
+def is_file(lowering: str) -> bool:
+    """Whether a lowering is the user's FILE.py:FUNCTION, or an attempt at it, not a registered name or pattern."""
+    return lowering.endswith(".py") or ".py:" in lowering
+
+
+def means(pattern: str, lowering: str) -> bool:
+    """Whether the shell pattern of a bound, a law or a known deviation means the lowering. Of patterns, '*' alone
+    means the user's own: the file may be called inductor.py."""
+    return pattern == "*" or (not is_file(lowering) and fnmatch.fnmatchcase(lowering, pattern))
+
+
 @dataclass(frozen=True)
 class Bound:
     """An error limit that a lowering must keep on elements inside the normal range.
@@ -70,7 +81,7 @@ class Bound:
 
     def suits(self, *, lowering: str, backend: str, spelling: str, dtype: str, scalars: Scalars) -> bool:
         return (
-            fnmatch.fnmatchcase(lowering, self.lowering)
+            means(self.lowering, lowering)
             and fnmatch.fnmatchcase(backend, self.backend)
             and fnmatch.fnmatchcase(spelling, self.spelling)
             and dtype in self.dtypes
@@ -95,7 +106,7 @@ class Property:
 
     def suits(self, *, lowering: str, spelling: str, scalars: Scalars) -> bool:
         return (
-            any(fnmatch.fnmatchcase(lowering, pattern) for pattern in self.lowerings)
+            any(means(pattern, lowering) for pattern in self.lowerings)
             and any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spellings)
             and self.applies(scalars)
         )

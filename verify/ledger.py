@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from verify import backends
+from verify.kernel import is_file, means
 
 STATUSES = ("not-run", "exceeds-bound")
 
@@ -52,7 +53,7 @@ class Deviation:
     def suits(self, *, lowering: str, kernel: str, dtype: str, spelling: str | None = None) -> bool:
         """Whether the cell is covered; `spelling` None: some spelling of it."""
         return (
-            fnmatch.fnmatchcase(lowering, self.lowering)
+            means(self.lowering, lowering)
             and any(fnmatch.fnmatchcase(kernel, pattern) for pattern in self.kernel)
             and any(fnmatch.fnmatchcase(dtype, pattern) for pattern in self.dtype)
             and (spelling is None or any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spelling))
@@ -89,11 +90,14 @@ def deviation(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviat
     return None
 
 
-def excuse(backend: str, kinds: tuple[str, ...], **cell: str) -> str | None:
+def excuse(backend: str, kinds: tuple[str, ...], explained: bool = False, **cell: str) -> str | None:
     """Why every one of these kinds of failure is expected of this cell, or None where one is not.
 
-    cell: its lowering, kernel, dtype and spelling.
+    cell: its lowering, kernel, dtype and spelling. explained: its bits are eager's, or those of one of the kernel's
+    formulas. A user's own lowering is excused on that condition: an entry knows kinds of failure, not the elements.
     """
+    if is_file(cell["lowering"]) and not explained:
+        return None
     entries = [entry for entry in deviations(backend) if entry.suits(**cell)]
     found = [next((e.reason for e in entries if e.excuses((kind,))), None) for kind in kinds]
     reasons = [reason for reason in dict.fromkeys(found) if reason is not None]

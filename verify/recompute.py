@@ -20,13 +20,13 @@ from verify.domains import CHUNK
 from verify.exact import Exact, finite
 from verify.explain import digits, truth_of
 from verify.formats import Format
-from verify.kernel import Composite, NothingToCompare, UsageError
+from verify.kernel import Composite, NothingToCompare, UsageError, is_file
 from verify.launch import bits, launch
 from verify.lowerings import NotLowered
 from verify.reports import exchange
 from verify.reports.compare import Aligned, Comparison, Facts, Source, refusal
 from verify.reports.exchange import Element, Entry, Exchanged, Finding, Wanted
-from verify.reports.rows import is_file, replay_place
+from verify.reports.rows import replay_place
 from verify.run import Job, Selection, case_of, jobs_of
 from verify.tally import root
 from verify.ulp import Verdict

@@ -236,7 +236,11 @@ def judge(subject: Subject, d: Descriptor, found: Checked) -> tuple[str, tuple[s
 
 def first_failure(subject: Subject, d: Descriptor) -> Failure | None:
     """Judge the batch; where it fails, one element of it that does. Tells Hypothesis the error to aim at."""
-    inputs = expand(subject, d)
+    return failure_on(subject, d, expand(subject, d))
+
+
+def failure_on(subject: Subject, d: Descriptor, inputs: Tensors) -> Failure | None:
+    """As `first_failure`, of these inputs in the case and spelling of `d`."""
     y = outputs(subject, d, inputs)
 
     def judged(index: Tensor) -> tuple[str, tuple[str, ...]]:
@@ -247,7 +251,7 @@ def first_failure(subject: Subject, d: Descriptor) -> Failure | None:
         aim(math.log2(1.0 + min(found.all.max_ulp, 2.0**1000)), label="log2(1 + ulp)")
     if not judge(subject, d, found)[1]:
         return None
-    one = bisect(lambda index: bool(judged(index)[1]), torch.arange(d.size, device=y.device))
+    one = bisect(lambda index: bool(judged(index)[1]), torch.arange(y.numel(), device=y.device))
     return Failure(*judged(one), tuple(t[one] for t in inputs), y[one])
 
 
@@ -303,8 +307,11 @@ def bisect(fails: Callable[[Tensor], bool], index: Tensor) -> Tensor:
 
 def _excused(subject: Subject, d: Descriptor, kinds: tuple[str, ...]) -> bool:
     """Whether the ledger expects all of them."""
-    place = {"lowering": subject.lowering.name, "kernel": subject.kernel.name, "dtype": subject.dtype}
-    return ledger.excuse(subject.backend.name, kinds, **place, spelling=d.spelling) is not None
+    known = ledger.excuse(
+        subject.backend.name, kinds, lowering=subject.lowering.name, kernel=subject.kernel.name, dtype=subject.dtype,
+        spelling=d.spelling,
+    )  # fmt: skip
+    return known is not None
 
 
 # What a failing test says
