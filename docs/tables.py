@@ -199,7 +199,7 @@ def _share(cell: Cell) -> str:
     percentage = "" if part is None else f"{upward(100 * part, 3)}%"
     if cell.status != "passed":
         return f"{percentage} **{cell.status}**".strip()
-    return f"{percentage} (known deviation)" if cell.reason.startswith("known deviation") else percentage
+    return f"{percentage} (known deviation)" if cell.reason.startswith(KNOWN) else percentage
 
 
 def _sides(cell: Cell) -> str:
@@ -272,6 +272,35 @@ def nearer(closer: int, farther: int, different: int) -> str:
     return f"{winner}, always" if count == different else winner
 
 
+def deviations_table(reports: Sequence[Report], keep: Filter) -> str:
+    """What exceeds its bound for a reason that the ledger states: one row a kernel and reason."""
+    return "\n".join(_deviations(report, keep) for report in reports)
+
+
+def _deviations(report: Report, keep: Filter) -> str:
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for cell in filter(keep.keeps, report.cells):
+        if cell.reason.startswith(KNOWN):
+            why = cell.reason.removeprefix(KNOWN).rpartition(" (")[0]
+            found.setdefault((cell.kernel, why), []).append(cell)
+    rows = []
+    for (kernel, why), cells in found.items():
+        most = max(cells, key=lambda cell: share(cell) or 0.0)
+        at = " ".join(filter(None, (most.lowering, most.dtype, scalars_text(most.scalars))))
+        excess = most.reason.rpartition(" (")[2].removesuffix(")")
+        rows.append((escaped(kernel), _listed(cells, "lowering"), _listed(cells, "dtype"), escaped(why),
+                     escaped(f"{at}: {excess}")))  # fmt: skip
+    return f"{escaped(machine(report))}\n\n" + table(("kernel", "lowerings", "dtypes", "why", "the largest"), rows)
+
+
+#: How the reason of a cell begins that the ledger excuses.
+KNOWN = "known deviation: "
+
+
+def _listed(cells: Sequence[Cell], name: str) -> str:
+    return escaped(", ".join(dict.fromkeys(getattr(cell, name) for cell in cells)))
+
+
 def screen(reports: Sequence[Report], keep: Filter) -> str:
     """What `verify kernel` prints for the cells that are kept."""
     file = io.StringIO()
@@ -327,7 +356,7 @@ def _sums(cells: Sequence[Cell]) -> tuple[str, ...]:
     inputs = sum(error.inputs for error in errors)
     against = [cell.against_eager for cell in cells if cell.against_eager is not None]
     failed = sorted({cell.status for cell in cells} - {"passed"})
-    known = " (known deviation)" if any(cell.reason.startswith("known deviation") for cell in cells) else ""
+    known = " (known deviation)" if any(cell.reason.startswith(KNOWN) for cell in cells) else ""
     sides = ""
     if against:
         counts = (sum(side.closer for side in against), sum(side.farther for side in against))
@@ -339,6 +368,44 @@ def _sums(cells: Sequence[Cell]) -> tuple[str, ...]:
         percent(sum(error.misrounded for error in errors), inputs),
         sides,
     )
+
+
+def best_table(reports: Sequence[Report], keep: Filter) -> str:
+    """The most accurate lowering of each output of the composite kernels: the largest surplus of elements on which it
+    is closer to the truth than eager over those on which it is farther, in all settings that both run."""
+    return "\n".join(_best(report, keep) for report in reports)
+
+
+def _best(report: Report, keep: Filter) -> str:
+    found: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for cell in report.cells:
+        if cell.error is not None and is_composite(cell) and keep.keeps(cell):
+            found.setdefault((cell.kernel, cell.dtype, cell.output), {}).setdefault(cell.lowering, []).append(cell)
+    rows = []
+    for (kernel, dtype, output), lowerings in found.items():
+        surplus = {name: _surplus(cells) for name, cells in lowerings.items()}
+        known = {name: value for name, value in surplus.items() if value is not None}
+        if not known:
+            continue
+        eager = next((name for name, value in surplus.items() if value is None), "eager")
+        most = max(0.0, *known.values())
+        best = [name for name, value in known.items() if value == most] if most else [eager]
+        best = best if any(known.values()) else ["all alike"]
+        ahead = [name for name, value in known.items() if value > 0]
+        behind = [name for name, value in known.items() if value < 0]
+        rows.append((*map(escaped, (kernel, dtype, output, ", ".join(best))), "" if not most else f"{100 * most:.3g}%",
+                     *(escaped(", ".join(names)) for names in (ahead, behind))))  # fmt: skip
+    return f"{escaped(machine(report))}\n\n" + table(_BEST, rows)
+
+
+def _surplus(cells: Sequence[Cell]) -> float | None:
+    """Closer minus farther, over the elements of the cells; None for eager itself."""
+    sides = [cell.against_eager for cell in cells if cell.against_eager is not None]
+    inputs = sum(cell.inputs for cell in cells if cell.against_eager is not None)
+    return sum(side.closer - side.farther for side in sides) / inputs if sides and inputs else None
+
+
+_BEST = ("kernel", "dtype", "output", "most accurate", "surplus over eager:", "better than eager", "worse than eager")
 
 
 def devices_table(paths: Sequence[Path], keep: Filter) -> str:
@@ -463,7 +530,9 @@ def _of_documents(render: Callable[[Sequence[Mapping[str, Any]]], str]) -> Calla
 KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "errors": _of_reports(errors_table),
     "differences": _of_reports(differences_table),
+    "deviations": _of_reports(deviations_table),
     "composites": _of_reports(composites_table),
+    "best": _of_reports(best_table),
     "devices": devices_table,
     "screen": _of_reports(screen),
     "bench": _of_documents(bench_table),

@@ -98,6 +98,56 @@ def test_equal_bits_under_equal_bounds_share_a_row(tmp_path: Path) -> None:
     assert "3 cells, 3000 elements, 0 of them undecided" in text and "`verify run`" in text
 
 
+def test_deviations_are_grouped_by_their_reason_and_tell_the_largest(tmp_path: Path) -> None:
+    def known(lowering: str, measured: float, excess: str, why: str = "it rounds (1 - w)") -> dict[str, Any]:
+        bound = {"value": 1.0, "metric": "ulp", "source": "here", "measured": measured}
+        return cell(lowering=lowering, reason=f"known deviation: {why} ({excess})", bound=bound)
+
+    rows = body(
+        shown(
+            "deviations",
+            eager(),
+            known("inductor", 2.0, "ulp 2 exceeds 1"),
+            known("triton", 3.0, "ulp 3 exceeds 1; 2 flushed"),
+            known("mine", 9.0, "ulp 9 exceeds 1", "it flushes"),
+            root=tmp_path,
+        )
+    )
+    assert rows == [
+        [
+            *("addcmul", "inductor, triton", "float32", "it rounds (1 - w)"),
+            "triton float32 value=0.3: ulp 3 exceeds 1; 2 flushed",
+        ],
+        ["addcmul", "mine", "float32", "it flushes", "mine float32 value=0.3: ulp 9 exceeds 1"],
+    ]
+
+
+def test_the_best_lowering_has_the_largest_surplus_over_all_its_settings(tmp_path: Path) -> None:
+    bound = {"value": 1.0, "metric": "share", "source": "here"}
+
+    def one(lowering: str, spelling: str, closer: int, farther: int, **more: Any) -> dict[str, Any]:
+        sides = {"different": closer + farther, "closer": closer, "farther": farther, "tied": 0}
+        return cell(lowering=lowering, spelling=spelling, bound=bound, against_eager=sides, output="param", **more)
+
+    rows = body(
+        shown(
+            "best",
+            eager(bound=bound, output="param"),
+            one("inductor", "a", 300, 100),
+            one("inductor", "b", 0, 100),
+            one("triton", "a", 200, 100),
+            one("fused", "a", 0, 1),
+            eager(bound=bound, output="other"),
+            cell(bound=bound, lowering="triton", output="other", against_eager=NO_DIFFERENCE),
+            root=tmp_path,
+        )
+    )
+    assert rows == [
+        ["addcmul", "float32", "param", "triton", "10%", "inductor, triton", "fused"],
+        ["addcmul", "float32", "other", "all alike", "", "", ""],
+    ]
+
+
 def test_a_spelling_is_named_only_where_it_gives_other_bits(tmp_path: Path) -> None:
     rows = body(
         shown(
