@@ -234,9 +234,9 @@ class Trajectory:
                 return
 
     def scale(self, output: str, index: int) -> Truth | None:
-        """Enclosure of the sum of absolute terms, from the same float64 bounds as the tensors'."""
+        """The sum of absolute terms, as the float64 lower bound that the tensors have."""
         low = float(self.ends[PLACES[output]][2][index])
-        return Truth.real(Fraction(low), Fraction(low) * 2) if 0 < low < 2.0**1000 else None
+        return Truth.real(Fraction(low), Fraction(low)) if 0 < low < 2.0**1000 else None
 
     def explain(self, output: str, index: int) -> list[tuple[str, str]]:
         """The last step of one element: what it adds up, and from what."""

@@ -248,7 +248,8 @@ def _stored(error: Tensor, truth: Tensor, known: Algorithm) -> Tensor:
     fmt = known.storage
     if fmt != known.compute and not known.each:
         error = error + float(fmt.unit_roundoff) * (truth + error)
-    bound = (error + float(fmt.smallest_subnormal) / 2) * SLACK
+    half = float(fmt.smallest_subnormal) / 2 or float(fmt.smallest_subnormal)  # float64 holds no half unit
+    bound = (error + half) * SLACK
     threshold = float(fmt.max_finite) * (1 + float(fmt.unit_roundoff))
     open_ = (truth * (1 - 2.0**-40) - bound < threshold) & (truth * (1 + 2.0**-40) + bound >= threshold)
     return torch.where(open_ | torch.isnan(bound), torch.inf, bound)
@@ -332,30 +333,46 @@ def _cumsum_error(known: Algorithm, sizes: Sizes) -> tuple[Tensor, Tensor, str]:
     return error, sizes.truth, "Higham 2002, 4.2: ((1 + u)^k - 1) sum|x|"
 
 
+def _blur(n: int) -> float:
+    """A bound of the errors of a running sum of n binary logarithms."""
+    return 1e-6 + n * 1e-9
+
+
 def _products(n: BallArrays, rows: Tensor) -> Sizes:
     x = rows.to(torch.float64).abs()
     usable = torch.isfinite(x) & (x != 0)
     ball = n.cumprod(n.input(torch.where(usable, rows, torch.ones_like(rows))))
     size = _upper(ball)
     logs = torch.where(usable, x, 1.0).log2().cumsum(-1)
+    # A ball whose midpoint underflows says nothing.
+    size = torch.where(torch.isfinite(size), size, torch.exp2(logs + _blur(x.shape[-1])) + 2.0**-1074)
     zero = torch.zeros_like(logs[..., :1])
     before = torch.cat([zero, logs[..., :-1]], -1)
     # Largest and smallest product of consecutive factors that end at or before a position.
     rise = _running(logs + _running(-before)) if logs.shape[-1] else logs
     fall = -_running(-logs + _running(before)) if logs.shape[-1] else logs
-    return Sizes(size, n.seen(~usable), (torch.where(usable, x, 1.0), rise, fall, logs))
+    infinite = n.seen(x == torch.inf)
+    return Sizes(size, n.seen(~usable), (torch.where(usable, x, 1.0), rise, fall, logs, infinite))
 
 
 def _cumprod_error(known: Algorithm, sizes: Sizes) -> tuple[Tensor, Tensor, str]:
     """From left to right E_i = |x_i|(1 + u) E_{i-1} + u|p_i|, and half a unit where p_i may be subnormal.
 
     In any order a result has i roundings, all relative: ((1 + u)^i - 1)|p_i| (Higham 2002, lemma 3.1); a partial
-    product s below the normal range adds a relative unit / 2|s|. Infinite where a partial product may overflow.
+    product s below the normal range adds a relative unit / 2|s|.
+
+    Where such s are far below the unit that says nothing, but this does: each of the i products is ab(1 + d) + h, with
+    h = 0 or d = 0, |h| <= unit for one or two roundings. Multiplied out, the result is a sum over sets of k products
+    that contain none another: their h's, times what is left of the factors, at most k + 1 runs of consecutive ones,
+    none above M = max(1, the largest product of consecutive factors). There are at most (i over k) such sets, so that
+    E_i = ((1 + u)^i - 1)|p_i| + (1 + u)^i M ((1 + M unit)^i - 1).
+
+    Infinite where a partial product may overflow.
     """
-    x, rise, fall, logs = sizes.parts
+    x, rise, fall, logs, infinite = sizes.parts
     n = x.shape[-1]
     top, low = math.log2(known.widest), math.log2(known.normal)
-    blur = 1e-6 + n * 1e-9  # of the logarithms
+    blur = _blur(n)
     steps = torch.arange(n, dtype=torch.float64, device=x.device)
     if known.sequential:
         under = _running(-logs) > -low - 1e-3 - blur
@@ -364,18 +381,26 @@ def _cumprod_error(known: Algorithm, sizes: Sizes) -> tuple[Tensor, Tensor, str]
         term = torch.where(steps > 0, known.u * sizes.truth + below, 0.0)
         # The sum is never 0, so that an infinite factor makes it infinite rather than undefined.
         error = _affine(x * (1 + known.u), term + 2.0**-1060)
-        error = torch.where(_running(logs) + _growth(steps, known.u) * 2 + blur >= top, torch.inf, error)
+        over = (_running(logs) + blur >= top) | (_running(sizes.truth + error) >= known.widest)
+        error = torch.where(over, torch.inf, error)
         source = "E = |x|(1 + u) E + u|p|, and the subnormal unit / 2"
     else:
-        under = fall < low + blur
-        lost = torch.where(under, known.unit / 2 * torch.exp2(-fall), 0.0)
-        error = torch.expm1(steps * (math.log1p(known.u) + torch.log1p(lost)))
-        error = error * sizes.truth + under.to(torch.float64) * known.unit
-        error = torch.where(rise + _growth(steps, known.u) * 2 + blur >= top, torch.inf, error)
+        under = (fall < low + blur) & (steps > 0)
+        lost = torch.where(under, torch.exp2(math.log2(known.unit) - 1 - fall), 0.0)  # float64 holds no half unit
+        logarithm = steps * (math.log1p(known.u) + torch.log1p(lost))
+        error = torch.expm1(logarithm) * sizes.truth + under.to(torch.float64) * known.unit
+        error = torch.where((rise + 2 * logarithm + blur >= top) | error.isnan(), torch.inf, error)
+        most = torch.exp2(rise.clamp(0.0, 1000.0) + blur)  # finite, as 0 inf is undefined
+        grown = _growth(steps, known.u)
+        second = (1 + grown) * most * torch.expm1(steps * torch.log1p(most * known.unit))
+        over = (rise >= min(top, 1000.0) - blur) | (most * (1 + grown) + second >= known.widest)
+        error = torch.minimum(error, torch.where(over, torch.inf, grown * sizes.truth + second))
         source = "Higham 2002, lemma 3.1: ((1 + u)^i - 1)|p|, and the subnormal unit / 2 over partial products"
-    # A product may have been flushed where the truth is not, once the error is of its size; and what is 0 meets inf.
-    error = torch.where(under & ((error >= sizes.truth / 2) | sizes.special), torch.inf, error)
-    return error, sizes.truth, source
+    # Once the error is of its size, a subnormal truth may have been flushed on the way; and what is 0 meets inf.
+    held = known.storage
+    least, normal = math.log2(held.smallest_subnormal), math.log2(held.smallest_normal)
+    vague = (logs > least - 2 - blur) & (logs < normal + 1 + blur) & (error >= 0.4 * torch.exp2(logs)) & ~sizes.special
+    return torch.where(under & (vague | infinite), torch.inf, error), sizes.truth, source
 
 
 def _exponentials(n: BallArrays, rows: Tensor) -> Sizes:

@@ -298,7 +298,7 @@ def facts_of(cell: Cell) -> Facts:
     """The facts of a cell. An oracle violation, or a cell without inputs, has measured nothing."""
     error = cell.error if cell.inputs else None
     value, metric = measured(cell) if error else (None, "ulp")
-    formula = cell.formula
+    formula, mismatches = cell.formula, _mismatches(error, cell.ftz)
     return Facts(
         place=Place(
             intern(cell.kernel),
@@ -318,8 +318,8 @@ def facts_of(cell: Cell) -> Facts:
         basis=intern(cell.bound.source) if cell.bound and metric == "share" else "",
         max_ulp=None if error is None else error.max_ulp,
         misrounded=0 if error is None else error.misrounded,
-        mismatches=_mismatches(error, cell.ftz),
-        rounded=_mismatches(error and (cell.error_rounded_scalar or error), cell.ftz),
+        mismatches=mismatches,
+        rounded=_mismatches(cell.error_rounded_scalar, cell.ftz) if error and cell.error_rounded_scalar else mismatches,
         formula=None if formula is None else tuple(
             map(intern, formula.survivors if formula.identified is None else [formula.identified])
         ),

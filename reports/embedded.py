@@ -23,6 +23,7 @@ from verify.reports import store
 from verify.reports.rows import (
     FAILED,
     GOOD,
+    assignments,
     figures,
     measured,
     printable,
@@ -305,13 +306,20 @@ def _worst(cell: Cell) -> tuple[str, list[list[Any]]]:
     return stem, [_element(worst, None if plain else replay(cell, worst)) for worst in cell.worst]
 
 
+def _errors(worst: Worst) -> str:
+    assert worst.ulp is not None
+    if worst.scaled_ulp is None or worst.scaled_ulp == worst.ulp:
+        return upward(worst.ulp)
+    return f"{upward(worst.ulp)} ({upward(worst.scaled_ulp)} scaled)"
+
+
 def _element(worst: Worst, command: str | None) -> list[Any]:
     return [
         worst.inputs,
         worst.output,
         worst.exact,
         worst.rounded,
-        "-" if worst.ulp is None else upward(worst.ulp),
+        "-" if worst.ulp is None else _errors(worst),
         "-" if worst.share is None else f"{upward(100 * worst.share, 3)}%",
         "" if worst.error_class is None else worst.error_class.replace("_", "-"),
         worst.index,
@@ -395,6 +403,7 @@ def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]
                 "label": label,
                 "short": backend if alone else f"{backend}, {label}",
                 "backend": backend,
+                "assignments": assignments(facts),
                 "facts": [f"{name}: {value}" for name, value in facts.items()],
                 "files": [
                     Path(s.path).name
@@ -454,7 +463,7 @@ def _against_report(sources: Sequence[_Source], path: Path) -> _Found:
     old: dict[str, dict[Any, Accepted]] = {}
 
     def take(cell: Cell) -> None:
-        if cell.error is not None:
+        if cell.error is not None and cell.status not in (*gate.ALWAYS_FAIL, "not-run"):
             old.setdefault(cell.backend, {})[baseline.key_of(cell)] = baseline.accepted(cell, cell.backend)
 
     head, _ = store.scan(path, take)
@@ -469,7 +478,7 @@ def _against_report(sources: Sequence[_Source], path: Path) -> _Found:
             device, accepted = run.device(backend), old.get(backend, {})
             named = device or baseline.Device(backend, "", "")
             base = baseline.Baseline(named, run.profile, environments, accepted)
-            context = gate.Context(device, backend, run.profile, base, (), f"not in {path.name}")
+            context = gate.Context(device, backend, run.profile, base, (), f"no result in {path.name}")
             for (where, key), cell in run.cells.items():
                 if where == backend and (cell.status != "not-run" or key in accepted):
                     verdicts[number, cell.name] = context.verdict(cell, run)

@@ -18,7 +18,7 @@ from typing import Any
 from verify.kernel import UsageError, suggest
 from verify.reports import baseline, store
 from verify.reports.baseline import COUNTS, MAXIMA, RANGE, Accepted, Allowance, Baseline, Device, Key, accepted
-from verify.reports.rows import Column, Line, Page, Row, Table, replay, replay_command
+from verify.reports.rows import Column, Line, Page, Row, Table, assignments, replay, replay_command, upward
 from verify.reports.schema import Cell
 from verify.ulp import FAILING
 
@@ -352,6 +352,7 @@ class Context:
             command = _element_of(cell)
         if status != "passed" and not command:
             command = _kernel_command(cell.key, self.backend, run.profile, run.seed)
+        command = command and assignments(run.environment.get(self.backend)) + command
         note = "" if status in ALWAYS_FAIL or cell.reason in reason else cell.reason
         return Verdict(
             status, cell.name, self.where, self.profile, reason, note, command, cell.key[0], cell.key[1],
@@ -362,7 +363,8 @@ class Context:
         """The verdict on an accepted cell that no report of the device has."""
         lacking = runs[0].path if len(runs) == 1 else f"{len(runs)} reports"
         reason = f"accepted, and missing from {lacking}"
-        command = _kernel_command(old.key, self.backend, self.profile, old.seed)
+        then = self.base.environments.get(old.environment) if self.base else None
+        command = assignments(then) + _kernel_command(old.key, self.backend, self.profile, old.seed)
         name = old.name(self.backend)
         return Verdict("not-run", name, self.where, self.profile, reason, "", command, old.kernel, old.lowering)
 
@@ -390,7 +392,10 @@ class Context:
         excess = False
         if new.bound is not None and new.error > new.bound:
             excess = True
-            value, limit = _apart(new.error, new.bound)
+            # the bound is not rounded up: a value that exceeds it would seem to be within
+            value, limit = upward(new.error), f"{new.bound:.6g}"
+            if new.error - new.bound < 1e-3 * new.bound:
+                value, limit = repr(new.error), repr(new.bound)
             reasons.append(f"{new.metric} {value} exceeds the bound {limit}")
         if cell.status == "exceeds-bound":
             reasons = [cell.reason or "; ".join(reasons) or "the report says so"]
@@ -472,9 +477,9 @@ def _label(name: str, new: Accepted) -> str:
 
 
 def _apart(a: float, b: float) -> tuple[str, str]:
-    """Two different numbers with as few digits as tell them apart, four at least."""
+    """Two different numbers with as few digits as tell them apart, four at least; rounded up, as everywhere."""
     for digits in (4, 6, 9):
-        texts = f"{a:.{digits}g}", f"{b:.{digits}g}"
+        texts = upward(a, digits), upward(b, digits)
         if texts[0] != texts[1]:
             return texts
     return repr(a), repr(b)

@@ -32,6 +32,10 @@ FAILED = ("oracle-violation", "error", "exceeds-bound", "regressed", "changed", 
 FAILURES_SHOWN = 4
 WORST_SHOWN = 4
 
+#: Variables that choose what code runs (`verify.backends`), which a replay needs as the run had them. No other is taken
+#: from a report into a command.
+VARIABLES = ("ATEN_CPU_CAPABILITY", "PYTORCH_MPS_FAST_MATH", "PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_MPS_PREFER_METAL")
+
 #: How many cells of one lowering that one report alone holds are listed one by one.
 ALONE_SHOWN = 3
 
@@ -170,9 +174,9 @@ def kernel_page(report: Report, name: str) -> Page:
             _accuracy(compared, legend),
             Line(f"{spellings}; where all give the same bits, one row stands for them", label="spellings:"),
             *legend.lines(),
-            *_worst(cell for cell in compared if not _failed(cell)),
+            *_worst((cell for cell in compared if not _failed(cell)), report.environment),
         ]
-    blocks += [*_failures(cells), *_remarks(cells), _totals(cells)]
+    blocks += [*_failures(cells, report.environment), *_remarks(cells), _totals(cells)]
     return Page(f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}", tuple(blocks))
 
 
@@ -194,7 +198,7 @@ def run_page(report: Report) -> Page:
     rows = tuple(Row(_summary(*key, cells)) for key, cells in groups.items())
     blocks: list[Table | Line] = [
         Table(columns, rows),
-        *_failures(report.cells),
+        *_failures(report.cells, report.environment),
         *_remarks(report.cells),
         _totals(report.cells),
     ]
@@ -363,7 +367,10 @@ def exchange_page(found: Comparison, told: Exchanged, path: str) -> Page:
         )
         blocks.append(Table(columns, rows))
         if one.command:
-            blocks.append(Line(one.command, kind="command"))
+            cell = one.row.cells[one.own]
+            prints = found.sources[found.columns[one.own].source].environment
+            before = assignments(prints.get(cell.place.backend)) if cell else ""
+            blocks.append(Line(before + one.command, kind="command"))
     blocks += [Line(reason, label=f"left out, {_count(count, 'time')}:") for reason, count in told.left_out]
     what = f"{_count(told.chunks, 'chunk')} of {_count(told.cells, 'cell')}"
     return Page(f"exchange: {what} {'from' if told.findings else 'written to'} {path}", tuple(blocks))
@@ -394,17 +401,19 @@ def explain_page(told: dict[str, Any]) -> Page:
     columns = [
         Column("lowering", fold=True),
         Column("output"),
-        Column("ulp", right=True),
         Column("int_ulp", right=True),
         Column("class"),
         Column("spelling", fold=True),
     ]
-    if rounded:
-        columns.insert(3, Column("ulp rounded", right=True, joined=True))
     ran = [entry for entry in told["lowerings"] if not entry["reason"]]
+    scaled = any(entry["scaled_ulp"] is not None for entry in ran)
+    metrics = {"ulp": "ulp"} | ({"scaled_ulp": "scaled_ulp"} if scaled else {})
+    if rounded:
+        metrics |= {f"{name}_rounded_scalars": f"{name} rounded" for name in tuple(metrics)}
+    columns[2:2] = [Column(title, right=True, joined=title not in metrics) for title in metrics.values()]
     rows = []
     for entry in ran:
-        errors = [entry["ulp"], *([entry["ulp_rounded_scalars"]] if rounded else [])]
+        errors = [entry[name] for name in metrics]
         steps = "-" if entry.get("int_ulp") is None else str(entry["int_ulp"])
         shown = ("-" if ulp is None else upward(ulp) for ulp in errors)
         kind = entry["error_class"].replace("_", "-")
@@ -429,6 +438,14 @@ def explain_page(told: dict[str, Any]) -> Page:
 
 def _value(told: dict[str, Any], note: str) -> list[Table | Line]:
     return [Line(told["exact"], label=f"exact{note}:"), Line(told["rounded"], label=f"correctly rounded{note}:")]
+
+
+def assignments(fingerprint: object) -> str:
+    """What stands before a replay on the machine with this fingerprint, so that the same code runs."""
+    found = fingerprint.get("variables") if isinstance(fingerprint, dict) else None
+    if not isinstance(found, dict):
+        return ""
+    return "".join(f"{name}={shlex.quote(str(found[name]))} " for name in VARIABLES if name in found)
 
 
 def replay(cell: Cell, worst: Worst) -> str:
@@ -676,7 +693,7 @@ def _facts(cell: Cell, legend: _Legend) -> tuple[str, ...]:
     return tuple(told[column.title] for column in _ACCURACY[1:])
 
 
-def _worst(cells: Iterable[Cell]) -> list[Line]:
+def _worst(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
     """The worst element of each lowering: the user's own first, then by share of the bound, then by ULP."""
 
     def badness(cell: Cell) -> tuple[bool, float, float]:
@@ -690,16 +707,21 @@ def _worst(cells: Iterable[Cell]) -> list[Line]:
     ranked = sorted(best.values(), key=badness, reverse=True)[:WORST_SHOWN]
     lines = [Line(_element(cell.worst[0]), label=f"worst {_place(cell)}:") for cell in ranked]
     if ranked:
-        lines.append(Line(replay(ranked[0], ranked[0].worst[0]), kind="command"))
+        command = replay(ranked[0], ranked[0].worst[0])
+        lines.append(Line(assignments(environment.get(ranked[0].backend)) + command, kind="command"))
     return lines
 
 
 def _element(worst: Worst) -> str:
     error = "" if worst.ulp is None else f", {upward(worst.ulp)} ulp"
     kind = f", {worst.error_class.replace('_', '-')}" if worst.error_class else ""
+    scaled = ""
+    if worst.scaled_ulp is not None and worst.scaled_ulp != worst.ulp:
+        scaled = f", {upward(worst.scaled_ulp)} scaled_ulp"
+    truth = "exact" if worst.truth == "exact" else "exact by rounded scalars"
     part = "" if worst.share is None else f", {upward(100 * worst.share, 3)}% of its bound"
     element = f"{','.join(worst.inputs)} -> " if worst.inputs else f"element {worst.index}: "
-    return f"{element}{worst.output}, exact {worst.exact}{error}{part}{kind}"
+    return f"{element}{worst.output}, {truth} {worst.exact}{error}{scaled}{part}{kind}"
 
 
 def _place(cell: Cell) -> str:
@@ -707,7 +729,7 @@ def _place(cell: Cell) -> str:
     return " ".join(filter(None, words))
 
 
-def _failures(cells: Iterable[Cell]) -> list[Line]:
+def _failures(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
     failed = sorted(filter(_failed, cells), key=lambda cell: FAILED.index(cell.status))
     lines: list[Line] = []
     for cell in failed[:FAILURES_SHOWN]:
@@ -715,7 +737,7 @@ def _failures(cells: Iterable[Cell]) -> list[Line]:
         if cell.worst:
             telling = _telling(cell)
             lines.append(Line(_element(telling), label="    "))
-            lines.append(Line(replay(cell, telling), kind="command"))
+            lines.append(Line(assignments(environment.get(cell.backend)) + replay(cell, telling), kind="command"))
     if len(failed) > FAILURES_SHOWN:
         lines.append(Line(f"and {len(failed) - FAILURES_SHOWN} more failing cells, all in the report", kind="bad"))
     return lines

@@ -170,8 +170,9 @@ class Error(Record):
 class Worst(Record):
     """One bad element. `inputs` (tensors, in the kernel's order) and `output` are hex floats.
 
-    `exact` is the truth to 20 digits, `rounded` its correct rounding. `ulp` is null where the
-    error is no number (a NaN where a number is due).
+    `exact` is the truth to 20 digits, `rounded` its correct rounding; `truth` says whether the Python scalars of that
+    truth are the exact ones. `ulp` is null where the error is no number (a NaN where a number is due), `scaled_ulp`
+    where the kernel has no scale. The first of a cell is the element that has the cell's error.
     """
 
     index: NonNegativeInt
@@ -184,6 +185,7 @@ class Worst(Record):
     int_ulp: NonNegativeInt | None = None
     rounded: str = ""
     error_class: ErrorClass | None = None
+    truth: Truth = "exact"
 
 
 class AgainstEager(Record):

@@ -22,12 +22,18 @@ KEY_WIDTH = 22
 WORD_WIDTH = 24
 GAP = 2  # one column of padding, one of rich's separator
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would exit with code 1, which says that a bound failed
+
+
 _STYLES = {"good": "green", "bad": "bold red", "command": "dim"}
 
 
 def print_page(page: Page, file: TextIO, width: int | None = None) -> None:
     """Render `page` to `file`, in `width` columns or as many as the terminal has (80 without one)."""
-    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    console = _Console(file=file, width=width, highlight=False, markup=False, emoji=False)
     console.print(Text(printable(page.title), style="bold"))
     for block in page.blocks:
         if isinstance(block, Line):
@@ -109,7 +115,7 @@ def _print_table(console: Console, table: Table) -> None:
         rich_table.add_row(*_texts(row, table.columns))
     total = sum(widths) + GAP * len(widths) - 1
     if total > console.width:  # narrower than one number: let the terminal wrap rather than cut
-        console = Console(file=console.file, width=total, highlight=False, markup=False, emoji=False)
+        console = _Console(file=console.file, width=total, highlight=False, markup=False, emoji=False)
     console.print(rich_table)
 
 

@@ -227,6 +227,21 @@ def test_scale_is_at_least_the_value(name: str) -> None:
         assert bool((scale * (1 + 2.0**-30) >= found.mid.abs()).all())
 
 
+@pytest.mark.parametrize("name", ["adam_step", "adamw_step"])
+def test_the_scale_of_one_element_is_that_of_the_tensors(name: str) -> None:
+    """The sum of absolute terms after one step from zero, worked out here for the parameter."""
+    one = problem(name, sizes=[8], steps=1)
+    source, scalars = truth(one), one.scalars
+    _, scale = source.enclose("param")
+    for index in range(8):
+        found = source.scale("param", index)
+        assert found is not None and found.lo == found.hi == Fraction(float(scale[0, index]))
+        p, g = (Fraction(float(one.tensors[part].reshape(-1)[index])) for part in ("param", "grads"))
+        decay = 1 - Fraction(scalars["lr"]) * Fraction(scalars["weight_decay"]) if name == "adamw_step" else 1
+        update = scalars["lr"] * abs(g) / (abs(g) + Fraction(scalars["eps"]))
+        assert float(found.lo) == pytest.approx(float(abs(p) * decay + update), rel=1e-12)
+
+
 def test_constants_must_be_factors() -> None:
     n = Certified("cpu", 4.0, tiny=TINY)
     x = n.mul(n.input(torch.ones(2)), n.const(Fraction(1, 3)))

@@ -6,10 +6,13 @@ import gc
 import importlib
 import weakref
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from verify import assess, backends, kernel
 from verify.assess import Instance, own_setting, settings_of
@@ -305,3 +308,36 @@ def test_a_problem_does_not_outlive_its_instance(name: str) -> None:
         assert not [ref for ref in held if ref() is not None]
     finally:
         gc.enable()
+
+
+@given(n=st.integers(0, 100_000), size=st.integers(1, 300))
+def test_a_spread_is_one_place_of_each_part_with_both_ends(n: int, size: int) -> None:
+    places = assess.spread(n, size)
+    assert places == sorted(set(places)) and len(places) == min(n, size)
+    if len(places) > 1:
+        assert places[0] == 0 and places[-1] == n - 1
+        assert max(b - a for a, b in pairwise(places)) <= 2 * -(-n // size)
+
+
+def test_a_spread_meets_every_column_of_a_power_of_two() -> None:
+    """At equal distances one column of each row would be all that is ever looked at."""
+    assert len({place % 64 for place in assess.spread(1 << 16, 256)}) > 48
+
+
+def test_a_float64_beyond_every_number_of_bounds_is_a_failure() -> None:
+    (cell,) = fill(lambda problem: {"": torch.full_like(left_to_right(problem)[""], 1e308)}, "float64", "mine")
+    assert cell["status"] == "exceeds-bound" and cell["error"]["max_share"] > 1e300
+
+
+def test_float64_elements_without_a_bound_are_counted_apart() -> None:
+    def nothing(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit:
+        found = limit(problem, target, lowering, output)
+        return Limit(torch.where(torch.arange(50) < 25, found.bound, torch.inf), found.source)
+
+    def late(problem: Problem) -> dict[str, torch.Tensor]:
+        y = left_to_right(problem)[""]
+        return {"": torch.where(torch.arange(50) < 25, y, torch.nan)}
+
+    (cell,) = fill(late, "float64", "mine", limit=nothing)
+    assert cell["status"] == "passed" and (cell["error"]["range"], cell["error"]["nan_mismatch"]) == (25, 25)
+    assert fill(late, "float64", "mine")[0]["status"] == "exceeds-bound"

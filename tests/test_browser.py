@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from page_reports import HOSTILE, hostile, library, save
-from sample_reports import cell, report
+from page_reports import HOSTILE, binades, hostile, library, save
+from sample_reports import cell, error, report
 from verify.reports import html as page
 from verify.reports.rows import figures, printable, replay
 from verify.reports.schema import Cell
@@ -159,7 +159,7 @@ def test_a_filtered_view_has_an_address(site: str, visit: Open) -> None:
 def test_differences_from_the_baseline_are_listed(site: str, visit: Open) -> None:
     tab = visit(site)
     section = tab.inner_text("section:has(h2:has-text('Against the baseline'))")
-    assert "✕ regressed addcmul eager out-of-place cpu float16 value=0.3: scaled_ulp 0.001 -> 0.25" in section
+    assert "✕ regressed addcmul eager out-of-place cpu float16 value=0.3: scaled_ulp 0.001001 -> 0.25" in section
     tab.select_option("select[name=show]", "baseline")
     assert "regressed" in texts(tab, ".matrix tbody tr:first-child td a")[0]
 
@@ -228,6 +228,87 @@ def test_outputs_of_a_composite_kernel(site: str, visit: Open) -> None:
     assert column(tab, "share") == ["75%", "50%", "25%"]
     worst = tab.inner_text("#worst")
     assert "element 3" in worst and "75%" in worst and "--output exp_avg_sq --index 3" in worst
+
+
+def test_formulas_of_several_survivors_and_domains(folder: Path, visit: Open) -> None:
+    def some(*names: str, size: int = 1000, **changes: Any) -> dict[str, Any]:
+        formula = {"identified": None, "survivors": list(names), "mismatches": {"c": 2}} if len(names) != 1 else None
+        formula = formula or {"identified": names[0], "mismatches": {"c": 2}}
+        domain = {"kind": "strata", "size": size, "seed": 0, "digest": f"{size}"}
+        return cell(formula=formula, domain=domain, binades=[], **changes)
+
+    def made(backend: str, *cells: dict[str, Any]) -> dict[str, Any]:
+        for one in cells:
+            one.pop("binades")
+        return report(*(one | {"backend": backend} for one in cells), environment={backend: {"chip": backend}})
+
+    names = ("same", "overlap", "differ", "unknown", "domains")
+    there = [("a / b", "d"), ("a / b", "d"), ("a / b",), (), ("a / b",)]
+    here = [("a / b", "d"), ("a / b",), ("d",), (), ("a / b",)]
+    cpu = [some(*formulas, lowering=name) for name, formulas in zip(names, there, strict=True)]
+    gpu = [some(*formulas, lowering=name) for name, formulas in zip(names, here, strict=True)]
+    files = [
+        save(made("cpu", *cpu, some("a / b", "d", lowering="many")), folder / "formulas-cpu.json"),
+        save(made("cuda", *gpu), folder / "formulas-cuda.json"),
+        # a larger domain tells formulas apart that a smaller one does not
+        save(made("cpu", some(size=4000, lowering="domains")), folder / "formulas-large.json"),
+    ]
+    page.write(files, folder / "formulas.html")
+    tab = visit(f"{(folder / 'formulas.html').as_uri()}#/kernel/addcmul")
+    told = {
+        (texts(row.page, f"#formulas tbody tr:nth-child({n + 1}) th")[0]): row.locator("td").all_inner_texts()
+        for n, row in enumerate(tab.locator("#formulas tbody tr").all())
+    }
+    across = {"same": "same", "overlap": "may be the same", "differ": "differ", "unknown": "-"}
+    assert {name: cells[-1] for name, cells in told.items()} == across | {"domains": "differ", "many": "-"}
+    assert told["same"][-2].split("\n") == ["a / b", "or d"]
+    assert told["domains"][-3].split("\n") == ["a / b (strata 1000)", "none (strata 4000)"]
+    assert tab.locator("#formulas tr:has(th:text-is('overlap')) code").all_inner_texts() == ["a / b", "d", "a / b"]
+
+
+def test_a_limit_is_drawn_where_every_lowering_of_the_plot_has_it(folder: Path, visit: Open) -> None:
+    def drawn(*limits: float) -> int:
+        """Rules in the plot of lowerings that agree in every binade, one for each limit in ULP."""
+        cells = [
+            cell(lowering=f"l{n}", error=error(binades=binades(0.5, 0.75)),
+                 bound={"value": value, "metric": "ulp", "source": "s"})
+            for n, value in enumerate(limits)
+        ]  # fmt: skip
+        page.write([save(report(*cells), folder / "limits.json")], folder / "limits.html")
+        tab = visit(f"{(folder / 'limits.html').as_uri()}#/kernel/addcmul")
+        tab.wait_for_selector("#plots figure .plot svg")
+        return tab.locator("#plots figure:first-of-type .mark-rule.role-mark line").count()
+
+    assert drawn(2.0, 2.0) == 1
+    assert drawn(2.0, 8.0) == 0
+
+
+def test_cells_of_other_seeds_are_told_apart(folder: Path, visit: Open) -> None:
+    def seeded(seed: int) -> dict[str, Any]:
+        most = 0.5 + seed / 8
+        return cell(
+            domain={"kind": "strata", "size": 1000, "seed": seed, "digest": f"{seed}"},
+            error=error(max_scaled_ulp=most, binades=binades(most)),
+        )
+
+    environment = {"cpu": {"chip": "Test CPU"}}
+    files = [
+        save(report(seeded(seed), environment=environment, seed=seed), folder / f"seed{seed}.json") for seed in (0, 1)
+    ]
+    page.write(files, folder / "seeds.html")
+    tab = visit(f"{(folder / 'seeds.html').as_uri()}#/kernel/addcmul")
+    assert column(tab, "inputs") == ["strata 1000, seed 1", "strata 1000, seed 0"]
+    assert texts(tab, "select[name=case] option") == [
+        "float32, value=0.3, strata 1000, seed 1", "float32, value=0.3, strata 1000, seed 0",
+    ]  # fmt: skip
+
+
+def test_replays_set_the_variables_of_their_device(folder: Path, visit: Open) -> None:
+    environment = {"cpu": {"chip": "Test CPU", "variables": {"ATEN_CPU_CAPABILITY": "avx2", "LD_PRELOAD": "evil.so"}}}
+    page.write([save(report(cell(), environment=environment), folder / "variables.json")], folder / "variables.html")
+    tab = visit(f"{(folder / 'variables.html').as_uri()}#/kernel/addcmul")
+    (command,) = texts(tab, "#worst .command code")
+    assert command.startswith("ATEN_CPU_CAPABILITY=avx2 verify explain addcmul ")
 
 
 # A cell

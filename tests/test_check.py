@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -10,19 +11,21 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from verify import admit, kernel
-from verify.cells import status_of
-from verify.check import Checker, OracleViolation
+from verify.cells import exceeds, status_of
+from verify.check import BLOCK, Checker, OracleViolation, leaders
 from verify.domains import domain_of
-from verify.formats import FORMATS, Format
+from verify.formats import FORMATS, Format, floor_log2
 from verify.kernel import Bound
 from verify.lowerings import EAGER, Target
 from verify.numbers import mp
 from verify.numbers.ball import LIBRARY
-from verify.run import Case, Job, Selection, fill
+from verify.run import Case, Job, Selection, fill, run
 from verify.truth import Truth
-from verify.ulp import CLASSES, Verdict, judge
+from verify.ulp import CLASSES, RANKS, Verdict, judge
 
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 CASES: list[tuple[str, dict[str, float], str]] = [
@@ -124,6 +127,115 @@ def test_a_checked_chunk_is_what_the_exact_judge_says_of_each_element(
     )
 
 
+@pytest.mark.parametrize(("name", "scalars", "dtype"), CASES, ids=[f"{n} {s} {d}" for n, s, d in CASES])
+def test_sums_and_statistics_by_binade_are_of_the_exact_errors(
+    name: str, scalars: dict[str, float], dtype: str
+) -> None:
+    """Of measured elements inside the normal range, each error within a unit of 2^-16 ULP."""
+    facts, fmt, rng = kernel.elementwise(name), FORMATS[dtype], random.Random(3)
+    whole = domain_of(facts, fmt, scalars, "quick")
+    chunk = whole.chunk(0, "cpu")
+    index = [k for k in rng.sample(range(chunk[0].numel()), 3 * SIZE) if all(not tiny(t[k], fmt) for t in chunk)][:SIZE]
+    inputs = tuple(t[index].clone() for t in chunk)
+    spelling = next(n for n, s in facts.spellings.items() if s.applies(scalars))
+    target = Target(facts, scalars, spelling, dtype, Backend)  # type: ignore[arg-type]
+    results = spoilt(patterns(EAGER.build(target)(*inputs), fmt), fmt, rng)
+    checker = Checker(facts.oracle, fmt, whole.names, scalars, "cpu", bounds())
+    y = tensor(results, fmt)
+    found = checker.check(0, inputs, y, None).main
+    rows = list(zip(*(patterns(t, fmt) for t in inputs), strict=True))
+    outside = checker.leaves_range(tuple(t[None] for t in inputs), y[None])
+    expected: dict[int, list[Fraction]] = {}
+    total, signs = [0, Fraction(0), Fraction(0)], []
+    for k, (row, bits) in enumerate(zip(rows, results, strict=True)):
+        if outside is not None and bool(outside[0, k]):
+            continue
+        verdict = verdict_of(checker, row, bits)
+        if verdict.high is None or verdict.cls == "flushed":
+            continue
+        error = min(verdict.high, Fraction(1024))
+        total = [total[0] + 1, total[1] + error, total[2] + error * verdict.sign]
+        if fmt.is_nan(row[0]) or row[0] & ~fmt.sign_bit in (0, fmt.inf_bits):
+            continue
+        size = fmt.fraction(row[0])
+        one = expected.setdefault(floor_log2(abs(size)), [Fraction(0)] * 5)
+        wrong = Fraction(verdict.cls != "correct")
+        one[:] = [one[0] + 1, one[1] + wrong, max(one[2], error), one[3] + error, one[4] + error * verdict.sign]
+        signs.append(verdict.sign)
+    assert found.measured == total[0] and {-1, 1} <= set(signs)
+    assert abs(found.sum - total[1] * 65536) <= total[0] >= abs(found.sum_signed - total[2] * 65536)
+    assert [e for e, _ in found.binades] == sorted(expected) and len(expected) >= 10
+    for exponent, b in found.binades:
+        count, wrong, most, sum_, signed = expected[exponent]
+        assert (b.measured, b.misrounded) == (count, wrong), exponent
+        assert abs(b.maximum - most * 65536) <= 1, exponent
+        assert abs(b.sum - sum_ * 65536) <= count >= abs(b.sum_signed - signed * 65536), exponent
+
+
+def test_large_errors_of_cancelled_sums_hide_no_scaled_error() -> None:
+    """Worst cases are ranked block by block: one of millions of ULP comes before the only one of 3 scaled ULP."""
+    generator = torch.Generator().manual_seed(0)
+    a, b, c = (torch.randn(4 * BLOCK, generator=generator) for _ in range(3))
+    a[:BLOCK] = -(b[:BLOCK] * c[:BLOCK])
+    a[-1], b[-1], c[-1] = 1.0, 0.25, 1.0
+    y = a + b * c
+    y[-1] += 3 * 2.0**-23
+    checker = Checker(
+        kernel.elementwise("addcmul").oracle, FORMATS["float32"], ("a", "b", "c"), {"value": 1.0}, "cpu", {}
+    )
+    found = checker.check(0, (a, b, c), y, None).main
+    assert found.max_ulp > 1e6 and found.max_scaled == 3.0
+    bound = Bound(1.0, "scaled_ulp", "two roundings")
+    assert status_of(checker.check(0, (a, b, c), y, None), bound, ftz=False)[0] == "exceeds-bound"
+
+
+@pytest.mark.parametrize(("name", "scalars"), [("div", {}), ("pow", {"y": -2.0}), ("addcdiv", {"value": 0.3})])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_wrong_quotient_by_zero_is_excused_by_no_overflow(name: str, scalars: dict[str, float], dtype: str) -> None:
+    facts, fmt = kernel.elementwise(name), FORMATS[dtype]
+    names = facts.tensors(scalars)
+    inputs = tuple(torch.tensor([1.5, 2.0, 3.0], dtype=getattr(torch, dtype)) for _ in names)
+    inputs[-1][1] = 0.0
+    spelling = next(n for n, s in facts.spellings.items() if s.applies(scalars))
+    y = EAGER.build(Target(facts, scalars, spelling, dtype, Backend))(*inputs)  # type: ignore[arg-type]
+    checker = Checker(facts.oracle, fmt, names, scalars, "cpu", bounds())
+    assert checker.check(0, inputs, y, None).all.correct == 3
+    y[1] = 42.0
+    assert Checker(facts.oracle, fmt, names, scalars, "cpu", bounds()).check(0, inputs, y, None).main.inf_mismatch == 1
+
+
+def test_who_is_closer_is_told_by_the_last_bit_of_the_truth() -> None:
+    """Errors of 1/2 -+ 2^-125 ULP: the double-double truth is exact, its distance in float64 is not."""
+    fmt = FORMATS["float32"]
+    inputs = tuple(tensor([fmt.parse(x)], fmt) for x in ("-0x1p-126", "0x1p-1", "0x0.000002p-126"))
+    near, far = (tensor([fmt.parse(x)], fmt) for x in ("-0x0.fffffep-126", "-0x1p-126"))
+    oracle = kernel.elementwise("lerp").oracle
+    for mine, other, counts in ((near, far, (1, 0, 0)), (far, near, (0, 1, 0)), (near, near, (0, 0, 0))):
+        found = Checker(oracle, fmt, ("a", "b", "w"), {}, "cpu", {}).check(0, inputs, mine, other).all
+        assert (found.closer, found.farther, found.tied) == counts
+
+
+def test_a_histogram_tells_an_error_from_the_edge_next_to_it() -> None:
+    """In float64, where every error is exact: 1/2 + 2^-70 ULP is more than 1/2."""
+    one = torch.ones(1, dtype=torch.float64)
+    checker = Checker(kernel.elementwise("add").oracle, FORMATS["float64"], ("a", "b"), {"alpha": 1.0}, "cpu", {})
+    found = checker.check(0, (one, one * 2.0**-123), torch.nextafter(one, one * 0), None).main
+    assert found.histogram[:2] == (0, 1) and found.faithful == 0 and found.worse == 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.integers(0, 8)), min_size=1, max_size=40), st.integers(1, 5))
+def test_leaders_hold_the_largest_wherever_they_lie_in_their_intervals(
+    pairs: list[tuple[int, int]], count: int
+) -> None:
+    """The `count` largest, for truths at either end of each interval."""
+    high = torch.tensor([float(h) for h, _ in pairs], dtype=torch.float64)
+    spread = torch.tensor([min(s, h) / 2 for h, s in pairs], dtype=torch.float64)
+    chosen = set(leaders(high, spread, count).tolist())
+    low = high - 2 * spread
+    for k in set(range(len(pairs))) - chosen:
+        assert int((low > high[k]).sum()) >= min(count, len(pairs))
+
+
 def capped(error: Fraction | None) -> float:
     """As a double; a larger one than 2^1000 counts as that."""
     return float(min(error or Fraction(0), Fraction(2) ** 1000))
@@ -150,6 +262,8 @@ def check_against_eager(
             continue
         different += 1
         if a.high is None or b.high is None or a.low is None or b.low is None:
+            wins += RANKS.get(a.cls, 1) < RANKS.get(b.cls, 1)
+            loses += RANKS.get(a.cls, 1) > RANKS.get(b.cls, 1)
             continue
         wins += a.high < b.low
         loses += a.low > b.high
@@ -170,6 +284,29 @@ def test_a_fault_planted_once_in_a_ball_function_is_a_violation() -> None:
     Checker(facts.oracle, fmt, ("x",), {}, "cpu", bounds()).check(0, (x,), y, None)
     with pytest.raises(OracleViolation, match=r"misses the truth|tensors say"):
         Checker(facts.oracle, fmt, ("x",), {}, "cpu", bounds(), {"exp": faulty}).check(0, (x,), y, None)
+
+
+@given(st.floats(min_value=2.0**-20, max_value=1e300))
+def test_an_excess_is_told_in_digits_that_show_it(limit: float) -> None:
+    most = math.nextafter(limit, math.inf)
+    told, allowed = map(float, exceeds(most, limit).split(" exceeds "))
+    assert told > allowed
+    assert exceeds(1200.0, 3.0) == "1200 exceeds 3"
+
+
+@pytest.mark.parametrize("name", ["addcmul", "lerp", "pow"])
+def test_the_first_worst_element_is_the_one_that_has_the_error(name: str) -> None:
+    """In the bound's metric, against the bound's truth, on every path: tensors, multiprecision, several blocks."""
+    selection = Selection((name,), dtypes=("float16", "float32", "float64"), lowerings=("eager",), profile="quick")
+    metrics = set()
+    for cell in run(selection)["cells"]:
+        metric, first = cell["bound"]["metric"], cell["worst"][0]
+        if metric != "int_ulp":
+            assert first[metric] == cell["bound"]["measured"], cell
+            metrics.add(metric)
+        assert (first["scaled_ulp"] is None) == (kernel.elementwise(name).oracle.scale is None)
+        assert first.get("truth", cell["bound"]["truth"]) == cell["bound"]["truth"]
+    assert metrics
 
 
 def test_a_violation_is_the_status_of_the_cell_and_never_a_pass() -> None:

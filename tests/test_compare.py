@@ -142,6 +142,36 @@ def test_a_declared_flush_is_no_mismatch() -> None:
     assert versus(clean(), clean(error=flushed, ftz=True)).kind == "equal"
 
 
+@given(st.lists(st.integers(0, 9), min_size=4, max_size=4))
+def test_mismatches_are_counted_against_the_truth_of_the_maximum(found: list[int]) -> None:
+    """Overflow to an infinity may be right for the scalar as the kernel takes it, and wrong for it as it was given."""
+
+    def one(exact: int, rounded: int, truth: str) -> dict[str, Any]:
+        def wrong(count: int) -> dict[str, Any]:
+            return error(**CLEAN | {"correct": 1000 - count, "inf_mismatch": count}, max_ulp=0.5, range=0)
+
+        bound = {**BOUND, "metric": "ulp", "truth": truth}
+        return clean(bound=bound, error=wrong(exact), error_rounded_scalar=wrong(rounded))
+
+    def expected(a: int, b: int) -> str:
+        return "equal" if a == b else "more mismatches" if b > a else "fewer mismatches"
+
+    a, b, c, d = found
+    for truth, (before, after) in {"exact": (a, b), "rounded": (c, d)}.items():
+        row = versus(one(a, c, truth), one(b, d, truth))
+        assert (row.kind, row.truth) == (expected(before, after), truth)
+        told = [side["mismatches"] for side in compare.row_json(row)["sides"]]
+        assert told == [{"inf_mismatch": count} if count else {} for count in (before, after)]
+        if before != after:
+            found_ = compare.compare([source(one(a, c, truth)), source(one(b, d, truth), file="b.json")])
+            table = rows.compare_page(found_).blocks[0]
+            assert isinstance(table, rows.Table)
+            shown = table.rows[1].cells[2:4]
+            assert all(f"{n} inf-mismatch" in text for n, text in zip((before, after), shown, strict=True))
+    # bounds of different truths: both sides as the scalars were given
+    assert versus(one(a, c, "exact"), one(b, d, "rounded")).kind == expected(a, b)
+
+
 def test_a_refusal_says_what_differs() -> None:
     def why(**domain: Any) -> str:
         return versus(clean(), clean(domain={**clean()["domain"], **domain})).reason

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from unittest import mock
@@ -36,7 +36,7 @@ from verify.decide import (
 )
 from verify.formats import FORMATS, Format
 from verify.truth import Truth
-from verify.ulp import CLASSES, Verdict, judge
+from verify.ulp import CLASSES, RANKS, Verdict, judge
 
 WORDS = {16: torch.int16, 32: torch.int32}
 RADII = ("exact", "tight", "wide", "undecided", "relative", "mixed")
@@ -446,10 +446,26 @@ def check_eager(counts: dict[str, int], mine: int, theirs: int, truths: list[Tru
         return
     for truth in truths:
         a, b = verdict_of(mine, truth, fmt, None), verdict_of(theirs, truth, fmt, None)
-        if a.high is None or b.high is None or a.cls == "flushed":
+        if a.cls == "flushed":
             continue
-        side = "closer" if a.high < b.high else "farther" if a.high > b.high else "tied"
+        if a.high is None or b.high is None:
+            ours, other = RANKS.get(a.cls, 1), RANKS.get(b.cls, 1)
+        else:
+            ours, other = a.high, b.high
+        side = "closer" if ours < other else "farther" if ours > other else "tied"
         assert counts[side] == 1, (fmt.hex(mine), fmt.hex(theirs), truth)
+
+
+@pytest.mark.parametrize("truth", [1.0, float("nan"), float("inf"), -0.0])
+@pytest.mark.parametrize("form", [decide_tensors, decide_native])
+def test_a_nan_is_closer_where_it_is_due_and_farther_elsewhere(truth: float, form: Callable[..., Decision]) -> None:
+    if form is decide_native and (reason := native_reason()):
+        pytest.skip(reason)
+    mine, theirs = torch.tensor([[1.0, torch.nan]]), torch.tensor([[torch.nan, 1.0]])
+    exact = Enclosure(torch.full((1, 2), truth, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64))
+    counts = dict(zip(COUNTS, form(mine, exact, FORMATS["float32"], eager=theirs).counts[:, 0].tolist(), strict=False))
+    number_is_open = truth == torch.inf  # a number for an infinite truth is multiprecision's business
+    assert (counts["closer"], counts["farther"], counts["tied"]) == (1 - number_is_open, 1, 0)
 
 
 @settings(max_examples=60)

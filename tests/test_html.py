@@ -376,6 +376,14 @@ def test_differences_from_a_report(tmp_path: Path) -> None:
     assert "1 regressed" in data["baseline"]["line"]
 
 
+@pytest.mark.parametrize("status", ["error", "oracle-violation"])
+def test_a_failed_result_is_nothing_to_differ_from(tmp_path: Path, status: str) -> None:
+    old = library()
+    old["cells"][0] |= {"status": status, "reason": "r"}
+    data = data_of(built(tmp_path, library(), baseline=save(old, tmp_path / "old.json")))
+    assert cells_of(data)[0]["verdict"][:2] == ["not-run", "no result in old.json"]
+
+
 def test_differences_from_accepted_results(tmp_path: Path) -> None:
     value = library()
     value["cells"] = [one for one in value["cells"] if one["status"] == "passed"]

@@ -76,6 +76,9 @@ def test_scalars_arrive_as_floats_in_their_place(write: Callable[[str], Path], k
         ("return a.double()", r"returned dtype torch.float64; expected torch.float32"),
         ("return a.to('meta')", r"returned device meta; expected cpu"),
         ("return a.to_sparse()", r"returned layout torch.sparse_coo; expected torch.strided"),
+        ("raise SystemExit(3)", r"raised SystemExit: 3"),
+        ("return (a + b).as_subclass(type('T', (torch.Tensor,), {}))", r"returned T; expected a tensor"),
+        ("a.resize_(3)\n    return b", r"modified its input 0 in place: the shape is \(3,\), was \(65536,\)"),
         ("return a.add_(1)", r"modified its input 0 in place: 65536 of 65536 elements differ, the first at index 0"),
         ("b[7] = 3\n    return a", r"modified its input 1 in place: 1 of 65536 elements differ, the first at index 7"),
         ("w.numpy()[9] += 1\n    return a", r"modified its input 2 in place: .* the first at index 9"),
@@ -111,6 +114,18 @@ def test_one_unwritten_element_is_seen(size: int, dtype: torch.dtype) -> None:
 
     with pytest.raises(LoweringError, match=f"1 of {size} elements differ, the first at index {size - 1}"):
         launch_checked(forgets, inputs(dtype, size), cpu, "forgets")
+
+
+@pytest.mark.parametrize("spoils", ["a.zero_()", "a.resize_(3)", "a.data = b"])
+def test_the_next_lowering_gets_the_inputs_as_they_were(
+    write: Callable[[str], Path], kernel: Kernel, spoils: str
+) -> None:
+    values = inputs()
+    kept = [tensor.clone() for tensor in values]
+    lowering = user_lowering(f"{write(f'def lerp(a, b, w):{chr(10)}    {spoils}{chr(10)}    return b + w')}:lerp")
+    with pytest.raises(LoweringError, match="modified its input 0"):
+        launch_checked(lowering.build(target(kernel)), values, cpu, lowering.name)
+    assert all(torch.equal(a, b) for a, b in zip(values, kept, strict=True))
 
 
 def test_a_view_of_an_input_is_an_output() -> None:

@@ -18,7 +18,8 @@ from verify.reports import store
 from verify.reports.schema import Report
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDED = ROOT / "reports" / "recorded"
+RECORDED = sorted((ROOT / "reports" / "recorded").glob("*.json"))
+MEASURED = sorted((ROOT / "reports" / "measured").glob("*.json"))
 
 
 def script(name: str) -> ModuleType:
@@ -76,11 +77,17 @@ def test_every_recorded_file_is_shown() -> None:
     named = {
         word for place in tables.PLACE.finditer((ROOT / "README.md").read_text()) for word in place["what"].split()
     }
-    recorded = {path.relative_to(ROOT).as_posix() for path in RECORDED.glob("*.json")}
+    recorded = {path.relative_to(ROOT).as_posix() for path in (*RECORDED, *MEASURED)}
     assert recorded - named == set()
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_every_recorded_file_is_a_report(path: Path) -> None:
+    """`verify report` and `verify history` take the whole folder."""
+    assert store.read(path).cells
+
+
+@pytest.mark.parametrize("path", [*RECORDED, *MEASURED], ids=lambda path: path.name)
 def test_recorded_files_are_small(path: Path) -> None:
     assert path.stat().st_size < 3_000_000, "record it with docs/record.py"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from verify import backends, check, domains, kernel, run, sweep
 from verify.check import Checked, Checker
-from verify.decide import QUANTUM, bound_of
+from verify.decide import bound_of
 from verify.formats import FORMATS
 from verify.identify import Identification
 from verify.lowerings import EAGER, Lowering, Target
@@ -148,17 +148,13 @@ def test_errors_outside_the_normal_range_are_ranked_apart() -> None:
 
 @pytest.mark.parametrize(("name", "scalars"), [("exp", {}), ("reciprocal", {})])
 def test_statistics_by_binade(name: str, scalars: dict[str, float]) -> None:
-    """The walk estimates which elements are misrounded, and leaves infinite results out; sums are the same."""
-    places = [p for p in PLACES if p < 0x42000000]
-    swept, found, _ = both(name, scalars, places=places)
+    swept, found, _ = both(name, scalars)
     mine, walked = dict(swept.found["exact"].main.binades), dict(found["exact"].main.binades)
     assert mine.keys() == walked.keys() and len(mine) >= 4
     for exponent, other in walked.items():
         one = mine[exponent]
-        assert (one.measured, one.sum, one.sum_signed) == (other.measured, other.sum, other.sum_signed), exponent
+        assert replace(one, maximum=0) == replace(other, maximum=0), exponent
         assert abs(one.maximum - other.maximum) <= 1, exponent
-        assert one.misrounded >= other.misrounded, exponent
-        assert other.misrounded > 0 or one.maximum <= QUANTUM / 2 + 1, exponent
 
 
 def test_whole_chunks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from verify import admit, ledger
 from verify.backends import Backend, judged_on
-from verify.cells import conclude, error_of
+from verify.cells import conclude, error_of, exceeds
 from verify.check import (
     Checked,
     OracleViolation,
@@ -33,6 +34,7 @@ from verify.check import (
 from verify.composite import KEPT, Limit, Problem, Source
 from verify.decide import COUNTS, Enclosure, binade, decide, decide_tensors, error_bounds
 from verify.domains import CHUNK
+from verify.draws import mix
 from verify.exact import Exact, decimal, finite
 from verify.formats import FORMATS, Format
 from verify.identify import Identification, count
@@ -219,7 +221,8 @@ class Judge:
         far = max(abs(y - clamp(truth.lo, self.fmt)), abs(y - clamp(truth.hi, self.fmt)))
         if not far:
             return 0.0
-        return min(float(far / Fraction(bound)) * _UP, _INFINITE) if bound > 0 else _INFINITE
+        # A float64's error over its bound may be more than a float holds: compared as rationals.
+        return float(far / Fraction(bound)) * _UP if far < Fraction(_INFINITE) * Fraction(bound) else _INFINITE
 
     def _witnesses(self, tally: Tally, y: Tensor, found: Enclosure, scale: Tensor | None, mask: Tensor | None) -> Tally:
         """The first element of each class that no bound excuses."""
@@ -241,8 +244,7 @@ class Judge:
 
     def _sample(self, y: Tensor, found: Enclosure, scale: Tensor | None) -> None:
         """Re-evaluate a fixed spread of elements in multiprecision."""
-        n = y.shape[1]
-        picks = torch.tensor(sorted({(2 * k + 1) * n // (2 * SAMPLE) for k in range(SAMPLE)}), device=y.device)
+        picks = torch.tensor(spread(y.shape[1], SAMPLE), device=y.device)
         seen = decide_tensors(
             y[:, picks], found.take((slice(None), picks)), self.fmt, scale=None if scale is None else scale[:, picks]
         )
@@ -256,18 +258,22 @@ class Judge:
                 raise OracleViolation(f"{where}: tensors say {COUNTS[code]}, multiprecision {verdict.cls}")
 
     def _sampled(self, y: Tensor, eager: Tensor | None, bound: Tensor | None) -> Found:
-        """float64: no wider tensor format exists, so a spread of elements is taken in multiprecision."""
-        n = y.shape[1]
-        size = min(n, SAMPLE_FLOAT64)
-        places = sorted({(2 * k + 1) * n // (2 * size) for k in range(size)})
-        ys = patterns(y[0, places], self.fmt)
-        others = None if eager is None else patterns(eager[0, places], self.fmt)
-        tally = self.exact.tally(places, [(k,) for k in places], ys, others)
-        share = 0.0
-        if bound is not None:
-            share = max(self._share(k, bits, float(bound[k])) for k, bits in zip(places, ys, strict=True))
-        worst = [w.index for w in tally.worst] + [w.index for _, w in tally.witnesses]
-        return Found(Checked(tally), share, self._entries(worst, y, bound))
+        """float64: no wider tensor format exists, so a spread of elements is taken in multiprecision. As elsewhere,
+        nothing but truths is told of those without a bound."""
+        places = spread(y.shape[1], SAMPLE_FLOAT64)
+        tallies, share = [Tally(), Tally()], 0.0
+        for outside in (False, True):
+            part = [k for k in places if (bound is not None and not torch.isfinite(bound[k])) == outside]
+            if not part:
+                continue
+            ys = patterns(y[0, part], self.fmt)
+            others = None if eager is None else patterns(eager[0, part], self.fmt)
+            tallies[outside] = self.exact.tally(part, [(k,) for k in part], ys, others)
+            if bound is not None:
+                share = max(share, *(self._share(k, bits, float(bound[k])) for k, bits in zip(part, ys, strict=True)))
+        main, limits = tallies
+        worst = [w.index for w in main.worst] + [w.index for _, w in main.witnesses]
+        return Found(Checked(main, limits), share, self._entries(worst, y, bound))
 
     def share(self, place: int, bits: int, limit: Limit) -> float:
         """|y - t| / bound of one element, rounded up; `bits` is the output's pattern."""
@@ -280,6 +286,15 @@ class Judge:
             place, rest = divmod(place, size)
             spot.append(rest)
         return f"{self.place} {self.output}{list(reversed(spot))}".strip()
+
+
+def spread(n: int, size: int) -> list[int]:
+    """`size` places of n, or all: one of each of as many equal parts, the first and the last of n among them. Where in
+    its part is hashed: equal distances would fall on the same few columns of every row and lanes of every block."""
+    size = min(n, size)
+    edges = [k * n // max(size, 1) for k in range(size + 1)]
+    places = [low + mix(k) % (high - low) for k, (low, high) in enumerate(pairwise(edges))]
+    return [0, *places[1:-1], n - 1] if size > 1 else places
 
 
 def _beyond(bits: int, fmt: Format) -> Fraction:
@@ -521,7 +536,7 @@ def _cell(
     for text, t in instance.predicted(output):
         if t.shape == y.shape and t.dtype == y.dtype:
             count(identified, {text: t}, fmt, (), y)
-    excess = f"share of the bound {found.share:.6g} exceeds 1" if found.share > 1 else ""
+    excess = f"share of the bound {exceeds(found.share, 1.0)}" if found.share > 1 else ""
     status, reason, kinds = conclude(found.checked, lowering.ftz(target), excess, bounded=limit is not None)
     if status == "exceeds-bound":
         explained = bool(identified.survivors) or (theirs is not None and not whole.different)

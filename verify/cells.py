@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from verify.check import Checked
@@ -49,15 +50,21 @@ def status_of(found: Checked, bound: Bound | None, ftz: bool) -> tuple[str, str,
     """Status, reason and the kinds of failure, on the elements inside the normal range."""
     excess = ""
     if bound is not None and (most := measured(found.main, bound)) > bound.value:
-        excess = f"{bound.metric} {most:.6g} exceeds {bound.value:.6g}"
+        excess = f"{bound.metric} {exceeds(most, bound.value)}"
     beyond = ""
     if bound is not None and not ftz:
         metric = "scaled_ulp" if bound.metric == "scaled_ulp" else "ulp"
         # n steps are at most 2 n + 1/2 ULP
         limit = 2 * bound.value + 0.5 if bound.metric == "int_ulp" else bound.value
         most = found.excess[metric == "scaled_ulp"]
-        beyond = f"{metric} {most:.6g} beyond underflow exceeds {limit:.6g}" if most > limit else ""
+        beyond = f"{metric} {exceeds(most, limit, ' beyond underflow')}" if most > limit else ""
     return conclude(found, ftz, excess, beyond, bounded=bound is not None)
+
+
+def exceeds(most: float, limit: float, where: str = "") -> str:
+    """`most` over `limit` in as many digits as tell them apart."""
+    digits = next(d for d in range(6, 18) if f"{most:.{d}g}" != f"{limit:.{d}g}")
+    return f"{most:.{digits}g}{where} exceeds {limit:.{digits}g}"
 
 
 def conclude(
@@ -79,6 +86,18 @@ def measured(main: Tally, bound: Bound) -> float:
     return {"ulp": main.max_ulp, "scaled_ulp": main.max_scaled, "int_ulp": float(main.max_int)}[bound.metric]
 
 
+def worst_list(found: Mapping[str, Checked], bound: Bound | None, fmt: Format) -> list[dict[str, Any]]:
+    """The element that has the cell's error, in the bound's metric and against its truth; then those of the largest
+    errors in ULPs against the exact truth; then the first of each class that no bound excuses."""
+    name = bound.truth if bound and bound.truth in found else "exact"
+    meant, exact = found[name], found["exact"]
+    first = meant.main.worst_scaled if bound and bound.metric == "scaled_ulp" else meant.main.worst[:1]
+    entries = [worst_of(w, fmt) | ({} if name == "exact" else {"truth": name}) for w in first]
+    known = {w.index for w in first} if name == "exact" else set()
+    entries += [worst_of(w, fmt) for w in exact.main.worst if w.index not in known]
+    return entries + [worst_of(w, fmt) | {"error_class": cls} for cls, w in meant.main.witnesses]
+
+
 def worst_of(w: Worst, fmt: Format) -> dict[str, Any]:
     return {
         "index": w.index,
@@ -86,4 +105,5 @@ def worst_of(w: Worst, fmt: Format) -> dict[str, Any]:
         "output": fmt.hex(w.output),
         "exact": w.exact,
         "ulp": w.ulp,
+        "scaled_ulp": w.scaled,
     }

@@ -28,7 +28,7 @@ from verify.decide import (
     enclosure,
     error_bounds,
 )
-from verify.exact import Elementwise, Exact, decimal, finite
+from verify.exact import Elementwise, Exact, decimal, finite, largest
 from verify.formats import FORMATS, Format
 from verify.numbers.ball import Ball64, BallDD
 from verify.numbers.mp import MpSystem
@@ -39,6 +39,7 @@ from verify.ulp import FAILING, FLUSH_ULP, ulp
 
 Tensor = torch.Tensor
 _NO_NUMBER = 2.0**1000  # the error where no number measures one
+_COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums and histogram
 _SECOND_ORDER = 1 + 2.0**-16  # covers the products of underflow and rounding errors
 BLOCK = 1 << 16  # elements ranked at a time on the host
 SAMPLE = 32  # elements of every chunk's first pass that are re-evaluated in multiprecision
@@ -166,7 +167,8 @@ class Checker:
     def leaves_range(self, inputs: tuple[Tensor, ...], like: Tensor) -> Tensor | None:
         """Elements where a finite intermediate leaves the normal range of the working format.
 
-        Infinite inputs make infinite intermediates, which are none; another one may overflow beside them.
+        Infinite inputs make infinite intermediates, which are none; another one may overflow beside them. Nor is one
+        the infinity that division by an exact zero gives, or the zero that division by an infinity does.
         """
         if self.oracle.intermediates is None:
             return None
@@ -174,14 +176,17 @@ class Checker:
         finite = torch.ones_like(like, dtype=torch.bool)
         for value in values.values():
             finite &= torch.isfinite(value.mid)
+        zero = ~finite
+        for value in values.values():
+            zero |= value.mid == 0
         values |= {name: self.ball.const(v) for name, v in self.scalars.items()}
         low, high = float(self.working.smallest_normal), float(self.working.max_finite)
         out = torch.zeros_like(finite)
         for part in self.oracle.intermediates(self.ball, **values):
             size = part.mid.abs().expand_as(like)
             exact = torch.as_tensor(part.radius, device=like.device) == 0
-            outside = ((size < low) & ~((size == 0) & exact)) | (size > high)
-            out |= outside & (finite | torch.isfinite(size))
+            outside = ((size < low) & ~((size == 0) & (exact | zero))) | (size > high)
+            out |= outside & (torch.isfinite(size) | (finite & ~zero))
         return out
 
     def _flushable(self, inputs: tuple[Tensor, ...], found: Enclosure) -> Tensor:
@@ -216,11 +221,18 @@ class Checker:
         rows = tuple(t.reshape(1, -1) for t in inputs)
         y2 = y.reshape(1, -1)
         e2 = None if eager is None else eager.reshape(1, -1)
-        found, scale, outside, subnormal = self._facts(start, rows, y2, given)
+        found, scale, outside, subnormal, coarse = self._facts(start, rows, y2, given)
         parts, upper = [], 0.0
         for mask, outer in ((~outside, False), (outside, True)) if outside is not None else ((None, False),):
-            decision = decide(y2, found, self.fmt, eager=e2, scale=scale, mask=mask, subnormal=subnormal)
+            fine = mask if coarse is None else ~coarse if mask is None else mask & ~coarse
+            decision = decide(y2, found, self.fmt, eager=e2, scale=scale, mask=fine, subnormal=subnormal)
             tally = tally_of(decision)
+            if coarse is not None:
+                more = coarse if mask is None else coarse & mask
+                decision, count = replace(decision, open=decision.open | more), int(more.sum())
+                tally = replace(tally, inputs=tally.inputs + count, undecided=tally.undecided + count)
+            if given is None and not outer:
+                tally = replace(tally, binades=self._binades(rows[0], y2, found, scale, decision.open, mask))
             if tally.undecided:
                 tally = self._open(start, rows, y2, e2, found, scale, decision.open, tally)
             most = float(decision.maxima[0].max())
@@ -233,25 +245,23 @@ class Checker:
             if not outer:
                 tally = self._witnesses(start, rows, y2, found, scale, mask, tally)
             parts.append(tally)
-        binades = (
-            one_binade(rows[0], replace(parts[0], max_ulp=max(parts[0].max_ulp, upper)))
-            if given is not None
-            else self._binades(rows[0], y2, found)
-        )
-        main = replace(parts[0], binades=binades)
+        main = parts[0]
+        if given is not None:
+            main = replace(main, binades=one_binade(rows[0], replace(main, max_ulp=max(main.max_ulp, upper))))
         if outside is None:
             return Checked(main, upper=upper)
-        return Checked(main, parts[1], upper, self._excess(rows, y2, found, scale, outside))
+        others = replace(parts[1], binades=())  # they are told of elements inside the normal range
+        return Checked(main, others, upper, self._excess(rows, y2, found, scale, outside))
 
     def _facts(
         self, start: int, rows: tuple[Tensor, ...], like: Tensor, given: Enclosure | None
-    ) -> tuple[Enclosure, Tensor | None, Tensor | None, Tensor | None]:
-        """Enclosure, scale, range mask and subnormal mask; those of the last chunk are kept for the
-        next lowering, unless a row's outcome depends on the output."""
+    ) -> tuple[Enclosure, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """Enclosure, scale, masks of the range, of subnormals and of coarse enclosures; those of the last chunk are
+        kept for the next lowering, unless a row's outcome depends on the output."""
         key = (start, like.shape[1])
         kept = self._kept  # read once: chunks may be judged in several threads
         if given is None and kept is not None and kept[0] == key:
-            facts: tuple[Enclosure, Tensor | None, Tensor | None, Tensor | None] = kept[1]
+            facts: tuple[Enclosure, Tensor | None, Tensor | None, Tensor | None, Tensor | None] = kept[1]
             return facts
         found = self.enclose(rows, like) if given is None else given
         outside = self.leaves_range(rows, like)
@@ -264,10 +274,16 @@ class Checker:
         # with one exponent the ends tell
         if given is None or any(bool(_tiny(t[0, [0, -1]], self.fmt).any()) for t in rows):
             subnormal = _subnormals(rows, self.fmt)
-        facts = (found, self.scales(rows, like), outside, subnormal)
+        coarse = self._coarse(found, like) if given is None else None
+        facts = (found, self.scales(rows, like), outside, subnormal, coarse)
         if given is None and not any(row.gives == "either-zero" for row in self.oracle.rows):
             self._kept = (key, facts)
         return facts
+
+    def _coarse(self, found: Enclosure, like: Tensor) -> Tensor | None:
+        """Elements whose error float64 tells no better than _COARSE: what is left by a cancellation."""
+        hit = error_bounds(like.to(torch.float64), found, self.fmt)[1] > _COARSE
+        return hit if bool(hit.any()) else None
 
     def _open(
         self,
@@ -305,25 +321,31 @@ class Checker:
         if not len(index):
             return tally
         # what only the suspicion of a flushed input kept open
-        first = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp)
-        keep = first.open[0]
+        coarse = self._coarse(ball, yp)
+        first = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp, mask=None if coarse is None else ~coarse)
+        keep = first.open[0] if coarse is None else first.open[0] | coarse[0]
         if not bool(keep.all()):
             counted = tally_of(first)
-            tally = tally.merge(replace(counted, inputs=counted.inputs - counted.undecided, undecided=0))
+            binades = self._binades(part[0], yp, ball, sp, keep[None])
+            counted = replace(counted, inputs=counted.inputs - counted.undecided, undecided=0, binades=binades)
+            tally = tally.merge(counted)
             tally = self.rank(tally, start, index, part, yp, ball, sp, ~keep)
             index, part = index[keep], tuple(t[:, keep] for t in part)
             yp, ep = yp[:, keep], None if ep is None else ep[:, keep]
             sp = None if sp is None else sp[:, keep]
         if not len(index):
             return tally
-        decision = decide_tensors(yp, self.enclose(part, yp, double=True), self.fmt, eager=ep, scale=sp)
+        ball = self.enclose(part, yp, double=True)
+        decision = decide_tensors(yp, ball, self.fmt, eager=ep, scale=sp)
         second = tally_of(decision)
         rest = decision.open[0].nonzero()[:, 0]
-        tally = tally.merge(replace(second, inputs=second.inputs - second.undecided, undecided=0))
+        binades = self._binades(part[0], yp, ball, sp, decision.open)
+        tally = tally.merge(replace(second, inputs=second.inputs - second.undecided, undecided=0, binades=binades))
         tally = self._fold_maxima(tally, start, index, part, yp, decision, sp)
         points, ys = self._points(part, yp, rest)
         others = None if ep is None else patterns(ep[0, rest], self.fmt)
-        return tally.merge(self.exact.tally([start + k for k in index[rest].tolist()], points, ys, others))
+        last = self.exact.tally([start + k for k in index[rest].tolist()], points, ys, others)
+        return tally.merge(replace(last, binades=self.exact.binades(points, ys)))
 
     def _points(self, rows: tuple[Tensor, ...], y: Tensor, index: Tensor) -> tuple[list[tuple[int, ...]], list[int]]:
         """Patterns of the inputs and outputs of some elements."""
@@ -462,6 +484,9 @@ class Checker:
         rows, y, found and scale are theirs, of shape (1, n). keep: those to look at."""
         signed, spread, inverse = error_bounds(y.to(torch.float64), found, self.fmt)
         weight = inverse[0] if scale is None else 2.0 ** (self.fmt.precision - 1) / binade(scale[0], self.fmt)
+        # where t is clamped its radius is of no account
+        beyond = found.mid.abs() - _radius(found) >= 2.0 ** (self.fmt.emax + 1)
+        spread = torch.where(beyond, 0.0, spread)
         error = signed[0].abs() + spread[0]
         small = found.mid[0].abs() <= float(self.fmt.smallest_normal) * (1 + 2.0**-20)
         flush = (y[0] == 0) & small & (error / inverse[0] * weight >= FLUSH_ULP)
@@ -481,10 +506,12 @@ class Checker:
             if verdict is None or verdict.high is None or verdict.cls == "flushed":
                 continue
             ulps = finite(verdict.high)
-            top, top_scaled = max(top, ulps), max(top_scaled, finite(verdict.scaled))
-            worst.append(self.exact.entry(start + place, one, bits, truth, ulps))
+            scaled_ulps = finite(verdict.scaled)
+            top, top_scaled = max(top, ulps), max(top_scaled, scaled_ulps)
+            worst.append(self.exact.entry(start + place, one, bits, truth, ulps, scaled_ulps))
         worst.sort(key=lambda w: w.order)
-        return tally.merge(Tally(max_ulp=top, max_scaled=top_scaled, worst=tuple(worst[:WORST])))
+        found_ = Tally(max_ulp=top, max_scaled=top_scaled, worst=tuple(worst[:WORST]), worst_scaled=largest(*worst))
+        return tally.merge(found_)
 
     def _witnesses(
         self, start: int, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, scale: Tensor | None,
@@ -562,22 +589,27 @@ class Checker:
         chosen = [k for k, one in enumerate(points) if not self.about.overflows(one, most)]
         return self._exact_excess([points[k] for k in chosen], [ys[k] for k in chosen], (0.0, 0.0))
 
-    def _binades(self, x: Tensor, y: Tensor, found: Enclosure) -> tuple[tuple[int, Binade], ...]:
-        """Statistics by exponent of the first input, over elements with a finite error."""
-        signed = error_bounds(y.to(torch.float64), found, self.fmt)[0][0]
+    def _binades(
+        self, x: Tensor, y: Tensor, found: Enclosure, scale: Tensor | None, open_: Tensor, mask: Tensor | None = None
+    ) -> tuple[tuple[int, Binade], ...]:
+        """Statistics by exponent of the first input, over the measured elements that are not open."""
+        codes = decide_tensors(y, found, self.fmt, scale=scale, mask=mask).codes
+        assert codes is not None
+        settled = ~open_ if mask is None else ~open_ & mask
+        number = ~torch.isnan(found.mid) & ~torch.isnan(y) & (codes != COUNTS.index("flushed"))
         size = x[0].to(torch.float64).abs()
-        keep = torch.isfinite(signed) & torch.isfinite(size) & (size > 0) & torch.isfinite(y[0].to(torch.float64))
+        keep = (settled & number)[0] & torch.isfinite(size) & (size > 0)
+        signed = error_bounds(y.to(torch.float64), found, self.fmt)[0][0, keep]
         exponent = ((size.view(torch.int64) >> 52) - 1023)[keep]
-        capped = signed[keep].clamp(-CLAMP_ULP, CLAMP_ULP)
-        q = (capped.abs() * QUANTUM + 0.5).to(torch.int64)
+        q = (signed.abs().clamp(max=CLAMP_ULP) * QUANTUM + 0.5).to(torch.int64)
         low = self.fmt.emin - self.fmt.precision
         slot = exponent - low
         width = self.fmt.emax - low + 1
         zeros = torch.zeros(width, dtype=torch.int64, device=y.device)
         count = zeros.index_add(0, slot, torch.ones_like(slot))
-        off = zeros.index_add(0, slot, (q > QUANTUM / 2).to(torch.int64))
+        off = zeros.index_add(0, slot, (codes[0, keep] != _ROUNDING[0]).to(torch.int64))
         total_ = zeros.index_add(0, slot, q)
-        sign = zeros.index_add(0, slot, torch.where(capped < 0, -q, q))
+        sign = zeros.index_add(0, slot, torch.where(signed < 0, -q, q))
         top = zeros.scatter_reduce(0, slot, q, "amax")
         columns = [c.tolist() for c in (count, off, top, total_, sign)]
         return tuple((k + low, Binade(*values)) for k, values in enumerate(zip(*columns, strict=True)) if values[0])
@@ -676,17 +708,23 @@ def one_binade(x: Tensor, tally: Tally) -> tuple[tuple[int, Binade], ...]:
     if any(end == 0 or not math.isfinite(end) for end in ends):
         return ()
     low, high = sorted(math.frexp(end)[1] - 1 for end in ends)
-    if low != high:
+    if low != high or not tally.measured:
         return ()
     top = int(min(tally.max_ulp, CLAMP_ULP) * QUANTUM + 0.5)
-    return ((low, Binade(tally.measured, tally.inputs - tally.correct, top, tally.sum, tally.sum_signed)),)
+    # where an exactly infinite truth is missed no number measures the error
+    wrong = min(tally.faithful + tally.worse + tally.zero_sign + tally.inf_mismatch, tally.measured)
+    return ((low, Binade(tally.measured, wrong, top, tally.sum, tally.sum_signed)),)
 
 
 def leaders(high: Tensor, spread: Tensor, count: int) -> Tensor:
-    """Indices that may be among the `count` largest: at most 256, the lowest of equal ones first."""
-    k = min(count, high.numel())
-    top = high.topk(k)
-    floor = (top.values[-1] - 2 * spread[top.indices[-1]]).clamp(min=0.0)
+    """Indices that may be among the `count` largest: upper bounds `high`, each at most 2 `spread` too high.
+
+    At most 64, those of the highest bounds, the lowest index of equal ones first: what is left out of more than that
+    is larger by 2 `spread` at most.
+    """
+    # what `count` others are known to reach
+    known = torch.where(high > 0, high - 2 * spread, 0.0)
+    floor = known.topk(min(count, high.numel())).values[-1].clamp(min=0.0)
     index = (high >= floor).nonzero()[:, 0]
     index = index[high[index] > 0]
     if len(index) <= 64:

@@ -12,7 +12,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -21,6 +21,7 @@ from verify import __version__
 from verify.kernel import DTYPES, Composite, NothingToCompare, UsageError, is_file, load, names, suggest
 from verify.reports.rows import (
     Page,
+    assignments,
     explain_page,
     explain_place_page,
     kernel_page,
@@ -42,6 +43,7 @@ USAGE = 2
 NOTHING = 3
 ORACLE_VIOLATION = 4
 INTERRUPTED = 130  # 128 + SIGINT, as shells do
+NO_READER = 141  # 128 + SIGPIPE: whether anything failed, nobody read
 
 #: Options and arguments that the parser itself refuses. The class's module differs between typer's versions.
 _CommandLineError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -116,9 +118,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="verify", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone, as in `verify run --json - | head -1`
+    except (BrokenPipeError, SystemExit) as error:
+        # the reader has gone, as in `verify run --json - | head -1`; typer makes an exit with code 1 of that
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return NO_READER
     except UsageError as error:
         return _complain(error, USAGE)
     except NothingToCompare as error:
@@ -571,7 +576,7 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
             raw = run(selection, on_cell=Cell.model_validate, progress=progress)
     except KeyboardInterrupt:
         return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)
-    report = Report.model_validate({**raw, "command": _command(verb, selection)})
+    report = Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])})
     if report.interrupted and not report.cells:
         return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)
     if out is not None:
@@ -628,8 +633,8 @@ def _selection(
     )
 
 
-def _command(verb: str, selection: Selection) -> str:
-    """The command that repeats a run: its options in a fixed order, without the output file."""
+def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) -> str:
+    """The command that repeats a run: variables, options in a fixed order, no output file."""
     words = ["verify", verb, *(selection.kernels if verb == "kernel" else ())]
     for option in ("backend", "dtype", "lowering", "spelling"):
         for value in getattr(selection, f"{option}s"):
@@ -641,7 +646,8 @@ def _command(verb: str, selection: Selection) -> str:
     for name, text in (selection.setting or {}).items():
         words += ["--set", f"{name}={text}"]
     words += ["--profile", selection.profile, "--seed", str(selection.seed)]
-    return shlex.join(words).encode(errors="backslashreplace").decode()
+    variables = "".join(dict.fromkeys(assignments(fingerprint) for fingerprint in environment.values()))
+    return variables + shlex.join(words).encode(errors="backslashreplace").decode()
 
 
 def _scalars(texts: list[str] | None) -> dict[str, float] | None:

@@ -235,10 +235,13 @@ def decide_tensors(
         same = ((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (torch.isnan(ev) & ynan)
         different = ~same if mask is None else ~same & mask
         measurable = different & number & ~torch.isnan(ev) & (yv != ev)
-        # float64 tells exact errors apart up to 8 ULP, where y - t is exact (Sterbenz)
+        # float64 tells exact errors apart up to 8 ULP, where y - t is exact (Sterbenz), which a tail's part of t is not
         blur = error * 2.0**-50 + (~exact).to(torch.float64) * 2.0**-30
-        tie = measurable & ((error - other).abs() <= 2 * spread * _UP + blur) & ~(exact & (error <= 8))
+        apart = exact & (error <= 8) if tail is None else exact & (error <= 8) & (tail == 0)
+        tie = measurable & ((error - other).abs() <= 2 * spread * _UP + blur) & ~apart
         wins, loses = measurable & ~tie & (error < other), measurable & ~tie & (error > other)
+        one_nan = different & (ynan != torch.isnan(ev))  # whoever has the NaN where it is due, or has not, is closer
+        wins, loses = wins | (one_nan & (nan == ynan)), loses | (one_nan & (nan != ynan))
         left, settled, number = left | tie, settled & ~tie, number & ~tie
     counted = number & ~flush  # a flush is a class of its own: its error is in no maximum and no sum
     upper = torch.where(counted, (error + spread) * _UP, 0.0)

@@ -20,7 +20,7 @@ from verify.numbers import mp
 from verify.oracle import Oracle
 from verify.tally import WORST, Binade, Tally, Worst
 from verify.truth import Truth
-from verify.ulp import FAILING, FLUSH_ULP, Verdict, judge
+from verify.ulp import FAILING, FLUSH_ULP, RANKS, Verdict, judge
 
 Patterns = tuple[int, ...]
 CACHED = 1 << 17  # elements remembered
@@ -153,15 +153,18 @@ class Exact:
             if a is None or b is None:
                 continue
             if a.low is None or b.low is None or a.high is None or b.high is None:
-                return "tied"
+                mine, theirs = RANKS.get(a.cls, 1), RANKS.get(b.cls, 1)
+                return "closer" if mine < theirs else "farther" if mine > theirs else "tied"
             if a.high < b.low:
                 return "closer"
             if a.low > b.high:
                 return "farther"
         return "tied"
 
-    def entry(self, index: int, patterns: Patterns, y: int, truth: Truth, error: float) -> Worst:
-        return Worst(error, index, patterns, y, decimal(truth))
+    def entry(self, index: int, patterns: Patterns, y: int, truth: Truth, error: float, scaled: float = 0.0) -> Worst:
+        """`scaled` is kept where the element has a scale."""
+        has = self.scale(patterns) is not None
+        return Worst(error, index, patterns, y, decimal(truth), scaled if has else None)
 
     def tally(
         self, indices: Sequence[int], inputs: Sequence[Patterns], ys: Sequence[int], eager: Sequence[int] | None
@@ -171,6 +174,7 @@ class Exact:
         histogram, worst = [0] * len(BINS), []
         witnesses: dict[str, tuple[int, Patterns, int, Truth, float]] = {}
         top, top_scaled, steps = 0.0, 0.0, 0
+        farthest: tuple[float, int, Patterns, int, Truth, float] | None = None
         for k, (index, patterns, y) in enumerate(zip(indices, inputs, ys, strict=True)):
             truth, verdict = self.verdict(patterns, y)
             if verdict is None:
@@ -182,16 +186,20 @@ class Exact:
             if verdict.cls != "flushed":
                 steps = max(steps, verdict.steps)
                 if verdict.high is not None and verdict.low is not None:
-                    error = finite((verdict.low + verdict.high) / 2)
+                    middle = (verdict.low + verdict.high) / 2
+                    error = finite(middle)
                     q = quantized(error)
                     counts.update(measured=1, clamped=int(error > CLAMP_ULP), sum=q)
                     counts["sum_signed"] += q if verdict.sign > 0 else -q
                     for bin_, edge in enumerate(BINS):
-                        histogram[bin_] += error <= edge
+                        histogram[bin_] += middle <= edge
                     ulps = finite(verdict.high)
-                    top, top_scaled = max(top, ulps), max(top_scaled, finite(verdict.scaled))
+                    scaled = finite(verdict.scaled)
+                    top, top_scaled = max(top, ulps), max(top_scaled, scaled)
                     if ulps:
-                        worst.append((-ulps, index, patterns, y, truth))
+                        worst.append((-ulps, index, patterns, y, truth, scaled))
+                        if farthest is None or (-scaled, index) < (-farthest[5], farthest[1]):
+                            farthest = worst[-1]
             if eager is not None:
                 told = self.against(patterns, y, eager[k])
                 if told:
@@ -205,7 +213,8 @@ class Exact:
             max_ulp=top,
             max_scaled=top_scaled,
             max_int=steps,
-            worst=tuple(self.entry(i, p, y, t, -e) for e, i, p, y, t in worst[:WORST]),
+            worst=tuple(self.entry(i, p, y, t, -e, s) for e, i, p, y, t, s in worst[:WORST]),
+            worst_scaled=largest(self.entry(*farthest[1:5], -farthest[0], farthest[5])) if farthest else (),
             witnesses=tuple((name, self.entry(*found)) for name, found in sorted(witnesses.items())),
             **counted,
         )
@@ -224,6 +233,11 @@ class Exact:
             one = Binade(1, int(verdict.cls != "correct"), q, q, q if verdict.sign > 0 else -q)
             found[exponent] = found.get(exponent, Binade()).merge(one)
         return tuple(sorted(found.items()))
+
+
+def largest(*entries: Worst) -> tuple[Worst, ...]:
+    """The one of the largest scaled error, of those that have a scale."""
+    return tuple(sorted((w for w in entries if w.scaled is not None), key=lambda w: w.order_scaled)[:1])
 
 
 def quantized(error: float) -> int:

@@ -86,8 +86,9 @@ def explain(
     spellings  names; empty: the default one, and every one for the first lowering
     backend    empty: the first present
 
-    Errors are in ULPs of the exact value; those of 'rounded_scalars' refer to the value with the
-    scalars rounded to `dtype`. Raises UsageError for bad input, NothingToCompare for an absent backend.
+    Errors are in ULPs of the exact value and, where the kernel has a scale, in ULPs of that; those of
+    'rounded_scalars' refer to the value with the scalars rounded to `dtype`. Raises UsageError for bad input,
+    NothingToCompare for an absent backend.
     """
     facts, fmt = elementwise(kernel), FORMATS[dtype]
     place = _backend(backend)
@@ -379,6 +380,7 @@ def _told(
                 "spelling": ", ".join(where),
                 "output": "",
                 "ulp": None,
+                "scaled_ulp": None,
                 "int_ulp": None,
                 "error_class": "",
                 "reason": reason,
@@ -409,8 +411,10 @@ def _entry(element: Element, bits: int, judges: Mapping[str, Exact]) -> dict[str
     for name, exact in judges.items():
         _, verdict = exact.verdict(element.patterns, bits)
         measured = verdict is not None and verdict.high is not None
+        scaled = exact.scale(element.patterns) is not None
         facts = {
             "ulp": finite(verdict.high) if verdict and measured else None,
+            "scaled_ulp": finite(verdict.scaled) if verdict and measured and scaled else None,
             "int_ulp": verdict.steps if verdict and measured else None,
             "error_class": verdict.cls if verdict else "undecided",
         }

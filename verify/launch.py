@@ -51,6 +51,7 @@ def launch(fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], back
     `name` is the lowering's, for messages. Raises LoweringError; NotLowered passes through.
     """
     given = _on_device(inputs, backend)
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in given))  # type: ignore[no-untyped-call]
     backend.synchronize()
     start = time.perf_counter()
     try:
@@ -59,10 +60,10 @@ def launch(fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], back
         backend.synchronize()
     except (UsageError, NotLowered):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(inputs)}") from error
     seconds = time.perf_counter() - start
-    _check_output(output, given, name)
+    _check_output(output, given[0], shape, name)
     return Launched(output.detach().to(inputs[0].device), seconds)
 
 
@@ -74,8 +75,8 @@ def launch_checked(
     Returns the second launch, which includes no compilation. Raises LoweringError too where an
     input was modified, and where the two outputs differ.
     """
-    given = _on_device(inputs, backend)
-    before = [tensor.clone() for tensor in given]
+    before = _on_device(inputs, backend)
+    given = [tensor.clone() for tensor in before]  # the caller's own are for the next lowering, whatever this one does
     size = max((tensor.nbytes for tensor in given), default=0)
     launched = []
     for pattern in POISON:
@@ -135,11 +136,11 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().view(_BITS[tensor.element_size()])
 
 
-def _check_output(output: object, inputs: Sequence[torch.Tensor], name: str) -> None:
-    if not isinstance(output, torch.Tensor):
+def _check_output(output: object, expected: torch.Tensor, shape: Sequence[int], name: str) -> None:
+    # a subclass may overload what is asked of it below
+    plain = (torch.Tensor, torch.nn.Parameter, type(expected))
+    if not isinstance(output, torch.Tensor) or type(output) not in plain:
         raise LoweringError(f"lowering {name} returned {type(output).__name__}; expected a tensor")
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in inputs))  # type: ignore[no-untyped-call]
-    expected = inputs[0]
     for what, given, due in (
         ("shape", tuple(output.shape), tuple(shape)),
         ("dtype", output.dtype, expected.dtype),
@@ -152,6 +153,8 @@ def _check_output(output: object, inputs: Sequence[torch.Tensor], name: str) -> 
 
 def _differences(a: torch.Tensor, b: torch.Tensor) -> str | None:
     """How many elements differ in bits, two NaNs counting as equal, and where the first is; None where none does."""
+    if a.shape != b.shape:
+        return f"the shape is {tuple(a.shape)}, was {tuple(b.shape)}"
     different = bits(a).ne(bits(b)) & ~(a.isnan() & b.isnan())
     count = int(different.sum())
     if not count:

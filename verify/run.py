@@ -21,7 +21,7 @@ import torch
 from verify import admit, assess, backends, kernel, ledger, sweep
 from verify.assess import Instance, cases_of, own_setting, settings_of
 from verify.backends import Backend
-from verify.cells import error_of, measured, status_of, worst_of
+from verify.cells import error_of, measured, status_of, worst_list
 from verify.check import Checked, Checker, OracleViolation, digests
 from verify.domains import CHUNK, SIZES, Domain, domain_of
 from verify.formats import FORMATS, Format
@@ -316,8 +316,7 @@ def judged(
         "reason": reason,
         "inputs": whole.inputs,
         "error": error_of(exact, binades=target.spelling == target.default_spelling),
-        "worst": [worst_of(w, fmt) for w in exact.main.worst]
-        + [worst_of(w, fmt) | {"error_class": name} for name, w in meant.main.witnesses],
+        "worst": worst_list(found, bound, fmt),
         "domain": {
             "kind": case.domain.kind, "size": case.domain.size, "seed": case.domain.seed,
             # every pattern in order needs no hash

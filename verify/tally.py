@@ -24,17 +24,23 @@ _ADDED = (
 
 @dataclass(frozen=True)
 class Worst:
-    """One element: error in ULPs, domain index, input patterns, output pattern, truth to 20 digits."""
+    """One element: error in ULPs, domain index, input patterns, output pattern, truth to 20 digits, and the error in
+    scaled ULPs where the kernel has a scale."""
 
     ulp: float
     index: int
     inputs: tuple[int, ...] = ()
     output: int = 0
     exact: str = ""
+    scaled: float | None = None
 
     @property
     def order(self) -> tuple[float, int]:
         return (-self.ulp, self.index)
+
+    @property
+    def order_scaled(self) -> tuple[float, int]:
+        return (-(self.scaled or 0.0), self.index)
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Tally:
 
     The classes of `verify.ulp.CLASSES` partition inputs - undecided. `sum` and `sum_signed` are in
     units of 2^-16 ULP over `measured` elements, each error clamped to 2^10 ULP (`clamped` counts).
+    `worst` are the WORST largest errors in ULPs, `worst_scaled` is the largest in scaled ULPs, where there is a scale.
     `witnesses` holds the first element of each class that fails whatever the bound.
     `histogram` counts measured elements up to each edge of `verify.decide.BINS`.
     """
@@ -91,6 +98,7 @@ class Tally:
     max_scaled: float = 0.0
     max_int: int = 0
     worst: tuple[Worst, ...] = ()
+    worst_scaled: tuple[Worst, ...] = ()
     witnesses: tuple[tuple[str, Worst], ...] = ()
     binades: tuple[tuple[int, Binade], ...] = ()
     digests: tuple[tuple[int, int], ...] = ()
@@ -112,6 +120,7 @@ class Tally:
             max_scaled=max(self.max_scaled, other.max_scaled),
             max_int=max(self.max_int, other.max_int),
             worst=tuple(sorted((*self.worst, *other.worst), key=lambda w: w.order)[:WORST]),
+            worst_scaled=tuple(sorted((*self.worst_scaled, *other.worst_scaled), key=lambda w: w.order_scaled)[:1]),
             witnesses=tuple(sorted(witnesses.items())),
             binades=tuple(sorted(binades.items())),
             digests=_joined(self.digests, other.digests),

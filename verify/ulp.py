@@ -22,6 +22,9 @@ CLASSES = ("nan_mismatch", "correct", "zero_sign", "faithful", "inf_mismatch", "
 #: Those that fail a cell whatever its bound.
 FAILING = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed")
 
+#: Which of two results is closer, the lower, where one has no error that is a number; other classes rank 1.
+RANKS = {"correct": 0, "nan_mismatch": 2}
+
 
 @dataclass(frozen=True)
 class Verdict:

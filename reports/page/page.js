@@ -18,7 +18,7 @@
     [cell.trust, cell.flags, cell.checks, cell.paths, cell.ftz, cell.chunks, cell.repeats, cell.distinct] = cell.more;
     cell.bad = data.failed.includes(cell.status);
     const [kind, size, seed, digest, source] = cell.domain;
-    Object.assign(cell, { slug: `${kind}-${size}-${seed}`, inputsDigest: digest, sourceDigest: source });
+    Object.assign(cell, { slug: `${kind}-${size}-${seed}`, seed, inputsDigest: digest, sourceDigest: source });
     cell.domain = size ? `${kind} of ${size}, seed ${seed}` : "-";
     cell.among = size ? `${kind} ${size}` : "-";
     cell.remark = cell.ran && !cell.bad && cell.reason !== "";
@@ -26,6 +26,7 @@
   });
   const several = (name) => new Set(cells.map((cell) => cell[name])).size > 1;
   const many = { device: devices.length > 1, spelling: several("spelling"), output: several("output") };
+  if (new Set(cells.filter((cell) => cell.ran).map((cell) => cell.seed)).size > 1) for (const cell of cells) if (cell.among !== "-") cell.among += `, seed ${cell.seed}`;
 
   // Document
 
@@ -160,6 +161,14 @@
     return a.number - b.number;
   }
   const most = (some, key) => some.reduce((best, cell) => ((cell[key] ?? -1) > (best[key] ?? -1) ? cell : best));
+  const survivors = (cell) => (cell.candidates ?? []).filter(([, missed]) => missed === 0).map(([name]) => name);
+  // A formula may hold a slash itself: several are told apart by their own elements. `shown`: how many of them
+  function formulaNode(cell, shown = Infinity) {
+    const found = survivors(cell);
+    if (found.length < 2) return h("code", {}, cell.formula);
+    return [...found.slice(0, shown), ...(found.length > shown ? [null] : [])].map((name, i) =>
+      h("div", {}, i ? "or " : "", name === null ? `${found.length - shown} more` : h("code", {}, name)));
+  }
   const statusNode = (status) => h("span", { class: data.failed.includes(status) ? "bad" : data.good.includes(status) ? "good" : "dim" },
     data.failed.includes(status) ? "✕ " : "", status);
 
@@ -227,7 +236,7 @@
       number("misrounded", (cell) => cell.wrong), number("max ulp", (cell) => cell.ulp),
       tallied("closer"), tallied("farther"), tallied("tied"),
       data.baseline.path && { title: "baseline", text: (cell) => cell.verdict?.[0] ?? "-", order: (cell) => cell.verdict?.[0] ?? null, node: (cell) => (cell.verdict ? statusNode(cell.verdict[0]) : "-") },
-      text("formula", { wide: true, node: (cell) => h("code", {}, cell.formula) }),
+      text("formula", { wide: true, node: (cell) => formulaNode(cell, 2) }),
     ].filter((column) => column && some.some((cell) => !["", "-"].includes(column.text(cell))));
   }
 
@@ -302,7 +311,7 @@
 
   const bySeverity = (a, b) => data.severity.indexOf(a) - data.severity.indexOf(b);
   const label = (cell) => [cell.kernel, cell.lowering, cell.spelling, cell.device.short, cell.dtype, cell.scalars, cell.output].filter(Boolean).join(" ");
-  const replayOf = (cell, element) => element[8] ?? `${cell.replay}--input=${element[0].join(",")}`;
+  const replayOf = (cell, element) => cell.device.assignments + (element[8] ?? `${cell.replay}--input=${element[0].join(",")}`);
 
   function listed(title, items, draw) {
     if (!items.length) return [];
@@ -416,7 +425,7 @@
       const places = new Map();
       for (const cell of group) places.set(cell.device.short, [...(places.get(cell.device.short) ?? []), cell.lowering]);
       const name = [...places].map(([device, names]) => `${many.device ? `${device}: ` : ""}${names.join(" = ")}`).join("; ");
-      return { name, cell: group[0] };
+      return { name, cell: group[0], group };
     });
   }
 
@@ -457,7 +466,7 @@
   }
 
   function binadeFigures(series, title) {
-    const limits = new Set(series.map(({ cell }) => (cell.limit && cell.limit[1] === "ulp" ? cell.limit[0] : null)));
+    const limits = new Set(series.flatMap(({ group }) => group.map((cell) => (cell.limit && cell.limit[1] === "ulp" ? cell.limit[0] : null))));
     const node = h("figure", {}, h("figcaption", {}, `${title}. What agrees in all binades is drawn once. Every finite error counts, also where the cell's maximum leaves it out: flushed where FTZ is declared, or an intermediate outside the normal range.`));
     allBinades().then((all) => {
       const rows = series.map((one) => binadeRows(all, one));
@@ -506,7 +515,7 @@
   function worstSection(ran) {
     const items = ran.filter((cell) => cell.worst.length).map((cell) => [cell, cell.worst[0]]);
     return h("section", { id: "worst" }, h("h2", { tabindex: -1 }, "Worst inputs"),
-      items.length ? [h("p", { class: "dim" }, "The worst of each cell, by share of the bound; a cell's page has the others."), worstTable(items, true)] : h("p", {}, "None recorded."));
+      items.length ? [h("p", { class: "dim" }, "Of each cell the element of the largest error in ulp, of a composite kernel that of the largest share of its bound; a cell's page has the others. Cells by share of the bound."), worstTable(items, true)] : h("p", {}, "None recorded."));
   }
 
   function formulaSection(ran) {
@@ -516,14 +525,19 @@
     for (const cell of ran) {
       const key = JSON.stringify([cell.lowering, cell.dtype, cell.scalars, many.spelling ? cell.spelling : "", cell.output]);
       if (!found.has(key)) found.set(key, { cell, by: new Map() });
-      found.get(key).by.set(cell.device, cell.formula);
+      const { by } = found.get(key);
+      by.set(cell.device, [...(by.get(cell.device) ?? []), cell]);
     }
+    // Of several domains each has its own, where they do not agree
+    const agree = (some) => new Set(some.map((cell) => cell.formula)).size < 2;
+    const told = (some) => (agree(some) ? some[0]?.formula ?? "" : some.map((cell) => `${cell.formula} (${cell.among})`).join("; "));
+    const toldNode = (some) => (agree(some) ? some.slice(0, 1).map((cell) => formulaNode(cell)) : some.map((cell) => h("div", {}, formulaNode(cell), ` (${cell.among})`)));
     // dtypes with the same formulas on every device share a row
     const rows = new Map();
     for (const { cell, by } of found.values()) {
-      const told = here.map((device) => by.get(device) ?? "");
-      const key = JSON.stringify([cell.lowering, cell.scalars, many.spelling ? cell.spelling : "", cell.output, told]);
-      if (!rows.has(key)) rows.set(key, { cell, told, dtypes: [] });
+      const sides = here.map((device) => (by.get(device) ?? []).sort((a, b) => a.number - b.number));
+      const key = JSON.stringify([cell.lowering, cell.scalars, many.spelling ? cell.spelling : "", cell.output, sides.map(told)]);
+      if (!rows.has(key)) rows.set(key, { cell, sides, dtypes: [] });
       rows.get(key).dtypes.push(cell.dtype);
     }
     const shown = [
@@ -532,14 +546,18 @@
       { title: "scalars", text: ({ cell }) => cell.scalars },
       ...(many.spelling ? [{ title: "spelling", text: ({ cell }) => cell.spelling }] : []),
       ...(many.output ? [{ title: "output", text: ({ cell }) => cell.output }] : []),
-      ...here.map((device, i) => ({ title: device.label, wide: true, text: ({ told }) => told[i], node: ({ told }) => (told[i] ? h("code", {}, told[i]) : "") })),
-      ...(here.length > 1 ? [{ title: "across devices", text: ({ told }) => {
-        const known = told.filter((one) => one && one !== "-");
-        return known.length < 2 ? "-" : new Set(known).size === 1 ? "same" : "differ";
+      ...here.map((device, i) => ({ title: device.label, wide: true, text: ({ sides }) => told(sides[i]), node: ({ sides }) => toldNode(sides[i]) })),
+      ...(here.length > 1 ? [{ title: "across devices", text: ({ sides }) => {
+        const known = sides.filter((some) => some.length && told(some) !== "-");
+        const texts = new Set(known.map(told));
+        // where no candidate fits on any device, nothing is known of the two
+        if (known.length < 2 || (texts.size === 1 && texts.has("none"))) return "-";
+        const [first, ...others] = known.flat().map(survivors);
+        return texts.size === 1 ? "same" : first.some((name) => others.every((other) => other.includes(name))) ? "may be the same" : "differ";
       } }] : []),
-    ];
+    ].filter((column) => [...rows.values()].some((row) => column.text(row)));
     return h("section", { id: "formulas" }, h("h2", { tabindex: -1 }, "Formulas"),
-      h("p", { class: "dim" }, "The one candidate that reproduces every output bit; several joined by “/” all do; “none” of the candidates; “-” none were tried."),
+      h("p", { class: "dim" }, "The one candidate that reproduces every output bit; where there are several, all do; “none” of the candidates; “-” none were tried."),
       table([...rows.values()].sort((a, b) => order.indexOf(a.cell.lowering) - order.indexOf(b.cell.lowering) || a.cell.number - b.cell.number), shown, new URLSearchParams(), () => {}));
   }
 
@@ -576,7 +594,7 @@
         ["misrounded", cell.ran ? `${cell.misrounded} of ${cell.inputs} elements` : ""],
         ["against eager", cell.closer === "-" ? "" : `${cell.closer} closer, ${cell.farther} farther, ${cell.tied} tied`],
         ["baseline", cell.verdict ? [statusNode(cell.verdict[0]), cell.verdict[1] ? `: ${cell.verdict[1]}` : "", cell.verdict[2] ? command(cell.verdict[2]) : ""] : ""],
-        ["formula", cell.ran ? h("code", {}, cell.formula) : ""],
+        ["formula", cell.ran ? formulaNode(cell) : ""],
         ["launches", cell.repeats > 1 ? `${cell.repeats} on the same inputs, ${cell.distinct} different results` : ""],
         ["flags", Object.entries(cell.flags).map(([name, value]) => `${name} ${value}`).join(", ")],
         ["ftz", cell.ftz ? "declared" : ""],

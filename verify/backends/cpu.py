@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ inert_options = {
     "rocm.flush_denormals": CK_TEMPLATES,
 }
 
+#: Variables that change what runs.
+VARIABLES = ("ATEN_CPU_CAPABILITY",)
 #: glibc's mallopt(3): malloc fills what it hands out with the complement of this byte.
 M_PERTURB = -6
 
@@ -44,14 +47,17 @@ def capability() -> str:
 
 
 def fingerprint() -> dict[str, Any]:
+    """`variables` only where there are any: one that names what the machine has anyway makes no other environment."""
     import torch
 
+    variables = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
     return {
         "backend": name,
         "chip": _model(),
         "capability": capability(),
         "threads": torch.get_num_threads(),
         "flush_denormal": bool(torch.tensor(2.0**-149) * 1 == 0),
+        **({"variables": variables} if variables else {}),
         **software(),
     }
 

@@ -252,7 +252,10 @@ inline Lanes decide_lanes(Doubles yv, Doubles ev, Doubles given, Doubles r, Doub
   const Lanes open = (in & ~settled) | tie;
   settled &= ~tie;
   number &= ~tie;
-  const Lanes wins = measurable & settled & (error < other), loses = measurable & settled & (error > other);
+  // whoever has the NaN where it is due, or has not, is closer
+  const Lanes one_nan = diff & (ynan ^ enan), amiss = nan ^ ynan;
+  const Lanes wins = settled & ((measurable & (error < other)) | (one_nan & ~amiss));
+  const Lanes loses = settled & ((measurable & (error > other)) | (one_nan & amiss));
   const Lanes counted = number & ~flush;  // a flush is a class of its own: its error is in no maximum and no sum
   const Lanes decided = diff & settled;
   c.add(CORRECT, settled & ((nan & ynan) | (hit & ~wrong_zero)));

@@ -325,8 +325,9 @@ def _full(
                 measurable = different & number & ~enan & (yv != ev)
                 blur = error * BLUR_EXACT + tl.where(exact, 0.0, BLUR)
                 tie = measurable & (tl.abs(error - other) <= 2 * spread * up + blur) & ~(exact & (error <= 8))
-                wins = measurable & ~tie & (error < other)
-                loses = measurable & ~tie & (error > other)
+                one_nan = different & (ynan != enan)
+                wins = (measurable & ~tie & (error < other)) | (one_nan & (nan == ynan))
+                loses = (measurable & ~tie & (error > other)) | (one_nan & (nan != ynan))
                 left = left | tie
                 settled = settled & ~tie
                 number = number & ~tie
