@@ -30,6 +30,8 @@ FAILED = ("oracle-violation", "error", "exceeds-bound", "regressed", "changed", 
 
 #: How many failing cells, and how many worst elements, are spelled out; the report holds all.
 FAILURES_SHOWN = 4
+#: Cases (backend, dtype, scalars, output) up to which each is told apart beside a user's own lowering.
+SECTIONS_SHOWN = 6
 WORST_SHOWN = 4
 
 #: Variables that choose what code runs (`verify.backends`), which a replay needs as the run had them. No other is taken
@@ -163,10 +165,28 @@ def scalars_text(scalars: Mapping[str, float]) -> str:
 
 
 def kernel_page(report: Report, name: str) -> Page:
-    """`verify kernel NAME`: every cell of one kernel."""
+    """`verify kernel NAME`: every cell of one kernel. Where a user's own lowering is among many, the answer is kept to
+    a screen: one row a dtype and lowering, and remarks on the user's alone."""
     cells = [cell for cell in report.cells if cell.kernel == name]
     compared = [cell for cell in cells if cell.error is not None]
+    own = [cell for cell in cells if is_file(cell.lowering)]
     blocks: list[Table | Line] = []
+    title = f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}"
+    if own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN:
+        formulas = dict.fromkeys((cell.lowering, text) for cell in own for text in _obeyed(cell))
+        passed = (cell for cell in own if cell.error is not None and not _failed(cell))
+        return Page(
+            title,
+            (
+                _overview(compared),
+                *(Line(text, label=f"formula of {lowering}:") for lowering, text in formulas),
+                *_worst(passed, report.environment),
+                *_failures(own, report.environment, FAILURES_SHOWN // 2),
+                *_remarks(own),
+                _totals(cells),
+                Line("every case apart: name a --dtype, or write them with --json FILE"),
+            ),
+        )
     if compared:
         legend = _Legend()
         spellings = ", ".join(dict.fromkeys(cell.spelling for cell in compared))
@@ -177,7 +197,7 @@ def kernel_page(report: Report, name: str) -> Page:
             *_worst((cell for cell in compared if not _failed(cell)), report.environment),
         ]
     blocks += [*_failures(cells, report.environment), *_remarks(cells), _totals(cells)]
-    return Page(f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}", tuple(blocks))
+    return Page(title, tuple(blocks))
 
 
 def run_page(report: Report) -> Page:
@@ -670,12 +690,58 @@ _ACCURACY = (
 )
 
 
+_OVERVIEW = (
+    Column("lowering", fold=True),
+    Column("passed", right=True),
+    Column("error", right=True),
+    Column("metric"),
+    Column("bound", right=True),
+    Column("share", right=True),
+    Column("of case", fold=True),
+    Column("closer", right=True),
+    Column("farther", right=True, joined=True),
+)
+
+
+def _overview(cells: Sequence[Cell]) -> Table:
+    """A heading for each backend, dtype and output; of each lowering the case of the largest share, and sums of all."""
+    sections: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for cell in cells:
+        section = sections.setdefault((cell.backend, cell.dtype, cell.output), {})
+        section.setdefault(cell.lowering, []).append(cell)
+    rows = []
+    for title, lowerings in sections.items():
+        rows.append(Row((" ".join(filter(None, title)), *[""] * (len(_OVERVIEW) - 1)), heading=True))
+        for lowering, group in lowerings.items():
+            most = max(group, key=lambda cell: (_failed(cell), share(cell) or 0.0))
+            told = figures(most)
+            against = [cell.against_eager for cell in group if cell.against_eager is not None]
+            sums = (sum(one.closer for one in against), sum(one.farther for one in against))
+            sides = map(str, sums if against else ("-", "-"))
+            passed = f"{sum(cell.status in GOOD for cell in group)} of {len(group)}"
+            case = " ".join(filter(None, (scalars_text(most.scalars), most.spelling)))
+            named = (told[name] for name in ("error", "metric", "bound", "share"))
+            rows.append(Row((lowering, passed, *named, case, *sides)))
+    return Table(_OVERVIEW, tuple(rows))
+
+
+def _section(cell: Cell) -> tuple[str, str, str, str]:
+    return cell.backend, cell.dtype, scalars_text(cell.scalars), cell.output
+
+
+def _obeyed(cell: Cell) -> list[str]:
+    """The formulas whose bits the cell has."""
+    if cell.formula is None:
+        return []
+    return cell.formula.survivors if cell.formula.identified is None else [cell.formula.identified]
+
+
 def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
     """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row."""
     rows: list[Row] = []
     sections: dict[tuple[str, str, str, str], dict[tuple[str, ...], list[str]]] = {}
     for cell in cells:
-        section = sections.setdefault((cell.backend, cell.dtype, scalars_text(cell.scalars), cell.output), {})
+        section = sections.setdefault(_section(cell), {})
         # Equal digests are equal bits; without one, a cell stands alone.
         bits = cell.digest or cell.spelling
         section.setdefault((bits, cell.lowering, *_facts(cell, legend)), []).append(cell.spelling)
@@ -729,17 +795,17 @@ def _place(cell: Cell) -> str:
     return " ".join(filter(None, words))
 
 
-def _failures(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
+def _failures(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
     failed = sorted(filter(_failed, cells), key=lambda cell: FAILED.index(cell.status))
     lines: list[Line] = []
-    for cell in failed[:FAILURES_SHOWN]:
+    for cell in failed[:shown]:
         lines.append(Line(f"{cell.kernel} {_place(cell)}: {why_failed(cell)}", label=f"{cell.status}:", kind="bad"))
         if cell.worst:
             telling = _telling(cell)
             lines.append(Line(_element(telling), label="    "))
             lines.append(Line(assignments(environment.get(cell.backend)) + replay(cell, telling), kind="command"))
-    if len(failed) > FAILURES_SHOWN:
-        lines.append(Line(f"and {len(failed) - FAILURES_SHOWN} more failing cells, all in the report", kind="bad"))
+    if len(failed) > shown:
+        lines.append(Line(f"and {len(failed) - shown} more failing cells, all in the report", kind="bad"))
     return lines
 
 
@@ -761,13 +827,17 @@ def _excess(cell: Cell) -> str:
 
 
 def _remarks(cells: Iterable[Cell]) -> list[Line]:
-    """One line a reason, with the lowerings, backends and dtypes: what was not run, what passed with a remark."""
+    """One line a reason, with the lowerings, backends and dtypes: what was not run, what passed with a remark. What
+    was measured of a known deviation is told where it is the same of all."""
     reasons: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         if cell.reason and not _failed(cell):
-            reasons.setdefault((cell.status.replace("-", " "), cell.reason), []).append(cell)
+            known = cell.reason.startswith("known deviation: ")
+            why = (known and cell.reason.rpartition(" (")[0]) or cell.reason
+            reasons.setdefault((cell.status.replace("-", " "), why), []).append(cell)
     lines = []
-    for (status, reason), group in reasons.items():
+    for (status, why), group in reasons.items():
+        reason = group[0].reason if len({cell.reason for cell in group}) == 1 else why
         what = (
             " ".join(dict.fromkeys(getattr(cell, name) for cell in group)) for name in ("lowering", "backend", "dtype")
         )

@@ -451,6 +451,52 @@ def test_what_did_not_run_is_named_with_its_reason() -> None:
     assert re.search(r"addcmul +cpu +1 +0 +0 +1\.016 +51\.5% +10%", run)
 
 
+def test_what_was_measured_of_a_known_deviation_is_told_where_all_have_the_same() -> None:
+    def told(*reasons: str) -> str:
+        cells = [cell(reason=f"known deviation: {why}", dtype=f"d{k}") for k, why in enumerate(reasons)]
+        return printed(rows.kernel_page(Report.model_validate(report(*cells)), "addcmul"), 200)
+
+    assert "passed, 2 cells: inductor, cpu, d0 d1: known deviation: it (1 - w) flushes (3 flushed)\n" in told(
+        "it (1 - w) flushes (3 flushed)", "it (1 - w) flushes (3 flushed)"
+    )
+    assert "passed, 2 cells: inductor, cpu, d0 d1: known deviation: it (1 - w) flushes\n" in told(
+        "it (1 - w) flushes (3 flushed)", "it (1 - w) flushes (4 flushed)"
+    )
+    shown = told("powf", "expf")
+    assert "d0: known deviation: powf\n" in shown and "d1: known deviation: expf\n" in shown
+
+
+def test_a_users_own_lowering_is_answered_in_a_screen() -> None:
+    """One row a dtype and lowering, with the case of the largest share; only the user's own is remarked on."""
+    cells = []
+    for dtype in ("float16", "float32"):
+        for w in (0.1, 0.4, 0.5, 0.9):
+            for name in ("mine.py:f", "eager", "inductor"):
+                bound = {"value": 4.0, "metric": "ulp", "source": "here", "measured": 3.0 if w == 0.4 else 1.0}
+                bad = name == "mine.py:f" and w == 0.9 and dtype == "float16"
+                why = {"status": "exceeds-bound", "reason": "5 nan mismatch"} if bad else {}
+                sides = None if name == "eager" else {"different": 7, "closer": 4, "farther": 2, "tied": 1}
+                remark = {"reason": f"known deviation: {name} flushes"} if not bad else {}
+                cells.append(cell(lowering=name, dtype=dtype, scalars={"w": w}, bound=bound, against_eager=sides,
+                                  digest=f"{name}{w}{dtype}", **remark, **why))  # fmt: skip
+    shown = printed(rows.kernel_page(Report.model_validate(report(*cells)), "addcmul"), 140)
+    table = [line.split() for line in shown.splitlines() if line.startswith(("mine.py:f ", "eager ", "inductor "))]
+    assert table == [
+        ["mine.py:f", "3", "of", "4", "1", "ulp", "4", "25%", "w=0.9", "out-of-place", "16", "8"],
+        ["eager", "4", "of", "4", "3", "ulp", "4", "75%", "w=0.4", "out-of-place", "-", "-"],
+        ["inductor", "4", "of", "4", "3", "ulp", "4", "75%", "w=0.4", "out-of-place", "16", "8"],
+        ["mine.py:f", "4", "of", "4", "3", "ulp", "4", "75%", "w=0.4", "out-of-place", "16", "8"],
+        ["eager", "4", "of", "4", "3", "ulp", "4", "75%", "w=0.4", "out-of-place", "-", "-"],
+        ["inductor", "4", "of", "4", "3", "ulp", "4", "75%", "w=0.4", "out-of-place", "16", "8"],
+    ]
+    assert "formula of mine.py:f: fma(value, rn(b*c), a)" in shown
+    assert "5 nan mismatch" in shown and "mine.py:f flushes" in shown
+    assert "inductor flushes" not in shown and "eager flushes" not in shown
+    assert len(shown.splitlines()) < 40
+    few = printed(rows.kernel_page(Report.model_validate(report(*cells[:18])), "addcmul"), 140)
+    assert "inductor flushes" in few and "w=0.5" in few
+
+
 HOSTILE = "\x1b[31mred\x1b]0;title\x07[bold]x[/bold] :smile: \u202eevil\x9b1m"
 
 
