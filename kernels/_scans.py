@@ -260,13 +260,17 @@ PARAMETERS = {
 }
 
 
-def custom(given: Mapping[str, str], *, extremes: bool = False) -> Setting:
-    """The setting of `--set NAME=VALUE`. Raises UsageError."""
+def custom(given: Mapping[str, str], *, extremes: bool = False, reduces: bool = False) -> Setting:
+    """The setting of `--set NAME=VALUE`. reduces: the output has one element for each row. Raises UsageError."""
     shape = _shape(given.get("shape", "52x1009"))
     dim = _integer("dim", given.get("dim", "-1"))
     if not -len(shape) <= dim < len(shape):
         sizes = "x".join(map(str, shape))
         raise UsageError(f"dim={dim} is out of range for shape={sizes}: expected {-len(shape)} to {len(shape) - 1}")
+    kept = [size for axis, size in enumerate(shape) if not (reduces and axis == dim % len(shape))]
+    if 0 in kept:
+        sizes = "x".join(map(str, shape))
+        raise UsageError(f"shape={sizes}: the output has no element to compare; expected sizes of at least 1")
     layout, recipe = given.get("layout", "contiguous"), given.get("recipe", "mixed")
     known = ("mixed", *recipes_of(extremes))
     for what, value, names in (("layout", layout, LAYOUTS), ("recipe", recipe, known)):
@@ -329,7 +333,7 @@ def facts(
         inputs=("x",),
         settings=SETTINGS,
         parameters=PARAMETERS | {"recipe": f"its numbers: {listed}"},
-        custom=functools.partial(custom, extremes=extremes),
+        custom=functools.partial(custom, extremes=extremes, reduces=name == "sum"),
         problem=functools.partial(problem, kind=kind, extremes=extremes),
         truth=functools.partial(_truth, oracle),
         limit=_limit,

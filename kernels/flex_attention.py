@@ -135,10 +135,10 @@ SETTINGS = (
     # Lengths are no multiples of a block, of 16 keys at least. From 128 queries on, flex_attention's main kernel runs
     # rather than the one for decoding; cuBLAS takes tf32 only where rows are a multiple of 4 keys long.
     setting("competing", quick=True, q_len=130, kv_len=76, data="competing", mask_mod="causal"),
-    setting("soft-cap window", quick=True, kv_heads=1, q_len=131, kv_len=131, data="competing", score_mod="soft_cap",
-            mask_mod="sliding_window"),
+    setting("soft-cap window", quick=True, heads=4, kv_heads=2, q_len=131, kv_len=131, data="competing",
+            score_mod="soft_cap", mask_mod="sliding_window"),
     setting("plain", q_len=100, kv_len=67),
-    setting("causal score_mod", q_len=129, kv_len=129, score_mod="causal", data="extreme"),
+    setting("causal score_mod", quick=True, q_len=129, kv_len=129, score_mod="causal", data="extreme"),
     setting("alibi documents", batch=2, heads=3, kv_heads=1, q_len=90, kv_len=90, score_mod="alibi",
             mask_mod="document"),
     setting("relative bias 128", head_dim=128, q_len=65, kv_len=97, score_mod="relative_bias", data="competing"),

@@ -178,6 +178,9 @@ def test_a_trace_gives_the_bits_of_the_formula_and_skips_the_side_not_taken() ->
 BAD = [
     ("explain lerp --input=1,2,zz", "--input w: 'zz' is no number; expected a hex float"),
     ("explain lerp --input=1,2,0x1.0000001p+0", "is no float32 value; the nearest is 0x1p+0"),
+    ("explain lerp --input=1,2,1e400", "rounds to infinity in float32, whose largest number is 0x1.fffffep+127"),
+    ("explain lerp --input=1,2,0x1p+128", "rounds to infinity in float32"),
+    ("kernel flex_attention --scalar scale=2", "flex_attention takes no --scalar"),
     ("explain lerp --input=1,2,1/0", "'1/0' is no number"),
     ("explain lerp --input=1,2,1e999999999", "exponent far outside float32"),
     ("explain lerp --input=1,2,#1ffffffff", "wider than the 32 bits"),

@@ -422,6 +422,26 @@ def test_planted_defects_of_gradients_exceed_the_bound(
     assert low > 1.5, low
 
 
+@pytest.mark.parametrize(
+    ("mutant", "dtype"),
+    [
+        (mutants.rounded_scores, "bfloat16"),
+        (mutants.no_maximum, "float32"),
+        (mutants.masked_afterwards, "float32"),
+        (mutants.heads_in_turn, "float32"),
+    ],
+)
+def test_the_quick_settings_catch_each_planted_defect(mutant: Any, dtype: str) -> None:
+    caught = []
+    for own in FACTS.settings:
+        if own.quick:
+            forward = dataclasses.replace(own, parameters=own.parameters | {"backward": False})
+            given = _flex.problem(dtype, forward, {}, 0)
+            worst = max(low for low, _ in shares("mine.py:attention", given, mutant(given)).values())
+            caught += [own.name] * (worst > 1)
+    assert caught
+
+
 def test_a_planted_defect_fails_its_cell() -> None:
     """Through the engine: the status, the reason and the place."""
     own = setting("competing", q_len=20, kv_len=40, data="competing", backward=False)

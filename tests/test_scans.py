@@ -325,6 +325,8 @@ def test_mixed_rows_take_the_recipes_in_turn() -> None:
         ({"shape": "3x2.5"}, "'2.5' is no size"),
         ({"shape": ""}, "'' is no size"),
         ({"shape": "100000x100000"}, "10,000,000,000 elements; expected at most 16,777,216"),
+        ({"shape": "0"}, "shape=0: the output has no element to compare; expected sizes of at least 1"),
+        ({"shape": "0x3", "dim": "1"}, "shape=0x3: the output has no element"),
         ({"shape": "3x4", "dim": "2"}, "dim=2 is out of range for shape=3x4: expected -2 to 1"),
         ({"shape": "3x4", "dim": "-3"}, "dim=-3 is out of range"),
         ({"dim": "last"}, "dim=last is no integer"),

@@ -30,7 +30,11 @@ def parts(draw: st.DrawFn) -> list[Tally]:
         errors = [
             rng.choice([0.5, 1.0, 1.5, 0.1 + 0.2, 2.0**-1074, rng.uniform(0, 4)]) for _ in range(rng.randrange(7))
         ]
-        worst = [Worst(e, chunk * 100 + rng.randrange(50), (rng.randrange(9),), 1, "0.1") for e in errors]
+        worst = [
+            Worst(e, chunk * 100 + rng.randrange(50), (rng.randrange(9),), 1, "0.1", rng.choice([0.25, 0.5, 3.0]))
+            for e in errors
+        ]
+        scaled = sorted(worst, key=lambda w: w.order_scaled)[:1]
         worst.sort(key=lambda w: w.order)
         binades = tuple(
             (e, Binade(rng.randrange(9), rng.randrange(9), rng.randrange(9), rng.randrange(9), -rng.randrange(9)))
@@ -42,6 +46,7 @@ def parts(draw: st.DrawFn) -> list[Tally]:
                 sum_signed=rng.randrange(-(2**70), 2**70),
                 histogram=tuple(rng.randrange(2**20) for _ in BINS),
                 max_ulp=max(errors, default=0.0),
+                worst_scaled=tuple(scaled),
                 max_scaled=rng.choice([0.0, 0.5, rng.random()]),
                 max_int=rng.randrange(4),
                 worst=tuple(worst[:WORST]),
@@ -111,8 +116,8 @@ def test_every_field_is_merged() -> None:
     """A field added to Tally and forgotten in `merge` would be dropped without a word."""
     one = Tally(
         **dict.fromkeys(ADDED, 1), histogram=(1,) * len(BINS), max_ulp=1.0, max_scaled=1.0, max_int=1,
-        worst=(Worst(1.0, 1),), witnesses=(("worse", Worst(1.0, 1)),), binades=((0, Binade(1)),),
-        digests=((0, 1),), input_digests=((0, 1),),
+        worst=(Worst(1.0, 1),), worst_scaled=(Worst(1.0, 1, scaled=0.5),), witnesses=(("worse", Worst(1.0, 1)),),
+        binades=((0, Binade(1)),), digests=((0, 1),), input_digests=((0, 1),),
     )  # fmt: skip
     merged, empty = Tally() + one, Tally()
     for f in fields(Tally):

@@ -635,6 +635,8 @@ def cases_of(facts: Composite, given: Scalars | None, profile: str) -> list[Scal
     if not given:
         return list(facts.cases[: facts.quick_cases] if profile == "quick" else facts.cases)
     known = tuple(dict.fromkeys(name for case in facts.cases for name in case))
+    if not known:
+        raise UsageError(f"{facts.name} takes no --scalar; its parameters are given by --set, see `verify show`")
     for name in given:
         if name not in known:
             raise UsageError(suggest(f"scalar of {facts.name}", name, known))

@@ -157,7 +157,10 @@ class Format:
             return sign | self.nan_bits
         value = _hex_fraction(body) if body.startswith("0x") else Fraction(body)
         bits = self.round(value)
-        if body.startswith("0x") and (self.is_inf(bits) or self.fraction(bits) != value):
+        if self.is_inf(bits):
+            most = self.hex(bits - 1)
+            raise ValueError(f"{text!r} rounds to infinity in {self.name}, whose largest number is {most}; or say inf")
+        if body.startswith("0x") and self.fraction(bits) != value:
             raise ValueError(f"{text!r} is no {self.name} value; the nearest is {self.hex(sign | bits)}")
         return sign | bits
 

@@ -467,7 +467,7 @@
 
   function binadeFigures(series, title) {
     const limits = new Set(series.flatMap(({ group }) => group.map((cell) => (cell.limit && cell.limit[1] === "ulp" ? cell.limit[0] : null))));
-    const node = h("figure", {}, h("figcaption", {}, `${title}. What agrees in all binades is drawn once. Every finite error counts, also where the cell's maximum leaves it out: flushed where FTZ is declared, or an intermediate outside the normal range.`));
+    const node = h("figure", {}, h("figcaption", {}, `${title}. What agrees in all binades is drawn once. Counted is what enters the cell's maximum: finite errors of elements whose intermediates stay in the normal range, flushed ones apart.`));
     allBinades().then((all) => {
       const rows = series.map((one) => binadeRows(all, one));
       const shown = [["series", "name"], ["exponent", "exponent"], ["elements", "measured"], ["max ulp", "maximum"], ["misrounded", "misrounded"], ["bias ulp", "bias"]]

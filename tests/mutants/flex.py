@@ -15,11 +15,13 @@ from verify.kernels import _flex, _flex_lowerings
 Tensor = torch.Tensor
 
 
-def _scores(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+def _scores(problem: Problem, interleaved: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """float32 scores after score_mod, what is visible, and the values of each query head."""
     shape = problem.extra["shape"]
     query, key, value = (problem.tensors[name] for name in ("query", "key", "value"))
-    key, value = (t.repeat_interleave(shape.group, 1) for t in (key, value))
+    key, value = (
+        t.repeat_interleave(shape.group, 1) if interleaved else t.repeat(1, shape.group, 1, 1) for t in (key, value)
+    )
     scores = query.float() @ key.float().mT * shape.scale
     tables = problem.extra["buffers"]
     if (score_mod := _flex_lowerings.score_mod(shape, tables)) is not None:
@@ -59,6 +61,11 @@ def no_maximum(problem: Problem) -> dict[str, Tensor]:
     terms = torch.exp(scores) * visible
     total = terms.sum(-1, keepdim=True)
     return _outputs(problem, (terms / total).nan_to_num(0.0, 0.0), value, torch.log(total)[..., 0])
+
+
+def heads_in_turn(problem: Problem) -> dict[str, Tensor]:
+    """Query head h reads the keys of head h mod kv_heads; it is h div (heads / kv_heads)."""
+    return _softmax(problem, *_scores(problem, interleaved=False))
 
 
 def masked_afterwards(problem: Problem) -> dict[str, Tensor]:
