@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -418,3 +419,25 @@ def test_an_error_beyond_underflow_fails_the_cell() -> None:
     status, reason, kinds = status_of(checker.check(0, inputs, y, None), bound, ftz=False)
     assert status == "exceeds-bound" and kinds == ("range",) and "beyond underflow exceeds 3" in reason
     assert status_of(checker.check(0, inputs, y, None), bound, ftz=True)[0] == "passed"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_overflow_beside_the_threshold_is_the_bounds_business(dtype: str) -> None:
+    """An infinity is measured as 2^(emax + 1). One for a number, or a number for one, is excused by no bound."""
+    fmt = FORMATS[dtype]
+    half, infinity = fmt.round(fmt.max_finite / 2), fmt.inf_bits
+    checker = Checker(kernel.elementwise("add").oracle, fmt, ("a", "b"), {"alpha": 1.0}, "cpu", bounds())
+
+    places = itertools.count()
+
+    def kinds(a: int, b: int, y: int, bound: float) -> tuple[str, ...]:
+        inputs = tensor([a], fmt), tensor([b], fmt)
+        found = checker.check(next(places) << 20, inputs, tensor([y], fmt), None)
+        return status_of(found, Bound(bound, "ulp", "here"), ftz=False)[2]
+
+    assert kinds(half, half, infinity, 1.0) == ()  # the sum is the largest number, one ULP below 2^(emax + 1)
+    assert kinds(half, half, infinity, 0.5) == ("bound",)
+    assert kinds(half, 0, infinity, 3.0) == ("bound",)
+    assert kinds(infinity, half, half, 3.0) == ("inf_mismatch",)
+    assert kinds(infinity, half, infinity | fmt.sign_bit, 3.0) == ("inf_mismatch",)
+    assert kinds(infinity, half, infinity, 3.0) == ()

@@ -10,6 +10,7 @@ from verify.decide import BINS, QUANTUM
 from verify.formats import Format
 from verify.kernel import Bound
 from verify.tally import Tally, Worst
+from verify.ulp import FAILING
 
 
 def error_of(found: Checked, binades: bool = False) -> dict[str, Any]:
@@ -73,9 +74,10 @@ def conclude(
     """Status, reason and the kinds of failure; `excess` tells by how much a bound is exceeded, if it is,
     `beyond` by how much outside the normal range."""
     failures = {kind: text for kind, text in (("bound", excess), ("range", beyond)) if text}
-    for name in ("nan_mismatch", "inf_mismatch", "zero_sign", *(() if ftz else ("flushed",))):
-        if getattr(found.main, name):
-            failures[name] = f"{getattr(found.main, name)} {name.replace('_', ' ')}"
+    counts = {name: getattr(found.main, name) for name in FAILING if not (ftz and name == "flushed")}
+    if bounded:  # which decides on overflow beside the threshold, where an infinity is measured as 2^(emax + 1)
+        counts["inf_mismatch"] = found.main.infinite
+    failures |= {name: f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count}
     if found.all.undecided:
         failures["undecided"] = f"{found.all.undecided} undecided"
     status = "exceeds-bound" if failures else "passed"

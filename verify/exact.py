@@ -181,6 +181,7 @@ class Exact:
                 counts["undecided"] += 1
                 continue
             counts[verdict.cls] += 1
+            counts["infinite"] += verdict.cls == "inf_mismatch" and verdict.high is None
             if verdict.cls in FAILING and (verdict.cls not in witnesses or index < witnesses[verdict.cls][0]):
                 witnesses[verdict.cls] = (index, patterns, y, truth, finite(verdict.high))
             if verdict.cls != "flushed":

@@ -18,7 +18,7 @@ from verify.ulp import CLASSES
 WORST = 5
 _ADDED = (
     "inputs", *CLASSES, "undecided", "measured", "clamped", "sum", "sum_signed",
-    "different", "closer", "farther", "tied", "mp_elements",
+    "different", "closer", "farther", "tied", "mp_elements", "infinite",
 )  # fmt: skip
 
 
@@ -70,6 +70,7 @@ class Tally:
 
     The classes of `verify.ulp.CLASSES` partition inputs - undecided. `sum` and `sum_signed` are in
     units of 2^-16 ULP over `measured` elements, each error clamped to 2^10 ULP (`clamped` counts).
+    `infinite` counts those of inf_mismatch whose truth is infinite, so that no number measures their error.
     `worst` are the WORST largest errors in ULPs, `worst_scaled` is the largest in scaled ULPs, where there is a scale.
     `witnesses` holds the first element of each class that fails whatever the bound.
     `histogram` counts measured elements up to each edge of `verify.decide.BINS`.
@@ -93,6 +94,7 @@ class Tally:
     farther: int = 0
     tied: int = 0
     mp_elements: int = 0
+    infinite: int = 0
     histogram: tuple[int, ...] = (0,) * len(BINS)
     max_ulp: float = 0.0
     max_scaled: float = 0.0
