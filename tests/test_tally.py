@@ -16,7 +16,7 @@ from verify.ulp import CLASSES
 
 ADDED = (
     "inputs", *CLASSES, "undecided", "measured", "clamped", "sum", "sum_signed",
-    "different", "closer", "farther", "tied", "mp_elements",
+    "different", "closer", "farther", "tied", "mp_elements", "infinite",
 )  # fmt: skip
 LARGEST = ("max_ulp", "max_scaled", "max_int")
 
