@@ -510,8 +510,8 @@ class Checker:
             top, top_scaled = max(top, ulps), max(top_scaled, scaled_ulps)
             worst.append(self.exact.entry(start + place, one, bits, truth, ulps, scaled_ulps))
         worst.sort(key=lambda w: w.order)
-        found_ = Tally(max_ulp=top, max_scaled=top_scaled, worst=tuple(worst[:WORST]), worst_scaled=largest(*worst))
-        return tally.merge(found_)
+        more = Tally(max_ulp=top, max_scaled=top_scaled, worst=tuple(worst[:WORST]), worst_scaled=largest(*worst))
+        return tally.merge(more)
 
     def _witnesses(
         self, start: int, rows: tuple[Tensor, ...], y: Tensor, found: Enclosure, scale: Tensor | None,
