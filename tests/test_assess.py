@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import weakref
 from fractions import Fraction
 from itertools import pairwise
@@ -18,6 +19,7 @@ from verify import assess, backends, kernel
 from verify.assess import Instance, own_setting, settings_of
 from verify.composite import Limit, Problem
 from verify.decide import Enclosure
+from verify.formats import FORMATS
 from verify.kernel import Composite, Setting, UsageError
 from verify.lowerings import Lowering, NotLowered, Target, lowerings
 from verify.truth import Truth
@@ -254,15 +256,25 @@ def test_outputs_that_a_setting_has(name: str, set_: dict[str, str], names: tupl
     assert facts.outputs_of(facts.custom(set_)) == names
 
 
-def test_elements_without_a_finite_bound_count_as_range() -> None:
+@pytest.mark.parametrize("blind", [torch.inf, torch.nan])
+def test_elements_without_a_finite_bound_count_as_range(blind: float) -> None:
     def half_blind(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit:
         whole = limit(problem, target, lowering, output)
         bound = whole.bound.clone()
-        bound[17:27] = torch.inf
+        bound[17:27] = blind
         return Limit(bound, whole.source)
 
     (cell,) = fill(one_lost, limit=half_blind)
     assert cell["status"] == "passed" and cell["error"]["range"] == 10
+
+
+@pytest.mark.parametrize("blind", [math.inf, math.nan])
+def test_no_share_is_taken_of_a_bound_that_is_none(blind: float) -> None:
+    facts, cpu = composite(), backends.load("cpu")
+    instance = Instance(facts, facts.settings[0], {}, "float32", cpu, 0)
+    judge = instance.judge("", left_to_right(instance.problem)[""])
+    assert judge._share(3, FORMATS["float32"].parse("1e30"), blind) == 0.0
+    assert judge._share(3, FORMATS["float32"].parse("1e30"), 1.0) > 1e20
 
 
 def test_ones_own_setting_names_itself() -> None:

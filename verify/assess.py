@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -215,7 +216,7 @@ class Judge:
     def _share(self, place: int, bits: int, bound: float) -> float:
         """|y - t| / bound of one element, rounded up."""
         truth, _ = self.exact.verdict((place,), bits)
-        if truth.kind != "real" or self.fmt.is_nan(bits) or bound == float("inf"):
+        if truth.kind != "real" or self.fmt.is_nan(bits) or not math.isfinite(bound):
             return 0.0
         y = clamp(self.fmt.fraction(bits), self.fmt) if not self.fmt.is_inf(bits) else _beyond(bits, self.fmt)
         far = max(abs(y - clamp(truth.lo, self.fmt)), abs(y - clamp(truth.hi, self.fmt)))
