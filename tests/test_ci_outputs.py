@@ -446,10 +446,12 @@ def test_the_records_of_nothing_are_an_empty_list(bench: Bench) -> None:
 # What is committed
 
 
-@pytest.mark.parametrize("name", ["cpu", "h200"])
-def test_a_recorded_report_is_the_baseline_of_its_device(name: str) -> None:
+@pytest.mark.parametrize(
+    "names", [("cpu", "cpu-composites"), ("cpu-avx2",), ("cpu-default",), ("h200", "h200-composites")]
+)
+def test_recorded_reports_are_the_baseline_of_their_device(names: tuple[str, ...]) -> None:
     """After recording anew: `verify accept reports/recorded/NAME.json --baseline reports/baselines`."""
-    outcome = gate([ROOT / "reports" / "recorded" / f"{name}.json"], ROOT / "reports" / "baselines")
+    outcome = gate([ROOT / "reports" / "recorded" / f"{name}.json" for name in names], ROOT / "reports" / "baselines")
     assert outcome.exit_code == 0, [verdict.reason for verdict in outcome.failed[:3]]
     assert set(outcome.counts) == {"passed"}
 

@@ -152,7 +152,10 @@ def test_recorded_reports_are_told_as_on_the_terminal(path: Path) -> None:
             assert dict(zip(embedded.NUMBERS, one["numbers"][0], strict=True))["max_ulp"] == parsed.error.max_ulp
             assert one["own"][0] == rows.share(parsed)
         assert commands(one) == [rows.replay(parsed, worst) for worst in parsed.worst]
-        assert [w[4] for w in one["worst"]] == ["-" if w.ulp is None else rows.upward(w.ulp) for w in parsed.worst]
+        for shown, worst in zip(one["worst"], parsed.worst, strict=True):
+            assert shown[4].split(" ")[0] == ("-" if worst.ulp is None else rows.upward(worst.ulp))
+            if worst.scaled_ulp not in (None, worst.ulp):
+                assert shown[4].endswith(f" ({rows.upward(worst.scaled_ulp)} scaled)")
         assert one["reason"] == parsed.reason
 
 
