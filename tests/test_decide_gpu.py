@@ -34,10 +34,12 @@ def rows(first: int, n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def require_equal(first: int, factor: float, form: str, sure: bool, with_eager: bool, device: str) -> None:
-    from verify.native.decide_gpu import PIECE, judge_rows
+    from verify.native.decide_gpu import PIECE, judge_rows, patterns
 
     n = PIECE
     starts, t, y = (part.to(device) for part in rows(first, n))
+    counted = first % (1 << 32) + torch.arange(n, device=device)
+    assert torch.equal(patterns(first % (1 << 32), n, device).view(torch.int32), counted.to(torch.int32))
     eager = t.float() if with_eager else None
     mid = t * factor
     relative, absolute = 2.0**-51, 2.0**-1022

@@ -33,7 +33,11 @@ from verify.numbers.matmul import DDMatrices, RowBalls, matmul
 from verify.oracles import _attention as oracle
 from verify.truth import Truth
 
-flint = pytest.importorskip("flint", reason="python-flint, the second truth, is not installed")
+try:
+    import flint
+except ImportError:
+    flint = None
+needs_flint = pytest.mark.skipif(flint is None, reason="python-flint, the second truth, is not installed")
 
 Tensor = torch.Tensor
 LIBRARY = {"exp": 4.0, "log": 4.0, "tanh": 8.0}
@@ -60,8 +64,8 @@ def run(name: str, given: Problem) -> dict[str, Tensor]:
     return outputs
 
 
-def bounds(name: str, given: Problem) -> dict[str, Tensor]:
-    return _flex_limits.bounds(given, _flex_limits.algorithm_of(name, "cpu", given.dtype, given.extra["shape"]))
+def bounds(name: str, given: Problem, backend: str = "cpu") -> dict[str, Tensor]:
+    return _flex_limits.bounds(given, _flex_limits.algorithm_of(name, backend, given.dtype, given.extra["shape"]))
 
 
 def distances(given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -75,9 +79,11 @@ def distances(given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[Ten
     return found
 
 
-def shares(name: str, given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[float, float]]:
+def shares(
+    name: str, given: Problem, outputs: dict[str, Tensor], backend: str = "cpu"
+) -> dict[str, tuple[float, float]]:
     """Between which numbers the largest share of each output's bound lies."""
-    limit = bounds(name, given)
+    limit = bounds(name, given, backend)
     return {
         key: tuple(float(torch.where(d == 0, 0.0, d / limit[key]).max()) for d in pair)  # type: ignore[misc]
         for key, pair in distances(given, outputs).items()
@@ -148,6 +154,7 @@ def test_scores_of_half_types_are_exact() -> None:
     assert n.matmul(n.input(query), n.input(key.T)).point
 
 
+@needs_flint
 @settings(max_examples=60, deadline=None)
 @given(a=st.fractions(-300, 300), b=st.fractions(Fraction(1, 1000), 1000))
 def test_functions_enclose_arbs(a: Fraction, b: Fraction) -> None:
@@ -263,6 +270,7 @@ def arb_attention(given: Problem, b: int, h: int) -> dict[str, Any]:
     return found
 
 
+@needs_flint
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_truth_is_arbs(name: str, dtype: str) -> None:
@@ -713,3 +721,48 @@ def test_a_score_mod_of_ones_own_is_judged(own_file: Path, dtype: str) -> None:
         assert high <= 1, (output, high)
     with pytest.raises(NotLowered, match="no sum"):
         _flex_lowerings._mask(given)
+
+
+# A GPU
+
+
+def gpu() -> Any:
+    return next(b for b in map(backends.load, backends.names()) if b.name != "cpu" and not b.unavailable())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES_AND_SINGLE)
+def test_every_lowering_of_a_gpu_keeps_its_bound(dtype: str) -> None:
+    where, ran = gpu(), 0
+    for own in (
+        setting("test", q_len=70, kv_len=150, data="competing"),
+        setting("test", q_len=33, kv_len=33, score_mod="soft_cap", mask_mod="causal", data="competing"),
+    ):
+        facts = dataclasses.replace(FACTS, settings=(own,))
+        target = Target(facts, {}, own.name, dtype, where)
+        instance = Instance(facts, own, {}, dtype, where, 0)
+        for lowering in _flex_lowerings.lowerings():
+            if lowering.reason(target) is None:
+                for found in cells(target, lowering, _flex_lowerings.lowerings()[0], instance, {}):
+                    assert found["status"] in ("passed", "not-run"), (lowering.name, found["reason"])
+                    ran += found["status"] == "passed"
+    assert ran >= 20
+
+
+@pytest.mark.gpu
+def test_tf32_on_a_gpu_is_named_and_exceeds_the_bound_of_float32() -> None:
+    where, given = gpu(), problem("float32", q_len=64, kv_len=128, data="competing", backward=False)
+    own = setting("test", **given.parameters)
+    target = Target(dataclasses.replace(FACTS, settings=(own,)), {}, "test", "float32", where)
+    named = {x.name: x for x in _flex_lowerings.lowerings()}
+    if (why := named["eager-tf32"].reason(target)) is not None:
+        pytest.skip(why)
+    flags = named["eager-tf32"].flags(target)
+    assert "tf32" in (flags["scores_multiplied_in"], flags["values_multiplied_in"])
+    found = {}
+    for name in ("eager", "eager-tf32"):
+        with torch.no_grad():
+            outputs: Any = named[name].build(target)(given.to(where.device))  # type: ignore[arg-type]
+        found[name] = shares("eager", given, {key: y.cpu() for key, y in outputs.items()}, where.name)
+    assert all(high <= 1 for _, high in found["eager"].values()), found
+    assert max(low for low, _ in found["eager-tf32"].values()) > 1, found

@@ -67,6 +67,28 @@ def launch(fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], back
     return Launched(output.detach().to(inputs[0].device), seconds)
 
 
+def enqueue(
+    fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], name: str
+) -> tuple[torch.Tensor, Callable[[], float]]:
+    """As `launch`, of inputs on the backend's device and without waiting for it: the output, and a function that gives
+    the seconds between begin and end on the device, to be called once that has finished.
+
+    Raises LoweringError for what the host notices; what the device does is raised where the host waits for it.
+    """
+    ends = [torch.Event(inputs[0].device, enable_timing=True) for _ in range(2)]
+    ends[0].record()
+    try:
+        with torch.no_grad():
+            output = fn(*inputs)
+    except (UsageError, NotLowered):
+        raise
+    except (Exception, SystemExit) as error:
+        raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(inputs)}") from error
+    ends[1].record()
+    _check_output(output, inputs[0], inputs[0].shape, name)
+    return output.detach(), lambda: ends[0].elapsed_time(ends[1]) / 1000
+
+
 def launch_checked(
     fn: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], backend: Backend, name: str
 ) -> Launched:

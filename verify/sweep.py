@@ -28,9 +28,11 @@ from verify.decide import COUNTS, Decision, Enclosure, bound_of, exceeding
 from verify.domains import CHUNK, Domain
 from verify.formats import Format
 from verify.identify import Identification, count, merged, predict
-from verify.launch import Launched, launch, launch_checked
+from verify.launch import Launched, LoweringError, enqueue, launch, launch_checked
+from verify.lowerings import describe
 from verify.numbers.predicates import Predicates
 from verify.tally import WORST, Tally, Worst
+from verify.ulp import FAILING
 
 if TYPE_CHECKING:
     from verify.run import Case, Job
@@ -169,12 +171,17 @@ class Judged:
         given = self.prepare(number, inputs[0])
         start, sample = number * CHUNK, number % SAMPLED == 0
         part = self.checker.check(start, inputs, y, eager, given, floor=math.inf, sample=sample)
+        exact = given is not None and given.rad is None and given.relative == given.absolute == 0
+        self.settle(number, part, part.upper, exact)
+
+    def settle(self, number: int, part: Checked, upper: float, exact: bool = False) -> None:
+        """What was found of chunk `number`, without its worst cases: no error is above `upper`."""
         with self._lock:
             self._total.add(part)
-            self._uppers.append((part.upper, number))
+            self._uppers.append((upper, number))
             if part.range.inputs:
                 self._ranged.add(number)
-            elif given is not None and given.rad is None and given.relative == given.absolute == 0:
+            elif exact:
                 self._exact.add(number)
 
     def contenders(self) -> Iterator[int]:
@@ -300,38 +307,78 @@ class Guarded:
 
 
 def _on_gpu(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
-    backend, domain, fmt = case.backend, case.domain, case.fmt
+    from verify.native.decide_gpu import patterns  # it needs triton
+
+    backend, domain, fmt, name = case.backend, case.domain, case.fmt, job.lowering.name
     bulks = {truth: bulk(checker) for truth, checker in case.checkers.items()}
-    formula, seconds, began = Identification(), 0.0, 0.0
-    formulas = [f for f in case.formulas if not f.rounds_once]
+    formula, began = Identification(), 0.0
+    formulas = tuple(f for f in case.formulas if not f.rounds_once)
+    timers: list[Callable[[], float]] = []
     judged: dict[str, list[tuple[Tensor, ...]]] = {truth: [] for truth in bulks}
     starts = range(0, domain.size, ROWS * CHUNK)
-    step = torch.arange(ROWS * CHUNK, dtype=torch.int32, device=backend.device)  # five times an addition's time
     for turn, start in enumerate([0, *starts]):  # the first is judged twice: it compiles
-        inputs = ((step + (start - (start >> 31 << 32))).view(torch.float32),)
-        launched = (launch if turn else launch_checked)(call, inputs, backend, job.lowering.name)
-        eager = None if reference is None else launch(reference, inputs, backend, "eager").output
-        results = {truth: one(start, launched.output, eager) for truth, one in bulks.items()}
+        inputs: tuple[Tensor, ...] = (patterns(start, ROWS * CHUNK, backend.device),)
+        if not turn:
+            launch_checked(call, inputs, backend, name)
+        # nothing waits for the device: it would idle while the host prepares what comes next
+        y, seconds = enqueue(call, inputs, name)
+        if job.mine:  # it may have used a stream of its own
+            backend.synchronize()
+        eager = None if reference is None else enqueue(reference, inputs, "eager")[0]
+        results = {truth: one(start, y, eager) for truth, one in bulks.items()}
         if not turn:
             backend.synchronize()
             began = time.perf_counter()
             continue
-        seconds += launched.seconds
+        timers.append(seconds)
         for truth, result in results.items():
             judged[truth].append(result)
         if formulas:
-            expected = predict(tuple(formulas), fmt, domain.names, inputs, case.scalars)
-            count(formula, expected, fmt, inputs, launched.output)
-        del inputs, launched, eager
+            count(formula, predict(formulas, fmt, domain.names, inputs, case.scalars), fmt, inputs, y)
+        del inputs, y, eager
+    try:
+        backend.synchronize()
+    except RuntimeError as error:
+        raise LoweringError(f"lowering {name} raised {describe(error)} on all patterns of {fmt.name}") from error
     host = {truth: [torch.cat(c, -1).cpu() for c in zip(*parts, strict=True)] for truth, parts in judged.items()}
-    backend.synchronize()
     sweep_s = time.perf_counter() - began
+
+    def launched(number: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        inputs = domain.chunk(number, backend.check_device)
+        return inputs, launch(call, inputs, backend, name).output
+
     found = {}
     for truth, (counts, maxima, outputs) in host.items():
-        redo = _again(case, job, case.checkers[truth], call, reference)
-        found[truth] = _assemble(domain, case.checkers[truth], counts, maxima, outputs, redo, truth == "exact")
+        one = Judged(case.checkers[truth])
+        unseen = set(FAILING)
+        for number in domain.chunks():
+            new = {cls for cls in unseen if int(counts[COUNTS.index(cls), number])}  # they need a witness
+            unseen -= new
+            if new or int(counts[COUNTS.index("open"), number]) or number % SAMPLED == 0:
+                inputs, y = launched(number)
+                eager = None if reference is None else launch(reference, inputs, backend, "eager").output
+                one.add(number, inputs, y, eager)
+            else:
+                one.settle(number, _settled(number, counts, maxima), float(maxima[0, number]))
+        for number in one.contenders():
+            one.rank(number, *launched(number))
+        found[truth] = one.value
+        if truth == "exact":
+            mask = (1 << 64) - 1
+            digests_ = tuple((number, int(outputs[number]) & mask) for number in domain.chunks())
+            found[truth] += Checked(Tally(digests=digests_))
     _rounded_once(case, formula, found["exact"])
-    return Swept(found, formula, seconds, sweep_s)
+    return Swept(found, formula, sum(timer() for timer in timers), sweep_s)
+
+
+def _settled(number: int, counts: Tensor, maxima: Tensor) -> Checked:
+    """Chunk `number` as the GPU left it, with nothing open."""
+    here = slice(number, number + 1)
+    tally = tally_of(Decision(counts[:, here], maxima[:, here], counts[COUNTS.index("open")]))
+    ends = torch.tensor([[number * CHUNK, number * CHUNK + CHUNK - 1]])
+    ends = torch.where(ends >= 1 << 31, ends - (1 << 32), ends).to(torch.int32).view(torch.float32)
+    sized = replace(tally, max_ulp=float(maxima[0, number]))
+    return Checked(replace(tally, binades=one_binade(ends, sized)))
 
 
 class Sum:
@@ -457,57 +504,6 @@ def _compiled(function: Callable[..., Any], *example: Tensor) -> Callable[..., A
     graph = make_fx(forms[len(example) - 1], tracing_mode="fake")(*example)
     compiled: Callable[..., Any] = torch.compile(graph, fullgraph=True, dynamic=False, options=options)
     return compiled
-
-
-def _again(
-    case: Case, job: Job, checker: Checker, call: Call, reference: Call | None
-) -> Callable[[int, float, bool], Checked]:
-    """Judge one chunk by itself, as `verify.run.walk` does."""
-
-    def redo(number: int, floor: float, sample: bool) -> Checked:
-        inputs = case.domain.chunk(number, case.backend.check_device)
-        y = launch(call, inputs, case.backend, job.lowering.name).output
-        eager = None if reference is None else launch(reference, inputs, case.backend, "eager").output
-        return checker.check(number * CHUNK, inputs, y, eager, floor=floor, sample=sample)
-
-    return redo
-
-
-def _assemble(
-    domain: Domain, checker: Checker, counts: Tensor, maxima: Tensor, outputs: Tensor,
-    redo: Callable[[int, float, bool], Checked], digested: bool,
-) -> Checked:  # fmt: skip
-    """Chunks that are settled as they are, and those that have to be judged again."""
-    open_ = counts[COUNTS.index("open")]
-    again = {n for n in domain.chunks() if int(open_[n]) or n % SAMPLED == 0}
-    worst = Tally()
-    total = Sum()
-    for number in sorted(again):
-        part = redo(number, 0.0, number % SAMPLED == 0)
-        worst = worst.merge(Tally(worst=part.main.worst))
-        total.add(part)
-    for number in maxima[0].argsort(descending=True).tolist():
-        if number in again:
-            continue
-        if len(worst.worst) == WORST and float(maxima[0, number]) <= worst.worst[-1].ulp:
-            break
-        part = redo(number, 0.0, False)
-        again.add(number)
-        worst = worst.merge(Tally(worst=part.main.worst))
-        total.add(part)
-    for number in domain.chunks():
-        if number in again:
-            continue
-        tally = tally_of(Decision(counts[:, number : number + 1], maxima[:, number : number + 1], open_))
-        ends = torch.tensor([[number * CHUNK, number * CHUNK + CHUNK - 1]])
-        ends = torch.where(ends >= 1 << 31, ends - (1 << 32), ends).to(torch.int32).view(torch.float32)
-        sized = replace(tally, max_ulp=float(maxima[0, number]))
-        total.add(Checked(replace(tally, binades=one_binade(ends, sized))))
-    if digested:
-        mask = (1 << 64) - 1
-        for number in domain.chunks():
-            total.add(Checked(Tally(digests=((number, int(outputs[number]) & mask),))))
-    return total.value
 
 
 def _rounded_once(case: Case, formula: Identification, found: Checked) -> None:

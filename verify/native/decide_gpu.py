@@ -32,6 +32,9 @@ NAN_BITS = tl.constexpr(_FMT.nan_bits)
 INF_BITS = tl.constexpr(_FMT.inf_bits)
 TOP = tl.constexpr(2.0 ** (_FMT.emax + 1))
 BEYOND = tl.constexpr(2.0 ** (_FMT.emax + 2))
+TOP_BITS = tl.constexpr((1023 + _FMT.emax + 1) << 52)
+TOP_WORD = tl.constexpr((1023 + _FMT.emax + 1) << 20)
+SIGN_WORD = tl.constexpr(-(1 << 31))
 LOWEST = tl.constexpr(2.0**_FMT.emin)
 HIGHEST = tl.constexpr(2.0**_FMT.emax)
 E_LOWEST = tl.constexpr(1023 + _FMT.emin)
@@ -94,17 +97,9 @@ def _ordinal(bits):
 
 
 @triton.jit
-def _exponent(size):
-    """Biased exponent of the binade of a magnitude."""
-    e = (size.to(tl.int64, bitcast=True) >> 32).to(tl.int32) >> 20
-    return tl.minimum(tl.maximum(e, E_LOWEST), E_HIGHEST)
-
-
-@triton.jit
-def _power(exponent):
-    """2^(p-1) over the binade of that exponent."""
-    bits = (2046 + PRECISION - 1 - exponent) << 20
-    return (bits.to(tl.int64) << 32).to(tl.float64, bitcast=True)
+def _high(v):
+    """The word of a double that holds its sign and exponent."""
+    return (v.to(tl.int64, bitcast=True) >> 32).to(tl.int32)
 
 
 @triton.jit
@@ -132,93 +127,116 @@ def _easy(
     y_ptr, mid_ptr, rad_ptr, eager_ptr, first_ptr, constants_ptr, out_ptr, maxima_ptr, hard_ptr, row_size, pieces,
     RADIUS: tl.constexpr, HAS_EAGER: tl.constexpr, SURE: tl.constexpr, SIZE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Digests, and the results of the programs all of whose elements are easy; the others are marked hard."""
+    """Digests, and the results of the programs all of whose elements are easy; the others are marked hard.
+
+    Sums and maxima are of every element, since those of a hard program are not used.
+    """
     row = tl.program_id(0)
     piece = tl.program_id(1)
-    first = tl.load(first_ptr + row).to(tl.int32)
     relative = tl.load(constants_ptr)
     absolute = tl.load(constants_ptr + 1)
     up = tl.load(constants_ptr + 2)
-    known = tl.load(constants_ptr + 3)
     ranks = tl.zeros((SIZE,), tl.int32)
-    sizes = tl.zeros((SIZE,), tl.int32)
-    total = tl.zeros((SIZE,), tl.float64)
-    total_signed = tl.zeros((SIZE,), tl.float64)
+    total = tl.zeros((SIZE,), tl.int32)  # STEPS errors of 2 ULP at most
+    total_signed = tl.zeros((SIZE,), tl.int32)
     top_error = tl.zeros((SIZE,), tl.float64)
     top_steps = tl.zeros((SIZE,), tl.int32)
     hashed = tl.zeros((SIZE,), tl.int64)
     hard = tl.zeros((SIZE,), tl.int32)
-    for step in range(STEPS):
-        place = piece * SIZE * STEPS + step * SIZE + tl.arange(0, SIZE)
-        at = row.to(tl.int64) * row_size + place
-        y = tl.load(y_ptr + at)
+    start = piece * SIZE * STEPS
+    ends = (tl.load(first_ptr + row).to(tl.int32) + start) & 0x7FFFFFFF
+    last = (ends + SIZE * STEPS - 1) & 0x7FFFFFFF
+    subnormal = (ends < FIRST_NORMAL) | (last < FIRST_NORMAL)
+    lane = tl.arange(0, SIZE)
+    at = row.to(tl.int64) * row_size + start + lane
+    salt = (start + 1 + lane).to(tl.int64) * GOLDEN
+    stride = tl.full((), SIZE, tl.int64) * GOLDEN
+    for _ in range(STEPS):
+        bits = tl.load(y_ptr + at).to(tl.int32, bitcast=True)
         raw = tl.load(mid_ptr + at)
-        mid = _clamp(raw, BEYOND)
-        rad = _radius(rad_ptr, at, raw, mid, relative, absolute, RADIUS)
-        bits = y.to(tl.int32, bitcast=True)
         # in magnitudes: the signs must agree
-        size = tl.abs(mid)
+        whole = tl.abs(raw)
+        if RADIUS == 2:
+            code = tl.load(rad_ptr + at).to(tl.int32)
+            related = code == 0
+            rad = tl.where(related & (whole < BEYOND), whole * relative + absolute, 0.0)
+            hard |= code & 2
+            bad = related & ~(whole < float("inf"))
+        else:
+            rad = _radius(rad_ptr, at, raw, tl.where(whole < BEYOND, whole, BEYOND), relative, absolute, RADIUS)
+            bad = (raw != raw) & (rad != 0)
+        y_size = bits & 0x7FFFFFFF
+        nan = y_size > INF_BITS
+        bad = bad | (nan != (raw != raw))
+        # from here on a NaN that is due looks like an infinity that is
+        y_size = tl.minimum(y_size, INF_BITS)
+        size = tl.where(whole < TOP, raw.to(tl.int64, bitcast=True) & REST, TOP_BITS).to(tl.float64, bitcast=True)
         low = size - rad
-        if SURE:
-            low = tl.where(low < known, tl.where(rad > 0, known, low), low)
         high = size + rad
-        near_low = low.to(tl.float32).to(tl.int32, bitcast=True)
+        near = tl.abs(low).to(tl.float32).to(tl.int32, bitcast=True)
         near_high = high.to(tl.float32).to(tl.int32, bitcast=True)
-        e_low = _exponent(low)
-        scale_up = _power(e_low)
-        y_size = tl.abs(y.to(tl.float64))
-        gap = (tl.where(y_size > TOP, TOP, y_size) - tl.where(size > TOP, TOP, size)) * scale_up
-        off = tl.abs(gap)
-        wide = rad * scale_up
-        steps_off = (bits & 0x7FFFFFFF) - near_low
-        rounded = near_low.to(tl.float32, bitcast=True).to(tl.float64)
-        toward = ((low > rounded) & (steps_off == 1)) | ((high < rounded) & (steps_off == -1))
-        y_bits = bits & 0x7FFFFFFF
-        plain_number = (near_low > 0) & (near_low < INF_BITS) & (y_bits > 0) & (y_bits < INF_BITS)
-        x_size = (first + place) & 0x7FFFFFFF
-        subnormal = (x_size > 0) & (x_size < FIRST_NORMAL)
-        misses = (steps_off > 1) | (steps_off < -1)
-        easy = (low > 0) & (near_low == near_high) & ((e_low == _exponent(high)) | (off + wide < TINY_ULP))
-        easy = easy & (off <= 2.0) & ((bits < 0) == (mid.to(tl.int64, bitcast=True) < 0))
-        easy = easy & ((steps_off == 0) | (plain_number & (toward | (misses & ~subnormal))))
-        nan = (y_bits > INF_BITS) & (mid != mid) & (rad == 0)
-        fine = easy | nan
+        low_word = _high(low)
+        hard |= near ^ near_high
+        hard |= (low_word >> 31) & near_high
+        hard |= tl.where(nan, 0, (bits ^ _high(raw)) & SIGN_WORD)
+        if not SURE:
+            bad = bad | ~(low > 0)
+        exponent = tl.minimum(tl.maximum((low_word & 0x7FFFFFFF) >> 20, E_LOWEST), E_HIGHEST)
+        scale_up = (((-exponent + (2046 + PRECISION - 1)) << 20).to(tl.int64) << 32).to(tl.float64, bitcast=True)
+        y_bits = y_size.to(tl.float32, bitcast=True).to(tl.float64).to(tl.int64, bitcast=True)
+        y_word = tl.minimum((y_bits >> 32).to(tl.int32), TOP_WORD)
+        gap = ((y_word.to(tl.int64) << 32) | (y_bits & 0xFFFFFFFF)).to(tl.float64, bitcast=True) - size
+        off = tl.abs(gap) * scale_up
+        error = off + rad * scale_up
+        rounded = near.to(tl.float32, bitcast=True).to(tl.float64)
+        above = low > rounded
+        below = high < rounded
+        steps_off = y_size - near
+        hit = steps_off == 0
+        toward = (above & (steps_off == 1)) | (below & (steps_off == -1))
+        # a miss is known as such, and as its histogram's bin has it: above 1/2 ULP, above 1 where it is not faithful
+        finite = (y_size > 8) & (y_size < INF_BITS - 8)
+        miss = finite & (above | below) & (off > 0.5) & (toward | ((off > 1.0) & ~subnormal))
+        # without a side, an end of the enclosure may be in another binade
+        fine = tl.where(hit, above | below | (error < TINY_ULP), miss) & ~bad
         if HAS_EAGER:
-            fine = fine & (tl.load(eager_ptr + at).to(tl.int32, bitcast=True) == bits)
-        hard = hard | (~fine).to(tl.int32)
-        ranks += _field(easy & (steps_off == 0), 0) + _field(easy & toward, 10) + _field(easy & misses, 20)
-        sizes += _field(nan, 0) + _field(easy & (off <= 0.5), 10) + _field(easy & (off <= 1.0), 20)
-        top_error = tl.maximum(top_error, tl.where(easy, (off + wide) * up, 0.0))
-        top_steps = tl.maximum(top_steps, tl.where(easy, tl.abs(steps_off), 0))
-        q = tl.where(easy, tl.floor(off * UNIT + 0.5), 0.0)
+            hard |= tl.load(eager_ptr + at).to(tl.int32, bitcast=True) ^ bits
+        hard |= tl.where(fine, 0, 1)
+        ranks += tl.where(hit, tl.where(nan, 1 << 20, 1), _field(toward, 10))
+        top_error = tl.where(error > top_error, error, top_error)
+        top_steps = tl.maximum(top_steps, tl.abs(steps_off))
+        q = (off * UNIT + 0.5).to(tl.int32)
         total += q
-        total_signed += tl.where((gap < 0) != (bits < 0), -q, q)
-        v = bits.to(tl.int64) & 0xFFFFFFFF
-        v = tl.where((v & 0x7FFFFFFF) > INF_BITS, NAN_BITS, v)
-        z = v ^ ((place + 1).to(tl.int64) * GOLDEN)
+        total_signed += tl.where((_high(gap) ^ bits) < 0, -q, q)
+        v = tl.where(nan, NAN_BITS, bits).to(tl.int64) & 0xFFFFFFFF
+        z = v ^ salt
         z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * MIX_1
         z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * MIX_2
         hashed += z ^ ((z >> 31) & ((1 << 33) - 1))
+        at += SIZE
+        salt += stride
     results = tl.num_programs(0) * pieces
     out = out_ptr + row * pieces + piece
     fields = out + 4 * results
-    nans = tl.sum(sizes & 1023, 0)
+    nans = tl.sum(ranks >> 20, 0)
+    correct = tl.sum(ranks & 1023, 0)
+    faithful = tl.sum((ranks >> 10) & 1023, 0)
     measured = SIZE * STEPS - nans
-    tl.store(out, tl.sum(total, 0).to(tl.int64))
-    tl.store(out + results, tl.sum(total_signed, 0).to(tl.int64))
+    tl.store(out, tl.sum(total.to(tl.int64), 0))
+    tl.store(out + results, tl.sum(total_signed.to(tl.int64), 0))
     tl.store(out + 2 * results, tl.max(top_steps, 0).to(tl.int64))
     tl.store(out + 3 * results, tl.sum(hashed, 0))
-    tl.store(fields, (tl.sum(ranks & 1023, 0) + nans).to(tl.int64))
-    tl.store(fields + results, tl.sum((ranks >> 10) & 1023, 0).to(tl.int64))
-    tl.store(fields + 2 * results, tl.sum((ranks >> 20) & 1023, 0).to(tl.int64))
+    tl.store(fields, (correct + nans).to(tl.int64))
+    tl.store(fields + results, faithful.to(tl.int64))
+    tl.store(fields + 2 * results, (measured - correct - faithful).to(tl.int64))
     for k in tl.static_range(3, 14):
         tl.store(fields + k * results, (measured if k == 8 else nans * 0).to(tl.int64))
-    tl.store(fields + 14 * results, tl.sum((sizes >> 10) & 1023, 0).to(tl.int64))
-    tl.store(fields + 15 * results, tl.sum((sizes >> 20) & 1023, 0).to(tl.int64))
+    tl.store(fields + 14 * results, correct.to(tl.int64))
+    tl.store(fields + 15 * results, (correct + faithful).to(tl.int64))
     for k in tl.static_range(16, 26):
         tl.store(fields + k * results, measured.to(tl.int64))
-    tl.store(maxima_ptr + row * pieces + piece, tl.max(top_error, 0))
-    tl.store(hard_ptr + row * pieces + piece, tl.max(hard, 0))
+    tl.store(maxima_ptr + row * pieces + piece, tl.max(top_error, 0) * up)
+    tl.store(hard_ptr + row * pieces + piece, tl.max((hard != 0).to(tl.int32) | (top_error > 2.0).to(tl.int32), 0))
 
 
 @triton.jit
@@ -370,6 +388,19 @@ def _full(
         for k in tl.static_range(2):
             tl.store(fields + (24 + k) * results, tl.sum((w8 >> (10 * k)) & 1023, 0).to(tl.int64))
         tl.store(maxima_ptr + row * pieces + piece, tl.max(top_error, 0))
+
+
+@triton.jit
+def _count_up(x_ptr, start, SIZE: tl.constexpr):
+    place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(x_ptr + place, start + place)
+
+
+def patterns(start: int, count: int, device: str) -> Tensor:
+    """The float32 numbers of `count` consecutive patterns from `start` on; count is a multiple of PIECE."""
+    x = torch.empty(count, dtype=torch.int32, device=device)
+    _count_up[(count // PIECE,)](x, start - (start >> 31 << 32), SIZE=PIECE)
+    return x.view(torch.float32)
 
 
 @functools.cache
