@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -24,15 +24,16 @@ from verify.formats import FORMATS
 from verify.kernels.flex_attention import Shape
 from verify.numbers.ball import GROW, Ball
 from verify.numbers.fixed import Fixed, FixedMatrices, Inexact, RationalMatrices, places_for
-from verify.numbers.matmul import DDMatrices, RowBall, RowBalls
+from verify.numbers.matmul import DDMatrices, RowBall, RowBalls, unstacked
 from verify.oracles import flex_attention as oracle
 from verify.truth import Truth
 
 Tensor = torch.Tensor
 Array: TypeAlias = Any  # of numpy
 
-#: Scores that the truth keeps at a time: the host's caches, or an accelerator's memory beside 1 GiB.
-HOST_SCORES, DEVICE_SCORES = 1 << 21, 1 << 24
+#: Scores that the truth keeps at a time: the host's caches, or two tensors of them in an accelerator's memory beside
+#: 1 GiB (a quarter of that many, where gradients take eight).
+HOST_SCORES, DEVICE_SCORES = 1 << 21, 3 << 24
 #: Scores of one double-double pass, which keeps some fifty tensors of them.
 DOUBLE_SCORES = 1 << 20
 #: Scores of a head whose double-double values are kept.
@@ -197,33 +198,38 @@ class AttentionTruth:
     def _balls(self) -> dict[str, _Enclosed]:
         shape, n = self.shape, RowBalls(self.device, self.bounds)
         host = torch.device(self.device).type == "cpu"
-        step = max(1, (HOST_SCORES if host else DEVICE_SCORES) // max(1, shape.kv_len))
-        rows: dict[str, list[_Enclosed]] = {}
-        for b in range(shape.batch):
-            for g in range(shape.kv_heads):
-                shared: dict[str, tuple[RowBall, RowBall]] = {}
-                for h in range(g * shape.group, (g + 1) * shape.group):
-                    for start in range(0, shape.q_len, step):
-                        queries = torch.arange(start, min(start + step, shape.q_len), device=self.device)
-                        head = self._head(n, b, h, queries)
-                        for name, output in oracle.attention(n, head).outputs.items():
-                            value, scale = output.value(), output.scale()
-                            if oracle.OUTPUTS[name] == "key":
-                                old = shared.get(name)
-                                shared[name] = (old[0] + value, old[1] + scale) if old else (value, scale)
-                            else:
-                                rows.setdefault(name, []).append(_enclosed(name, value, scale, head.empty))
-                for name, (value, scale) in shared.items():
-                    rows.setdefault(name, []).append(_enclosed(name, value, scale, None))
-        return {name: _joined(parts) for name, parts in rows.items()}
+        most = HOST_SCORES if host else DEVICE_SCORES // 4 if shape.backward else DEVICE_SCORES
+        heads = max(1, most // max(1, shape.q_len * shape.kv_len))  # a small block's time is that of its calls
+        step = shape.q_len if heads > 1 else max(1, most // max(1, shape.kv_len))
+        pairs = [(b, h) for b in range(shape.batch) for h in range(shape.heads)]
+        rows: dict[str, list[tuple[Tensor, ...]]] = {}
+        hidden: dict[str, list[Tensor | None]] = {}
+        shared: dict[str, dict[tuple[int, int], tuple[RowBall, RowBall]]] = {}
+        for first in range(0, len(pairs), heads):
+            some = pairs[first : first + heads]
+            for start in range(0, shape.q_len, step):
+                queries = torch.arange(start, min(start + step, shape.q_len), device=self.device)
+                head = self._head(n, some, queries)
+                for name, output in oracle.attention(n, head).outputs.items():
+                    value, scale = output.value(), output.scale()
+                    if oracle.OUTPUTS[name] != "key":
+                        rows.setdefault(name, []).append(_parts(value, scale))
+                        hidden.setdefault(name, []).append(_hidden(head.empty, value))
+                        continue
+                    sums = shared.setdefault(name, {})
+                    for k, (b, h) in enumerate(some):
+                        g, part = h // shape.group, (value.at(k), scale.at(k))
+                        sums[b, g] = (sums[b, g][0] + part[0], sums[b, g][1] + part[1]) if (b, g) in sums else part
+        rows |= {name: [_parts(*pair) for pair in sums.values()] for name, sums in shared.items()}
+        return {name: _enclosed(name, parts, hidden.get(name, [])) for name, parts in rows.items()}
 
-    def _head(self, n: Any, b: int, h: int, queries: Tensor) -> oracle.Head:
-        """Rows `queries` of one head, as values of the ball system `n`."""
+    def _head(self, n: Any, pairs: Sequence[tuple[int, int]], queries: Tensor) -> oracle.Head:
+        """Rows `queries` of several heads (batch, head), as values of the ball system `n` shaped (pairs, rows, ...)."""
         shape, tensors = self.shape, self._moved
-        g = h // shape.group
+        b, h = torch.tensor(pairs, device=self.device).unbind(1)
         place = oracle.Place(
-            torch.tensor([[b]], device=self.device),
-            torch.tensor([[h]], device=self.device),
+            b[:, None, None],
+            h[:, None, None],
             queries[:, None],
             torch.arange(shape.kv_len, device=self.device)[None, :],
         )
@@ -232,11 +238,15 @@ class AttentionTruth:
         if mask is not None:
             seen = mask.any(-1, keepdim=True)
             empty = None if bool(seen.all()) else ~seen
+
+        def of_queries(name: str) -> Any:
+            return n.input(tensors[name][b, h][:, queries])
+
         return oracle.Head(
-            query=n.input(tensors["query"][b, h][queries]),
-            key=n.input(tensors["key"][b, g]),
-            value=n.input(tensors["value"][b, g]),
-            grad_out=n.input(tensors["grad_out"][b, h][queries]) if shape.backward else None,
+            query=of_queries("query"),
+            key=n.input(tensors["key"][b, h // shape.group]),
+            value=n.input(tensors["value"][b, h // shape.group]),
+            grad_out=of_queries("grad_out") if shape.backward else None,
             scale=shape.scale,
             score_mod=self.score_mod,
             place=place,
@@ -292,15 +302,15 @@ class AttentionTruth:
         if shape.q_len * shape.kv_len <= KEPT_SCORES:  # a whole head, kept for the other outputs
             for head in heads:
                 if ("double", b, head) not in self._kept:
-                    found = oracle.attention(n, self._head(n, b, head, everything))
+                    found = oracle.attention(n, self._head(n, [(b, head)], everything))
                     self._kept["double", b, head] = found.outputs
             outputs = [self._kept["double", b, head][output] for head in heads]
         else:
             blocks = [rows[start : start + step] for start in range(0, len(rows), step)]
             pairs = [(head, block) for head in heads for block in blocks]
-            outputs = [oracle.attention(n, self._head(n, b, *pair)).outputs[output] for pair in pairs]
+            outputs = [oracle.attention(n, self._head(n, [(b, i)], block)).outputs[output] for i, block in pairs]
             everything = rows
-        values = [(one.value(), one.scale()) for one in outputs]
+        values = [(unstacked(one.value()), unstacked(one.scale())) for one in outputs]
         if oracle.OUTPUTS[output] == "key":
             total = values[0]
             for value in values[1:]:
@@ -612,19 +622,28 @@ def score_mod(shape: Shape) -> Callable[..., Any]:
     return shape.function or oracle.SCORE_MODS[shape.score_mod]
 
 
-def _enclosed(name: str, value: RowBall, scale: RowBall, empty: Tensor | None) -> _Enclosed:
-    """A block of an output; rows that see nothing by the special rows, see `verify.oracles.flex_attention.SPECIAL`."""
-    mid, rad = value.mid, value.radius * GROW + value.mid.abs() * 2.0**-52
-    size, spread = scale.mid.abs(), scale.radius * GROW
+def _parts(value: RowBall, scale: RowBall) -> tuple[Tensor, ...]:
+    """A block of an output, flattened: midpoints and radii of its values and of their scales."""
+    return tuple(t.reshape(-1) for t in (value.mid, value.radius, scale.mid, scale.radius))
+
+
+def _hidden(empty: Tensor | None, value: RowBall) -> Tensor | None:
+    """Elements in rows that see nothing, flattened."""
+    return None if empty is None else empty.expand_as(value.mid).reshape(-1)
+
+
+def _enclosed(name: str, blocks: list[tuple[Tensor, ...]], hidden: list[Tensor | None]) -> _Enclosed:
+    """An output; rows that see nothing by the special rows, see `verify.oracles.flex_attention.SPECIAL`."""
+    mid, rad, scale, spread = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+    rad = rad * GROW + mid.abs() * 2.0**-52
+    size, spread = scale.abs(), spread * GROW
     lower, upper = size * (1 - 2.0**-40) - spread, size * (1 + 2.0**-40) + spread
-    if empty is not None and name in ("out", "logsumexp"):
+    if name in ("out", "logsumexp") and any(part is not None for part in hidden):
+        sized = zip(hidden, blocks, strict=True)
+        empty = torch.cat([torch.zeros_like(b[0], dtype=torch.bool) if part is None else part for part, b in sized])
         mid = torch.where(empty, 0.0 if name == "out" else -torch.inf, mid)
         rad = torch.where(empty, 0.0, rad)
-    return _Enclosed(*(t.reshape(-1).contiguous() for t in (mid, rad, lower.clamp(min=TINY_SCALE), upper)))
-
-
-def _joined(parts: list[_Enclosed]) -> _Enclosed:
-    return _Enclosed(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(_Enclosed)))
+    return _Enclosed(mid, rad, lower.clamp(min=TINY_SCALE), upper)
 
 
 def _reals(a: Fixed) -> Array:

@@ -295,7 +295,8 @@ def bounds(problem: Problem, algorithm: Algorithm) -> dict[str, Tensor]:
     shape: Shape = problem.extra["shape"]
     device = problem.tensors["query"].device
     fmt = FORMATS[problem.dtype]
-    step = max(1, (_flex.HOST_SCORES if device.type == "cpu" else _flex.DEVICE_SCORES) // 8 // max(1, shape.kv_len))
+    most = _flex.HOST_SCORES // 8 if device.type == "cpu" else _flex.DEVICE_SCORES // 24
+    step = max(1, most // max(1, shape.kv_len))
     found = {name: torch.zeros(size, dtype=torch.float64, device=device) for name, size in shape.outputs.items()}
     tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}
     reals = {name: t.to(torch.float64) for name, t in problem.tensors.items()}

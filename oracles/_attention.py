@@ -171,7 +171,10 @@ def attention(n: Any, head: Head) -> Attention:
         """The shift of each row, exp(f - shift), and its sum."""
         top = n.shift(modified()[1], head.mask)
         # Hidden scores may be anything, so that 0 stands for them until their weight is set to 0.
-        terms = n.masked(head.mask, n.exp(n.masked(head.mask, modified()[1] - top)))
+        below = n.masked(head.mask, modified()[1] - top)
+        if head.grad_out is None:  # the scores have served, and are large
+            modified.cache_clear()
+        terms = n.masked(head.mask, n.exp(below))
         total = n.sum(terms)
         return top, terms, total if head.empty is None else n.where(head.empty, 1, total)
 

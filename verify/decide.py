@@ -129,14 +129,17 @@ def ordinal(v: Tensor, fmt: Format) -> Tensor:
 
 def error_bounds(y: Tensor, e: Enclosure, fmt: Format) -> tuple[Tensor, Tensor, Tensor]:
     """Signed error of y in ULPs (an estimate), its uncertainty, and 1 / ulp(t); y in float64."""
-    top = 2.0 ** (fmt.emax + 1)
     mid, rad, tail = e.within(fmt)
     low, high = _ends(mid, rad, tail, e.sure)
     inverse = 2.0 ** (fmt.precision - 1) / torch.minimum(binade(low, fmt), binade(high, fmt))
-    signed = y.clamp(-top, top) - mid.clamp(-top, top)
-    if tail is not None:
-        signed = signed - torch.where(mid.abs() < top, tail, 0.0)
-    return signed * inverse, rad * inverse, inverse
+    return _difference(y, mid, tail, fmt) * inverse, rad * inverse, inverse
+
+
+def _difference(y: Tensor, mid: Tensor, tail: Tensor | None, fmt: Format) -> Tensor:
+    """y - t, both limited to the format's range; y in float64."""
+    top = 2.0 ** (fmt.emax + 1)
+    found = y.clamp(-top, top) - mid.clamp(-top, top)
+    return found if tail is None else found - torch.where(mid.abs() < top, tail, 0.0)
 
 
 def _bits(value: float) -> int:
@@ -185,17 +188,21 @@ def decide_tensors(
     yv = y.to(torch.float64)
     m, rad, tail = e.within(fmt)
     lo, hi = _ends(m, rad, tail, e.sure)
-    nlo, nhi = nearest(lo, fmt), nearest(hi, fmt)
+    # in one call for several tensors: on a GPU a call costs more than what it does
+    ends = torch.stack([lo, hi])
+    (nlo, nhi), (b_lo, b_hi) = nearest(ends, fmt), binade(ends, fmt)
     yc = yv.clamp(-top, top)
-    signed, spread, inverse = error_bounds(yv, e, fmt)
+    inverse = 2.0 ** (fmt.precision - 1) / torch.minimum(b_lo, b_hi)
+    signed, spread = _difference(yv, m, tail, fmt) * inverse, rad * inverse
     error = signed.abs()
     nan = torch.isnan(m) & (rad == 0)
     ynan = torch.isnan(yv)
     exact = rad == 0
     zero_split = (nlo == 0) & ~exact & ((lo < 0) != (hi < 0))
-    one_binade = (binade(lo, fmt) == binade(hi, fmt)) | (error + spread < NEGLIGIBLE)
+    one_binade = (b_lo == b_hi) | (error + spread < NEGLIGIBLE)
     agree = (rad >= 0) & (nlo == nhi) & one_binade & ~zero_split
-    d = ordinal(yc, fmt) - ordinal(nlo, fmt)
+    of_y, of_t = ordinal(torch.stack([yc, nlo]), fmt)
+    d = of_y - of_t
     near = d.abs() == 1
     above, below = (lo > nlo) & (hi > nlo), (lo < nlo) & (hi < nlo)
     side_unknown = near & ~exact & ~above & ~below
@@ -227,11 +234,10 @@ def decide_tensors(
     unclear = lost & ~flush
     rest, settled, number = rest & ~unclear, settled & ~unclear, number & ~unclear
     left = ~settled if mask is None else mask & ~settled
-    zero = torch.zeros_like(left)
-    different = wins = loses = zero
+    late = torch.zeros(4, *left.shape[:1], dtype=torch.int64, device=left.device)
     if eager is not None:
         ev = eager.to(torch.float64)
-        other = error_bounds(ev, e, fmt)[0].abs()
+        other = (_difference(ev, m, tail, fmt) * inverse).abs()
         same = ((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (torch.isnan(ev) & ynan)
         different = ~same if mask is None else ~same & mask
         measurable = different & number & ~torch.isnan(ev) & (yv != ev)
@@ -243,25 +249,28 @@ def decide_tensors(
         one_nan = different & (ynan != torch.isnan(ev))  # whoever has the NaN where it is due, or has not, is closer
         wins, loses = wins | (one_nan & (nan == ynan)), loses | (one_nan & (nan != ynan))
         left, settled, number = left | tie, settled & ~tie, number & ~tie
+        decided = different & settled
+        late = torch.stack([decided, wins & settled, loses & settled, decided & ~wins & ~loses]).sum(2)
     counted = number & ~flush  # a flush is a class of its own: its error is in no maximum and no sum
     upper = torch.where(counted, (error + spread) * _UP, 0.0)
     scaled = upper if scale is None else torch.where(counted, distance * weight * _UP, 0.0)
     q = torch.where(counted, (error.clamp(max=CLAMP_ULP) * QUANTUM + 0.5), 0.0).to(torch.int64)
-    decided = different & settled
     masks = [
         settled & ((nan & ynan) | ok), settled & faithful, settled & rest & ~inf_miss & ~flush, settled & flush,
         settled & (nan != ynan), settled & inf_miss, settled & sign_miss, left, counted,
         counted & (error > CLAMP_ULP),
     ]  # fmt: skip
-    late = [decided, wins & settled, loses & settled, decided & ~wins & ~loses]
-    bins = [counted & (error <= edge) for edge in BINS]
-    codes = torch.zeros_like(left, dtype=torch.int8)
-    for k, mask_ in enumerate(masks[:7]):
-        codes = codes + k * mask_.to(torch.int8)
-    counts = [m.sum(1) for m in masks]
-    counts += [q.sum(1), torch.where(signed < 0, -q, q).sum(1), torch.where(counted, d.abs(), 0).amax(1)]
-    counts += [m.sum(1) for m in late + bins]
-    return Decision(torch.stack(counts), torch.stack([upper.amax(1), scaled.amax(1)]), left, codes)
+    classes = torch.stack(masks)
+    codes = classes[:7].to(torch.int8).argmax(0).to(torch.int8)
+    bins = counted & (error <= _edges(error.device))
+    sums = torch.stack([q.sum(1), torch.where(signed < 0, -q, q).sum(1), torch.where(counted, d.abs(), 0).amax(1)])
+    counts = torch.cat([classes.sum(2), sums, late, bins.sum(2)])
+    return Decision(counts, torch.stack([upper.amax(1), scaled.amax(1)]), left, codes)
+
+
+@functools.cache
+def _edges(device: torch.device) -> Tensor:
+    return torch.tensor(BINS, dtype=torch.float64, device=device).view(-1, 1, 1)
 
 
 # ---------------------------------------------------------------- the host's native form

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,10 +71,22 @@ class RowBall:
             return 0.0
         return (self.size * self.relative + self.absolute) * GROW
 
-    @property
+    @cached_property
     def radius(self) -> Tensor:
         """Radius of every element."""
         return ((self.mid.abs() * self.relative + self.absolute) * GROW).expand_as(self.mid)
+
+    @cached_property
+    def as_divisor(self) -> tuple[Tensor, Tensor, Tensor]:
+        """A lower bound of |true|, the radius over it (NaN where zero is not excluded), and the relative radius of an
+        exact number's quotient by it."""
+        room = self.mid.abs() * (1 - 2.0**-50) - self.radius
+        relative = torch.where(room > 0, self.radius / room * GROW, torch.nan)
+        return room, relative, (relative * (1 + U) + U) * GROW
+
+    def at(self, k: int) -> RowBall:
+        """Matrix `k` of a stack."""
+        return RowBall(self.n, self.mid[k], 0.0, self.radius[k])
 
     def __add__(self, other: Any) -> RowBall:
         return self.n.add(self, self.n.const(other))
@@ -113,6 +126,7 @@ class RowBalls:
     def __init__(self, device: Any, bounds: Mapping[str, float] = LIBRARY) -> None:
         self.device = device
         self.bounds = dict(bounds)
+        self._constants: dict[Fraction, RowBall] = {}
 
     def input(self, tensor: Tensor) -> RowBall:
         """Exact values of any format."""
@@ -128,8 +142,11 @@ class RowBalls:
         if isinstance(value, RowBall):
             return value
         exact = Fraction(value)
-        mid = torch.tensor(float(exact), dtype=torch.float64, device=self.device)
-        return RowBall(self, mid, 0.0 if Fraction(float(exact)) == exact else U * GROW, top=abs(float(exact)))
+        if exact not in self._constants:  # it waits for the device
+            mid = torch.tensor(float(exact), dtype=torch.float64, device=self.device)
+            own = 0.0 if Fraction(float(exact)) == exact else U * GROW
+            self._constants[exact] = RowBall(self, mid, own, top=abs(float(exact)))
+        return self._constants[exact]
 
     def add(self, a: RowBall, b: RowBall) -> RowBall:
         mid = a.mid + b.mid
@@ -137,12 +154,14 @@ class RowBalls:
         return RowBall(self, mid, U * GROW, _plus(a.error, b.error), top)
 
     def mul(self, a: RowBall, b: RowBall) -> RowBall:
+        if _power_of_two(a):
+            a, b = b, a
         mid = a.mid * b.mid
         top = None if a.top is None or b.top is None else a.top * b.top * GROW
-        own = 0.0 if _power_of_two(a) or _power_of_two(b) else U
-        relative = (
-            a.relative + b.relative + a.relative * b.relative * GROW + own * (1 + a.relative + b.relative)
-        ) * GROW
+        if _power_of_two(b):
+            moved = TINY if _zero(a.absolute) else a.absolute * b.size * GROW + TINY
+            return RowBall(self, mid, a.relative, moved, top, a.positive and b.positive)
+        relative = (a.relative + b.relative + a.relative * b.relative * GROW + U * (1 + a.relative + b.relative)) * GROW
         absolute: Radius = TINY
         if not _zero(a.absolute):
             absolute = absolute + a.absolute * (b.size * (1 + b.relative)) * GROW
@@ -152,19 +171,19 @@ class RowBalls:
 
     def div(self, a: RowBall, b: RowBall) -> RowBall:
         mid = a.mid / b.mid
-        divisor = b.mid.abs()
         if b.point:
-            return RowBall(self, mid, a.relative + (U + a.relative * U) * GROW, a.absolute / divisor * GROW + TINY)
-        room = divisor * (1 - 2.0**-50) - b.radius
-        rel_b = torch.where(room > 0, b.radius / room * GROW, torch.nan)
-        relative = (a.relative + rel_b + a.relative * rel_b + U * (1 + a.relative + rel_b)) * GROW
+            return RowBall(self, mid, a.relative + (U + a.relative * U) * GROW, a.absolute / b.mid.abs() * GROW + TINY)
+        room, rel_b, relative = b.as_divisor
+        if not _zero(a.relative):
+            relative = (a.relative + rel_b + a.relative * rel_b + U * (1 + a.relative + rel_b)) * GROW
         absolute: Radius = TINY if _zero(a.absolute) else a.absolute / room * GROW + TINY
         return RowBall(self, mid, relative, absolute, positive=a.positive and b.positive)
 
     def exp(self, a: RowBall) -> RowBall:
         """Relative radius e^d - 1 <= d + d^2 for an argument known to within d <= 1."""
         d = torch.as_tensor(a.error, dtype=torch.float64, device=a.mid.device)
-        relative = torch.where(d <= 1, (d + d * d + self._library("exp") * (1 + 2 * d)) * GROW, torch.nan)
+        own = self._library("exp")
+        relative = torch.where(d <= 1, (d * (d + (1 + 2 * own)) + own) * GROW, torch.nan)
         return RowBall(self, a.mid.exp(), relative, TINY, positive=True)
 
     def tanh(self, a: RowBall) -> RowBall:
@@ -261,7 +280,7 @@ class RowBalls:
         high_a, low_a = _slice(a, -1, bits)
         high_b, low_b = _slice(b, -2, bits)
         rest = torch.cat([high_a, low_a], -1) @ torch.cat([low_b, b], -2)
-        mid = high_a @ high_b + rest
+        mid = (high_a @ high_b).add_(rest)
         absolute = gamma(2 * k) * (_norms(high_a, low_b) + _norms(low_a, b)) * GROW + 3 * k * TINY
         return RowBall(self, mid, U * GROW, absolute, top=_norms(a, b))
 
@@ -369,6 +388,11 @@ def _slices(a: Ball, dim: int, bits: int) -> tuple[list[Tensor], Tensor]:
         if not bool((mid != 0).any()):
             break
     return found, (mid.abs() + tail.abs() + _filled(a.radius, a.mid)) * GROW
+
+
+def unstacked(a: Ball) -> Ball:
+    """The only matrix of a stack of one."""
+    return _reshaped(a, lambda t: t.squeeze(0))
 
 
 def _reshaped(a: Ball, change: Callable[[Tensor], Tensor]) -> Ball:
