@@ -33,7 +33,7 @@ Array: TypeAlias = Any  # of numpy
 
 #: Scores that the truth keeps at a time: the host's caches, or two tensors of them in an accelerator's memory beside
 #: 1 GiB (a quarter of that many, where gradients take eight).
-HOST_SCORES, DEVICE_SCORES = 1 << 21, 3 << 24
+HOST_SCORES, DEVICE_SCORES = 1 << 21, 1 << 26
 #: Scores of one double-double pass, which keeps some fifty tensors of them.
 DOUBLE_SCORES = 1 << 20
 #: Scores of a head whose double-double values are kept.
@@ -195,6 +195,7 @@ class AttentionTruth:
         return self._double(output, everything.cpu())
 
     @cached_property
+    @torch.inference_mode()
     def _balls(self) -> dict[str, _Enclosed]:
         shape, n = self.shape, RowBalls(self.device, self.bounds)
         host = torch.device(self.device).type == "cpu"
@@ -227,6 +228,7 @@ class AttentionTruth:
         """Rows `queries` of several heads (batch, head), as values of the ball system `n` shaped (pairs, rows, ...)."""
         shape, tensors = self.shape, self._moved
         b, h = torch.tensor(pairs, device=self.device).unbind(1)
+        g = h // shape.group
         place = oracle.Place(
             b[:, None, None],
             h[:, None, None],
@@ -240,12 +242,13 @@ class AttentionTruth:
             empty = None if bool(seen.all()) else ~seen
 
         def of_queries(name: str) -> Any:
-            return n.input(tensors[name][b, h][:, queries])
+            found = tensors[name][b, h]
+            return n.input(found if len(queries) == shape.q_len else found[:, queries])
 
         return oracle.Head(
             query=of_queries("query"),
-            key=n.input(tensors["key"][b, h // shape.group]),
-            value=n.input(tensors["value"][b, h // shape.group]),
+            key=n.input(tensors["key"][b, g]),
+            value=n.input(tensors["value"][b, g]),
             grad_out=of_queries("grad_out") if shape.backward else None,
             scale=shape.scale,
             score_mod=self.score_mod,

@@ -295,7 +295,7 @@ def bounds(problem: Problem, algorithm: Algorithm) -> dict[str, Tensor]:
     shape: Shape = problem.extra["shape"]
     device = problem.tensors["query"].device
     fmt = FORMATS[problem.dtype]
-    most = _flex.HOST_SCORES // 8 if device.type == "cpu" else _flex.DEVICE_SCORES // 24
+    most = _flex.HOST_SCORES // 8 if device.type == "cpu" else _flex.DEVICE_SCORES // 32
     step = max(1, most // max(1, shape.kv_len))
     found = {name: torch.zeros(size, dtype=torch.float64, device=device) for name, size in shape.outputs.items()}
     tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}

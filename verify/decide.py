@@ -74,7 +74,8 @@ class Enclosure:
         mid = self.mid.clamp(-top, top)
         if self.rad is None:
             return mid, mid.abs() * self.relative + self.absolute, None
-        beyond = (self.mid.abs() >= top) & (self.rad <= self.mid.abs() / 4) & torch.isfinite(self.rad)
+        size = self.mid.abs()
+        beyond = (size >= top) & (self.rad <= size / 4) & (self.rad < torch.inf)
         tail = None if self.tail is None else torch.where(beyond, 0.0, self.tail)
         return mid, torch.where(beyond, 0.0, self.rad), tail
 
@@ -168,6 +169,7 @@ def _odd(mid: Tensor, rest: Tensor) -> Tensor:
     return torch.where(inexact, bits | 1, bits).view(torch.float64)
 
 
+@torch.inference_mode()
 def decide_tensors(
     y: Tensor,
     e: Enclosure,
@@ -188,82 +190,87 @@ def decide_tensors(
     yv = y.to(torch.float64)
     m, rad, tail = e.within(fmt)
     lo, hi = _ends(m, rad, tail, e.sure)
-    # in one call for several tensors: on a GPU a call costs more than what it does
+    # Few calls: on a GPU each costs more than what it does. Of booleans, a > b is "a and not b".
     ends = torch.stack([lo, hi])
     (nlo, nhi), (b_lo, b_hi) = nearest(ends, fmt), binade(ends, fmt)
     yc = yv.clamp(-top, top)
     inverse = 2.0 ** (fmt.precision - 1) / torch.minimum(b_lo, b_hi)
     signed, spread = _difference(yv, m, tail, fmt) * inverse, rad * inverse
     error = signed.abs()
-    nan = torch.isnan(m) & (rad == 0)
-    ynan = torch.isnan(yv)
     exact = rad == 0
-    zero_split = (nlo == 0) & ~exact & ((lo < 0) != (hi < 0))
+    nan = torch.isnan(m) & exact
+    ynan = torch.isnan(yv)
+    zero_split = ((nlo == 0) & ((lo < 0) != (hi < 0))) > exact
     one_binade = (b_lo == b_hi) | (error + spread < NEGLIGIBLE)
-    agree = (rad >= 0) & (nlo == nhi) & one_binade & ~zero_split
+    agree = ((rad >= 0) & (nlo == nhi) & one_binade) > zero_split
     of_y, of_t = ordinal(torch.stack([yc, nlo]), fmt)
     d = of_y - of_t
-    near = d.abs() == 1
+    steps = d.abs()
+    near = steps == 1
     above, below = (lo > nlo) & (hi > nlo), (lo < nlo) & (hi < nlo)
-    side_unknown = near & ~exact & ~above & ~below
+    side_unknown = near > (exact | above | below)
     same_sign = torch.signbit(yv) == torch.signbit(m)
     infinite_miss = torch.isinf(e.mid) & (d != 0)  # infinity or a real overflow: mp tells
-    settled = nan | (ynan & agree) | (agree & ~side_unknown & ~infinite_miss)
+    settled = nan | (agree & (ynan | ~(side_unknown | infinite_miss)))
     if mask is not None:
         settled = settled & mask
-    number = settled & ~nan & ~ynan
+    number = settled > (nan | ynan)
     hit = number & (d == 0)
     nonzero = m != 0 if tail is None else (m != 0) | (tail != 0)
-    wrong_zero = number & (yv == 0) & ~same_sign & ((d == 0) | (near & nonzero))
+    zero = yv == 0
+    wrong_zero = (number & zero & ((d == 0) | (near & nonzero))) > same_sign
     # a zero left by cancellation has the sign of an exact zero, whatever the sign of t
     cancelled = wrong_zero & nonzero if scale is not None else torch.zeros_like(wrong_zero)
-    sign_miss = wrong_zero & ~cancelled
-    ok = hit & ~wrong_zero
-    faithful = number & ~sign_miss & ((above & (d == 1)) | (below & (d == -1)) | cancelled)
-    rest = number & ~hit & ~faithful & ~sign_miss
+    sign_miss = wrong_zero > cancelled
+    ok = hit > wrong_zero
+    faithful = (number & ((above & (d == 1)) | (below & (d == -1)) | cancelled)) > sign_miss
+    rest = number > (hit | faithful | sign_miss)
     if subnormal is not None:
         odd = subnormal & (rest | (settled & (nan != ynan)))
-        rest, settled, number = rest & ~odd, settled & ~odd, number & ~odd
-    inf_miss = rest & ((nlo.abs() == top) != (yc.abs() == top))
+        rest, settled, number = rest > odd, settled > odd, number > odd
+    size = nlo.abs()
+    inf_miss = rest & ((size == top) != (yc.abs() == top))
     distance = (error + spread) / inverse
     weight = inverse if scale is None else 2.0 ** (fmt.precision - 1) / binade(scale, fmt)
     # a zero left by cancellation is no flush: it is wrong by more than rounding could be
-    slack = 1.0 + (~exact).to(torch.float64) * (_UP - 1.0)
-    lost = rest & ~inf_miss & (yv == 0) & (nlo.abs() <= 2.0**fmt.emin) & (distance * weight * slack >= FLUSH_ULP)
+    slack = torch.where(exact, 1.0, _UP)
+    lost = (rest & zero & (size <= 2.0**fmt.emin) & (distance * weight * slack >= FLUSH_ULP)) > inf_miss
     flush = lost & ((error - spread) / inverse * weight >= FLUSH_ULP * slack)
-    unclear = lost & ~flush
-    rest, settled, number = rest & ~unclear, settled & ~unclear, number & ~unclear
-    left = ~settled if mask is None else mask & ~settled
+    unclear = lost > flush
+    rest, settled, number = rest > unclear, settled > unclear, number > unclear
+    left = ~settled if mask is None else mask > settled
     late = torch.zeros(4, *left.shape[:1], dtype=torch.int64, device=left.device)
     if eager is not None:
         ev = eager.to(torch.float64)
         other = (_difference(ev, m, tail, fmt) * inverse).abs()
         same = ((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (torch.isnan(ev) & ynan)
-        different = ~same if mask is None else ~same & mask
-        measurable = different & number & ~torch.isnan(ev) & (yv != ev)
+        different = ~same if mask is None else mask > same
+        enan = torch.isnan(ev)
+        measurable = (different & number & (yv != ev)) > enan
         # float64 tells exact errors apart up to 8 ULP, where y - t is exact (Sterbenz), which a tail's part of t is not
-        blur = error * 2.0**-50 + (~exact).to(torch.float64) * 2.0**-30
+        blur = error * 2.0**-50 + torch.where(exact, 0.0, 2.0**-30)
         apart = exact & (error <= 8) if tail is None else exact & (error <= 8) & (tail == 0)
-        tie = measurable & ((error - other).abs() <= 2 * spread * _UP + blur) & ~apart
-        wins, loses = measurable & ~tie & (error < other), measurable & ~tie & (error > other)
-        one_nan = different & (ynan != torch.isnan(ev))  # whoever has the NaN where it is due, or has not, is closer
-        wins, loses = wins | (one_nan & (nan == ynan)), loses | (one_nan & (nan != ynan))
-        left, settled, number = left | tie, settled & ~tie, number & ~tie
+        tie = (measurable & ((error - other).abs() <= 2 * spread * _UP + blur)) > apart
+        measurable = measurable > tie
+        one_nan = different & (ynan != enan)  # whoever has the NaN where it is due, or has not, is closer
+        due = nan == ynan
+        wins, loses = (measurable & (error < other)) | (one_nan & due), (measurable & (error > other)) | (one_nan > due)
+        left, settled, number = left | tie, settled > tie, number > tie
         decided = different & settled
-        late = torch.stack([decided, wins & settled, loses & settled, decided & ~wins & ~loses]).sum(2)
-    counted = number & ~flush  # a flush is a class of its own: its error is in no maximum and no sum
+        late = torch.stack([decided, wins & settled, loses & settled, decided > (wins | loses)]).sum(2)
+    counted = number > flush  # a flush is a class of its own: its error is in no maximum and no sum
     upper = torch.where(counted, (error + spread) * _UP, 0.0)
     scaled = upper if scale is None else torch.where(counted, distance * weight * _UP, 0.0)
     q = torch.where(counted, (error.clamp(max=CLAMP_ULP) * QUANTUM + 0.5), 0.0).to(torch.int64)
     masks = [
-        settled & ((nan & ynan) | ok), settled & faithful, settled & rest & ~inf_miss & ~flush, settled & flush,
+        settled & ((nan & ynan) | ok), settled & faithful, (settled & rest) > (inf_miss | flush), settled & flush,
         settled & (nan != ynan), settled & inf_miss, settled & sign_miss, left, counted,
         counted & (error > CLAMP_ULP),
     ]  # fmt: skip
     classes = torch.stack(masks)
     codes = classes[:7].to(torch.int8).argmax(0).to(torch.int8)
     bins = counted & (error <= _edges(error.device))
-    sums = torch.stack([q.sum(1), torch.where(signed < 0, -q, q).sum(1), torch.where(counted, d.abs(), 0).amax(1)])
+    sums = torch.stack([q.sum(1), torch.where(signed < 0, -q, q).sum(1), torch.where(counted, steps, 0).amax(1)])
     counts = torch.cat([classes.sum(2), sums, late, bins.sum(2)])
     return Decision(counts, torch.stack([upper.amax(1), scaled.amax(1)]), left, codes)
 

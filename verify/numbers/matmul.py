@@ -33,6 +33,8 @@ Radius = Tensor | float
 CHUNK = 256
 #: Slices of a factor in double-double: five of 20 bits and more hold its 107.
 SLICES = 6
+#: Where the exponent of a double is.
+_EXPONENT = 0x7FF << 52
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +71,14 @@ class RowBall:
         """Upper bound of |true - mid|, by `size`."""
         if self.point:
             return 0.0
-        return (self.size * self.relative + self.absolute) * GROW
+        return _affine(self.size, self.relative, self.absolute) * GROW
 
     @cached_property
     def radius(self) -> Tensor:
         """Radius of every element."""
-        return ((self.mid.abs() * self.relative + self.absolute) * GROW).expand_as(self.mid)
+        found = _affine(self.mid.abs(), self.relative, self.absolute) * GROW
+        assert isinstance(found, Tensor)
+        return found.expand_as(self.mid)
 
     @cached_property
     def as_divisor(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -405,6 +409,15 @@ def _filled(value: Radius, like: Tensor) -> Tensor:
     return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand_as(like)
 
 
+def _affine(size: Radius, relative: Radius, absolute: Radius) -> Radius:
+    """size relative + absolute, in one call where it can be."""
+    if isinstance(size, Tensor) and isinstance(absolute, Tensor):
+        if isinstance(relative, Tensor):
+            return torch.addcmul(absolute, size, relative)
+        return torch.add(absolute, size, alpha=relative)
+    return size * relative + absolute
+
+
 def _zero(value: Radius) -> bool:
     return isinstance(value, float) and value == 0.0
 
@@ -428,6 +441,8 @@ def _chunked(a: Tensor, b: Tensor) -> Tensor:
     k = a.shape[-1]
     if k <= 2 * CHUNK:
         return a @ b
+    if a.dim() == 3:  # together, a product of stacks of chunks would copy a
+        return torch.stack([_chunked(x, y) for x, y in zip(a, b, strict=True)])
     whole = k // CHUNK * CHUNK
     left = a[..., :whole].reshape(*a.shape[:-1], -1, CHUNK).movedim(-2, -3)
     right = b[..., :whole, :].reshape(*b.shape[:-2], -1, CHUNK, b.shape[-1])
@@ -463,8 +478,8 @@ def _norms(a: Tensor, b: Tensor) -> Tensor:
 def _slice(a: Tensor, dim: int, bits: int) -> tuple[Tensor, Tensor]:
     """a = high + low exactly: high is a multiple of 2^-bits of a power of two above its row's maximum."""
     top = a.abs().amax(dim, keepdim=True).clamp(min=2.0**-900)
-    power = (top.view(torch.int64) >> 52) + 1 - 1023  # top < 2^power
-    magic = 1.5 * _two_to(power + (52 - bits))
+    power = (top.view(torch.int64) & _EXPONENT).view(torch.float64)  # top < 2 power
+    magic = power * (1.5 * 2.0 ** (53 - bits))
     high = (a + magic) - magic
     return high, a - high
 
