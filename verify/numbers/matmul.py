@@ -283,9 +283,10 @@ class RowBalls:
         bits = (53 - math.ceil(math.log2(max(k, 2)))) // 2
         high_a, low_a = _slice(a, -1, bits)
         high_b, low_b = _slice(b, -2, bits)
-        rest = torch.cat([high_a, low_a], -1) @ torch.cat([low_b, b], -2)
-        mid = (high_a @ high_b).add_(rest)
         absolute = gamma(2 * k) * (_norms(high_a, low_b) + _norms(low_a, b)) * GROW + 3 * k * TINY
+        rest = torch.cat([high_a, low_a], -1) @ torch.cat([low_b, b], -2)
+        del low_a, low_b
+        mid = (high_a @ high_b).add_(rest)
         return RowBall(self, mid, U * GROW, absolute, top=_norms(a, b))
 
     def _library(self, name: str) -> float:
