@@ -5,11 +5,13 @@ Chunks of 2^14 elements are 60 times as many and as quick; they share one expone
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from verify import backends, check, domains, kernel, run, sweep
 from verify.check import Checked, Checker
+from verify.cli import main
 from verify.decide import bound_of
 from verify.formats import FORMATS
 from verify.identify import Identification
@@ -519,3 +522,32 @@ def test_the_sum_of_parts_does_not_depend_on_their_order() -> None:
             total.add(part)
         sums.append(total.value)
     assert sums[0] == sums[1] and sums[0].main.inputs == 66
+
+
+# A GPU
+
+
+ONE_NAN = """
+import torch
+
+def one_nan(x):
+    return torch.where(x == 3.0, torch.nan, torch.exp(x))
+"""
+
+
+@pytest.mark.gpu
+def test_a_gpus_sweep_finds_one_wrong_pattern_of_all(tmp_path: Path) -> None:
+    where = next(b.name for b in map(backends.load, backends.names()) if b.name != "cpu" and not b.unavailable())
+    own, out = tmp_path / "mine.py", tmp_path / "report.json"
+    own.write_text(ONE_NAN)
+    which = ["--lowering", f"{own}:one_nan", "--dtype", "float32", "--backend", where, "--profile", "exhaustive"]
+    assert main(["kernel", "exp", *which, "--json", str(out)]) == 1
+    cells = {cell["lowering"]: cell for cell in json.loads(out.read_text())["cells"]}
+    mine, eager = cells["mine.py:one_nan"], cells["eager"]
+    assert mine["inputs"] == eager["inputs"] == 1 << 32
+    assert mine["status"] == "exceeds-bound" and "1 nan mismatch" in mine["reason"]
+    assert mine["error"]["undecided"] == eager["error"]["undecided"] == 0
+    assert mine["error"]["nan_mismatch"] == 1 and eager["error"]["nan_mismatch"] == 0
+    numbers = [sum(cell["error"][c] for c in ("correct", "faithful", "worse")) for cell in (mine, eager)]
+    assert numbers[0] == numbers[1] - 1
+    assert mine["against_eager"]["farther"] == 1 and mine["against_eager"]["closer"] == 0
