@@ -112,10 +112,11 @@ def visible(score_mod: str, mask_mod: str, place: Place, buffers: Mapping[str, A
 
 @dataclass(frozen=True)
 class Head:
-    """A block of query rows of one head against all its keys: values of a number system.
+    """A block of query rows of one head, or of a stack of heads, against all their keys: values of a number system.
 
-    query (m, d), key (n, d), value (n, e), grad_out (m, e) or None; `scale` is the exact double. `mask` (m, n) and
-    `empty` (m, 1: rows that see nothing) are booleans, None for everything and nothing.
+    query (m, d), key (n, d), value (n, e), grad_out (m, e) or None, each with one more axis before these in a stack;
+    `scale` is the exact double. `mask` (m, n) and `empty` (m, 1: rows that see nothing) are booleans, None for
+    everything and nothing.
     """
 
     query: Any

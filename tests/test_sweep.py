@@ -527,6 +527,15 @@ def test_the_sum_of_parts_does_not_depend_on_their_order() -> None:
 # A GPU
 
 
+@given(memory=st.integers(0, 1 << 38))
+def test_a_launch_fits_the_memory(memory: int) -> None:
+    rows = sweep.rows_in(memory)
+    needed = rows * domains.CHUNK * sweep.BYTES
+    assert rows.bit_count() == 1 and rows <= sweep.ROWS
+    assert needed <= memory or rows == 1
+    assert 2 * needed > memory or rows == sweep.ROWS
+
+
 ONE_NAN = """
 import torch
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 Call = Callable[..., Tensor]
 SAMPLED = 512  # every so many chunks one is sampled in multiprecision
-ROWS = 256  # chunks that a GPU judges in one launch
+ROWS = 256  # chunks that a GPU judges in one launch, where its memory holds them
+BYTES = 40  # of a GPU's memory for each element in a launch: 32 have been seen
 CONTENDERS = 64  # elements of a chunk that are ranked by themselves; a chunk with more of them is judged whole
 
 
@@ -310,35 +311,37 @@ def _on_gpu(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
     from verify.native.decide_gpu import patterns  # it needs triton
 
     backend, domain, fmt, name = case.backend, case.domain, case.fmt, job.lowering.name
-    bulks = {truth: bulk(checker) for truth, checker in case.checkers.items()}
+    held = torch.cuda.memory_reserved(backend.device) - torch.cuda.memory_allocated(backend.device)
+    rows = rows_in(torch.cuda.mem_get_info(backend.device)[0] + held)
+    bulks = {truth: bulk(checker, rows) for truth, checker in case.checkers.items()}
     formula, began = Identification(), 0.0
     formulas = tuple(f for f in case.formulas if not f.rounds_once)
     timers: list[Callable[[], float]] = []
     judged: dict[str, list[tuple[Tensor, ...]]] = {truth: [] for truth in bulks}
-    starts = range(0, domain.size, ROWS * CHUNK)
-    for turn, start in enumerate([0, *starts]):  # the first is judged twice: it compiles
-        inputs: tuple[Tensor, ...] = (patterns(start, ROWS * CHUNK, backend.device),)
-        if not turn:
-            launch_checked(call, inputs, backend, name)
-        # nothing waits for the device: it would idle while the host prepares what comes next
-        y, seconds = enqueue(call, inputs, name)
-        if job.mine:  # it may have used a stream of its own
-            backend.synchronize()
-        eager = None if reference is None else enqueue(reference, inputs, "eager")[0]
-        results = {truth: one(start, y, eager) for truth, one in bulks.items()}
-        if not turn:
-            backend.synchronize()
-            began = time.perf_counter()
-            continue
-        timers.append(seconds)
-        for truth, result in results.items():
-            judged[truth].append(result)
-        if formulas:
-            count(formula, predict(formulas, fmt, domain.names, inputs, case.scalars), fmt, inputs, y)
-        del inputs, y, eager
+    starts = range(0, domain.size, rows * CHUNK)
     try:
+        for turn, start in enumerate([0, *starts]):  # the first is judged twice: it compiles
+            inputs: tuple[Tensor, ...] = (patterns(start, rows * CHUNK, backend.device),)
+            if not turn:
+                launch_checked(call, inputs, backend, name)
+            # nothing waits for the device: it would idle while the host prepares what comes next
+            y, seconds = enqueue(call, inputs, name)
+            if job.mine:  # it may have used a stream of its own
+                backend.synchronize()
+            eager = None if reference is None else enqueue(reference, inputs, "eager")[0]
+            results = {truth: one(start, y, eager) for truth, one in bulks.items()}
+            if not turn:
+                backend.synchronize()
+                began = time.perf_counter()
+                continue
+            timers.append(seconds)
+            for truth, result in results.items():
+                judged[truth].append(result)
+            if formulas:
+                count(formula, predict(formulas, fmt, domain.names, inputs, case.scalars), fmt, inputs, y)
+            del inputs, y, eager
         backend.synchronize()
-    except RuntimeError as error:
+    except torch.AcceleratorError as error:
         raise LoweringError(f"lowering {name} raised {describe(error)} on all patterns of {fmt.name}") from error
     host = {truth: [torch.cat(c, -1).cpu() for c in zip(*parts, strict=True)] for truth, parts in judged.items()}
     sweep_s = time.perf_counter() - began
@@ -369,6 +372,11 @@ def _on_gpu(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
             found[truth] += Checked(Tally(digests=digests_))
     _rounded_once(case, formula, found["exact"])
     return Swept(found, formula, sum(timer() for timer in timers), sweep_s)
+
+
+def rows_in(memory: int) -> int:
+    """Chunks for one launch, a power of two, in that many bytes."""
+    return max(1, min(ROWS, 1 << (memory // (CHUNK * BYTES)).bit_length() >> 1))
 
 
 def _settled(number: int, counts: Tensor, maxima: Tensor) -> Checked:
@@ -434,7 +442,7 @@ class Prepare:
         return self._constants[gives]
 
 
-def bulk(checker: Checker, rows: int = ROWS) -> Callable[[int, Tensor, Tensor | None], Any]:
+def bulk(checker: Checker, rows: int) -> Callable[[int, Tensor, Tensor | None], Any]:
     """A judge of `rows` chunks of an oracle without a scale: (first index, outputs, eager's outputs) ->
     counts (WIDTH, rows), maxima (2, rows), digests of the outputs (rows).
 
