@@ -20,8 +20,10 @@ import verify.explain
 import verify.run
 from sample_reports import cell, error, not_run, report
 from verify import __version__, cli
+from verify import run as walks
 from verify.kernel import NothingToCompare, UsageError
 from verify.reports import store
+from verify.run import Broken
 
 Fake = Callable[..., dict[str, Any]]
 
@@ -292,6 +294,46 @@ def test_ctrl_c_before_the_first_cell_leaves_an_old_report_alone(
     assert invoke("run", "--out", str(path)) == 130
     assert path.read_text() == "old"
     assert is_one_line(capsys.readouterr().err)
+
+
+def test_an_internal_error_keeps_the_complete_cells(
+    running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "r.json"
+
+    def broken(**_: Any) -> dict[str, Any]:
+        raise Broken("lerp mine cpu float16", report(PASSED, EXCEEDS, interrupted=True)) from ZeroDivisionError("why")
+
+    running(broken)
+    with pytest.raises(Broken, match="internal error at lerp mine cpu float16") as found:
+        invoke("run", "--out", str(path))
+    assert isinstance(found.value.__cause__, ZeroDivisionError)
+    assert store.read(path).interrupted and len(store.read(path).cells) == 2
+    assert capsys.readouterr().err == (
+        f"verify: an internal error at lerp mine cpu float16; 2 complete cells are kept in {path}\n"
+    )
+
+
+def test_an_internal_error_is_told_apart_from_a_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = walks.fill
+    selection = walks.Selection(("sqrt",), ("cpu",), ("float16", "bfloat16"), ("eager",), profile="quick")
+
+    def fails(problem: Exception) -> Any:
+        def fill(job: Any, case: Any, selection: Any) -> Any:
+            if job.target.dtype == "bfloat16":
+                raise problem
+            return filled(job, case, selection)
+
+        return fill
+
+    monkeypatch.setattr(walks, "fill", fails(ZeroDivisionError("why")))
+    with pytest.raises(Broken, match="internal error at sqrt bfloat16 eager") as found:
+        walks.run(selection)
+    assert found.value.report["interrupted"]
+    assert {c["dtype"] for c in found.value.report["cells"]} == {"float16"}
+    monkeypatch.setattr(walks, "fill", fails(UsageError("yours")))
+    with pytest.raises(UsageError, match="yours"):
+        walks.run(selection)
 
 
 def test_a_mistake_found_during_the_walk_leaves_an_old_report_alone(

@@ -568,7 +568,7 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
     if out is not None:
         store.ensure_writable(out)
     from verify.reports.schema import Cell, Report
-    from verify.run import run
+    from verify.run import Broken, run
 
     try:
         with _progress() as progress:
@@ -576,6 +576,13 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
             raw = run(selection, on_cell=Cell.model_validate, progress=progress)
     except KeyboardInterrupt:
         return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)
+    except Broken as broken:
+        raw = broken.report
+        if out is not None and raw["cells"]:
+            store.write(Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])}), out)
+            kept = "standard output" if out == "-" else out
+            _complain(f"{broken}; {len(raw['cells'])} complete cells are kept in {kept}", FAILED)
+        raise
     report = Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])})
     if report.interrupted and not report.cells:
         return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)

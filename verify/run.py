@@ -160,7 +160,8 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     """Walk everything selected and return a report (`verify.reports.schema`).
 
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
-    Raises UsageError for unknown names, NothingToCompare where no backend is present.
+    Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
+    project.
     """
     present, absent = _backends(selection)
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
@@ -198,9 +199,21 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
             _stale_ledger(jobs, cells)  # only a whole run can tell that nothing needs an entry
     except KeyboardInterrupt:
         report["interrupted"] = True
+    except UsageError:
+        raise
+    except Exception as error:
+        raise Broken(job.label, report | {"interrupted": True}) from error
     if progress:
         progress(len(cells), len(jobs), "")
     return report
+
+
+class Broken(Exception):
+    """A mistake of this project ended the run, at `label`. `report` has the cells that were complete."""
+
+    def __init__(self, label: str, report: dict[str, Any]) -> None:
+        super().__init__(f"an internal error at {label}")
+        self.report = report
 
 
 def _blank(job: Job, selection: Selection) -> dict[str, Any]:
