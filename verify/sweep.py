@@ -1,8 +1,8 @@
 """Exhaustive sweeps: every pattern of a float32 input, as fast as the memory allows.
 
-On the host a chunk takes the native decision, without special rows where none applies. On a GPU
-one kernel judges hundreds of chunks a launch (`bulk`); the chunks that it leaves open go through `verify.check` like any
-other. Worst cases are ranked at the end, in the chunks that may hold one.
+On the host a chunk takes the native decision, without special rows where none applies. On a GPU one kernel judges
+hundreds of chunks a launch (`bulk`); the chunks that it leaves open go through `verify.check` like any other. Worst
+cases are ranked at the end, in the chunks that may hold one.
 """
 
 from __future__ import annotations
