@@ -315,6 +315,7 @@ NOTES = (
     "settings with start above 0 resume from drawn averages: after one step from zero, formulas of the averages agree",
     STALLS,
     YOURS,
+    "your own lowering is held to the largest bound of the listed lowerings' algorithms, element by element",
 )
 
 

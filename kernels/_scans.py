@@ -322,6 +322,19 @@ def _formulas(name: str, problem: Problem, output: str) -> dict[str, Callable[[]
 LOWERINGS = ("eager", "inductor", "inductor-strict", "triton", "triton-interpreter")
 
 
+_WIDE = "each rounding to float32 (float64 for float64), the result then to the dtype"
+#: What the bound of a user's own lowering is proved for, see `verify.kernels._scans_limits.algorithm`.
+HELD = {
+    "sum": f"sums in any order, {_WIDE}",
+    "cumsum": f"sums in any order, {_WIDE}",
+    "cumprod": f"products in any order, {_WIDE}",
+    "logcumsumexp": f"max + log1p(exp(min - max)) in any order, exp and log1p within 2 ULP, {_WIDE}",
+    "softmax": f"exp(x - max) over its sum in any order, exp and the quotient within 2 ULP, {_WIDE}",
+    "cummax": "the exact maximum",
+    "cummin": "the exact minimum",
+}
+
+
 def facts(
     name: str, summary: str, oracle: Oracle, kind: str, *, extremes: bool = False, notes: tuple[str, ...] = ()
 ) -> Composite:
@@ -340,5 +353,5 @@ def facts(
         formulas=functools.partial(_formulas, name),
         implementations="verify.kernels._scans_lowerings",
         lowerings=LOWERINGS + (("metal", "metal-fast") if name == "logcumsumexp" else ()),
-        notes=notes,
+        notes=(*notes, f"your own lowering is held to {HELD[name]}"),
     )

@@ -213,6 +213,7 @@ KERNEL = Composite(
     notes=(
         "scores are scale q k^T with the scale 1/sqrt(head_dim) as a double; logsumexp is float32 whatever the dtype",
         "inputs are finite: no document says what attention makes of an infinity or a NaN",
+        "your own lowering is held to float32 scores, softmax and sums in any order, and weights rounded to the dtype",
         *(f"{where}: {output} = {gives} ({source})" for where, output, gives, source in SPECIAL),
     ),
 )

@@ -20,6 +20,7 @@ import verify.explain
 import verify.run
 from sample_reports import cell, error, not_run, report
 from verify import __version__, cli
+from verify import kernel as kernels
 from verify import run as walks
 from verify.kernel import NothingToCompare, UsageError
 from verify.reports import store
@@ -477,6 +478,12 @@ def test_show_states_every_bound_with_its_source(capsys: pytest.CaptureFixture[s
             assert "".join(row.source.split()) in shown
         for spelling in kernel.spellings:
             assert "".join(spelling.split()) in shown
+
+
+@pytest.mark.parametrize("name", sorted(set(kernels.names()) - set(kernels.elementwise_names())))
+def test_show_states_what_a_lowering_of_ones_own_is_held_to(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke("show", name) == 0
+    assert "your own lowering is held to" in " ".join(capsys.readouterr().out.split())
 
 
 def test_show_states_the_settings_and_outputs_of_composite_kernels(capsys: pytest.CaptureFixture[str]) -> None:
