@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
-from verify.reports.rows import FAILED, measured
+from verify.reports.rows import ENCLOSURE, FAILED, measured
 
 if TYPE_CHECKING:
     from verify.reports.schema import Cell, Error
@@ -373,7 +373,8 @@ def pair(a: Facts, b: Facts, metric: str, truth: str) -> Pair:
         kinds.append("new failure" if b.severity > a.severity else "failure resolved")
     if (wrong := b.mismatched(truth) - a.mismatched(truth)) != 0:
         kinds.append("more mismatches" if wrong > 0 else "fewer mismatches")
-    if before is not None and after is not None and before != after:
+    close = before is not None and after is not None and math.isclose(before, after, rel_tol=ENCLOSURE)
+    if before is not None and after is not None and before != after and not (close and bits and bits.equal):
         kinds.append("larger maximum" if after > before else "smaller maximum")
     if a.formula is not None and b.formula is not None and a.formula != b.formula:
         kinds.append("other formula")

@@ -7,6 +7,7 @@ outputs for continuous integration in `verify.reports.ci`.
 from __future__ import annotations
 
 import json
+import math
 import operator
 import shlex
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import Any
 from verify.kernel import UsageError, suggest
 from verify.reports import baseline, store
 from verify.reports.baseline import COUNTS, MAXIMA, RANGE, Accepted, Allowance, Baseline, Device, Key, accepted
-from verify.reports.rows import Column, Line, Page, Row, Table, assignments, replay, replay_command, upward
+from verify.reports.rows import ENCLOSURE, Column, Line, Page, Row, Table, assignments, replay, replay_command, upward
 from verify.reports.schema import Cell
 from verify.ulp import FAILING
 
@@ -430,10 +431,11 @@ _figures = operator.attrgetter(
 def compare(new: Accepted, old: Accepted) -> list[tuple[str, str]]:
     """What differs between two results for the same inputs: at most one of regressed, changed and improved.
 
-    Inputs are fixed, so no difference is noise. Regressed: a larger maximum in the metrics of JUDGED, or more bad
-    elements of any kind in COUNTS or `violations`. Improved: something smaller, nothing larger. Changed: neither,
-    and other bits, another formula, or other figures for the same bits.
+    Inputs are fixed, so no difference is noise, but that of enclosures: see ENCLOSURE. Regressed: a larger maximum in
+    the metrics of JUDGED, or more bad elements of any kind in COUNTS or `violations`. Improved: something smaller,
+    nothing larger. Changed: neither, and other bits, another formula, or other figures for the same bits.
     """
+    new = _without_noise(new, old)
     if _figures(new) == _figures(old):
         return []
     larger: list[str] = []
@@ -466,6 +468,20 @@ def compare(new: Accepted, old: Accepted) -> list[tuple[str, str]]:
     if not details and steady and (same := _same_bits(new, old)):
         details = [same]
     return [("changed", "; ".join(details))] if details else []
+
+
+def _without_noise(new: Accepted, old: Accepted) -> Accepted:
+    """`new` with the old figures where they are, for the same bits, the same but for ENCLOSURE."""
+    if not new.digest or _bits(new, old) or not new.distinct == old.distinct == 1:
+        return new
+    kept: dict[str, Any] = {}
+    for name in ("error", *MAXIMA, *OUTSIDE, "mean_ulp", "bias_ulp"):
+        before, after = getattr(old, name), getattr(new, name)
+        least = ENCLOSURE if name in ("mean_ulp", "bias_ulp") else 0.0
+        both = isinstance(before, float) and isinstance(after, float)
+        if both and math.isclose(before, after, rel_tol=ENCLOSURE, abs_tol=least):
+            kept[name] = before
+    return replace(new, **kept)
 
 
 def _label(name: str, new: Accepted) -> str:

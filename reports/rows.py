@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Statuses by what they mean for the reader.
 GOOD = ("passed", "improved")
+#: An error holds the radius of the enclosure that it was judged with, a smaller part of it than this one: where two
+#: results have the same bits, a difference below this part says nothing of the lowering.
+ENCLOSURE = 2.0**-30
 FAILED = ("oracle-violation", "error", "exceeds-bound", "regressed", "changed", "stale")
 
 #: How many failing cells, and how many worst elements, are spelled out; the report holds all.

@@ -107,6 +107,15 @@ def worse(value: dict[str, Any]) -> None:
     value["cells"][0]["error"]["max_scaled_ulp"] = 0.875
 
 
+def nudged(by: float, **fields: Any) -> Callable[[dict[str, Any]], None]:
+    def change(value: dict[str, Any]) -> None:
+        value["cells"][0]["error"]["max_scaled_ulp"] *= 1 + by
+        value["cells"][0]["error"]["mean_ulp"] += by / 16
+        value["cells"][0] |= fields
+
+    return change
+
+
 def one_more(name: str) -> Callable[[dict[str, Any]], None]:
     def change(value: dict[str, Any]) -> None:
         counts = value["cells"][0]["error"]
@@ -140,6 +149,8 @@ def at(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
 
 MUTANTS = [
     pytest.param(worse, "regressed", "scaled_ulp 0.7712 -> 0.875", 1, id="worst case"),
+    pytest.param(nudged(2.0**-28), "regressed", "scaled_ulp 0.7712", 1, id="more than an enclosure's radius"),
+    pytest.param(nudged(2.0**-40, digest="ab13"), "regressed", "scaled_ulp 0.7712", 1, id="other bits, a little worse"),
     *(
         pytest.param(one_more(name), "regressed", name.split("_")[0], 1, id=name)
         for name in COUNTS
@@ -215,6 +226,13 @@ def test_each_mutant_gets_its_own_status_reason_and_replay(
     for option in ("--lowering", "--dtype", "--spelling", "--backend", "--scalar"):
         assert option in words
     assert any(word.startswith("--input=") or word == "--profile" for word in words)
+
+
+def test_another_enclosure_of_the_same_bits_passes(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    nudged(2.0**-40)(value)
+    assert bench.statuses(value) == (0, {"passed": 3})
 
 
 def test_what_a_reader_alone_needs_makes_nothing_stale(bench: Bench) -> None:
