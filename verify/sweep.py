@@ -311,8 +311,8 @@ def _on_gpu(case: Case, job: Job, call: Call, reference: Call | None) -> Swept:
     from verify.native.decide_gpu import patterns  # it needs triton
 
     backend, domain, fmt, name = case.backend, case.domain, case.fmt, job.lowering.name
-    held = torch.cuda.memory_reserved(backend.device) - torch.cuda.memory_allocated(backend.device)
-    rows = rows_in(torch.cuda.mem_get_info(backend.device)[0] + held)
+    memory = torch.get_device_module(backend.device)
+    rows = rows_in(memory.mem_get_info()[0] + memory.memory_reserved() - memory.memory_allocated())
     bulks = {truth: bulk(checker, rows) for truth, checker in case.checkers.items()}
     formula, began = Identification(), 0.0
     formulas = tuple(f for f in case.formulas if not f.rounds_once)
