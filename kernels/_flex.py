@@ -31,8 +31,8 @@ from verify.truth import Truth
 Tensor = torch.Tensor
 Array: TypeAlias = Any  # of numpy
 
-#: Scores that the truth keeps at a time: the host's caches, or two tensors of them in an accelerator's memory beside
-#: 1 GiB (a quarter of that many, where gradients take eight).
+#: Scores that the truth keeps at a time: the host's caches; on an accelerator, two tensors of them take 1 GiB (a
+#: quarter of that many where there are gradients, which take eight).
 HOST_SCORES, DEVICE_SCORES = 1 << 21, 1 << 26
 #: Scores of one double-double pass, which keeps some fifty tensors of them.
 DOUBLE_SCORES = 1 << 20

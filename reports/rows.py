@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Statuses by what they mean for the reader.
 GOOD = ("passed", "improved")
-#: An error holds the radius of the enclosure that it was judged with, a smaller part of it than this one: where two
-#: results have the same bits, a difference below this part says nothing of the lowering.
+#: A maximum may hold the radius of the enclosure that judged it, and so change with this project's arithmetic: where
+#: two results have the same bits, a difference below this part of it is taken for that.
 ENCLOSURE = 2.0**-30
 FAILED = ("oracle-violation", "error", "exceeds-bound", "regressed", "changed", "stale")
 
