@@ -28,9 +28,11 @@ def trajectory(count: int = 1_000_000, steps: int = 1000, in_mp: int = 256) -> V
     import torch
 
     from verify import backends, kernel
-    from verify.check import balls_of, require_inside
-    from verify.decide import decide
+    from verify.cases import OfOutput, Placed
     from verify.formats import FORMATS
+    from verify.judge.chunk import balls_of, require_inside
+    from verify.judge.element import Limits, decide
+    from verify.judge.exact import Exact
     from verify.kernels._adam import setting
     from verify.lowerings import Target, lowerings
     from verify.numbers.ball import LIBRARY
@@ -56,16 +58,17 @@ def trajectory(count: int = 1_000_000, steps: int = 1000, in_mp: int = 256) -> V
     start = lap("ball", start)
     left, largest = 0, 0.0
     for name in OUTPUTS:
-        enclosure, scale = source.enclose(name)
-        found = decide(outputs[name].reshape(1, -1), enclosure, fmt, scale=scale)
+        y = outputs[name].reshape(-1)
+        elements = OfOutput(source, name, tuple(y.shape), fmt, Exact(Placed(source, name), fmt), None, name)
+        found = decide(y, elements.facts(None, y, double=False, zeroed=False), fmt, Limits())
         left += int(found.open.sum())
-        largest = max(largest, float(found.maxima[1]))
+        largest = max(largest, float(found.scaled.max()))
     start = lap("decide", start)
     for k in range(in_mp):
         index = (2 * k + 1) * count // (2 * in_mp)
         for name in OUTPUTS:
             enclosure, _ = source.enclose(name)
-            [ball] = balls_of(enclosure, torch.tensor([index]))
+            [ball] = balls_of(enclosure.take(0).take(torch.tensor([index])))
             require_inside(ball, next(source.exact(name, index)), fmt, f"{name}[{index}]")
     end = lap("mp", start)
     tensors = [*problem.tensors.values(), *outputs.values()]

@@ -86,8 +86,10 @@ def ball(backend: str, repetitions: int = 3, length: int = LENGTH) -> Values:
     """The check in float64 balls: enclosures of all elements, and their decision."""
     import torch
 
-    from verify.decide import decide
+    from verify.cases import OfOutput, Placed
     from verify.formats import FORMATS
+    from verify.judge.element import Limits, decide
+    from verify.judge.exact import Exact
     from verify.kernels import _flex
 
     problem, target, where = given(backend, length)
@@ -101,8 +103,10 @@ def ball(backend: str, repetitions: int = 3, length: int = LENGTH) -> Values:
         source = _flex.AttentionTruth(problem, where.device, {"exp": 4.0, "log": 4.0, "tanh": 8.0})
         left = {}
         for name, y in outputs.items():
-            enclosure, scale = source.enclose(name)
-            left[name] = int(decide(y.reshape(1, -1), enclosure, fmt, scale=scale).open.sum())
+            flat = y.reshape(-1)
+            elements = OfOutput(source, name, tuple(flat.shape), fmt, Exact(Placed(source, name), fmt), None, name)
+            facts = elements.facts(None, flat, double=False, zeroed=False)
+            left[name] = int(decide(flat, facts, fmt, Limits()).open.sum())
         return left
 
     walls, processor, left = timed(check, where.synchronize, repetitions)
@@ -135,11 +139,11 @@ def double(backend: str, length: int = LENGTH) -> Values:
 
 def limit(backend: str, length: int = LENGTH) -> Values:
     """The bound of every element."""
-    from verify.kernels import _flex_limits
+    from verify.kernels import _flex_algorithms
 
     problem, target, where = given(backend, length)
-    algorithm = _flex_limits.algorithm_of("compiled", target.backend.name, "float32", problem.extra["shape"])
-    walls, processor, _ = timed(lambda: _flex_limits.bounds(problem, algorithm), where.synchronize, 1)
+    (algorithm,) = _flex_algorithms.algorithms_of("compiled", target.backend.name, "float32", problem.extra["shape"])
+    walls, processor, _ = timed(lambda: _flex_algorithms.bounds(problem, algorithm), where.synchronize, 1)
     return {"runs_s": walls, "processor_s": [processor]}
 
 

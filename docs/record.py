@@ -4,7 +4,8 @@
 
 Several reports of the same environment, profile and seed are joined. Left out, and counted under `recorded` in the
 environment: cells not run, spellings that gave a lowering's bits again, and of the others the statistics by binade,
-the chunks' digests and all but the worst element. What a library was trusted for stands once for each backend.
+the chunks' digests and all but the worst element; of each region also the histogram, and the source of its bound where
+it is the cell's. What a library was trusted for stands once for each backend.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from verify.kernel import UsageError
 from verify.reports import store
-from verify.reports.schema import Cell, Error, Report
+from verify.reports.schema import Cell, Error, Region, Report
 
 
 def joined(reports: list[Report]) -> Report:
@@ -88,7 +89,16 @@ def _small(cell: Cell) -> Cell:
         error: Error | None = getattr(cell, name)
         if error is not None:
             update[name] = error.model_copy(update={"binades": []})
+    update["regions"] = {name: _small_region(one, cell) for name, one in cell.regions.items()}
     return cell.model_copy(update=update)
+
+
+def _small_region(region: Region, cell: Cell) -> Region:
+    error = region.error.model_copy(update={"binades": [], "histogram": {}})
+    bound = region.bound
+    if bound is not None and cell.bound is not None and bound.source == cell.bound.source:
+        bound = bound.model_copy(update={"source": ""})
+    return region.model_copy(update={"error": error, "worst": region.worst[:1], "bound": bound})
 
 
 def main(arguments: Iterable[str] | None = None) -> int:

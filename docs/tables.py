@@ -18,7 +18,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,22 @@ from typing import Any
 from verify.kernel import UsageError, suggest
 from verify.reports import store
 from verify.reports.compare import Aligned, compare, load
-from verify.reports.rows import kernel_page, measured, percent, scalars_text, share, upward
-from verify.reports.schema import Cell, Report
+from verify.reports.rows import (
+    excess,
+    figures_of,
+    headline,
+    kernel_page,
+    limit_text,
+    measured,
+    percent,
+    real,
+    region_part,
+    scalars_text,
+    share,
+    telling,
+    upward,
+)
+from verify.reports.schema import Cell, Region, Report
 from verify.reports.terminal import print_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -165,6 +179,7 @@ def _errors(report: Report, keep: Filter) -> str:
         title = f"{name} {dtype}" if several else name
         for members in same.values():
             rows.append((escaped(title), escaped(", ".join(label for label, _ in members)), *_figures(members)))
+            rows += _regions(members[0][1])
             title = ""
     return table(_ERRORS, rows)
 
@@ -178,11 +193,11 @@ _ERRORS = (
 def _figures(members: Sequence[tuple[str, Cell]]) -> tuple[str, ...]:
     _, cell = members[0]
     assert cell.error is not None
-    error, metric = measured(cell)
+    error, metric = real(*headline(cell))
     return (
         upward(error),
         escaped(metric),
-        _limit(cell),
+        escaped(_limit(cell)),
         _share(cell),
         percent(cell.error.misrounded, cell.error.inputs),
         "" if any(each.against_eager is None for _, each in members) else _sides(cell),
@@ -190,16 +205,27 @@ def _figures(members: Sequence[tuple[str, Cell]]) -> tuple[str, ...]:
     )
 
 
+def _regions(cell: Cell) -> Iterator[tuple[str, ...]]:
+    """A row for each region that is told apart from the cell's headline."""
+    for name, region in telling(cell).items():
+        told = figures_of(region)
+        mark = "" if region.status == "passed" else f" **{region.status}**"
+        ledger = f" ({', '.join(region.reason.ledger)})" if region.reason.ledger else ""
+        figures = (escaped(told[name]) for name in ("error", "metric", "bound"))
+        share_ = f"{told['share']}{mark}{escaped(ledger)}"
+        yield ("", escaped(f"in {name}"), *figures, share_, told["misrounded"], "", "")
+
+
 def _limit(cell: Cell) -> str:
-    return "none" if cell.bound is None else f"{cell.bound.value:.6g}"
+    return "none" if cell.bound is None else limit_text(*headline(cell))
 
 
 def _share(cell: Cell) -> str:
     part = share(cell)
     percentage = "" if part is None else f"{upward(100 * part, 3)}%"
-    if cell.status != "passed":
-        return f"{percentage} **{cell.status}**".strip()
-    return f"{percentage} (known deviation)" if cell.reason.startswith(KNOWN) else percentage
+    if cell.status == "deviates":
+        return f"{percentage} ({KNOWN})".strip()
+    return percentage if cell.status == "passed" else f"{percentage} **{cell.status}**".strip()
 
 
 def _sides(cell: Cell) -> str:
@@ -244,7 +270,7 @@ _DIFFERENCES = (
 def _differing(cell: Cell, eager: Cell | None) -> tuple[str, ...]:
     against = cell.against_eager
     assert against is not None
-    error, metric = measured(cell)
+    error, metric = real(*headline(cell))
     theirs = None if eager is None or eager.error is None else _in_metric(eager, metric)
     return (
         percent(against.different, cell.inputs),
@@ -257,10 +283,10 @@ def _differing(cell: Cell, eager: Cell | None) -> tuple[str, ...]:
 
 
 def _in_metric(cell: Cell, metric: str) -> float | None:
-    """The cell's maximum in a metric that need not be its bound's."""
-    if measured(cell)[1] == metric:
-        return measured(cell)[0]
-    value = getattr(cell.error, f"max_{metric}")
+    """The real-valued error of the cell in a metric that need not be its own."""
+    if real(*headline(cell))[1] == metric:
+        return real(*headline(cell))[0]
+    value = getattr(headline(cell)[0], f"max_{metric}")
     return None if value is None else float(value)
 
 
@@ -273,28 +299,37 @@ def nearer(closer: int, farther: int, different: int) -> str:
 
 
 def deviations_table(reports: Sequence[Report], keep: Filter) -> str:
-    """What exceeds its bound for a reason that the ledger states: one row a kernel and reason."""
+    """What exceeds its bound for a reason that the ledger states: one row a kernel, region and entries."""
     return "\n".join(_deviations(report, keep) for report in reports)
 
 
 def _deviations(report: Report, keep: Filter) -> str:
-    found: dict[tuple[str, str], list[Cell]] = {}
+    found: dict[tuple[str, ...], list[tuple[Cell, Region | None]]] = {}
     for cell in filter(keep.keeps, report.cells):
-        if cell.reason.startswith(KNOWN):
-            why = cell.reason.removeprefix(KNOWN).rpartition(" (")[0]
-            found.setdefault((cell.kernel, why), []).append(cell)
+        for name, region in cell.regions.items():
+            if region.status == "deviates":
+                found.setdefault((cell.kernel, name, ", ".join(region.reason.ledger)), []).append((cell, region))
+        if cell.status == "deviates" and not cell.regions:  # of schema 1
+            found.setdefault((cell.kernel, "", cell.reason), []).append((cell, None))
     rows = []
-    for (kernel, why), cells in found.items():
-        most = max(cells, key=lambda cell: share(cell) or 0.0)
+    for (kernel, name, ledger), members in found.items():
+        cells = [cell for cell, _ in members]
+        most, where = max(members, key=lambda one: _part(*one))
         at = " ".join(filter(None, (most.lowering, most.dtype, scalars_text(most.scalars))))
-        excess = most.reason.rpartition(" (")[2].removesuffix(")")
-        rows.append((escaped(kernel), _listed(cells, "lowering"), _listed(cells, "dtype"), escaped(why),
-                     escaped(f"{at}: {excess}")))  # fmt: skip
-    return f"{escaped(machine(report))}\n\n" + table(("kernel", "lowerings", "dtypes", "why", "the largest"), rows)
+        why = excess(most) if where is None else where.reason.text
+        rows.append((escaped(kernel), _listed(cells, "lowering"), _listed(cells, "dtype"), escaped(name),
+                     escaped(ledger), escaped(f"{at}: {why}")))  # fmt: skip
+    return f"{escaped(machine(report))}\n\n" + table(_DEVIATIONS, rows)
 
 
-#: How the reason of a cell begins that the ledger excuses.
-KNOWN = "known deviation: "
+_DEVIATIONS = ("kernel", "lowerings", "dtypes", "region", "why", "the largest")
+
+#: What stands beside the share of a cell that deviates.
+KNOWN = "known deviation"
+
+
+def _part(cell: Cell, region: Region | None) -> float:
+    return (share(cell) if region is None else region_part(region)) or 0.0
 
 
 def _listed(cells: Sequence[Cell], name: str) -> str:
@@ -355,8 +390,8 @@ def _sums(cells: Sequence[Cell]) -> tuple[str, ...]:
     shares = [part for part in map(share, cells) if part is not None]
     inputs = sum(error.inputs for error in errors)
     against = [cell.against_eager for cell in cells if cell.against_eager is not None]
-    failed = sorted({cell.status for cell in cells} - {"passed"})
-    known = " (known deviation)" if any(cell.reason.startswith(KNOWN) for cell in cells) else ""
+    failed = sorted({cell.status for cell in cells} - {"passed", "deviates"})
+    known = f" ({KNOWN})" if any(cell.status == "deviates" for cell in cells) else ""
     sides = ""
     if against:
         counts = (sum(side.closer for side in against), sum(side.farther for side in against))

@@ -38,6 +38,8 @@ LOWERINGS = (
 IMPLEMENTATIONS = "verify.kernels._adam_lowerings"
 #: Elements of the parameters of a setting: whole vectors, tails of every kind, and one alone.
 SIZES = (2048, 1024, 1000, 16, 7, 1)
+#: ... over many steps, of which each takes milliseconds.
+FEW = (1000, 16, 7, 1)
 #: Formulas are tried up to so many steps: each costs a millisecond a step, and 10 steps tell them apart.
 IDENTIFIED_STEPS = 10
 MOST_STEPS = 100_000
@@ -52,19 +54,33 @@ PARAMETERS: Mapping[str, str] = {
     "amsgrad": "0 or 1: divide by the running maximum of exp_avg_sq",
     "maximize": "0 or 1: negate the gradients",
     "master": "0 or 1: bfloat16 parameters and gradients, float32 master copy and averages",
-    "gradients": "mixed, or non-finite: with NaN and infinities among them",
+    "gradients": "mixed; non-finite: with NaN and infinities among them; exact: numbers for EXACT, see there",
 }
-GRADIENTS = ("mixed", "non-finite")
+GRADIENTS = ("mixed", "non-finite", "exact")
+#: Scalars with which one step from `gradients=exact` rounds nothing in any algorithm, in bfloat16 even: powers of two
+#: for lr / (1 - beta1), sqrt(1 - beta2), eps and 1 - lr weight_decay with few bits.
+EXACT: Scalars = {"lr": 0.125, "beta1": 0.5, "beta2": 0.75, "eps": 0.25, "weight_decay": 2.0}
+#: ... and many steps: what is forgotten at once, and a parameter at rest between decay and update, or going to and fro.
+RESTING: Scalars = {**EXACT, "beta1": 0.0, "beta2": 0.0}
+SWINGING: Scalars = {**RESTING, "weight_decay": 0.0}
+#: Gradients G (with L2 decay) and second averages v for them, in units of eps and of its square: 3 v + G^2 is the
+#: square of 2^k - 1, and so sqrt(v') / sqrt(1 - beta2) + eps is 2^k.
+PAIRS = (
+    (1, 0), (3, 0), (7, 0), (15, 0), (0, 3), (1, 16), (5, 8), (2, 15), (4, 11), (3, 72), (6, 63), (9, 48),
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------- what is given
 
 
-def setting(name: str, *, quick: bool = False, dtypes: tuple[str, ...] = DTYPES, **given: Any) -> Setting:
+def setting(
+    name: str, *, quick: bool = False, dtypes: tuple[str, ...] = DTYPES, cases: tuple[Scalars, ...] = (), **given: Any
+) -> Setting:
     parameters = {
         "steps": 1, "start": 0, "sizes": list(SIZES), "amsgrad": 0, "maximize": 0, "master": 0, "gradients": "mixed",
     }  # fmt: skip
-    return Setting(name, parameters | given, dtypes, quick)
+    given = {key: list(value) if key == "sizes" else value for key, value in given.items()}
+    return Setting(name, parameters | given, dtypes, quick, cases)
 
 
 def custom(known: Mapping[str, str]) -> Callable[[Mapping[str, str]], Setting]:
@@ -189,6 +205,38 @@ def _values(dtype: str, count: int, seed: int) -> tuple[Any, Any, Any]:
     return parameter, (first * 0).where(still, first), (second * 0).where(still, second)
 
 
+def _exact(one: Setting, scalars: Scalars, seed: int, coupled: bool) -> dict[str, Any]:
+    """Gradient of the one step, parameter, averages and maximum as float64: few bits each, see EXACT and PAIRS."""
+    import torch
+
+    from verify.draws import Draw
+    from verify.formats import FORMATS
+
+    eps, steps = EXACT["eps"], one.parameters["steps"]
+    d = Draw(FORMATS["float32"], torch.arange(sum(one.parameters["sizes"])), seed, "exact")
+    pick = d.integer(0, (len(PAIRS) if steps == 1 else 4) - 1)
+    whole, square = (torch.tensor(column, dtype=torch.float64)[pick] for column in zip(*PAIRS, strict=True))
+    gradient = whole * (1.0 - 2.0 * d.integer(0, 1).double()) * eps
+    parameter = d.integer(-6, 6).double() * eps
+    gradient = gradient * (-1.0 if one.parameters["maximize"] else 1.0)
+    decay = scalars.get("weight_decay", 0.0)
+    grads = gradient[None].expand(steps, -1)
+    if steps > 1 and decay:  # g / (|g| + eps) + weight_decay p = 0
+        parameter = -gradient / (gradient.abs() + eps) / decay
+    elif steps > 1:
+        grads = grads * (1.0 - 2.0 * (torch.arange(steps) % 2).double())[:, None]
+    elif coupled:
+        grads = grads + decay * parameter * (1.0 if one.parameters["maximize"] else -1.0)
+    return {
+        "grads": grads,
+        "param": parameter,
+        "exp_avg": d.integer(-3, 3).double() * eps,
+        "exp_avg_sq": square * eps**2,
+        # of which the root is 7.5 eps, or nothing
+        "max_exp_avg_sq": d.integer(0, 1).double() * (56.25 * eps**2),
+    }
+
+
 def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
     """`Composite.problem` of the kernel whose real function is `step`."""
     name = step.__name__
@@ -212,17 +260,24 @@ def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
         steps, count = parameters["steps"], sum(parameters["sizes"])
         stream = to_tensor(
             FORMATS[dtype],
-            _stream(dtype, count + STRIDE * (steps - 1), seed, parameters["gradients"] == "mixed"),
+            _stream(dtype, count + STRIDE * (steps - 1), seed, parameters["gradients"] != "non-finite"),
         )
         parameter, first, second = (to_tensor(kept, bits) for bits in _values(kept.name, count, seed))
         if not parameters["start"]:
             first, second = torch.zeros_like(first), torch.zeros_like(second)
-        tensors = {"param": parameter, "grads": stream.as_strided((steps, count), (STRIDE, 1))}
+        grads = stream.as_strided((steps, count), (STRIDE, 1))
+        drawn: dict[str, Any] = {}
+        if parameters["gradients"] == "exact":
+            drawn = _exact(one, scalars, seed, name == "adam_step")
+            grads = drawn["grads"].to(stream.dtype)
+            parameter, first, second = (drawn[part].to(first.dtype) for part in ("param", "exp_avg", "exp_avg_sq"))
+        tensors = {"param": parameter, "grads": grads}
         if parameters["master"]:
             tensors["param"] = round_to(parameter.double(), FORMATS[dtype]).to(stream.dtype)
         tensors |= {"exp_avg": first, "exp_avg_sq": second}
         if parameters["amsgrad"]:
-            tensors["max_exp_avg_sq"] = torch.maximum(second, second.roll(1)) if parameters["start"] else second.clone()
+            top = torch.maximum(second, second.roll(1)) if parameters["start"] else second.clone()
+            tensors["max_exp_avg_sq"] = drawn["max_exp_avg_sq"].to(top.dtype) if drawn else top
         if parameters["master"]:
             tensors["master"] = parameter
         if name == "adam_ema":
@@ -250,15 +305,15 @@ def truth(problem: Problem, device: Any, bounds: Mapping[str, float]) -> Any:
 
 def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Any:
     """`Composite.limit`: of the algorithm that the lowering declares; of a user's own, the largest of the known."""
-    from verify.kernels._adam_limit import limit_of
+    from verify.kernels._adam_algorithms import limit_of
 
     return limit_of(problem, target, lowering, output)
 
 
 def formulas(problem: Problem, output: str) -> Mapping[str, Callable[[], Any]]:
     """`Composite.formulas`: whole algorithms for the parameter and where L2 decay couples all; else one recurrence."""
-    if problem.parameters["steps"] > IDENTIFIED_STEPS:
-        return {}
+    if problem.parameters["steps"] > IDENTIFIED_STEPS or problem.parameters["gradients"] == "exact":
+        return {}  # too many steps; or all formulas agree
     from verify.kernels._adam_formulas import candidates
 
     return candidates(problem, output)
@@ -347,13 +402,24 @@ def kernel(
     )
 
 
-def common_settings(ema: bool) -> tuple[Setting, ...]:
+def common_settings(cases: tuple[Scalars, ...], decoupled: bool = False) -> tuple[Setting, ...]:
+    """cases: the kernel's, the first with all terms visible in bfloat16, the second torch's own."""
+    seen, torchs = ((case,) for case in cases[:2])
+    known, ema = tuple(cases[0]), "lr" not in cases[0]
+    exact, still = (({name: case[name] for name in known},) for case in (EXACT, RESTING if decoupled else SWINGING))
     found = [
-        setting("1 step, resumed", quick=True, start=1000),
+        setting("1 step, resumed", start=1000),
+        setting("2 steps, resumed early", quick=True, start=3, steps=2),
         setting("10 steps", quick=True, steps=10),
+        setting("exact", quick=True, gradients="exact", cases=exact),
+        setting("exact, 10 steps", quick=True, gradients="exact", steps=10, cases=still),
+        # in float32 others resolve; the bounds of inexact roots do not come to rest, which takes long
+        setting("exact, 100 steps", dtypes=("bfloat16",), gradients="exact", steps=100, cases=still),
+        setting("exact, 1000 steps", dtypes=("bfloat16",), gradients="exact", steps=1000, cases=still),
         setting("1 step"),
         setting("100 steps", steps=100),
-        setting("1000 steps", steps=1000),
+        setting("1000 steps", dtypes=("float32",), steps=1000, sizes=FEW, cases=torchs),
+        setting("1000 steps, short memory", dtypes=("bfloat16",), steps=1000, sizes=FEW, cases=seen),
         setting("non-finite", steps=4, gradients="non-finite"),
     ]
     if ema:
@@ -361,7 +427,8 @@ def common_settings(ema: bool) -> tuple[Setting, ...]:
     else:
         found += [
             setting("amsgrad, maximize", steps=10, amsgrad=1, maximize=1),
+            setting("exact, amsgrad, maximize", quick=True, gradients="exact", amsgrad=1, maximize=1, cases=exact),
             setting("master", dtypes=("bfloat16",), steps=10, master=1),
-            setting("master, 1000 steps", dtypes=("bfloat16",), steps=1000, master=1),
+            setting("master, 1000 steps", dtypes=("bfloat16",), steps=1000, sizes=FEW, master=1, cases=torchs),
         ]
     return tuple(found)

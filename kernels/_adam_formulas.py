@@ -30,15 +30,18 @@ def values(n: Any, problem: Problem, power: Callable[..., Any], **library: Any) 
     k.scalars, k.host, k.power = s, n.at(DOUBLE), power
     for name, what in library.items():
         setattr(k, name, what)
-    k.beta1, k.rest1, k.beta2, k.rest2 = (n.scalar(x) for x in (s["beta1"], 1 - s["beta1"], s["beta2"], 1 - s["beta2"]))
+    h = k.host
+    k.beta1, k.beta2 = n.scalar(s["beta1"]), n.scalar(s["beta2"])
+    k.rest1, k.rest2 = (n.value(1 - h.scalar(s[beta])) for beta in ("beta1", "beta2"))
     if "lr" in s:
         k.lr, k.eps, k.weight_decay = n.scalar(s["lr"]), n.scalar(s["eps"]), n.scalar(s["weight_decay"])
-        k.decay, k.lr_decay = n.scalar(1 - s["lr"] * s["weight_decay"]), n.scalar(s["lr"] * s["weight_decay"])
+        product = h.scalar(s["lr"]) * h.scalar(s["weight_decay"])
+        k.decay, k.lr_decay = n.value(1 - product), n.value(product)
     return k
 
 
-def corrected(n: Any, algorithm: Algorithm, k: SimpleNamespace, t: int) -> SimpleNamespace:
-    """k at step t, with the bias corrections of the algorithm."""
+def corrected(n: Any, algorithm: Algorithm, k: SimpleNamespace, t: Any) -> SimpleNamespace:
+    """k at step t, with the bias corrections of the algorithm; or at the steps t, where `k.power` takes several."""
     if "lr" not in k.scalars:
         return k
     step, root2 = algorithm.bias.evaluate(n, k, t)
@@ -226,13 +229,20 @@ def _eager_cpu(first: Formula, half: bool) -> Iterator[Algorithm]:
         for denominator in (a.quotient, a.library_quotient):
             yield Algorithm(first, second, denominator=denominator)
         return
-    for second, update in (
-        (a.square_last_fused_stored if fused else a.square_last_stored, a.product_over),
-        (a.square_last_fused_stored_weight if fused else a.square_last_stored_weight, a.stored_product_over),
-    ):
+    for second, update, decay in (
+        (a.square_last_fused_stored if fused else a.square_last_stored, a.product_over, a.decay_factor_stored),
+        (
+            a.square_last_fused_stored_weight if fused else a.square_last_stored_weight, a.stored_product_over,
+            a.decay_factor_stored,
+        ),
+        (
+            a.square_last_fused_stored_beta if fused else a.square_last_stored_beta, a.product_over,
+            a.decay_stored_factor,
+        ),
+    ):  # fmt: skip
         for denominator in (a.quotient_stored, a.quotient_stored_eps):
             yield Algorithm(
-                first, second, a.in_double, a.decay_factor_stored, denominator, update,
+                first, second, a.in_double, decay, denominator, update,
                 a.l2_stored_weight_fused if fused else a.l2_stored_weight, stored=True,
             )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Number systems for recurrences of many steps on many elements: `Certified`, a float64 midpoint whose error is one
-number times a tensor, and `Balls`, where errors feed back; `BallsDD` and `Multiprecision`, for what they leave open;
-and `Roundoff`, which bounds the rounding errors of a formula. The recurrences themselves are oracles.
+number times a tensor, and `Balls`, where errors feed back; `BallsDD` and `Multiprecision`, for what they leave open.
+The recurrences themselves are oracles.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
 from verify.draws import mix
-from verify.formats import FORMATS, Format
+from verify.formats import FORMATS
 from verify.numbers import enclosure as en
 from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, U
 from verify.numbers.mp import EXACT, INF, NAN, MpSystem, MpValue
@@ -290,203 +290,3 @@ class Multiprecision(MpSystem):
         value = self.value(x)
         special = value.kind == NAN or (value.kind == INF and not value.negative)
         return value if special else super().sqrt(value)
-
-
-# ---------------------------------------------------------------- rounding errors of a formula
-
-#: Covers the float64 arithmetic on bounds: a few roundings of 2^-53 beside a unit roundoff of 2^-24 or more.
-SLACK = 1.0 + 2.0**-40
-#: Float64: a Python float, or a tensor.
-End: TypeAlias = Any
-
-
-@dataclass(frozen=True)
-class Rough:
-    """A value of a formula: what is computed lies in [lo, hi], and within err of the value that the formula would
-    have on the same inputs without rounding, constants exact. Floats for scalars, tensors for elements."""
-
-    n: Roundoff
-    lo: End
-    hi: End
-    err: End
-    #: Of a narrower format already: storing it again rounds nothing.
-    held: Format | None = None
-
-    @property
-    def largest(self) -> End:
-        """A bound of the magnitude of what is computed."""
-        return _largest(self.lo, self.hi)
-
-    def __add__(self, other: Any) -> Rough:
-        return self.n.add(self, self.n.value(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Rough:
-        return self.n.add(self, -self.n.value(other))
-
-    def __rsub__(self, other: Any) -> Rough:
-        return self.n.add(self.n.value(other), -self)
-
-    def __mul__(self, other: Any) -> Rough:
-        return self.n.rounded(*self.n.product(self, self.n.value(other)))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Rough:
-        return self.n.div(self, self.n.value(other))
-
-    def __rtruediv__(self, other: Any) -> Rough:
-        return self.n.div(self.n.value(other), self)
-
-    def __neg__(self) -> Rough:
-        return Rough(self.n, -self.hi, -self.lo, self.err, self.held)
-
-
-@dataclass(frozen=True)
-class Roundoff:
-    """First-to-last rounding errors of formulas: the interface of `verify.numbers.ieee.IeeeSystem`, bounds as values.
-
-    division, root, power: errors of the platform's own functions in units of u, the unit roundoff of `compute`
-    (1: correctly rounded). flush: the largest magnitude that may become zero, beside gradual underflow. fuses: whether
-    fma rounds once.
-    """
-
-    compute: Format
-    storage: Format
-    division: float = 1.0
-    root: float = 1.0
-    power: float = 1.0
-    flush: float = 0.0
-    fuses: bool = True
-
-    def at(self, compute: Format) -> Roundoff:
-        """The host's arithmetic in another format: correctly rounded, powers within an ULP."""
-        return Roundoff(compute, self.storage, power=2.0)
-
-    def scalar(self, value: float) -> Rough:
-        """A double that is the exact constant itself, rounded to `compute`."""
-        return self.rounded(value, value, 0.0) if self.compute != DOUBLE else Rough(self, value, value, 0.0)
-
-    def given(self, lo: End, hi: End) -> Rough:
-        """An operand that was stored: any number in [lo, hi], or zero for a subnormal one that is flushed."""
-        return Rough(self, lo - self.flush, hi + self.flush, self.flush, self.storage)
-
-    def value(self, x: Any) -> Rough:
-        if not isinstance(x, Rough):
-            return Rough(self, float(x), float(x), 0.0)  # 1, 0 and the like
-        if x.n is self or x.n.compute == self.compute:
-            return x
-        moved = Rough(self, x.lo, x.hi, x.err)
-        return moved if x.n.compute.precision < self.compute.precision else self.rounded(x.lo, x.hi, x.err)
-
-    def cast(self, x: Rough, fmt: Format) -> Rough:
-        if fmt.precision >= self.compute.precision or x.held == fmt:
-            return x
-        return replace(self.rounded(x.lo, x.hi, x.err, fmt=fmt), held=fmt)
-
-    def rounded(self, lo: End, hi: End, err: End, units: float = 1.0, fmt: Format | None = None) -> Rough:
-        """After a rounding to `fmt` (compute) of a number in [lo, hi] that errs by err, or one `units` times as bad."""
-        fmt = fmt or self.compute
-        u = float(fmt.unit_roundoff) * units * SLACK + 4 * U
-        least = float(fmt.smallest_subnormal) * units + self.flush
-        err = (err + _largest(lo, hi) * u + least) * SLACK
-        below, above = lo - (abs(lo) * u + least), hi + (abs(hi) * u + least)
-        return Rough(self, _keep_sign(below, lo, 1), _keep_sign(above, hi, -1), err)
-
-    def product(self, a: Rough, b: Rough) -> tuple[End, End, End]:
-        """Ends and error of a product that is not rounded."""
-        err = (a.largest * b.err + (b.largest + b.err) * a.err) * SLACK
-        if isinstance(a.lo, float) and isinstance(a.hi, float):
-            a, b = b, a
-        if isinstance(b.lo, float) and isinstance(b.hi, float) and b.lo >= 0:
-            return _min(a.lo * b.lo, a.lo * b.hi), _max(a.hi * b.lo, a.hi * b.hi), err
-        corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-        lo, hi = corners[0], corners[0]
-        for corner in corners[1:]:
-            lo, hi = _min(lo, corner), _max(hi, corner)
-        return (_max(lo, 0.0) if a is b else lo), hi, err
-
-    def add(self, a: Rough, b: Rough) -> Rough:
-        return self.rounded(a.lo + b.lo, a.hi + b.hi, a.err + b.err)
-
-    def div(self, a: Rough, b: Rough) -> Rough:
-        """Infinite or NaN bounds where b may be zero."""
-        room = _max(_max(b.lo, -b.hi) - b.err, 0.0)
-        ends = [_ratio(x, y) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-        lo, hi = ends[0], ends[0]
-        for end in ends[1:]:
-            lo, hi = _min(lo, end), _max(hi, end)
-        err = _ratio(a.err + _largest(lo, hi) * b.err, room) * SLACK
-        return self.rounded(lo, hi, err, self.division)
-
-    def sqrt(self, a: Rough) -> Rough:
-        """|sqrt(x) - sqrt(y)| <= min(|x - y| / sqrt(x), sqrt(|x - y|)) for x, y >= 0."""
-        lo, hi = _sqrt(_max(a.lo, 0.0)), _sqrt(a.hi)
-        err = _min(_ratio(a.err, _max(lo, TINY)), _sqrt(a.err)) * SLACK
-        return self.rounded(lo, hi, err, self.root)
-
-    def fma(self, a: Any, b: Any, c: Any) -> Rough:
-        a, b, c = self.value(a), self.value(b), self.value(c)
-        if not self.fuses:
-            return self.add(self.rounded(*self.product(a, b)), c)
-        if b is c and isinstance(a.lo, float) and isinstance(a.hi, float):  # a b + b = (1 + a) b: b is one number
-            return self.rounded(*self.product(Rough(self, 1 + a.lo, 1 + a.hi, a.err), b))
-        lo, hi, err = self.product(a, b)
-        return self.rounded(lo + c.lo, hi + c.hi, err + c.err)
-
-    def max(self, a: Rough, b: Rough) -> Rough:
-        held = a.held if a.held == b.held else None
-        return Rough(self, _max(a.lo, b.lo), _max(a.hi, b.hi), _max(a.err, b.err), held)
-
-    def pow(self, base: float, exponent: int) -> Rough:
-        """base^exponent of a double in [0, 1) rounded to `compute`: |x^t - y^t| <= t max(x, y)^(t-1) |x - y|."""
-        x = self.scalar(base)
-        top = max(float(x.hi), base)
-        lo, hi = _down(float(x.lo) ** exponent), _up(top**exponent)
-        err = _up(exponent * top ** (exponent - 1)) * float(x.err) * SLACK
-        return self.rounded(lo, hi, err, self.power)
-
-
-def _down(value: float) -> float:
-    return max(value * (1 - 2.0**-50), 0.0)
-
-
-def _up(value: float) -> float:
-    return value * (1 + 2.0**-50)
-
-
-def _max(a: End, b: End) -> End:
-    if isinstance(a, float) and isinstance(b, float):
-        return max(a, b)
-    if isinstance(a, float):
-        a, b = b, a
-    return a.clamp(min=b) if isinstance(b, float) else torch.maximum(a, b)
-
-
-def _largest(lo: End, hi: End) -> End:
-    """The largest magnitude in [lo, hi]."""
-    return _max(-lo, hi)
-
-
-def _min(a: End, b: End) -> End:
-    return -_max(-a, -b)
-
-
-def _ratio(a: End, b: End) -> End:
-    """a / b; of floats infinite where b is 0."""
-    if isinstance(a, float) and isinstance(b, float):
-        return a / b if b else math.copysign(math.inf, a)
-    return a / b
-
-
-def _sqrt(a: End) -> End:
-    return math.sqrt(a) if isinstance(a, float) else root(a)
-
-
-def _keep_sign(moved: End, end: End, sign: int) -> End:
-    """A rounded number keeps the sign of the exact one, or is zero."""
-    if isinstance(moved, float) and isinstance(end, float):
-        return max(moved, 0.0) if sign > 0 and end >= 0 else min(moved, 0.0) if sign < 0 and end <= 0 else moved
-    crossed = (end >= 0) & (moved < 0) if sign > 0 else (end <= 0) & (moved > 0)
-    return torch.where(crossed, 0.0, moved)

@@ -1,7 +1,7 @@
 """flex_attention's problems, and their truth in balls and in multiprecision.
 
 The real function is in `verify.oracles.flex_attention`, the settings are in `verify.kernels.flex_attention`, the bounds
-of the algorithms in `_flex_limits`, what runs in `_flex_lowerings`.
+of the algorithms in `_flex_algorithms`, what runs in `_flex_lowerings`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ KEPT_ROWS = 256
 PLACES, MOST_PLACES = 128, 4096
 #: Score modifications whose derivative is 1.
 LINEAR = ("none", "causal", "alibi", "relative_bias")
+#: Of the recipes of data: how large scores are, on either side of 0.
+SCORES = {"normal": 0.0, "competing": 40.0, "extreme": 105.0}
 #: Scores up to which exact rationals are tried where all scores of a row are equal.
 RATIONAL_SCORES = 1 << 17
 #: Reach of the relative bias, in keys either way.
@@ -86,9 +88,64 @@ class _Recipe:
 
     def tensors(self) -> dict[str, Tensor]:
         query, key = getattr(self, f"_{self.shape.data}")()
-        reals = {"query": query, "key": key, "value": self._noise("value"), "grad_out": self._noise("grad_out")}
+        rest = {"value": self._noise("value"), "grad_out": self._noise("grad_out")}
+        reals = {"query": query, "key": key} | (self._exact_rest() if self.shape.data == "exact" else rest)
+        if self.shape.data in SCORES:
+            odd = self._of_odd_heads(SCORES[self.shape.data])
+            reals = {name: torch.where(self._odd(name), odd[name], real) for name, real in reals.items()}
         fmt = FORMATS[self.dtype]
         return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
+
+    def _odd(self, name: str) -> Tensor:
+        """Every other head of keys and the queries that it serves, counted through the batch."""
+        shape = self.shape
+        heads = torch.arange(shape.batch * shape.kv_heads).reshape(shape.batch, shape.kv_heads) % 2 == 1
+        if name in ("query", "grad_out"):
+            heads = heads.repeat_interleave(shape.group, 1)
+        return heads[:, :, None, None]
+
+    def _of_odd_heads(self, score: float) -> dict[str, Tensor]:
+        """Numbers whose sums cancel in no output: queries and grad_out positive, keys and values of one sign for each
+        key, the scores of the two signs apart by about 1. Scores of +-`score` come from an eighth of the numbers, in
+        which alone keys have a common part."""
+        shape = self.shape
+        d, keys = shape.head_dim, torch.arange(shape.batch * shape.kv_heads * shape.kv_len, dtype=torch.int64)
+        signs = 1.0 - 2.0 * (self._draw("signs", keys).word() >> 31).to(torch.float64)
+        signs = signs.reshape(shape.batch, shape.kv_heads, shape.kv_len, 1)
+        query, grad_out = self._noise("query").abs(), self._noise("grad_out").abs()
+        small = 1.0 / (2.0 * 0.64 * d * shape.scale)  # the sum of products of two is 0.64 d
+        key, value = signs * self._noise("key").abs() * small, signs * self._noise("value").abs()
+        if score:
+            few = max(1, d // 8)
+            first = torch.arange(d) < few
+            size = math.sqrt(score / (few * shape.scale))
+            side = (1.0 - 2.0 * (torch.arange(shape.q_len) % 2).to(torch.float64))[:, None]
+            query, key = torch.where(first, side * size, query), torch.where(first, size, key)
+        return {"query": query, "key": key, "value": value, "grad_out": grad_out}
+
+    def _exact(self) -> tuple[Tensor, Tensor]:
+        """Queries live in the first half of the numbers, keys in the second: every score is 0."""
+        query, key = self._whole("query", 1), self._whole("key", 1)
+        half = torch.arange(self.shape.head_dim) < self.shape.head_dim // 2
+        return torch.where(half, query, 0.0), torch.where(half, 0.0, key)
+
+    def _whole(self, name: str, most: int) -> Tensor:
+        """Whole numbers from -most to most."""
+        size = self.shape.of_queries if name in ("query", "grad_out") else self.shape.of_keys
+        draw = self._draw(name, torch.arange(math.prod(size), dtype=torch.int64))
+        found: Tensor = draw.integer(-most, most).to(torch.float64).reshape(size)
+        return found
+
+    def _exact_rest(self) -> dict[str, Tensor]:
+        """Values c + w and c - w by turns, of which the mean is c, whole; every eighth number of grad_out is not 0."""
+        values, shape = self._whole("value", 2), self.shape
+        paired = values[..., 0::2, :]
+        common = values[..., :1, :]
+        signs = torch.where(torch.arange(shape.kv_len) % 2 == 0, 1.0, -1.0)[:, None]
+        spread = paired.repeat_interleave(2, -2)[..., : shape.kv_len, :]
+        eighth = torch.arange(shape.head_dim) % 8 == 0
+        turned = (torch.arange(shape.head_dim)[None, :] // 8 + torch.arange(shape.q_len)[:, None]) % 2 == 0
+        return {"value": common + signs * spread, "grad_out": self._whole("grad_out", 1) * (eighth & turned)}
 
     def _normal(self) -> tuple[Tensor, Tensor]:
         return self._noise("query"), self._noise("key")
@@ -99,11 +156,11 @@ class _Recipe:
 
     def _competing(self) -> tuple[Tensor, Tensor]:
         """Scores near +40 and -40, whose keys differ by about 1: rounding them to a half type shows."""
-        return self._along(40.0)
+        return self._along(SCORES["competing"])
 
     def _extreme(self) -> tuple[Tensor, Tensor]:
-        """Scores near +150 and -150, beyond the range of exp in float32."""
-        return self._along(150.0)
+        """Scores near +105 and -105, beyond the range of exp in float32."""
+        return self._along(SCORES["extreme"])
 
     def _along(self, score: float) -> tuple[Tensor, Tensor]:
         """Queries and keys along one direction of signs in each key head, every other query against it."""

@@ -1,8 +1,24 @@
-"""Facts about torch.cummax."""
+"""Facts about torch.cummax: the values, not the indices, which no error is defined for."""
 
 from __future__ import annotations
 
-from verify.kernels import _scans
-from verify.oracles.cummax import ORACLE
+from verify.families import rows
+from verify.kernels import _orders
+from verify.oracles.cummax import ORACLE, algorithm
 
-KERNEL = _scans.facts("cummax", "running maxima", ORACLE, _scans.SUMS, extremes=True)
+KERNEL = rows.kernel(
+    "cummax",
+    "running maxima",
+    rows.Rows(
+        oracle=ORACLE,
+        kind=rows.SUMS,
+        call=lambda torch, x, *, dim: torch.cummax(x, dim).values,
+        algorithms=_orders.exact(algorithm),
+        held="the exact maximum",
+        prefixes=True,
+        neutral=0.0,
+        triton="verify.kernels.triton.scans",
+        listed=lambda values: values,
+    ),
+    extremes=True,
+)

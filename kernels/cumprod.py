@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from verify.kernels import _scans
-from verify.oracles.cumprod import ORACLE
+from verify.families import rows
+from verify.kernels import _orders
+from verify.kernels._row_lazy import formulas
+from verify.oracles.cumprod import ORACLE, algorithm
 
-KERNEL = _scans.facts("cumprod", "prefix products", ORACLE, _scans.PRODUCTS)
+KERNEL = rows.kernel(
+    "cumprod",
+    "prefix products",
+    rows.Rows(
+        oracle=ORACLE,
+        kind=rows.PRODUCTS,
+        call=lambda torch, x, *, dim: torch.cumprod(x, dim),
+        algorithms=_orders.of(algorithm, _orders.scans),
+        held=f"the orders of the known lowerings, or the one it declares (else suspect), {_orders.WIDE}",
+        prefixes=True,
+        triton="verify.kernels.triton.scans",
+    ),
+    formulas=formulas("cumprod"),
+)

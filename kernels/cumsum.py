@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from verify.kernels import _scans
-from verify.oracles.cumsum import ORACLE
+from verify.families import rows
+from verify.kernels import _orders, _row_details
+from verify.kernels._row_lazy import formulas
+from verify.oracles.cumsum import ORACLE, algorithm
 
-KERNEL = _scans.facts("cumsum", "prefix sums", ORACLE, _scans.SUMS)
+KERNEL = rows.kernel(
+    "cumsum",
+    "prefix sums",
+    rows.Rows(
+        oracle=ORACLE,
+        kind=rows.SUMS,
+        call=lambda torch, x, *, dim: torch.cumsum(x, dim),
+        algorithms=_orders.of(algorithm, _orders.scans),
+        held=f"the orders of the known lowerings, or the one it declares (else suspect), {_orders.WIDE}",
+        prefixes=True,
+        counted=True,
+        neutral=0.0,
+        triton="verify.kernels.triton.scans",
+        details=_row_details.of_sum,
+    ),
+    formulas=formulas("cumsum"),
+)

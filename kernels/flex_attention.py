@@ -1,6 +1,6 @@
 """flex_attention, forward and backward: settings, their parameters, and where the rest is.
 
-`Shape` is a setting as a value. Problems and truth are in `_flex`, bounds in `_flex_limits`, what runs in
+`Shape` is a setting as a value. Problems and truth are in `_flex`, bounds in `_flex_algorithms`, what runs in
 `_flex_lowerings`; none of them, nor torch, is imported until something runs.
 """
 
@@ -16,10 +16,11 @@ from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SPECIAL
 
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
 RECIPES = {
-    "normal": "queries and keys of variance 1",
+    "normal": "queries and keys of variance 1; in every other head of keys nothing cancels, as in the next two",
     "uniform": "queries of 0, so that all scores are equal",
     "competing": "scores near +40 and -40 whose keys differ by about 1",
-    "extreme": "scores near +150 and -150, beyond the range of exp in float32",
+    "extreme": "scores near +105 and -105, beyond the range of exp in float32",
+    "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
 #: Elements of a tensor, and scores, beyond which a setting is refused before it fills the memory.
 MOST_ELEMENTS, MOST_SCORES = 1 << 28, 1 << 33
@@ -137,6 +138,11 @@ SETTINGS = (
     setting("competing", quick=True, q_len=130, kv_len=76, data="competing", mask_mod="causal"),
     setting("soft-cap window", quick=True, heads=4, kv_heads=2, q_len=131, kv_len=131, data="competing",
             score_mod="soft_cap", mask_mod="sliding_window"),
+    # Keys without a common part and few numbers to a sum: a rounding of dS to tf32 shows in float32.
+    setting("plain 16", quick=True, head_dim=16, q_len=130, kv_len=67),
+    # Any other bit is a fault.
+    setting("exact", quick=True, q_len=128, kv_len=64, data="exact"),
+    setting("exact, shared keys", heads=4, kv_heads=2, q_len=130, kv_len=128, data="exact"),
     setting("plain", q_len=100, kv_len=67),
     setting("causal score_mod", quick=True, q_len=129, kv_len=129, score_mod="causal", data="extreme"),
     setting("alibi documents", batch=2, heads=3, kv_heads=1, q_len=90, kv_len=90, score_mod="alibi",
@@ -162,9 +168,9 @@ def truth(problem: Any, device: Any, bounds: Mapping[str, float]) -> Any:
 
 
 def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
-    from verify.kernels import _flex_limits
+    from verify.kernels import _flex_algorithms
 
-    return _flex_limits.limit(problem, target, lowering, output)
+    return _flex_algorithms.limit(problem, target, lowering, output)
 
 
 #: In the order of `_flex_lowerings`, which imports torch.

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from verify.kernels import _scans
-from verify.oracles.logcumsumexp import ORACLE
+from verify.families import rows
+from verify.kernels import _orders, _row_details
+from verify.kernels._row_lazy import formulas
+from verify.oracles.logcumsumexp import ORACLE, algorithm
 
-KERNEL = _scans.facts("logcumsumexp", "logarithms of prefix sums of exponentials", ORACLE, _scans.EXPONENTIALS)
+KERNEL = rows.kernel(
+    "logcumsumexp",
+    "logarithms of prefix sums of exponentials",
+    rows.Rows(
+        oracle=ORACLE,
+        kind=rows.EXPONENTIALS,
+        call=lambda torch, x, *, dim: torch.logcumsumexp(x, dim),
+        algorithms=_orders.of(algorithm, _orders.scans, "exp", "log1p"),
+        held="max + log1p(exp(min - max)) in the orders of the known lowerings, or the one it declares (else suspect), "
+        f"exp and log1p within 2 ULP, {_orders.WIDE}",
+        prefixes=True,
+        neutral=float("-inf"),
+        minus=True,
+        triton="verify.kernels.triton.scans",
+        listed=lambda values: values,
+        details=_row_details.of_exponentials,
+    ),
+    formulas=formulas("logcumsumexp"),
+    lowerings=("metal", "metal-fast"),
+)

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from verify.kernels import _scans
-from verify.oracles.sum import ORACLE
+from verify.families import rows
+from verify.kernels import _orders, _row_details
+from verify.kernels._row_lazy import formulas
+from verify.oracles.sum import ORACLE, algorithm
 
-KERNEL = _scans.facts("sum", "sum over a dimension", ORACLE, _scans.SUMS)
+KERNEL = rows.kernel(
+    "sum",
+    "sum over a dimension",
+    rows.Rows(
+        oracle=ORACLE,
+        kind=rows.SUMS,
+        call=lambda torch, x, *, dim: torch.sum(x, dim),
+        algorithms=_orders.of(algorithm, _orders.sums),
+        held=f"the orders of the known lowerings, or the one it declares (else suspect), {_orders.WIDE}",
+        reduces=True,
+        counted=True,
+        neutral=0.0,
+        triton="verify.kernels.triton.scans",
+        details=_row_details.of_sum,
+    ),
+    formulas=formulas("sum"),
+)

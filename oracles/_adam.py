@@ -225,11 +225,22 @@ def square_last_stored_weight(n: Any, k: Any, v: Any, g: Any) -> Any:
     return n.cast(k.beta2 * v, n.storage) + n.cast(k.rest2, n.storage) * g * g
 
 
+# _foreach_mul_ of the CPU takes its scalar in the tensors' dtype, where mul_ takes it in float32.
+@formula("fma(w*g, g, storage(storage(b)*v))")
+def square_last_fused_stored_beta(n: Any, k: Any, v: Any, g: Any) -> Any:
+    return n.fma(k.rest2 * g, g, n.cast(n.cast(k.beta2, n.storage) * v, n.storage))
+
+
+@formula("storage(storage(b)*v) + (w*g)*g")
+def square_last_stored_beta(n: Any, k: Any, v: Any, g: Any) -> Any:
+    return n.cast(n.cast(k.beta2, n.storage) * v, n.storage) + k.rest2 * g * g
+
+
 SECOND = (
     square_last_fused, square_first_fused, square_last, square_first, decay_fused, decay_fused_square, square_by_place,
     square_two_fused, square_lerp_fused, square_lerp, square_last_fused_stored, square_first_fused_stored,
     square_stored_first_fused, square_stored_products, square_last_stored, square_last_fused_stored_weight,
-    square_last_stored_weight,
+    square_last_stored_weight, square_last_fused_stored_beta, square_last_stored_beta,
 )  # fmt: skip
 
 
@@ -280,6 +291,12 @@ def decay_factor(n: Any, k: Any, p: Any) -> Any:
 @formula("storage(p*fl(1-lr*wd))")
 def decay_factor_stored(n: Any, k: Any, p: Any) -> Any:
     return n.cast(k.decay * p, n.storage)
+
+
+# ... and _foreach_mul_ of the CPU.
+@formula("storage(p*storage(fl(1-lr*wd)))")
+def decay_stored_factor(n: Any, k: Any, p: Any) -> Any:
+    return n.cast(n.cast(k.decay, n.storage) * p, n.storage)
 
 
 # Fused CUDA, contracted: p -= lr * wd * p with both in float32.

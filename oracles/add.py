@@ -38,30 +38,30 @@ def scaled(scalars: dict[str, float]) -> bool:
     return scalars["alpha"] != 1
 
 
-@formula("a + b", applies=unit)
+@formula("a + b", applies=unit, admissible=True)
 def plain(n: Any, a: Any, b: Any, alpha: float) -> Any:
     return a + b
 
 
 # Eager CUDA (nvcc contracts), eager CPU from AVX2 on, Inductor Triton.
-@formula("fma(alpha, b, a)", applies=scaled)
+@formula("fma(alpha, b, a)", applies=scaled, admissible=True)
 def fused(n: Any, a: Any, b: Any, alpha: float) -> Any:
     return n.fma(n.scalar(alpha), b, a)
 
 
 # Eager CPU without SIMD, Inductor C++ (-ffp-contract=off).
-@formula("a + alpha*b", applies=scaled)
+@formula("a + alpha*b", applies=scaled, admissible=True)
 def separate(n: Any, a: Any, b: Any, alpha: float) -> Any:
     return a + n.scalar(alpha) * b
 
 
 # Eager CPU rounds alpha to float16 or bfloat16 before it computes in float32.
-@formula("fma(storage(alpha), b, a)", applies=scaled)
+@formula("fma(storage(alpha), b, a)", applies=scaled, admissible=True)
 def fused_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
     return n.fma(n.scalar(alpha, n.storage), b, a)
 
 
-@formula("a + storage(alpha)*b", applies=scaled)
+@formula("a + storage(alpha)*b", applies=scaled, admissible=True)
 def separate_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
     return a + n.scalar(alpha, n.storage) * b
 

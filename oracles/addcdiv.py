@@ -41,7 +41,7 @@ def scaled(scalars: dict[str, float]) -> bool:
 
 
 # Eager CPU and CUDA, Inductor C++.
-@formula("a + b/c", applies=unit)
+@formula("a + b/c", applies=unit, admissible=True)
 def unit_quotient(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + b / c
 
@@ -62,19 +62,19 @@ def unit_stored_quotient(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
 
 
 # Eager CUDA (DeviceAddCmulCdiv.cuh), Inductor Triton with div_rn, the in-place decomposition.
-@formula("fma(value, b/c, a)", applies=scaled)
+@formula("fma(value, b/c, a)", applies=scaled, admissible=True)
 def quotient_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(n.scalar(value), b / c, a)
 
 
 # Inductor C++, and the div, mul, add of torch.addcdiv(value=) where nothing is contracted.
-@formula("a + value*(b/c)", applies=scaled)
+@formula("a + value*(b/c)", applies=scaled, admissible=True)
 def quotient_separate(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value) * (b / c)
 
 
 # Eager CPU and MPS.
-@formula("a + (value*b)/c", applies=scaled)
+@formula("a + (value*b)/c", applies=scaled, admissible=True)
 def value_first(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value) * b / c
 
@@ -95,17 +95,17 @@ def reciprocal_quotient(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
 
 
 # value rounded to float16 or bfloat16 on its way, in each of the orders above.
-@formula("fma(storage(value), b/c, a)", applies=scaled)
+@formula("fma(storage(value), b/c, a)", applies=scaled, admissible=True)
 def quotient_fused_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(n.scalar(value, n.storage), b / c, a)
 
 
-@formula("a + storage(value)*(b/c)", applies=scaled)
+@formula("a + storage(value)*(b/c)", applies=scaled, admissible=True)
 def quotient_separate_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value, n.storage) * (b / c)
 
 
-@formula("a + (storage(value)*b)/c", applies=scaled)
+@formula("a + (storage(value)*b)/c", applies=scaled, admissible=True)
 def value_first_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value, n.storage) * b / c
 

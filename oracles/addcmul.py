@@ -40,13 +40,13 @@ def scaled(scalars: dict[str, float]) -> bool:
 
 
 # Eager CUDA and Inductor Triton call fma; the compiler contracts eager CPU from AVX2 on.
-@formula("fma(b, c, a)", applies=unit)
+@formula("fma(b, c, a)", applies=unit, admissible=True)
 def unit_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(b, c, a)
 
 
 # Eager CPU without SIMD, Inductor C++ (-ffp-contract=off).
-@formula("a + b*c", applies=unit)
+@formula("a + b*c", applies=unit, admissible=True)
 def unit_separate(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + b * c
 
@@ -57,56 +57,56 @@ def unit_stored_product(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
 
 
 # Eager CUDA (DeviceAddCmulCdiv.cuh), Inductor Triton, and the in-place decomposition.
-@formula("fma(value, b*c, a)", applies=scaled)
+@formula("fma(value, b*c, a)", applies=scaled, admissible=True)
 def product_first_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(n.scalar(value), b * c, a)
 
 
 # Eager CPU from AVX2 on: other order than CUDA.
-@formula("fma(value*b, c, a)", applies=scaled)
+@formula("fma(value*b, c, a)", applies=scaled, admissible=True)
 def value_first_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(n.scalar(value) * b, c, a)
 
 
-@formula("fma(value*c, b, a)", applies=scaled)
+@formula("fma(value*c, b, a)", applies=scaled, admissible=True)
 def value_last_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(n.scalar(value) * c, b, a)
 
 
 # Inductor C++, which has CUDA's order.
-@formula("a + value*(b*c)", applies=scaled)
+@formula("a + value*(b*c)", applies=scaled, admissible=True)
 def product_first(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value) * (b * c)
 
 
 # Eager CPU without SIMD, eager MPS for float32, Inductor 2.11.
-@formula("a + (value*b)*c", applies=scaled)
+@formula("a + (value*b)*c", applies=scaled, admissible=True)
 def value_first(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value) * b * c
 
 
-@formula("a + (value*c)*b", applies=scaled)
+@formula("a + (value*c)*b", applies=scaled, admissible=True)
 def value_last(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value) * c * b
 
 
 # value rounded to float16 or bfloat16 on its way, in each of the orders above.
-@formula("fma(storage(value), b*c, a)", applies=scaled)
+@formula("fma(storage(value), b*c, a)", applies=scaled, admissible=True)
 def product_first_fused_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(n.scalar(value, n.storage), b * c, a)
 
 
-@formula("fma(storage(value)*b, c, a)", applies=scaled)
+@formula("fma(storage(value)*b, c, a)", applies=scaled, admissible=True)
 def value_first_fused_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return n.fma(n.scalar(value, n.storage) * b, c, a)
 
 
-@formula("a + storage(value)*(b*c)", applies=scaled)
+@formula("a + storage(value)*(b*c)", applies=scaled, admissible=True)
 def product_first_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value, n.storage) * (b * c)
 
 
-@formula("a + (storage(value)*b)*c", applies=scaled)
+@formula("a + (storage(value)*b)*c", applies=scaled, admissible=True)
 def value_first_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
     return a + n.scalar(value, n.storage) * b * c
 

@@ -13,3 +13,7 @@ def cummin(n: Any, x: Any) -> Any:
 
 
 ORACLE = Oracle(cummin, rows=_scans.largest(-1))
+
+
+def algorithm(n: Any, x: Any, *, order: Any) -> Any:
+    return n.cummin(x)

@@ -29,3 +29,7 @@ ROWS = (
 )
 
 ORACLE = Oracle(cumprod, rows=ROWS)
+
+
+def algorithm(n: Any, x: Any, *, order: Any) -> Any:
+    return n.cumprod(x, order)

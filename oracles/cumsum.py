@@ -20,3 +20,7 @@ def scale(n: Any, x: Any) -> Any:
 
 
 ORACLE = Oracle(cumsum, scale=scale, rows=_scans.sums(lambda n: n.seen))
+
+
+def algorithm(n: Any, x: Any, *, order: Any) -> Any:
+    return n.cumsum(x, order)

@@ -34,7 +34,7 @@ def divisor(n: Any, b: Any) -> Any:
 
 
 # One correctly rounded division: eager, but for scalars on CUDA; Inductor C++; Triton's div_rn.
-@formula("a / b")
+@formula("a / b", admissible=True)
 def quotient(n: Any, a: Any, b: Any) -> Any:
     return a / divisor(n, b)
 
@@ -51,7 +51,7 @@ def reciprocal_product(n: Any, a: Any, b: Any) -> Any:
 
 
 # A divisor that became a tensor of the operand's dtype.
-@formula("a / storage(b)", scalars=("b",))
+@formula("a / storage(b)", scalars=("b",), admissible=True)
 def rounded_quotient(n: Any, a: Any, b: float) -> Any:
     return a / n.scalar(b, n.storage)
 

@@ -107,13 +107,13 @@ def two_sided_rounded(n: Any, a: Any, b: Any, w: float) -> Any:
 
 
 # Eager MPS for a tensor weight: not exact at w = 1.
-@formula("fma(w, b-a, a)")
+@formula("fma(w, b-a, a)", admissible=True)
 def one_sided_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
     return n.fma(weight(n, w), b - a, a)
 
 
 # Inductor C++ for _foreach_lerp, whatever the weight.
-@formula("a + w*(b-a)")
+@formula("a + w*(b-a)", admissible=True)
 def one_sided(n: Any, a: Any, b: Any, w: Any) -> Any:
     return a + weight(n, w) * (b - a)
 

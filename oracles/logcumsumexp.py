@@ -32,3 +32,8 @@ ROWS = (
 )
 
 ORACLE = Oracle(logcumsumexp, scale=scale, rows=ROWS)
+
+
+def algorithm(n: Any, x: Any, *, order: Any) -> Any:
+    """Combinations max + log1p(exp(min - max))."""
+    return n.logcumsumexp(x, order)

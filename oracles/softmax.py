@@ -34,3 +34,27 @@ ROWS = (
 )
 
 ORACLE = Oracle(softmax, rows=ROWS)
+
+
+# Algorithms
+
+
+def by_quotient(n: Any, x: Any, *, order: Any) -> Any:
+    e = n.exp(x - n.amax(x))
+    return e / n.sum(e, order)
+
+
+def by_reciprocal(n: Any, x: Any, *, order: Any) -> Any:
+    e = n.exp(x - n.amax(x))
+    return e * n.recip(n.sum(e, order))
+
+
+def by_stored_quotient(n: Any, x: Any, *, order: Any) -> Any:
+    """The exponentials are kept in the dtype before they are divided."""
+    e = n.exp(x - n.amax(x))
+    return n.cast(e, n.storage) / n.sum(e, order)
+
+
+def online(n: Any, x: Any, *, order: Any) -> Any:
+    """The running sum is corrected by exp of the maximum's change."""
+    return n.exp(x - n.amax(x)) / n.sumexp(x, order)

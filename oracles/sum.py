@@ -21,3 +21,7 @@ def scale(n: Any, x: Any) -> Any:
 
 
 ORACLE = Oracle(sum, scale=scale, rows=_scans.sums(lambda n: n.anywhere))
+
+
+def algorithm(n: Any, x: Any, *, order: Any) -> Any:
+    return n.sum(x, order)

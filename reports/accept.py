@@ -141,7 +141,7 @@ def _plan(device: Device, runs: Sequence[Run], root: Path, allow: tuple[str, ...
     cells: dict[Key, Accepted] = {}
     environments: dict[str, Mapping[str, Any]] = {}
     refused: list[Verdict] = []
-    allowances: dict[str, str] = {}
+    allowances: dict[str, list[str]] = {}
     used = set()
     for run in runs:
         fingerprint = run.environment[device.backend]
@@ -153,20 +153,21 @@ def _plan(device: Device, runs: Sequence[Run], root: Path, allow: tuple[str, ...
         for (backend, key), cell in run.cells.items():
             if backend != device.backend or cell.status == "not-run":
                 continue
-            if cell.status in ALWAYS_FAIL or cell.result is None or context.excess(cell, cell.result):
+            if cell.status in ALWAYS_FAIL or cell.result is None or context.refuses(cell, cell.result):
                 pattern = next((pattern for pattern in allow if baseline.covers(pattern, cell.name)), None)
                 if cell.status in ALWAYS_FAIL or cell.result is None or cell.undecided or pattern is None:
                     refused.append(replace(context.verdict(cell, run), fails=True))
                     continue
                 used.add(pattern)
-                allowances[cell.name] = baseline.allowance_text(cell.result, cell.name, reason)
+                allowances[cell.name] = baseline.allowance_texts(cell.result, cell.name, reason)
             result = replace(cell.result, environment=environment)
             twice = cells.setdefault(key, result)
             if twice is not result:
                 if result.distinct == twice.distinct == 1 and compare(result, twice):
                     raise UsageError(f"two of the reports differ in {cell.name!r}: accept one of them")
                 cells[key] = _worst_seen(result, twice)
-    return _Plan(device, profile, old, cells, environments, refused, list(allowances.values()), frozenset(used))
+    entries = [text for texts in allowances.values() for text in texts]
+    return _Plan(device, profile, old, cells, environments, refused, entries, frozenset(used))
 
 
 def _merged(plan: _Plan, prune: bool) -> tuple[dict[Key, Accepted], list[Change]]:
@@ -187,6 +188,8 @@ def _change(new: Accepted, old: Accepted | None, backend: str) -> Change | None:
     if old is None:
         return Change("new", name)
     inputs = inputs_text(new, old)
+    if not inputs and bool(new.regions) != bool(old.regions):
+        return Change("changed", name, f"now {'with' if new.regions else 'without'} regions")
     facts = [f"inputs {inputs}"] if inputs else [text for _, text in compare(new, old)]
     if bound_text(new) != bound_text(old):
         facts.append(f"bound {bound_text(old)} -> {bound_text(new)}")
@@ -204,11 +207,18 @@ def _worst_seen(new: Accepted, old: Accepted | None) -> Accepted:
         or bound_text(new) != bound_text(old)
     ):
         return new
-    larger: dict[str, Any] = {}
-    for name in ("error", *MAXIMA, *OUTSIDE, *COUNTS, "distinct", "repeats"):
-        values = [value for value in (getattr(new, name), getattr(old, name)) if value is not None]
-        larger[name] = max(values, default=None)
-    return replace(new, **larger)
+    regions = dict(new.regions)
+    for name in new.regions.keys() & old.regions.keys():
+        part, then = new.regions[name], old.regions[name]
+        regions[name] = replace(part, **_larger(part, then, ("error", *MAXIMA, *COUNTS)))
+    larger = _larger(new, old, ("error", *MAXIMA, *OUTSIDE, *COUNTS, "distinct", "repeats"))
+    return replace(new, **larger, regions=regions)
+
+
+def _larger(new: Any, old: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The larger one of each figure."""
+    pairs = {name: [one for one in (getattr(new, name), getattr(old, name)) if one is not None] for name in names}
+    return {name: max(values, default=None) for name, values in pairs.items()}
 
 
 # Pages

@@ -16,7 +16,7 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,18 +24,21 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter
 
+from verify.judge.status import ALLOWABLE
 from verify.kernel import UsageError
 from verify.reports import store
-from verify.reports.rows import measured, scalars_text
-from verify.reports.schema import Cell, Error, Free, Metric, Record, Truth, Worst
+from verify.reports.rows import maximum, measured, scalars_text
+from verify.reports.schema import Cell, Error, Free, Metric, Record, Region, RegionName, Status, Strings, Truth, Worst
 from verify.ulp import FAILING
 
-SCHEMA = 1
+SCHEMA = 2
+#: Versions that are read. Of version 1 every cell is stale: it has no regions.
+READ = (1, 2)
 PROFILES = ("quick", "default", "exhaustive")
 
 #: Metrics in the order in which they are printed.
 MAXIMA = ("ulp", "int_ulp", "scaled_ulp", "share")
-#: Where intermediates leave the normal range: what underflow does not explain, in the bound's metric.
+#: Of schema 1, where intermediates leave the normal range: what underflow does not explain, in the bound's metric.
 RANGE = {"ulp": "range_excess_ulp", "int_ulp": "range_excess_ulp", "scaled_ulp": "range_excess_scaled_ulp"}
 #: Counts of bad elements, of which more is worse. `faithful` results are among the `misrounded`.
 COUNTS = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed", "worse", "misrounded")
@@ -84,13 +87,52 @@ def fingerprint_id(fingerprint: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedRegion:
+    """What is kept of a region of a cell: as `Accepted` has it of the whole. The worst element is the first of it."""
+
+    inputs: NonNegativeInt
+    status: Status = "passed"
+    error: NonNegativeFloat
+    metric: Metric = "ulp"
+    bound: NonNegativeFloat | None = None
+    ulp: NonNegativeFloat
+    int_ulp: NonNegativeInt = 0
+    scaled_ulp: NonNegativeFloat | None = None
+    share: NonNegativeFloat | None = None
+    mean_ulp: NonNegativeFloat = 0.0
+    bias_ulp: float = 0.0
+    nan_mismatch: NonNegativeInt = 0
+    inf_mismatch: NonNegativeInt = 0
+    zero_sign: NonNegativeInt = 0
+    flushed: NonNegativeInt = 0
+    worse: NonNegativeInt = 0
+    misrounded: NonNegativeInt = 0
+    worst_index: NonNegativeInt | None = None
+    worst_inputs: list[str] = field(default_factory=list)
+    worst_output: str = ""
+
+    __pydantic_config__: ClassVar[ConfigDict] = Record.model_config
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether an allowance has to name the maximum: an element is beyond what it may be, or no class says why the
+        region fails. A share knows of underflow terms, the bound alone does not."""
+        if self.bound is not None and (self.error > self.bound if self.share is None else self.share > 1):
+            return True
+        return self.status == "exceeds-bound" and not any(getattr(self, name) for name in FAILING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
     """What is kept of a cell. A field that has its default is left out of the file.
 
+    status, ledger                      of the report, and the entries that cover what exceeds
     domain, size, seed, inputs_digest   the inputs: results for others are not compared
+    regions                             what is compared, by region; none where the report was of schema 1
     error, metric, truth, bound         the maximum on which the kernel sets its bound, and that bound
     ulp, int_ulp, scaled_ulp, share     the maxima in every metric
-    range_ulp, range_excess_*           outside the normal range: the maximum, and what underflow does not explain
+    range_ulp, range_excess_*           of schema 1: the maximum outside the normal range, and what underflow does not
+                                        explain
     nan_mismatch ... misrounded         counts of bad elements among `inputs`
     violations                          elements that break a property, by its name, where there are any
     formula                             the candidates that reproduce every bit; null where there is no candidate
@@ -112,6 +154,9 @@ class Accepted:
     seed: int
     inputs_digest: str
     inputs: NonNegativeInt
+    status: Status = "passed"
+    ledger: Strings = field(default_factory=list)
+    regions: dict[RegionName, AcceptedRegion] = field(default_factory=dict)
     error: NonNegativeFloat
     metric: Metric = "ulp"
     truth: Truth = "exact"
@@ -168,11 +213,9 @@ def key_of(cell: Cell) -> Key:
 
 def accepted(cell: Cell, environment: str = "") -> Accepted:
     """The record of a cell that has an error."""
-    judged = judged_error(cell)
+    judged = cell.judged
     error, metric = measured(cell)
     bound, formula = cell.bound, cell.formula
-    worst = cell.worst[0] if cell.worst else None
-    kept = worst is not None and length(worst) <= LONGEST_INPUTS
     return Accepted(
         kernel=cell.kernel,
         lowering=cell.lowering,
@@ -185,26 +228,21 @@ def accepted(cell: Cell, environment: str = "") -> Accepted:
         seed=cell.domain.seed,
         inputs_digest=cell.domain.digest,
         inputs=cell.inputs,
+        status=cell.status,
+        ledger=cell.ledger,
+        regions={name: _accepted_region(region) for name, region in cell.regions.items()},
         error=error,
         metric=metric,  # type: ignore[arg-type]
         truth=bound.truth if bound else "exact",
         bound=bound.value if bound else None,
-        ulp=judged.max_ulp,
-        int_ulp=judged.max_int_ulp,
-        scaled_ulp=judged.max_scaled_ulp,
-        share=judged.max_share,
+        **_of_error(judged),
         range_ulp=judged.range_max_ulp,
         range_excess_ulp=judged.range_excess_ulp,
         range_excess_scaled_ulp=judged.range_excess_scaled_ulp,
-        mean_ulp=judged.mean_ulp,
-        bias_ulp=judged.bias_ulp,
-        **{name: getattr(judged, name) for name in COUNTS},
-        violations={check.name: check.violations for check in cell.checks if check.violations},
+        violations={check.name: check.violations for check in cell.properties if check.violations},
         formula=None if formula is None else [formula.identified] if formula.identified else sorted(formula.survivors),
         digest=cell.digest,
-        worst_index=worst.index if worst else None,
-        worst_inputs=worst.inputs if worst and kept else [],
-        worst_output=worst.output if worst and kept else "",
+        **_kept(cell.worst),
         flags=cell.flags,
         environment=environment,
         source=cell.source,
@@ -213,8 +251,37 @@ def accepted(cell: Cell, environment: str = "") -> Accepted:
     )
 
 
+def _accepted_region(region: Region) -> AcceptedRegion:
+    error, metric = maximum(region.error, region.bound)
+    return AcceptedRegion(
+        inputs=region.inputs,
+        status=region.status,
+        error=error,
+        metric=metric,  # type: ignore[arg-type]
+        bound=region.bound.value if region.bound else None,
+        **_of_error(region.error),
+        **_kept(region.worst),
+    )
+
+
+def _of_error(error: Error) -> dict[str, Any]:
+    """Maxima, means and counts."""
+    maxima = {name: getattr(error, f"max_{name}") for name in MAXIMA}
+    return {**maxima, **{name: getattr(error, name) for name in ("mean_ulp", "bias_ulp", *COUNTS)}}
+
+
+def _kept(worst: Sequence[Worst]) -> dict[str, Any]:
+    """The first of the worst elements, if any, without inputs that are too long."""
+    if not worst:
+        return {}
+    first = worst[0]
+    if length(first) > LONGEST_INPUTS:
+        return {"worst_index": first.index}
+    return {"worst_index": first.index, "worst_inputs": first.inputs, "worst_output": first.output}
+
+
 def beyond_range(cell: Accepted) -> bool:
-    """Whether the bound fails outside the normal range, underflow taken into account; see `verify.cells.status_of`."""
+    """Whether the bound fails outside the normal range, underflow taken into account; see `verify.judge.element`."""
     if cell.bound is None or cell.metric not in RANGE:
         return False
     limit = 2 * cell.bound + 0.5 if cell.metric == "int_ulp" else cell.bound
@@ -223,13 +290,6 @@ def beyond_range(cell: Accepted) -> bool:
 
 def length(worst: Worst) -> int:
     return sum(map(len, worst.inputs))
-
-
-def judged_error(cell: Cell) -> Error:
-    """The error record against the truth that the cell's bound means."""
-    assert cell.error is not None
-    rounded = cell.error_rounded_scalar if cell.bound and cell.bound.truth == "rounded" else None
-    return rounded or cell.error
 
 
 class Named(Record):
@@ -243,7 +303,7 @@ class Named(Record):
 class File(Record):
     """A baseline file: version, device, profile, fingerprints by key, the key of the most common one, the cells."""
 
-    baseline: Literal[1]
+    baseline: Literal[1, 2]
     device: Named
     profile: str
     environment: str
@@ -254,12 +314,13 @@ class File(Record):
 @dataclass(frozen=True)
 class Baseline:
     """The accepted results of one device under one profile, by cell. environments: fingerprints by the keys that
-    `Accepted.environment` holds, the empty one among them."""
+    `Accepted.environment` holds, the empty one among them. version: of the file that was read."""
 
     device: Device
     profile: str
     environments: Mapping[str, Mapping[str, Any]]
     cells: Mapping[Key, Accepted]
+    version: int = SCHEMA
 
 
 _ACCEPTED: TypeAdapter[Accepted] = TypeAdapter(Accepted)
@@ -327,7 +388,7 @@ def read(root: Path, device: Device, profile: str) -> Baseline | None:
         if cell.environment not in environments:
             named = cell.environment or file.environment
             raise UsageError(f"{str(path)!r}: cells[{index}] names no environment of the file: {named!r}")
-    return Baseline(device, profile, environments, cells)
+    return Baseline(device, profile, environments, cells, file.baseline)
 
 
 def write(root: Path, baseline: Baseline) -> Path:
@@ -382,11 +443,12 @@ def _explain(error: pydantic.ValidationError, data: bytes, path: Path) -> str:
         return f"the baseline {str(path)!r} is not a complete JSON file: {what}; restore it, or accept a report anew"
     raw: Any = json.loads(data)
     version = raw.get("baseline") if isinstance(raw, dict) else None
+    known = " or ".join(map(str, READ))
     if not isinstance(version, int) or isinstance(version, bool):
-        return f'{str(path)!r} is not a baseline: its "baseline" is {version!r}; expected the number {SCHEMA}'
-    if version != SCHEMA:
+        return f'{str(path)!r} is not a baseline: its "baseline" is {version!r}; expected the number {known}'
+    if version not in READ:
         newer = "; upgrade ulproof to read it" if version > SCHEMA else ""
-        return f"{str(path)!r} is a baseline of version {version}; this version reads {SCHEMA}{newer}"
+        return f"{str(path)!r} is a baseline of version {version}; this version reads {known}{newer}"
     return f"{str(path)!r} is not a valid baseline: {store.json_path(first['loc'])}: {first['msg']}"
 
 
@@ -409,13 +471,18 @@ def _bytes(path: Path) -> bytes | None:
 class Allowance(Record):
     """Errors allowed beyond the bound, for the cells that a pattern covers: see `covers`.
 
-    ulp, int_ulp, scaled_ulp, share   the largest error, in the metric of the cell's bound
-    range_excess_*                    the same outside the normal range, beyond what underflow explains
+    region                            the one whose elements it is for; every one, each by itself, where it is not given
+    status                            unsteady, suspect, unbounded or unjudged: the status that is allowed instead
+    ulp, int_ulp, scaled_ulp, share   the largest error, in the metric of the bound
+    range_excess_*                    of schema 1: the same outside the normal range, beyond what underflow explains
     nan_mismatch ... flushed          how many elements of each class; none where it is not given
+    violations                        how many elements may break properties of the kernel
     """
 
     cells: Annotated[str, Field(min_length=1)]
     reason: Annotated[str, Field(min_length=1)]
+    region: Literal[""] | RegionName = ""
+    status: Literal["", "unsteady", "suspect", "unbounded", "unjudged"] = ""
     ulp: NonNegativeFloat | None = None
     int_ulp: NonNegativeFloat | None = None
     scaled_ulp: NonNegativeFloat | None = None
@@ -426,9 +493,20 @@ class Allowance(Record):
     inf_mismatch: NonNegativeInt = 0
     zero_sign: NonNegativeInt = 0
     flushed: NonNegativeInt = 0
+    violations: NonNegativeInt = 0
 
-    def excuses(self, cell: Accepted) -> bool:
-        """Whether the error beyond the bound, and every class that fails a cell, is within what is allowed."""
+    def excuses(self, cell: Accepted, region: str = "") -> bool:
+        """Whether the error beyond the bound, and every class that fails a cell, is within what is allowed: of one of
+        its regions, or of a cell that has none."""
+        if region:
+            part = cell.regions[region]
+            if self.region not in ("", region) or self.status:
+                return False
+            if part.exceeds and not _within(part.error, getattr(self, part.metric)):
+                return False
+            return all(getattr(part, name) <= getattr(self, name) for name in FAILING)
+        if self.region or self.status:
+            return False
         if cell.bound is not None and cell.error > cell.bound and not _within(cell.error, getattr(self, cell.metric)):
             return False
         if beyond_range(cell):
@@ -473,15 +551,49 @@ def parse_budget(data: bytes, path: Path) -> tuple[Allowance, ...]:
     raise UsageError(f"{str(path)!r} is not a valid budget: {problem}; see docs/ci.md")
 
 
-def allowance_text(cell: Accepted, name: str, reason: str) -> str:
-    """The entry that allows exactly what this cell shows."""
-    lines = [f"cells = {_toml(glob.escape(name))}", f"reason = {_toml(reason)}"]
-    if cell.bound is not None and cell.error > cell.bound:
-        lines.append(f"{cell.metric} = {float(cell.error)!r}")
-    if beyond_range(cell):
-        lines.append(f"{RANGE[cell.metric]} = {float(getattr(cell, RANGE[cell.metric]))!r}")
-    lines += [f"{count} = {getattr(cell, count)}" for count in FAILING if getattr(cell, count)]
-    return "\n".join(["[[allowance]]", *lines, ""])
+def excused(entries: Iterable[Allowance], cell: Accepted) -> list[Allowance]:
+    """The entries that allow all that the cell shows beyond its bounds; none where something is left. The entries are
+    those that cover the cell's name."""
+    entries = list(entries)
+    if not cell.regions and cell.status not in ALLOWABLE:
+        return [entry for entry in entries if entry.excuses(cell)][:1]
+    found: list[Allowance | None] = []
+    for status in _allowable(cell):
+        found.append(next((entry for entry in entries if entry.status == status), None))
+    for name, region in cell.regions.items():
+        if region.status == "exceeds-bound":
+            found.append(next((entry for entry in entries if entry.excuses(cell, name)), None))
+    if broken := sum(cell.violations.values()):
+        found.append(next((entry for entry in entries if entry.violations >= broken), None))
+    used = [entry for entry in found if entry is not None]
+    return used if len(used) == len(found) else []
+
+
+def _allowable(cell: Accepted) -> list[str]:
+    """The statuses of the cell and its regions that an allowance is for."""
+    return [s for s in ALLOWABLE if s == cell.status or any(region.status == s for region in cell.regions.values())]
+
+
+def allowance_texts(cell: Accepted, name: str, reason: str) -> list[str]:
+    """The entries that allow exactly what this cell shows."""
+    entries = [[f"status = {_toml(status)}"] for status in _allowable(cell)]
+    if not cell.regions and not entries:
+        entries.append(_figures_allowed(cell))
+        if beyond_range(cell):
+            entries[-1].insert(0, f"{RANGE[cell.metric]} = {float(getattr(cell, RANGE[cell.metric]))!r}")
+    for region, part in cell.regions.items():
+        if part.status == "exceeds-bound":
+            entries.append([f"region = {_toml(region)}", *_figures_allowed(part)])
+    if cell.regions and (broken := sum(cell.violations.values())):
+        entries.append([f"violations = {broken}"])
+    head = ["[[allowance]]", f"cells = {_toml(glob.escape(name))}", f"reason = {_toml(reason)}"]
+    return ["\n".join([*head, *lines, ""]) for lines in entries]
+
+
+def _figures_allowed(part: Accepted | AcceptedRegion) -> list[str]:
+    exceeds = part.exceeds if isinstance(part, AcceptedRegion) else part.bound is not None and part.error > part.bound
+    lines = [f"{part.metric} = {float(part.error)!r}"] if exceeds else []
+    return lines + [f"{count} = {getattr(part, count)}" for count in FAILING if getattr(part, count)]
 
 
 def append_allowances(root: Path, device: Device, entries: Iterable[str]) -> None:

@@ -18,7 +18,8 @@ from urllib.parse import quote
 from verify import __version__
 from verify.kernel import UsageError, is_file
 from verify.reports import markdown, store
-from verify.reports.gate import ALWAYS_FAIL, PRECEDENCE, Outcome, Verdict, cells_text
+from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, cells_text
+from verify.reports.looks import PRECEDENCE, counted_text
 from verify.reports.rows import Page, printable
 
 #: GitHub shows the first 10 errors of a step, and a summary of at most 1 MiB (docs.github.com, "Workflow commands").
@@ -31,10 +32,15 @@ MOST_RESULTS = 5000
 MEANINGS = {
     "oracle-violation": "a truth lies outside its enclosure: the run proves nothing",
     "error": "the lowering could not be run as it must be",
-    "exceeds-bound": "the error exceeds the kernel's bound, or a class of wrong results occurs",
-    "regressed": "the error, or a count of bad elements, is larger than the accepted one on the same inputs",
+    "exceeds-bound": "an element is not what it may be: beyond the bound, of a wrong class, or undecided",
+    "unsteady": "the result differs between launches, or with what must not matter",
+    "suspect": "beyond the known algorithms or the probable bound, and not proved wrong",
+    "unbounded": "no bound is stated, so that nothing is judged",
+    "unjudged": "nothing is stated of too many elements, or no fault would be seen",
+    "regressed": "in some region the error, or a count of bad elements, is larger than accepted on the same inputs",
     "changed": "other bits, another formula or other figures than accepted, with the same error",
-    "stale": "the environment or the kernel's source differs from the accepted result's",
+    "stale": "accepted in another environment or from another source; or not comparable: accept anew",
+    "deviates": "what exceeds is covered by entries of the ledger or the device's budget",
     "not-run": "there is no result, or no accepted result for the same inputs to compare with",
     "improved": "the error is smaller than the accepted one",
 }
@@ -87,7 +93,8 @@ def commands_stopped(stream: TextIO, always: bool = False) -> Iterator[None]:
 
 
 def error_lines(outcome: Outcome) -> Iterator[str]:
-    """One `::error` line for each failing cell, worst first; the last one counts those that GitHub would not show."""
+    """One `::error` line for each failing cell, worst first; the last one counts those that GitHub would not show. A
+    `::notice` tells how many cells deviate, whether or not anything fails."""
     failed = outcome.failed
     shown = failed if len(failed) <= MOST_ANNOTATIONS else failed[: MOST_ANNOTATIONS - 1]
     for verdict in shown:
@@ -96,20 +103,24 @@ def error_lines(outcome: Outcome) -> Iterator[str]:
     if len(failed) > len(shown):
         counts = ", ".join(f"{number} {status}" for status, number in outcome.counts.items())
         yield _annotation(f"{cells_text(len(failed) - len(shown))} more", f"all cells: {counts}")
+    if outcome.deviating:
+        told = "known deviations, covered by the ledger or the device's budget: the gate's page lists them"
+        yield _annotation(counted_text("deviate", outcome.deviating), told, "notice")
 
 
-def _annotation(title: str, message: str) -> str:
+def _annotation(title: str, message: str, command: str = "error") -> str:
     """A workflow command, escaped as the runner unescapes it (actions/toolkit, core/src/command.ts)."""
     data = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     value = title.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A").replace(":", "%3A").replace(",", "%2C")
-    return f"::error title={value}::{data}\n"
+    return f"::{command} title={value}::{data}\n"
 
 
 # SARIF
 
 
 def sarif(outcome: Outcome) -> dict[str, Any]:
-    """A SARIF 2.1.0 log: one rule a status, one result for each cell that did not simply pass, failing ones as errors.
+    """A SARIF 2.1.0 log: one rule a status, one result for each cell that did not simply pass, failing ones as errors,
+    the others (`deviates` among them) as notes.
 
     A cell has no line of code: results point at the kernel's file, and name the cell as their logical location.
     """
@@ -168,10 +179,17 @@ def _result(verdict: Verdict, ids: Sequence[str]) -> dict[str, Any]:
         ],
         # All cells of a kernel share a line: this, and not the line, tells alerts apart from run to run.
         "partialFingerprints": {"primaryLocationLineHash": f"{place[:16]}:1"},
-        "properties": {"device": verdict.device, "profile": verdict.profile, "replay": printable(verdict.replay)},
+        "properties": {
+            "device": verdict.device,
+            "profile": verdict.profile,
+            "replay": printable(verdict.replay),
+            "deviates": verdict.deviates,
+            "ledger": [printable(name) for name in verdict.ledger],
+        },
     }
-    if verdict.allowed:
-        justification = f"--allow {printable(verdict.allowed)}"
+    if verdict.allowed or verdict.allowance:
+        by = f"--allow {verdict.allowed}" if verdict.allowed else f"the ledger's allowance {verdict.allowance}"
+        justification = printable(by)
         result["suppressions"] = [{"kind": "external", "justification": justification}]
     return result
 

@@ -16,12 +16,15 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from verify.judge.regions import REGIONS
 from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
-from verify.reports.rows import ENCLOSURE, FAILED, measured
+from verify.reports.looks import severity
+from verify.reports.rows import ENCLOSURE, measured
+from verify.reports.rows import maximum as largest
 
 if TYPE_CHECKING:
-    from verify.reports.schema import Cell, Error
+    from verify.reports.schema import Cell, Error, Region
 
 #: What a row of a comparison is, in the order in which rows are listed: what got better stands after all that may
 #: be worse.
@@ -29,11 +32,13 @@ KINDS = (
     "new failure",
     "more mismatches",
     "larger maximum",
+    "new deviation",
     "other formula",
     "other bits",
     "failure resolved",
     "fewer mismatches",
     "smaller maximum",
+    "deviation resolved",
     "not compared",
     "one side only",
     "equal",
@@ -43,13 +48,15 @@ KINDS = (
 MIRRORED = {kind: kind for kind in KINDS} | {
     "new failure": "failure resolved",
     "failure resolved": "new failure",
+    "new deviation": "deviation resolved",
+    "deviation resolved": "new deviation",
     "more mismatches": "fewer mismatches",
     "fewer mismatches": "more mismatches",
     "larger maximum": "smaller maximum",
     "smaller maximum": "larger maximum",
 }
 #: Which one names a cell of several kinds: anything worse, then anything better, so that neither hides the other.
-PRECEDENCE = (*KINDS[:3], *KINDS[5:8], *KINDS[3:5], *KINDS[8:])
+PRECEDENCE = (*KINDS[:4], *KINDS[6:10], *KINDS[4:6], *KINDS[10:])
 #: Kinds of cells that ran on both sides with equal inputs.
 COMPARED = (*KINDS[: KINDS.index("not compared")], "equal")
 
@@ -86,6 +93,25 @@ class Inputs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What comparing needs of one region of a cell; names as in `Facts`."""
+
+    name: str
+    status: str
+    value: float
+    metric: str
+    truth: str
+    basis: str
+    max_ulp: float
+    misrounded: int
+    mismatches: tuple[tuple[str, int], ...]
+
+    def mismatched(self, truth: str) -> int:
+        """Regions are judged against one truth."""
+        return sum(count for _, count in self.mismatches)
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What comparing needs of a cell, in a small part of its memory.
 
@@ -95,6 +121,7 @@ class Facts:
     mismatches  elements by class of MISMATCHES, none of them 0; those outside the normal range, which fail no
                 cell, are among them. `rounded`: the same against the truth with rounded scalars, if there is one
     formula     the identified one, or all survivors; None: the kernel has no formulas
+    parts       by region; none in a report of schema 1
     """
 
     place: Place
@@ -112,6 +139,8 @@ class Facts:
     formula: tuple[str, ...] | None
     digest: str
     chunks: tuple[str, ...]
+    parts: tuple[Part, ...] = ()
+    ledger: tuple[str, ...] = ()
 
     @property
     def ran(self) -> bool:
@@ -119,8 +148,8 @@ class Facts:
 
     @property
     def severity(self) -> int:
-        """Of the status: 0 where the cell did not fail."""
-        return len(FAILED) - FAILED.index(self.status) if self.status in FAILED else 0
+        """Of the status: 0 where the cell passed or did not run."""
+        return severity(self.status)
 
     def counts(self, truth: str) -> dict[str, int]:
         """The mismatches against `truth`, as the maximum that stands beside them."""
@@ -150,12 +179,13 @@ class Bits:
 class Pair:
     """A cell against its reference: all kinds of differences between them, or 'equal' or 'not compared' alone.
 
-    bits: None where a digest is missing. reason: why it was not compared.
+    bits: None where a digest is missing. reason: why it was not compared. regions: the kinds of each that differs.
     """
 
     kinds: tuple[str, ...]
     bits: Bits | None = None
     reason: str = ""
+    regions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def kind(self) -> str:
@@ -164,11 +194,23 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """One region of a row: a part of every column, None where the report has none; the rest as in `Aligned`."""
+
+    name: str
+    parts: tuple[Part | None, ...]
+    metric: str
+    truth: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Aligned:
     """One row: a cell of every column, None where the report has none.
 
     metric, truth  what `values` are in, the same for every column: the bound's where all columns have it, else ulp
     reference      the first column that ran; `pairs` are the others against it, None for itself and what did not run
+    regions        those in which some pair differs, `normal` first
     """
 
     place: Place
@@ -179,6 +221,7 @@ class Aligned:
     values: tuple[float | None, ...]
     reference: int
     pairs: tuple[Pair | None, ...]
+    regions: tuple[Within, ...] = ()
 
     @property
     def telling(self) -> bool:
@@ -325,7 +368,29 @@ def facts_of(cell: Cell) -> Facts:
         ),
         digest=cell.digest,
         chunks=tuple(cell.chunks),
+        parts=tuple(_part(name, cell.regions[name], cell) for name in sorted(cell.regions, key=_normal_first)),
+        ledger=tuple(map(intern, cell.ledger)),
     )  # fmt: skip
+
+
+def _normal_first(name: str) -> tuple[bool, int]:
+    return name != "normal", REGIONS.index(name)
+
+
+def _part(name: str, region: Region, cell: Cell) -> Part:
+    value, metric = largest(region.error, region.bound)
+    source = (region.bound and region.bound.source) or (cell.bound and cell.bound.source) or ""
+    return Part(
+        name=name,
+        status=intern(region.status),
+        value=value,
+        metric=metric,
+        truth=cell.bound.truth if cell.bound else "exact",
+        basis=intern(source) if metric == "share" else "",
+        max_ulp=region.error.max_ulp,
+        misrounded=region.error.misrounded,
+        mismatches=_mismatches(region.error, cell.ftz),
+    )
 
 
 def _mismatches(error: Error | None, ftz: bool) -> tuple[tuple[str, int], ...]:
@@ -367,20 +432,39 @@ def pair(a: Facts, b: Facts, metric: str, truth: str) -> Pair:
     reason = refusal(a, b)
     if reason:
         return Pair(("not compared",), reason=reason)
-    bits, kinds = bits_of(a, b), []
-    before, after = maximum(a, metric, truth), maximum(b, metric, truth)
-    if a.severity != b.severity:
-        kinds.append("new failure" if b.severity > a.severity else "failure resolved")
-    if (wrong := b.mismatched(truth) - a.mismatched(truth)) != 0:
-        kinds.append("more mismatches" if wrong > 0 else "fewer mismatches")
-    close = before is not None and after is not None and math.isclose(before, after, rel_tol=ENCLOSURE)
-    if before is not None and after is not None and before != after and not (close and bits and bits.equal):
-        kinds.append("larger maximum" if after > before else "smaller maximum")
+    bits = bits_of(a, b)
+    same = bits is not None and bits.equal
+    kinds = _kinds(a, b, metric, truth, same)
+    regions = []
+    theirs = {part.name: part for part in b.parts}
+    for part in a.parts:
+        if part.name in theirs and (found := _kinds(part, theirs[part.name], *_common_metric((part, theirs[part.name])),
+                                                    same)):  # fmt: skip
+            regions.append((part.name, tuple(found)))
+            kinds += found
     if a.formula is not None and b.formula is not None and a.formula != b.formula:
         kinds.append("other formula")
     if bits and not bits.equal:
         kinds.append("other bits")
-    return Pair(tuple(kinds) or ("equal",), bits)
+    return Pair(tuple(dict.fromkeys(kinds)) or ("equal",), bits, regions=tuple(regions))
+
+
+def _kinds(a: Facts | Part, b: Facts | Part, metric: str, truth: str, same: bool) -> list[str]:
+    """What differs in status, mismatches and maximum, of cells or of one region; same: their bits are equal."""
+    kinds = []
+    before, after = severity(a.status), severity(b.status)
+    known = severity("deviates")
+    if before != after:
+        failure = max(before, after) > known
+        better, worse = ("failure resolved", "new failure") if failure else ("deviation resolved", "new deviation")
+        kinds.append(worse if after > before else better)
+    if (wrong := b.mismatched(truth) - a.mismatched(truth)) != 0:
+        kinds.append("more mismatches" if wrong > 0 else "fewer mismatches")
+    low, high = maximum(a, metric, truth), maximum(b, metric, truth)
+    close = low is not None and high is not None and math.isclose(low, high, rel_tol=ENCLOSURE)
+    if low is not None and high is not None and low != high and not (close and same):
+        kinds.append("larger maximum" if high > low else "smaller maximum")
+    return kinds
 
 
 def refusal(a: Facts, b: Facts) -> str:
@@ -427,8 +511,9 @@ def differing_chunks(a: Facts, b: Facts) -> list[int]:
     return [0] if small and a.digest and b.digest and a.digest != b.digest else []
 
 
-def _common_metric(cells: Iterable[Facts | None]) -> tuple[str, str]:
-    """Metric and truth in which the cells' maxima can be compared: the bound's where it is the same for all.
+def _common_metric(cells: Iterable[Facts | Part | None]) -> tuple[str, str]:
+    """Metric and truth in which the maxima of cells, or of one region, can be compared: the bound's where it is the
+    same for all.
 
     Metrics are never converted into one another, and shares of different bounds say nothing of each other; ulp
     against the exact scalars is what every cell has.
@@ -437,8 +522,8 @@ def _common_metric(cells: Iterable[Facts | None]) -> tuple[str, str]:
     return next(iter(meant))[:2] if len(meant) == 1 else ("ulp", "exact")
 
 
-def maximum(cell: Facts, metric: str, truth: str) -> float | None:
-    """The cell's maximum error in `metric` against `truth`, or None where it was not measured."""
+def maximum(cell: Facts | Part, metric: str, truth: str) -> float | None:
+    """The maximum error of a cell or region in `metric` against `truth`, or None where it was not measured."""
     return cell.value if (metric, truth) == (cell.metric, cell.truth) else cell.max_ulp
 
 
@@ -458,7 +543,16 @@ def aligned(place: Place, cells: tuple[Facts | None, ...]) -> Aligned:
     if len(ran) < len(cells) and ran and kinds <= {"equal", "not run"}:
         kinds = {"one side only"}
     kind = min(kinds, key=KINDS.index)
-    return Aligned(place, cells, kind, metric, truth, values, reference, tuple(pairs))
+    names = dict.fromkeys(name for one in pairs if one for name, _ in one.regions)
+    regions = tuple(_within(name, cells) for name in sorted(names, key=_normal_first))
+    return Aligned(place, cells, kind, metric, truth, values, reference, tuple(pairs), regions)
+
+
+def _within(name: str, cells: Sequence[Facts | None]) -> Within:
+    parts = tuple(next((part for part in cell.parts if part.name == name), None) if cell else None for cell in cells)
+    metric, truth = _common_metric(parts)
+    values = tuple(None if part is None else maximum(part, metric, truth) for part in parts)
+    return Within(name, parts, metric, truth, values)
 
 
 def order(row: Aligned) -> tuple[float, ...]:
@@ -470,13 +564,16 @@ def order(row: Aligned) -> tuple[float, ...]:
         if one is None or one.kind != row.kind or first is None or cell is None:
             continue
         wrong = abs(cell.mismatched(row.truth) - first.mismatched(row.truth))
-        if row.kind in ("new failure", "failure resolved"):
+        if row.kind in ("new failure", "failure resolved", "new deviation", "deviation resolved"):
             weights.append((abs(cell.severity - first.severity), wrong))
         elif row.kind in ("more mismatches", "fewer mismatches"):
             weights.append((wrong, 0.0))
         elif row.kind in ("larger maximum", "smaller maximum"):
-            low, high = sorted(v for v in (row.values[row.reference], row.values[index]) if v is not None)
-            weights.append((high / low if low else math.inf, high))
+            for values in (row.values, *(region.values for region in row.regions)):
+                then, now = values[row.reference], values[index]
+                if then is not None and now is not None and then != now:
+                    low, high = sorted((then, now))
+                    weights.append((high / low if low else math.inf, high))
         elif one.bits:
             weights.append(((one.bits.differing or 0) / (one.bits.chunks or 1), 0.0))
     one_, two = max(weights)
@@ -585,7 +682,20 @@ def row_json(row: Aligned) -> dict[str, Any]:
         "truth": row.truth,
         "reference": row.reference,
         "sides": [None if cell is None else _side(cell, row.truth, value, one) for cell, value, one in sides],
-    }
+        "regions": [
+            {
+                "region": one.name,
+                "metric": one.metric,
+                "truth": one.truth,
+                "sides": [
+                    part and {"status": part.status, "error": value, "max_ulp": part.max_ulp,
+                              "misrounded": part.misrounded, "mismatches": dict(part.mismatches)}
+                    for part, value in zip(one.parts, one.values, strict=True)
+                ],
+            }
+            for one in row.regions
+        ],
+    }  # fmt: skip
 
 
 def _side(cell: Facts, truth: str, value: float | None, one: Pair | None) -> dict[str, Any]:
@@ -593,6 +703,7 @@ def _side(cell: Facts, truth: str, value: float | None, one: Pair | None) -> dic
         "backend": cell.place.backend,
         "status": cell.status,
         "reason": cell.reason,
+        "ledger": list(cell.ledger),
         "error": value,
         "max_ulp": cell.max_ulp,
         "misrounded": cell.misrounded,
@@ -602,7 +713,8 @@ def _side(cell: Facts, truth: str, value: float | None, one: Pair | None) -> dic
         "domain": cell.inputs._asdict(),
     }
     if one is not None:
-        side["against_reference"] = {"kinds": list(one.kinds), "reason": one.reason}
+        regions = {name: list(kinds) for name, kinds in one.regions}
+        side["against_reference"] = {"kinds": list(one.kinds), "reason": one.reason, "regions": regions}
         if one.bits is not None:
             side["against_reference"] |= {
                 "bits_equal": one.bits.equal,

@@ -18,33 +18,42 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
+from verify.judge.regions import REGIONS
 from verify.kernel import NothingToCompare
 from verify.reports import store
+from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE
 from verify.reports.rows import (
-    FAILED,
-    GOOD,
     assignments,
+    beside_regions,
+    fails,
     figures,
-    measured,
+    figures_of,
+    headline,
+    part_of,
     printable,
+    real,
+    region_part,
     replay,
     replay_command,
     scalars_text,
     upward,
     why_failed,
 )
+from verify.ulp import FAILING
 
 if TYPE_CHECKING:
     from verify.reports.baseline import Accepted
     from verify.reports.gate import Verdict
-    from verify.reports.schema import Binade, Cell, Error, Formula, Report, Trust, Worst
+    from verify.reports.schema import Binade, Cell, Error, Formula, Region, Report, Trust, Worst
 
 #: Figures of `rows.figures`.
 FIGURES = ("error", "metric", "bound", "share", "misrounded", "max ulp", "closer", "farther", "tied")
+#: Those of `rows.region_figures`.
+REGION_FIGURES = FIGURES[:6]
 #: Columns of cells. `own` is what seldom two cells share; `binades` has indices of its own.
 COLUMNS = (
     "kernel", "lowering", "spelling", "dtype", "scalars", "output", "domain", "inputs", "status", "reason", *FIGURES,
-    "formula", "candidates", "limit", "numbers", "rounded", "replay", "worst", "more", "own", "binades",
+    "formula", "candidates", "limit", "numbers", "rounded", "replay", "worst", "more", "own", "regions", "binades",
 )  # fmt: skip
 
 #: Counts of a cell's elements and its maxima and means, as the page lists them.
@@ -149,9 +158,10 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
         "reports": [_report(source) for source in sources],
         "devices": devices,
         "baseline": against,
-        "failed": FAILED,
-        "good": GOOD,
-        "severity": [*FAILED, "not-run", *reversed(GOOD)],
+        "looks": {name: [look.tone, look.glyph, look.counted] for name, look in LOOKS.items()},
+        "counted": COUNTED,
+        "severity": list(PRECEDENCE),
+        "failing_classes": FAILING,
         "counts": COUNTS,
         "numbers": NUMBERS,
     }
@@ -223,7 +233,7 @@ def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
     error, formula, bound, rounded = cell.error, cell.formula, cell.bound, cell.error_rounded_scalar
     domain, timing = cell.domain, cell.timing
     told = figures(cell) if error is not None else dict.fromkeys(FIGURES, "-")
-    largest = None if error is None else measured(cell)[0]
+    largest = None if error is None else real(*headline(cell))[0]
     stem, worst = _worst(cell)
     return (
         cell.kernel,
@@ -235,7 +245,7 @@ def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
         [domain.kind, domain.size, domain.seed, domain.digest, cell.source],
         cell.inputs,
         cell.status,
-        why_failed(cell) if cell.status in FAILED and error is not None else cell.reason,
+        why_failed(cell) if fails(cell) and error is not None else cell.reason,
         *(told[name] for name in FIGURES),
         "-" if formula is None else formula.identified or " / ".join(formula.survivors) or "none",
         None if formula is None else _candidates(formula),
@@ -247,22 +257,44 @@ def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
         [
             list(map(_trust, cell.trust)),
             {name: value if isinstance(value, str) else json.dumps(value) for name, value in cell.flags.items()},
-            [[one.name, one.violations, one.inputs, ", ".join(one.witness)] for one in cell.checks],
+            [[one.name, one.violations, one.inputs, ", ".join(one.witness)] for one in cell.properties],
             cell.paths,
             cell.ftz,
             len(cell.chunks),
             cell.repeats,
             cell.distinct,
+            [fails(cell), cell.allowance, cell.reason_kind, cell.ledger, beside_regions(cell)],
         ],
         [
-            None if largest is None or bound is None else largest / bound.value,
+            None if error is None else part_of(*headline(cell)),
             largest,
             cell.digest,
             f"{timing.kernel_s:.3g}",
             f"{timing.check_s:.3g}",
             timing.mp_elements,
         ],
+        [index(_region(name, cell.regions[name], cell)) for name in REGIONS if name in cell.regions],
     )
+
+
+def _region(name: str, region: Region, cell: Cell) -> list[Any]:
+    """A region as the page has it: figures as text, and the numbers that it sorts and colours by."""
+    error, why, told = region.error, region.reason, figures_of(region)
+    counts = [getattr(error, name) for name in FAILING]
+    kept = region.resolution
+    return [
+        name,
+        region.inputs,
+        region.status,
+        [why.kind, why.text, why.ledger],
+        [told[figure] for figure in REGION_FIGURES],
+        [region_part(region), real(error, region.bound)[0], error.max_ulp, error.misrounded],
+        counts,
+        region.unjudged,
+        None if kept is None else ["-" if one is None else upward(one, 3) for one in (kept.median, kept.p90)],
+        _elements(region.worst, cell),
+        None if region.bound is None else region.bound.source or (cell.bound.source if cell.bound else ""),
+    ]
 
 
 def _numbers(error: Error) -> list[Any]:
@@ -301,9 +333,13 @@ def _worst(cell: Cell) -> tuple[str, list[list[Any]]]:
     """
     place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
     stem = replay_command(cell.kernel, place, cell.scalars, ()).removesuffix("--input=")
-    inputs = [",".join(worst.inputs) for worst in cell.worst]
+    return stem, _elements(cell.worst, cell)
+
+
+def _elements(worst: Sequence[Worst], cell: Cell) -> list[list[Any]]:
+    inputs = [",".join(one.inputs) for one in worst]
     plain = all(inputs) and _PLAIN.fullmatch("".join(inputs))
-    return stem, [_element(worst, None if plain else replay(cell, worst)) for worst in cell.worst]
+    return [_element(one, None if plain else replay(cell, one)) for one in worst]
 
 
 def _errors(worst: Worst) -> str:

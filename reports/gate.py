@@ -16,23 +16,46 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from verify.kernel import UsageError, suggest
+from verify.judge.regions import REGIONS
+from verify.judge.status import ALLOWABLE, STATUSES, combined, exit_code
+from verify.kernel import UsageError, is_file, suggest
 from verify.reports import baseline, store
-from verify.reports.baseline import COUNTS, MAXIMA, RANGE, Accepted, Allowance, Baseline, Device, Key, accepted
-from verify.reports.rows import ENCLOSURE, Column, Line, Page, Row, Table, assignments, replay, replay_command, upward
-from verify.reports.schema import Cell
+from verify.reports.baseline import (
+    COUNTS,
+    MAXIMA,
+    RANGE,
+    Accepted,
+    AcceptedRegion,
+    Allowance,
+    Baseline,
+    Device,
+    Key,
+    accepted,
+)
+from verify.reports.looks import LOOKS, PRECEDENCE, WRONG, counted_text
+from verify.reports.rows import (
+    ENCLOSURE,
+    Column,
+    Line,
+    Page,
+    Row,
+    Table,
+    assignments,
+    beside_regions,
+    ledger_text,
+    replay,
+    replay_command,
+    telling,
+    upward,
+)
+from verify.reports.schema import Cell, Worst
 from verify.ulp import FAILING
-
-#: The first that applies is a cell's status.
-PRECEDENCE = (
-    "oracle-violation", "error", "exceeds-bound", "regressed", "changed", "stale", "not-run", "improved", "passed",
-)  # fmt: skip
 
 #: These fail whatever is asked for: without a truth, or without a result, nothing else can be said.
 ALWAYS_FAIL = ("oracle-violation", "error")
 #: What `--fail-on` may name, and which of them fail by default.
 CHOICES = PRECEDENCE[2:-1]
-FAIL_ON = ("exceeds-bound", "regressed", "changed", "not-run")
+FAIL_ON = (*WRONG[2:], "regressed", "changed", "not-run")
 
 #: What a reader needs of a fingerprint and no result depends on; `device` repeats chip and capability.
 INFORMATIVE = ("device", "os", "python")
@@ -44,9 +67,6 @@ JUDGED = {"ulp": ("ulp",), "int_ulp": ("int_ulp", "ulp"), "scaled_ulp": ("scaled
 #: Figures of elements outside the normal range; the one in the bound's metric is judged too.
 OUTSIDE = ("range_ulp", *dict.fromkeys(RANGE.values()))
 
-#: Reason of the cells that a run excused by its backend's ledger.
-KNOWN = "known deviation"
-
 #: How many groups of verdicts are spelled out on a page, and how many cells of one group are named.
 SHOWN = 12
 NAMED = 3
@@ -57,7 +77,8 @@ class Seen:
     """What the gate needs of a report's cell, in a small part of its memory.
 
     result is None where the cell has no error record. `element` is the command that takes the element apart that tells
-    most, where `result` does not say which that is.
+    most, where `result` does not say which that is. `told`: what the report says of each region that did not pass, or
+    of the cell. allowance: the entry of the ledger that lets the status stand, '' for a user's own file.
     """
 
     name: str
@@ -68,6 +89,12 @@ class Seen:
     result: Accepted | None
     undecided: int
     element: str
+    told: str = ""
+    allowance: str = ""
+
+    def stands(self, status: str) -> bool:
+        """Whether that is the cell's status, and an allowance of the ledger is for it."""
+        return bool(self.allowance) and status == self.status and status in ALLOWABLE
 
 
 @dataclass(frozen=True)
@@ -76,7 +103,8 @@ class Verdict:
     report said of the cell.
 
     ran: whether the report has a result. compared: whether there was an accepted one for the same inputs.
-    allowed: the `--allow` pattern that excuses it.
+    allowed: the `--allow` pattern that excuses it, allowance: the entry of the ledger.
+    deviates: whether something exceeds that ledger or budget cover, whatever the status; ledger: the entries.
     """
 
     status: str
@@ -92,6 +120,9 @@ class Verdict:
     compared: bool = False
     allowed: str = ""
     fails: bool = False
+    allowance: str = ""
+    deviates: bool = False
+    ledger: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,14 +147,20 @@ class Outcome:
         return sum(verdict.compared for verdict in self.verdicts)
 
     @property
+    def deviating(self) -> int:
+        """Cells in which something exceeds that ledger or budget cover: told beside every count of failures."""
+        return sum(verdict.deviates for verdict in self.verdicts)
+
+    @property
     def exit_code(self) -> int:
         """4 oracle violation; 1 failed; 3 nothing was compared with a baseline; 0 passed."""
-        if any(verdict.status == "oracle-violation" for verdict in self.verdicts):
-            return 4
-        known = any(verdict.status in ("error", "exceeds-bound") for verdict in self.failed)
+        known = [verdict.status for verdict in self.failed if verdict.status != "not-run"]
+        codes = [max(1, exit_code(status)) for status in known]
         if not self.compared and not known:
-            return 3
-        return 1 if self.failed else 0
+            codes.append(3)
+        elif self.failed:
+            codes.append(1)
+        return combined(codes)
 
 
 # Reading
@@ -162,7 +199,32 @@ def seen(cell: Cell) -> Seen:
         result=accepted(cell) if ran else None,
         undecided=cell.error.undecided if cell.error else 0,
         element=_element_command(cell),
+        told=_told_of(cell),
+        allowance="" if is_file(cell.lowering) else cell.allowance,
     )
+
+
+def _told_of(cell: Cell) -> str:
+    """What the report says of a cell that did not pass: every region that did not, its reason and worst element."""
+    if cell.status == "passed" or not cell.regions:
+        return cell.reason
+    told = []
+    for name, region in telling(cell).items():
+        if region.status == "passed":
+            continue
+        word = "" if region.status == cell.status else f"{region.status}, "
+        at = "".join(f", worst {_at(one)}" for one in region.worst[:1])
+        told.append(
+            f"in {name}: {word}{region.reason.text or region.reason.kind}{at}{ledger_text(region.reason.ledger)}"
+        )
+    further = beside_regions(cell)
+    words = (text if status == cell.status else f"{status}, {text}" for status, text in further)
+    return "; ".join([*words, *told])
+
+
+def _at(worst: Worst) -> str:
+    """'0x1p+0,0x1.8p+1 -> 0x1p+2': where an element is, and what it gives."""
+    return f"{','.join(worst.inputs) or f'element {worst.index}'} -> {worst.output}"
 
 
 def _kernel_command(key: Key, backend: str, profile: str, seed: int) -> str:
@@ -180,19 +242,24 @@ def _element_command(cell: Cell) -> str:
 
     '' where `Accepted` names it: a command for each of 100,000 cells would take a second.
     """
+    for region in telling(cell).values() if cell.status != "passed" else ():
+        if region.status != "passed" and region.worst:
+            return replay(cell, region.worst[0])
     if not cell.worst or (cell.status == "passed" and 0 < baseline.length(cell.worst[0]) <= baseline.LONGEST_INPUTS):
         return ""
-    telling = next((one for one in cell.worst if one.error_class in FAILING), cell.worst[0])
-    return replay(cell, cell.worst[0] if cell.status == "passed" else telling)
+    telling_one = next((one for one in cell.worst if one.error_class in FAILING), cell.worst[0])
+    return replay(cell, cell.worst[0] if cell.status == "passed" else telling_one)
 
 
-def _element_of(cell: Seen) -> str:
-    """The command for a cell's element, '' where it has none."""
-    if cell.element or cell.result is None or not cell.result.worst_inputs:
-        return cell.element
+def _element_of(cell: Seen, region: str = "") -> str:
+    """The command for a cell's element, of a region where one is named; '' where it has none."""
     result = cell.result
+    inputs = result.regions[region].worst_inputs if result is not None and region else []
+    if not inputs and (cell.element or result is None or not result.worst_inputs):
+        return cell.element
+    assert result is not None
     place = (result.dtype, cell.backend, result.lowering, result.spelling)
-    return replay_command(result.kernel, place, result.scalars, result.worst_inputs)
+    return replay_command(result.kernel, place, result.scalars, inputs or result.worst_inputs)
 
 
 # Judging
@@ -244,7 +311,10 @@ def _judge(
 def _with_failure(verdict: Verdict, fail_on: tuple[str, ...], allow: tuple[str, ...]) -> Verdict:
     if verdict.status in ALWAYS_FAIL:
         return replace(verdict, fails=True)
-    if verdict.status not in fail_on:
+    # what could not be compared is no promise: nobody asked for a gate that says nothing
+    nothing = verdict.status == "stale" and not verdict.compared
+    asked = verdict.status in fail_on or (verdict.deviates and "deviates" in fail_on)
+    if not (asked or nothing) or verdict.allowance:
         return verdict
     pattern = next((pattern for pattern in allow if baseline.covers(pattern, verdict.cell)), None)
     return replace(verdict, fails=pattern is None, allowed=pattern or "")
@@ -261,7 +331,7 @@ def _judge_device(
     else:
         base, budget = baseline.read(root, device, profile), baseline.read_budget(root, device)
         why = _no_baseline(root, device, profile) if base is None else ""
-    context = Context(device, backend, profile, base, budget, why)
+    context = Context(device, backend, profile, base, budget, why, str(root))
     verdicts: dict[Key, Verdict] = {}
     measured: dict[Key, Accepted] = {}
     left_out: set[Key] = set()
@@ -315,20 +385,24 @@ def _unneeded(
     notices = []
     for entry in budget:
         covered = [cell for cell in measured.values() if baseline.covers(entry.cells, cell.name(backend))]
-        if covered and not any(_beyond_bound(cell) for cell in covered):
+        if covered and not any(_needs(cell) for cell in covered):
             path = baseline.budget_path(root, device)
             notices.append(f"{path} allows {entry.cells!r} what it no longer needs: remove the entry")
     return notices
 
 
-def _beyond_bound(cell: Accepted) -> bool:
+def _needs(cell: Accepted) -> bool:
+    """Whether the cell shows anything that an entry of the budget could be for."""
+    if cell.regions:
+        return bool(exit_code(cell.status))
     exceeds = cell.bound is not None and cell.error > cell.bound
     return exceeds or baseline.beyond_range(cell) or any(getattr(cell, name) for name in FAILING)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the verdicts on one backend's cells have in common. why: the reason where there is no baseline."""
+    """What the verdicts on one backend's cells have in common. why: the reason where there is no baseline; root: the
+    folder of baselines, '' where the results to compare with are another report's."""
 
     device: Device | None
     backend: str
@@ -336,6 +410,7 @@ class Context:
     base: Baseline | None
     budget: Sequence[Allowance]
     why: str = ""
+    root: str = ""
     _environments: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
@@ -344,20 +419,25 @@ class Context:
 
     def verdict(self, cell: Seen, run: Run) -> Verdict:
         old = self.base.cells.get(cell.key) if self.base else None
-        findings, compared = self._findings(cell, old, run)
-        findings.sort(key=lambda finding: PRECEDENCE.index(finding[0]))
+        findings, compared, region = self._findings(cell, old, run)
+        # what an allowance lets stand hides nothing that differs from the baseline, as what deviates does not
+        findings.sort(key=lambda finding: PRECEDENCE.index("deviates" if cell.stands(finding[0]) else finding[0]))
         status = findings[0][0] if findings else "passed"
         reason = "; ".join(text for _, text in findings)
         command = ""
-        if status in ("exceeds-bound", "regressed", "improved"):
+        if status in ("regressed", "improved"):
+            command = _element_of(cell, region)
+        elif status in ("exceeds-bound", "deviates") or status == cell.status != "passed":
             command = _element_of(cell)
         if status != "passed" and not command:
             command = _kernel_command(cell.key, self.backend, run.profile, run.seed)
         command = command and assignments(run.environment.get(self.backend)) + command
-        note = "" if status in ALWAYS_FAIL or cell.reason in reason else cell.reason
+        note = "" if status in ALWAYS_FAIL or cell.told in reason else cell.told
         return Verdict(
             status, cell.name, self.where, self.profile, reason, note, command, cell.key[0], cell.key[1],
-            ran=cell.status != "not-run", compared=compared,
+            ran=cell.status != "not-run", compared=compared, allowance=cell.allowance if cell.stands(status) else "",
+            deviates=cell.status == "deviates" or any(found == "deviates" for found, _ in findings),
+            ledger=() if cell.result is None else tuple(cell.result.ledger),
         )  # fmt: skip
 
     def missing(self, old: Accepted, runs: Sequence[Run]) -> Verdict:
@@ -369,44 +449,73 @@ class Context:
         name = old.name(self.backend)
         return Verdict("not-run", name, self.where, self.profile, reason, "", command, old.kernel, old.lowering)
 
-    def _findings(self, cell: Seen, old: Accepted | None, run: Run) -> tuple[list[tuple[str, str]], bool]:
-        """(status, reason) of everything that applies, and whether results were compared."""
+    def _findings(self, cell: Seen, old: Accepted | None, run: Run) -> tuple[list[tuple[str, str]], bool, str]:
+        """(status, reason) of everything that applies, whether results were compared, and the region that tells most
+        of the difference."""
         if cell.status in ALWAYS_FAIL:
-            return [(cell.status, cell.reason)], False
+            return [(cell.status, cell.reason)], False, ""
         new = cell.result
         if new is None:
-            return [("not-run", f"accepted, and now not run: {cell.reason}")], False
-        findings = self.excess(cell, new)
+            return [("not-run", f"accepted, and now not run: {cell.reason}")], False, ""
+        own = self.own(cell, new)
+        wrong = [finding for finding in own if finding[0] != "deviates" and not cell.stands(finding[0])]
         if old is None:
             why = self.why or "never accepted: `verify accept` adds it to the baseline"
-            return findings or [("not-run", why)], False
-        if difference := inputs_text(new, old):
-            return findings or [("not-run", f"accepted for other inputs: {difference}")], False
+            return wrong or [("not-run", why)], False, ""
+        if why := self._incomparable(new, old, run):
+            return [*wrong, ("stale", why)], False, ""
         stale = [text for text in (self._environment(old, run), _source(new, old)) if text]
-        findings += compare(new, old)
-        findings += [("stale", f"accepted {text}") for text in stale]
-        return findings, True
+        found, region = difference(new, old)
+        own += found
+        own += [("stale", f"accepted {text}") for text in stale]
+        return own, True, region
 
-    def excess(self, cell: Seen, new: Accepted) -> list[tuple[str, str]]:
-        """The finding exceeds-bound, unless the backend's ledger or the device's budget excuses it."""
+    def _incomparable(self, new: Accepted, old: Accepted, run: Run) -> str:
+        """Why a result cannot be compared with the accepted one, and the command that accepts anew; '' where it can."""
+        anew = ""
+        if self.root:
+            command = shlex.join(["verify", "accept", run.path, "--baseline", self.root])
+            anew = f"; accept anew: {command}"
+        assert self.base is not None
+        if new.regions and not old.regions or self.base.version < baseline.SCHEMA:
+            return f"accepted from a report of schema 1, without regions{anew}"
+        if old.regions and not new.regions:
+            return "accepted with regions, and the report is of schema 1: compute it anew"
+        difference = inputs_text(new, old)
+        return f"accepted for other inputs: {difference}{anew}" if difference else ""
+
+    def own(self, cell: Seen, new: Accepted) -> list[tuple[str, str]]:
+        """What the report says of the cell by itself: nothing where it passed; `deviates` where ledger or budget cover
+        what exceeds."""
+        if not new.regions and cell.status in ("passed", "exceeds-bound"):
+            status, reason = self._excess(cell, new)
+        else:
+            status, reason = cell.status, cell.told
+        if status in ("passed", "deviates"):
+            return [(status, reason)] if status == "deviates" else []
+        entries = [entry for entry in self.budget if baseline.covers(entry.cells, cell.name)]
+        used = [] if cell.undecided else baseline.excused(entries, new)
+        if used:
+            reasons = dict.fromkeys(entry.reason for entry in used)
+            return [("deviates", f"{reason}, which the budget allows: {'; '.join(reasons)}")]
+        return [(status, reason)]
+
+    def refuses(self, cell: Seen, new: Accepted) -> bool:
+        """Whether the cell must not be accepted as it is: neither ledger nor budget covers what it shows."""
+        return any(status != "deviates" and not cell.stands(status) for status, _ in self.own(cell, new))
+
+    def _excess(self, cell: Seen, new: Accepted) -> tuple[str, str]:
+        """Status and reason of a cell without regions."""
         reasons = [f"{cell.undecided} elements undecided"] if cell.undecided else []
-        excess = False
         if new.bound is not None and new.error > new.bound:
-            excess = True
             # the bound is not rounded up: a value that exceeds it would seem to be within
             value, limit = upward(new.error), f"{new.bound:.6g}"
             if new.error - new.bound < 1e-3 * new.bound:
                 value, limit = repr(new.error), repr(new.bound)
             reasons.append(f"{new.metric} {value} exceeds the bound {limit}")
         if cell.status == "exceeds-bound":
-            reasons = [cell.reason or "; ".join(reasons) or "the report says so"]
-        elif not cell.undecided and (not excess or KNOWN in cell.reason):
-            return []
-        if not cell.undecided and any(
-            baseline.covers(entry.cells, cell.name) and entry.excuses(new) for entry in self.budget
-        ):
-            return []
-        return [("exceeds-bound", "; ".join(reasons))]
+            return cell.status, cell.reason or "; ".join(reasons) or "the report says so"
+        return ("exceeds-bound", "; ".join(reasons)) if reasons else ("passed", "")
 
     def _environment(self, old: Accepted, run: Run) -> str:
         """How the accepted result's environment differs from the run's, '' where it does not."""
@@ -424,67 +533,140 @@ class Context:
 #: Everything of a result that `compare` looks at.
 _figures = operator.attrgetter(
     "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct", "mean_ulp",
-    "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output",
+    "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions",
 )  # fmt: skip
+
+
+@dataclass
+class _Told:
+    """What differs, in words: in `larger` what got worse."""
+
+    larger: list[str] = field(default_factory=list)
+    smaller: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+
+    def add(self, name: str, label: str, before: float, after: float, judged: bool) -> None:
+        if before == after:
+            return
+        group = self.other if not judged else self.larger if after > before else self.smaller
+        texts = (str(before), str(after)) if isinstance(after, int) else _apart(before, after)
+        group.append(f"{label} {' -> '.join(texts)}")
 
 
 def compare(new: Accepted, old: Accepted) -> list[tuple[str, str]]:
     """What differs between two results for the same inputs: at most one of regressed, changed and improved.
 
     Inputs are fixed, so no difference is noise, but that of enclosures: see ENCLOSURE. Regressed: a larger maximum in
-    the metrics of JUDGED, or more bad elements of any kind in COUNTS or `violations`. Improved: something smaller,
-    nothing larger. Changed: neither, and other bits, another formula, or other figures for the same bits.
+    the metrics of JUDGED, or more bad elements of any kind in COUNTS or `violations`; in any region, whatever the
+    others show. Improved: something smaller, nothing larger. Changed: neither, and other bits, another formula, or
+    other figures for the same bits.
     """
+    return difference(new, old)[0]
+
+
+def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str]:
+    """As `compare`, and the region that tells most of it: the first that got worse, else the first that got better."""
+    if _figures(new) == _figures(old):
+        return [], ""
     new = _without_noise(new, old)
     if _figures(new) == _figures(old):
-        return []
-    larger: list[str] = []
-    smaller: list[str] = []
-    other: list[str] = []
+        return [], ""
+    steady = new.distinct == old.distinct == 1
+    regions = {name: _between(new.regions[name], old.regions[name], steady) for name in _common(new, old)}
+    told = _whole(new, old) if not regions else _Told()
+    for name in sorted({*old.violations, *new.violations}):
+        counts = old.violations.get(name, 0), new.violations.get(name, 0)
+        told.add(name, f"violations of {name}", *counts, judged=True)
+    for name, one in regions.items():
+        at = _worst_text(new.regions[name]) if one.larger else ""
+        told.larger += [f"in {name}: {', '.join(one.larger)}{at}"] if one.larger else []
+        told.smaller += [f"in {name}: {', '.join(one.smaller)}"] if one.smaller else []
+        told.other += [f"in {name}: {', '.join(one.other)}"] if one.other else []
+    bits = _bits(new, old)
+    formula = f"formula {_formula(old)} -> {_formula(new)}" if steady and new.formula != old.formula else ""
+    details = [*told.other, *filter(None, (bits, formula))]
+    if told.larger:
+        region = next((name for name, one in regions.items() if one.larger), "")
+        return [("regressed", "; ".join([*told.larger, *told.smaller, *details]))], region
+    if told.smaller:
+        region = next((name for name, one in regions.items() if one.smaller), "")
+        return [("improved", "; ".join([*told.smaller, *details]))], region
+    if not details and steady and (same := _same_bits(new, old)):
+        details = [same]
+    return ([("changed", "; ".join(details))] if details else []), ""
+
+
+def _common(new: Accepted, old: Accepted) -> list[str]:
+    """The regions of both, `normal` first. Which there are follows from inputs and truth alone."""
+    return sorted(new.regions.keys() & old.regions.keys(), key=lambda name: (name != "normal", REGIONS.index(name)))
+
+
+def _whole(new: Accepted, old: Accepted) -> _Told:
+    """The figures of two results that have no regions."""
+    told = _Told()
     names = (*MAXIMA, *OUTSIDE, *COUNTS)
     pairs = {name: (getattr(old, name) or 0, getattr(new, name) or 0) for name in names}
     judged = [*JUDGED[new.metric], *([RANGE[new.metric]] if new.metric in RANGE else []), *COUNTS]
     if (new.metric, new.truth) == (old.metric, old.truth):
         pairs["error"] = (old.error, new.error)
         judged.insert(0, "error")
-    for name in sorted({*old.violations, *new.violations}):
-        pairs[f"violations of {name}"] = (old.violations.get(name, 0), new.violations.get(name, 0))
-        judged.append(f"violations of {name}")
     for name in dict.fromkeys((*judged, *pairs)):
-        before, after = pairs[name]
-        if before == after or (name == "error" and pairs[new.metric] == pairs["error"]):
+        if name == "error" and pairs[new.metric] == pairs["error"]:
             continue  # the bound's maximum is one of the maxima, unless it leaves elements out
-        group = other if name not in judged else larger if after > before else smaller
-        texts = (str(before), str(after)) if isinstance(after, int) else _apart(before, after)
-        group.append(f"{_label(name, new)} {' -> '.join(texts)}")
-    bits = _bits(new, old)
-    steady = new.distinct == old.distinct == 1
-    formula = f"formula {_formula(old)} -> {_formula(new)}" if steady and new.formula != old.formula else ""
-    details = [*other, *filter(None, (bits, formula))]
-    if larger:
-        return [("regressed", "; ".join([*larger, *smaller, *details]))]
-    if smaller:
-        return [("improved", "; ".join([*smaller, *details]))]
-    if not details and steady and (same := _same_bits(new, old)):
-        details = [same]
-    return [("changed", "; ".join(details))] if details else []
+        told.add(name, _label(name, new), *pairs[name], judged=name in judged)
+    return told
+
+
+def _between(new: AcceptedRegion, old: AcceptedRegion, steady: bool) -> _Told:
+    """The figures of one region in two results. The mean is judged where the forward error is: what a maximum hides,
+    it shows."""
+    told = _Told()
+    if new.status != old.status:
+        worse = STATUSES.index(new.status) < STATUSES.index(old.status)
+        (told.larger if worse else told.smaller).append(f"{old.status} -> {new.status}")
+    judged = [*JUDGED[new.metric], *(["mean_ulp"] if "ulp" in JUDGED[new.metric] else []), *COUNTS]
+    pairs = {name: (getattr(old, name) or 0, getattr(new, name) or 0) for name in (*judged, *MAXIMA, "mean_ulp")}
+    if new.metric == old.metric and pairs[new.metric] != (old.error, new.error):
+        told.add("error", _label("error", new), old.error, new.error, judged=True)
+    for name, (before, after) in pairs.items():
+        told.add(name, _label(name, new), before, after, judged=name in judged)
+    if steady and new.inputs != old.inputs:  # of others as many as there were results
+        told.other.append(f"inputs {old.inputs} -> {new.inputs}")
+    return told
+
+
+def _worst_text(region: AcceptedRegion) -> str:
+    if region.worst_index is None:
+        return ""
+    at = ",".join(region.worst_inputs) or f"element {region.worst_index}"
+    return f", worst {at} -> {region.worst_output}" if region.worst_output else f", worst {at}"
 
 
 def _without_noise(new: Accepted, old: Accepted) -> Accepted:
     """`new` with the old figures where they are, for the same bits, the same but for ENCLOSURE."""
     if not new.digest or _bits(new, old) or not new.distinct == old.distinct == 1:
         return new
+    kept = _close(new, old, ("error", *MAXIMA, *OUTSIDE, "mean_ulp", "bias_ulp"))
+    regions = dict(new.regions)
+    for name in _common(new, old):
+        part, then = new.regions[name], old.regions[name]
+        regions[name] = replace(part, **_close(part, then, ("error", *MAXIMA, "mean_ulp", "bias_ulp")))
+    return replace(new, **kept, regions=regions)
+
+
+def _close(new: Accepted | AcceptedRegion, old: Accepted | AcceptedRegion, names: Iterable[str]) -> dict[str, Any]:
+    """The old values of the figures that are the same but for ENCLOSURE."""
     kept: dict[str, Any] = {}
-    for name in ("error", *MAXIMA, *OUTSIDE, "mean_ulp", "bias_ulp"):
+    for name in names:
         before, after = getattr(old, name), getattr(new, name)
         least = ENCLOSURE if name in ("mean_ulp", "bias_ulp") else 0.0
         both = isinstance(before, float) and isinstance(after, float)
         if both and math.isclose(before, after, rel_tol=ENCLOSURE, abs_tol=least):
             kept[name] = before
-    return replace(new, **kept)
+    return kept
 
 
-def _label(name: str, new: Accepted) -> str:
+def _label(name: str, new: Accepted | AcceptedRegion) -> str:
     return (
         f"bounded {new.metric}"
         if name == "error"
@@ -520,6 +702,13 @@ def _same_bits(new: Accepted, old: Accepted) -> str:
         for name in names
         if getattr(old, name) != getattr(new, name)
     ]
+    for region in _common(new, old):
+        before, after = old.regions[region], new.regions[region]
+        told += [
+            f"{name} in {region} {getattr(before, name)} -> {getattr(after, name)}"
+            for name in names
+            if getattr(before, name) != getattr(after, name)
+        ]
     return f"the same bits, judged otherwise: {'; '.join(told)}" if told else ""
 
 
@@ -563,6 +752,7 @@ def bound_text(cell: Accepted) -> str:
 def gate_page(outcome: Outcome) -> Page:
     """Counts by device and status, the failing cells with reason and replay, then what passed with a remark."""
     failed = len(outcome.failed)
+    deviating = f", {counted_text('deviate', outcome.deviating)}" if outcome.deviating else ""
     blocks: list[Table | Line] = [_counts(outcome)] if outcome.verdicts else []
     bad = groups(verdict for verdict in outcome.verdicts if verdict.fails)
     for verdicts in bad[:SHOWN]:
@@ -572,16 +762,19 @@ def gate_page(outcome: Outcome) -> Page:
         blocks.append(Line(f"and {cells_text(rest)} more that fail; --json FILE lists all", kind="bad"))
     remarks = [v for v in outcome.verdicts if not v.fails and v.status != "passed"]
     for verdicts in groups(remarks)[:SHOWN]:
-        blocks += told(verdicts, "plain")[:1]
+        blocks += told(verdicts, LOOKS[verdicts[0].status].tone)[:1]
     blocks += [Line(notice, label="note:") for notice in outcome.notices]
-    blocks.append(Line(verdict_line(outcome), kind="good" if outcome.exit_code == 0 else "bad"))
-    return Page(f"gate: {cells_text(len(outcome.verdicts))}, {failed} failing", tuple(blocks))
+    tone = "bad" if outcome.exit_code else "deviates" if outcome.deviating else "good"
+    blocks.append(Line(verdict_line(outcome), kind=tone))
+    return Page(f"gate: {cells_text(len(outcome.verdicts))}, {failed} failing{deviating}", tuple(blocks))
 
 
 def verdict_line(outcome: Outcome) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in outcome.counts.items()) or "no cells"
     word = {0: "passed", 3: "nothing was compared with a baseline"}.get(outcome.exit_code, "failed")
-    return f"{word}: {counts}; fails on {', '.join((*ALWAYS_FAIL, *outcome.fail_on))}"
+    told = outcome.deviating and outcome.deviating != outcome.counts.get("deviates")
+    further = f" ({outcome.deviating} in all with known deviations)" if told else ""
+    return f"{word}: {counts}{further}; fails on {', '.join((*ALWAYS_FAIL, *outcome.fail_on))}"
 
 
 def _counts(outcome: Outcome) -> Table:
@@ -594,9 +787,10 @@ def _counts(outcome: Outcome) -> Table:
 
 def groups(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
     """Verdicts with the same status, device and reason are told once."""
-    groups: dict[tuple[str, str, str, str], list[Verdict]] = {}
+    groups: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in verdicts:
-        groups.setdefault((verdict.status, verdict.device, verdict.reason, verdict.allowed), []).append(verdict)
+        key = (verdict.status, verdict.device, verdict.reason, verdict.allowed, verdict.allowance)
+        groups.setdefault(key, []).append(verdict)
     return list(groups.values())
 
 
@@ -607,6 +801,7 @@ def told(verdicts: Sequence[Verdict], kind: str) -> list[Table | Line]:
         names.append(f"and {len(verdicts) - NAMED} more")
     count = "" if len(verdicts) == 1 else f", {cells_text(len(verdicts))}"
     allowed = f", allowed by {first.allowed!r}" if first.allowed else ""
+    allowed += f", allowed by the ledger's {first.allowance}" if first.allowance else ""
     note = f" (the report: {first.note})" if first.note and first.fails and len(verdicts) == 1 else ""
     line = Line(f"{', '.join(names)}: {first.reason}{note}", label=f"{first.status}{count}{allowed}:", kind=kind)
     return [line, Line(first.replay, kind="command")]
@@ -614,10 +809,14 @@ def told(verdicts: Sequence[Verdict], kind: str) -> list[Table | Line]:
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
     """The verdicts for programs. Names and reasons are raw text."""
-    names = ("status", "fails", "allowed", "cell", "device", "profile", "reason", "note", "replay", "compared")
+    names = (
+        "status", "fails", "allowed", "allowance", "deviates", "ledger", "cell", "device", "profile", "reason", "note",
+        "replay", "compared",
+    )  # fmt: skip
     return {
         "exit_code": outcome.exit_code,
         "counts": outcome.counts,
+        "deviate": outcome.deviating,
         "fail_on": [*ALWAYS_FAIL, *outcome.fail_on],
         "notices": list(outcome.notices),
         "verdicts": [{name: getattr(verdict, name) for name in names} for verdict in outcome.verdicts],

@@ -21,12 +21,12 @@ from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
 from verify.reports.baseline import Device, device_of
 from verify.reports.compare import Aligned, Facts, aligned, facts_of, order, place_json, row_json
-from verify.reports.rows import scalars_text
+from verify.reports.rows import fails, maximum, scalars_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from verify.reports.schema import Cell, Report
+    from verify.reports.schema import Cell, Region, Report
 
 #: The most rows that a query may return, and the memory that it may take.
 MAX_ROWS = 100_000
@@ -96,12 +96,14 @@ class Failing:
 
 @dataclass(frozen=True)
 class History:
-    """`series`: cells followed through at least two of `reports` reports."""
+    """`series`: cells followed through at least two of `reports` reports. deviating: cells that deviate in the last
+    report that ran them."""
 
     reports: int
     series: int
     steps: tuple[Step, ...]
     failing: tuple[Failing, ...]
+    deviating: int = 0
 
 
 # The database
@@ -122,6 +124,13 @@ def _from_error(type_: str, name: str) -> _Field:
     return _Field(type_, lambda cell, facts: None if cell.error is None else getattr(cell.error, name))
 
 
+def _judged(facts: Facts) -> str:
+    """What of the regions makes a change: status, maxima and mismatches of each."""
+    return json.dumps(
+        [[one.name, one.status, one.value, one.metric, one.max_ulp, one.mismatches] for one in facts.parts]
+    )
+
+
 def _formula(cell: Cell, facts: Facts) -> str:
     return "" if facts.formula is None else " / ".join(facts.formula) or "none"
 
@@ -137,7 +146,11 @@ _FIELDS: dict[str, _Field] = {
     "inputs": _Field("BIGINT", lambda cell, facts: cell.inputs),
     "status": _from_cell("status"),
     "reason": _from_cell("reason"),
-    "severity": _Field("BIGINT", lambda cell, facts: facts.severity),
+    "reason_kind": _from_cell("reason_kind"),
+    "ledger": _Field("VARCHAR", lambda cell, facts: " ".join(cell.ledger)),
+    "allowance": _from_cell("allowance"),
+    "failed": _Field("BOOLEAN", lambda cell, facts: fails(cell)),
+    "regions": _Field("VARCHAR", lambda cell, facts: _judged(facts)),
     "error": _Field("DOUBLE", lambda cell, facts: facts.value),
     "metric": _Field("VARCHAR", lambda cell, facts: "" if facts.value is None else facts.metric),
     "truth": _Field("VARCHAR", lambda cell, facts: "" if facts.value is None else facts.truth),
@@ -156,6 +169,29 @@ _FIELDS: dict[str, _Field] = {
     "check_s": _Field("DOUBLE", lambda cell, facts: cell.timing.check_s),
 }
 
+#: What the database keeps of a region of a cell.
+_REGION_FIELDS: dict[str, tuple[str, Callable[[str, Region], Any]]] = {
+    "region": ("VARCHAR", lambda name, one: name),
+    "inputs": ("BIGINT", lambda name, one: one.inputs),
+    "status": ("VARCHAR", lambda name, one: one.status),
+    "reason": ("VARCHAR", lambda name, one: one.reason.text),
+    "reason_kind": ("VARCHAR", lambda name, one: one.reason.kind),
+    "ledger": ("VARCHAR", lambda name, one: " ".join(one.reason.ledger)),
+    "error": ("DOUBLE", lambda name, one: maximum(one.error, one.bound)[0]),
+    "metric": ("VARCHAR", lambda name, one: maximum(one.error, one.bound)[1]),
+    "bound": ("DOUBLE", lambda name, one: one.bound and one.bound.value),
+    **{
+        name: ("DOUBLE", lambda _, one, name=name: getattr(one.error, name))  # type: ignore[misc]
+        for name in ("max_ulp", "max_scaled_ulp", "max_share", "mean_ulp", "bias_ulp")
+    },
+    "max_int_ulp": ("UBIGINT", lambda name, one: one.error.max_int_ulp),
+    **{
+        name: ("BIGINT", lambda _, one, name=name: getattr(one.error, name))  # type: ignore[misc]
+        for name in ("misrounded", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign", "undecided")
+    },
+    "unjudged": ("BIGINT", lambda name, one: one.unjudged),
+}
+
 _REPORT = {"report": "VARCHAR", "created": "BIGINT", "profile": "VARCHAR", "command": "VARCHAR"}
 #: Facts of a backend's fingerprint that are columns; `environment` holds all of them as JSON.
 _FINGERPRINT = ("chip", "capability", "torch", "triton", "driver", "python", "os")
@@ -170,19 +206,37 @@ SELECT
     nullif(f.os, '') AS os, f.environment,
     c.kernel, c.output, c.lowering, c.spelling, c.dtype, c.scalars,
     c.domain, c.size, c.seed, nullif(c.inputs_digest, '') AS inputs_digest, c.inputs,
-    c.status, c.reason, c.severity > 0 AS failed, c.error, nullif(c.metric, '') AS metric,
+    c.status, c.reason, nullif(c.reason_kind, '') AS reason_kind, nullif(c.ledger, '') AS ledger,
+    nullif(c.allowance, '') AS allowance, c.failed, c.status = 'deviates' AS deviates,
+    c.error, nullif(c.metric, '') AS metric,
     nullif(c.truth, '') AS truth, c.bound, nullif(c.bound_source, '') AS bound_source, c.error / c.bound AS share,
     c.max_ulp, c.max_scaled_ulp, c.max_share, c.max_int_ulp, c.mean_ulp, c.bias_ulp, c.misrounded,
     c.flushed, c.nan_mismatch, c.inf_mismatch, c.zero_sign, c.undecided,
     nullif(c.formula, '') AS formula, nullif(c.digest, '') AS digest, c.kernel_s, c.check_s,
-    c.row, f.device
+    c.row, f.device, c.regions
 FROM measured c JOIN reports r USING (id) JOIN fingerprints f USING (id, backend)
+"""
+
+#: One row a region of each cell, with what names the cell: described in docs/history.md too.
+REGION_VIEW = f"""
+CREATE VIEW regions AS
+SELECT
+    c.run, c.report, c.created, c.profile, c.backend, c.chip, c.capability, c.torch, c.triton,
+    c.kernel, c.output, c.lowering, c.spelling, c.dtype, c.scalars,
+    {
+    ", ".join(
+        f"nullif(g.{name}, '') AS {name}" if name in ("reason", "reason_kind", "ledger") else f"g.{name}"
+        for name in _REGION_FIELDS
+    )
+},
+    coalesce(g.max_share, g.error / g.bound) AS share, g.row, c.device
+FROM parts g JOIN cells c USING (row)
 """
 
 #: A series: one cell on one device, profile and seed, by time. Cells that did not run are no part of it.
 _KEY = "device, kernel, output, lowering, spelling, dtype, scalars, profile, seed"
 _NOW = """(status, error, metric, truth, max_ulp, formula, digest, inputs_digest,
-    nan_mismatch, inf_mismatch, zero_sign, flushed, undecided)"""
+    nan_mismatch, inf_mismatch, zero_sign, flushed, undecided, regions)"""
 _SERIES = f"""
 WITH series AS (
     SELECT *, lag(row) OVER one AS previous, lag({_NOW}) OVER one AS was, {_NOW} AS now, row_number() OVER one AS place
@@ -191,6 +245,9 @@ WITH series AS (
 )
 """
 _FOLLOWED = f"{_SERIES} SELECT count(*) FROM series WHERE place = 2"
+_DEVIATING = f"""{_SERIES}
+SELECT count(*) FROM (SELECT arg_max(status, place) AS last FROM series GROUP BY {_KEY}) WHERE last = 'deviates'
+"""
 _CHANGED = f"""{_SERIES}
 SELECT previous, row FROM series WHERE previous IS NOT NULL AND was IS DISTINCT FROM now ORDER BY run, row
 """
@@ -228,7 +285,7 @@ def read(folder: str | Path) -> Archive:
         except UsageError as error:
             skipped.append(str(error))
         else:
-            facts += (cell for cell, _ in taken)
+            facts += (cell for cell, *_ in taken)
             owners += [len(read_)] * len(taken)
             read_.append(one)
     if not read_ and skipped:
@@ -271,7 +328,10 @@ def _connect() -> DuckDBPyConnection:
     connection.execute(f"CREATE TABLE fingerprints (id BIGINT, backend VARCHAR, {_declared(prints)})")
     fields = {name: one.type for name, one in _FIELDS.items()}
     connection.execute(f"CREATE TABLE measured (id BIGINT, row BIGINT, {_declared(fields)})")
+    parts = {name: declared for name, (declared, _) in _REGION_FIELDS.items()}
+    connection.execute(f"CREATE TABLE parts (row BIGINT, {_declared(parts)})")
     connection.execute(VIEW)
+    connection.execute(REGION_VIEW)
     return connection
 
 
@@ -300,9 +360,18 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
                 yield path, ""
 
 
-def _take(cell: Cell) -> tuple[Facts, tuple[Any, ...]]:
+class _Taken(NamedTuple):
+    """A cell as the database takes it: facts, the values of _FIELDS, and for each region those of _REGION_FIELDS."""
+
+    facts: Facts
+    values: tuple[Any, ...]
+    regions: tuple[tuple[Any, ...], ...]
+
+
+def _take(cell: Cell) -> _Taken:
     facts = facts_of(cell)
-    return facts, tuple(one.of(cell, facts) for one in _FIELDS.values())
+    regions = (tuple(of(name, region) for _, of in _REGION_FIELDS.values()) for name, region in cell.regions.items())
+    return _Taken(facts, tuple(one.of(cell, facts) for one in _FIELDS.values()), tuple(regions))
 
 
 def _insert(
@@ -310,30 +379,24 @@ def _insert(
     id_: int,
     name: str,
     head: Report,
-    taken: Sequence[tuple[Facts, tuple[Any, ...]]],
+    taken: Sequence[_Taken],
     first: int,
 ) -> Recorded:
     """Put one report into the database, its cells as rows from `first`. Raises UsageError for a huge count."""
     import numpy as np
 
-    columns: dict[str, Any] = {}
-    for (field, declared), values in zip(_FIELDS.items(), zip(*(row for _, row in taken), strict=True), strict=False):
-        if declared.type == "VARCHAR":
-            columns[field] = np.array(values, dtype=object)
-            continue
-        dtype, largest = INTEGERS.get(declared.type, ("float64", math.inf))
-        if any(value is not None and abs(value) > largest for value in values):
-            raise UsageError(f"{name!r} holds a count above {largest} in {field!r}")
-        missing = [value is None for value in values]
-        numbers = [0 if value is None else value for value in values]
-        columns[field] = np.ma.masked_array(np.array(numbers, dtype=dtype), missing)
+    types = {field: one.type for field, one in _FIELDS.items()}
+    columns = _columns(name, types, [one.values for one in taken])
+    region_types = {field: declared for field, (declared, _) in _REGION_FIELDS.items()}
+    rows = [(first + index, values) for index, one in enumerate(taken) for values in one.regions]
+    regions = _columns(name, region_types, [values for _, values in rows])
     created = head.environment.get("created")
     dated = isinstance(created, int) and not isinstance(created, bool) and 0 <= created < 1 << 36
     recorded = Recorded(name, int(str(created)) if dated else None, head.environment)
     connection.execute(
         "INSERT INTO reports VALUES (?, 0, ?, ?, ?, ?)", [id_, name, recorded.created, head.profile, head.command]
     )
-    for backend in dict.fromkeys(facts.place.backend for facts, _ in taken):
+    for backend in dict.fromkeys(one.facts.place.backend for one in taken):
         facts = recorded.fingerprint(backend)
         texts = [str(facts.get(fact) or "") for fact in _FINGERPRINT]
         texts += [json.dumps(facts, sort_keys=True), str(recorded.device(backend))]
@@ -344,7 +407,29 @@ def _insert(
         connection.register("incoming", {"row": np.arange(first, first + len(taken)), **columns})
         connection.execute(f"INSERT INTO measured SELECT {id_}, row, {', '.join(_FIELDS)} FROM incoming")
         connection.unregister("incoming")
+    if regions:
+        connection.register("incoming", {"row": np.array([row for row, _ in rows], dtype="int64"), **regions})
+        connection.execute(f"INSERT INTO parts SELECT row, {', '.join(_REGION_FIELDS)} FROM incoming")
+        connection.unregister("incoming")
     return recorded
+
+
+def _columns(name: str, types: Mapping[str, str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Arrays of the rows' values by field; none without rows. Raises UsageError for a count too large for its type."""
+    import numpy as np
+
+    columns: dict[str, Any] = {}
+    for (field, declared), values in zip(types.items(), zip(*rows, strict=True), strict=False):
+        if declared == "VARCHAR":
+            columns[field] = np.array(values, dtype=object)
+            continue
+        dtype, largest = INTEGERS.get(declared, ("bool" if declared == "BOOLEAN" else "float64", math.inf))
+        if any(value is not None and abs(value) > largest for value in values):
+            raise UsageError(f"{name!r} holds a count above {largest} in {field!r}")
+        missing = [value is None for value in values]
+        numbers = [0 if value is None else value for value in values]
+        columns[field] = np.ma.masked_array(np.array(numbers, dtype=dtype), missing)
+    return columns
 
 
 # What changed
@@ -380,7 +465,8 @@ def changes(archive: Archive, kernels: Sequence[str] = (), devices: Sequence[str
         failing.append(Failing(first.device(facts.place.backend), facts, first, before_it))
     failing.sort(key=lambda one: -one.facts.severity)
     [(series,)] = run(_FOLLOWED, chosen).fetchall()
-    return History(len(archive.reports), series, tuple(steps), tuple(failing))
+    [(deviating,)] = run(_DEVIATING, chosen).fetchall()
+    return History(len(archive.reports), series, tuple(steps), tuple(failing), deviating)
 
 
 def _chosen(archive: Archive, what: str, patterns: Sequence[str]) -> list[str]:
@@ -472,6 +558,7 @@ def as_json(archive: Archive, found: History) -> dict[str, Any]:
             }
             for one in found.failing
         ],
+        "deviating": found.deviating,
         "skipped": list(archive.skipped),
     }
 

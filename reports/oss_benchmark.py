@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from verify import __version__
 from verify.reports import store
-from verify.reports.rows import measured, printable, scalars_text
+from verify.reports.rows import headline, measured, printable, real, scalars_text
 from verify.reports.schema import Cell, Report
 
 #: The table's numbers are Float32; a larger value is recorded as this, with a note.
@@ -34,7 +34,8 @@ class Measured(NamedTuple):
 
 def records(paths: Sequence[str | Path]) -> Iterator[dict[str, Any]]:
     """One record for each metric of each cell that has an error: the maximum on which the bound is set, with the bound
-    as target; the maximum in ULP; the share of misrounded results. Raises UsageError."""
+    as target; the maximum in ULP; the real-valued error of region `normal`; the share of misrounded results. Raises
+    UsageError."""
     for path in paths:
         head, cells = store.scan(path, take)
         for cell in cells:
@@ -59,6 +60,9 @@ def take(cell: Cell) -> Measured | None:
     values = [(f"max_{metric}", value, cell.bound.value if cell.bound else None)]
     if metric != "ulp":
         values.append(("max_ulp", cell.error.max_ulp, None))
+    if "normal" in cell.regions:
+        most, unit = real(*headline(cell))
+        values.append((f"normal_max_{unit}", most, None))
     values.append(("misrounded_share", cell.error.misrounded / cell.inputs, None))
     formula = cell.formula.identified or " or ".join(cell.formula.survivors) if cell.formula else ""
     facts = {
@@ -66,6 +70,7 @@ def take(cell: Cell) -> Measured | None:
         "scalars": scalars_text(cell.scalars),
         "output": cell.output,
         "status": cell.status,
+        "ledger": " ".join(cell.ledger),
         "formula": formula,
         "domain": f"{cell.domain.kind} of {cell.domain.size}, seed {cell.domain.seed}",
         "inputs_digest": cell.domain.digest,

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
+from verify.judge.regions import REGIONS
+from verify.judge.status import STATUSES, exit_code
 from verify.kernel import DTYPES, Composite, is_file
+from verify.reports.looks import COUNTED, LOOKS, counted_text, tally, tally_text, tone
 from verify.ulp import FAILING
 
 if TYPE_CHECKING:
     from verify.kernel import Kernel
-    from verify.reports.compare import Aligned, Comparison, Facts, Inputs, Pair, Place
+    from verify.reports.compare import Aligned, Comparison, Facts, Inputs, Pair, Place, Within
     from verify.reports.exchange import Exchanged
     from verify.reports.history import Failing, History, Recorded
-    from verify.reports.schema import Cell, Report, Worst
+    from verify.reports.schema import Bound, Cell, Error, Region, Report, Worst
 
-#: Statuses by what they mean for the reader.
-GOOD = ("passed", "improved")
 #: A maximum may hold the radius of the enclosure that judged it, and so change with this project's arithmetic: where
 #: two results have the same bits, a difference below this part of it is taken for that.
 ENCLOSURE = 2.0**-30
-FAILED = ("oracle-violation", "error", "exceeds-bound", "regressed", "changed", "stale")
 
 #: How many failing cells, and how many worst elements, are spelled out; the report holds all.
 FAILURES_SHOWN = 4
@@ -76,7 +76,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence; `label` sets off its beginning. `kind` is plain, good, bad or command (to be copied whole)."""
+    """A sentence; `label` sets off its beginning. `kind` is plain, command (to be copied whole) or a tone of
+    `verify.reports.looks`."""
 
     text: str
     label: str = ""
@@ -117,47 +118,169 @@ def percent(part: int, whole: int) -> str:
     return ">99.9%" if share > 99.9 else f"{share:.3g}%"
 
 
+# Figures of cells and regions
+
+
+def code_of(cell: Cell) -> int:
+    """The exit code that the cell causes. No allowance is for a user's own file."""
+    user = is_file(cell.lowering)
+    return exit_code(cell.status, user=user, allowed=bool(cell.allowance) and not user)
+
+
+def fails(cell: Cell) -> bool:
+    """Whether the cell ends a run with another exit code than 0."""
+    return code_of(cell) != 0
+
+
+def maximum(error: Error, bound: Bound | None) -> tuple[float, str]:
+    """The maximum error and its metric: the bound's where there is a bound, ulp otherwise."""
+    if bound is None:
+        return error.max_ulp, "ulp"
+    if bound.measured is not None:
+        return bound.measured, bound.metric
+    return float(getattr(error, f"max_{bound.metric}") or 0), bound.metric
+
+
 def measured(cell: Cell) -> tuple[float, str]:
-    """The cell's maximum error and its metric: the bound's where there is a bound, ulp otherwise."""
-    assert cell.error is not None
-    if cell.bound is None:
-        return cell.error.max_ulp, "ulp"
-    if cell.bound.measured is not None:
-        return cell.bound.measured, cell.bound.metric
-    rounded = cell.bound.truth == "rounded" and cell.error_rounded_scalar
-    value = getattr(rounded or cell.error, f"max_{cell.bound.metric}")
-    return float(value or 0), cell.bound.metric
+    """The maximum of all regions and its metric, against the truth that the bound means; see `maximum`."""
+    return maximum(cell.judged, cell.bound)
+
+
+def real(error: Error, bound: Bound | None) -> tuple[float, str]:
+    """The real-valued error, in scaled_ulp where the bound is, or would be, set on it; in ulp otherwise. A vendor's
+    distance in steps hides errors (2 int_ulp may be 1.001 ulp or 4.499), and a share has no unit."""
+    scaled = bound is not None and bound.metric in ("scaled_ulp", "share") and error.max_scaled_ulp is not None
+    metric = "scaled_ulp" if scaled else "ulp"
+    if bound is not None and bound.metric == metric and bound.measured is not None:
+        return bound.measured, metric
+    return float(getattr(error, f"max_{metric}") or 0), metric
+
+
+def part_of(error: Error, bound: Bound | None) -> float | None:
+    """The largest error over what it may be: above 1 the bound is exceeded. None without a bound."""
+    if bound is None:
+        return None
+    # what an element may be is the bound and, where an intermediate underflows, more
+    return maximum(error, bound)[0] / bound.value if error.max_share is None else error.max_share
+
+
+def region_part(region: Region) -> float | None:
+    """As `part_of`; None where the region passed by a formula that the kernel admits, and not by its bound."""
+    part = part_of(region.error, region.bound)
+    return None if part is not None and part > 1 and region.status == "passed" else part
+
+
+def headline(cell: Cell) -> tuple[Error, Bound | None]:
+    """What stands for a cell: region `normal`; where it is empty the largest region; without regions all of it."""
+    if not cell.regions:
+        return cell.judged, cell.bound
+    region = cell.regions.get("normal") or max(cell.regions.values(), key=lambda one: one.inputs)
+    return region.error, region.bound
 
 
 def share(cell: Cell) -> float | None:
-    """Maximum error over bound; above 1 the bound is exceeded. None without a bound or a measurement."""
-    return measured(cell)[0] / cell.bound.value if cell.bound and cell.error else None
+    """The largest error over what it may be, of all regions: see `part_of`. None where nothing has both."""
+    if cell.error is None:
+        return None
+    parts = [region_part(one) for one in cell.regions.values()] or [part_of(cell.judged, cell.bound)]
+    return max((part for part in parts if part is not None), default=None)
 
 
 def figures(cell: Cell) -> dict[str, str]:
-    """What is printed of a cell that ran, by the title of its column: the one place where figures become text."""
-    error, against = cell.error, cell.against_eager
-    assert error is not None
-    value, metric = measured(cell)
-    part = None if cell.bound is None else value / cell.bound.value
+    """What is printed of a cell that ran, by the title of its column: the one place where figures become text. Error,
+    bound, share and max ulp are of its `headline`."""
+    against = cell.against_eager
+    assert cell.error is not None
     closer, farther, tied = ("-",) * 3 if against is None else map(str, (against.closer, against.farther, against.tied))
     return {
-        "error": upward(value),
-        "metric": metric,
-        "bound": "none" if cell.bound is None else f"{cell.bound.value:.6g}",
-        "share": "-" if part is None else f"{upward(100 * part, 3)}%",
-        "misrounded": percent(error.misrounded, cell.inputs),
-        "max ulp": upward(error.max_ulp),
+        **region_figures(*headline(cell)),
+        "misrounded": percent(cell.error.misrounded, cell.inputs),
         "closer": closer,
         "farther": farther,
         "tied": tied,
     }
 
 
+def region_figures(error: Error, bound: Bound | None) -> dict[str, str]:
+    """As `figures`, of some elements of a cell. A bound in another metric than the error's has its maximum with it."""
+    value, metric = real(error, bound)
+    part = part_of(error, bound)
+    return {
+        "error": upward(value),
+        "metric": metric,
+        "bound": limit_text(error, bound),
+        "share": "-" if part is None else f"{upward(100 * part, 3)}%",
+        "misrounded": percent(error.misrounded, error.inputs),
+        "max ulp": upward(error.max_ulp),
+    }
+
+
+def figures_of(region: Region) -> dict[str, str]:
+    """As `region_figures`; a region that passed by a formula has no share."""
+    told = region_figures(region.error, region.bound)
+    return told if region_part(region) is not None or region.bound is None else {**told, "share": "formula"}
+
+
+def limit_text(error: Error, bound: Bound | None) -> str:
+    if bound is None:
+        return "none"
+    value, metric = maximum(error, bound)
+    if metric == real(error, bound)[1]:
+        return f"{bound.value:.6g}"
+    return f"{upward(value)} of {bound.value:.6g} {metric}"
+
+
+def telling(cell: Cell) -> dict[str, Region]:
+    """The regions that are told apart from the headline: those that did not pass, and those of a larger error. Worst
+    first, `normal` before others of its status."""
+    normal = cell.regions.get("normal")
+    least = None if normal is None else real(normal.error, normal.bound)
+
+    def larger(region: Region) -> bool:
+        value, metric = real(region.error, region.bound)
+        return least is not None and metric == least[1] and value > least[0] and upward(value) != upward(least[0])
+
+    chosen = {name: one for name, one in cell.regions.items() if one.status != "passed" or larger(one)}
+    order = sorted(
+        chosen, key=lambda name: (STATUSES.index(chosen[name].status), name != "normal", REGIONS.index(name))
+    )
+    return {name: chosen[name] for name in order}
+
+
 def why_failed(cell: Cell) -> str:
     """The reason of a cell that failed: the run's own, else what was undecided, else the excess over the bound."""
     undecided = cell.error.undecided if cell.error else 0
-    return cell.reason or (f"{_count(undecided, 'element')} undecided" if undecided else _excess(cell))
+    return cell.reason or (f"{_count(undecided, 'element')} undecided" if undecided else excess(cell))
+
+
+def beside_regions(cell: Cell) -> list[tuple[str, str]]:
+    """What is wrong with a cell that no region tells of, as status and text: results that differ, broken properties,
+    and a status that no region has."""
+    if not cell.regions:
+        return []
+    found = []
+    if cell.distinct > 1 and cell.status != "unsteady":
+        found.append(("unsteady", f"{cell.distinct} different results in {cell.repeats} launches, all judged"))
+    for one in cell.properties:
+        if one.violations:
+            at = f", such as {','.join(one.witness)}" if one.witness else ""
+            found.append(
+                ("exceeds-bound", f"the property {one.name} is broken by {one.violations} of {one.inputs}{at}")
+            )
+    own = cell.status not in ("passed", *(region.status for region in cell.regions.values()))
+    if own and (cell.reason_kind != "property" or not found):
+        found.insert(0, (cell.status, cell.reason or cell.reason_kind))
+    return found
+
+
+def region_reason(name: str, region: Region) -> str:
+    """'in normal: 89.2 ulp against the bound 2 (CUDA C++ ...) [ids of the ledger]'."""
+    text = region.reason.text or _against(region.error, region.bound)
+    return f"in {name}: {text}{ledger_text(region.reason.ledger)}"
+
+
+def ledger_text(ids: Sequence[str]) -> str:
+    return f" [ledger: {', '.join(ids)}]" if ids else ""
 
 
 def scalars_text(scalars: Mapping[str, float]) -> str:
@@ -177,7 +300,7 @@ def kernel_page(report: Report, name: str) -> Page:
     title = f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}"
     if own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN:
         formulas = dict.fromkeys((cell.lowering, text) for cell in own for text in _obeyed(cell))
-        passed = (cell for cell in own if cell.error is not None and not _failed(cell))
+        passed = (cell for cell in own if cell.error is not None and not fails(cell))
         return Page(
             title,
             (
@@ -185,6 +308,7 @@ def kernel_page(report: Report, name: str) -> Page:
                 *(Line(text, label=f"formula of {lowering}:") for lowering, text in formulas),
                 *_worst(passed, report.environment),
                 *_failures(own, report.environment, FAILURES_SHOWN // 2),
+                *_deviations(own, report.environment, FAILURES_SHOWN // 2),
                 *_remarks(own),
                 _totals(cells),
                 Line("every case apart: name a --dtype, or write them with --json FILE"),
@@ -197,20 +321,21 @@ def kernel_page(report: Report, name: str) -> Page:
             _accuracy(compared, legend),
             Line(f"{spellings}; where all give the same bits, one row stands for them", label="spellings:"),
             *legend.lines(),
-            *_worst((cell for cell in compared if not _failed(cell)), report.environment),
+            *_worst((cell for cell in compared if not fails(cell)), report.environment),
         ]
-    blocks += [*_failures(cells, report.environment), *_remarks(cells), _totals(cells)]
+    blocks += [*_failures(cells, report.environment), *_deviations(cells, report.environment), *_remarks(cells)]
+    blocks.append(_totals(cells))
     return Page(title, tuple(blocks))
 
 
 def run_page(report: Report) -> Page:
     """`verify run`: one row a kernel and backend."""
+    counts = tally(cell.status for cell in report.cells)
+    counted = [name for name in COUNTED if counts[name] or name in ("passed", "failed", "not run")]
     columns = (
         Column("kernel"),
         Column("backend"),
-        Column("passed", right=True),
-        Column("failed", right=True),
-        Column("not run", right=True),
+        *(Column(name, right=True, joined=index > 0) for index, name in enumerate(counted)),
         Column("max ulp", right=True),
         Column("share", right=True),
         Column("misrounded", right=True),
@@ -218,10 +343,11 @@ def run_page(report: Report) -> Page:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in report.cells:
         groups.setdefault((cell.kernel, cell.backend), []).append(cell)
-    rows = tuple(Row(_summary(*key, cells)) for key, cells in groups.items())
+    rows = tuple(Row(_summary(*key, cells, counted)) for key, cells in groups.items())
     blocks: list[Table | Line] = [
         Table(columns, rows),
         *_failures(report.cells, report.environment),
+        *_deviations(report.cells, report.environment),
         *_remarks(report.cells),
         _totals(report.cells),
     ]
@@ -312,6 +438,7 @@ def explain_place_page(told: dict[str, Any]) -> Page:
         shown = ("-" if entry[key] is None else upward(entry[key]) for key in ("ulp", "scaled_ulp", "share"))
         rows.append(Row((entry["lowering"], entry["output"], *shown, entry["error_class"].replace("_", "-"))))
     blocks.append(Table(columns, tuple(rows)))
+    blocks += _verdicts([entry for entry in told["lowerings"] if not entry["reason"]])
     for item in sorted(told["formulas"], key=lambda item: not item["matches"]):
         same = f"  ({', '.join(item['matches'])})" if item["matches"] else ""
         blocks.append(Line(f"{item['text']} = {item['output']}{same}", label="formula:"))
@@ -350,12 +477,15 @@ def history_page(found: History, limit: int | None = None) -> Page:
         place = one.facts.place
         text = f"{_case(place._replace(backend=''))} {place.spelling} on {one.device}"
         since = f"first bad {_versioned(one.first_bad, one)}, {good}"
-        blocks.append(Line(f"{text}: {since}", label=f"{one.facts.status}:", kind="bad"))
+        blocks.append(Line(f"{text}: {since}", label=f"{one.facts.status}:", kind=LOOKS[one.facts.status].tone))
     if limit is not None and len(found.failing) > limit:
         blocks.append(Line(f"and {_count(len(found.failing) - limit, 'failing cell')} more: --limit 0", kind="bad"))
     changed = sum(len(step.changes) for step in found.steps)
     text = f"{_count(changed, 'change')} in {_count(found.series, 'cell')} that two reports or more have in common"
-    blocks += [*legend.lines(), Line(f"{text}; {len(found.failing)} failing", kind="bad" if found.failing else "good")]
+    kind = "bad" if found.failing else "deviates" if found.deviating else "good"
+    text += f"; {len(found.failing)} failing"
+    text += f", {counted_text('deviate', found.deviating)}" if found.deviating else ""
+    blocks += [*legend.lines(), Line(text, kind=kind)]
     return Page(f"{_count(found.reports, 'report')}", (*blocks, *([_OTHER_BITS] if changed else [])))
 
 
@@ -442,6 +572,7 @@ def explain_page(told: dict[str, Any]) -> Page:
         kind = entry["error_class"].replace("_", "-")
         rows.append(Row((entry["lowering"], entry["output"], *shown, steps, kind, entry["spelling"])))
     blocks.append(Table(tuple(columns), tuple(rows)))
+    blocks += _verdicts(ran)
     everywhere = {entry["lowering"] for entry in ran}
     # those that some lowering follows come first
     for item in sorted(told["formulas"], key=lambda item: not item["matches"]):
@@ -457,6 +588,26 @@ def explain_page(told: dict[str, Any]) -> Page:
             reasons.setdefault(entry["reason"], []).append(entry["lowering"])
     blocks += [Line(reason, label=f"not run: {', '.join(dict.fromkeys(group))}:") for reason, group in reasons.items()]
     return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}", tuple(blocks))
+
+
+def _verdicts(entries: Sequence[Mapping[str, Any]]) -> list[Table | Line]:
+    """What the judge says of an element: where it lies, what it may be, and what fails or accounts for it."""
+    found = [Line(", ".join(dict.fromkeys(entry["region"] for entry in entries)), label="region:")] if entries else []
+    often = Counter(entry["lowering"] for entry in entries)
+    names = [
+        entry["lowering"] + (f" ({entry['spelling']})" if often[entry["lowering"]] > 1 else "") for entry in entries
+    ]
+    bounds: dict[str, list[str]] = {}
+    verdicts: dict[tuple[str, str], list[str]] = {}
+    for name, entry in zip(names, entries, strict=True):
+        share = "" if entry["share"] is None else f"; {upward(100 * entry['share'], 3)}% of it"
+        bounds.setdefault(entry["may_be"], []).append(f"{name}{share}")
+        told = "; ".join(filter(None, (entry["why"], *entry["ledger"].values())))
+        if told:
+            verdicts.setdefault((entry["status"], told), []).append(name)
+    found += [Line(f"{may_be} ({', '.join(group)})", label="may be:") for may_be, group in bounds.items()]
+    found += [Line(told, label=f"{status}, {', '.join(group)}:") for (status, told), group in verdicts.items()]
+    return [*found]
 
 
 def _value(told: dict[str, Any], note: str) -> list[Table | Line]:
@@ -526,7 +677,8 @@ def _differences(
     rows: list[Row] = []
     for kind, groups in sections.items():
         rows.append(_heading(f"{kind}: {sum(map(len, groups.values()))}", columns))
-        rows += (_compared(group, spellings, legend) for group in list(groups.values())[:limit])
+        for group in list(groups.values())[:limit]:
+            rows += _compared(group, spellings, legend)
         if limit is not None and len(groups) > limit:
             rows.append(_heading(f"and {_count(len(groups) - limit, 'row')} more: --limit 0", columns))
     return Table(columns, tuple(rows))
@@ -558,23 +710,44 @@ def _alike(row: Aligned) -> tuple[Any, ...]:
     bits = [cell.digest for cell in row.cells if cell]
     alone = "" if all(bits) else row.place.spelling  # without a digest, a cell stands alone
     facts = (cell and (cell.status, cell.mismatches, cell.rounded, cell.formula, cell.inputs) for cell in row.cells)
-    return (place, alone, *bits, *row.values, *row.pairs, *facts)
+    return (place, alone, *bits, *row.values, *row.pairs, *row.regions, *facts)
 
 
-def _compared(rows: Sequence[Aligned], spellings: Mapping[Place, int], legend: _Legend) -> Row:
-    """One row of the table for rows that are alike."""
+def _compared(rows: Sequence[Aligned], spellings: Mapping[Place, int], legend: _Legend) -> list[Row]:
+    """One row of the table for rows that are alike; below it the regions that differ."""
     row, place = rows[0], rows[0].place
     cases = dict.fromkeys(other.place._replace(spelling="") for other in rows)
     if len(cases) > ALONE_SHOWN:
         kernels = ", ".join(dict.fromkeys(case.kernel for case in cases))
         text = " ".join(filter(None, (place.lowering, place.backend, "of", kernels)))
         counts = [_count(len(rows), "cell") if cell and cell.ran else _absent(cell) for cell in row.cells]
-        return Row((text, "-", counts[0], *(text for count in counts[1:] for text in (count, "-"))))
+        return [Row((text, "-", counts[0], *(text for count in counts[1:] for text in (count, "-"))))]
     told = []
     for case in cases:
         same = [other.place.spelling for other in rows if other.place._replace(spelling="") == case]
         told.append(_case(case) + ("" if len(same) == spellings[case] else f" ({', '.join(same)})"))
-    return Row(("; ".join(told), *_sides(row, legend, len(cases) == 1)))
+    return [Row(("; ".join(told), *_sides(row, legend, len(cases) == 1))), *map(_region_row, row.regions)]
+
+
+def _region_row(one: Within) -> Row:
+    """One region in every column: its status where it did not pass, its maximum, the mismatches that differ."""
+    digits = _digits_apart([value for value in one.values if value is not None])
+    counts = [dict(part.mismatches) for part in one.parts if part]
+    telling = [name for name in dict.fromkeys(n for c in counts for n in c) if len({c.get(name) for c in counts}) > 1]
+    texts = []
+    for part, value in zip(one.parts, one.values, strict=True):
+        if part is None or value is None:
+            texts.append("-")
+            continue
+        words = " ".join([*([] if part.status == "passed" else [part.status]), upward(value, digits)])
+        mismatches = dict(part.mismatches)
+        texts.append(", ".join([words, *(f"{mismatches.get(name, 0)} {name.replace('_', '-')}" for name in telling)]))
+    return Row((f"  in {one.name}", one.metric, texts[0], *(text for other in texts[1:] for text in (other, "-"))))
+
+
+def _digits_apart(numbers: Sequence[float]) -> int:
+    """How many digits tell the numbers apart, four at least."""
+    return next((n for n in range(4, 17) if len({upward(v, n) for v in numbers}) == len(set(numbers))), 17)
 
 
 def _heading(text: str, columns: Sequence[Column]) -> Row:
@@ -589,7 +762,7 @@ def _case(place: Place) -> str:
 def _sides(row: Aligned, legend: _Legend, measured: bool) -> tuple[str, ...]:
     """Metric, and for each column what the cell measured and, but for the first column, how its bits differ."""
     numbers = [value for value in row.values if value is not None and measured]
-    digits = next((n for n in range(4, 17) if len({upward(v, n) for v in numbers}) == len(set(numbers))), 17)
+    digits = _digits_apart(numbers)
     ran = [cell for cell in row.cells if cell and cell.ran]
     counts = [cell.counts(row.truth) for cell in ran]
     telling = [name for name in dict.fromkeys(n for c in counts for n in c) if len({c.get(name) for c in counts}) > 1]
@@ -600,7 +773,7 @@ def _sides(row: Aligned, legend: _Legend, measured: bool) -> tuple[str, ...]:
         elif not measured:
             words = ["1 cell each"]
         else:
-            words = [cell.status] if cell.status in FAILED else []
+            words = [] if cell.status == "passed" else [cell.status]
             words += [] if value is None else [upward(value, digits)]
             words += ["/".join(map(legend.letter, cell.formula)) or "none"] if cell.formula is not None else []
             words = [" ".join(words)]
@@ -695,7 +868,7 @@ _ACCURACY = (
 
 _OVERVIEW = (
     Column("lowering", fold=True),
-    Column("passed", right=True),
+    Column("passed", right=True, fold=True),
     Column("error", right=True),
     Column("metric"),
     Column("bound", right=True),
@@ -716,12 +889,15 @@ def _overview(cells: Sequence[Cell]) -> Table:
     for title, lowerings in sections.items():
         rows.append(Row((" ".join(filter(None, title)), *[""] * (len(_OVERVIEW) - 1)), heading=True))
         for lowering, group in lowerings.items():
-            most = max(group, key=lambda cell: (_failed(cell), share(cell) or 0.0))
+            most = max(group, key=lambda cell: (-STATUSES.index(cell.status), share(cell) or 0.0))
             told = figures(most)
             against = [cell.against_eager for cell in group if cell.against_eager is not None]
             sums = (sum(one.closer for one in against), sum(one.farther for one in against))
             sides = map(str, sums if against else ("-", "-"))
-            passed = f"{sum(cell.status in GOOD for cell in group)} of {len(group)}"
+            counts = tally(cell.status for cell in group)
+            passed = f"{counts['passed']} of {len(group)}"
+            others = (name for name in COUNTED if counts[name] and name not in ("passed", "not run"))
+            passed = ", ".join([passed, *(counted_text(name, counts[name]) for name in others)])
             case = " ".join(filter(None, (scalars_text(most.scalars), most.spelling)))
             named = (told[name] for name in ("error", "metric", "bound", "share"))
             rows.append(Row((lowering, passed, *named, case, *sides)))
@@ -740,9 +916,10 @@ def _obeyed(cell: Cell) -> list[str]:
 
 
 def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
-    """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row."""
+    """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row. Below it
+    stand the regions that are told apart: see `telling`."""
     rows: list[Row] = []
-    sections: dict[tuple[str, str, str, str], dict[tuple[str, ...], list[str]]] = {}
+    sections: dict[tuple[str, str, str, str], dict[tuple[Any, ...], list[str]]] = {}
     for cell in cells:
         section = sections.setdefault(_section(cell), {})
         # Equal digests are equal bits; without one, a cell stands alone.
@@ -751,34 +928,46 @@ def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
     for title, section in sections.items():
         rows.append(Row((" ".join(filter(None, title)), *[""] * (len(_ACCURACY) - 1)), heading=True))
         split = Counter(lowering for _, lowering, *_ in section)
-        for (_, lowering, *facts), spellings in section.items():
+        for (_, lowering, facts, regions), spellings in section.items():
             named = lowering if split[lowering] == 1 else f"{lowering} ({', '.join(spellings)})"
             rows.append(Row((named, *facts)))
+            rows += map(Row, regions)
     return Table(_ACCURACY, tuple(rows))
 
 
-def _facts(cell: Cell, legend: _Legend) -> tuple[str, ...]:
+def _facts(cell: Cell, legend: _Legend) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The row of a cell after its name, and the rows of its regions."""
     told = {**figures(cell), "status": cell.status, "formula": legend.text(cell)}
-    return tuple(told[column.title] for column in _ACCURACY[1:])
+    regions = []
+    for name, region in telling(cell).items():
+        facts = {"lowering": f"  in {name}", "status": region.status, **figures_of(region)}
+        regions.append(tuple(facts.get(column.title, "-") for column in _ACCURACY))
+    return tuple(told[column.title] for column in _ACCURACY[1:]), tuple(regions)
 
 
 def _worst(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
     """The worst element of each lowering: the user's own first, then by share of the bound, then by ULP."""
 
     def badness(cell: Cell) -> tuple[bool, float, float]:
-        return is_file(cell.lowering), share(cell) or 0.0, cell.error.max_ulp if cell.error else 0.0
+        return is_file(cell.lowering), share(cell) or 0.0, headline(cell)[0].max_ulp if cell.error else 0.0
 
     best: dict[tuple[str, str], Cell] = {}
     for cell in cells:
-        if cell.worst:
+        if worst_of(cell):
             key = (cell.backend, cell.lowering)
             best[key] = max(best.get(key, cell), cell, key=badness)
     ranked = sorted(best.values(), key=badness, reverse=True)[:WORST_SHOWN]
-    lines = [Line(_element(cell.worst[0]), label=f"worst {_place(cell)}:") for cell in ranked]
+    lines = [Line(_element(worst_of(cell)[0]), label=f"worst {_place(cell)}:") for cell in ranked]
     if ranked:
-        command = replay(ranked[0], ranked[0].worst[0])
+        command = replay(ranked[0], worst_of(ranked[0])[0])
         lines.append(Line(assignments(environment.get(ranked[0].backend)) + command, kind="command"))
     return lines
+
+
+def worst_of(cell: Cell) -> Sequence[Worst]:
+    """The worst elements of what stands for the cell: see `headline`."""
+    normal = cell.regions.get("normal")
+    return (normal.worst if normal is not None else []) or cell.worst
 
 
 def _element(worst: Worst) -> str:
@@ -799,17 +988,69 @@ def _place(cell: Cell) -> str:
 
 
 def _failures(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
-    failed = sorted(filter(_failed, cells), key=lambda cell: FAILED.index(cell.status))
+    """Each failing cell with its reason; where regions fail, one line for each of them, with its worst element."""
+    failed = sorted(filter(fails, cells), key=lambda cell: STATUSES.index(cell.status))
     lines: list[Line] = []
     for cell in failed[:shown]:
-        lines.append(Line(f"{cell.kernel} {_place(cell)}: {why_failed(cell)}", label=f"{cell.status}:", kind="bad"))
-        if cell.worst:
-            telling = _telling(cell)
-            lines.append(Line(_element(telling), label="    "))
-            lines.append(Line(assignments(environment.get(cell.backend)) + replay(cell, telling), kind="command"))
+        before = assignments(environment.get(cell.backend))
+        named = f"{cell.kernel} {_place(cell)}"
+        regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
+        lines += [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
+        if not cell.regions:
+            lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
+            if cell.worst:
+                telling_one = _telling(cell)
+                lines.append(Line(_element(telling_one), label="    "))
+                lines.append(Line(before + replay(cell, telling_one), kind="command"))
+        for name, region in regions.items():
+            lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
+            lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
+            lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
     if len(failed) > shown:
         lines.append(Line(f"and {len(failed) - shown} more failing cells, all in the report", kind="bad"))
     return lines
+
+
+def _status_line(status: str, text: str) -> Line:
+    return Line(text, label=f"{status}:", kind=LOOKS[status].tone)
+
+
+def _deviations(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
+    """What the ledger covers, one line for each region and set of entries: the cells, the reason, the worst element."""
+    groups: dict[tuple[str, ...], list[tuple[Cell, Region | None]]] = {}
+    for cell in cells:
+        for name, region in cell.regions.items():
+            if region.status == "deviates":
+                groups.setdefault((name, *region.reason.ledger), []).append((cell, region))
+        if cell.status == "deviates" and not cell.regions:  # of schema 1
+            groups.setdefault(("", cell.reason), []).append((cell, None))
+    lines: list[Line] = []
+    for (name, *_), members in list(groups.items())[:shown]:
+        cell, most = max(members, key=lambda one: _part(*one))
+        place = f"{_named(one for one, _ in members)}: "
+        reason = f"{cell.reason} ({excess(cell)})" if most is None else region_reason(name, most)
+        at = f"; the largest, {cell.kernel} {_place(cell)}" if len(members) > 1 else ""
+        lines.append(Line(f"{place}{reason}{at}", label=f"deviates, {_count(len(members), 'cell')}:", kind="deviates"))
+        for one in (cell.worst if most is None else most.worst)[:1]:
+            lines.append(Line(_element(one), label="    "))
+            lines.append(Line(assignments(environment.get(cell.backend)) + replay(cell, one), kind="command"))
+    rest = list(groups.values())[shown:]
+    if rest:
+        more = len({id(cell) for members in rest for cell, _ in members})
+        lines.append(Line(f"and {_count(more, 'cell')} more for other reasons, all in the report", kind="deviates"))
+    return lines
+
+
+def _part(cell: Cell, region: Region | None) -> float:
+    return (share(cell) if region is None else region_part(region)) or 0.0
+
+
+def _named(cells: Iterable[Cell]) -> str:
+    """Lowerings, backends and dtypes of a group."""
+    group = list(cells)
+    return ", ".join(
+        " ".join(dict.fromkeys(getattr(cell, name) for cell in group)) for name in ("lowering", "backend", "dtype")
+    )
 
 
 def _telling(cell: Cell) -> Worst:
@@ -819,32 +1060,45 @@ def _telling(cell: Cell) -> Worst:
     return cell.worst[0]
 
 
-def _failed(cell: Cell) -> bool:
-    return cell.status in FAILED
+def excess(cell: Cell) -> str:
+    """'89.2 ulp against the bound 2 (its source); 3 flushed', of all elements."""
+    if cell.error is None:
+        return ""
+    counts = {name: getattr(cell.judged, name) for name in FAILING if not (name == "flushed" and cell.ftz)}
+    classes = (f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+    return "; ".join([_against(cell.judged, cell.bound), *classes])
 
 
-def _excess(cell: Cell) -> str:
-    value, metric = measured(cell)
-    limit = "no bound" if cell.bound is None else f"the bound {cell.bound.value:.6g} ({cell.bound.source})"
+def _against(error: Error, bound: Bound | None) -> str:
+    value, metric = maximum(error, bound)
+    source = f" ({bound.source})" if bound is not None and bound.source else ""
+    limit = "no bound" if bound is None else f"the bound {bound.value:.6g}{source}"
     return f"{upward(value)} {metric} against {limit}"
 
 
 def _remarks(cells: Iterable[Cell]) -> list[Line]:
-    """One line a reason, with the lowerings, backends and dtypes: what was not run, what passed with a remark. What
-    was measured of a known deviation is told where it is the same of all."""
-    reasons: dict[tuple[str, str], list[Cell]] = {}
+    """One line a reason, with the lowerings, backends and dtypes: what was not run, what an allowance lets stand, what
+    passed with a remark."""
+    reasons: dict[tuple[str, str, str], list[Cell]] = {}
+    unjudged: list[tuple[float, Cell, str]] = []
     for cell in cells:
-        if cell.reason and not _failed(cell):
-            known = cell.reason.startswith("known deviation: ")
-            why = (known and cell.reason.rpartition(" (")[0]) or cell.reason
-            reasons.setdefault((cell.status.replace("-", " "), why), []).append(cell)
+        if cell.reason and not fails(cell) and cell.status != "deviates":
+            reasons.setdefault((cell.status.replace("-", " "), cell.reason, cell.allowance), []).append(cell)
+        unjudged += ((one.unjudged / one.inputs, cell, name) for name, one in cell.regions.items() if one.unjudged)
     lines = []
-    for (status, why), group in reasons.items():
-        reason = group[0].reason if len({cell.reason for cell in group}) == 1 else why
-        what = (
-            " ".join(dict.fromkeys(getattr(cell, name) for cell in group)) for name in ("lowering", "backend", "dtype")
+    for (status, why, allowance), group in reasons.items():
+        allowed = f", allowed by {allowance}" if allowance else ""
+        label = f"{status}{allowed}, {_count(len(group), 'cell')}:"
+        lines.append(Line(f"{_named(group)}: {why}", label=label, kind="open" if allowance else "plain"))
+    if unjudged:
+        _, cell, name = max(unjudged, key=lambda one: one[0])
+        region = cell.regions[name]
+        text = f"nothing is stated of {percent(region.unjudged, region.inputs)} of region {name}"
+        most = "" if len(unjudged) == 1 else " at most"
+        count = _count(len({id(one) for _, one, _ in unjudged}), "cell")
+        lines.append(
+            Line(f"{text}{most}: {cell.kernel} {_place(cell)}", label=f"unjudged elements, {count}:", kind="open")
         )
-        lines.append(Line(f"{', '.join(what)}: {reason}", label=f"{status}, {_count(len(group), 'cell')}:"))
     return lines
 
 
@@ -852,28 +1106,26 @@ def _totals(cells: Iterable[Cell]) -> Line:
     cells = list(cells)
     errors = [cell.error for cell in cells if cell.error is not None]
     inputs, undecided = sum(e.inputs for e in errors), sum(e.undecided for e in errors)
-    passed = sum(cell.status in GOOD for cell in cells)
+    counts = tally(cell.status for cell in cells)
     mp = sum(cell.timing.mp_elements for cell in cells)
     kernel, check = (sum(getattr(cell.timing, name) for cell in cells) for name in ("kernel_s", "check_s"))
     text = (
-        f"{passed} of {_count(len(errors), 'cell')} passed; undecided {undecided} of {inputs} elements; "
+        f"{tally_text(counts)}; undecided {undecided} of {inputs} elements; "
         f"{mp} in multiprecision; kernels {kernel:.3g} s, check {check:.3g} s"
     )
-    good = undecided == 0 and passed == len(errors) > 0
-    return Line(text, kind="good" if good else "bad")
+    return Line(text, kind="bad" if undecided else tone(counts))
 
 
-def _summary(kernel: str, backend: str, cells: Sequence[Cell]) -> tuple[str, ...]:
+def _summary(kernel: str, backend: str, cells: Sequence[Cell], counted: Sequence[str]) -> tuple[str, ...]:
     errors = [cell.error for cell in cells if cell.error is not None]
     shares = [part for part in map(share, cells) if part is not None]
     inputs = sum(error.inputs for error in errors)
+    counts = tally(cell.status for cell in cells)
     return (
         kernel,
         backend,
-        str(sum(cell.status in GOOD for cell in cells)),
-        str(sum(map(_failed, cells))),
-        str(sum(cell.status == "not-run" for cell in cells)),
-        upward(max(error.max_ulp for error in errors)) if errors else "-",
+        *(str(counts[name]) for name in counted),
+        upward(max(headline(cell)[0].max_ulp for cell in cells if cell.error is not None)) if errors else "-",
         f"{upward(100 * max(shares), 3)}%" if shares else "-",
         percent(sum(error.misrounded for error in errors), inputs) if errors else "-",
     )

@@ -1,7 +1,8 @@
-"""The schema of a report, version 1: what a run writes and what compare, gate and render read.
+"""The schema of a report, version 2: what a run writes and what compare, gate and render read.
 
-Reading and writing files is in `verify.reports.store`. This module imports pydantic, so import it
-only where a report is read or written: `verify list` and `verify show` must not pay for it.
+A report of schema 1 is converted where it is read, once (`of_schema_1`): it has no regions, and keeps none of its
+names. Reading and writing files is in `verify.reports.store`. This module imports pydantic, so import it only where a
+report is read or written: `verify list` and `verify show` must not pay for it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,21 +28,25 @@ from pydantic import (
     model_validator,
 )
 
+from verify.judge.regions import REGIONS
+from verify.judge.status import REASONS, STATUSES, worst
 from verify.ulp import CLASSES
 
-SCHEMA = 1
+SCHEMA = 2
+#: What a report that is read may say it is.
+READ = (1, 2)
 
-Status = Literal[
-    "passed",
-    "exceeds-bound",
-    "regressed",
-    "improved",
-    "changed",
-    "stale",
-    "not-run",
-    "error",
-    "oracle-violation",
-]
+#: Statuses that a cell may have whatever its regions have: of its launches, not of its elements.
+WHOLE = ("oracle-violation", "error", "unsteady")
+#: Reasons by which a cell may be worse than each of its regions: what they are given for is no element's business.
+WHOLE_REASONS = ("property", "resolution")
+#: Of figures that were computed in floating point.
+_SLACK = 1 + 2.0**-40
+#: Statuses that no region has.
+NOT_OF_REGIONS = ("oracle-violation", "error", "not-run")
+#: What stood before the ledger's reason in that of a cell of schema 1, the figures in parentheses after it.
+KNOWN = "known deviation: "
+
 Metric = Literal["ulp", "int_ulp", "scaled_ulp", "share"]
 Truth = Literal["exact", "rounded"]
 
@@ -66,10 +73,21 @@ def _edge(key: str) -> float:
     return edge
 
 
-def _error_class(value: str) -> str:
-    if value not in CLASSES:
-        raise ValueError(f"error class {value!r}; expected one of {', '.join(CLASSES)}")
-    return value
+def _one_of(what: str, known: tuple[str, ...]) -> Callable[[str], str]:
+    """A validator that lets the names of one table pass."""
+    names = frozenset(known)
+
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"{what} {value!r}; expected one of {', '.join(filter(None, known))}")
+        return value
+
+    return check
+
+
+def _in_order(value: dict[str, Any]) -> dict[str, Any]:
+    """Regions in the order of `verify.judge.regions`."""
+    return {name: value[name] for name in REGIONS if name in value}
 
 
 def _canonical(value: Any, path: str = "") -> Any:
@@ -87,7 +105,10 @@ def _canonical(value: Any, path: str = "") -> Any:
 
 # A producer may hand over tuples; JSON has arrays only. The items stay strict.
 AnySequence = Strict(False)
-ErrorClass = Annotated[str, AfterValidator(_error_class)]
+ErrorClass = Annotated[str, AfterValidator(_one_of("error class", CLASSES))]
+Status = Annotated[str, AfterValidator(_one_of("status", STATUSES))]
+RegionName = Annotated[str, AfterValidator(_one_of("region", REGIONS))]
+ReasonKind = Annotated[str, AfterValidator(_one_of("kind of reason", REASONS))]
 Strings = Annotated[list[str], AnySequence]
 Free = Annotated[dict[str, JsonValue], AfterValidator(_canonical)]
 Counts = Annotated[dict[str, NonNegativeInt], AfterValidator(_sorted)]
@@ -122,12 +143,13 @@ class Binade(Record):
 class Error(Record):
     """Errors in ULP of the output's format against one truth, and the classes (see `verify.ulp`).
 
-    Classes count all inputs. `range` of these have an intermediate outside the normal range; their
-    maximum is `range_max_ulp`, and `range_excess_*` what underflow does not explain of it (see
-    docs/definitions.md); everything else is over the others. `max_scaled_ulp` is null where
-    the kernel has no scale. `max_share` is the largest |y - t| / B where each element has a proven
-    bound B of its own (composite kernels). `misrounded` = inputs - correct. `clamped` counts the errors
-    that enter mean and bias as 2^10 ULP. The histogram is cumulative: '<=2' counts the errors of at most 2 ULP.
+    Classes count all inputs, and so do maxima and means; `range` of these are in region intermediate.
+    `max_scaled_ulp` is null where the kernel has no scale. `max_share` is the largest |y - t| / what the element may
+    be; null without a bound. `misrounded` = inputs - correct. `clamped` counts the errors that enter mean and bias as
+    2^10 ULP. The histogram is cumulative: '<=2' counts the errors of at most 2 ULP.
+
+    Of schema 1 alone: there elements with an intermediate outside the normal range are in no maximum and no mean but
+    `range_max_ulp`, and `range_excess_*` are what underflow does not explain of it.
     """
 
     max_ulp: NonNegativeFloat
@@ -137,19 +159,19 @@ class Error(Record):
     mean_ulp: NonNegativeFloat
     bias_ulp: float
     correct: NonNegativeInt
-    misrounded: NonNegativeInt
-    faithful: NonNegativeInt
-    worse: NonNegativeInt
-    flushed: NonNegativeInt
-    nan_mismatch: NonNegativeInt
-    inf_mismatch: NonNegativeInt
-    zero_sign: NonNegativeInt
-    range: NonNegativeInt
+    misrounded: NonNegativeInt = 0
+    faithful: NonNegativeInt = 0
+    worse: NonNegativeInt = 0
+    flushed: NonNegativeInt = 0
+    nan_mismatch: NonNegativeInt = 0
+    inf_mismatch: NonNegativeInt = 0
+    zero_sign: NonNegativeInt = 0
+    range: NonNegativeInt = 0
     range_max_ulp: NonNegativeFloat = 0.0
     range_excess_ulp: NonNegativeFloat = 0.0
     range_excess_scaled_ulp: NonNegativeFloat = 0.0
-    undecided: NonNegativeInt
-    histogram: Annotated[dict[str, NonNegativeInt], AfterValidator(_cumulative)]
+    undecided: NonNegativeInt = 0
+    histogram: Annotated[dict[str, NonNegativeInt], AfterValidator(_cumulative)] = Field(default_factory=dict)
     clamped: NonNegativeInt = 0
     binades: Annotated[list[Binade], AnySequence] = Field(default_factory=list)
 
@@ -205,25 +227,29 @@ class AgainstEager(Record):
 
 
 class Formula(Record):
-    """`identified` is the one candidate that reproduces every output bit; null if none or several do.
+    """`identified` is the candidate that reproduces every output bit; null if none does, or several that differ on
+    other inputs: these are `ambiguous`.
 
-    `survivors` are all candidates that do, `mismatches` the elements on which each other one fails,
-    `witnesses` one input (hex floats) against each of those.
+    `survivors` are all candidates that reproduce them, `mismatches` the elements on which each other one fails,
+    `witnesses` one input (hex floats) against each of those, and for ambiguous ones an input that would tell them from
+    the first.
     """
 
     identified: str | None
     mismatches: Counts
     survivors: Strings = Field(default_factory=list)
+    ambiguous: Strings = Field(default_factory=list)
     witnesses: Annotated[dict[str, Strings], AfterValidator(_sorted)] = Field(default_factory=dict)
 
 
 class Bound(Record):
     """The limit that was applied. `measured` is the maximum in `metric`, against `truth`, over the
-    elements that the bound covers; null: the maximum over all elements."""
+    elements that the bound covers; null: the maximum over all elements. A region's source is the cell's where it is
+    empty."""
 
     value: PositiveFloat
     metric: Metric
-    source: str
+    source: str = ""
     truth: Truth = "exact"
     measured: NonNegativeFloat | None = None
 
@@ -240,13 +266,67 @@ class Trust(Record):
     seen_ulp: NonNegativeFloat | None = None
 
 
-class Check(Record):
-    """A property test: `violations` among `inputs` elements, with one `witness` (hex floats)."""
+class Property(Record):
+    """A law that the kernel states: `violations` among `inputs` elements, with one `witness` (hex floats)."""
 
     name: str
     inputs: NonNegativeInt
     violations: NonNegativeInt
     witness: Strings = Field(default_factory=list)
+
+
+class Reason(Record):
+    """Why a region has its status. `kind` is one of `verify.judge.status.REASONS`, `text` is for people and never
+    parsed, `ledger` are the ids of the entries that cover what exceeds."""
+
+    kind: ReasonKind = ""
+    text: str = ""
+    ledger: Strings = Field(default_factory=list)
+
+
+class Resolution(Record):
+    """The least relative change of the truth that would be seen (docs/definitions.md): half and nine tenths of the
+    elements have at most this; null where no change would be."""
+
+    median: NonNegativeFloat | None
+    p90: NonNegativeFloat | None
+
+
+class Region(Record):
+    """The elements of a cell that lie in one region, judged against the truth that the bound names.
+
+    status      what the elements of this region alone give the cell
+    unjudged    elements of which nothing is stated
+    resolution  null where it was not asked for
+    worst       the worst first, in the bound's metric; at most 5, one in a recorded report
+    """
+
+    inputs: PositiveInt
+    error: Error
+    bound: Bound | None = None
+    status: Status
+    reason: Reason = Field(default_factory=Reason)
+    unjudged: NonNegativeInt = 0
+    resolution: Resolution | None = None
+    worst: Annotated[list[Worst], AnySequence] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Region:
+        if self.status in NOT_OF_REGIONS:
+            raise ValueError(f"status {self.status} of a region; expected that of its elements")
+        if self.error.inputs != self.inputs:
+            raise ValueError(f"the classes sum to {self.error.inputs}; expected inputs = {self.inputs}")
+        if self.status == "passed" and self.error.undecided:
+            raise ValueError(f"status passed with {self.error.undecided} undecided elements")
+        if self.unjudged > self.inputs:
+            raise ValueError(f"{self.unjudged} unjudged of {self.inputs} inputs")
+        if self.status == "passed" and self.reason.ledger:
+            raise ValueError("status passed with entries of the ledger; expected deviates")
+        if self.status == "deviates" and not self.reason.ledger:
+            raise ValueError("status deviates without the id of a ledger entry")
+        if self.status != "passed" and not self.reason.kind:
+            raise ValueError(f"status {self.status} without a kind of reason")
+        return self
 
 
 class Timing(Record):
@@ -266,7 +346,12 @@ class Cell(Record):
     """One lowering of one kernel, on one backend, dtype, spelling and set of scalars.
 
     output                which of several outputs (exp_avg_sq, logsumexp, dq); empty where there is one
-    error                 against the truth with the Python scalars as given
+    status                the worst of the regions', unless launches gave it another
+    reason, reason_kind   for people, one line; and one of `verify.judge.status.REASONS`
+    ledger                ids of the entries that cover what exceeds a bound
+    allowance             id of the entry that lets a status of `verify.judge.status.ALLOWABLE` end with exit code 0
+    regions               by name of `verify.judge.regions`; none where nothing was measured, and of schema 1
+    error                 of all regions, against the truth with the Python scalars as given
     error_rounded_scalar  against the truth with the scalars rounded to the operands' dtype
     against_eager         null for eager itself, and where eager did not run
     paths                 elements whose bits differ from the vector body's, by path (tail, strided...)
@@ -287,7 +372,11 @@ class Cell(Record):
     domain: Domain
     status: Status
     reason: str = ""
+    reason_kind: ReasonKind = ""
+    ledger: Strings = Field(default_factory=list)
+    allowance: str = ""
     inputs: NonNegativeInt = 0
+    regions: Annotated[dict[RegionName, Region], AfterValidator(_in_order)] = Field(default_factory=dict)
     error: Error | None = None
     error_rounded_scalar: Error | None = None
     worst: Annotated[list[Worst], AnySequence] = Field(default_factory=list)
@@ -295,7 +384,10 @@ class Cell(Record):
     formula: Formula | None = None
     bound: Bound | None = None
     trust: Annotated[list[Trust], AnySequence] = Field(default_factory=list)
-    checks: Annotated[list[Check], AnySequence] = Field(default_factory=list)
+    properties: Annotated[list[Property], AnySequence] = Field(
+        default_factory=list,
+        validation_alias=AliasChoices("properties", "checks"),  # their name in schema 1
+    )
     paths: Counts = Field(default_factory=dict)
     flags: Free = Field(default_factory=dict)
     ftz: bool = False
@@ -311,6 +403,13 @@ class Cell(Record):
         """What a cell is aligned by, in this report and across reports."""
         scalars = tuple(self.scalars.items())
         return (self.kernel, self.lowering, self.spelling, self.backend, self.dtype, scalars, self.output)
+
+    @property
+    def judged(self) -> Error:
+        """The error record against the truth that the cell's bound means."""
+        assert self.error is not None
+        rounded = self.error_rounded_scalar if self.bound and self.bound.truth == "rounded" else None
+        return rounded or self.error
 
     @model_validator(mode="after")
     def _consistent(self) -> Cell:
@@ -329,15 +428,56 @@ class Cell(Record):
             raise ValueError(f"{self.against_eager.different} elements differ from eager, of {self.inputs} inputs")
         if self.distinct > self.repeats:
             raise ValueError(f"{self.distinct} distinct results of {self.repeats} launches")
-        if self.status in ("passed", "improved") and self.error is not None and self.error.undecided:
+        if self.status == "passed" and self.error is not None and self.error.undecided:
             raise ValueError(f"status {self.status} with {self.error.undecided} undecided elements")
+        if self.bound is not None and not self.bound.source:
+            raise ValueError("a bound without a source")
+        if self.regions:
+            self._check_regions()
         return self
+
+    def _check_regions(self) -> None:
+        """Raise ValueError unless the regions partition the inputs and give the cell its status."""
+        if self.error is None:
+            raise ValueError("regions without an error record")
+        inputs = sum(region.inputs for region in self.regions.values())
+        if inputs != self.inputs:
+            raise ValueError(f"the regions hold {inputs} inputs; expected inputs = {self.inputs}")
+        judged = self.judged
+        for name in (*CLASSES, "undecided"):
+            total, expected = (sum(getattr(r.error, name) for r in self.regions.values()), getattr(judged, name))
+            if total != expected:
+                raise ValueError(f"the regions hold {total} {name}; expected {expected}, as the judged error")
+        if self.status == "not-run":
+            raise ValueError("status not-run with regions")
+        normal = self.regions.get("normal")
+        if normal is not None and normal.status == "passed" and normal.bound is None:
+            raise ValueError("region normal passed without a bound; expected unbounded")
+        # there nothing widens the bound: no underflow, no overflow, no flushing
+        if normal is not None and normal.status == "passed" and normal.bound is not None:
+            most = normal.bound.measured or 0.0
+            if most > normal.bound.value * _SLACK:
+                raise ValueError(f"region normal passed with {most} {normal.bound.metric}, bound {normal.bound.value}")
+        found = worst(region.status for region in self.regions.values())
+        if self.status != found:
+            further = self.status in WHOLE or self.reason_kind in WHOLE_REASONS
+            if not further or worst((self.status, found)) != self.status:
+                raise ValueError(f"status {self.status}; expected {found}, the worst of the regions")
+        if self.status != "passed" and not self.reason_kind:
+            raise ValueError(f"status {self.status} without a kind of reason")
+        named = {name for region in self.regions.values() for name in region.reason.ledger}
+        if not named <= set(self.ledger):
+            raise ValueError(f"the regions name the ledger's {sorted(named)}; expected those in ledger: {self.ledger}")
 
 
 class Report(Record):
-    """The record of a run. `interrupted` says that cells are missing because the user stopped it."""
+    """The record of a run. `interrupted` says that cells are missing because the user stopped it.
 
-    schema_version: Literal[1] = Field(alias="schema")
+    converted_from: the schema of the file that was read, where it was an earlier one: such cells have no regions.
+    """
+
+    schema_version: Literal[1, 2] = Field(alias="schema")
+    converted_from: Literal[1] | None = None
     environment: Free
     profile: str
     seed: int
@@ -346,10 +486,31 @@ class Report(Record):
     cells: Annotated[list[Cell], AnySequence]
 
     @model_validator(mode="after")
-    def _distinct(self) -> Report:
+    def _whole(self) -> Report:
         seen = set()
         for index, cell in enumerate(self.cells):
             if cell.key in seen:
                 raise ValueError(f"cells[{index}] repeats {' '.join(cell.key[:5])} {cell.scalars}")
             seen.add(cell.key)
-        return self
+            if self.schema_version == SCHEMA and self.converted_from is None and (why := lacks_regions(cell)):
+                raise ValueError(f"cells[{index}]: {why}")
+        if self.schema_version == SCHEMA:
+            return self
+        cells = [of_schema_1(cell) for cell in self.cells]
+        return self.model_copy(update={"schema_version": SCHEMA, "converted_from": 1, "cells": cells})
+
+
+def lacks_regions(cell: Cell) -> str:
+    """What is wrong with a cell of schema 2 that measured something and does not say where; '' where nothing is."""
+    if cell.regions or not cell.inputs or cell.status in NOT_OF_REGIONS:
+        return ""
+    return f"status {cell.status} of {cell.inputs} inputs without regions"
+
+
+def of_schema_1(cell: Cell) -> Cell:
+    """A cell of schema 1 as schema 2 has it: what the ledger excused deviates, for the reason that the entry gave; the
+    figures that followed it in parentheses are the cell's own. Nothing else of it is another word."""
+    if cell.status != "passed" or KNOWN not in cell.reason:
+        return cell
+    before, _, told = cell.reason.partition(KNOWN)
+    return cell.model_copy(update={"status": "deviates", "reason": before + (told.rpartition(" (")[0] or told)})

@@ -29,8 +29,8 @@ MAX_BYTES = 1 << 29
 
 
 def read(path: str | Path) -> Report:
-    """The report in `path`. Raises UsageError for a file that is missing, truncated, no JSON, no report of a
-    schema version up to ours, or larger than MAX_BYTES."""
+    """The report in `path`, one of an earlier schema converted (`Report.converted_from`). Raises UsageError for a file
+    that is missing, truncated, no JSON, no report of a schema version up to ours, or larger than MAX_BYTES."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -60,7 +60,7 @@ def scan(path: str | Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]]:
 
 def _scan_lines(path: Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]] | None:
     """`scan` of a regular file that has the layout of `lines` and is valid; None for any other."""
-    from verify.reports.schema import Cell, Report
+    from verify.reports.schema import Cell, Report, lacks_regions, of_schema_1
 
     taken: list[T] = []
     keys = set()
@@ -78,6 +78,10 @@ def _scan_lines(path: Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]]
                     return None
                 due = line.endswith(b",")
                 cell = Cell.model_validate_json(line.removesuffix(b","))
+                if report.converted_from == 1:
+                    cell = of_schema_1(cell)
+                elif lacks_regions(cell):
+                    return None
                 keys.add(cell.key)
                 taken.append(take(cell))
             if (due and taken) or file.read(1) or len(keys) < len(taken):
@@ -215,7 +219,7 @@ def _explain(error: ValidationError, data: bytes | str, name: str) -> str:
     """One line for the first problem, with its JSON path; the schema's version comes before everything."""
     from pydantic_core import from_json
 
-    from verify.reports.schema import SCHEMA
+    from verify.reports.schema import READ
 
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     first = problems[0]
@@ -224,11 +228,12 @@ def _explain(error: ValidationError, data: bytes | str, name: str) -> str:
         return f"{name!r} is not a complete JSON file: {what}; write it again with `verify run --out`"
     raw: Any = from_json(data)
     version = raw.get("schema") if isinstance(raw, dict) else None
+    known = " or ".join(map(str, READ))
     if not isinstance(version, int) or isinstance(version, bool):
-        return f'{name!r} is not a report: its "schema" is {version!r}; expected the number {SCHEMA}'
-    if version != SCHEMA:
-        newer = "; upgrade ulproof to read it" if version > SCHEMA else ""
-        return f"{name!r} is a report of schema {version}; this version reads schema {SCHEMA}{newer}"
+        return f'{name!r} is not a report: its "schema" is {version!r}; expected the number {known}'
+    if version not in READ:
+        newer = "; upgrade ulproof to read it" if version > max(READ) else ""
+        return f"{name!r} is a report of schema {version}; this version reads schema {known}{newer}"
     more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
     return f"{name!r} is not a valid report: {json_path(first['loc'])}: {first['msg']}{more}"
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from verify.reports.rows import FAILED, GOOD, Column, Line, Page, Row, Table, printable
+from verify.reports.looks import LOOKS
+from verify.reports.rows import Column, Line, Page, Row, Table, printable
 
 #: The width that a foldable column gets at least, if it has that much to say, and the most that a long word gets it.
 FOLD_WIDTH = 14
@@ -28,7 +29,15 @@ class _Console(Console):
         raise BrokenPipeError  # rich would exit with code 1, which says that a bound failed
 
 
-_STYLES = {"good": "green", "bad": "bold red", "command": "dim"}
+#: By the tone of a status, or the kind of a line.
+_STYLES = {
+    "good": "green",
+    "deviates": "yellow",
+    "open": "bold magenta",
+    "bad": "bold red",
+    "dim": "",
+    "command": "dim",
+}
 
 
 def print_page(page: Page, file: TextIO, width: int | None = None) -> None:
@@ -135,8 +144,8 @@ def _texts(row: Row, columns: Sequence[Column]) -> list[Text]:
     if row.heading:
         texts[0].stylize("bold")
     for text, column in zip(texts, columns, strict=True):
-        if column.title == "status" and text.plain in GOOD + FAILED:
-            text.stylize("green" if text.plain in GOOD else "bold red")
+        if column.title == "status" and text.plain in LOOKS:
+            text.stylize(_STYLES[LOOKS[text.plain].tone])
     return texts
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sample_reports import cell, error, not_run, report
+from sample_reports import cell, cell_of, deviating, error, not_run, region, report, report_of, worst_at
 
 ENVIRONMENT = {
     "cpu": {"backend": "cpu", "chip": "Test CPU", "capability": "AVX2", "torch": "2.13.0"},
@@ -124,3 +124,21 @@ def hostile() -> dict[str, Any]:
 def save(value: dict[str, Any], path: Path) -> Path:
     path.write_text(json.dumps(value))
     return path
+
+
+def regions() -> dict[str, Any]:
+    """A cell that fails in one region and deviates in another, one that deviates alone, one that passed, and one that
+    an allowance lets stand."""
+    environment = {"cpu": {"backend": "cpu", "chip": "Test CPU", "capability": "AVX2", "torch": "2.13.0"}}
+    flush = deviating("libdevice-ftz", text="subnormal results are lost", max_ulp=1.3e8, max_share=6.5e7, flushed=9,
+                      worst=[worst_at(5, output="0x0p+0")])  # fmt: skip
+    wrong = region(status="exceeds-bound", reason={"kind": "bound", "text": "ulp 89.25 exceeds 2"}, max_ulp=89.25,
+                   max_share=44.6, worst=[worst_at(7)])  # fmt: skip
+    open_ = region(status="unbounded", reason={"kind": "no-bound", "text": "no bound is declared"}, bound=None)
+    return report_of(
+        cell_of({"subnormal-result": flush, "normal": wrong}, lowering="triton"),
+        cell_of({"subnormal-result": flush, "normal": region()}, lowering="inductor"),
+        cell_of({"subnormal-result": region(), "normal": region(max_ulp=0.5, max_share=0.2)}, lowering="eager"),
+        cell_of({"normal": open_}, lowering="eager-compiled", allowance="no-bound-yet"),
+        environment=environment,
+    )

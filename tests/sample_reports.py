@@ -1,8 +1,13 @@
-"""Small reports as plain dicts, the way `verify.run.run` returns them, for tests of what reads them."""
+"""Small reports as plain dicts, the way `verify.run.run` returns them, for tests of what reads them.
+
+`cell` and `report` are of schema 1, `cell_of` and `report_of` of schema 2.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+
+from verify.judge.status import worst
 
 COUNTS = {
     "correct": 900,
@@ -79,3 +84,84 @@ def report(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "cells": list(cells),
         **changes,
     }
+
+
+# Schema 2
+
+
+def counts_of(inputs: int, **counts: int) -> dict[str, int]:
+    """Classes of `inputs` elements: those given, the rest correct."""
+    return {"correct": inputs - sum(counts.values()), **counts}
+
+
+def region(inputs: int = 100, **changes: Any) -> dict[str, Any]:
+    """One region, passed unless told. max_ulp, max_scaled_ulp... and the classes are its error's."""
+    names = ("max_ulp", "max_scaled_ulp", "max_share", "max_int_ulp", "mean_ulp", "bias_ulp")
+    maxima = {name: changes.pop(name) for name in names if name in changes}
+    counts = {name: changes.pop(name) for name in COUNTS if name in changes}
+    classes = counts_of(inputs, **counts)
+    given = {
+        "inputs": inputs,
+        "error": {
+            "max_ulp": 0.75,
+            "max_scaled_ulp": 0.5,
+            "max_share": 0.5,
+            "max_int_ulp": 1,
+            "mean_ulp": 0.25,
+            "bias_ulp": 0.0,
+            **maxima,
+            **classes,
+            "misrounded": inputs - classes["correct"],
+        },
+        "bound": {"value": 1.5, "metric": "ulp", "source": "Higham 2002, lemma 3.1"},
+        "status": "passed",
+        **changes,
+    }
+    if given["status"] != "passed":
+        given.setdefault("reason", {"kind": "bound", "text": f"ulp {given['error']['max_ulp']:g} exceeds 1.5"})
+    return given
+
+
+def worst_at(index: int, **changes: Any) -> dict[str, Any]:
+    return {"index": index, "inputs": [f"0x1.{index:x}p+0"], "output": "0x1p+1", "exact": "1.5", "ulp": 2.0, **changes}
+
+
+def deviating(entry: str, text: str = "flushes", kind: str = "flush", **changes: Any) -> dict[str, Any]:
+    """A region that a ledger entry covers."""
+    return region(status="deviates", reason={"kind": kind, "text": text, "ledger": [entry]}, **changes)
+
+
+def cell_of(regions: dict[str, dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    """A cell of schema 2 whose record of all elements is what its regions add up to."""
+    errors = [one["error"] for one in regions.values()]
+    inputs = sum(one["inputs"] for one in regions.values())
+    total = {name: sum(error.get(name, 0) for error in errors) for name in (*COUNTS, "misrounded")}
+    maxima = {name: max(error[name] for error in errors) for name in ("max_ulp", "max_int_ulp", "mean_ulp")}
+    optional = {
+        name: max((error[name] for error in errors if error[name] is not None), default=None)
+        for name in ("max_scaled_ulp", "max_share")
+    }
+    status = worst(one["status"] for one in regions.values())
+    telling = next(one for one in regions.values() if one["status"] == status)
+    ledger = [name for one in regions.values() for name in one.get("reason", {}).get("ledger", ())]
+    head = regions.get("normal") or next(iter(regions.values()))
+    return {
+        **cell(),
+        "domain": {"kind": "strata", "size": inputs, "seed": 0, "digest": "00ff"},
+        "status": status,
+        "reason": telling.get("reason", {}).get("text", ""),
+        "reason_kind": telling.get("reason", {}).get("kind", ""),
+        "ledger": list(dict.fromkeys(ledger)),
+        "inputs": inputs,
+        "regions": regions,
+        "error": {"bias_ulp": 0.0, "range": regions.get("intermediate", {}).get("inputs", 0),
+                  **maxima, **optional, **total},
+        "bound": head["bound"],
+        "worst": head.get("worst", []),
+        **changes,
+    }  # fmt: skip
+
+
+def report_of(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A report of schema 2."""
+    return report(*cells, **{"schema": 2, **changes})

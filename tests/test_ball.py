@@ -9,7 +9,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,8 +18,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verify.decide import Enclosure, decide_tensors, enclosure
+from verify.decide import Enclosure, enclosure
 from verify.formats import FORMATS, Format
+from verify.judge.element import Facts, Judged, Limits, decide
 from verify.numbers import Undecidable
 from verify.numbers.ball import LIBRARY, Ball, Ball64, BallDD
 from verify.numbers.mp import FAILED, MpSystem
@@ -319,9 +319,11 @@ def test_double_double_exp_beside_one_encloses_the_truth_narrowly() -> None:
     assert math.isnan(parts(found, 5)[2])
 
 
-def in_a_row(found: Enclosure) -> Enclosure:
-    """Shaped (1, n), as `decide_tensors` takes it."""
-    return replace(found, mid=found.mid[None], rad=None if found.rad is None else found.rad[None])
+def decided(y: torch.Tensor, found: Enclosure) -> Judged:
+    """Of float32 outputs of which nothing but the enclosure is known."""
+    no = torch.zeros(y.shape, dtype=torch.bool)
+    facts = Facts(found, no, no, no, no, no, torch.zeros(y.shape, dtype=torch.float64))
+    return decide(y, facts, FORMATS["float32"], Limits())
 
 
 #: exp(1000) is beyond float64, and counts as infinite only as long as nothing brings it back.
@@ -351,12 +353,10 @@ def test_saturated_values_do_not_leak(expression: Callable[[Any, Any], Any]) -> 
     truth = value.truth()
     assert claim(*parts(found, 0), truth) is not False
     for output in (0.0, 1.0, 500.0, math.inf, math.nan):
-        y = torch.tensor([[output]])
-        decision = decide_tensors(y, in_a_row(found), fmt)
-        if bool(decision.open.any()):
+        judged = decided(torch.tensor([output]), found)
+        if bool(judged.open):
             continue
-        assert decision.codes is not None
-        right = int(decision.codes[0, 0]) == 0
+        right = int(judged.cls) == 0
         assert right == (output == float((truth.lo + truth.hi) / 2)) or truth.kind == "real" and truth.hi > 2**300
 
 
@@ -365,10 +365,29 @@ def test_a_product_that_overflows_float64_over_a_ball_around_zero_is_undecided()
     n = Ball64("cpu")
     wide = Ball(n, torch.tensor([2.0**600], dtype=torch.float64), torch.tensor([2.0**600], dtype=torch.float64))
     product = wide * wide
-    mid = torch.ones(1, 1)
-    ball = in_a_row(enclosure(product, torch.ones(1)))
-    assert bool(decide_tensors(mid * math.inf, ball, FORMATS["float32"]).open.all())
-    assert bool(decide_tensors(mid * 0, ball, FORMATS["float32"]).open.all())
+    one = torch.ones(1)
+    ball = enclosure(product, one)
+    assert bool(decided(one * math.inf, ball).open)
+    assert bool(decided(one * 0, ball).open)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "operation"),
+    [
+        (-0.0, 7.0, lambda x, y: x / y),
+        (-0.0, 7.0, lambda x, y: x * y),
+        (-0.0, -0.0, lambda x, y: x + y),
+        (0.0, 3.0, lambda x, y: -(x * y)),
+        (1.5, 1.5, lambda x, y: x - y),
+        (-0.0, 0.0, lambda x, y: x + y),
+    ],
+)
+def test_double_double_keeps_the_sign_that_float64_gives_a_zero(a: float, b: float, operation: Any) -> None:
+    x, y = (torch.tensor([v], dtype=torch.float32) for v in (a, b))
+    n = BallDD("cpu")
+    found = operation(n.input(x), n.input(y))
+    expected = operation(x, y)
+    assert float(found.mid) == 0 and bool(torch.signbit(found.mid) == torch.signbit(expected))
 
 
 def test_compiled_balls_contain_the_truth() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from page_reports import HOSTILE, binades, hostile, library, save
+from page_reports import HOSTILE, binades, hostile, library, regions, save
 from sample_reports import cell, error, report
 from verify.reports import html as page
 from verify.reports.rows import figures, printable, replay
@@ -109,13 +109,14 @@ def test_the_overview_shows_every_kernel_and_lowering(site: str, visit: Open) ->
     assert tab.inner_text("h1") == "Accuracy of 2 kernels on 2 devices"
     assert texts(tab, ".matrix tbody th") == ["addcmul", "adam_step"]
     assert texts(tab, ".matrix .device") == ["Test CPU, torch 2.13.0", "Test GPU, torch 2.11.0"]
-    assert texts(tab, ".totals dd")[:3] == ["12", "1", "1"]
+    totals = dict(zip(texts(tab, ".totals dt"), texts(tab, ".totals dd"), strict=True))
+    assert list(totals.items())[:4] == [("passed", "11"), ("deviate", "1"), ("failed", "1"), ("not run", "1")]
     fields = texts(tab, ".matrix tbody tr:first-child td a")
     assert len(fields) == 5  # eager and inductor on the CPU; these and triton on the GPU
-    assert [text[0] for text in fields if text.startswith(("✕", "†"))] == ["✕", "†"]
+    assert [text[0] for text in fields if text.startswith(("✕", "≠", "†"))] == ["✕", "≠"]
     body = tab.inner_text("main")
     assert "Triton compiles for GPUs only" in body and "rocm: torch finds no ROCm device" in body
-    assert "known deviation: something excused" in body
+    assert "Deviates: 1 cell" in body and "≠ deviates something excused" in body
 
 
 def test_a_field_stands_for_the_worst_of_its_cells(site: str, visit: Open) -> None:
@@ -182,7 +183,7 @@ def test_sorting_by_a_column(site: str, visit: Open) -> None:
 
 def test_every_section_of_a_kernel(site: str, visit: Open) -> None:
     tab = visit(f"{site}#/kernel/addcmul?dtype=float32")
-    assert texts(tab, "h2")[:4] == ["Error by binade", "Worst inputs", "Formulas", "Who is right"]
+    assert texts(tab, "h2")[:5] == ["Failed: 1 cell", "Error by binade", "Worst inputs", "Formulas", "Who is right"]
     assert "fma(value, rn(b*c), a)" in tab.inner_text("#formulas")
     assert "same" in tab.inner_text("#formulas tr:has-text('eager')")
     tab.wait_for_selector("#right svg")
@@ -224,7 +225,7 @@ def test_a_plot_tells_its_point(site: str, visit: Open) -> None:
 def test_outputs_of_a_composite_kernel(site: str, visit: Open) -> None:
     tab = visit(f"{site}#/kernel/adam_step")
     assert column(tab, "output") == ["exp_avg_sq", "", "exp_avg"]  # worst first
-    assert column(tab, "metric") == ["share"] * 3
+    assert column(tab, "bound") == ["0.75 of 1 share", "0.5 of 1 share", "0.25 of 1 share"]
     assert column(tab, "share") == ["75%", "50%", "25%"]
     worst = tab.inner_text("#worst")
     assert "element 3" in worst and "75%" in worst and "--output exp_avg_sq --index 3" in worst
@@ -480,6 +481,89 @@ def test_landmarks_and_headings(site: str, visit: Open) -> None:
         unnamed += "n.labels?.length || n.ariaLabel)).length"
         assert tab.evaluate(unnamed) == 0
         assert tab.get_attribute("html", "lang") == "en" and tab.title().endswith("ulproof")
+
+
+# Regions and deviations
+
+
+@pytest.fixture(scope="module")
+def judged(folder: Path, browser: Browser) -> str:
+    """The address of the page of `regions()`."""
+    page.write([save(regions(), folder / "regions.json")], folder / "regions.html")
+    return (folder / "regions.html").as_uri()
+
+
+def colour(tab: Page, selector: str, what: str = "backgroundColor") -> str:
+    found: str = tab.locator(selector).first.evaluate(f"node => getComputedStyle(node).{what}")
+    return found
+
+
+def test_failures_and_deviations_stand_first_with_their_regions(judged: str, visit: Open) -> None:
+    for address in (judged, f"{judged}#/kernel/addcmul"):
+        tab = visit(address)
+        assert texts(tab, "h2")[:2] == ["Failed: 1 cell", "Deviates: 2 cells"]
+        failed = tab.inner_text("section:has(h2:has-text('Failed'))")
+        assert "in normal: ulp 89.25 exceeds 2" in failed and "--input=0x1.7p+0" in failed
+        assert "in subnormal-result: subnormal results are lost [ledger: libdevice-ftz]" in failed
+        known = tab.inner_text("section:has(h2:has-text('Deviates'))")
+        assert "≠ deviates in subnormal-result" in known and "2 cells" in known and "[ledger: libdevice-ftz]" in known
+        totals = dict(zip(texts(tab, ".totals dt"), texts(tab, ".totals dd"), strict=True))
+        assert [totals[name] for name in ("passed", "deviate", "failed", "unbounded")] == ["1"] * 4
+        assert totals["of these allowed by the ledger"] == "1"
+
+
+def test_what_deviates_is_never_green(judged: str, visit: Open) -> None:
+    """Nor has it the colour of a share of the bound, whichever region is shown."""
+    for scheme in ("light", "dark"):
+        tab = visit(judged, color_scheme=scheme)
+        fields = dict(
+            zip(texts(tab, ".matrix thead tr:last-child th"), tab.locator(".matrix tbody td").all(), strict=True)
+        )
+        classes = {name: field.get_attribute("class") for name, field in fields.items()}
+        assert classes == {"triton": "fail", "inductor": "over", "eager": "s1", "eager-compiled": "doubt"}
+        assert fields["inductor"].inner_text().startswith("≠ ") and fields["triton"].inner_text().startswith("✕ ")
+        assert tab.evaluate(LOW_CONTRAST) == []
+        good = tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--good-ink')")
+        for word in tab.locator(":text-is('deviates')").all():
+            assert word.evaluate("node => getComputedStyle(node).color") != good
+        red, green, blue = map(int, re.findall(r"\d+", colour(tab, ".matrix td.over"))[:3])
+        assert red > green > blue  # amber
+
+
+def test_a_region_is_chosen_and_shown_by_its_own_figures(judged: str, visit: Open) -> None:
+    tab = visit(judged)
+    tab.select_option("select[name=region]", "normal")
+    fields = dict(zip(texts(tab, ".matrix thead tr:last-child th"), tab.locator(".matrix tbody td").all(), strict=True))
+    classes = {name: field.get_attribute("class") for name, field in fields.items()}
+    assert classes == {"triton": "fail", "inductor": "s2", "eager": "s1", "eager-compiled": "doubt"}
+    tab.select_option("select[name=region]", "subnormal-result")
+    assert [text.split("\n")[0] for text in texts(tab, ".matrix td a")][:2] == ["≠ 6.50e+9%"] * 2
+    assert "region=subnormal-result" in tab.url
+    assert visit(tab.url).input_value("select[name=region]") == "subnormal-result"
+
+
+def test_a_cells_regions_are_listed_worst_first(judged: str, visit: Open) -> None:
+    tab = visit(f"{judged}#/kernel/addcmul")
+    assert "subnormal-result: deviates, 1.300e+8 ulp" in tab.inner_text("#cells tr:has-text('inductor')")
+    tab.click("#cells a:text-is('triton')")
+    tab.wait_for_selector("text=Provenance")
+    rows_ = tab.locator("#regions tbody tr")
+    assert [row.locator("th").inner_text() for row in rows_.all()] == ["normal", "subnormal-result"]
+    assert "✕ exceeds-bound" in rows_.nth(0).inner_text() and "89.25" in rows_.nth(0).inner_text()
+    assert "≠ deviates" in rows_.nth(1).inner_text() and "libdevice-ftz" in rows_.nth(1).inner_text()
+
+
+@pytest.mark.parametrize("place", ["", "#/kernel/addcmul"])
+def test_regions_fit_400_pixels(judged: str, visit: Open, place: str) -> None:
+    tab = visit(f"{judged}{place}", width=400)
+    tab.wait_for_timeout(300)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 400
+    assert tab.evaluate(LOW_CONTRAST) == []
+
+
+def test_a_filter_by_status_keeps_every_cell_with_such_a_region(judged: str, visit: Open) -> None:
+    tab = visit(f"{judged}#/?status=deviates")
+    assert tab.inner_text(".controls output") == "2 cells of 4"
 
 
 # Hostile and large reports

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -138,6 +140,7 @@ OWN_CRASHED = {**not_run(lowering="mine.py:f", reason="raised ZeroDivisionError"
 UNDECIDED = cell(lowering="d", status="error", reason="undecided", error=error(correct=899, undecided=1))
 PASSED = cell(lowering="e")
 ABSENT = not_run(lowering="f", backend="cuda")
+OPEN = cell(lowering="g", status="unbounded", reason="no bound is declared", reason_kind="no-bound", bound=None)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +148,18 @@ ABSENT = not_run(lowering="f", backend="cuda")
     [
         ([PASSED], 0),
         ([PASSED, ABSENT], 0),
-        ([PASSED, cell(lowering="g", status="improved")], 0),
+        ([PASSED, cell(lowering="g", reason="known deviation: it flushes")], 0),
+        ([PASSED, OPEN], 1),
+        ([PASSED, {**OPEN, "allowance": "no-bound"}], 0),
+        ([PASSED, {**OPEN, "allowance": "no-bound", "lowering": "mine.py:f"}], 1),  # none is for a user's own
+        ([PASSED, {**EXCEEDS, "allowance": "no-bound"}], 1),
         ([PASSED, EXCEEDS, ABSENT], 1),
         ([PASSED, CRASHED], 1),
         ([CRASHED], 1),
         ([PASSED, UNDECIDED], 1),
-        ([PASSED, cell(lowering="g", status="regressed")], 1),
+        ([PASSED, cell(lowering="g", status="suspect", reason="r")], 1),
+        ([PASSED, cell(lowering="g", status="unjudged", reason="r")], 1),
+        ([PASSED, cell(lowering="g", status="unsteady", reason="r")], 1),
         ([PASSED, OWN_CRASHED], 2),
         ([EXCEEDS, OWN_CRASHED, ABSENT], 2),
         ([ABSENT], 3),
@@ -198,7 +207,7 @@ def test_a_users_lowering_that_misbehaves_is_named_beside_the_others(
     assert invoke("kernel", "addcmul") == 2
     out, err = capsys.readouterr()
     assert err == "verify: mine.py:f: raised ZeroDivisionError\n"
-    assert "1 of 1 cell passed" in out
+    assert "1 of 3 cells passed, 2 failed" in out
 
 
 def test_json_on_standard_output_is_json_only(running: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,6 +288,61 @@ def test_ctrl_c_keeps_the_complete_cells(running: Any, capsys: pytest.CaptureFix
     running(report(PASSED, interrupted=True))
     assert invoke("kernel", "addcmul", "--json", "-") == 130
     assert json.loads(capsys.readouterr().out)["interrupted"] is True
+
+
+def test_a_termination_keeps_the_complete_cells(
+    running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "r.json"
+
+    def walk(on_cell: Any, progress: Any) -> dict[str, Any]:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+            raise AssertionError("the walk went on")
+        return report(PASSED, EXCEEDS, interrupted=True)
+
+    before = signal.getsignal(signal.SIGTERM)
+    running(walk)
+    assert invoke("run", "--out", str(path)) == 143
+    assert [c.lowering for c in store.read(path).cells] == ["e", "b"]
+    assert capsys.readouterr().err == f"verify: terminated; 2 complete cells are kept in {path}\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+    def early(**_: Any) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the walk went on")
+
+    running(early)
+    assert invoke("run", "--out", str(tmp_path / "none.json")) == 143
+    assert capsys.readouterr().err == "verify: terminated before a cell was complete; nothing was written\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_real_run_that_is_terminated(tmp_path: Path) -> None:
+    """By `kill` from outside, in the middle of a user's lowering."""
+    (tmp_path / "mine.py").write_text(
+        "import os, pathlib, time\n"
+        "def quick(x):\n    return 1 / x\n"
+        "def slow(x):\n"
+        "    pathlib.Path(os.environ['HERE']).write_text(str(os.getpid()))\n"
+        "    time.sleep(120)\n"
+    )
+    out, here = tmp_path / "r.json", tmp_path / "pid"
+    words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--profile", "quick", "--json", str(out)]
+    words += ["--lowering", f"{tmp_path}/mine.py:quick", "--lowering", f"{tmp_path}/mine.py:slow"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "verify", *words], env=os.environ | {"HERE": str(here)}, stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, text=True,
+    ) as run:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while not here.exists() and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        run.terminate()
+        _, told = run.communicate(timeout=60)
+    assert run.returncode == 143
+    assert told.splitlines()[-1] == f"verify: terminated; 1 complete cells are kept in {out}"
+    assert [cell.lowering for cell in store.read(out).cells] == ["mine.py:quick"]
 
 
 @pytest.mark.parametrize("how", ["raised", "reported"])
@@ -389,7 +453,6 @@ MISBEHAVING = {
     "number": "def f(x):\n    return 1.0",
     "in place": "def f(x):\n    return x.reciprocal_()",
     "uninitialised": "import torch\ndef f(x):\n    return torch.empty_like(x)",
-    "random": "import torch\ndef f(x):\n    return torch.rand_like(x)",
 }
 ONE_CASE = ["kernel", "reciprocal", "--dtype", "float16", "--profile", "quick", "--backend", "cpu"]
 
@@ -405,6 +468,19 @@ def test_a_lowering_of_ones_own_that_misbehaves_is_one_line_and_exit_2(
     err = capsys.readouterr().err
     assert is_one_line(err), err
     assert "mine.py" in err
+
+
+def test_a_lowering_of_ones_own_that_answers_by_chance_is_judged_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no bad input: its results are, and there are several."""
+    mine = tmp_path / "mine.py"
+    mine.write_text("import torch\ndef f(x):\n    return torch.rand_like(x)\n")
+    assert invoke(*ONE_CASE, "--lowering", "triton", "--lowering", f"{mine}:f") == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "exceeds-bound: reciprocal mine.py:f" in out and "in normal: " in out
+    assert "unsteady: reciprocal mine.py:f" in out and "8 different results in 8 launches" in out
+    assert "0 of 1 cell passed, 1 failed, 1 not run" in out
 
 
 def test_a_lowering_of_ones_own_is_judged_beside_the_known_ones(
@@ -526,6 +602,13 @@ TOLD = {
             "scaled_ulp": 0.4321,
             "error_class": "faithful",
             "reason": "",
+            "region": "intermediate",
+            "may_be": "within 7.5 scaled_ulp",
+            "source": "three roundings",
+            "share": 0.0625,
+            "status": "passed",
+            "why": "",
+            "ledger": {},
         },
         {
             "lowering": "triton",
@@ -534,6 +617,13 @@ TOLD = {
             "ulp": None,
             "scaled_ulp": None,
             "error_class": "",
+            "region": "",
+            "may_be": "",
+            "source": "",
+            "share": None,
+            "status": "",
+            "why": "",
+            "ledger": {},
             "reason": "no GPU",
         },
     ],
@@ -581,6 +671,8 @@ def test_explain_passes_the_element_on_and_prints_every_fact(
         "0x1.555554p-2",
         "0.6666",
         "faithful",
+        "region: intermediate",
+        "within 7.5 scaled_ulp",
         "no GPU",
     ):
         assert fact in out

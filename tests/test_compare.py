@@ -80,7 +80,10 @@ def shared(measured: float, source: str = "s") -> dict[str, Any]:
     ("a", "b", "kind"),
     [
         (clean(), clean(), "equal"),
-        (clean(), clean(timing={"kernel_s": 9.0}, reason="known deviation: x", flags={"a": 1}), "equal"),
+        (clean(), clean(timing={"kernel_s": 9.0}, reason="x", flags={"a": 1}), "equal"),
+        (clean(), clean(reason="known deviation: x"), "new deviation"),
+        (clean(reason="known deviation: x"), clean(status="exceeds-bound", reason="r"), "new failure"),
+        (clean(reason="known deviation: x"), clean(reason="known deviation: y"), "equal"),
         (clean(), clean(status="exceeds-bound", reason="r"), "new failure"),
         (clean(), {**not_run(reason="crashed"), "status": "error"}, "new failure"),
         (clean(), {**not_run(reason="r", domain={**NONE, "size": 16}), "status": "error"}, "not compared"),
@@ -517,8 +520,8 @@ def test_nothing_in_common_is_exit_3(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": 2, "cells": []}', "schema 2; this version reads schema 1; upgrade"),
-        ('{"schema": 0}', "schema 0; this version reads schema 1"),
+        ('{"schema": 3, "cells": []}', "schema 3; this version reads schema 1 or 2; upgrade"),
+        ('{"schema": 0}', "schema 0; this version reads schema 1 or 2"),
         ("", "not a complete JSON file"),
         ('{"schema": 1, "cells": [', "not a complete JSON file"),
     ],

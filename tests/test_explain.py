@@ -12,9 +12,14 @@ import pytest
 import torch
 
 from verify import cli
-from verify.explain import COPIES, explain
+from verify.backends import cpu
+from verify.cases import Pointwise, terms
+from verify.domains import Domain, domain_of
+from verify.explain import COPIES, explain, judgement
 from verify.formats import FORMATS
+from verify.judge.cell import conclude
 from verify.kernel import NothingToCompare, UsageError, load
+from verify.lowerings import Target, lowerings
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
 from verify.oracle import formula
@@ -173,6 +178,136 @@ def test_a_trace_gives_the_bits_of_the_formula_and_skips_the_side_not_taken() ->
     assert output == steps[-1].value == half.hex(half.round(F32.fraction(root) - 1))
     _, others = trace(n, model, {**tensors, "y": torch.tensor([-4.0], dtype=torch.float16)}, {})
     assert [step.expression.split("(")[0] for step in others][:1] != ["sqrt"]
+
+
+# What the judge says of the element.
+
+
+def mine(tmp_path: Path, body: str, kernel: str, *inputs: str, **options: Any) -> dict[str, Any]:
+    """What is told of a user's function of this body, and of eager."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        f"import torch\n\ndef f({', '.join(load(kernel).tensors(options.get('scalars', {})))}):\n    {body}\n"
+    )
+    return entry(told(kernel, *inputs, lowerings=(f"{path}:f", "eager"), **options), "mine.py:f")
+
+
+def test_an_element_says_its_region_and_what_it_may_be() -> None:
+    one = entry(told("lerp", "1.5", "0.1", "0.9"))
+    assert (one["region"], one["may_be"], one["status"]) == ("normal", "within 10 scaled_ulp", "passed")
+    assert 0 < one["share"] < 0.01
+    assert (one["why"], one["ledger"]) == ("", {})
+    below = entry(told("addcmul", "1e-30", "1e-30", "1e-12"))
+    assert below["region"] == "intermediate"
+    assert below["may_be"].endswith(" + 1 smallest subnormals, since an intermediate underflows")
+    special = entry(told("exp", "nan"))
+    assert (special["region"], special["may_be"], special["share"]) == ("special", "NaN", None)
+    zero = entry(told("add", "1", "-1"))
+    assert (zero["region"], zero["may_be"]) == ("exact-zero", "within 0.5 ulp, a zero being +0")
+    assert entry(told("exp", "-0x1.9p+6"))["region"] == "subnormal-result"
+    assert entry(told("reciprocal", "0x1p-149"))["region"] == "subnormal-operand"
+    assert entry(told("exp", "89"))["region"] == "overflow"
+
+
+def test_a_share_is_the_distance_over_what_the_element_may_be(tmp_path: Path) -> None:
+    """3 ULP of 1 are 0.3 of 10 ULP of the scale |a| + |w (b - a)| = 1."""
+    body = "return torch.full_like(a, 1 + 3 * 2.0**-23)"
+    one = mine(tmp_path, body, "lerp", "1", "2", "0")
+    assert one["ulp"] == 3.0
+    assert one["share"] == pytest.approx(one["scaled_ulp"] / 10, rel=2.0**-20)  # the bound is 10 / (1 - 10 u)
+
+
+def test_what_fails_says_why(tmp_path: Path) -> None:
+    one = mine(tmp_path, "return 1.001 * (a + w * (b - a))", "lerp", "1.5", "0.1", "0.9")
+    assert one["status"] == "exceeds-bound"
+    assert one["share"] > 1
+    assert "exceeds 10" in one["why"]
+    nan = mine(tmp_path, "return a + float('nan')", "lerp", "1.5", "0.1", "0.9")
+    assert (nan["status"], nan["why"]) == (
+        "exceeds-bound",
+        "1 element NaN where a number is due, or a number where NaN is",
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [("0x1p-64", "-2"), ("0x1p-70", "-2"), ("0x1p-100", "-2"), ("-0x1.8p-1", "-0x1p+44")]
+)
+def test_underflow_makes_no_number_of_an_overflow(x: str, y: str) -> None:
+    """x^-y may be the reciprocal of an x^y that underflows, and is infinite all the same."""
+    facts = load("pow")
+    target, eager = Target(facts, {}, "out-of-place", "float32", cpu), lowerings(facts)[0]
+    domain = Domain("list", F32, ("x", "y"), patterns=((F32.parse(x), F32.parse(y)),))
+    case = Pointwise(facts, {}, "float32", cpu, domain)
+    for value, status in ((7.0, "exceeds-bound"), (0.0, "exceeds-bound"), (math.inf, "passed")):
+        output = torch.tensor([value])
+        stated, on = terms(case, target, eager, 0, "", output)
+        tally = on["exact"].judge.tally(on["exact"].elements, output)
+        assert conclude(on["exact"].reader.regions(tally, stated))["status"] == status
+        assert judgement(case, target, eager, "", output, 0)["status"] == status
+
+
+FAR = ("1e38", "-3e38", "0.9")  # b - a overflows, the result does not
+
+
+def test_an_intermediate_that_overflows_admits_formulas_of_the_reference_alone(tmp_path: Path) -> None:
+    plain = mine(tmp_path, "return a + w * (b - a)", "lerp", *FAR)
+    assert (plain["region"], plain["status"]) == ("intermediate", "passed")
+    assert "the bits of a + w*(b-a)" in plain["why"]
+    assert "or, since an intermediate overflows, the bits of a + w*(b-a)" in plain["may_be"]
+    other = mine(tmp_path, "return a + w * (b - a) / 3", "lerp", *FAR[:2], "1.5")
+    assert other["status"] == "passed"  # the same infinity
+    wrong = mine(tmp_path, "return torch.zeros_like(a)", "lerp", *FAR)
+    assert wrong["status"] == "exceeds-bound"
+
+
+def test_a_ledger_entry_accounts_for_eager_and_for_the_same_bits_of_a_user(tmp_path: Path) -> None:
+    eager = entry(told("lerp", *FAR))
+    assert eager["status"] == "deviates"
+    assert list(eager["ledger"]) == ["lerp-two-sided"]
+    assert "two-sided" in eager["ledger"]["lerp-two-sided"]
+    same = mine(tmp_path, "return torch.lerp(a, b, w)", "lerp", *FAR)
+    assert (same["status"], list(same["ledger"])) == ("deviates", ["lerp-two-sided"])
+    # what another formula of the entry gives is not what eager gives
+    other = mine(tmp_path, "return torch.full_like(a, -float('nan'))", "lerp", *FAR)
+    assert (other["status"], other["ledger"]) == ("exceeds-bound", {})
+
+
+def test_scalars_that_the_dtype_represents_have_one_truth() -> None:
+    """A bound that names the rounded scalars is a bound there too."""
+    kernel, scalars, spelling = load("pow"), {"y": 7.0}, "y as tensor"
+    eager = lowerings(kernel)[0]
+    target = Target(kernel, scalars, spelling, "float32", cpu)
+    case = Pointwise(kernel, scalars, "float32", cpu, Domain("list", F32, ("x",), patterns=((F32.parse("1.5"),),)))
+    y = torch.tensor([1.5**7 * 1.001])
+    stated, on = terms(case, target, eager, 0, "", y)
+    assert stated is not None
+    assert stated.truth == "rounded"
+    assert list(on) == ["exact"]
+    assert judgement(case, target, eager, "", y, 0)["status"] == "exceeds-bound"
+
+
+@pytest.mark.parametrize("kernel", ["lerp", "addcmul", "pow", "sigmoid"])
+def test_an_element_is_judged_as_in_a_run(kernel: str) -> None:
+    """Region, status, class and ledger of single elements, some of them spoiled, through tensors and through this."""
+    facts = load(kernel)
+    eager, scalars, seen = lowerings(facts)[0], facts.cases[0], set()
+    target = Target(facts, scalars, "out-of-place", "float32", cpu)
+    domain = domain_of(facts, F32, scalars, "quick")
+    picked = torch.arange(0, domain.size, domain.size // 24)
+    case = Pointwise(facts, scalars, "float32", cpu, domain).on([t[picked] for t in domain.chunk(0, "cpu")])
+    y = eager.build(target)(*case.given(0))
+    y = torch.where(picked // (domain.size // 24) % 3 == 1, y * 1.25, y)
+    for k in range(len(y)):
+        alone = case.on([t[[k]] for t in case.given(0)])
+        stated, on = terms(alone, target, eager, 0, "", y[[k]])
+        tally = on["exact"].judge.tally(on["exact"].elements, y[[k]], None, alone.formulas(0, "", y[[k]]))
+        ((region, record),) = on["exact"].reader.regions(tally, stated).items()
+        one = judgement(case, target, eager, "", y, k)
+        assert (one["region"], one["status"]) == (region, record["status"]), (k, one)
+        assert conclude({region: record})["ledger"] == list(one["ledger"])
+        assert record["error"][one["error_class"]] == 1
+        seen.add(one["status"])
+    assert {"passed", "exceeds-bound"} <= seen
 
 
 BAD = [

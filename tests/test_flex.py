@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from composites import cells
 from mutants import flex as mutants
 from verify import backends
-from verify.assess import Instance, cells, own_setting
+from verify.cases import own_setting
 from verify.composite import Problem
 from verify.formats import FORMATS
 from verify.kernel import UsageError, load
-from verify.kernels import _flex, _flex_limits, _flex_lowerings
+from verify.kernels import _flex, _flex_algorithms, _flex_lowerings
 from verify.kernels.flex_attention import HALVES_AND_SINGLE, RECIPES, Shape, custom, setting
 from verify.lowerings import NotLowered, Target
 from verify.numbers.ball import Ball64
@@ -65,7 +67,8 @@ def run(name: str, given: Problem) -> dict[str, Tensor]:
 
 
 def bounds(name: str, given: Problem, backend: str = "cpu") -> dict[str, Tensor]:
-    return _flex_limits.bounds(given, _flex_limits.algorithm_of(name, backend, given.dtype, given.extra["shape"]))
+    found = _flex_algorithms.algorithms_of(name, backend, given.dtype, given.extra["shape"])
+    return _flex_algorithms.bounds_of(given, found)
 
 
 def distances(given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -450,24 +453,54 @@ def test_the_quick_settings_catch_each_planted_defect(mutant: Any, dtype: str) -
     assert caught
 
 
+@cache
+def quick(name: str, dtype: str) -> tuple[Problem, dict[str, tuple[Tensor, Tensor]], dict[str, Tensor]]:
+    """The problem of a quick setting; of each output midpoint and radius of the truth, and a user's bound."""
+    given = _flex.problem(dtype, FACTS.spellings[name], {}, 0)
+    source, known = truth(given), {}
+    for output, size in given.extra["shape"].outputs.items():
+        enclosure, _ = source.enclose(output)
+        assert enclosure.rad is not None
+        known[output] = enclosure.mid.reshape(size), enclosure.rad.reshape(size)
+    return given, known, bounds("mine.py:attention", given)
+
+
+def killed(fault: mutants.Attention, dtype: str) -> str:
+    """The first quick setting in which `fault` exceeds a bound; '' where it passes everywhere."""
+    for own in FACTS.settings:
+        if not own.quick:
+            continue
+        given, known, limits = quick(own.name, dtype)
+        for output, y in fault(given).items():
+            mid, rad = known[output]
+            far = torch.where(mid == y.double(), 0.0, (y.double() - mid).abs()).nan_to_num(nan=math.inf)
+            if float(torch.where(far <= rad, 0.0, (far - rad) / limits[output]).max()) > 1:
+                return f"{own.name} {output}"
+    return ""
+
+
+QUICK = [(fault, dtype) for _, fault, dtypes in mutants.QUICK for dtype in dtypes]
+QUICK_NAMES = [f"{name} {dtype}" for name, _, dtypes in mutants.QUICK for dtype in dtypes]
+
+
+@pytest.mark.parametrize(("fault", "dtype"), QUICK, ids=QUICK_NAMES)
+def test_quick_settings_tell_of_each_fault(fault: mutants.Attention, dtype: str) -> None:
+    assert killed(fault, dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES_AND_SINGLE)
+def test_quick_settings_pass_attention_without_a_fault(dtype: str) -> None:
+    assert not killed(mutants.Attention(), dtype)
+
+
 def test_a_planted_defect_fails_its_cell() -> None:
     """Through the engine: the status, the reason and the place."""
     own = setting("competing", q_len=20, kv_len=40, data="competing", backward=False)
     facts = dataclasses.replace(FACTS, settings=(own,))
-    target = Target(facts, {}, "competing", "bfloat16", CPU)
-    blank = {
-        "kernel": facts.name,
-        "lowering": "mine",
-        "spelling": own.name,
-        "backend": "cpu",
-        "dtype": "bfloat16",
-        "scalars": {},
-    }
-    instance = Instance(facts, own, {}, "bfloat16", CPU, 0)
     lowering = dataclasses.replace(
         _flex_lowerings.lowerings()[0], name="mine", build=lambda target: mutants.rounded_scores
     )
-    found = cells(target, lowering, lowering, instance, blank)
+    found = cells(facts, own, lowering, "bfloat16", CPU)
     assert {c["output"]: c["status"] for c in found} == {"out": "exceeds-bound", "logsumexp": "exceeds-bound"}
     assert "share of the bound" in found[0]["reason"] and found[0]["error"]["undecided"] == 0
 
@@ -482,8 +515,8 @@ def test_constants_of_the_fast_exponential() -> None:
     exponent = f - (c[0] + f * (c[1] + f * (c[2] + f * c[3])))
     whole = np.floor(exponent)
     relative = 2.0**whole * (1 + exponent - whole) / 2.0**f - 1
-    assert 1.0650e-4 < np.abs(relative).max() < 1.0652e-4 < _flex_limits.FEXP_U20
-    assert abs(float(np.float32(1.44269504)) * math.log(2) - 1) <= _flex_limits.RCP_LN2
+    assert 1.0650e-4 < np.abs(relative).max() < 1.0652e-4 < _flex_algorithms.FEXP_U20
+    assert abs(float(np.float32(1.44269504)) * math.log(2) - 1) <= _flex_algorithms.RCP_LN2
 
 
 # Laws of attention, within the bounds
@@ -740,10 +773,9 @@ def test_every_lowering_of_a_gpu_keeps_its_bound(dtype: str) -> None:
     ):
         facts = dataclasses.replace(FACTS, settings=(own,))
         target = Target(facts, {}, own.name, dtype, where)
-        instance = Instance(facts, own, {}, dtype, where, 0)
         for lowering in _flex_lowerings.lowerings():
             if lowering.reason(target) is None:
-                for found in cells(target, lowering, _flex_lowerings.lowerings()[0], instance, {}):
+                for found in cells(facts, own, lowering, dtype, where):
                     assert found["status"] in ("passed", "not-run"), (lowering.name, found["reason"])
                     ran += found["status"] == "passed"
     assert ran >= 20

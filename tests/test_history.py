@@ -222,7 +222,7 @@ def test_files_that_are_no_reports_are_named_and_skipped(tmp_path: Path, capsys:
     put(tmp_path, "0.json", cell(), day=0)
     put(tmp_path, "1.json", cell(digest="d1"), day=1)
     (tmp_path / "cut.json").write_text('{"schema": 1')
-    (tmp_path / "new.JSON").write_text('{"schema": 2}')
+    (tmp_path / "new.JSON").write_text('{"schema": 3}')
     (tmp_path / "notes.txt").write_text("no report, not looked at")
     put(tmp_path, "big.json", cell(inputs=1 << 63, error=error(correct=(1 << 63) - 100)), day=2)
     code = cli.main(["history", str(tmp_path)])
@@ -230,7 +230,7 @@ def test_files_that_are_no_reports_are_named_and_skipped(tmp_path: Path, capsys:
     assert code == 0 and "1 change in 1 cell" in " ".join(out.split())
     lines = err.splitlines()
     assert len(lines) == 3 and all(line.startswith("verify: skipped: ") for line in lines)
-    assert "cut.json' is not a complete JSON" in err and "schema 2; this version reads" in err
+    assert "cut.json' is not a complete JSON" in err and "schema 3; this version reads" in err
     assert "'big.json' holds a count above 9223372036854775807 in 'inputs'" in err
 
 

@@ -13,7 +13,7 @@ import torch
 from verify import backends, ledger
 from verify.backends import cpu, cuda
 from verify.kernel import Kernel, UsageError, elementwise_names, load
-from verify.launch import launch_checked
+from verify.launch import launch_steady
 from verify.lowerings import (
     LAYOUTS,
     STRICT_OPTIONS,
@@ -78,7 +78,7 @@ def test_every_lowering_computes_the_kernel(name: str) -> None:
         exact = named(kernel, "eager").build(target(kernel, "float64", **scalars))(*(x.double() for x in inputs))
         for lowering in lowerings(kernel):
             if lowering.reason(t) is None:
-                output = launch_checked(lowering.build(t), inputs, cpu, lowering.name).output
+                output = launch_steady(lowering.build(t), inputs, cpu, lowering.name, repeats=1).output
                 torch.testing.assert_close(output.double(), exact, rtol=1e-5, atol=1e-6, msg=lowering.name)
 
 
@@ -304,22 +304,44 @@ def test_ledger_entries_still_fail() -> None:
     t = target(kernel, "bfloat16")
     x = draw(t, 4000)
     wrong = named(kernel, "triton-interpreter").build(t)(*x) != (1 / x[0].double()).float().bfloat16()
-    known = ledger.deviation("cpu", lowering="triton-interpreter", kernel="reciprocal", dtype="bfloat16")
-    assert (known is not None and known.status == "exceeds-bound") == bool(wrong.any())
+    cell = {"lowering": "triton-interpreter", "spelling": "out-of-place"}
+    refused = ledger.not_run("cpu", lowering="triton-interpreter", kernel="reciprocal", dtype="bfloat16")
+    assert (refused is not None) == bool(wrong.any())
 
     kernel = load("addcmul")
     a, b = (torch.rand(4000, generator=torch.Generator().manual_seed(i)) + 0.5 for i in (0, 1))
     run = named(kernel, "triton-interpreter").build(target(kernel, value=1.0))
     wrong = run(-a * b, a, b) != (a.double() * b.double() - (a * b).double()).float()
-    known = ledger.deviation("cpu", lowering="triton-interpreter", kernel="addcmul", dtype="float32")
-    assert (known is not None and known.status == "exceeds-bound") == bool(wrong.any())
+    known = ledger.known("cpu", kernel="addcmul", dtype="float32", **cell)
+    assert any("bound" in entry.kinds for entry in known) == bool(wrong.any())
 
 
 def test_ledger_matches_cells() -> None:
-    assert ledger.deviation("cpu", lowering="eager", kernel="exp", dtype="float32") is None
-    entry = ledger.deviation("cpu", lowering="triton-interpreter", kernel="tanh", dtype="float64")
+    assert ledger.known("cpu", lowering="eager", kernel="exp", dtype="float32", spelling="out-of-place") == ()
+    entry = ledger.not_run("cpu", lowering="triton-interpreter", kernel="tanh", dtype="float64")
     assert entry is not None
-    assert entry.status == "not-run"
+    assert entry.id == "interpreter-float64-libdevice"
+    assert ledger.not_run("cpu", lowering="eager", kernel="tanh", dtype="float64") is None
     assert ledger.deviations("no-such-backend") == ()
-    with pytest.raises(ValueError, match="expected one of"):
-        ledger.Deviation("x", ("*",), ("*",), "passed", "reason", "source")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"status": "passed"}, "status 'passed'; expected one of"),
+        ({"source": ""}, "needs an id, a reason and a source"),
+        ({"regions": ()}, r"regions \[\]; expected some of special, exact-zero"),
+        ({"kinds": ("*",)}, r"kinds \['\*'\]; expected some of bound, nan"),
+        ({"at_most": {"ulps": 1.0}}, "at_most of ulps; expected metrics of ulp"),
+        ({"kinds": ("nan",), "at_most": {}}, "nan: kinds without an error need"),
+        ({"at_most": {}}, "how far does it go"),
+    ],
+)
+def test_a_ledger_entry_says_where_and_how_far(given: dict[str, Any], message: str) -> None:
+    whole: dict[str, Any] = {
+        "lowering": "x", "kernel": ("*",), "dtype": ("*",), "id": "one", "reason": "so", "source": "here",
+        "regions": ("normal",), "kinds": ("bound",), "at_most": {"ulp": 4.0},
+    }  # fmt: skip
+    ledger.Deviation(**whole)
+    with pytest.raises(ValueError, match=message):
+        ledger.Deviation(**whole | given)

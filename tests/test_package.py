@@ -22,7 +22,7 @@ import verify
 ROOT = Path(__file__).resolve().parent.parent
 LINKED = ("kernels", "oracles", "reports")  # top-level folders, reached only through verify
 SOURCES = ("verify", *LINKED)
-DATA = {".cpp", ".css", ".csv", ".html", ".js", ".json", ".toml"}
+DATA = {".cpp", ".css", ".csv", ".h", ".html", ".js", ".json", ".toml"}
 DEVICE = re.compile(r"(cuda|hip|mps|rocm|xpu)(:\d+)?")
 
 

@@ -89,7 +89,7 @@ def test_every_recorded_file_is_a_report(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*RECORDED, *MEASURED], ids=lambda path: path.name)
 def test_recorded_files_are_small(path: Path) -> None:
-    assert path.stat().st_size < 3_000_000, "record it with docs/record.py"
+    assert path.stat().st_size < 5_000_000, "record it with docs/record.py"
 
 
 # The tables
@@ -103,6 +103,9 @@ def test_equal_bits_under_equal_bounds_share_a_row(tmp_path: Path) -> None:
     assert second[2:5] == ["0.7712", "scaled_ulp", "1.5"]
     assert second[7] == "4.1% / 1.2%"
     assert "3 cells, 3000 elements, 0 of them undecided" in text and "`verify run`" in text
+
+
+CLASSES = "1 nan mismatch; 1 inf mismatch; 1 zero sign; 1 flushed"
 
 
 def test_deviations_are_grouped_by_their_reason_and_tell_the_largest(tmp_path: Path) -> None:
@@ -122,10 +125,13 @@ def test_deviations_are_grouped_by_their_reason_and_tell_the_largest(tmp_path: P
     )
     assert rows == [
         [
-            *("addcmul", "inductor, triton", "float32", "it rounds (1 - w)"),
-            "triton float32 value=0.3: ulp 3 exceeds 1; 2 flushed",
+            *("addcmul", "inductor, triton", "float32", "", "it rounds (1 - w)"),
+            f"triton float32 value=0.3: 3 ulp against the bound 1 (here); {CLASSES}",
         ],
-        ["addcmul", "mine", "float32", "it flushes", "mine float32 value=0.3: ulp 9 exceeds 1"],
+        [
+            *("addcmul", "mine", "float32", "", "it flushes"),
+            f"mine float32 value=0.3: 9 ulp against the bound 1 (here); {CLASSES}",
+        ],
     ]
 
 

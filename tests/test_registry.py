@@ -19,16 +19,18 @@ from hypothesis import HealthCheck, given, settings
 from corpus.collect import key
 from corpus.collect import rows as corpus
 from verify import backends, ledger
-from verify.check import pattern
 from verify.domains import Domain
 from verify.explain import COPIES
 from verify.formats import FORMATS
+from verify.judge.chunk import patterns
+from verify.judge.regions import REGIONS
 from verify.kernel import DTYPES, Kernel, Property, elementwise_names, load
 from verify.launch import bits
 from verify.lowerings import Lowering, lowerings
 from verify.search import (
     SIZES_FLOAT64,
     Descriptor,
+    Failure,
     Subject,
     bisect,
     broken_law,
@@ -36,6 +38,7 @@ from verify.search import (
     expand,
     failure_on,
     first_failure,
+    judged,
     outputs,
     require,
 )
@@ -130,7 +133,7 @@ def test_every_stored_input_reaches_the_lowering(kernel: str, dtype: str) -> Non
     fmt = FORMATS[dtype]
 
     def recorded(y: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
-        seen.update(zip(*([fmt.hex(pattern(x, fmt)) for x in t] for t in inputs), strict=True))
+        seen.update(zip(*(map(fmt.hex, patterns(t, fmt)) for t in inputs), strict=True))
         return y
 
     subject = planted(recorded, kernel, dtype)
@@ -149,7 +152,7 @@ def test_what_is_wrong_at_one_stored_input_is_found() -> None:
 
     subject = planted(wrong, "exp")
     found = [failure_on(subject, d, inputs) for d, inputs in stored(subject, 0, "out-of-place")]
-    assert [failure.kinds for failure in found if failure] == [("bound",)]
+    assert [failure.kind for failure in found if failure] == ["bound"]
 
 
 @pytest.mark.parametrize("subject", ALL)
@@ -253,41 +256,33 @@ def test_a_law_of_two_neighbours_is_told_by_two_elements() -> None:
 
 
 def test_what_the_ledger_does_not_expect_still_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry excuses its kinds of failure in its spellings; those of several entries add up."""
-    entries = [
-        ledger.Deviation("planted", ("addcmul",), ("*",), "exceeds-bound", "flushes", "here", failures=("flushed",)),
-        ledger.Deviation(
-            "planted",
-            ("*",),
-            ("*",),
-            "exceeds-bound",
-            "strays",
-            "here",
-            failures=("bound", "range"),
-            spelling=("in-place",),
-        ),
-    ]
-    monkeypatch.setattr(ledger, "deviations", lambda backend: entries if backend == "cpu" else ())
-    cell = {"lowering": "planted", "kernel": "addcmul", "dtype": "float32"}
-    assert ledger.excuse("cpu", ("flushed",), **cell, spelling="tail") == "flushes"
-    assert ledger.excuse("cpu", ("bound", "flushed"), **cell, spelling="in-place") == "strays; flushes"
-    assert ledger.excuse("cpu", ("bound", "flushed"), **cell, spelling="tail") is None
-    assert ledger.excuse("cpu", ("nan_mismatch",), **cell, spelling="in-place") is None
-    assert ledger.excuse("cuda", ("flushed",), **cell, spelling="in-place") is None
-    # a user's own lowering must be explained, and no pattern but '*' means it, whatever its file is called
-    theirs = cell | {"lowering": "planted.py:f", "spelling": "in-place"}
-    assert ledger.excuse("cpu", ("flushed",), True, **theirs) is None
-    everyone = ledger.Deviation("*", ("addcmul",), ("*",), "exceeds-bound", "all flush", "here")
-    monkeypatch.setattr(ledger, "deviations", lambda backend: [*entries, everyone])
-    assert ledger.excuse("cpu", ("flushed",), **theirs) is None
-    assert ledger.excuse("cpu", ("flushed",), True, **theirs) == "all flush"
-    monkeypatch.setattr(ledger, "deviations", lambda backend: entries if backend == "cpu" else ())
-    # subnormal results below 4 ULP are an error, larger ones a flush: both entries are needed
+    """An entry accounts for its kinds of failure, in its spellings and as far as it goes; those of several add up."""
+    entry = ledger.Deviation("planted", ("addcmul",), ("*",), id="flushes", reason="flushes", source="here",
+                             regions=REGIONS, kinds=("flush",), where="abs(a) >= 0")  # fmt: skip
+    # subnormal results below 4 ULP are an error, larger ones a flush
+    strays = replace(entry, id="strays", kinds=("bound",), where="", at_most={"ulp": 4.0}, spelling=("in-place",))
     subject, tiny = planted(flushing), Descriptor(0, "in-place", "one-zero", 512, 0, 1)
-    assert first_failure(subject, tiny) is None
-    assert first_failure(subject, replace(tiny, spelling="out-of-place")) is not None
-    monkeypatch.setattr(ledger, "deviations", lambda backend: entries[1:])
-    assert first_failure(subject, tiny) is not None
+
+    def found(d: Descriptor, *entries: ledger.Deviation) -> Failure | None:
+        monkeypatch.setattr(ledger, "deviations", lambda backend: entries if backend == "cpu" else ())
+        return first_failure(subject, d)
+
+    assert found(tiny, entry, strays) is None
+    inputs = expand(subject, tiny)
+    concluded = judged(subject, tiny, inputs, outputs(subject, tiny, inputs)).concluded
+    assert (concluded["status"], concluded["ledger"]) == ("deviates", ["flushes", "strays"])
+    for entries, kind in (
+        ((), "bound"),
+        ((entry,), "bound"),
+        ((strays,), "flush"),
+        ((entry, replace(strays, at_most={"ulp": 2.0})), "bound"),
+        ((replace(entry, where="abs(a) > 1"), strays), "flush"),
+        ((replace(entry, regions=("normal",)), strays), "flush"),
+    ):
+        failure = found(tiny, *entries)
+        assert failure is not None and failure.inputs[0].numel() == 1, entries
+        assert kind != "flush" or failure.kind == "flush", entries
+    assert found(replace(tiny, spelling="out-of-place"), entry, strays) is not None
 
 
 def test_bisection_gives_exactly_one_element() -> None:

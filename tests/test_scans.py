@@ -22,19 +22,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mutants import scans as planted
-from verify import assess, backends, cli, kernel
+from verify import admit, backends, cli, kernel
 from verify.composite import Problem
+from verify.families import rows, rows_limits
+from verify.families.rows import Place
 from verify.formats import FORMATS
 from verify.kernel import Composite, Setting, UsageError
-from verify.kernels import _scans
-from verify.kernels._scans_formulas import formulas, sleef_expf
-from verify.kernels._scans_limits import _ERRORS, _SIZES, Algorithm, _stored, cascade_depth, inner_threads
+from verify.kernels._orders import cascade_depth, inner_threads
+from verify.kernels._row_formulas import formulas, sleef_expf
 from verify.lowerings import Lowering, Target, lowerings
-from verify.numbers.arrays import BallArrays
+from verify.numbers.orders import Order
 from verify.truth import Truth
 
 NAMES = ("sum", "softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")
-SCANS = NAMES[2:]
+SCANS = NAMES[2:7]
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 KINDS = {"sums": "cumsum", "products": "cumprod", "exponentials": "softmax"}
 CPU = backends.load("cpu")
@@ -50,7 +51,7 @@ def facts(name: str) -> Composite:
 
 
 def small(shape: tuple[int, ...], recipe: str = "mixed", dim: int = -1, layout: str = "contiguous") -> Setting:
-    return _scans.setting("small", shape, dim, layout, recipe)
+    return rows.setting("small", shape, dim, layout, recipe)
 
 
 def problem(name: str, dtype: str, setting: Setting, seed: int = 0) -> Problem:
@@ -63,9 +64,7 @@ def target(name: str, dtype: str, backend: Any = CPU) -> Target:
 
 
 def cell(name: str, dtype: str, setting: Setting, lowering: Lowering, backend: Any = CPU) -> dict[str, Any]:
-    instance = assess.Instance(facts(name), setting, {}, dtype, backend, 0)
-    (found,) = assess.cells(target(name, dtype, backend), lowering, lowerings(facts(name))[0], instance, {})
-    return found
+    return planted.filled(facts(name), setting, dtype, lowering, backend)
 
 
 def user(name: str) -> Lowering:
@@ -195,7 +194,7 @@ def in_truth(truth: Truth, due: Expected) -> bool:
 
 def wrong(name: str, given: Problem, exact: int) -> list[str]:
     """Elements whose balls or multiprecision miss the second truth; multiprecision for `exact` of them."""
-    source = facts(name).truth(given, "cpu", {a.name: a.bound for a in assess.admit.library("cpu")})
+    source = facts(name).truth(given, "cpu", {a.name: a.bound for a in admit.library("cpu")})
     rows = source.rows.double().tolist()
     due = [value for row in rows for value in expected(name, row)]
     n = len(rows[0]) if name != "sum" else 1
@@ -266,20 +265,24 @@ def test_long_rows_in_double_double_go_to_multiprecision() -> None:
 # ---------------------------------------------------------------- problems
 
 
-def test_problems_have_the_same_bits_everywhere() -> None:
-    """SHA-256 of all recipes' patterns in all dtypes: integers and + - * / of float64, no library."""
+@pytest.mark.parametrize("recipe", ["random", "exact"])
+def test_problems_have_the_same_bits_everywhere(recipe: str) -> None:
+    """SHA-256 of the recipes' patterns in all dtypes: integers and + - * / of float64, no library."""
+    recipe = ",".join(FIRST if recipe == "random" else sorted({*rows.RECIPES} - {*FIRST}))
     digests = {}
     for kind, name in KINDS.items():
         hasher = hashlib.sha256()
         for dtype in DTYPES:
-            x = problem(name, dtype, small((39, 51)), seed=3).tensors["x"]
+            x = problem(name, dtype, small((39, 51), recipe), seed=3).tensors["x"]
             hasher.update(x.view(torch.uint8).numpy().tobytes())
         digests[kind] = hasher.hexdigest()[:16]
-    assert digests == PUBLISHED
+    assert digests == (PUBLISHED if recipe.startswith(FIRST[0]) else PUBLISHED_LATER)
 
 
 #: A change of these is a change of the problems: of every recorded report and baseline.
+FIRST = tuple(rows.RECIPES)[:12]
 PUBLISHED = {"sums": "2f9896e831ee4955", "products": "5cc7e377e8576eb7", "exponentials": "28e7ce169bc92d17"}
+PUBLISHED_LATER = {"sums": "839d5b2f344734ed", "products": "ef6cc9ccfdf555d2", "exponentials": "5d9ba6bbd2e2c4a0"}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -309,7 +312,7 @@ def test_recipes_are_what_they_say(name: str, dtype: str) -> None:
 
 def test_mixed_rows_take_the_recipes_in_turn() -> None:
     x = problem("cumsum", "float32", small((26, 17))).tensors["x"]
-    for k, recipe in enumerate(_scans.recipes_of(False)):
+    for k, recipe in enumerate(rows.recipes_of(False)):
         alone = problem("cumsum", "float32", small((3, 17), recipe)).tensors["x"]
         assert torch.equal(x[k].view(torch.int32), alone[0].view(torch.int32)), recipe
 
@@ -331,7 +334,7 @@ def test_mixed_rows_take_the_recipes_in_turn() -> None:
         ({"shape": "3x4", "dim": "-3"}, "dim=-3 is out of range"),
         ({"dim": "last"}, "dim=last is no integer"),
         ({"layout": "columns"}, "unknown layout 'columns'"),
-        ({"recipe": "rnadom"}, "unknown recipe 'rnadom'; did you mean random?"),
+        ({"recipe": "rnadom"}, "unknown recipe 'rnadom'; did you mean random"),
     ],
 )
 def test_bad_settings_are_named(given_: dict[str, str], message: str) -> None:
@@ -461,7 +464,7 @@ def test_bounds_have_the_outputs_shape(name: str) -> None:
         y = named(name, "eager").build(target(name, "float16"))(given_)[""]
         limit = facts(name).limit(given_, target(name, "float16"), named(name, "eager"), "")
         assert limit.bound.shape == y.shape and limit.bound.dtype == torch.float64
-        assert not bool(limit.bound.isnan().any()) and bool((limit.bound > 0).all())
+        assert not bool(limit.bound.isnan().any()) and bool((limit.bound >= 0).all())
         assert limit.source
         if y.numel() > 6000:
             continue
@@ -480,6 +483,13 @@ def in_random_order(values: list[float], combine: Callable[[float, float], float
     cut = choose(len(values))
     (a, i), (b, j) = (in_random_order(part, combine, choose) for part in (values[:cut], values[cut:]))
     return combine(a, b), max(i, j) + 1
+
+
+def bound_in(name: str, given_: Problem, order: Order) -> Tensor:
+    """The bound of the kernel's formula in an order, with functions within 2 ULP."""
+    family = facts(name).family
+    (known,) = rows_limits.of_ones_own(family, Place("eager", "cpu", FORMATS[given_.dtype], 1, 1, True, False), order)
+    return rows_limits.bound_of(given_, family, known)
 
 
 def _log_add_exp(a: Any, b: Any) -> Any:
@@ -520,11 +530,8 @@ def test_any_order_keeps_the_bound(name: str, recipe: str, dtype: str, n: int, s
     with np.errstate(all="ignore"):
         y, depth = in_random_order(list(x[0].numpy()), operations[name], choose)
     # numpy's float16 operations are float32's, rounded; its exp and log1p are within 2 ULP
-    single = FORMATS["float32"]
-    known = Algorithm("random", single, fmt, each=True, depth=lambda i: i.clamp(max=depth), library="user")
-    sizes = _SIZES[name](BallArrays("cpu"), x)
-    error, truth, _ = _ERRORS[name](known, sizes)
-    bound = float(_stored(error, truth, known)[0, -1])
+    order = Order("any", fmt, paths=lambda counts: (counts - 1).clamp(max=depth))
+    bound = float(bound_in(name, given_, order)[0, -1])
     source = facts(name).truth(given_, "cpu", {})
     *_, t = itertools.islice(source.exact("", n - 1), 2)
     if math.isinf(bound):
@@ -560,10 +567,8 @@ def test_products_that_underflow_on_the_way_keep_their_bound(
         y, _ = in_random_order(
             values, lambda a, b: a * b, lambda size: size - 1 if ordered else 1 + _hashed(next(word)) % (size - 1)
         )
-    known = Algorithm("random", FORMATS["float32"], fmt, each=True, sequential=ordered)
-    sizes = _SIZES["cumprod"](BallArrays("cpu"), torch.from_numpy(np.array(values))[None])
-    error, truth, _ = _ERRORS["cumprod"](known, sizes)
-    bound = float(_stored(error, truth, known)[0, -1])
+    given_ = Problem({"x": torch.from_numpy(np.array(values))[None]}, {"shape": [1, len(values)], "dim": -1}, {}, dtype)
+    bound = float(bound_in("cumprod", given_, Order("sequential" if ordered else "any", fmt))[0, -1])
     if math.isfinite(bound):
         exact = math.prod((Fraction(float(value)) for value in values), start=Fraction(1))
         top = Fraction(2) ** (fmt.emax + 1)
@@ -634,7 +639,7 @@ def test_threads_of_the_cuda_scan() -> None:
 # ---------------------------------------------------------------- laws
 
 DRAWN = {
-    "recipe": st.sampled_from(sorted(_scans.RECIPES)),
+    "recipe": st.sampled_from(sorted(rows.RECIPES)),
     "dtype": st.sampled_from(DTYPES),
     "n": st.integers(1, 60),
     "seed": st.integers(0, 2**32),
@@ -761,6 +766,11 @@ def test_the_honest_one_passes(name: str) -> None:
         for recipe in ("mixed", "dominated", "wide", "random"):
             honest = planted.Defect(name, planted.HONEST[name], recipe, dtype, shape=(26, 30))
             found = planted.cell(honest)
+            if (name, recipe) == ("cumprod", "wide"):  # factors between which products in another order overflow
+                told = {region: one["status"] for region, one in found["regions"].items()}
+                assert {told.pop("normal"), *told.values()} <= {"passed", "unjudged"}
+                assert set(told.values()) <= {"passed"}
+                continue
             assert (found["status"], found["reason"]) == ("passed", ""), (dtype, recipe)
 
 

@@ -1,38 +1,50 @@
-"""Admission: which of a device's float64 operations may serve in a ball, and with which bound.
+"""Admission: which of a device's operations may serve in a ball or a formula, and library functions with which bound.
 
-Nothing of torch is trusted unseen. Arithmetic, TwoSum and TwoProd must be exact to the bit; each
-library function must stay within half of its bound of `verify.numbers.ball.LIBRARY` on strata of
-ordinary, tiny, huge and special arguments, against multiprecision, in the form in which it is used.
-What is not admitted leaves every element that needs it to multiprecision.
+Nothing of torch is trusted unseen, on any device and in any form (eager, or compiled in the way in which it is used):
+
+  arithmetic, TwoSum, TwoProd, casts   exact or correctly rounded: see `verify.numbers.arithmetic` and `casts`
+  library functions                    SAFETY times the largest error seen is within the bound of `ball.LIBRARY`
+
+A function is compared with `verify.numbers.enclosure` on hashed arguments with full significands (STRATA: ordinary,
+tiny, huge and subnormal ones, and where results are), on the neighbours of its thresholds and exact points, of overflow
+and underflow, and with C23's Annex F on special values. That is a sample: what goes wrong in a box of arguments that
+holds none of them is not seen. So a function's bound is trusted, and reports name it with the largest error seen.
+
+What is not admitted is not used: arithmetic and casts raise NotAdmitted where a number system is made, and a function
+that is refused leaves every element that needs it to multiprecision.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from mpmath.libmp import from_float, mpf_add, mpf_ge, mpf_shift, mpf_sub, to_float
 
-from verify.formats import FORMATS
-from verify.numbers import mp
-from verify.numbers.ball import LIBRARY, two_prod, two_sum
+from verify.numbers import NotAdmitted, casts, primitives
+from verify.numbers import enclosure as en
+from verify.numbers.arithmetic import LARGEST, hashed
+from verify.numbers.ball import LIBRARY, SURE, TINY, U
+from verify.numbers.primitives import Wrap
 
-Tensor = torch.Tensor
-F64 = FORMATS["float64"]
-POINTS = 1536  # arguments a function is judged on
+__all__ = ["LIBRARY", "POINTS", "SAFETY", "Admitted", "NotAdmitted", "arithmetic", "error", "library", "refused"]
 
+Floats = npt.NDArray[np.float64]
 
-class NotAdmitted(Exception):
-    """An operation that everything rests on does not round as IEEE 754 says on this device."""
+POINTS = 1536  # hashed arguments of each function, in equal parts on its strata
+SAFETY = 2.0  # a function is admitted where the largest error seen, times this, is within its bound
+PREC = 128  # bits of the enclosures with which functions are compared
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """A library function with its bound in units of 2^-53 |f|, and the largest error seen."""
+    """A library function with its bound in units of 2^-53 |f|, the largest error seen, and on how many arguments."""
 
     name: str
     form: str
@@ -41,143 +53,278 @@ class Admitted:
     points: int
 
 
-def library(device: Any, wrap: Callable[[Any], Any] | None = None) -> tuple[Admitted, ...]:
+def library(device: Any, wrap: Wrap | None = None) -> tuple[Admitted, ...]:
     """The admitted functions of the device's float64 library. Cached for each device and form.
 
-    wrap: how a function is transformed before use (torch.compile, say); None: eager.
-    Raises NotAdmitted where even + - * / do not round correctly.
+    wrap: how a pure function of tensors of one shape is transformed before use (torch.compile, say); None: eager.
+    Raises NotAdmitted, which names the operation, where arithmetic, TwoSum, TwoProd or a cast is wrong in that form.
     """
-    return _library(str(device), wrap)
+    return _judged(str(device), wrap)[0]
+
+
+def refused(device: Any, wrap: Wrap | None = None) -> Mapping[str, str]:
+    """The functions that are not admitted, each with the argument that shows why. As `library`."""
+    return _judged(str(device), wrap)[1]
+
+
+class Bounds(Mapping[str, float]):
+    """The bound of each function of `library` by name. They are admitted, in seconds, when the first one is asked for:
+    multiprecision alone needs none."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def __getitem__(self, name: str) -> float:
+        return {a.name: a.bound for a in library(self.device)}[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (a.name for a in library(self.device))
+
+    def __len__(self) -> int:
+        return len(library(self.device))
 
 
 @functools.cache
-def _library(device: str, wrap: Callable[[Any], Any] | None) -> tuple[Admitted, ...]:
+def _judged(device: str, wrap: Wrap | None) -> tuple[tuple[Admitted, ...], Mapping[str, str]]:
     arithmetic(device, wrap)
     form = "eager" if wrap is None else "compiled"
-    found = []
+    found, complaints = [], {}
     for name, bound in LIBRARY.items():
-        arguments = _pairs() if name == "pow" else [(x,) for x in _points(name)]
-        columns = [torch.tensor(c, dtype=torch.float64, device=device) for c in zip(*arguments, strict=True)]
         function = getattr(torch, name)
-        results = (wrap(function) if wrap else function)(*columns).tolist()
-        seen = max(_error(name, a, r) for a, r in zip(arguments, results, strict=True))
-        if seen <= bound / 2:
-            found.append(Admitted(name, form, bound, seen, len(arguments)))
-    return tuple(found)
-
-
-def arithmetic(device: Any, wrap: Callable[[Any], Any] | None = None) -> None:
-    """Compare + - * / and the error-free transformations with rationals."""
-    values = [x for x, _ in zip(_mixed(), range(512), strict=False)]
-    a = torch.tensor(values, dtype=torch.float64, device=device)
-    b = torch.tensor(values[::-1], dtype=torch.float64, device=device)
-
-    def everything(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-        return (a + b, a - b, a * b, a / b, *two_sum(a, b), *two_prod(a, b))
-
-    rows = [t.tolist() for t in (wrap(everything) if wrap else everything)(a, b)]
-    for k, (x, y) in enumerate(zip(values, values[::-1], strict=True)):
-        p, q = Fraction(x), Fraction(y)
-        exact = [p + q, p - q, p * q, p / q]
-        for given, due, sign in zip((row[k] for row in rows[:4]), exact, "+-*/", strict=True):
-            if math.isfinite(given) and F64.round(due) & ~F64.sign_bit != F64.round(Fraction(given)) & ~F64.sign_bit:
-                raise NotAdmitted(
-                    f"float64 {x!r} {sign} {y!r} gives {given!r} on {device}; correctly rounded it is not"
-                )
-        if Fraction(rows[4][k]) + Fraction(rows[5][k]) != exact[0]:
-            raise NotAdmitted(f"TwoSum({x!r}, {y!r}) is not exact on {device}: it was contracted or reordered")
-        safe = math.isfinite(rows[6][k]) and 2.0**-900 < abs(rows[6][k])
-        if safe and Fraction(rows[6][k]) + Fraction(rows[7][k]) != exact[2]:
-            raise NotAdmitted(f"TwoProd({x!r}, {y!r}) is not exact on {device}: it was contracted or reordered")
-
-
-def _error(name: str, arguments: tuple[float, ...], given: float) -> float:
-    """|given - f| in units of 2^-53 |f|; what lies under float64's normal range is absolute."""
-    n = mp.MpSystem(160)
-    value = getattr(n, name)(*(n.const(x) for x in arguments))
-    truth = value.truth()
-    if truth.kind != "real":
-        return 0.0 if given == 0 else math.inf
-    centre = (truth.lo + truth.hi) / 2
-    top = 2 * F64.max_finite
-    if abs(centre) >= F64.max_finite:
-        return 0.0 if math.isinf(given) or abs(Fraction(given)) >= F64.max_finite / 2 else math.inf
-    if math.isnan(given) or math.isinf(given):
-        return math.inf
-    error = min(abs(Fraction(given) - centre), top)
-    if error <= F64.smallest_normal / 2:
-        return float(error / (abs(centre) * F64.unit_roundoff)) if abs(centre) >= F64.smallest_normal else 0.0
-    return float(error / (abs(centre) * F64.unit_roundoff))
-
-
-def _words(seed: int) -> Iterator[int]:
-    """A fixed sequence of 64-bit words: splitmix64 (Steele, Lea & Flood 2014)."""
-    mask = (1 << 64) - 1
-    while True:
-        seed = (seed + 0x9E3779B97F4A7C15) & mask
-        z = seed
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-        yield z ^ (z >> 31)
-
-
-def _float(word: int, low: int, high: int) -> float:
-    """A number of either sign with an exponent in low..high."""
-    exponent = low + (word >> 53) % (high - low + 1)
-    value = math.ldexp(1 + (word & ((1 << 52) - 1)) * 2.0**-52, exponent)
-    return -value if word >> 52 & 1 else value
-
-
-def _mixed() -> Iterator[float]:
-    for k, word in enumerate(_words(1)):
-        yield _float(word, *((-60, 60), (-400, 400), (-4, 4))[k % 3])
-
-
-#: Exponents of interesting arguments of each function; positive arguments only for logarithms.
-_RANGES = {
-    "exp": ((-60, -1), (-3, 9), (5, 9)),
-    "expm1": ((-1000, -60), (-60, -1), (-3, 9)),
-    "log": ((-1022, 1023), (-1, 0), (-20, 20)),
-    "log1p": ((-1000, -60), (-60, -1), (-1, 100)),
-    "sqrt": ((-1074, -1000), (-300, 300), (-1, 1)),
-    "tanh": ((-1000, -60), (-60, -1), (-3, 6)),
-}
-
-
-def _points(name: str) -> list[float]:
-    found = [0.0, -0.0] if name != "log" else []
-    for k, word in enumerate(_words(2)):
-        if len(found) >= POINTS:
-            break
-        x = _float(word, *_RANGES[name][k % 3])
-        if k % 7 == 0 and name == "log":
-            x = 1 + math.ldexp(float(word >> 40) - 2.0**23, -30)
-        if name in ("log", "sqrt"):
-            x = abs(x)
-        if name == "log1p" and x <= -1:
-            x = -x
-        if x or name != "log":
-            found.append(x)
-    return found
-
-
-def _pairs() -> list[tuple[float, float]]:
-    """Bases and exponents whose power covers float64's range, bases near 1 with huge exponents too."""
-    found: list[tuple[float, float]] = []
-    words = _words(3)
-    while len(found) < POINTS:
-        first, second = next(words), next(words)
-        if len(found) % 3 == 0:
-            x = 1 + math.ldexp(float(first >> 12) * 2.0**-52 - 0.5, -(second & 31))
-        else:
-            x = abs(_float(first, -149, 127))
-        exponent = math.frexp(x)[1] - 1 + math.frexp(x)[0] * 2 - 1
-        target = 1100 * (2.0 * (second >> 11) * 2.0**-53 - 1)
-        y = (
-            float(FORMATS["float32"].fraction(FORMATS["float32"].round(Fraction(target / exponent))))
-            if abs(exponent) > 1e-9
-            else float(second % 64)
+        truths = _truths(name, POINTS)
+        columns = [torch.tensor(column, dtype=torch.float64, device=device) for column in truths.arguments]
+        given = (wrap(function) if wrap else function)(*columns).tolist()
+        errors = truths.errors(name, np.array(given))
+        k = int(errors.argmax())
+        seen = float(errors[k])
+        if seen * SAFETY <= bound:
+            found.append(Admitted(name, form, bound, seen, len(given)))
+            continue
+        of = ", ".join(float(column[k]).hex() for column in truths.arguments)
+        complaints[name] = (
+            f"{name} is not admitted on {device} ({form}): of {of} it gives {given[k]!r}, {seen:.3g} units of 2^-53 "
+            f"off; expected at most {bound / SAFETY:g}"
         )
-        if 0 < x and abs(y) < 1e30:
-            found.append((x, y))
-    return found
+    return tuple(found), complaints
+
+
+def arithmetic(device: Any, wrap: Wrap | None = None) -> None:
+    """Raise NotAdmitted unless arithmetic, TwoSum, TwoProd and casts are admitted."""
+    for complaint in primitives.complaints(str(device), wrap).values():
+        raise NotAdmitted(complaint)
+
+
+# ---------------------------------------------------------------- library functions
+
+
+@dataclass(frozen=True)
+class Truths:
+    """What a function is to give at some arguments (columns).
+
+    high, low  f = high + low within 2^-100 |f|; infinite where f is beyond float64
+    exactly    the bits are given (Annex F): those of `high`, any NaN for a NaN
+    """
+
+    arguments: tuple[tuple[float, ...], ...]
+    high: Floats
+    low: Floats
+    exactly: npt.NDArray[np.bool_]
+
+    def errors(self, name: str, given: Floats) -> Floats:
+        """|given - f| in units of 2^-53 |f|, one for each argument; none where f underflows and the error is within
+        the absolute term of balls; inf where more than a radius would be wrong: a special value, the sign (of a zero
+        too, unless balls set it), or an infinity instead of a number."""
+        size, same_sign = np.abs(self.high), np.signbit(given) == np.signbit(self.high)
+        with np.errstate(all="ignore"):
+            off = np.abs((given - self.high) - self.low)
+            small = off <= (0.0 if name == "sqrt" else TINY / 2)
+            found = np.where(small, 0.0, off / size / U)
+            found = np.where(np.isinf(self.high), np.where(np.abs(given) >= LARGEST / 2, 0.0, math.inf), found)
+        unsigned = (name in SURE) & (given == 0) & (size <= TINY / 2)
+        found = np.where((same_sign | unsigned) & (np.isfinite(given) | np.isinf(self.high)), found, math.inf)
+        bits = (given == self.high) & same_sign | np.isnan(given) & np.isnan(self.high)
+        return np.asarray(np.where(self.exactly, np.where(bits, 0.0, math.inf), found))
+
+
+def error(name: str, arguments: tuple[float, ...], given: float) -> float:
+    """|given - f| in units of 2^-53 |f| at finite arguments where f is real and not 0; see `Truths.errors`."""
+    high, low = _value(name, arguments)
+    one = Truths(tuple((x,) for x in arguments), np.array([high]), np.array([low]), np.array([False]))
+    return float(one.errors(name, np.array([given]))[0])
+
+
+@functools.cache
+def _truths(name: str, points: int) -> Truths:
+    """Of `points` hashed arguments, the neighbours of the thresholds and the special values."""
+    strata = _pairs(points) if name == "pow" else ((one,) for one in _points(name, points))
+    drawn = (one for columns in strata for one in zip(*(column.tolist() for column in columns), strict=True))
+    arguments = [one for one in dict.fromkeys(drawn) if _in_domain(name, one)]
+    values = [_value(name, one) for one in arguments]
+    fixed = SPECIAL[name]
+    columns = tuple(zip(*arguments, *(one for one, _ in fixed), strict=True))
+    high = np.array([h for h, _ in values] + [due for _, due in fixed])
+    low = np.array([t for _, t in values] + [0.0] * len(fixed))
+    return Truths(columns, high, low, np.arange(len(high)) >= len(values))
+
+
+def _value(name: str, arguments: tuple[float, ...]) -> tuple[float, float]:
+    """The function's value as two float64, from an enclosure."""
+    x = from_float(arguments[0])
+    sign = 1.0
+    if name == "pow":
+        y = arguments[1]
+        sign = -1.0 if arguments[0] < 0 and y % 2 == 1 else 1.0
+        power = en.multiply(en.log((0, *x[1:]), PREC), (from_float(y), from_float(y)), PREC)
+        lo, hi = en.exp(power[0], PREC)[0], en.exp(power[1], PREC)[1]
+    else:
+        lo, hi = getattr(en, name)(x, PREC)
+    if mpf_ge(lo, from_float(LARGEST)):
+        return sign * math.inf, 0.0
+    middle = mpf_shift(mpf_add(lo, hi), -1)
+    high = to_float(middle, rnd="n")
+    return sign * high, sign * to_float(mpf_sub(middle, from_float(high)))
+
+
+def _in_domain(name: str, arguments: tuple[float, ...]) -> bool:
+    """Whether the function has a real value other than 0 there."""
+    x = arguments[0]
+    if not all(map(math.isfinite, arguments)) or 0 in arguments:
+        return False
+    match name:
+        case "log":
+            return x > 0 and x != 1
+        case "sqrt":
+            return x > 0
+        case "log1p":
+            return x > -1
+        case "pow":
+            return x > 0 or arguments[1] == math.floor(arguments[1])
+    return True
+
+
+#: Strata of each function: exponents of arguments of either sign; intervals; and points, taken with their neighbours.
+STRATA: Mapping[str, tuple[Sequence[tuple[int, int]], Sequence[tuple[float, float]], Sequence[float]]] = {
+    "exp": (
+        ((-1074, -1023), (-1074, -60), (-60, -1), (-1, 3), (3, 9), (9, 1023)),
+        ((-746.0, -700.0), (700.0, 710.0)),
+        (709.782712893384, -708.3964185322641, -745.1332191019411, 1.0, *(k * math.log(2) / 2 for k in range(-12, 13))),
+    ),
+    "expm1": (
+        ((-1074, -1023), (-1074, -60), (-60, -1), (-1, 3), (3, 9), (9, 1023)),
+        ((-60.0, -30.0), (-1.0, 1.0), (700.0, 710.0)),
+        (709.782712893384, 1.0, 2.0**-54, 36.04, 37.43, *(k * math.log(2) / 2 for k in range(-12, 13))),
+    ),
+    "log": (
+        ((-1074, -1023), (-1022, 1023), (-20, 20)),
+        ((0.5, 2.0), (0.99, 1.01)),
+        (1.0, 0.5**0.5, 2.0**0.5, 2 / 3, 4 / 3, 2.0, 0.5, 10.0, 2.0**-1022, 2.0**-1074, 2.0**1023),
+    ),
+    "log1p": (
+        ((-1074, -1023), (-1074, -60), (-60, -1), (-1, 60), (60, 1023)),
+        ((-1.0, -0.5), (-0.5, 0.5)),
+        (-1.0, 1.0, 2.0**0.5 - 1, 0.5**0.5 - 1, -0.5, 0.5, 2.0**-29, 2.0**-54, 2.0**53, 2.0**1023),
+    ),
+    "sqrt": (
+        ((-1074, -1023), (-1022, 1023), (-2, 2)),
+        ((1.0, 4.0),),
+        (1.0, 2.0, 4.0, 0.25, 2.0**-1022, 2.0**-1074, 2.0**1022, *(float(k * k) for k in range(94906245, 94906266))),
+    ),
+    "tanh": (
+        ((-1074, -1023), (-1074, -60), (-60, -1), (-1, 6), (6, 1023)),
+        ((-1.0, 1.0), (15.0, 25.0)),
+        (0.549306, 0.625, 1.0, 9.0, 18.36840028483855, 19.06154746539849, 22.0, 2.0**-28, 2.0**-54),
+    ),
+}  # fmt: skip
+
+
+def _points(name: str, count: int) -> Iterator[Floats]:
+    exponents, intervals, thresholds = STRATA[name]
+    each = count // (len(exponents) + len(intervals))
+    for k, (low, high) in enumerate(exponents):
+        yield hashed(k, each, low, high)
+    for k, (start, end) in enumerate(intervals):
+        yield start + (end - start) * _unit(k, each)
+    for threshold in thresholds:
+        yield _around(np.array([threshold, -threshold]))
+    if name in ("log", "log1p"):  # near an exact point each bit counts
+        near = hashed(9, 104, 0, 0) * 2.0 ** -np.arange(104)
+        yield near if name == "log1p" else 1 + near
+    if name == "sqrt":
+        yield np.round(hashed(9, 64, 25, 25)) ** 2  # exact squares
+
+
+def _pairs(count: int) -> Iterator[tuple[Floats, Floats]]:
+    """Bases and exponents: their powers cover float64's range, or lie near 1, the ends of the range, or exact ones."""
+    each = count // 9
+    goal = 1100 * (2 * _unit(1, each) - 1)  # binary logarithms of powers
+
+    def powers(x: Floats, goal: Floats) -> tuple[Floats, Floats]:
+        return x, goal / np.log2(x)
+
+    single = np.abs(hashed(1, each, -149, 127)).astype(np.float32).astype(np.float64)
+    x, y = powers(single, goal)
+    yield x, y.astype(np.float32).astype(np.float64)
+    yield powers(np.abs(hashed(2, each, -1074, 1023)), goal)
+    yield powers(np.abs(hashed(12, each, -1074, -1023)), goal)
+    yield powers(1 + hashed(3, each, 0, 0) * 2.0 ** -(1.0 + np.arange(each) % 52), goal)
+    ends = np.resize(np.array([1024.0, -1022.0, -1074.0, 128.0, -126.0, -149.0]), each)
+    yield powers(np.abs(hashed(4, each, -20, 20)), ends + hashed(5, each, -30, 0))
+    x = hashed(6, each, -3, 3)
+    yield -np.abs(x), np.round(goal / np.log2(np.abs(x))) + np.arange(each) % 2
+    yield np.abs(hashed(7, each, -1074, 1023)), hashed(8, each, -1074, -40)
+    yield np.abs(hashed(9, each, -1074, 1023)), hashed(10, each, -2, 2)
+    whole = np.abs(hashed(11, each, 0, 9)).round()
+    yield whole, np.resize(np.array([1.0, 2.0, 3.0, -1.0, -2.0, 0.5, -0.5, 1.5]), each)
+    base, exponent = (
+        _around(np.array([1.0, 2.0, 0.5])),
+        _around(np.array([1.0, 2.0, 0.5, -1.0, 1023.0, 1024.0, -1074.0])),
+    )
+    yield np.repeat(base, len(exponent)), np.tile(exponent, len(base))
+
+
+def _around(points: Floats) -> Floats:
+    """Each point and its two neighbours on either side."""
+    below, above = np.nextafter(points, -math.inf), np.nextafter(points, math.inf)
+    further = np.nextafter(below, -math.inf), np.nextafter(above, math.inf)
+    return np.concatenate([points, below, above, *further])
+
+
+def _unit(seed: int, count: int) -> Floats:
+    """Numbers in [0, 1) with 53 hashed bits."""
+    return np.asarray((casts.words(seed << 30, count) >> 11 & (1 << 53) - 1) * 2.0**-53)
+
+
+_INF, _NAN = math.inf, math.nan
+#: What C23 fixes, Annex F.10: arguments and result.
+SPECIAL: Mapping[str, Sequence[tuple[tuple[float, ...], float]]] = {
+    "exp": [((0.0,), 1.0), ((-0.0,), 1.0), ((-_INF,), 0.0), ((_INF,), _INF), ((_NAN,), _NAN)],
+    "expm1": [((0.0,), 0.0), ((-0.0,), -0.0), ((-_INF,), -1.0), ((_INF,), _INF), ((_NAN,), _NAN)],
+    "log": [
+        ((0.0,), -_INF), ((-0.0,), -_INF), ((1.0,), 0.0), ((-1.0,), _NAN), ((-(2.0**-1074),), _NAN), ((-_INF,), _NAN),
+        ((_INF,), _INF), ((_NAN,), _NAN),
+    ],
+    "log1p": [
+        ((0.0,), 0.0), ((-0.0,), -0.0), ((-1.0,), -_INF), ((-2.0,), _NAN), ((-_INF,), _NAN), ((_INF,), _INF),
+        ((_NAN,), _NAN),
+    ],
+    "sqrt": [
+        ((0.0,), 0.0), ((-0.0,), -0.0), ((-1.0,), _NAN), ((-(2.0**-1074),), _NAN), ((-_INF,), _NAN), ((_INF,), _INF),
+        ((_NAN,), _NAN),
+    ],
+    "tanh": [((0.0,), 0.0), ((-0.0,), -0.0), ((_INF,), 1.0), ((-_INF,), -1.0), ((_NAN,), _NAN)],
+    "pow": [
+        *(((s * 0.0, -3.0), s * _INF) for s in (1.0, -1.0)),
+        *(((s * 0.0, y), _INF) for s in (1.0, -1.0) for y in (-2.0, -0.5, -_INF)),
+        *(((s * 0.0, 3.0), s * 0.0) for s in (1.0, -1.0)),
+        *(((s * 0.0, y), 0.0) for s in (1.0, -1.0) for y in (2.0, 0.5, _INF)),
+        *(((-1.0, s * _INF), 1.0) for s in (1.0, -1.0)),
+        *(((1.0, y), 1.0) for y in (_NAN, _INF, -_INF, 0.3)),
+        *(((x, s * 0.0), 1.0) for x in (_NAN, _INF, -_INF, 0.0, -0.0, -3.0) for s in (1.0, -1.0)),
+        *(((x, y), _NAN) for x in (-2.0, -0.3) for y in (0.5, -1.5)),
+        *(((x, -_INF), _INF) for x in (0.5, -0.5)), *(((x, -_INF), 0.0) for x in (1.5, -1.5)),
+        *(((x, _INF), 0.0) for x in (0.5, -0.5)), *(((x, _INF), _INF) for x in (1.5, -1.5)),
+        ((-_INF, -3.0), -0.0), ((-_INF, -2.0), 0.0), ((-_INF, -0.5), 0.0), ((-_INF, 3.0), -_INF), ((-_INF, 2.0), _INF),
+        ((-_INF, 0.5), _INF), ((_INF, -0.5), 0.0), ((_INF, 0.5), _INF), ((_NAN, 1.0), _NAN), ((2.0, _NAN), _NAN),
+        ((-2.0, _NAN), _NAN),
+    ],
+}  # fmt: skip

@@ -11,17 +11,22 @@ import json
 import math
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from verify import __version__
+from verify.judge.status import combined
 from verify.kernel import DTYPES, Composite, NothingToCompare, UsageError, is_file, load, names, suggest
+from verify.progress import Kinds, shown
 from verify.reports.rows import (
     Page,
     assignments,
+    code_of,
     explain_page,
     explain_place_page,
     kernel_page,
@@ -43,6 +48,7 @@ USAGE = 2
 NOTHING = 3
 ORACLE_VIOLATION = 4
 INTERRUPTED = 130  # 128 + SIGINT, as shells do
+TERMINATED = 143  # 128 + SIGTERM
 NO_READER = 141  # 128 + SIGPIPE: whether anything failed, nobody read
 
 #: Options and arguments that the parser itself refuses. The class's module differs between typer's versions.
@@ -298,8 +304,8 @@ def gate(
         typer.Option(
             "--fail-on",
             metavar="STATUS,...",
-            help="exceeds-bound, regressed, changed, stale, not-run, improved. oracle-violation and error always fail. "
-            "[exceeds-bound,regressed,changed,not-run]",
+            help="exceeds-bound, unsteady, suspect, unbounded, unjudged, regressed, changed, stale, deviates, not-run, "
+            "improved. oracle-violation and error always fail. [all but stale, deviates and improved]",
         ),
     ] = None,
     allow: Annotated[
@@ -331,8 +337,9 @@ def gate(
 ) -> None:
     """Reports against accepted results: pass, or fail with reasons.
 
-    Each cell gets one status, the first of: oracle-violation, error, exceeds-bound, regressed, changed, stale,
-    not-run, improved, passed. A PATTERN is a shell pattern of a cell's name as printed, or of its first words.
+    Each cell gets one status, the first of: oracle-violation, error, exceeds-bound, unsteady, suspect, unbounded,
+    unjudged, regressed, changed, stale, deviates, not-run, improved, passed. A PATTERN is a shell pattern of a cell's
+    name as printed, or of its first words.
     JUnit XML: pytest --verify-report REPORT --verify-baseline DIR --junitxml FILE.
     """
     from verify.reports import store
@@ -446,7 +453,7 @@ def compare(
         from verify import recompute
         from verify.reports.exchange import as_json
 
-        with _progress() as progress:
+        with shown() as progress:
             act = recompute.resolve if exchange is None else recompute.write
             told = act(found, path := exchange or exchange_from or "", progress)
         pages.append(exchange_page(found, told, path))
@@ -536,29 +543,28 @@ def report_(
 def _summarized(file: str) -> Report:
     """The report with what `run_page` needs of it: 100,000 cells as they are would take 3 GB."""
     from verify.reports import store
-    from verify.reports.schema import Cell
+    from verify.reports.schema import Cell, Error
 
-    dropped: dict[str, Any] = {"formula": None, "against_eager": None, "trust": [], "checks": [], "chunks": []}
+    dropped: dict[str, Any] = {"formula": None, "against_eager": None, "trust": [], "properties": [], "chunks": []}
+
+    def small(error: Error) -> Error:
+        return error.model_copy(update={"binades": [], "histogram": {}})
 
     def take(cell: Cell) -> Cell:
-        error = cell.error and cell.error.model_copy(update={"binades": [], "histogram": {}})
         worst = [] if cell.status in ("passed", "not-run") else cell.worst
-        return cell.model_copy(update={**dropped, "error": error, "worst": worst})
+        regions = {name: one.model_copy(update={"error": small(one.error)}) for name, one in cell.regions.items()}
+        return cell.model_copy(update={**dropped, "error": cell.error and small(cell.error), "worst": worst,
+                                       "regions": regions})  # fmt: skip
 
     head, cells = store.scan(file, take)
     return head.model_copy(update={"cells": cells})
 
 
 def exit_code(report: Report) -> int:
-    """The code of a finished run. A user's own lowering that misbehaves (status error) is bad input."""
-    statuses = {cell.status for cell in report.cells}
-    if "oracle-violation" in statuses:
-        return ORACLE_VIOLATION
-    if any(cell.status == "error" and is_file(cell.lowering) for cell in report.cells):
-        return USAGE
-    if statuses - {"passed", "improved", "not-run"}:
-        return FAILED
-    return NOTHING if statuses <= {"not-run"} else 0
+    """The code of a finished run: that of its cells by `verify.judge.status`, 3 where none ran. A user's own lowering
+    that misbehaves (status error) is bad input."""
+    nothing = all(cell.status == "not-run" for cell in report.cells)
+    return combined([*(NOTHING for _ in range(nothing)), *map(code_of, report.cells)])
 
 
 def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]]) -> int:
@@ -570,12 +576,13 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
     from verify.reports.schema import Cell, Report
     from verify.run import Broken, run
 
+    stop = _Stop()
     try:
-        with _progress() as progress:
+        with _terminable() as stop, shown(lambda: _plan(selection)) as progress:
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(selection, on_cell=Cell.model_validate, progress=progress)
     except KeyboardInterrupt:
-        return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)
+        return _complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
     except Broken as broken:
         raw = broken.report
         if out is not None and raw["cells"]:
@@ -585,7 +592,7 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
         raise
     report = Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])})
     if report.interrupted and not report.cells:
-        return _complain("interrupted before a cell was complete; nothing was written", INTERRUPTED)
+        return _complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
     if out is not None:
         store.write(report, out)
     code = exit_code(report)
@@ -594,7 +601,7 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
             _print(page, sys.stderr if out == "-" else sys.stdout)
     if report.interrupted:
         kept = "standard output" if out == "-" else out or "the table only; --json FILE keeps them in a file"
-        return _complain(f"interrupted; {len(report.cells)} complete cells are kept in {kept}", INTERRUPTED)
+        return _complain(f"{stop.word}; {len(report.cells)} complete cells are kept in {kept}", stop.code)
     if out not in (None, "-"):
         print(f"report: {out}", file=sys.stderr)
     if code == NOTHING:
@@ -729,32 +736,41 @@ def _complain(problem: object, code: int) -> int:
     return code
 
 
+def _plan(selection: Selection) -> list[Kinds]:
+    """The jobs of a selection, as their times may be likened to one another's."""
+    from verify import backends
+    from verify.run import Job, jobs_of
+
+    present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
+
+    def kinds(job: Job) -> Kinds:
+        name, target = job.lowering.name, job.target
+        family = "elementwise" if job.setting is None else "composite"
+        return () if job.reason else (f"{target.kernel.name} {target.dtype} {name}", f"{family} {name}", name)
+
+    return [kinds(job) for backend in present for job in jobs_of(selection, backend)]
+
+
+class _Stop:
+    """How a run was told to stop: the word for it and the exit code."""
+
+    word, code = "interrupted", INTERRUPTED
+
+
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A callback (done, total, label): a bar on standard error once a second has passed, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda done, total, label: None
+def _terminable() -> Iterator[_Stop]:
+    """Inside, SIGTERM stops a run as Ctrl-C does, so that complete cells are kept."""
+    stop = _Stop()
+
+    def terminate(number: int, frame: object) -> None:
+        stop.word, stop.code = "terminated", TERMINATED
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may say what signals do
+        yield stop
         return
-    import threading
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=False,
-    )
-    task = bar.add_task("starting", total=None)
-    timer = threading.Timer(1.0, bar.start)
-    timer.start()
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
+        yield stop
     finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
+        signal.signal(signal.SIGTERM, before)

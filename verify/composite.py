@@ -1,7 +1,7 @@
 """Composite kernels, whose outputs depend on many inputs or many steps: the problem, its truth,
 the proven bound of an algorithm, and the judgement of a lowering's outputs.
 
-Elementwise kernels are `verify.check`'s business; both give the same tallies.
+Elementwise kernels are those of `verify.families.elementwise`; the judge of both is `verify.judge`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class Limit:
 
 
 class Source(Protocol):
-    """The truth of every output of one problem. Elements are numbered in C order of the output."""
+    """The truth of every output of one problem. Elements are numbered in C order of the output.
+
+    A source may also have `left(output)`: where an intermediate of the reference spelling lies below the normal range,
+    and where one lies above it (two boolean tensors of shape (n,)).
+    """
 
     def enclose(
         self, output: str, index: Tensor | None = None, double: bool = False

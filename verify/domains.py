@@ -6,7 +6,8 @@ in `verify.draws`. torch is imported on use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,13 @@ from verify.formats import Format
 __all__ = ["CHUNK", "PROFILES", "Domain", "Draw", "Stratum", "domain_of"]
 
 CHUNK = 1 << 20
+#: The stratum of special values, which lists them all instead of drawing them.
+LISTED = "specials"
 PROFILES = ("quick", "default", "exhaustive")
+#: The first BLOCK elements of a larger domain of strata are the same whatever its size.
+BLOCK = 1 << 20
 #: log2 of the number of elements by profile; float64 is smaller because its truth is multiprecision.
-SIZES = {"quick": 14, "default": 20, "exhaustive": 24}
+SIZES = {"quick": 17, "default": 22, "exhaustive": 24}
 SIZES_FLOAT64 = {"quick": 12, "default": 14, "exhaustive": 20}
 
 
@@ -39,7 +44,7 @@ class Stratum:
 class Domain:
     """The inputs of one walk, in a fixed order.
 
-    kind      'strata', 'exhaustive' (every pattern of the single input, in order) or 'list' (`patterns`)
+    kind      'strata', 'exhaustive' (every pattern, the first input's bits the highest) or 'list' (`patterns`)
     fmt       format of every input
     names     the tensor inputs
     """
@@ -54,8 +59,10 @@ class Domain:
     def __post_init__(self) -> None:
         if self.kind not in ("strata", "exhaustive", "list"):
             raise ValueError(f"domain kind {self.kind!r}; expected 'strata', 'exhaustive' or 'list'")
-        if self.kind == "exhaustive" and (len(self.names) != 1 or self.fmt.bits > 32):
-            raise ValueError(f"no exhaustive domain of {self.fmt.name} {self.names}: one input of at most 32 bits")
+        if self.kind == "exhaustive" and len(self.names) * self.fmt.bits > 32:
+            raise ValueError(
+                f"no exhaustive domain of {self.fmt.name} {self.names}: inputs of at most 32 bits together"
+            )
         wrong = next((p for p in self.patterns if len(p) != len(self.names)), None)
         if wrong is not None:
             raise ValueError(f"{len(wrong)} patterns for the {len(self.names)} inputs {', '.join(self.names)}")
@@ -63,7 +70,7 @@ class Domain:
     @property
     def size(self) -> int:
         if self.kind == "exhaustive":
-            return 1 << self.fmt.bits
+            return 1 << (self.fmt.bits * len(self.names))
         return len(self.patterns) if self.kind == "list" else sum(s.size for s in self.strata)
 
     def chunks(self) -> range:
@@ -80,7 +87,7 @@ class Domain:
 
     def span(self, start: int, stop: int, device: Any) -> tuple[Any, ...]:
         """Tensors of the dtype for the elements start..stop-1."""
-        if self.kind != "exhaustive":
+        if self.kind != "exhaustive" or len(self.names) > 1:
             return tuple(to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device))
         import torch
 
@@ -102,7 +109,9 @@ class Domain:
         if not 0 <= start < stop <= self.size:
             raise IndexError(f"elements {start}..{stop - 1} of a domain of {self.size}")
         if self.kind == "exhaustive":
-            return (torch.arange(start, stop, dtype=torch.int64, device=device),)
+            index = torch.arange(start, stop, dtype=torch.int64, device=device)
+            shifts = [self.fmt.bits * k for k in reversed(range(len(self.names)))]
+            return tuple(index >> shift & ((1 << self.fmt.bits) - 1) for shift in shifts)
         if self.kind == "list":
             rows = [[as_int64(self.fmt, p) for p in row] for row in self.patterns[start:stop]]
             columns = torch.tensor(rows, dtype=torch.int64, device=device).t().contiguous()
@@ -132,15 +141,38 @@ class Domain:
         return self.kind
 
 
-def domain_of(kernel: Any, fmt: Format, scalars: Any, profile: str = "default", seed: int = 0) -> Domain:
+def domain_of(
+    kernel: Any, fmt: Format, scalars: Any, profile: str = "default", seed: int = 0, *, limit: int | None = None,
+    most: int | None = None,
+) -> Domain:  # fmt: skip
     """The domain of `kernel` (a `verify.kernel.Kernel`) in the case `scalars`, for a profile.
 
-    A single 16-bit input is exhaustive in every profile, a single float32 under 'exhaustive'.
+    A single 16-bit input is exhaustive in every profile; a single float32 and two 16-bit inputs under 'exhaustive'.
+    most: what the default profile takes instead of its size. limit: the most elements that the lowering is given.
     """
     if profile not in PROFILES:
         raise ValueError(f"profile {profile!r}; expected one of {', '.join(PROFILES)}")
     names = kernel.tensors(scalars)
-    if len(names) == 1 and (fmt.bits == 16 or (fmt.bits == 32 and profile == "exhaustive")):
-        return Domain("exhaustive", fmt, names)
+    bits = fmt.bits * len(names)
+    if fmt.bits < 64 and (bits == 16 or (bits == 32 and profile == "exhaustive")):
+        everything = Domain("exhaustive", fmt, names)
+        if limit is None or everything.size <= limit:
+            return everything
     size = 1 << (SIZES_FLOAT64 if fmt.bits == 64 else SIZES)[profile]
-    return Domain("strata", fmt, names, kernel.domain(fmt, names, dict(scalars), size), seed)
+    if profile == "default" and most is not None and fmt.bits < 64:
+        size = most
+    size = size if limit is None else min(size, limit)
+    first = kernel.domain(fmt, names, dict(scalars), min(size, BLOCK))
+    return Domain("strata", fmt, names, (*first, *_further(first, size - BLOCK)), seed)
+
+
+def _further(first: tuple[Stratum, ...], size: int) -> Iterator[Stratum]:
+    """`size` elements more of the strata of the first block, in blocks with draws of their own; what is listed is not
+    listed again."""
+    drawn = [s for s in first if s.name != LISTED]
+    for number, start in enumerate(range(0, size, BLOCK), 1):
+        here, total = min(BLOCK, size - start), sum(s.size for s in drawn)
+        edges = [here * part // total for part in itertools.accumulate((s.size for s in drawn), initial=0)]
+        for stratum, (low, high) in zip(drawn, itertools.pairwise(edges), strict=True):
+            if high > low:
+                yield Stratum(f"{stratum.name} {number}", high - low, stratum.bits)

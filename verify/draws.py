@@ -264,3 +264,13 @@ class Draw:
 def as_int64(fmt: Format, pattern: int) -> int:
     """A pattern as int64 holds it: those of float64 with the sign bit set are negative."""
     return pattern - (1 << 64) if fmt.bits == 64 and pattern & fmt.sign_bit else pattern
+
+
+def spread(n: int, size: int) -> list[int]:
+    """`size` places of n, or all: one of each of as many equal parts, the first and the last of n among them. Where in
+    its part is hashed: equal distances would fall on the same few columns of every row and lanes of every block, and
+    on short significands where every pattern is taken in order."""
+    size = min(n, size)
+    edges = [k * n // max(size, 1) for k in range(size + 1)]
+    places = [low + mix(k) % (high - low) for k, (low, high) in enumerate(itertools.pairwise(edges))]
+    return [0, *places[1:-1], n - 1] if size > 1 else places

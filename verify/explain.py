@@ -1,13 +1,14 @@
-"""One element, taken apart: its exact value, what every lowering makes of it, and the formulas step by step.
+"""One element, taken apart: its exact value and region, what every lowering makes of it, whether that is what it may
+be, and the formulas step by step.
 
-What is printed of it is in `verify.reports.rows`; errors and classes are those of `verify.check` and `verify.ulp`.
+The judge is that of a run (`verify.judge`), asked in multiprecision. What is printed is in `verify.reports.rows`.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,17 +16,18 @@ from typing import Any
 
 import torch
 
-from verify import assess, backends
-from verify.assess import Instance, Judge, cases_of, settings_of
+from verify import backends, ledger
 from verify.backends import Backend
-from verify.check import pattern
+from verify.cases import Case, Instance, Pointwise, Terms, cases_of, format_of, settings_of, terms
 from verify.domains import Domain
-from verify.exact import Elementwise, Exact, decimal, finite
 from verify.formats import FORMATS, Format
-from verify.identify import candidates
+from verify.judge.cell import Stated
+from verify.judge.chunk import Formulas, patterns
+from verify.judge.exact import Exact, Key, decimal, finite
+from verify.judge.tally import Element as Judged
 from verify.kernel import Composite, Kernel, NothingToCompare, Scalars, UsageError, elementwise, is_file, load, suggest
-from verify.launch import LoweringError, launch_checked
-from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, user_lowering
+from verify.launch import LoweringError, launch_steady
+from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, user_composite, user_lowering
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
@@ -58,11 +60,10 @@ class Element:
         return self.kernel.tensors(self.scalars)
 
     @property
-    def copies(self) -> tuple[torch.Tensor, ...]:
-        """The inputs as tensors of COPIES equal elements."""
+    def case(self) -> Pointwise:
+        """The case whose domain is COPIES equal elements."""
         domain = Domain("list", self.fmt, self.names, patterns=(self.patterns,) * COPIES)
-        tensors: tuple[torch.Tensor, ...] = domain.chunk(0, self.backend.check_device)
-        return tensors
+        return Pointwise(self.kernel, self.scalars, self.dtype, self.backend, domain)
 
     def target(self, spelling: str) -> Target:
         return Target(self.kernel, self.scalars, spelling, self.dtype, self.backend)
@@ -87,31 +88,28 @@ def explain(
     backend    empty: the first present
 
     Errors are in ULPs of the exact value and, where the kernel has a scale, in ULPs of that; those of
-    'rounded_scalars' refer to the value with the scalars rounded to `dtype`. Raises UsageError for bad input,
-    NothingToCompare for an absent backend.
+    'rounded_scalars' refer to the value with the scalars rounded to `dtype`. Of each output told beside them: what the
+    judge says of it (see `judgement`). Raises UsageError for bad input, NothingToCompare for an absent backend.
     """
     facts, fmt = elementwise(kernel), FORMATS[dtype]
     place = _backend(backend)
     chosen, wanted = _lowerings(facts, lowerings), _spellings(facts, spellings)
-    case = _case(facts, len(inputs), scalars)
-    element = Element(facts, case, dtype, place, _patterns(fmt, facts.tensors(case), inputs))
-    judges = {"": Exact(Elementwise(facts.oracle, fmt, element.names, case), fmt)}
-    rounded = {name: fmt.to_float(fmt.round_float(value)) for name, value in case.items()}
-    if rounded != case:
-        judges["rounded_scalars"] = Exact(Elementwise(facts.oracle, fmt, element.names, rounded), fmt)
+    given = _case(facts, len(inputs), scalars)
+    element = Element(facts, given, dtype, place, _patterns(fmt, facts.tensors(given), inputs))
+    case = element.case
     told: dict[str, Any] = {
         "kernel": kernel,
         "dtype": dtype,
         "backend": place.name,
-        "scalars": dict(case),
+        "scalars": dict(given),
         "inputs": {name: fmt.hex(bits) for name, bits in zip(element.names, element.patterns, strict=True)},
-        **_exactly(judges[""], element),
-        "special": special(facts.oracle, judges[""], element),
+        **_exactly(case.exact["exact"], element),
+        "special": special(facts.oracle, case.exact["exact"], element),
     }
-    if "rounded_scalars" in judges:
-        told["rounded_scalars"] = {"scalars": rounded, **_exactly(judges["rounded_scalars"], element)}
-    told["lowerings"] = list(_told(element, chosen, wanted, judges))
-    told["formulas"] = list(_formulas(element, told["lowerings"]))
+    if "rounded" in case.truths:
+        told["rounded_scalars"] = {"scalars": case.truths["rounded"], **_exactly(case.exact["rounded"], element)}
+    told["lowerings"] = list(_told(element, case, chosen, wanted))
+    told["formulas"] = list(_formulas(element, case, told["lowerings"]))
     return told
 
 
@@ -157,63 +155,51 @@ def explain_place(
         "index": place,
     }
     target = Target(facts, case, chosen.name, dtype, where)
-    entries, judge = [], None
+    entries, y = [], None
     for lowering in _composite_lowerings(facts, lowerings):
         entry: dict[str, Any] = {"lowering": lowering.name, "reason": lowering.reason(target) or ""}
         if not entry["reason"]:
             try:
-                outputs, _ = assess.launch(lowering.build(target), instance.problem, where, lowering.name)
-                judge, found = _placed(instance, target, lowering, outputs, output, place)
-                entry |= found
+                y = _placed(instance, target, lowering, output, place)
+                entry |= judgement(instance, target, lowering, output, y, place)
             except (NotLowered, LoweringError) as why:
                 if is_file(lowering.name):
                     raise
                 entry["reason"] = str(why)
         entries.append(entry)
-    if judge is None:
+    if y is None:
         reasons = "; ".join(f"{entry['lowering']}: {entry['reason']}" for entry in entries)
         raise NothingToCompare(f"no lowering gives {output or 'the output'} here: {reasons}")
-    truth, scale = truth_of(judge.exact, (place,)), judge.exact.scale((place,))
+    elements, formulas = instance.sources(0, output, y)["exact"], instance.formulas(0, output, y)
+    exact, fmt = elements.exact, format_of(y)
+    truth, scale = truth_of(exact, (place,)), exact.scale((place,))
     told |= {
-        "place": judge.named(place),
+        "place": elements.place((place,)),
         "exact": digits(truth),
-        "rounded": rounding(truth, judge.fmt) or "undecided",
+        "rounded": rounding(truth, fmt) or "undecided",
         "scale": digits(scale) if scale is not None else "",
         "terms": [list(line) for line in instance.source.explain(output, place)],
         "lowerings": entries,
     }
     told["formulas"] = [
-        {
-            "text": text,
-            "output": _hex(t, place),
-            "matches": [e["lowering"] for e in entries if e.get("output") == _hex(t, place)],
-        }
-        for text, t in instance.predicted(output)
+        {"text": text, "output": bits, "matches": [e["lowering"] for e in entries if e.get("output") == bits]}
+        for text, t in formulas.predict(torch.tensor([place], device=y.device)).items()
+        for bits in [fmt.hex(patterns(t, fmt)[0])]
     ]
     return told
 
 
-def _placed(
-    instance: Instance, target: Target, lowering: Lowering, outputs: Mapping[str, torch.Tensor], output: str, place: int
-) -> tuple[Judge, dict[str, Any]]:
-    """The judge of `output` and what it says of one element."""
+def _placed(instance: Instance, target: Target, lowering: Lowering, output: str, place: int) -> torch.Tensor:
+    """What the lowering gives as `output`, which has an element `place`."""
+    given = lowering.build(target), instance.problem, instance.backend, lowering.name
+    outputs = launch_steady(*given, repeats=1, names=instance.outputs).results[0]
     if output not in outputs:
         raise NotLowered(f"it gives no {output}; it gives {', '.join(outputs)}")
-    y = outputs[output]
-    if place >= y.numel():
-        raise UsageError(f"--index {place}; expected less than {y.numel()}, the elements of {output or 'the output'}")
-    judge = instance.judge(output, y)
-    bits = pattern(y.reshape(-1)[place], judge.fmt)
-    limit = instance.kernel.limit(instance.problem, target, lowering, output)
-    _, verdict = judge.exact.verdict((place,), bits)
-    measured = verdict is not None and verdict.high is not None
-    return judge, {
-        "output": judge.fmt.hex(bits),
-        "ulp": finite(verdict.high) if verdict and measured else None,
-        "scaled_ulp": finite(verdict.scaled) if verdict and measured else None,
-        "share": judge.share(place, bits, limit) if limit is not None else None,
-        "error_class": verdict.cls if verdict else "undecided",
-    }
+    if place >= outputs[output].numel():
+        raise UsageError(
+            f"--index {place}; expected less than {outputs[output].numel()}, the elements of {output or 'the output'}"
+        )
+    return outputs[output]
 
 
 def _composite_lowerings(facts: Composite, given: tuple[str, ...]) -> list[Lowering]:
@@ -222,12 +208,7 @@ def _composite_lowerings(facts: Composite, given: tuple[str, ...]) -> list[Lower
         if not is_file(text) and not fnmatch.filter(known, text):
             raise UsageError(suggest("lowering", text, known))
     chosen = [one for one in lowerings(facts) if not given or any(fnmatch.fnmatchcase(one.name, p) for p in given)]
-    return [*(assess.user_lowering(text) for text in given if is_file(text)), *chosen]
-
-
-def _hex(t: torch.Tensor, place: int) -> str:
-    fmt = FORMATS[str(t.dtype).removeprefix("torch.")]
-    return fmt.hex(pattern(t.reshape(-1)[place], fmt)) if place < t.numel() else ""
+    return [*(user_composite(text) for text in given if is_file(text)), *chosen]
 
 
 # What is asked for
@@ -353,84 +334,154 @@ def special(oracle: Oracle, exact: Exact, element: Element) -> str:
 
 
 def _told(
-    element: Element, chosen: Sequence[Lowering], wanted: tuple[str, ...], judges: Mapping[str, Exact]
+    element: Element, case: Pointwise, chosen: Sequence[Lowering], wanted: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    """One entry for each lowering and output, spellings that agree together; one for each that does not run."""
+    """One entry for each lowering and judgement, spellings that agree together; one for each that does not run."""
     first = lowering_names(element.kernel)[0]
     for lowering in chosen:
         every = [name for name, one in element.kernel.spellings.items() if one.applies(element.scalars)]
         names = wanted or every[: None if lowering.name == first else 1]  # the first needs no compiling
-        found: dict[int, list[str]] = {}
+        found: list[tuple[dict[str, Any], list[str]]] = []
         reasons: dict[str, list[str]] = {}
         for spelling in names:
             try:
-                outputs = outputs_of(element, lowering, spelling)
+                y = outputs_of(element, case, lowering, spelling)
             except NotLowered as why:
                 reasons.setdefault(str(why), []).append(spelling)
                 continue
-            for bits, count in outputs.items():
-                note = "" if count == COPIES else f" ({count} of {COPIES} copies)"
-                found.setdefault(bits, []).append(spelling + note)
-        for bits, where in found.items():
+            bits = patterns(y, element.fmt)
+            for one in dict.fromkeys(bits):
+                facts = judgement(case, element.target(spelling), lowering, "", y, bits.index(one))
+                note = "" if bits.count(one) == COPIES else f" ({bits.count(one)} of {COPIES} copies)"
+                said = facts | {"source": ""}
+                same = next(((known, where) for known, where in found if known | {"source": ""} == said), None)
+                if same is None:
+                    found.append((facts, [spelling + note]))
+                    continue
+                known, where = same
+                where.append(spelling + note)
+                known["source"] = "; ".join(dict.fromkeys((*known["source"].split("; "), facts["source"])))
+        for facts, where in found:
             agreed = "every spelling" if not wanted and len(where) > 1 and where == every else ", ".join(where)
-            yield {"lowering": lowering.name, "spelling": agreed, "reason": "", **_entry(element, bits, judges)}
+            yield {"lowering": lowering.name, "spelling": agreed, "reason": "", **facts}
         for reason, where in reasons.items():
-            yield {
-                "lowering": lowering.name,
-                "spelling": ", ".join(where),
-                "output": "",
-                "ulp": None,
-                "scaled_ulp": None,
-                "int_ulp": None,
-                "error_class": "",
-                "reason": reason,
-            }
+            names_ = ("ulp", "scaled_ulp", "int_ulp", "share")
+            texts = dict.fromkeys(("output", "error_class", "truth", "region", "may_be", "source", "status", "why"), "")
+            about = {"lowering": lowering.name, "spelling": ", ".join(where), "reason": reason}
+            yield {**about, **texts, **dict.fromkeys(names_), "ledger": {}}
 
 
-def outputs_of(element: Element, lowering: Lowering, spelling: str) -> Counter[int]:
-    """Patterns that `COPIES` equal elements give, by how many of them: several where vector body and tail differ.
+def outputs_of(element: Element, case: Pointwise, lowering: Lowering, spelling: str) -> torch.Tensor:
+    """What `COPIES` equal elements give: several outputs where vector body and tail differ.
 
     Raises NotLowered where the lowering does not run there, LoweringError where it misbehaves.
     """
     target = element.target(spelling)
     if (reason := lowering.reason(target)) is not None:
         raise NotLowered(reason)
-    inputs = element.copies
     try:
-        y = launch_checked(lowering.build(target), inputs, element.backend, lowering.name).output
+        found = launch_steady(lowering.build(target), case.given(0), element.backend, lowering.name, repeats=2)
+        if not found.steady:
+            raise LoweringError(f"lowering {lowering.name} is not deterministic: {found.told}", "unsteady")
     except LoweringError as error:
         if is_file(lowering.name):
             raise
         raise NotLowered(str(error)) from error
-    return Counter(pattern(one, element.fmt) for one in y)
+    return found.output
 
 
-def _entry(element: Element, bits: int, judges: Mapping[str, Exact]) -> dict[str, Any]:
-    """Output, error and class by the exact scalars; those by rounded ones under names of their own."""
-    entry: dict[str, Any] = {"output": element.fmt.hex(bits)}
-    for name, exact in judges.items():
-        _, verdict = exact.verdict(element.patterns, bits)
-        measured = verdict is not None and verdict.high is not None
-        scaled = exact.scale(element.patterns) is not None
-        facts = {
-            "ulp": finite(verdict.high) if verdict and measured else None,
-            "scaled_ulp": finite(verdict.scaled) if verdict and measured and scaled else None,
-            "int_ulp": verdict.steps if verdict and measured else None,
-            "error_class": verdict.cls if verdict else "undecided",
-        }
-        entry |= {f"{key}_{name}": value for key, value in facts.items()} if name else facts
-    return entry
+def judgement(
+    case: Case, target: Target, lowering: Lowering, output: str, y: torch.Tensor, place: int
+) -> dict[str, Any]:
+    """What the judge says, in multiprecision, of element `place` of the outputs y of the case's first portion.
+
+    output, ulp, scaled_ulp, int_ulp, error_class  as in a report, by the exact scalars; by rounded ones with the suffix
+                '_rounded_scalars', where these are others
+    truth       'exact' or 'rounded': of the scalars, which the bound means and to which the following refers
+    region      where the element lies; may_be: what it may be, in words; source: of the bound
+    share       |y - t| over what it may be; None where no number says it
+    status      of the element, as if it were alone; why: what fails, or what accounts for it
+    ledger      id -> reason of the entries that account for it
+    """
+    mine = is_file(lowering.name)
+    eager = case.eager(0, lowerings(target.kernel)[0], target) if mine else None
+    other = None if eager is None or output not in eager else eager[output].reshape(-1)
+    stated, on = terms(case, target, lowering, 0, output, y, user=mine)
+    formulas = case.formulas(0, output, y)
+    flat, index = y.reshape(-1), torch.tensor([place], device=y.device)
+    truth, one = next((truth, one) for truth, one in on.items() if one.meant)
+    (key,), (bits,) = one.elements.keys(index), patterns(flat[index], one.judge.fmt)
+    ((region, record),) = one.reader.regions(
+        one.judge.exactly(one.elements, index, flat, other, formulas), stated
+    ).items()  # fmt: skip
+    outcome = one.reader.outcome(Judged(place, key, bits))
+    reasons = {entry.id: entry.reason for entry in ledger.deviations(case.backend.name)}
+    told: dict[str, Any] = {"output": one.judge.fmt.hex(bits), **_error(on["exact"], key, bits)}
+    if "rounded" in on:
+        told |= {f"{name}_rounded_scalars": value for name, value in _error(on["rounded"], key, bits).items()}
+    return told | {
+        "truth": truth,
+        "region": region,
+        "may_be": may_be(one, stated, key, formulas),
+        "source": stated.source if stated else "",
+        "share": None if outcome is None or outcome.share is None or stated is None else finite(outcome.share),
+        "status": record["status"],
+        "why": record["reason"]["text"],
+        "ledger": {name: reasons[name] for name in record["reason"]["ledger"]},
+    }
+
+
+def may_be(one: Terms, stated: Stated | None, key: Key, formulas: Formulas) -> str:
+    """What the judge lets an element be, in words: its bound, with what underflow may add."""
+    exact, limits = one.elements.exact, one.judge.limits
+    truth, about, limit = truth_of(exact, key), exact.circumstances(key), one.elements.limit(key)
+    if about is None:
+        return "undecided"
+    if truth.kind in ("nan", "+inf", "-inf"):
+        told = {"nan": "NaN", "+inf": "inf", "-inf": "-inf"}[truth.kind]
+    elif stated is None:
+        told = "anything: no bound is declared"
+    elif about.slack is None or limit == math.inf:
+        told = "anything: nothing is stated" + (" where an intermediate underflows" if about.slack is None else "")
+    elif limit is not None:
+        told = f"within {float(limit):.4g} of the exact value"
+    else:
+        told = f"within {stated.value:g} {stated.metric}"
+        if about.slack:
+            units = finite(about.slack / one.judge.fmt.smallest_subnormal)
+            told += f" + {units:.4g} smallest subnormals, since an intermediate underflows"
+        if truth.kind in ("+0", "-0"):
+            told += f", a zero being {truth.kind}"
+        if stated.truth == "rounded":
+            told += ", the scalars rounded"
+    if about.over and formulas.admissible:
+        told += "; or, since an intermediate overflows, the bits of " + " or of ".join(sorted(formulas.admissible))
+    if float(limits.ftz):
+        told += "; or what flushing to zero makes of it, which is declared"
+    return told
+
+
+def _error(one: Terms, key: Key, bits: int) -> dict[str, Any]:
+    """The error of output `bits`, and its class."""
+    _, verdict = one.elements.exact.verdict(key, bits)
+    measured = verdict is not None and verdict.high is not None
+    return {
+        "ulp": finite(verdict.high) if verdict and measured else None,
+        "scaled_ulp": finite(verdict.scaled) if verdict and measured and one.elements.scaled else None,
+        "int_ulp": verdict.steps if verdict and measured else None,
+        "error_class": verdict.cls if verdict else "undecided",
+    }
 
 
 # The formulas
 
 
-def _formulas(element: Element, entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _formulas(element: Element, case: Pointwise, entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Every candidate, step by step, and the lowerings whose output it gives."""
     fmt = element.fmt
     n = IeeeSystem(FORMATS["float32"] if fmt.bits < 32 else fmt, fmt)
-    tensors = {name: t[:1] for name, t in zip(element.names, element.copies, strict=True)}
-    for formula in candidates(element.kernel.oracle, element.scalars, fmt):
+    tensors = {name: t[:1] for name, t in zip(element.names, case.given(0), strict=True)}
+    for formula in case.candidates:
         output, steps = trace(n, formula, tensors, element.scalars)
         same = [entry["lowering"] for entry in entries if entry["output"] and _equal(entry["output"], output)]
         yield {

@@ -163,13 +163,15 @@ class Setting:
     """One arrangement of a composite kernel: the cell's spelling, and what it needs to be made.
 
     `parameters` are JSON values: shape, dim, layout, recipe of the data, mask, steps...
-    `dtypes`: those it exists for. `quick`: also run by the quick profile.
+    `dtypes`: those it exists for. `quick`: also run by the quick profile. `cases`: the scalars that it is made for, if
+    not the kernel's.
     """
 
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     dtypes: tuple[str, ...] = DTYPES
     quick: bool = False
+    cases: tuple[Scalars, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,12 @@ class Composite:
     custom      custom(given) -> Setting from NAME -> text; raises UsageError
     problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.composite.Source
-    limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
+    limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None; where `outer_limit` is
+                there, also with an `order` that a user declares of a lowering of their own
+    outer_limit  of a user's lowering without a declared order: beyond `limit`, which is that of the known algorithms,
+                what any order in the declared accumulator may give; None where it is no wider
+    probable    as `limit`, but at a confidence of 1 - 10^-6 a run; infinite where it is not stated
+    family      what the kernel's family keeps of it, see `verify.families`
     formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
                 gives a callable of the problem that returns {output: tensor}
@@ -201,6 +208,9 @@ class Composite:
     limit: Callable[..., Any]
     implementations: str
     lowerings: tuple[str, ...]
+    outer_limit: Callable[..., Any] | None = None
+    probable: Callable[..., Any] | None = None
+    family: Any = None
     outputs: tuple[str, ...] = ("",)
     defined: Callable[..., tuple[str, ...]] | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,10 @@
-"""Known deviations of lowerings, one TOML file a backend in `kernels/ledger/`, with reason and source."""
+"""Known deviations of lowerings, and statuses that registered cells may have: one TOML file a backend in
+`kernels/ledger/`, with reason and source.
+
+A deviation says where it is (regions, kinds of failure), how far it goes (`at_most`) and, for kinds without an error
+that is a number, which elements it means: by a predicate on the inputs or by a formula that gives the same bits. What
+goes beyond fails like anything else.
+"""
 
 from __future__ import annotations
 
@@ -7,101 +13,152 @@ import importlib
 import importlib.metadata
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from verify import backends
-from verify.kernel import is_file, means
+from verify.judge.regions import REGIONS
+from verify.judge.status import ALLOWABLE, FAILURES
+from verify.kernel import means
 
-STATUSES = ("not-run", "exceeds-bound")
+STATUSES = ("not-run", "deviates")
+METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """One entry: the cells it covers (shell patterns), the status they get instead of a pass, and why.
-
-    failures: which kinds it excuses, of 'bound', 'range', 'nan_mismatch', 'inf_mismatch', 'zero_sign',
-    'flushed' (shell patterns); any other kind still fails the cell. capability: of the device that it is
-    limited to, a shell pattern.
-    """
+class Cells:
+    """The cells that an entry means: shell patterns. capability: of the device that it is limited to."""
 
     lowering: str
     kernel: tuple[str, ...]
     dtype: tuple[str, ...]
-    status: str
-    reason: str
-    source: str
-    triton_before: str = ""
-    failures: tuple[str, ...] = ("*",)
     spelling: tuple[str, ...] = ("*",)
+    output: tuple[str, ...] = ("*",)
+    triton_before: str = ""
     capability: str = "*"
 
-    def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ValueError(f"ledger status {self.status!r}; expected one of {STATUSES}")
-        if not (self.reason and self.source):
-            raise ValueError("a ledger entry needs a reason and a source")
-
-    def excuses(self, kinds: tuple[str, ...]) -> bool:
-        """Whether every kind of failure found is one that this entry expects."""
-        return self.status == "exceeds-bound" and all(
-            any(fnmatch.fnmatchcase(kind, pattern) for pattern in self.failures) for kind in kinds
-        )
-
-    def suits(self, *, lowering: str, kernel: str, dtype: str, spelling: str | None = None) -> bool:
-        """Whether the cell is covered; `spelling` None: some spelling of it."""
+    def suits(
+        self, *, lowering: str, kernel: str, dtype: str, spelling: str | None = None, output: str = ""
+    ) -> bool:  # fmt: skip
+        """Whether the cell is meant; `spelling` None: some spelling of it."""
         return (
             means(self.lowering, lowering)
             and any(fnmatch.fnmatchcase(kernel, pattern) for pattern in self.kernel)
             and any(fnmatch.fnmatchcase(dtype, pattern) for pattern in self.dtype)
             and (spelling is None or any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spelling))
+            and any(fnmatch.fnmatchcase(output, pattern) for pattern in self.output)
             and (not self.triton_before or _triton_version() < _version(self.triton_before))
         )
 
 
+@dataclass(frozen=True)
+class Deviation(Cells):
+    """One known deviation.
+
+    regions   where it is; kinds: of failure, of `verify.judge.status.FAILURES`
+    at_most   metric -> the largest value that it accounts for, of failures of kind 'bound'
+    where     a predicate on the exact inputs, as an oracle's table of special values writes it: n.is_inf(x) & (x < 0)
+    formula   texts of formulas, one of which gives the element's bits; * stands for any text
+    overflow  only where a named intermediate overflows
+    zero      only where the output is a zero
+    """
+
+    id: str = ""
+    status: str = "deviates"
+    reason: str = ""
+    source: str = ""
+    regions: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    where: str = ""
+    formula: tuple[str, ...] = ()
+    overflow: bool = False
+    zero: bool = False
+
+    def __post_init__(self) -> None:
+        name = f"ledger entry {self.id or '?'}"
+        if self.status not in STATUSES:
+            raise ValueError(f"{name}: status {self.status!r}; expected one of {STATUSES}")
+        if not (self.id and self.reason and self.source):
+            raise ValueError(f"{name}: an entry needs an id, a reason and a source")
+        if self.status == "not-run":
+            return
+        for what, given, known in (("regions", self.regions, REGIONS), ("kinds", self.kinds, FAILURES)):
+            if not given or not set(given) <= set(known):
+                raise ValueError(f"{name}: {what} {list(given)}; expected some of {', '.join(known)}")
+        if not set(self.at_most) <= set(METRICS):
+            raise ValueError(f"{name}: at_most of {', '.join(self.at_most)}; expected metrics of {', '.join(METRICS)}")
+        if not (self.formula or self.where or self.overflow) and set(self.kinds) - {"bound"}:
+            told = "kinds without an error need `where`, `formula` or `overflow`"
+            raise ValueError(f"{name}: {', '.join(self.kinds)}: {told}")
+        if "bound" in self.kinds and not (self.at_most or self.formula):
+            raise ValueError(f"{name}: how far does it go? `at_most` or `formula` must say")
+
+
+@dataclass(frozen=True)
+class Allowance(Cells):
+    """A status that the cells may have, with the most of them in one run (`cap`), and why."""
+
+    id: str = ""
+    status: str = ""
+    cap: int = 0
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in ALLOWABLE or not (self.id and self.reason and self.cap > 0):
+            raise ValueError(
+                f"allowance {self.id or '?'}: expected an id, a reason, a cap and a status of {', '.join(ALLOWABLE)}"
+            )
+
+
 @lru_cache
 def deviations(backend: str) -> tuple[Deviation, ...]:
-    """All entries for the backend `backend` that its device may need; none where it has no file."""
+    """All deviations for the backend `backend` that its device may need; none where it has no file."""
+    return tuple(_on_device(backend, (_entry(Deviation, e) for e in _file(backend).get("deviation", []))))
+
+
+@lru_cache
+def allowances(backend: str) -> tuple[Allowance, ...]:
+    """All allowances for the backend `backend`."""
+    return tuple(_on_device(backend, (_entry(Allowance, e) for e in _file(backend).get("allowance", []))))
+
+
+def known(backend: str, **cell: str) -> tuple[Deviation, ...]:
+    """The deviations that a cell of this lowering, kernel, dtype, spelling (and output) may show, in order."""
+    return tuple(d for d in deviations(backend) if d.status == "deviates" and d.suits(**cell))
+
+
+def not_run(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviation | None:
+    """The entry by which the cell cannot run, or None."""
+    found = (d for d in deviations(backend) if d.status == "not-run")
+    return next((d for d in found if d.suits(lowering=lowering, kernel=kernel, dtype=dtype)), None)
+
+
+def allowance(backend: str, status: str, **cell: str) -> Allowance | None:
+    """The allowance for a registered cell of that status, or None."""
+    return next((a for a in allowances(backend) if a.status == status and a.suits(**cell)), None)
+
+
+def _file(backend: str) -> dict[str, Any]:
     package = importlib.import_module("verify.kernels")
     path = Path(package.__path__[0]) / "ledger" / f"{backend}.toml"
-    if not path.exists():
-        return ()
-    entries = [_deviation(entry) for entry in tomllib.loads(path.read_text())["deviation"]]
-    return tuple(one for one in entries if one.capability == "*" or _has(backend, one.capability))
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _on_device(backend: str, entries: Any) -> Any:
+    return (e for e in entries if e.capability == "*" or _has(backend, e.capability))
 
 
 def _has(backend: str, capability: str) -> bool:
     return fnmatch.fnmatchcase(backends.load(backend).capability(), capability)
 
 
-def _deviation(entry: dict[str, Any]) -> Deviation:
+def _entry(kind: type[Any], entry: dict[str, Any]) -> Any:
     """An entry of the file, its lists as tuples."""
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
-    return Deviation(**values)
-
-
-def deviation(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviation | None:
-    """The first entry that covers this cell, or None."""
-    for entry in deviations(backend):
-        if entry.suits(lowering=lowering, kernel=kernel, dtype=dtype):
-            return entry
-    return None
-
-
-def excuse(backend: str, kinds: tuple[str, ...], explained: bool = False, **cell: str) -> str | None:
-    """Why every one of these kinds of failure is expected of this cell, or None where one is not.
-
-    cell: its lowering, kernel, dtype and spelling. explained: its bits are eager's, or those of one of the kernel's
-    formulas. A user's own lowering is excused on that condition: an entry knows kinds of failure, not the elements.
-    """
-    if is_file(cell["lowering"]) and not explained:
-        return None
-    entries = [entry for entry in deviations(backend) if entry.suits(**cell)]
-    found = [next((e.reason for e in entries if e.excuses((kind,))), None) for kind in kinds]
-    reasons = [reason for reason in dict.fromkeys(found) if reason is not None]
-    return None if None in found else "; ".join(reasons)
+    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
 
 
 def _triton_version() -> tuple[int, ...]:

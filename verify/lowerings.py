@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.backends import Backend
 from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError
-from verify.ledger import deviation
+from verify.ledger import not_run
 
 if TYPE_CHECKING:
     import torch
@@ -80,6 +80,7 @@ class Lowering:
     ftz(target)     whether it is declared to flush subnormal operands and results to zero
     flags(target)   options that it was built with, for the report
     max_elements    the most elements worth giving it, where it is slow
+    one_spelling    whether it has one way to be called, and is listed under the default spelling alone
     """
 
     name: str
@@ -88,6 +89,7 @@ class Lowering:
     ftz: Callable[[Target], bool] = lambda target: False
     flags: Callable[[Target], dict[str, Any]] = lambda target: {}
     max_elements: int | None = None
+    one_spelling: bool = False
 
     def limit(self, target: Target) -> int | None:
         """The most elements worth giving it in this spelling, or None."""
@@ -401,7 +403,9 @@ def _triton_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
     return (
         _triton_lowering(kernel, "triton", "own", "triton"),
         *(_triton_lowering(kernel, *name) for name in names),
-        Lowering("triton-interpreter", _build_interpreted, _interpreter_reason, max_elements=1 << 22),
+        Lowering(
+            "triton-interpreter", _build_interpreted, _interpreter_reason, max_elements=1 << 22, one_spelling=True
+        ),
     )
 
 
@@ -427,7 +431,7 @@ def _triton_lowering(kernel: Kernel, implementation: str, variant: str, name: st
     def ftz(target: Target) -> bool:
         return (kernel.name, implementation) in _names().REFLECTS_FTZ and _flushes(target, variant)
 
-    return Lowering(name, build, reason, ftz=ftz, flags=options)
+    return Lowering(name, build, reason, ftz=ftz, flags=options, one_spelling=True)
 
 
 def _build_interpreted(target: Target) -> Call:
@@ -441,8 +445,8 @@ def _interpreter_reason(target: Target) -> str | None:
         return given
     if absent := _triton_reason(target, "triton"):
         return absent
-    known = deviation(target.backend.name, lowering="triton-interpreter", kernel=target.kernel.name, dtype=target.dtype)
-    return f"{known.reason} ({known.source})" if known and known.status == "not-run" else None
+    known = not_run(target.backend.name, lowering="triton-interpreter", kernel=target.kernel.name, dtype=target.dtype)
+    return f"{known.reason} ({known.source})" if known else None
 
 
 def _triton_reason(target: Target, implementation: str) -> str | None:
@@ -515,7 +519,9 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
             return f"{module} has no kernel with these scalars: {', '.join(target.scalars) or 'none'}"
         return None
 
-    return Lowering(name, build, reason, ftz=_device_flushes, flags=lambda target: {"math_mode": mode})
+    return Lowering(
+        name, build, reason, ftz=_device_flushes, flags=lambda target: {"math_mode": mode}, one_spelling=True
+    )
 
 
 # A user's own function.
@@ -544,7 +550,31 @@ def user_lowering(text: str) -> Lowering:
             return f"your function has one calling convention; it is listed under {target.default_spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=_device_flushes)
+    return Lowering(label, build, reason, ftz=_device_flushes, one_spelling=True)
+
+
+def user_composite(text: str) -> Lowering:
+    """The user's FILE.py:FUNCTION for composite kernels: called with the problem's tensors by position and,
+    where it has parameters of their names, the setting's parameters and scalars by keyword."""
+    label, function = user_function(text)
+
+    def build(target: Target) -> Callable[[Any], Any]:
+        outputs = target.kernel.outputs
+
+        def run(problem: Any) -> dict[str, Any]:
+            given = {**problem.parameters, **problem.scalars}
+            accepted = inspect.signature(function).parameters
+            keywords = {name: value for name, value in given.items() if name in accepted}
+            result = function(*problem.tensors.values(), **keywords)
+            if isinstance(result, Mapping):
+                return dict(result)
+            if not isinstance(result, tuple | list):
+                result = (result,)
+            return dict(zip(outputs, result, strict=False))
+
+        return run
+
+    return Lowering(label, build, lambda target: None)
 
 
 def user_function(text: str) -> tuple[str, Callable[..., Any]]:

@@ -44,7 +44,9 @@ class Formula:
     (None: any). `applies(scalars)` narrows it further. Scalars reach `evaluate` as Python
     floats: arithmetic between them is the double arithmetic that a framework does on the host;
     meeting a tensor rounds them to the compute format. `rounds_once`: the formula is the real
-    function correctly rounded, so that an exhaustive sweep need not evaluate it.
+    function correctly rounded, so that an exhaustive sweep need not evaluate it. `admissible`: it is
+    an association, a fused form or a wider accumulator of the reference spelling, so that where an
+    intermediate of that overflows an implementation may have its bits.
     """
 
     text: str
@@ -52,6 +54,7 @@ class Formula:
     scalars: frozenset[str] | None = None
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True
     rounds_once: bool = False
+    admissible: bool = False
 
     def suits(self, scalars: dict[str, float]) -> bool:
         return (self.scalars is None or self.scalars == frozenset(scalars)) and self.applies(scalars)
@@ -63,11 +66,13 @@ def formula(
     scalars: tuple[str, ...] | None = None,
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True,
     rounds_once: bool = False,
+    admissible: bool = False,
 ) -> Callable[[Callable[..., Any]], Formula]:
     """Name a function of (n, **inputs) as a formula; `text` is what reports print."""
 
     def wrap(evaluate: Callable[..., Any]) -> Formula:
-        return Formula(text, evaluate, None if scalars is None else frozenset(scalars), applies, rounds_once)
+        names = None if scalars is None else frozenset(scalars)
+        return Formula(text, evaluate, names, applies, rounds_once, admissible)
 
     return wrap
 

@@ -84,19 +84,26 @@ class Gate(pytest.File):
 
 
 class Cell(pytest.Item):
-    """One verdict: fails as the gate does; what `--verify-allow` excuses is an expected failure."""
+    """One verdict: fails as the gate does; what `--verify-allow` or the ledger's allowance excuses is an expected
+    failure. What deviates is skipped with its reason: JUnit has no other word for neither passed nor failed."""
 
     def __init__(self, *, verdict: Verdict, **named: Any) -> None:
         super().__init__(**named)
         self.verdict = verdict
         for name in ("status", "device", "profile", "reason", "replay"):
             self.user_properties.append((name, getattr(verdict, name)))
+        self.user_properties.append(("deviates", str(verdict.deviates).lower()))
+        self.user_properties.append(("ledger", " ".join(verdict.ledger)))
 
     def runtest(self) -> None:
         if self.verdict.fails:
             raise Failing(self.verdict)
-        if self.verdict.allowed:
-            pytest.xfail(f"{self.verdict.status}, allowed by {self.verdict.allowed!r}: {self.verdict.reason}")
+        told = f"{self.verdict.status}: {self.verdict.reason}"
+        if by := self.verdict.allowed or self.verdict.allowance:
+            pytest.xfail(f"{self.verdict.status}, allowed by {by!r}: {self.verdict.reason}")
+        if self.verdict.deviates:
+            self.add_report_section("call", "stdout", f"{told}\n{self.verdict.replay}\n")
+            pytest.skip(told)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, Failing):

@@ -14,21 +14,22 @@ from typing import Any
 
 import torch
 
-from verify import assess, backends, kernel
-from verify.check import digests, patterns
+from verify import backends
+from verify.cases import Case, Pointwise, format_of
 from verify.domains import CHUNK
-from verify.exact import Exact, finite
 from verify.explain import digits, truth_of
 from verify.formats import Format
-from verify.kernel import Composite, NothingToCompare, UsageError, is_file
-from verify.launch import bits, launch
+from verify.judge.chunk import differing, digests, patterns
+from verify.judge.exact import Exact, Key, finite
+from verify.judge.tally import root
+from verify.kernel import NothingToCompare, UsageError, is_file
+from verify.launch import bits, launch_steady
 from verify.lowerings import NotLowered
 from verify.reports import exchange
 from verify.reports.compare import Aligned, Comparison, Facts, Source, refusal
 from verify.reports.exchange import Element, Entry, Exchanged, Finding, Wanted
 from verify.reports.rows import replay_place
 from verify.run import Job, Selection, case_of, jobs_of
-from verify.tally import root
 from verify.ulp import Verdict
 
 Tensor = torch.Tensor
@@ -55,7 +56,7 @@ class Again:
     outputs: Callable[[int], Tensor]
     exact: Exact
     truth: str
-    key: Callable[[int], tuple[int, ...]]
+    key: Callable[[int], Key]
     pointwise: bool
 
 
@@ -191,44 +192,34 @@ def again_of(cell: Facts, source: Source) -> Again:
         raise _LeftOut("this version of the suite does not have the cell")
     if job.reason is not None:
         raise _LeftOut(job.reason)
-    return (
-        _composite(job, cell)
-        if isinstance(kernel.load(place.kernel), Composite)
-        else _elementwise(job, selection, cell)
-    )
+    case = case_of(job, selection, [])
+    return _elementwise(job, case, cell) if isinstance(case, Pointwise) else _composite(job, case, cell)
 
 
-def _elementwise(job: Job, selection: Selection, cell: Facts) -> Again:
-    case = case_of(job, selection)
-    if case.domain.size != cell.inputs.size:
-        raise _LeftOut(f"this version's domain has {case.domain.size} elements, the report's {cell.inputs.size}")
+def _elementwise(job: Job, case: Pointwise, cell: Facts) -> Again:
+    if case.inputs.size != cell.inputs.size:
+        raise _LeftOut(f"this version's domain has {case.inputs.size} elements, the report's {cell.inputs.size}")
     call = job.lowering.build(job.target)
-    truth = cell.truth if cell.truth in case.checkers else "exact"
-    return Again(
-        case.fmt,
-        lambda number: launch(call, case.chunk(number), case.backend, job.lowering.name).output.reshape(-1),
-        case.checkers[truth].exact,
-        truth,
-        case.domain.replay,
-        pointwise=True,
-    )
+    truth = cell.truth if cell.truth in case.exact else "exact"
+
+    def outputs(number: int) -> Tensor:
+        given = case.given(number)
+        return launch_steady(call, given, case.backend, job.lowering.name, repeats=1).output.reshape(-1)
+
+    return Again(case.fmt, outputs, case.exact[truth], truth, case.inputs.replay, pointwise=True)
 
 
-def _composite(job: Job, cell: Facts) -> Again:
-    target = job.target
-    assert job.setting is not None
-    instance = assess.Instance(
-        target.kernel, job.setting, target.scalars, target.dtype, target.backend, cell.inputs.seed
-    )
-    results, _ = assess.launch(job.lowering.build(target), instance.problem, target.backend, job.lowering.name)
-    if cell.place.output not in results:
-        raise _LeftOut(f"the lowering gives no {cell.place.output or 'output'} here")
-    y = results[cell.place.output]
-    judge, flat = instance.judge(cell.place.output, y), y.contiguous().reshape(-1)
+def _composite(job: Job, case: Case, cell: Facts) -> Again:
+    call, name = job.lowering.build(job.target), cell.place.output
+    launches = launch_steady(call, case.given(0), case.backend, job.lowering.name, repeats=1, names=case.outputs)
+    if name not in launches.results[0]:
+        raise _LeftOut(f"the lowering gives no {name or 'output'} here")
+    y = launches.results[0][name]
+    exact, flat = case.sources(0, name, y)["exact"].exact, y.contiguous().reshape(-1)
     return Again(
-        judge.fmt,
+        format_of(y),
         lambda number: flat[number * CHUNK : (number + 1) * CHUNK],
-        judge.exact,
+        exact,
         "exact",
         lambda index: (index,),
         pointwise=False,
@@ -286,7 +277,7 @@ def _finding(one: Wanted, other: int, again: Again, entry: Entry, theirs: Any) -
     ((_, value),) = digests(number, (), z, fmt).digests
     if f"{value:016x}" != entry.digest:
         raise _LeftOut("the file is damaged: outputs do not have the digest that it gives them")
-    unequal = (bits(y).ne(words) & ~(y.isnan() & z.isnan())).nonzero()[:, 0]
+    unequal = differing(y, z).nonzero()[:, 0]
     first = unequal[:SHOWN].tolist()
     pairs = zip(first, patterns(y[first], fmt), patterns(z[first], fmt), strict=True)
     elements = tuple(_element(again, number * CHUNK + index, a, b) for index, a, b in pairs)

@@ -8,30 +8,34 @@ from __future__ import annotations
 import fnmatch
 import functools
 import hashlib
-import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from verify import admit, assess, backends, kernel, ledger, sweep
-from verify.assess import Instance, cases_of, own_setting, settings_of
+from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
-from verify.cells import error_of, measured, status_of, worst_list
-from verify.check import Checked, Checker, OracleViolation, digests
-from verify.domains import CHUNK, SIZES, Domain, domain_of
+from verify.cases import Case, Instance, Pointwise, cases_of, format_of, own_setting, settings_of, terms, trust
+from verify.domains import SIZES, domain_of
+from verify.draws import spread
 from verify.formats import FORMATS, Format
-from verify.identify import Identification, candidates, count, predict
+from verify.judge import status
+from verify.judge.cell import Reader, Stated, binades, conclude, overall
+from verify.judge.chunk import OracleViolation, digests
+from verify.judge.element import Limits, decide, resolution
+from verify.judge.regions import REGIONS
+from verify.judge.tally import WORST, Tally, root
 from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
-from verify.launch import LoweringError, distinct, launch, launch_checked, launch_repeated
-from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_lowering
+from verify.launch import LoweringError, launch_steady, repeats_of
+from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
 from verify.oracle import OracleError
-from verify.tally import root
 
+RESOLVED = 4096  # elements whose resolution is taken
 QUICK = 1 << SIZES["quick"]
 Progress = Callable[[int, int, str], None]
 
@@ -56,67 +60,17 @@ class Selection:
     setting: Mapping[str, str] | None = None
 
 
-class Case:
-    """One kernel with its Python scalars, dtype, backend and domain; the last chunk is kept."""
-
-    def __init__(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> None:
-        self.kernel, self.scalars, self.dtype, self.backend, self.domain = facts, dict(scalars), dtype, backend, domain
-        self.fmt = FORMATS[dtype]
-        self.library = admit.library(backend.check_device)
-        bounds = {a.name: a.bound for a in self.library}
-        rounded = {name: self.fmt.to_float(self.fmt.round_float(v)) for name, v in self.scalars.items()}
-        # float16's subnormals are normal in float32, where it is computed
-        flushing = backend.flushes("arithmetic") and self.fmt.emin == FORMATS["float32"].emin
-        self.checkers = {
-            truth: Checker(
-                facts.oracle, self.fmt, domain.names, values, backend.check_device, bounds, flushing=flushing
-            )
-            for truth, values in (("exact", self.scalars), ("rounded", rounded))
-            # a scalar that overflows the dtype has no rounded truth
-            if truth == "exact" or (values != self.scalars and all(map(math.isfinite, values.values())))
-        }
-        self.formulas = candidates(facts.oracle, self.scalars, self.fmt)
-        self._kept: dict[Any, Any] = {}
-
-    def chunk(self, number: int) -> tuple[torch.Tensor, ...]:
-        kept: tuple[torch.Tensor, ...] = self._once(
-            ("inputs", number), lambda: self.domain.chunk(number, self.backend.check_device)
-        )
-        return kept
-
-    def predictions(self, number: int) -> dict[str, torch.Tensor]:
-        inputs = self.chunk(number)
-        kept: dict[str, torch.Tensor] = self._once(
-            ("formulas", number), lambda: predict(self.formulas, self.fmt, self.domain.names, inputs, self.scalars)
-        )
-        return kept
-
-    def eager(self, number: int, spelling: str, call: Callable[..., torch.Tensor]) -> torch.Tensor:
-        """What the reference lowering gives for this chunk in `spelling`."""
-        kept: torch.Tensor = self._once(
-            ("eager", number, spelling),
-            lambda: launch(call, self.chunk(number), self.backend, "eager").output.clone(),
-        )
-        return kept
-
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        if key not in self._kept:
-            self._kept = {k: v for k, v in self._kept.items() if k[1] == key[1]}
-            self._kept[key] = make()
-        return self._kept[key]
-
-
 @dataclass(frozen=True)
 class Job:
     """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run. `mine`: a
-    user's own lowering, every launch of which is checked. `setting`: of a composite kernel, whose
-    outputs are a cell each."""
+    user's own lowering. `setting`: of a composite kernel, whose outputs are a cell each. `kind`: of the reason."""
 
     target: Target
     lowering: Lowering
     reason: str | None = None
     mine: bool = False
     setting: Setting | None = None
+    kind: str = "absent"
 
     @property
     def label(self) -> str:
@@ -124,36 +78,83 @@ class Job:
         return f"{self.target.kernel.name}{scalars} {self.target.dtype} {self.lowering.name} {self.target.spelling}"
 
 
-def walk(
-    case: Case, job: Job, reference: Callable[..., torch.Tensor] | None
-) -> tuple[dict[str, Checked], Identification, float, dict[str, int]]:
-    """Check every chunk of the case's domain: tallies by truth of the scalars, formula, kernel seconds.
+@dataclass(frozen=True)
+class Found:
+    """What a walk found of one output: tallies by truth of the scalars, how to read them, and its launches."""
 
-    And `repeats` and `distinct` of a lowering that is not deterministic: then all launches of a chunk are counted.
+    tallies: dict[str, Tally]
+    readers: dict[str, Reader]
+    stated: Stated | None
+    resolution: dict[str, dict[str, float]]
+    against_eager: bool
+    fmt: Format
+
+
+def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Found], Launched]:
+    """Launch a lowering on every portion of the case and judge all that it gives, by output.
+
+    Raises LoweringError, NotLowered, OracleViolation, OracleError.
     """
-    call = job.lowering.build(job.target)
-    found = {truth: Checked() for truth in case.checkers}
-    formula, seconds = Identification(), 0.0
-    unsteady: dict[str, int] = {}
-    for number in case.domain.chunks():
-        inputs = case.chunk(number)
-        arguments = (call, inputs, case.backend, job.lowering.name)
-        if job.mine:
-            launches = [launch_checked(*arguments)]
-        else:
-            launches = [launch(*arguments)] if number and not unsteady else launch_repeated(*arguments)
-        if len(launches) > 1:
-            most = max(distinct(launches), unsteady.get("distinct", 1))
-            unsteady = {"repeats": len(launches), "distinct": most}
-        seconds += launches[-1].seconds
-        eager = None if reference is None else case.eager(number, job.target.spelling, reference)
-        for launched in launches:
-            for truth, checker in case.checkers.items():
-                found[truth] += checker.check(number * CHUNK, inputs, launched.output, eager)
-            if case.formulas:
-                count(formula, case.predictions(number), case.fmt, inputs, launched.output)
-        found["exact"] += Checked(digests(number, inputs, launches[0].output, case.fmt))
-    return found, formula, seconds, unsteady
+    target, lowering = job.target, job.lowering
+    call = lowering.build(target)
+    found: dict[str, Found] = {}
+    launched = Launched()
+    for number in case.portions():
+        eager = None if reference is None else case.eager(number, reference, target)
+        one = launch_steady(
+            call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
+            repeats=repeats_of(first=number == 0, user=job.mine),
+        )  # fmt: skip
+        launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told)
+        for outputs in one.results:
+            for name, y in outputs.items():
+                new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
+                found[name] = new
+        for name, y in one.results[0].items():
+            exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
+            found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
+    return found, launched
+
+
+def judged(
+    case: Case, job: Job, number: int, name: str, y: torch.Tensor, eager: torch.Tensor | None, before: Found | None
+) -> Found:
+    """One output of one launch, added to what is known of that output."""
+    flat, other = y.contiguous().reshape(-1), None if eager is None else eager.contiguous().reshape(-1)
+    if not len(flat):
+        raise LoweringError("the output has no element", "inapplicable")
+    stated, on = terms(case, job.target, job.lowering, number, name, y, user=job.mine)
+    fmt, meant = format_of(y), next(one for one in on.values() if one.meant)
+    against = None if other is None else digests(0, (), other, fmt).digests
+    tallies = dict(before.tallies) if before else {}
+    for truth, one in on.items():
+        asked = (name, truth, one.judge.limits.values, tuple(e.id for e in one.judge.excuses), job.mine, against)
+        tally = case.known(number, asked, flat)
+        if tally is None:
+            formulas, engine = case.formulas(number, name, y), case.engine(number, name, truth)
+            tally = one.judge.tally(one.elements, flat, other, formulas, engine)
+            one.judge.sample(one.elements, case.sampled(number, name, flat), flat)
+            case.learn(number, asked, flat, tally)
+        tallies[truth] = tallies.get(truth, Tally()) + tally
+    known = before.resolution if before else resolved(meant.elements, flat, fmt, stated)
+    return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, known, eager is not None, fmt)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """All launches of a cell: seconds in the kernel, and of a lowering that is not steady the launches of a portion,
+    the most different results of one, and how they differ."""
+
+    seconds: float = 0.0
+    repeats: int = 1
+    distinct: int = 1
+    told: str = ""
+
+    def __add__(self, other: Launched) -> Launched:
+        return Launched(
+            self.seconds + other.seconds, max(self.repeats, other.repeats), max(self.distinct, other.distinct),
+            self.told or other.told,
+        )  # fmt: skip
 
 
 def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None) -> Any:
@@ -168,7 +169,7 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     if not jobs:
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
     report: dict[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "environment": {b.name: b.fingerprint() for b in present}
         | {f"{n} absent": why for n, why in absent.items()}
         | {"created": int(time.time())},  # UTC seconds: what `verify history` orders reports by
@@ -180,18 +181,13 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     }
     cells: list[dict[str, Any]] = report["cells"]
     try:
-        case: Case | None = None
-        held: list[Instance] = []
+        held: list[Case] = []
+        used: Counter[str] = Counter()  # cells by allowance
         for done, job in enumerate(jobs):
             if progress:
                 progress(done, len(jobs), job.label)
-            if job.setting is not None:
-                filled = fill_composite(job, held, selection)
-            else:
-                if job.reason is None:
-                    case = case_of(job, selection, case)
-                filled = [fill(job, case, selection)]
-            for cell in filled:
+            for cell in fill(job, held, selection):
+                _cap(cell, used)
                 if on_cell:
                     on_cell(cell)
                 cells.append(cell)
@@ -256,151 +252,196 @@ def source_of(kernel_name: str) -> str:
     return hasher.hexdigest()[:16]
 
 
-def fill_composite(job: Job, held: list[Instance], selection: Selection) -> list[dict[str, Any]]:
-    """The cells of a job of a composite kernel, one an output. `held` has the last job's instance, then this one's."""
-    target, facts, blank = job.target, job.target.kernel, _blank(job, selection)
-    assert job.setting is not None
-    if job.reason is not None:
-        not_run = {"status": "not-run", "reason": job.reason}
-        return [blank | {"output": name} | not_run for name in facts.outputs_of(job.setting)]
-    given = (facts, job.setting, target.scalars, target.dtype, target.backend)
-    if not (held and held[0].serves(*given)):
-        held.clear()  # first: there may be no room for two
-        held.append(Instance(*given, selection.seed))
-    return assess.cells(target, job.lowering, lowerings(facts)[0], held[0], blank)
-
-
-def fill(job: Job, case: Case | None, selection: Selection) -> dict[str, Any]:
-    """The cell of a job: run, judged against its bound, or not run and why."""
+def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any]]:
+    """The cells of a job, one an output. `held` has the last job's case, then this one's."""
     target, lowering = job.target, job.lowering
-    cell = _blank(job, selection)
-    if job.reason is not None or case is None:
-        return cell | {"status": "not-run", "reason": job.reason or "no case"}
-    cell["domain"] |= {"kind": case.domain.kind, "size": case.domain.size}
+    blank = _blank(job, selection)
+    outputs = target.kernel.outputs_of(job.setting) if job.setting is not None else ("",)
+    empty = [blank | {"output": name} for name in outputs] if job.setting is not None else [blank]
+    if job.reason is not None:
+        return [cell | {"status": "not-run", "reason": job.reason, "reason_kind": job.kind} for cell in empty]
     began = time.perf_counter()
     try:
-        reference = _reference(job)
-        sweep_s = 0.0
-        unsteady: dict[str, int] = {}
-        if sweep.suits(case.domain, case.fmt):
-            swept = sweep.sweep(case, job, reference)
-            found, formula, seconds, sweep_s = swept.found, swept.formula, swept.kernel_s, swept.sweep_s
-        else:
-            found, formula, seconds, unsteady = walk(case, job, reference)
+        case = case_of(job, selection, held)
+        reference = lowerings(target.kernel)[0]
+        found, launched = walk(case, job, None if reference.name == lowering.name else reference)
+        cells = {name: cell_of(case, job, one, launched) for name, one in found.items()}
     except NotLowered as why:
-        return cell | {"status": "not-run", "reason": str(why)}
+        return [cell | {"status": "not-run", "reason": str(why), "reason_kind": "not-lowered"} for cell in empty]
     except LoweringError as error:
-        return cell | {"status": "error", "reason": str(error)}
+        return [cell | {"status": "error", "reason": str(error), "reason_kind": error.kind} for cell in empty]
     except (OracleViolation, OracleError) as violation:
-        empty = Checked()
-        return cell | {"status": "oracle-violation", "reason": str(violation), "error": error_of(empty)}
-    flags = {"flags": lowering.flags(target), "ftz": lowering.ftz(target)}
-    timing = {"kernel_s": seconds, "check_s": time.perf_counter() - began - seconds, "sweep_s": sweep_s}
-    cell |= flags | judged(case, job, found, formula, timing) | unsteady
-    if unsteady:
-        told = "not deterministic: {distinct} different results in {repeats} launches, all judged".format(**unsteady)
-        cell["reason"] = "; ".join(filter(None, (cell["reason"], told)))
-    return cell
+        return [
+            cell | {"status": "oracle-violation", "reason": str(violation), "reason_kind": "oracle"} for cell in empty
+        ]
+    check_s = max(time.perf_counter() - began - launched.seconds, 0.0)
+    filled = []
+    for cell in empty:
+        one = cells.get(cell.get("output", ""))
+        if one is None:
+            absent = {"status": "not-run", "reason": "the lowering does not give this output"}
+            filled.append(cell | absent | {"reason_kind": "inapplicable"})
+            continue
+        one["timing"] |= {"kernel_s": launched.seconds / len(cells), "check_s": check_s / len(cells)}
+        filled.append(cell | one)
+    return filled
 
 
-def judged(
-    case: Case, job: Job, found: dict[str, Checked], formula: Identification, timing: dict[str, float]
-) -> dict[str, Any]:
+def cell_of(case: Case, job: Job, found: Found, launched: Launched) -> dict[str, Any]:
     """Everything of a cell that its tallies decide."""
-    target, fmt = job.target, case.fmt
-    exact = found["exact"]
-    whole = exact.all.check()
-    bound = target.kernel.bound(
-        lowering=job.lowering.name, backend=target.backend.name, spelling=target.spelling, dtype=target.dtype,
-        scalars=target.scalars,
-    )  # fmt: skip
-    meant = found.get(bound.truth if bound else "exact", exact)
-    status, reason, kinds = status_of(meant, bound, job.lowering.ftz(target))
-    if status == "exceeds-bound":
-        explained = bool(formula.survivors) or (_reference(job) is not None and not meant.all.different)
-        known = ledger.excuse(
-            target.backend.name, kinds, explained, lowering=job.lowering.name, kernel=target.kernel.name,
-            dtype=target.dtype, spelling=target.spelling,
-        )  # fmt: skip
-        if known is not None:
-            status, reason = "passed", f"known deviation: {known} ({reason})"
+    target, exact = job.target, found.tallies["exact"]
+    stated, fmt = found.stated, found.fmt
+    meant = stated.truth if stated and stated.truth in found.tallies else "exact"
+    records = found.readers[meant].regions(found.tallies[meant], stated, found.resolution)
+    concluded = conclude(records)
+    if launched.distinct > 1:
+        concluded = unsteady(concluded, launched)
+    whole = exact.whole
+    told = found.tallies[meant].whole
+    properties = (
+        laws.hold(target, job.lowering.build(target), job.lowering.name) if job.mine and job.setting is None else []
+    )
+    concluded = lawful(concluded, properties)
     cell: dict[str, Any] = {
-        "status": status,
-        "reason": reason,
+        **concluded,
+        "properties": properties,
+        "allowance": _allowed(job, concluded["status"], target),
         "inputs": whole.inputs,
-        "error": error_of(exact, binades=target.spelling == target.default_spelling),
-        "worst": worst_list(found, bound, fmt),
-        "domain": {
-            "kind": case.domain.kind, "size": case.domain.size, "seed": case.domain.seed,
-            # every pattern in order needs no hash
-            "digest": root(exact.main.input_digests) if exact.main.input_digests else f"every-{fmt.name}",
-        },
-        "digest": root(exact.main.digests),
-        "chunks": [f"{value:016x}" for _, value in exact.main.digests],
-        "trust": _trust(case) if fmt.bits < 64 else [],
-        "timing": {**timing, "mp_elements": whole.mp_elements},
-    }  # fmt: skip
-    if "rounded" in found:
-        cell["error_rounded_scalar"] = error_of(found["rounded"])
-    if _reference(job) is not None:
-        against = meant.all
-        cell["against_eager"] = {k: getattr(against, k) for k in ("different", "closer", "farther", "tied")}
-    if case.formulas:
-        cell["formula"] = {
-            "identified": formula.identified,
-            "mismatches": formula.mismatches,
-            "survivors": formula.survivors,
-            "witnesses": {text: [fmt.hex(p) for p in bits] for text, bits in formula.witnesses.items()},
-        }
-    if bound:
+        "regions": records,
+        "error": overall(found.readers["exact"], exact, stated if meant == "exact" else None),
+        "worst": _worst(records, meant),
+        "domain": case.domain(whole.inputs, exact),
+        "digest": root(exact.digests),
+        "chunks": [f"{value:016x}" for _, value in exact.digests],
+        "trust": trust(case),
+        "flags": job.lowering.flags(target),
+        "ftz": job.lowering.ftz(target),
+        "timing": {"mp_elements": whole.mp},
+    }
+    if target.spelling == target.default_spelling if job.setting is None else False:
+        cell["error"]["binades"] = binades(exact)
+    if "rounded" in found.tallies:
+        cell["error_rounded_scalar"] = overall(
+            found.readers["rounded"], found.tallies["rounded"], stated if meant == "rounded" else None
+        )
+    if found.against_eager:
+        cell["against_eager"] = {k: told.counts.get(k, 0) for k in ("different", "closer", "farther", "tied")}
+    if exact.formulas:
+        cell["formula"] = case.identified(exact.formulas).record(fmt)
+    if stated:
+        value = records.get("normal", next(iter(records.values())))["bound"]["measured"]
         cell["bound"] = {
-            "value": bound.value, "metric": bound.metric, "source": bound.source, "truth": bound.truth,
-            "measured": float(measured(meant.main, bound)),
+            "value": stated.value, "metric": stated.metric, "source": stated.source, "truth": stated.truth,
+            "measured": value,
         }  # fmt: skip
+    if launched.distinct > 1:
+        cell |= {"repeats": launched.repeats, "distinct": launched.distinct}
     return cell
 
 
-def _trust(case: Case) -> list[dict[str, Any]]:
-    return [
-        {
-            "library": f"torch.{a.name} float64, {a.form} on {backends.judged_on(case.backend)}",
-            "bound_ulp": a.bound,
-            "seen_ulp": a.seen,
-            "admitted_on": a.points,
-        }
-        for a in case.library
-    ]
+def lawful(concluded: dict[str, Any], properties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The conclusion of a cell that is to keep the kernel's stated properties."""
+    broken = [one for one in properties if one["violations"]]
+    if not broken:
+        return concluded
+    told = "; ".join(
+        f"{one['name']} is broken by {one['violations']} of {one['inputs']}, first by {', '.join(one['witness'])}"
+        for one in broken
+    )
+    reason = "; ".join(filter(None, (concluded["reason"], told)))
+    if (
+        status.worst((concluded["status"], "exceeds-bound")) != "exceeds-bound"
+        or concluded["status"] == "exceeds-bound"
+    ):
+        return concluded | {"reason": reason}
+    return concluded | {"status": "exceeds-bound", "reason": reason, "reason_kind": "property"}
 
 
-def _reference(job: Job) -> Callable[..., torch.Tensor] | None:
-    """The first lowering of the kernel, which the others are compared with; None for itself."""
-    first = lowerings(job.target.kernel)[0]
-    if first.name == job.lowering.name or first.reason(job.target):
-        return None
-    return first.build(job.target)
+def unsteady(concluded: dict[str, Any], launched: Launched) -> dict[str, Any]:
+    """The conclusion of a cell whose launches differ, all of which were judged."""
+    told = f"not deterministic: {launched.told}"
+    reason = "; ".join(filter(None, (told, concluded["reason"])))
+    if status.worst((concluded["status"], "unsteady")) != "unsteady":
+        return concluded | {"reason": reason}
+    return concluded | {"status": "unsteady", "reason": reason, "reason_kind": "unsteady"}
 
 
-def case_of(job: Job, selection: Selection, last: Case | None = None) -> Case:
-    """The case of an elementwise job: `last` where it is the same."""
-    target, fmt = job.target, FORMATS[job.target.dtype]
-    limits = [n for n in (job.lowering.limit(target), _limit(target, fmt)) if n is not None]
-    limit = min(limits, default=None)
-    domain = domain_of(target.kernel, fmt, target.scalars, selection.profile, selection.seed)
-    if limit is not None and domain.size > limit:
-        names = target.kernel.tensors(target.scalars)
-        strata = target.kernel.domain(fmt, names, dict(target.scalars), limit)
-        domain = Domain("strata", fmt, names, strata, selection.seed)
-    key = (target.kernel.name, target.scalars, target.dtype, target.backend.name, domain.kind, domain.size)
-    if last is not None and key == (
-        last.kernel.name, last.scalars, last.dtype, last.backend.name, last.domain.kind, last.domain.size,
-    ):  # fmt: skip
-        return last
-    return Case(target.kernel, target.scalars, target.dtype, target.backend, domain)
+def _worst(records: Mapping[str, Any], meant: str) -> list[dict[str, Any]]:
+    """The worst elements of all regions: those of the worst status first, then by error."""
+    order = sorted(records.values(), key=lambda r: status.STATUSES.index(r["status"]))
+    rows = [row | ({} if meant == "exact" else {"truth": meant}) for r in order for row in r["worst"]]
+    head = [r["worst"][0]["index"] for r in order if r["status"] != "passed" and r["worst"]]
+    rows.sort(key=lambda row: (row["index"] not in head, -(row["share"] or 0.0), -(row["ulp"] or 0.0), row["index"]))
+    return rows[: 2 * WORST]
 
 
-def _limit(target: Target, fmt: Format) -> int | None:
+def _allowed(job: Job, found: str, target: Target) -> str:
+    """The id of the allowance of a registered cell, or ''."""
+    if job.mine or found not in status.ALLOWABLE:
+        return ""
+    cell = {"lowering": job.lowering.name, "kernel": target.kernel.name, "dtype": target.dtype}
+    entry = ledger.allowance(target.backend.name, found, **cell, spelling=target.spelling)
+    return entry.id if entry else ""
+
+
+def _cap(cell: dict[str, Any], used: Counter[str]) -> None:
+    """Take the allowance of a cell beyond the cells that it is for. used: cells so far, by allowance."""
+    name = cell.get("allowance", "")
+    if not name:
+        return
+    used[name] += 1
+    entry = next(a for a in ledger.allowances(cell["backend"]) if a.id == name)
+    if used[name] > entry.cap:
+        told = f"allowance {name} is for {entry.cap} cells, this is the {used[name]}th"
+        cell |= {"allowance": "", "reason": "; ".join(filter(None, (cell["reason"], told)))}
+
+
+def resolved(
+    source: Any, y: torch.Tensor, fmt: Format, stated: Stated | None
+) -> dict[str, dict[str, float]]:  # fmt: skip
+    """Median and 90% point of the resolution in each region, of up to RESOLVED hashed elements."""
+    if source is None or stated is None or fmt.bits == 64:
+        return {}
+    index = torch.tensor(spread(len(y), RESOLVED), dtype=torch.int64, device=y.device)
+    facts = source.facts(index, y[index], double=False, zeroed=False)
+    limits = Limits.of(stated.metric, stated.value)
+    region = decide(y[index], facts, fmt, limits).region
+    d = resolution(facts, fmt, limits)
+    found = {}
+    for k, name in enumerate(REGIONS):
+        here = d[(region == k) & torch.isfinite(d)]
+        if len(here) and name not in ("special", "exact-zero"):
+            ends = here.quantile(torch.tensor([0.5, 0.9], dtype=here.dtype, device=here.device)).tolist()
+            found[name] = {"median": ends[0], "p90": ends[1]}
+    return found
+
+
+def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
+    """The case of a job: the last one where it is the same."""
+    target = job.target
+    if job.setting is not None:
+        given: tuple[Any, ...] = (target.kernel, job.setting, target.scalars, target.dtype, target.backend)
+        if not (held and isinstance(held[0], Instance) and held[0].serves(*given)):
+            held.clear()  # first: there may be no room for two
+            held.append(
+                Instance(target.kernel, job.setting, target.scalars, target.dtype, target.backend, selection.seed)
+            )
+        return held[0]
+    limits = [n for n in (job.lowering.limit(target), _limit(target)) if n is not None]
+    domain = domain_of(
+        target.kernel, FORMATS[target.dtype], target.scalars, selection.profile, selection.seed,
+        limit=min(limits, default=None), most=target.backend.elements,
+    )  # fmt: skip
+    given = (target.kernel, target.scalars, target.dtype, target.backend, domain)
+    if not (held and isinstance(held[0], Pointwise) and held[0].serves(*given)):
+        held.clear()
+        held.append(Pointwise(*given))
+    return held[0]
+
+
+def _limit(target: Target) -> int | None:
     """Spellings other than the default one get the quick domain: they are there to tell formulas apart."""
-    return None if target.spelling == target.default_spelling or fmt.bits == 16 else QUICK
+    return None if target.spelling == target.default_spelling else QUICK
 
 
 def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
@@ -436,7 +477,7 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
             if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
         ]
         if selection.user_lowerings and not selection.lowerings:
-            chosen = list(lowerings(facts))
+            chosen = chosen[:1]  # the reference, beside the user's own; the others when asked for
         for dtype in selection.dtypes or facts.dtypes:
             pairs = list(_targets(facts, selection))
             if users:
@@ -444,23 +485,25 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
             for scalars, spelling in pairs:
                 target = Target(facts, scalars, spelling, dtype, backend)
                 for one in (*users, *chosen):
-                    reason = one.reason(target)
-                    if reason and spelling != target.default_spelling and "calling convention" in reason:
+                    if one.one_spelling and spelling != target.default_spelling:
                         continue
+                    reason = one.reason(target)
                     yield Job(target, one, reason, one in users)
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend) -> Iterator[Job]:
-    users = [assess.user_lowering(text) for text in selection.user_lowerings]
+    users = [user_composite(text) for text in selection.user_lowerings]
     chosen = [
         one
         for one in lowerings(facts)
         if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
     ]
+    if selection.user_lowerings and not selection.lowerings:
+        chosen = chosen[:1]
     cases = cases_of(facts, selection.scalars, selection.profile)
     for dtype in selection.dtypes or facts.dtypes:
         for setting in settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype):
-            for scalars in cases:
+            for scalars in setting.cases if setting.cases and not selection.scalars else cases:
                 target = Target(facts, scalars, setting.name, dtype, backend)
                 for one in (*users, *chosen):
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
@@ -517,20 +560,20 @@ def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> Non
 
 
 def _stale_ledger(jobs: list[Job], cells: list[dict[str, Any]]) -> None:
-    """A ledger entry none of whose cells failed any more is an error, told on the last of them."""
+    """A ledger entry that none of its cells needs any more is an error, told on the last of them."""
+    ran = {job.target.kernel.name for job in jobs}
     for name in {job.target.backend.name for job in jobs}:
         for entry in ledger.deviations(name):
-            if entry.status != "exceeds-bound":
-                continue
-            kernels = {job.target.kernel.name for job in jobs}
-            if not kernels >= {k for k in kernel.names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}:
+            meant = {k for k in kernel.names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
+            if entry.status != "deviates" or not meant <= ran:
                 continue
             covered = [
                 cell
                 for cell in cells
                 if cell["backend"] == name
-                and cell["status"] in ("passed", "exceeds-bound")
+                and "error" in cell
                 and entry.suits(**{name: cell[name] for name in ("lowering", "kernel", "dtype", "spelling")})
             ]
-            if covered and all(c["status"] == "passed" and not c["reason"].startswith("known") for c in covered):
-                covered[-1] |= {"status": "error", "reason": f"ledger entry no longer fails, remove it: {entry.reason}"}
+            if covered and not any(entry.id in cell["ledger"] for cell in covered):
+                told = f"ledger entry {entry.id} no longer fails, remove it: {entry.reason}"
+                covered[-1] |= {"status": "error", "reason": told, "reason_kind": "contract"}

@@ -7,10 +7,10 @@ Hypothesis itself (settings, profiles) is the caller's business.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -19,20 +19,19 @@ from hypothesis import currently_in_test_context
 from hypothesis import strategies as st
 from hypothesis import target as aim
 
-from verify import ledger
 from verify.backends import Backend
-from verify.cells import status_of
-from verify.check import Checked, Checker, pattern
+from verify.cases import Pointwise, Terms, terms
 from verify.domains import Domain, Stratum
 from verify.draws import Bits, Draw
-from verify.exact import finite
-from verify.explain import COPIES, Element, digits, outputs_of, truth_of
+from verify.explain import COPIES, Element, digits, judgement, outputs_of, truth_of
 from verify.formats import FORMATS, Format
-from verify.kernel import Bound, Kernel, Property, Scalars
-from verify.launch import launch
-from verify.lowerings import Lowering, Target
+from verify.judge.cell import Stated, conclude
+from verify.judge.chunk import patterns
+from verify.judge.tally import Tally
+from verify.kernel import Kernel, Property, Scalars, is_file
+from verify.launch import launch_steady
+from verify.lowerings import Lowering, Target, lowerings
 from verify.reports.rows import replay_command
-from verify.run import Case
 from verify.strata import specials
 
 Tensor = torch.Tensor
@@ -96,12 +95,11 @@ class Subject:
     def call(self, d: Descriptor) -> Callable[..., Tensor]:
         return self._once(("call", d.case, d.spelling), lambda: self.lowering.build(self.target(d)))
 
-    def case(self, d: Descriptor) -> Case:
-        """Checkers of the case; its own domain is empty, for batches come from descriptors."""
-        names = self.kernel.tensors(self.scalars(d))
+    def case(self, d: Descriptor) -> Pointwise:
+        """The case; its own domain is empty, for batches come from descriptors (`Pointwise.on`)."""
+        domain = Domain("list", self.fmt, self.kernel.tensors(self.scalars(d)))
         return self._once(
-            ("case", d.case),
-            lambda: Case(self.kernel, self.scalars(d), self.dtype, self.backend, Domain("list", self.fmt, names)),
+            ("case", d.case), lambda: Pointwise(self.kernel, self.scalars(d), self.dtype, self.backend, domain)
         )
 
     def strata(self, case: int) -> dict[str, Stratum]:
@@ -190,48 +188,46 @@ def _mixed(draw: Draw, input_: int, column: Any, share: int) -> Any:
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong, its kinds (the ledger's, or 'property'), the elements, and their outputs if those were judged."""
+    """What is wrong, its kind (a word of `verify.judge.status.REASONS`), the elements, and their outputs if those were
+    judged."""
 
     what: str
-    kinds: tuple[str, ...]
+    kind: str
     inputs: Tensors
     output: Tensor | None = None
 
 
 def outputs(subject: Subject, d: Descriptor, inputs: Tensors) -> Tensor:
     """What the lowering gives. Raises LoweringError where it breaks its contract."""
-    return launch(subject.call(d), inputs, subject.backend, subject.lowering.name).output.clone()
+    return launch_steady(subject.call(d), inputs, subject.backend, subject.lowering.name, repeats=1).output.clone()
 
 
-def bound_of(subject: Subject, d: Descriptor) -> Bound | None:
-    return subject.kernel.bound(
-        lowering=subject.lowering.name,
-        backend=subject.backend.name,
-        spelling=d.spelling,
-        dtype=subject.dtype,
-        scalars=subject.scalars(d),
-    )
+@dataclass(frozen=True)
+class Judged:
+    """A batch as a run judges a cell: the terms of the truth that the bound means, the tally, and the conclusion."""
+
+    stated: Stated | None
+    on: Terms
+    tally: Tally
+    concluded: Mapping[str, Any]
+
+    @property
+    def fails(self) -> bool:
+        """Whether an element is what it may not be, and nothing accounts for it."""
+        return bool(self.concluded["status"] == "exceeds-bound")
 
 
-_places = itertools.count()
-
-
-def checker_of(subject: Subject, d: Descriptor) -> Checker:
-    """The checker against the truth that the bound means."""
-    checkers, bound = subject.case(d).checkers, bound_of(subject, d)
-    return checkers.get(bound.truth if bound else "exact", checkers["exact"])
-
-
-def checked(subject: Subject, d: Descriptor, inputs: Tensors, y: Tensor) -> Checked:
-    """The tally of outputs against that truth. Raises OracleViolation."""
-    # a checker keeps facts of the chunk that it saw last, by its place
-    return checker_of(subject, d).check(next(_places) << 20, inputs, y, None)
-
-
-def judge(subject: Subject, d: Descriptor, found: Checked) -> tuple[str, tuple[str, ...]]:
-    """What fails of bound, classes and undecided count, and the kinds; empty where the ledger excuses all of it."""
-    status, reason, kinds = status_of(found, bound_of(subject, d), subject.lowering.ftz(subject.target(d)))
-    return ("", ()) if status == "passed" or _excused(subject, d, kinds) else (reason, kinds)
+def judged(subject: Subject, d: Descriptor, inputs: Tensors, y: Tensor) -> Judged:
+    """The judgement of outputs y of shape (n,) on these inputs. Raises OracleViolation."""
+    case, target, mine = subject.case(d).on(inputs), subject.target(d), is_file(subject.lowering.name)
+    stated, found = terms(case, target, subject.lowering, 0, "", y, user=mine)
+    one = next(one for one in found.values() if one.meant)
+    eager = case.eager(0, lowerings(subject.kernel)[0], target) if mine else None
+    formulas = case.formulas(0, "", y)
+    # those that may account for an element are asked about it; which one the batch follows is nobody's question
+    asked = replace(formulas, predict=lambda index: {} if index is None else formulas.predict(index), names=())
+    tally = one.judge.tally(one.elements, y, None if eager is None else eager[""], asked)
+    return Judged(stated, one, tally, conclude(one.reader.regions(tally, stated)))
 
 
 def first_failure(subject: Subject, d: Descriptor) -> Failure | None:
@@ -243,20 +239,22 @@ def failure_on(subject: Subject, d: Descriptor, inputs: Tensors) -> Failure | No
     """As `first_failure`, of these inputs in the case and spelling of `d`."""
     y = outputs(subject, d, inputs)
 
-    def judged(index: Tensor) -> tuple[str, tuple[str, ...]]:
-        return judge(subject, d, checked(subject, d, tuple(t[index] for t in inputs), y[index]))
+    def of(index: Tensor) -> Judged:
+        return judged(subject, d, tuple(t[index] for t in inputs), y[index])
 
-    found = checked(subject, d, inputs, y)
+    found = judged(subject, d, inputs, y)
     if currently_in_test_context():
-        aim(math.log2(1.0 + min(found.all.max_ulp, 2.0**1000)), label="log2(1 + ulp)")
-    if not judge(subject, d, found)[1]:
+        most = max((value for one in found.tally.regions.values() for value, _ in one.leaders[0]), default=0.0)
+        aim(math.log2(1.0 + min(most, 2.0**1000)), label="log2(1 + ulp)")
+    if not found.fails:
         return None
-    one = bisect(lambda index: bool(judged(index)[1]), torch.arange(y.numel(), device=y.device))
-    return Failure(*judged(one), tuple(t[one] for t in inputs), y[one])
+    one = bisect(lambda index: of(index).fails, torch.arange(y.numel(), device=y.device))
+    told = of(one).concluded
+    return Failure(told["reason"], told["reason_kind"], tuple(t[one] for t in inputs), y[one])
 
 
 def broken_law(subject: Subject, d: Descriptor, law: Property) -> Failure | None:
-    """Check a law on the batch; where it is broken, and the ledger does not excuse it, the fewest elements that do."""
+    """Check a law on the batch; where it is broken, the fewest elements that do."""
     names = subject.kernel.tensors(subject.scalars(d))
 
     def holds(inputs: Tensors) -> bool:
@@ -266,14 +264,14 @@ def broken_law(subject: Subject, d: Descriptor, law: Property) -> Failure | None
         return bool(law.check(run, dict(zip(names, inputs, strict=True))).all())
 
     inputs = expand(subject, d)
-    if holds(inputs) or _excused(subject, d, ("property",)):
+    if holds(inputs):
         return None
 
     def fails(index: Tensor) -> bool:
         return not holds(tuple(_filled(t[index], d.size) for t in inputs))
 
     few = bisect(fails, torch.arange(d.size, device=inputs[0].device))
-    return Failure(f"the law {law.name!r} is broken", ("property",), tuple(t[few] for t in inputs))
+    return Failure(f"the law {law.name!r} is broken", "property", tuple(t[few] for t in inputs))
 
 
 def _filled(t: Tensor, size: int) -> Tensor:
@@ -305,15 +303,6 @@ def bisect(fails: Callable[[Tensor], bool], index: Tensor) -> Tensor:
     return index
 
 
-def _excused(subject: Subject, d: Descriptor, kinds: tuple[str, ...]) -> bool:
-    """Whether the ledger expects all of them."""
-    known = ledger.excuse(
-        subject.backend.name, kinds, lowering=subject.lowering.name, kernel=subject.kernel.name, dtype=subject.dtype,
-        spelling=d.spelling,
-    )  # fmt: skip
-    return known is not None
-
-
 # What a failing test says
 
 
@@ -324,28 +313,34 @@ def require(subject: Subject, d: Descriptor, failure: Failure | None) -> None:
 
 
 def _told(subject: Subject, d: Descriptor, failure: Failure) -> Iterator[str]:
-    fmt, names = subject.fmt, subject.kernel.tensors(subject.scalars(d))
-    bound = bound_of(subject, d)
+    fmt, names, lowering = subject.fmt, subject.kernel.tensors(subject.scalars(d)), subject.lowering
+    source = ""
     for k in range(failure.inputs[0].numel()):
-        patterns = tuple(pattern(t[k], fmt) for t in failure.inputs)
-        element = Element(subject.kernel, subject.scalars(d), subject.dtype, subject.backend, patterns)
-        again = outputs_of(element, subject.lowering, d.spelling)
-        bits = again.most_common(1)[0][0] if failure.output is None else pattern(failure.output[k], fmt)
-        exact = checker_of(subject, d).exact
-        _, verdict = exact.verdict(patterns, bits)
-        error = "none" if verdict is None or verdict.high is None else f"{finite(verdict.high):.6g} ulp"
-        scaled = "" if verdict is None or verdict.scaled is None else f", {finite(verdict.scaled):.6g} scaled_ulp"
-        yield f"  inputs {', '.join(f'{n}={fmt.hex(p)}' for n, p in zip(names, patterns, strict=True))}"
-        yield f"  output {fmt.hex(bits)}, truth {digits(truth_of(exact, patterns))}"
-        yield f"  error {error}{scaled}, class {'undecided' if verdict is None else verdict.cls.replace('_', '-')}"
-        if bits not in again:
-            yield f"  alone it gives {', '.join(map(fmt.hex, again))}: the output depends on its place in {d}"
+        inputs = tuple(t[[k]] for t in failure.inputs)
+        key = tuple(patterns(t, fmt)[0] for t in inputs)
+        element = Element(subject.kernel, subject.scalars(d), subject.dtype, subject.backend, key)
+        again = outputs_of(element, element.case, lowering, d.spelling)
+        alone = Counter(patterns(again, fmt))
+        y = again[:1] if failure.output is None else failure.output[[k]]
+        case = subject.case(d).on(inputs)
+        told = judgement(case, subject.target(d), lowering, "", y, 0)
+        truth, suffix = ("rounded", "_rounded_scalars") if told["truth"] == "rounded" else ("exact", "")
+        ulp, scaled = told[f"ulp{suffix}"], told[f"scaled_ulp{suffix}"]
+        error = "none" if ulp is None else f"{ulp:.6g} ulp"
+        more = "" if scaled is None else f", {scaled:.6g} scaled_ulp"
+        yield f"  inputs {', '.join(f'{n}={fmt.hex(p)}' for n, p in zip(names, key, strict=True))}"
+        yield f"  output {told['output']}, truth {digits(truth_of(case.exact[truth], key))}"
+        yield f"  error {error}{more}, class {told[f'error_class{suffix}'].replace('_', '-')}"
+        yield f"  region {told['region']}, may be {told['may_be']}"
+        if patterns(y, fmt)[0] not in alone:
+            yield f"  alone it gives {', '.join(map(fmt.hex, alone))}: the output depends on its place in {d}"
         words = replay_command(
             subject.kernel.name,
-            (subject.dtype, subject.backend.name, subject.lowering.name, d.spelling),
+            (subject.dtype, subject.backend.name, lowering.name, d.spelling),
             subject.scalars(d),
-            [fmt.hex(p) for p in patterns],
+            [fmt.hex(p) for p in key],
         )
         yield f"  replay: {words}"
-    if bound is not None:
-        yield f"  bound {bound.value:g} {bound.metric}, truth of {bound.truth} scalars: {bound.source}"
+        source = told["source"]
+    if source:
+        yield f"  bound: {source}"

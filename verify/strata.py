@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from verify.domains import Stratum
+from verify.domains import LISTED, Stratum
 from verify.draws import Bits, Draw, Ints, Reals, as_int64, coarse, magnitude_of, pack
 from verify.formats import Format
 
@@ -32,7 +32,7 @@ def compose(fmt: Format, arity: int, size: int, *parts: Part) -> tuple[Stratum, 
     """The specials' cross product, then `parts` by weight: exactly `size` elements in all."""
     listed = specials(fmt)
     keep = max(1, min(len(listed), math.floor((size / SPECIALS_SHARE) ** (1 / arity) + 1e-9)))
-    first = Stratum("specials", keep**arity, _cross(listed[:keep], arity))
+    first = Stratum(LISTED, keep**arity, _cross(listed[:keep], arity))
     rest, total = size - first.size, sum(p.weight for p in parts)
     edges = [rest * w // total for w in itertools.accumulate((p.weight for p in parts), initial=0)]
     strata = (

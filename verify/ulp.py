@@ -19,7 +19,7 @@ FLUSH_ULP = 4
 #: Classes partition the inputs; the first that fits, in this order, is taken.
 CLASSES = ("nan_mismatch", "correct", "zero_sign", "faithful", "inf_mismatch", "flushed", "worse")
 
-#: Those that may fail a cell whose maximum keeps its bound, see `verify.cells.conclude`.
+#: Those that may fail a cell whose maximum keeps its bound, see `verify.judge.element`.
 FAILING = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed")
 
 #: Which of two results is closer, the lower, where one has no error that is a number; other classes rank 1.

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from verify.kernels._scans import BLOCK
+from verify.kernels._orders import BLOCK
 from verify.kernels.triton.arithmetic import divide
 from verify.kernels.triton.elementwise import COMPUTE, Device
 from verify.kernels.triton.exp import exp
@@ -181,6 +181,12 @@ def block_of(name: str, n: int, interpreted: bool) -> int:
     return min(BLOCK, triton.next_power_of_2(max(n, 1)))  # type: ignore[no-any-return]
 
 
+def held_rows(rows: int, block: int, interpreted: bool) -> int:
+    """Rows that a program holds."""
+    held = triton.next_power_of_2(max(rows, 1)) if interpreted else HELD // block
+    return max(1, min(held, INTERPRETED_ROWS))
+
+
 def constants(name: str, dtype: torch.dtype, rows: int, block: int) -> tuple[Any, dict[str, Any]]:
     """The kernel's loop and its compile-time constants, for blocks of `rows` by `block` elements."""
     found: dict[str, Any] = {"COMPUTE": COMPUTE[dtype], "ROWS": rows, "BLOCK": block}
@@ -190,26 +196,25 @@ def constants(name: str, dtype: torch.dtype, rows: int, block: int) -> tuple[Any
     return scan_rows, found | {"NAME": name, "START": SCANS[name], "WORD": word}
 
 
-def run(name: str, x: torch.Tensor, dim: int, options: Mapping[str, Any], interpreted: bool) -> torch.Tensor:
+def run(name: str, x: torch.Tensor, *, dim: int, options: Mapping[str, Any], interpreted: bool) -> torch.Tensor:
     """torch's function `name` along `dim`. options: Triton's, for compiled kernels."""
     moved = x.movedim(dim, -1)
     rows, n = moved.numel() // max(moved.shape[-1], 1), moved.shape[-1]
     source = moved.contiguous()
     out = source.new_zeros(moved.shape[:-1] if name == "sum" else moved.shape)
     block = block_of(name, n, interpreted)
-    held = triton.next_power_of_2(max(rows, 1)) if interpreted else HELD // block
-    held = max(1, min(held, INTERPRETED_ROWS))
+    held = held_rows(rows, block, interpreted)
     if source.numel():
         loop, constant = constants(name, x.dtype, held, block)
         grid = (triton.cdiv(rows, held),)
         if interpreted:
-            _interpret(loop, grid, (source, out, rows, n), constant)
+            interpret(loop, grid, (source, out, rows, n), constant)
         else:
             loop[grid](source, out, rows, n, num_warps=WARPS, **constant, **options)
     return out if name == "sum" else out.movedim(-1, dim)
 
 
-def _interpret(loop: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constant: Mapping[str, Any]) -> None:
+def interpret(loop: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constant: Mapping[str, Any]) -> None:
     """Under the interpreter, without numpy's warnings of infinities and NaNs."""
     import numpy as np
     from triton.runtime.interpreter import InterpretedFunction

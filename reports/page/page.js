@@ -5,6 +5,7 @@
   const { values, columns, devices } = data;
   const direct = { device: (index) => devices[index], binades: (index) => index }; // the other columns hold indices of values
   const SHOWN = 200; // rows of a table that are drawn at once
+  const FIRST = 5; // failures and deviations that stand above everything else
 
   const counted = (cell, name) => cell.counts[data.counts.indexOf(name)];
   const cells = columns.device.map((_, number) => {
@@ -15,15 +16,24 @@
     [cell.part, cell.size, cell.digest, ...cell.timing] = cell.own;
     cell.ulp = cell.ran ? cell.maxima[0] : null;
     cell.wrong = cell.ran ? counted(cell, "misrounded") / Math.max(1, cell.inputs) : null; // the share of elements
-    [cell.trust, cell.flags, cell.checks, cell.paths, cell.ftz, cell.chunks, cell.repeats, cell.distinct] = cell.more;
-    cell.bad = data.failed.includes(cell.status);
+    [cell.trust, cell.flags, cell.properties, cell.paths, cell.ftz, cell.chunks, cell.repeats, cell.distinct, [cell.fails, cell.allowance, cell.kind, cell.ledger, cell.beside]] = cell.more;
+    cell.regions = cell.regions.map((index) => regionOf(cell, values[index]));
     const [kind, size, seed, digest, source] = cell.domain;
     Object.assign(cell, { slug: `${kind}-${size}-${seed}`, seed, inputsDigest: digest, sourceDigest: source });
     cell.domain = size ? `${kind} of ${size}, seed ${seed}` : "-";
     cell.among = size ? `${kind} ${size}` : "-";
-    cell.remark = cell.ran && !cell.bad && cell.reason !== "";
+    cell.remark = cell.ran && cell.status === "passed" && cell.reason !== "";
     return cell;
   });
+
+  // A region is read as a cell is: same names, its own figures
+  function regionOf(cell, [name, inputs, status, [kind, reason, ledger], shown, [part, size, ulp, misrounded], classes, unjudged, resolution, worst, source]) {
+    const [error, metric, bound, share, off, most] = shown;
+    return { cell, name, inputs, status, kind, reason, ledger, error, metric, bound, share, misrounded: off, "max ulp": most, part, size, ulp,
+      wrong: misrounded / inputs, classes, unjudged, resolution, worst, source, number: cell.number, ran: true, remark: false };
+  }
+  const tone = (status) => data.looks[status][0];
+  const regionNames = [...new Set(cells.flatMap((cell) => cell.regions.map(({ name }) => name)))];
   const several = (name) => new Set(cells.map((cell) => cell[name])).size > 1;
   const many = { device: devices.length > 1, spelling: several("spelling"), output: several("output") };
   if (new Set(cells.filter((cell) => cell.ran).map((cell) => cell.seed)).size > 1) for (const cell of cells) if (cell.among !== "-") cell.among += `, seed ${cell.seed}`;
@@ -103,19 +113,21 @@
   // Filters
 
   const FACETS = { device: "Device", lowering: "Lowering", dtype: "Dtype", scalars: "Scalars", spelling: "Spelling", output: "Output", status: "Status" };
+  // `status` keeps a cell of which any region has it, so that no fault is filtered away by another
+  const matches = (cell, name, value) => facet(cell, name) === value || (name === "status" && cell.regions.some((one) => one.status === value));
   const facet = (cell, name) => (name === "device" ? cell.device.id : cell[name]);
   const facetText = (cell, name) => (name === "device" ? cell.device.label : cell[name] || "none");
 
   function searchText(cell) {
     cell.search ??= [cell.kernel, cell.device.label, cell.device.backend, cell.lowering, cell.spelling, cell.dtype, cell.scalars, cell.output,
-      cell.status, cell.reason, cell.formula, cell.metric, cell.verdict?.[0] ?? ""].join(" ").toLowerCase();
+      cell.status, cell.reason, cell.formula, cell.metric, cell.verdict?.[0] ?? "", ...cell.ledger, ...cell.regions.map((one) => `${one.name} ${one.status} ${one.reason}`)].join(" ").toLowerCase();
     return cell.search;
   }
 
   function matching(some, query) {
     const words = (query.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
     const chosen = Object.keys(FACETS).filter((name) => query.get(name));
-    return some.filter((cell) => chosen.every((name) => facet(cell, name) === query.get(name))
+    return some.filter((cell) => chosen.every((name) => matches(cell, name, query.get(name)))
       && words.every((word) => searchText(cell).includes(word)));
   }
 
@@ -138,23 +150,30 @@
     return [h("search", { class: "controls" }, h("label", {}, "Filter (press /)", filter), selects, further, output), output];
   }
 
-  // Colours and marks: by the share of the bound that is used; the text says the same
+  // Colours and marks of cells and regions: by status where it is not passed, else by the share of the bound that is used; the text says the same
 
-  function level(cell) {
-    if (cell.bad) return "fail";
-    if (!cell.ran) return "none";
-    if (cell.part === null) return "unbounded";
-    return cell.part > 1 ? "over" : `s${Math.min(4, Math.max(1, Math.ceil(cell.part * 4)))}`;
+  const LEVELS = { bad: "fail", open: "doubt", deviates: "over" };
+  function level(one) {
+    if (LEVELS[tone(one.status)]) return LEVELS[tone(one.status)];
+    if (!one.ran) return "none";
+    if (one.part === null) return "unbounded";
+    return `s${Math.min(4, Math.max(1, Math.ceil(one.part * 4)))}`;
   }
-    // A remark stands before correct rounding: NaNs and zero signs may be excused where every number is right
-  const mark = (group) => (group.some((cell) => cell.bad) ? "✕ " : group.some((cell) => cell.remark || (cell.part ?? 0) > 1) ? "† " : exact(group) ? "✓ " : "");
-  const exact = (group) => group.some((cell) => cell.ran) && group.every((cell) => !cell.ran || (cell.wrong === 0 && !cell.bad));
+  const worstStatus = (group) => [...group].sort((a, b) => bySeverity(a.status, b.status))[0]?.status;
+  // A remark stands before correct rounding: NaNs and zero signs may be excused where every number is right
+  const mark = (group) => {
+    const glyph = data.looks[worstStatus(group)]?.[1];
+    return glyph ? `${glyph} ` : group.some((one) => one.remark) ? "† " : exact(group) ? "✓ " : "";
+  };
+  const exact = (group) => group.some((one) => one.ran) && group.every((one) => !one.ran || (one.wrong === 0 && one.status === "passed"));
   const LEGEND = [["s1", "12%", "share of the bound used: up to a quarter"], ["s2", "37%", "up to a half"], ["s3", "62%", "up to three quarters"],
-    ["s4", "100%", "up to the whole bound"], ["over", "† 240%", "over the bound, excused"], ["remark", "†", "passed with a remark, see below"], ["fail", "✕ 240%", "failed"],
+    ["s4", "100%", "up to the whole bound"], ["fail", "✕ 240%", "failed"], ["doubt", "◇ 90%", "suspect, unbounded or unjudged"], ["over", "≠ 240%", "deviates: exceeds, and the ledger says why and how far"],
+    ["remark", "†", "passed with a remark, see below"],
     ["exact", "✓", "every element correctly rounded"], ["unbounded", "–", "no bound"], ["none", "not run", "not run, with a reason below"]];
 
   // More important first: a failure, then the larger share of the bound, then the larger error
-  const rank = (cell) => [cell.bad ? 2 : cell.ran ? 1 : 0, cell.part ?? -1, cell.ulp ?? -1];
+  const TONES = ["dim", "good", "deviates", "open", "bad"];
+  const rank = (one) => [TONES.indexOf(tone(one.status)), one.ran ? 1 : 0, one.part ?? -1, one.ulp ?? -1];
   function worse(a, b) {
     const [x, y] = [rank(a), rank(b)];
     for (let i = 0; i < x.length; i++) if (x[i] !== y[i]) return y[i] - x[i];
@@ -169,8 +188,8 @@
     return [...found.slice(0, shown), ...(found.length > shown ? [null] : [])].map((name, i) =>
       h("div", {}, i ? "or " : "", name === null ? `${found.length - shown} more` : h("code", {}, name)));
   }
-  const statusNode = (status) => h("span", { class: data.failed.includes(status) ? "bad" : data.good.includes(status) ? "good" : "dim" },
-    data.failed.includes(status) ? "✕ " : "", status);
+  const statusNode = (status) => h("span", { class: { deviates: "known" }[tone(status)] ?? tone(status) }, data.looks[status][1] ? `${data.looks[status][1]} ` : "", status);
+  const ledgerText = (ids) => (ids.length ? ` [ledger: ${ids.join(", ")}]` : "");
 
   // Tables. A column: title, text(row), and perhaps order(row) to sort by, node(row), href(row), right, wide, name
 
@@ -231,6 +250,7 @@
       differ("spelling") && text("spelling", { name: true }),
       differ("slug") && { title: "inputs", text: (cell) => cell.among, order: (cell) => cell.inputs, nowrap: true },
       { title: "status", nowrap: true, text: (cell) => cell.status, order: (cell) => cell.status, node: (cell) => statusNode(cell.status) },
+      { title: "other regions", wide: true, text: (cell) => apart(cell).map(({ name, status }) => `${name} ${status}`).join(" ") || "-", node: (cell) => apart(cell).map(regionNode) },
       number("error", (cell) => cell.size), text("metric"), number("bound", (cell) => cell.limit?.[0] ?? null),
       { ...number("share", (cell) => cell.part), node: (cell) => h("span", { class: `chip ${level(cell)}` }, mark([cell]), cell.share) },
       number("misrounded", (cell) => cell.wrong), number("max ulp", (cell) => cell.ulp),
@@ -240,30 +260,43 @@
     ].filter((column) => column && some.some((cell) => !["", "-"].includes(column.text(cell))));
   }
 
+  // Regions that are told beside a cell's headline: those that did not pass, and those of a larger error than `normal`
+  function apart(cell) {
+    const normal = cell.regions.find(({ name }) => name === "normal");
+    return cell.regions.filter((one) => one.status !== "passed" || (normal && one.metric === normal.metric && one.size > normal.size && one.error !== normal.error))
+      .sort((a, b) => bySeverity(a.status, b.status) || (b.name === "normal") - (a.name === "normal"));
+  }
+  const regionNode = (one) => h("div", { class: `chip ${level(one)}` }, `${mark([one])}${one.name}: ${one.status === "passed" ? "" : `${one.status}, `}${one.error} ${one.metric}${one.share === "-" ? "" : `, ${one.share}`}`);
+  const regionText = (one) => `in ${one.name}: ${one.reason || `${one.error} ${one.metric} of ${one.bound}`}${ledgerText(one.ledger)}`;
+
   // Overview
 
   function overview(query) {
     const results = h("div", {});
+    const regions = regionNames.length ? [choice("Region", "region", [["", "normal, and what is worst"], ...regionNames.map((name) => [name, name])], query, () => redraw())] : [];
     const show = [["", "share of the bound"], ["ulp", "maximum error in ulp"], ["misrounded", "misrounded share"], ...(data.baseline.path ? [["baseline", "against the baseline"]] : [])];
     const redraw = () => {
       const some = matching(cells, query);
       output.textContent = `${count(some.length, "cell")} of ${grouped(cells.length)}`;
-      results.replaceChildren(...matrix(some, query), ...failures(some, query), ...baselineSection(some, null), ...remarks(some));
+      results.replaceChildren(...failures(some), ...deviations(some), ...matrix(some, query), ...baselineSection(some, null), ...remarks(some));
     };
-    const [bar, output] = controls(cells, ["dtype", "device", "status"], query, redraw, [choice("Show", "show", show, query, () => redraw())]);
+    const [bar, output] = controls(cells, ["dtype", "device", "status"], query, redraw, [choice("Show", "show", show, query, () => redraw()), ...regions]);
     draw("Overview", [], [h("h1", { tabindex: -1 }, `Accuracy of ${count(new Set(columns.kernel).size, "kernel")} on ${count(devices.length, "device")}`), totals(cells, data.reports.reduce((sum, report) => sum + report.missing, 0)), bar, results, reports()]);
     redraw();
   }
 
   function totals(some, missing = 0) {
     const ran = some.filter((cell) => cell.ran);
-    const failed = some.filter((cell) => cell.bad);
-    const pairs = [["passed", some.filter((cell) => data.good.includes(cell.status)).length], ["failed", failed.length],
-      ["not run", some.filter((cell) => cell.status === "not-run").length + missing],
+    const counts = new Map(data.counted.map((name) => [name, 0]));
+    for (const cell of some) counts.set(data.looks[cell.status][2], counts.get(data.looks[cell.status][2]) + 1);
+    counts.set("not run", counts.get("not run") + missing);
+    const allowed = some.filter((cell) => !cell.fails && tone(cell.status) === "open").length;
+    const classes = { failed: "bad", deviate: "known", suspect: "open", unbounded: "open", unjudged: "open" };
+    const pairs = [...[...counts].filter(([name, number]) => number || ["passed", "failed", "not run"].includes(name)), ...(allowed ? [["of these allowed by the ledger", allowed]] : []),
       ["undecided elements", ran.reduce((sum, cell) => sum + counted(cell, "undecided"), 0)],
       ["elements checked", ran.reduce((sum, cell) => sum + cell.inputs, 0)]];
     return h("dl", { class: "totals" }, pairs.map(([name, number]) => h("div", {}, h("dt", {}, name),
-      h("dd", { class: name === "failed" && number ? "bad" : null }, grouped(number)))));
+      h("dd", { class: number ? classes[name] ?? null : null }, grouped(number)))));
   }
 
   function matrix(some, query) {
@@ -281,20 +314,22 @@
     // a lowering that ran for no kernel has its reason below, and no column
     const used = [...heads].map(([device, names]) => [device, [...names].filter((name) => [...rows.values()].some((row) =>
       (row.get(`${device.id} ${name}`) ?? []).some((cell) => cell.status !== "not-run")))]).filter(([, names]) => names.length);
-    const shown = query.get("show") ?? "";
+    const shown = query.get("show") ?? "", region = query.get("region") ?? "";
     const linked = Object.fromEntries([...query].filter(([name]) => name === "dtype" || name === "q" || name === "status"));
     const field = (group, device, name, kernel) => {
       if (!group) return h("td", { role: "cell", class: "absent" }, h("span", { "aria-hidden": "true" }, "·"), h("span", { class: "hidden" }, "not in the reports"));
-      const head = [...group].sort(worse)[0];
+      const judged = region ? group.flatMap((cell) => cell.regions.filter((one) => one.name === region)) : group;
+      if (!judged.length) return h("td", { role: "cell", class: "absent" }, "–", h("span", { class: "hidden" }, `no element in ${region}`));
+      const head = [...judged].sort(worse)[0];
       const kind = level(head);
-      const ran = group.filter((cell) => cell.ran);
+      const ran = judged.filter((one) => one.ran);
       const text = shown === "baseline" ? group.map((cell) => cell.verdict?.[0]).filter(Boolean).sort(bySeverity)[0] ?? "–"
         : !ran.length ? head.status.replace("-", " ") : shown === "ulp" ? most(ran, "ulp")["max ulp"] : shown === "misrounded" ? most(ran, "wrong").misrounded
           : head.share === "-" ? "–" : head.share;
       const title = `${kernel}, ${name} on ${device.label}: ${head.status}${head.ran ? `; at most ${head.error} ${head.metric} of ${head.bound}` : ""}${head.reason ? `; ${head.reason}` : ""}; ${count(group.length, "cell")}`;
       return h("td", { role: "cell", class: kind }, h("a", { href: kernelHref(kernel, { ...linked, device: device.id, lowering: name }), title },
-        h("span", { class: "label" }, `${many.device ? `${device.short} ` : ""}${name} `), ran.length || head.bad ? mark(group) : "", text,
-        head.bad ? h("span", { class: "hidden" }, ` ${head.status}`) : null));
+        h("span", { class: "label" }, `${many.device ? `${device.short} ` : ""}${name} `), ran.length || tone(head.status) === "bad" ? mark(judged) : "", text,
+        LEVELS[tone(head.status)] ? h("span", { class: "hidden" }, ` ${head.status}`) : null));
     };
     const body = [...rows].map(([kernel, row]) => h("tr", { role: "row" },
       h("th", { scope: "row", role: "rowheader" }, h("a", { href: kernelHref(kernel, linked) }, kernel)),
@@ -313,20 +348,46 @@
   const label = (cell) => [cell.kernel, cell.lowering, cell.spelling, cell.device.short, cell.dtype, cell.scalars, cell.output].filter(Boolean).join(" ");
   const replayOf = (cell, element) => cell.device.assignments + (element[8] ?? `${cell.replay}--input=${element[0].join(",")}`);
 
-  function listed(title, items, draw) {
+  function listed(title, items, draw, first = 20) {
     if (!items.length) return [];
-    const list = h("ul", { class: "list" }, items.slice(0, 20).map(draw));
-    const more = items.length > 20 && h("p", { class: "more" }, h("button", { type: "button", onclick: (event) => {
-      list.append(...items.slice(20).map(draw));
+    const list = h("ul", { class: "list" }, items.slice(0, first).map(draw));
+    const more = items.length > first && h("p", { class: "more" }, h("button", { type: "button", onclick: (event) => {
+      list.append(...items.slice(first).map(draw));
       event.target.parentNode.remove();
     } }, `Show all ${items.length}`));
     return [h("section", {}, h("h2", {}, title), list, more)];
   }
 
+  // Each region that is at fault has a line of its own, so that none hides another
+  const faults = (cell) => apart(cell).filter((one) => one.status !== "passed");
+  const faultNode = (one) => h("div", {}, statusNode(one.status), ` ${regionText(one)}`, one.worst.length ? command(replayOf(one.cell, one.worst[0])) : null);
+
   function failures(some) {
-    const failed = some.filter((cell) => cell.bad).sort((a, b) => bySeverity(a.status, b.status) || worse(a, b));
+    const failed = some.filter((cell) => cell.fails).sort((a, b) => bySeverity(a.status, b.status) || worse(a, b));
     return listed(`Failed: ${count(failed.length, "cell")}`, failed, (cell) => h("li", {}, statusNode(cell.status), " ",
-      h("a", { href: cellHref(cell) }, label(cell)), `: ${cell.reason}`, cell.worst.length ? command(replayOf(cell, cell.worst[0])) : null));
+      h("a", { href: cellHref(cell) }, label(cell)), cell.regions.length ? cell.beside.map(([status, text]) => h("div", {}, statusNode(status), ` ${text}`)) : `: ${cell.reason}`,
+      faults(cell).length ? faults(cell).map(faultNode) : cell.worst.length ? command(replayOf(cell, cell.worst[0])) : null), FIRST);
+  }
+
+  function deviations(some) {
+    const groups = new Map(); // by region and entries of the ledger; without regions by the reason
+    for (const cell of some) {
+      const found = cell.regions.filter((one) => one.status === "deviates");
+      for (const one of found.length ? found : cell.status === "deviates" ? [cell] : []) {
+        const key = JSON.stringify(one === cell ? [cell.reason] : [one.name, one.ledger]);
+        groups.set(key, [...(groups.get(key) ?? []), one]);
+      }
+    }
+    const number = new Set([...groups.values()].flat().map((one) => one.number)).size;
+    return listed(`Deviates: ${count(number, "cell")}`, [...groups.values()], (group) => {
+      const one = [...group].sort(worse)[0];
+      const cell = one.cell ?? one;
+      const mine = group.map((other) => other.cell ?? other);
+      const some_ = (name) => [...new Set(mine.map((other) => (name === "device" ? other.device.short : other[name])))].join(" ");
+      return h("li", {}, statusNode("deviates"), ` ${one.cell ? regionText(one) : one.reason} `,
+        h("span", { class: "dim" }, `${some_("kernel")}; ${some_("lowering")}; ${some_("device")}; ${some_("dtype")}; ${count(group.length, "cell")}; the largest: `),
+        h("a", { href: cellHref(cell) }, label(cell)), one.worst.length ? command(replayOf(cell, one.worst[0])) : null);
+    }, FIRST);
   }
 
   function baselineSection(some, kernel) {
@@ -354,8 +415,8 @@
   function remarks(some) {
     const groups = new Map();
     for (const cell of some) {
-      if (!cell.reason || cell.bad) continue;
-      const text = cell.ran ? cell.reason.replace(/ \([^()]*\)$/, "") : cell.reason; // its figures are each cell's own
+      if (!cell.reason || cell.fails || cell.status === "deviates") continue;
+      const text = cell.allowance ? `${cell.status}, allowed by ${cell.allowance}: ${cell.reason}` : cell.reason;
       const key = JSON.stringify([cell.status, text]);
       if (!groups.has(key)) groups.set(key, { text, group: [] });
       groups.get(key).group.push(cell);
@@ -367,7 +428,7 @@
     const told = [...groups.values()];
     const notes = data.reports.flatMap((report) => report.notes.map((note) => h("li", {}, `${data.reports.length > 1 ? `${report.file}: ` : ""}${note}`)));
     return [...listed("Not run", [...told.filter(({ group }) => !group[0].ran), ...notes], (item) => (item.group ? draw(item) : item)),
-      ...listed("Passed with a remark", told.filter(({ group }) => group[0].ran), draw)];
+      ...listed("Passed with a remark, or allowed", told.filter(({ group }) => group[0].ran), draw)];
   }
 
   function reports() {
@@ -389,9 +450,10 @@
       const ran = some.filter((cell) => cell.ran);
       plots.forget();
       const shown = query.get("status") === "not-run" ? some : some.filter((cell) => cell.status !== "not-run");
-      results.replaceChildren(
+      results.replaceChildren(...failures(some), ...deviations(some),
         h("section", { id: "cells" }, shown.length ? table(shown, cellColumns(shown), query, redraw) : h("p", { class: "notice" }, some.length ? "No matching cell ran." : "No cell matches the filter."),
           shown.length < some.length ? h("p", { class: "dim" }, `${count(some.length - shown.length, "cell")} not run, for the reasons below: `, h("a", { href: kernelHref(kernel, { status: "not-run" }) }, "list them")) : null),
+        ...regionSection(ran, query, redraw),
         ...(ran.length ? [plotSection(ran, query, redraw), worstSection(ran), formulaSection(ran), rightSection(ran)] : []),
         ...baselineSection(some, kernel), ...remarks(some));
     };
@@ -467,7 +529,7 @@
 
   function binadeFigures(series, title) {
     const limits = new Set(series.flatMap(({ group }) => group.map((cell) => (cell.limit && cell.limit[1] === "ulp" ? cell.limit[0] : null))));
-    const node = h("figure", {}, h("figcaption", {}, `${title}. What agrees in all binades is drawn once. Counted is what enters the cell's maximum: finite errors of elements whose intermediates stay in the normal range, flushed ones apart.`));
+    const node = h("figure", {}, h("figcaption", {}, `${title}. What agrees in all binades is drawn once. Counted are finite errors of elements in region normal, flushed ones apart.`));
     allBinades().then((all) => {
       const rows = series.map((one) => binadeRows(all, one));
       const shown = [["series", "name"], ["exponent", "exponent"], ["elements", "measured"], ["max ulp", "maximum"], ["misrounded", "misrounded"], ["bias ulp", "bias"]]
@@ -576,6 +638,37 @@
     return put(node, table(differing, [{ title: "cell", name: true, text: named, href: cellHref }, { title: "elements", right: true, text: (cell) => String(cell.inputs) }, ...["closer", "farther", "tied"].map(number).map((column) => ({ ...column, order: undefined }))], new URLSearchParams(), () => {}));
   }
 
+  // Regions
+
+  function regionColumns(named) {
+    const figure = (title, order) => ({ title, right: true, text: (one) => one[title], order });
+    return [
+      ...(named ? [{ title: "cell", name: true, text: ({ cell }) => [cell.lowering, many.device ? cell.device.short : "", cell.dtype, cell.scalars, cell.output, many.spelling ? cell.spelling : ""].filter(Boolean).join(" "), href: ({ cell }) => cellHref(cell) }] : []),
+      { title: "region", nowrap: true, text: (one) => one.name, order: (one) => data.severity.indexOf(one.status) },
+      { title: "elements", right: true, text: (one) => grouped(one.inputs), order: (one) => one.inputs },
+      { title: "status", nowrap: true, text: (one) => one.status, order: (one) => one.status, node: (one) => statusNode(one.status) },
+      figure("error", (one) => one.size), { title: "metric", text: (one) => one.metric }, { title: "bound", right: true, text: (one) => one.bound },
+      { ...figure("share", (one) => one.part), node: (one) => h("span", { class: `chip ${level(one)}` }, mark([one]), one.share) },
+      figure("misrounded", (one) => one.wrong), figure("max ulp", (one) => one.ulp),
+      ...data.failing_classes.map((name, i) => ({ title: name.replaceAll("_", "-"), right: true, text: (one) => (one.classes[i] ? grouped(one.classes[i]) : "-"), order: (one) => one.classes[i] })),
+      { title: "unjudged", right: true, text: (one) => (one.unjudged ? grouped(one.unjudged) : "-"), order: (one) => one.unjudged },
+      { title: "resolution", text: (one) => (one.resolution ? `${one.resolution[0]}; 90%: ${one.resolution[1]}` : "-") },
+      { title: "reason", wide: true, text: (one) => `${one.reason}${ledgerText(one.ledger)}` || "-" },
+      { title: "worst", wide: true, text: (one) => (one.worst.length ? one.worst[0][1] : "-"), node: (one) => (one.worst.length ? [h("code", {}, `${one.worst[0][0].join(" ") || `element ${one.worst[0][7]}`} → ${one.worst[0][1]}`), command(replayOf(one.cell, one.worst[0]))] : "-") },
+    ];
+  }
+  const regionTable = (some, named, query, redraw) => table(some, regionColumns(named).filter((column) => some.some((one) => !["", "-"].includes(column.text(one)))), query, redraw);
+
+  function regionSection(ran, query, redraw) {
+    const present = regionNames.filter((name) => ran.some((cell) => cell.regions.some((one) => one.name === name)));
+    if (!present.length) return [];
+    const chosen = present.includes(query.get("region")) ? query.get("region") : "";
+    const some = ran.flatMap((cell) => cell.regions).filter((one) => (chosen ? one.name === chosen : true)).sort(worse);
+    const pick = h("div", { class: "controls" }, choice("Region", "region", [["", "all"], ...present.map((name) => [name, name])], query, redraw, chosen));
+    return [h("section", { id: "regions" }, h("h2", { tabindex: -1 }, "Regions"),
+      h("p", { class: "dim" }, "Each element lies in one, found from inputs and truth alone; each has its own figures, bound and status."), pick, regionTable(some, true, new URLSearchParams(), () => {}))];
+  }
+
   // One cell
 
   function cellPage(cell) {
@@ -586,7 +679,7 @@
       h("h1", { tabindex: -1 }, `${cell.kernel}: ${cell.lowering}`),
       h("p", {}, [cell.device.label, cell.dtype, cell.scalars, cell.output, cell.spelling, cell.domain].filter(Boolean).join(" · ")),
       facts([
-        ["status", statusNode(cell.status)], ["reason", cell.reason],
+        ["status", statusNode(cell.status)], ["reason", cell.reason], ["ledger", cell.ledger.join(", ")], ["allowed by", cell.allowance],
         ["error", cell.ran ? `${cell.error} ${cell.metric}` : ""],
         ["bound", limit ? `${cell.bound} ${limit[1]}${limit[2] === "rounded" ? ", scalars rounded to the dtype" : ""}` : cell.ran ? "none" : ""],
         ["share of the bound", limit && cell.ran ? h("span", { class: `chip ${level(cell)}` }, `${mark([cell])}${cell.share}`) : ""],
@@ -600,6 +693,7 @@
         ["ftz", cell.ftz ? "declared" : ""],
         ["other bits by path", Object.entries(cell.paths).map(([name, number]) => `${name} ${number}`).join(", ")],
       ]),
+      cell.regions.length ? h("section", { id: "regions" }, h("h2", {}, "Regions"), regionTable([...cell.regions].sort(worse), false, new URLSearchParams(), () => {})) : null,
       cell.worst.length ? h("section", {}, h("h2", {}, "Worst inputs"), worstTable(cell.worst.map((one) => [cell, one]), false)) : null,
       cell.ran ? h("section", {}, h("h2", {}, "Error by binade"), plotsOf([cell], caseOf(cell))) : null,
       cell.ran ? h("section", {}, h("h2", {}, "Elements and maxima"),
@@ -610,7 +704,7 @@
         { title: "formula", wide: true, text: ([name]) => name, node: ([name]) => h("code", {}, name) },
         { title: "elements it misses", right: true, text: ([, number]) => String(number) },
         { title: "witness", wide: true, text: ([, , witness]) => witness || "-", node: ([, , witness]) => h("code", {}, witness || "-") }], new URLSearchParams(), () => {})) : null,
-      cell.checks.length ? h("section", {}, h("h2", {}, "Properties"), table(cell.checks, [
+      cell.properties.length ? h("section", {}, h("h2", {}, "Properties"), table(cell.properties, [
         { title: "property", name: true, text: ([name]) => name }, { title: "violations", right: true, text: ([, bad]) => String(bad) },
         { title: "elements", right: true, text: ([, , all]) => String(all) }, { title: "witness", text: ([, , , witness]) => witness || "-", node: ([, , , witness]) => h("code", {}, witness || "-") }], new URLSearchParams(), () => {})) : null,
       others.length ? h("section", {}, h("h2", {}, "The same case elsewhere"), table(others, cellColumns(others), new URLSearchParams(), () => {}).flat()) : null,

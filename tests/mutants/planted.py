@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from verify import backends, kernel
-from verify.domains import CHUNK, Domain, domain_of
+from verify.cases import Pointwise
+from verify.domains import Domain, domain_of
 from verify.draws import Bits
 from verify.formats import FORMATS
 from verify.launch import bits as bits_of
 from verify.lowerings import EAGER, Call, Lowering, Target
 from verify.numbers.ball import two_sum
-from verify.run import Case, Job, Selection, fill
+from verify.run import Job, cell_of, walk
 
 Tensor = torch.Tensor
 #: Differing elements that are judged, spread over the domain.
@@ -64,14 +65,14 @@ class Mutant:
 
 
 def domain(name: str, scalars: dict[str, float], dtype: str, profile: str = "default") -> Kept:
-    """A domain of at most one chunk, drawn once."""
+    """A domain, drawn once."""
     return _drawn(name, tuple(scalars.items()), dtype, profile)
 
 
 @functools.cache
 def _drawn(name: str, scalars: tuple[tuple[str, float], ...], dtype: str, profile: str) -> Kept:
     whole = domain_of(kernel.load(name), FORMATS[dtype], dict(scalars), profile)
-    return Kept("strata", whole.fmt, whole.names, columns=whole.bits(0, min(whole.size, CHUNK), "cpu"))
+    return Kept("strata", whole.fmt, whole.names, columns=whole.bits(0, whole.size, "cpu"))
 
 
 def differing(mutant: Mutant, profile: str = "default") -> Kept | None:
@@ -89,11 +90,15 @@ def differing(mutant: Mutant, profile: str = "default") -> Kept | None:
 
 def cells(mutant: Mutant, on: Domain, ftz: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
     """The mutant's cell and the original's."""
+    return cell(mutant, mutant.lowering(ftz), on), cell(mutant, EAGER, on)
+
+
+def cell(mutant: Mutant, lowering: Lowering, on: Domain) -> dict[str, Any]:
+    """The cell of a lowering in the mutant's case, on any domain."""
     target = mutant.target
-    case = Case(target.kernel, target.scalars, target.dtype, target.backend, on)
-    selection = Selection((mutant.kernel,), ("cpu",), (mutant.dtype,))
-    mine, original = (fill(Job(target, one), case, selection) for one in (mutant.lowering(ftz), EAGER))
-    return mine, original
+    case, job = Pointwise(target.kernel, target.scalars, target.dtype, target.backend, on), Job(target, lowering)
+    found, launched = walk(case, job, None if lowering is EAGER else EAGER)
+    return cell_of(case, job, found[""], launched)
 
 
 def caught(mutant: Mutant) -> tuple[str, ...]:

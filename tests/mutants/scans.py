@@ -7,15 +7,15 @@ reference, whose algorithm is known and whose bound is the tighter one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from verify import assess, backends, kernel
-from verify.kernel import Setting
-from verify.kernels import _scans
+from verify import backends, kernel, run
+from verify.families import rows
+from verify.kernel import Composite, Setting, is_file
 from verify.lowerings import Lowering, Target
 
 Tensor = torch.Tensor
@@ -239,9 +239,7 @@ def cell(defect: Defect, mutant: Mutant | None = None) -> dict[str, Any]:
     """The cell of the mutant, or of another function in its place."""
     facts = kernel.load(defect.kernel)
     assert isinstance(facts, kernel.Composite)
-    setting: Setting = _scans.setting("planted", defect.shape, recipe=defect.recipe)
-    backend = backends.load("cpu")
-    instance = assess.Instance(facts, setting, {}, defect.dtype, backend, 0)
+    setting: Setting = rows.setting("planted", defect.shape, recipe=defect.recipe)
     function = defect.mutant if mutant is None else mutant
     name = "eager" if defect.reference else "mutants.py:planted"
     lowering = Lowering(
@@ -249,6 +247,16 @@ def cell(defect: Defect, mutant: Mutant | None = None) -> dict[str, Any]:
         lambda target: lambda problem: {"": function(problem.tensors["x"], problem.parameters["dim"])},
         lambda target: None,
     )
-    target = Target(facts, {}, "planted", defect.dtype, backend)
-    (found,) = assess.cells(target, lowering, lowering, instance, {})
+    return filled(facts, setting, defect.dtype, lowering)
+
+
+def filled(
+    facts: Composite, setting: Setting, dtype: str, lowering: Lowering, backend: Any = None,
+    scalars: Mapping[str, float] | None = None, held: list[Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The cell of a lowering on a setting. held: keeps the case for the next one."""
+    backend = backend or backends.load("cpu")
+    target = Target(facts, dict(facts.cases[0] if scalars is None else scalars), setting.name, dtype, backend)
+    job = run.Job(target, lowering, lowering.reason(target), is_file(lowering.name), setting)
+    (found,) = run.fill(job, [] if held is None else held, run.Selection(kernels=(facts.name,)))
     return found

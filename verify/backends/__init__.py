@@ -19,12 +19,16 @@ class Backend(Protocol):
     name          as in reports and on the command line
     device        torch's device string
     check_device  where inputs are made and outputs judged: `device`, or the host where that has no float64
+    elements      that the default profile takes of an elementwise kernel
+    portion       elements that are launched and judged at a time, whole chunks of 2^20
     inert_options  Inductor's numerics options that can change no bit here, with the reason
     """
 
     name: str
     device: str
     check_device: str
+    elements: int
+    portion: int
     inert_options: Mapping[str, str]
 
     def unavailable(self) -> str | None:

@@ -15,6 +15,8 @@ from verify.backends import CK_TEMPLATES, CUTLASS_TEMPLATES, NO_METAL, TRITON_CO
 name = "cpu"
 device = "cpu"
 check_device = device
+elements = 1 << 22
+portion = 1 << 20
 inert_options = {
     "eager_numerics.division_rounding": TRITON_CODE,
     "eager_numerics.disable_ftz": TRITON_CODE,

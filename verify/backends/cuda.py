@@ -17,6 +17,8 @@ from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL,
 name = "cuda"
 device = "cuda"
 check_device = device
+elements = 1 << 24
+portion = 1 << 24
 inert_options = {
     "cpp.enable_floating_point_contract_flag": CPP_CODE,
     "cpp.enable_unsafe_math_opt_flag": CPP_CODE,

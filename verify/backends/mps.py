@@ -18,6 +18,8 @@ from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, TRITON_CO
 name = "mps"
 device = "mps"
 check_device = "cpu"
+elements = 1 << 22
+portion = 1 << 20
 inert_options = {
     "eager_numerics.division_rounding": TRITON_CODE,
     "eager_numerics.disable_ftz": TRITON_CODE,

@@ -21,6 +21,8 @@ from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL,
 name = "rocm"
 device = "cuda"
 check_device = device
+elements = 1 << 24
+portion = 1 << 24
 inert_options = {
     "eager_numerics.disable_ftz": f"{NVIDIA_CODE}; Triton's code for AMD GPUs keeps subnormals by default",
     "cpp.enable_floating_point_contract_flag": CPP_CODE,

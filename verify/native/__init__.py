@@ -1,1 +1,1 @@
-"""The decision of `verify.decide` in C++ for the host and in Triton for a GPU."""
+"""Digests of `verify.decide` in C++ for the host."""

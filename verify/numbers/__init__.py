@@ -11,3 +11,7 @@ an enclosure cannot answer; `ieee` alone compares anything, because it has only 
 
 class Undecidable(TypeError):
     """An oracle compared a computed value; predicates take exact inputs only."""
+
+
+class NotAdmitted(Exception):
+    """An operation does not do on a device what a number system takes for granted: which, and where it was seen."""

@@ -154,6 +154,10 @@ class _LastAxis:
         """The elements whose results are wanted: all (one in multiprecision)."""
         return a
 
+    def count(self, a: Ball) -> int:
+        """The length of the last axis."""
+        return int(a.mid.shape[-1])
+
     def _exactly(self: Any, mid: Tensor, span: Span) -> Ball:
         return Ball(self, mid, 0.0, span, source=True, tail=self._tail(mid), sure=True)
 
@@ -453,6 +457,19 @@ class ExactRow:
         """The exact sum of the first `stop` values, all finite."""
         return integer_sum(self.mantissas[:stop], self.exponents[:stop])
 
+    def dot(self, other: ExactRow) -> Fraction:
+        """The exact inner product with a row of the same length, both finite: products of halves of 27 bits."""
+        exponents = self.exponents + other.exponents
+        (low, high), (other_low, other_high) = (
+            (m & ((1 << 27) - 1), m >> 27) for m in (self.mantissas, other.mantissas)
+        )
+        return (
+            integer_sum(low * other_low, exponents)
+            + integer_sum(low * other_high, exponents + 27)
+            + integer_sum(high * other_low, exponents + 27)
+            + integer_sum(high * other_high, exponents + 54)
+        )
+
     def __add__(self, other: Any) -> Any:
         return self.values + other
 
@@ -620,7 +637,14 @@ class MpArrays:
 
     def dot(self, a: Any, b: Any) -> np.ndarray:
         """The inner product, an array of length 1."""
+        exact = isinstance(a, ExactRow) and isinstance(b, ExactRow) and len(a) == len(b)
+        if exact and np.isfinite(a.floats).all() and np.isfinite(b.floats).all():
+            return objects([self.system.rational(a.dot(b))])
         return self.sum(self.const(a) * self.const(b))
+
+    def count(self, a: Row) -> int:
+        """The length of the row."""
+        return len(a)
 
     def matmul(self, a: Any, b: Any) -> Any:
         """See `verify.numbers.matmul`."""

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from verify.formats import FORMATS, Format, floor_log2
-from verify.numbers import Undecidable
+from verify.numbers import Undecidable, primitives
 
 Tensor = torch.Tensor
 U = 2.0**-53
@@ -32,7 +32,8 @@ SPLIT = 2.0**27 + 1.0
 #: Relative error bounds (in units of 2^-53 |f|) of the device's float64 library, unless admission
 #: measured larger ones; `verify.admit` refuses a function that exceeds its bound.
 LIBRARY = {"exp": 4.0, "expm1": 4.0, "log": 4.0, "log1p": 4.0, "pow": 8.0, "sqrt": 4.0, "tanh": 8.0}
-#: Functions with the sign of their argument (exp is positive anyway), also where they underflow.
+#: Functions with the sign of their argument, also where they underflow. It is given to the library's result, whose
+#: zeros may have lost it: torch's vectorised log1p(-2^-1074) is +0. Signs of exp and pow are admitted.
 SURE = frozenset({"tanh", "expm1", "log1p"})
 
 
@@ -167,6 +168,7 @@ class Ball64:
 
     bounds: relative error of each admitted library function in units of 2^-53 |f|; a function
     that is missing gives NaN radii (undecided). functions: replacements of torch's, by name.
+    Raises NotAdmitted where the device's arithmetic or casts are not what enclosures rest on.
     """
 
     double = False
@@ -177,8 +179,9 @@ class Ball64:
         bounds: Mapping[str, float] = LIBRARY,
         functions: Mapping[str, Callable[..., Tensor]] | None = None,
     ) -> None:
+        primitives.require(device)
         self.device = device
-        self.bounds = dict(bounds)
+        self.bounds = bounds
         self.functions = dict(functions or {})
 
     def input(self, tensor: Tensor) -> Ball:
@@ -287,6 +290,8 @@ class Ball64:
             return self._undecided(mid)
         relative = self.bounds[name] * U
         sure = name == "exp" or (name in SURE and a.sure)
+        if name in SURE and sure:
+            mid = torch.copysign(mid, a.mid)
         if _point(a):
             return Ball(self, mid, None, LOOSE, relative=relative, absolute=TINY, sure=sure)
         rad = mid.abs() * relative + TINY + spread(mid, _tensor(a.radius, mid)) * GROW
@@ -362,6 +367,7 @@ class BallDD(Ball64):
         e0, e1 = two_sum(d1, t1)
         f0, f1 = two_sum(e0, c1)
         mid, tail = two_sum(d0, f0)
+        mid = _signed_zero(mid, s0)
         rad = _total((e1.abs() + f1.abs()) * GROW, a.radius, b.radius)
         return Ball(self, mid, rad, LOOSE, tail=tail)
 
@@ -373,6 +379,7 @@ class BallDD(Ball64):
         c0, c1 = two_sum(q0, r0)
         d0, d1 = two_sum(p1, c0)
         mid, tail = two_sum(p0, d0)
+        mid = _signed_zero(mid, p0)
         left = q1.abs() + r1.abs() + c1.abs() + d1.abs() + (at * bt).abs()
         own = left * GROW + self._underflow(a.mid, b.mid, p0)
         spread = _total(
@@ -387,6 +394,7 @@ class BallDD(Ball64):
         q1 = rest.mid / b.mid
         rest = self.add(rest, -self.mul(point_b, self._point(q1)))
         mid, tail = two_sum(q0, q1)
+        mid = _signed_zero(mid, q0)
         room = b.mid.abs() * (1 - 2.0**-50) - b.radius
         numerator = _total(rest.mid.abs() * GROW, rest.radius, a.radius, _times(mid.abs() * GROW, b.radius))
         rad = torch.where(room > 0, numerator / room * GROW, torch.nan)
@@ -444,6 +452,11 @@ def evaluate(
 
 def _tensor(value: Tensor | float, like: Tensor) -> Tensor:
     return value if isinstance(value, Tensor) else torch.full_like(like, value)
+
+
+def _signed_zero(mid: Tensor, head: Tensor) -> Tensor:
+    """A zero with the sign that float64 gives it: TwoSum makes +0 of -0."""
+    return torch.where((mid == 0) & (head == 0), head, mid)
 
 
 def _times(a: Tensor | float, b: Tensor | float) -> Tensor | float:

@@ -1,8 +1,9 @@
 """Bit-exact models of rounded operation sequences on tensors: every operation rounds once, to nearest even.
 
 A value is a float64 tensor whose elements all belong to a narrower format, or to float64 itself.
-No hardware FMA, no narrowing cast and no library function is relied upon; of torch's float64 it
-needs + - * / rounded to nearest, a square root within one ulp, and bit operations on int64. NaN
+No hardware FMA, no cast that rounds and no library function is relied upon. Of torch it needs bit
+operations on int64, float64 + - * / rounded to nearest, a square root within one ulp and exact casts;
+these are compared with integers before the first use on a device (`verify.numbers.primitives`). NaN
 payloads are not modelled. Real numbers and enclosures are in `mp` and `ball`.
 
 For a format of precision p <= 24, rounding a float64 result again is innocuous (Figueroa 1995 for
@@ -29,7 +30,9 @@ from fractions import Fraction
 import torch
 
 from verify.formats import FORMATS, Format
+from verify.numbers import primitives
 from verify.numbers.ball import two_prod, two_sum
+from verify.numbers.orders import Order, reduce, scan
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
@@ -157,14 +160,16 @@ class IeeeSystem:
                 raise ValueError(f"{fmt}; expected float64, or a format whose values are all float32 values")
 
     def input(self, tensor: Tensor) -> Rounded:
-        """An input tensor of the storage dtype, exact unless `compute` is narrower."""
+        """An input tensor of the storage dtype, exact unless `compute` is narrower. Raises NotAdmitted."""
         if tensor.dtype != _dtype(self.storage):
             raise TypeError(f"input of {tensor.dtype}; expected the storage dtype {_dtype(self.storage)}")
+        primitives.require(tensor.device)
         return Rounded(round_to(tensor.double(), self.compute), self)
 
     def result(self, value: Operand) -> Tensor:
-        """The value rounded to storage, as a tensor of the storage dtype."""
+        """The value rounded to storage, as a tensor of the storage dtype. Raises NotAdmitted."""
         exact = value.tensor if isinstance(value, Rounded) else self.scalar(value).tensor
+        primitives.require(exact.device)
         return round_to(exact, self.storage).to(_dtype(self.storage))  # exact by now
 
     def scalar(self, value: float, fmt: Format | None = None) -> Rounded:
@@ -231,6 +236,117 @@ class IeeeSystem:
         """minimum of IEEE 754-2019, 9.6: NaNs propagate, and -0 < +0."""
         return -self.max(-self.value(a), -self.value(b))
 
+    # Along the last axis, every partial result in the order's accumulator
+
+    def amax(self, a: Operand) -> Rounded:
+        """The largest element, with length 1."""
+        return Rounded(self.value(a).tensor.amax(-1, keepdim=True), self)
+
+    def count(self, a: Operand) -> int:
+        """The length of the last axis."""
+        return int(self.value(a).tensor.shape[-1])
+
+    def cummax(self, a: Operand) -> Rounded:
+        """Running maxima of numbers."""
+        return Rounded(self.value(a).tensor.cummax(-1).values, self)
+
+    def cummin(self, a: Operand) -> Rounded:
+        return Rounded(self.value(a).tensor.cummin(-1).values, self)
+
+    def sumexp(self, a: Operand, order: Order | None = None) -> Rounded:
+        """sum exp(x - max x), from left to right, corrected by exp of the change where the maximum rises."""
+        x = self.value(a).tensor
+        n = self.at((order or Order("any", self.compute)).accumulator)
+        top, total = Rounded(x[..., :1], self), n.value(self.exp(Rounded(x[..., :1] * 0.0, self)))
+        for k in range(1, x.shape[-1]):
+            one = Rounded(x[..., k : k + 1], self)
+            high = self.max(top, one)
+            total = n.value(total * n.value(self.exp(top - high))) + n.value(self.exp(one - high))
+            top = high
+        return total
+
+    def sum(self, a: Operand, order: Order | None = None) -> Rounded:
+        """The sum, with length 1; by default in any order (see `orders.reduce`) in `compute`. Of nothing +0."""
+        n, x, chosen = self._accumulator(a, order)
+        if not x.shape[-1]:
+            return Rounded(x.new_zeros((*x.shape[:-1], 1)), n)
+        return Rounded(reduce(chosen, lambda u, v: round_to(u + v, n.compute), x), n)
+
+    def cumsum(self, a: Operand, order: Order | None = None) -> Rounded:
+        """Inclusive prefix sums."""
+        n, x, chosen = self._accumulator(a, order)
+        return Rounded(scan(chosen, lambda u, v: round_to(u + v, n.compute), x), n)
+
+    def cumprod(self, a: Operand, order: Order | None = None) -> Rounded:
+        """Inclusive prefix products."""
+        n, x, chosen = self._accumulator(a, order)
+        return Rounded(scan(chosen, lambda u, v: round_to(u * v, n.compute), x), n)
+
+    def logcumsumexp(self, a: Operand, order: Order | None = None) -> Rounded:
+        """log of the prefix sums of exp, by combinations max + log1p(exp(min - max)) in `compute`, each then rounded to
+        the order's accumulator. -inf with -inf is -inf."""
+        chosen = order or Order("any", self.compute)
+
+        def combine(u: Tensor, v: Tensor) -> Tensor:
+            high, low = self.max(Rounded(u, self), Rounded(v, self)), self.min(Rounded(u, self), Rounded(v, self))
+            distance = Rounded(torch.where(low.tensor == high.tensor, 0.0, (low - high).tensor), self)
+            found = high + self.log1p(self.exp(distance))
+            return round_to(torch.where(low.tensor == -torch.inf, high.tensor, found.tensor), chosen.accumulator)
+
+        return Rounded(scan(chosen, combine, self.value(a).tensor), self.at(chosen.accumulator))
+
+    def dot(self, a: Operand, b: Operand, order: Order | None = None) -> Rounded:
+        """The sum of products along the last axis, each product rounded."""
+        n = self.at((order or Order("any", self.compute)).accumulator)
+        return n.sum(n.value(a) * n.value(b), order)
+
+    def matmul(self, a: Operand, b: Operand, order: Order | None = None) -> Rounded:
+        """(..., m, k) times (..., k, n), as `dot`."""
+        n = self.at((order or Order("any", self.compute)).accumulator)
+        x, y = n.value(a).tensor, n.value(b).tensor
+        return Rounded(
+            n.dot(Rounded(x[..., :, None, :], n), Rounded(y.mT[..., None, :, :], n), order).tensor[..., 0], n
+        )
+
+    def _accumulator(self, a: Operand, order: Order | None) -> tuple[IeeeSystem, Tensor, Order]:
+        chosen = order or Order("any", self.compute)
+        n = self.at(chosen.accumulator)
+        return n, n.value(a).tensor, chosen
+
+    # Library functions: torch's in float64, rounded once. Within 1/2 ULP but for the double rounding; no library
+    # promises these bits, so a formula that identifies code brings its own.
+
+    def exp(self, a: Operand) -> Rounded:
+        return self._library(torch.exp, a)
+
+    def exp2(self, a: Operand) -> Rounded:
+        return self._library(torch.exp2, a)
+
+    def expm1(self, a: Operand) -> Rounded:
+        return self._library(torch.expm1, a)
+
+    def log(self, a: Operand) -> Rounded:
+        return self._library(torch.log, a)
+
+    def log2(self, a: Operand) -> Rounded:
+        return self._library(torch.log2, a)
+
+    def log1p(self, a: Operand) -> Rounded:
+        return self._library(torch.log1p, a)
+
+    def tanh(self, a: Operand) -> Rounded:
+        return self._library(torch.tanh, a)
+
+    def rsqrt(self, a: Operand) -> Rounded:
+        return self._library(lambda t: 1 / torch.sqrt(t), a)
+
+    def pow(self, a: Operand, b: Operand) -> Rounded:
+        x, y = self._tensors(a, b)
+        return Rounded(round_to(torch.pow(x, y), self.compute), self)
+
+    def _library(self, function: Callable[[Tensor], Tensor], a: Operand) -> Rounded:
+        return Rounded(round_to(function(self.value(a).tensor), self.compute), self)
+
     def is_nan(self, a: Operand) -> Tensor:
         return self.value(a).tensor.isnan()
 
@@ -271,6 +387,9 @@ def evaluate(
     like = next(iter(tensors.values()))
     size = max(like.numel(), 1)
     block = BLOCK if like.device == HOST else size
+    if size <= block:  # without views, so that the fused pass can be made of it
+        values = {name: n.input(t) for name, t in tensors.items()}
+        return n.result(function(n, **values, **scalars))
     flat = {name: t.reshape(-1) for name, t in tensors.items()}
     parts = []
     for start in range(0, size, block):

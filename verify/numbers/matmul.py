@@ -129,7 +129,7 @@ class RowBalls:
 
     def __init__(self, device: Any, bounds: Mapping[str, float] = LIBRARY) -> None:
         self.device = device
-        self.bounds = dict(bounds)
+        self.bounds = bounds
         self._constants: dict[Fraction, RowBall] = {}
 
     def input(self, tensor: Tensor) -> RowBall:

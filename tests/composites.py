@@ -1,0 +1,32 @@
+"""Cells of composite kernels in settings that no kernel lists, filled as a run fills them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from verify import run
+from verify.backends import Backend
+from verify.cases import Instance, terms
+from verify.judge.cell import overall
+from verify.kernel import Composite, Setting, is_file
+from verify.lowerings import Lowering, Target
+
+
+def cells(
+    facts: Composite, setting: Setting, lowering: Lowering, dtype: str, backend: Backend, **scalars: float
+) -> list[dict[str, Any]]:
+    """One cell for each output of the kernel in `setting`."""
+    target = Target(facts, scalars, setting.name, dtype, backend)
+    job = run.Job(target, lowering, mine=is_file(lowering.name), setting=setting)
+    return run.fill(job, [], run.Selection((facts.name,)))
+
+
+def share(instance: Instance, target: Target, lowering: Lowering, output: str, y: torch.Tensor) -> float:
+    """The largest |y - t| over what an element may be."""
+    stated, on = terms(instance, target, lowering, 0, output, y)
+    one = on["exact"]
+    tally = one.judge.tally(one.elements, y.contiguous().reshape(-1))
+    found: float = overall(one.reader, tally, stated)["max_share"]
+    return found

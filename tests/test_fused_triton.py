@@ -1,0 +1,162 @@
+"""The fused engine in Triton against the tensors' reduction, bit for bit: in the interpreter, and on a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from test_fused import CASES, by_tensors, case, require_same, spoiled
+from verify import admit, backends
+from verify.families.elementwise import Elementwise, judgement
+from verify.formats import FORMATS
+from verify.judge.element import Limits
+from verify.judge.fused import Unsupported, cpp, graph
+from verify.numbers.ball import LIBRARY
+
+pytest.importorskip("triton")
+
+Tensor = torch.Tensor
+#: Cases of the interpreter: kernel, scalars, metric, bound; dtype.
+INTERPRETED = ((CASES[1], "float32"), (CASES[0], "float16"), (CASES[5], "bfloat16"))
+
+
+class Numpy(TorchFunctionMode):
+    """Gives library functions the form that Triton's interpreter calls."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name in graph.LIBRARY or name == "sqrt":
+            return torch.from_numpy(np.asarray(getattr(np, name)(*(a.numpy() for a in args))))
+        return function(*args, **(kwargs or {}))
+
+
+class Host(TorchFunctionMode):
+    """Gives library functions the form that the GPU's kernels call."""
+
+    def __init__(self, form: Any) -> None:
+        super().__init__()
+        self.form = form
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name in graph.LIBRARY or name == "sqrt":
+            return self.form(getattr(torch, name))(*torch.broadcast_tensors(*args))
+        return function(*args, **(kwargs or {}))
+
+
+def require_equal(given: Any, dtype: str, device: str, n: int, form: Any) -> None:
+    from verify.judge.fused import triton as fused
+
+    name, scalars, metric, value = given
+    about, inputs, y, predict = case(name, scalars, dtype, n, 7)
+    about = Elementwise(about.oracle, about.fmt, about.names, about.scalars, device, LIBRARY)
+    inputs, y = tuple(t.to(device) for t in inputs), y.to(device)
+    predicted = predict(inputs)
+    eager = torch.where(torch.arange(y.numel(), device=device) % 5 == 0, spoiled(y.cpu(), about.fmt, 3).to(device), y)
+    dtypes = (y.dtype,) * len(inputs)
+    judge = fused.compiled(judgement(about), dtypes, True, 4, predict if predicted else None)
+    limits = Limits.of(metric, value)
+    found = judge(inputs, y, eager, limits.values)
+    require_same(found, by_tensors(about, inputs, y, eager, limits, predicted, form))
+    size = 2 * fused.BLOCK
+    whole = y.numel() // size * size
+    several = judge.rows(size, tuple(t[:whole] for t in inputs), y[:whole], eager[:whole], limits.values)
+    for k, one in enumerate(several):
+        part = slice(k * size, k * size + size)
+        few, expected = tuple(t[part] for t in inputs), [p[part] for p in predicted]
+        require_same(one, by_tensors(about, few, y[part], eager[part], limits, expected, form))
+
+
+def test_the_interpreter_finds_what_the_tensors_find() -> None:
+    """In a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["equal"] * len(INTERPRETED)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("given", CASES, ids=[c[0] for c in CASES])
+def test_a_gpu_finds_what_the_tensors_find(given: Any, dtype: str) -> None:
+    from verify.judge.fused import triton as fused
+
+    backend = backends.load("cuda")
+    if (why := backend.unavailable()) is not None:
+        pytest.skip(why)
+    require_equal(given, dtype, backend.device, 20_003, Host(fused.mapped))
+
+
+@pytest.mark.gpu
+def test_the_functions_of_a_gpu_are_admitted() -> None:
+    from verify.judge.fused import triton as fused
+
+    backend = backends.load("cuda")
+    if (why := backend.unavailable()) is not None:
+        pytest.skip(why)
+    assert {a.name for a in admit.library(backend.device, fused.mapped)} == set(LIBRARY)
+
+
+@pytest.mark.parametrize("target", [("cuda", 90, 32), ("hip", "gfx942", 64)], ids=lambda target: target[1])
+def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int]) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from verify.judge.fused import triton as fused
+
+    about, _, y, predict = case("addcmul", {"value": 0.3}, "float32", 300, 7)
+    judge = fused.compiled(judgement(about), (y.dtype,) * 3, True, 4, predict)
+    tables = (
+        "counts",
+        "steps",
+        "first",
+        "left",
+        "binades",
+        "digest",
+        "wrong",
+        "wrong_first",
+        "region",
+        "open",
+        "listed",
+    )
+    types = {f"in{k}": "*fp32" for k in range(5)} | {"parameters": "*fp64", "tops_ptr": "*fp64", "listed": "*i64"}
+    types |= {f"{name}_ptr": "*i64" for name in tables} | dict.fromkeys(("n", "size", "per_row"), "i64")
+    types |= {f"{name}_ptr": "*fp64" for name in ("upper", "scaled", "share")}
+    for kernel in (judge.module.run, judge.module.again):
+        signature = {name: types[name] for name in kernel.arg_names if name != "BLOCK"} | {"BLOCK": "constexpr"}
+        source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": fused.BLOCK})
+        options = {"num_warps": fused.WARPS, "enable_fp_fusion": False}
+        made = triton.compile(source, target=GPUTarget(*target), options=options)
+        if target[0] == "cuda":  # AMD's divisions are made of them
+            assert "fma.rn.f64" not in made.asm["ptx"]
+
+
+def test_an_operation_that_triton_lacks_is_named() -> None:
+    from verify.judge.fused import triton as fused
+
+    with pytest.raises(Unsupported, match="rub"):
+        fused.expression(graph.Node("rub"), [])
+
+
+def test_both_engines_compile_the_same_fields() -> None:
+    from verify.judge.fused import triton as fused
+
+    about = case("exp", {}, "float32", 64, 1)[0]
+    made = graph.trace(cpp.fields_of(judgement(about), 1, True), [torch.float32] * 3, parameters=4)
+    assert set(fused._FIELDS) == set(made.outputs)
+    assert FORMATS["float32"] == about.fmt
+
+
+if __name__ == "__main__":
+    for one, kind in INTERPRETED:
+        require_equal(one, kind, "cpu", 520, Numpy())
+        print("equal", flush=True)

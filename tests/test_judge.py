@@ -1,0 +1,345 @@
+"""One judge: every path says the same of every element, and elements whose judgement is known by hand.
+
+Paths of elements: float64 tensors (the first pass leaves what fails to the next), double-double, multiprecision, and
+the path of a composite kernel's output. Paths of chunks: tensors, C++, double-double and multiprecision by `Judge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import judging
+from judging import DTYPES, PATHS, Elements, Said, contradictions, elements, hashed, limits, outputs, tensor
+from verify import backends, cases, kernel
+from verify.cases import Pointwise
+from verify.domains import Domain
+from verify.formats import FORMATS
+from verify.judge import chunk
+from verify.judge.chunk import Judge, OracleViolation
+from verify.judge.element import CLASSES, Judged, Limits, decide
+from verify.judge.exact import Exact
+from verify.judge.fused import cpp
+from verify.judge.reduce import COUNTED
+from verify.judge.tally import Tally
+from verify.truth import Truth
+from verify.ulp import Verdict
+
+Tensor = torch.Tensor
+F32 = FORMATS["float32"]
+KERNELS = tuple(kernel.elementwise_names())
+
+
+def case_of(name: str, dtype: str) -> Mapping[str, float]:
+    """One of the kernel's cases, another for each dtype."""
+    known = kernel.elementwise(name).cases
+    return known[hashed(name, dtype) % len(known)]
+
+
+# ---------------------------------------------------------------- elements, by every path
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_path_says_the_same_of_an_element(name: str, dtype: str) -> None:
+    given = elements(name, case_of(name, dtype), dtype, 24)
+    for turn in (hashed(name, dtype) % 2, 2 + hashed(dtype, name) % 2):
+        found = contradictions(given, outputs(given, turn), limits(given, turn))
+        assert not found, "\n".join(found)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_path_says_the_same_of_many_elements(name: str, dtype: str) -> None:
+    for scalars in kernel.elementwise(name).cases:
+        given = elements(name, scalars, dtype, 300)
+        for turn in range(8):
+            found = contradictions(given, outputs(given, turn), limits(given, turn))
+            assert not found, "\n".join(found)
+
+
+ADD, DIV = ("add", {"alpha": 1.0}, "float32"), ("div", {"b": 7.0}, "float32")
+EXP, POW = ("exp", {}, "float32"), ("pow", {}, "float32")
+ADDCMUL, ADDCDIV = ("addcmul", {"value": 1.0}, "float32"), ("addcdiv", {"value": 0.3}, "float32")
+#: Elements that paths once judged differently, or wrongly, and others at edges: kernel, scalars, dtype, inputs, output,
+#: limits; region, class and kind of failure.
+CORNERS: list[tuple[Any, ...]] = [
+    # a special value that an operand flushed to zero would change
+    ("log", {}, "float32", "-0x1p-140", "-inf", Limits(), "special", "flushed", "flush"),
+    ("log", {}, "float32", "-0x1p-140", "-inf", Limits(ftz=1.0), "special", "flushed", None),
+    ("sqrt", {}, "float16", "-0x1p-20", "-0x0p+0", Limits(ftz=1.0), "special", "flushed", None),
+    ("sqrt", {}, "float16", "-0x1p-20", "0x0p+0", Limits(ftz=1.0), "special", "nan_mismatch", "nan"),
+    (*POW, "nan -0x1p-140", "0x1p+0", Limits(ftz=1.0), "special", "flushed", None),
+    ("addcmul", {"value": -1.7}, "float16", "1 inf -0x1p-20", "nan", Limits(ftz=1.0), "special", "flushed", None),
+    # NaN is within no room for underflow
+    (*ADDCDIV, "1 0x1p-140 -0x1p-141", "nan", Limits(), "subnormal-operand", "flushed", "flush"),
+    # beyond 1/2 ULP by 2^-100 ULP, with no subnormal operand: FTZ excuses nothing
+    ("exp", {}, "bfloat16", "0x1.38p-106", "0x1.fep-1", Limits(scaled=0.5, ftz=1.0), "normal", "worse", "bound"),
+    # the intermediate's overflow is beyond multiprecision's tensors, not beyond multiprecision
+    (*POW, "-0x1.a73f9cp+43 -0x1.197ffp+57", "-0x1p+100", Limits(scaled=4.0), "subnormal-result", "worse", "bound"),
+    # the sign of a zero quotient in double-double
+    (*DIV, "-0x0p+0", "-0x0p+0", Limits(), "exact-zero", "correct", None),
+    (*DIV, "-0x0p+0", "0x0p+0", Limits(ftz=1.0), "exact-zero", "zero_sign", "zero-sign"),
+    # 0 + (-0 big) is +0
+    (*ADDCMUL, "0x0p+0 -0x1p-127 0x1p+64", "0x0p+0", Limits(ulp=1.0, ftz=1.0), "subnormal-operand", "flushed", None),
+    (*ADDCMUL, "0x0p+0 -0x1p-127 0x1p+64", "-0x0p+0", Limits(ulp=1.0), "subnormal-operand", "worse", "bound"),
+    # t is exact, y half an ULP away, and a hair more
+    (*ADD, "0x1p+0 0x1p-24", "0x1p+0", Limits(ulp=0.5), "normal", "correct", None),
+    (*ADD, "0x1p+0 0x1p-24", "0x1.000002p+0", Limits(ulp=0.5), "normal", "faithful", None),
+    (*ADD, "0x1.000002p+0 0x1p-149", "0x1.000004p+0", Limits(ulp=1.0), "subnormal-operand", "faithful", None),
+    (*ADD, "0x1.000002p+0 0x1p-120", "0x1.000006p+0", Limits(ulp=2.0), "normal", "worse", None),
+    (*ADD, "0x1.000002p+0 -0x1p-120", "0x1.000006p+0", Limits(ulp=2.0), "normal", "worse", "bound"),
+    # a correct overflow, one that is due, one that is not, an infinity missed
+    (*ADD, "0x1.fffffep+127 0x1p+127", "inf", Limits(ulp=0.5), "overflow", "correct", None),
+    (*ADD, "0x1.fffffep+127 0x1p+127", "0x1.fffffep+127", Limits(ulp=0.5), "overflow", "inf_mismatch", "bound"),
+    (*ADD, "0x1p+127 0x1p+126", "inf", Limits(ulp=0.5), "normal", "inf_mismatch", "bound"),
+    (*ADD, "inf 0x1p+126", "0x1.fffffep+127", Limits(ulp=3.0), "special", "inf_mismatch", "infinity"),
+    (*ADD, "inf 0x1p+126", "-inf", Limits(ulp=3.0), "special", "inf_mismatch", "infinity"),
+    (*ADD, "inf -inf", "0x0p+0", Limits(ftz=1.0), "special", "nan_mismatch", "nan"),
+    (*ADD, "0x1p+0 0x1p+0", "nan", Limits(ftz=1.0), "normal", "nan_mismatch", "nan"),
+    # a flush, and a zero that is none
+    (*EXP, "-0x1.8p+6", "0x0p+0", Limits(ulp=1.0), "subnormal-result", "flushed", "flush"),
+    (*EXP, "-0x1.8p+6", "0x0p+0", Limits(ulp=1.0, ftz=1.0), "subnormal-result", "flushed", None),
+    (*EXP, "-0x1.9ep+6", "0x0p+0", Limits(ulp=1.0), "subnormal-result", "faithful", None),
+    (*EXP, "-0x1.8p+6", "-0x0p+0", Limits(ulp=1.0, ftz=1.0), "subnormal-result", "flushed", None),
+    (*EXP, "-0x1p+10", "-0x0p+0", Limits(ulp=1.0), "subnormal-result", "zero_sign", "zero-sign"),
+    # FTZ is declared, and the element is beyond what flushing can do
+    (*EXP, "-0x1.8p+6", "0x1p-126", Limits(ulp=1.0, ftz=1.0), "subnormal-result", "worse", "bound"),
+    (*EXP, "-0x1.5cp+6", "0x0p+0", Limits(ulp=1.0, ftz=1.0), "normal", "worse", "bound"),
+    (*ADD, "0x1p-127 0x1p-126", "0x1p-126", Limits(ulp=0.5, ftz=1.0), "subnormal-operand", "flushed", None),
+    (*ADD, "0x1p-127 0x1p-126", "0x1p-126", Limits(ulp=0.5), "subnormal-operand", "flushed", "flush"),
+    (*ADD, "0x1p-127 0x1p-120", "0x1.04p-120", Limits(ulp=0.5, ftz=1.0), "subnormal-operand", "worse", "bound"),
+]  # fmt: skip
+
+
+def one(name: str, scalars: Mapping[str, float], dtype: str, inputs: str, output: str) -> tuple[Elements, Tensor]:
+    """One element as `Elements`, and its output."""
+    fmt = FORMATS[dtype]
+    given = elements(name, scalars, dtype, 3)
+    given = replace(given, inputs=tuple(tensor([fmt.parse(text)], fmt) for text in inputs.split()))
+    return given, tensor([fmt.parse(output)], fmt)
+
+
+@pytest.mark.parametrize("corner", CORNERS, ids=[f"{c[0]} {c[2]} {c[3]} = {c[4]}" for c in CORNERS])
+def test_corners(corner: tuple[Any, ...]) -> None:
+    *what, limits_, region, cls, kind = corner
+    given, y = one(*what)
+    assert not contradictions(given, y, limits_)
+    (said,) = judging.by_multiprecision(given, y, limits_)
+    assert said is not None and (said.region, said.cls, said.kind) == (region, cls, kind)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("exp", "float32"), ("addcmul", "float16"), ("div", "bfloat16")])
+def test_the_path_of_a_composite_kernel_says_the_same(name: str, dtype: str) -> None:
+    """Where regions that belong to elementwise kernels alone make no difference."""
+    given = elements(name, case_of(name, dtype), dtype, 40)
+    y = outputs(given, 1)
+    limit = 2.0**-6
+    paths = [
+        judging.by_output(given, y, limit),
+        judging.by_output(given, y, limit, double=True),
+        judging.by_output(given, y, limit, exactly=True),
+    ]
+    plain = judging.by_multiprecision(given, y, Limits())
+    compared = 0
+    for k, said in enumerate(zip(*paths, strict=True)):
+        settled = {s for s in said if s is not None}
+        assert len(settled) == 1, (given.keys[k], said)
+        other, mine = plain[k], settled.pop()
+        assert other is not None
+        if other.cls != "flushed" and other.region != "intermediate":
+            assert (mine.cls, mine.steps) == (other.cls, other.steps)
+            compared += 1
+        if other.kind in ("nan", "infinity", "zero-sign") and other.cls != "flushed":
+            assert mine.kind == other.kind
+    assert compared > 20
+
+
+# ---------------------------------------------------------------- a path that is wrong is seen
+
+
+def swapped(path: Callable[..., list[Said | None]], a: str, b: str) -> Callable[..., list[Said | None]]:
+    names = {a: b, b: a}
+
+    def wrong(*given: Any) -> list[Said | None]:
+        return [s and replace(s, cls=names.get(s.cls, s.cls)) for s in path(*given)]
+
+    return wrong
+
+
+#: An output of each class beside a sum.
+OF_CLASS = {
+    "correct": ("0x1.8p+0 0x1p-23", "0x1.800002p+0"),
+    "faithful": ("0x1.8p+0 0x1p-24", "0x1.800002p+0"),
+    "worse": ("0x1.8p+0 0x1p-24", "0x1.80002p+0"),
+    "flushed": ("0x1p-127 0x1p-126", "0x1p-126"),
+    "nan_mismatch": ("nan 0x1p-126", "0x1p-126"),
+    "inf_mismatch": ("0x1.8p+0 0x1p-24", "inf"),
+    "zero_sign": ("0x0p+0 0x0p+0", "-0x0p+0"),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_with_one_class_swapped_is_seen(path: str) -> None:
+    limits_ = Limits(ulp=1e300, scaled=1e300, ftz=1.0)
+    settled = set()
+    for cls, (inputs, output) in OF_CLASS.items():
+        given, y = one("add", {"alpha": 1.0}, "float32", inputs, output)
+        assert not contradictions(given, y, limits_)
+        (said,) = PATHS[path](given, y, limits_)
+        if said is None:
+            continue
+        settled.add(cls)
+        for other in OF_CLASS.keys() - {cls}:
+            assert said.cls == cls and contradictions(
+                given, y, limits_, PATHS | {path: swapped(PATHS[path], cls, other)}
+            )
+    # what fails is left open by the first pass, what may be flushed too; specials by double-double
+    left = {"first pass": {"flushed", "nan_mismatch", "zero_sign"}, "double-double": {"nan_mismatch"}}
+    assert settled == OF_CLASS.keys() - left.get(path, set())
+
+
+def test_a_class_swapped_inside_the_tensors_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the comparison of paths, and by the sample of every cell."""
+    given = elements("addcmul", {"value": 0.3}, "float32", 24)
+    y, limits_ = outputs(given, 0), Limits(scaled=3.0)
+    assert not contradictions(given, y, limits_)
+    judge, everything = Judge(given.fmt, limits_), torch.arange(len(y))
+    judge.sample(given.chunk, everything, y)
+    worse, faithful = CLASSES.index("worse"), CLASSES.index("faithful")
+
+    def wrong(*args: Any, **options: Any) -> Judged:
+        found = decide(*args, **options)
+        cls = torch.where(found.cls == worse, faithful, torch.where(found.cls == faithful, worse, found.cls))
+        return replace(found, cls=cls)
+
+    for module in (judging, chunk):
+        monkeypatch.setattr(module, "decide", wrong)
+    assert contradictions(given, y, limits_)
+    with pytest.raises(OracleViolation, match="tensors say"):
+        judge.sample(given.chunk, everything, y)
+
+
+def test_a_class_swapped_inside_multiprecision_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = elements("div", {}, "float32", 12)
+    y = outputs(given, 0)
+    verdict = Exact.verdict
+
+    def wrong(self: Exact, key: tuple[int, ...], bits: int) -> tuple[Truth, Verdict | None]:
+        truth, found = verdict(self, key, bits)
+        return truth, replace(found, cls="faithful") if found and found.cls == "worse" else found
+
+    assert not contradictions(given, y, Limits())
+    monkeypatch.setattr(Exact, "verdict", wrong)
+    assert contradictions(given, y, Limits())
+
+
+# ---------------------------------------------------------------- chunks, by every path
+
+
+def numbers(tally: Tally) -> dict[str, Any]:
+    """What must not depend on the path: all but sums, whose errors are rounded in float64, and leaders."""
+    found: dict[str, Any] = {"formulas": {text: fit.mismatches for text, fit in tally.formulas.items()}}
+    for name, r in tally.regions.items():
+        counts = {c: r.counts.get(c, 0) for c in COUNTED if c not in ("sum", "sum_signed")}
+        witnesses = {what: e.index for what, e in r.witnesses.items()}
+        found[name] = counts, r.histogram, r.steps, dict(r.fails), dict(r.lost), witnesses, r.undecided
+    found["binades"] = {e: (b.measured, b.misrounded) for e, b in tally.binades.items()}
+    return found
+
+
+def by_every_path(name: str, scalars: Mapping[str, float], dtype: str, size: int, turn: int) -> dict[str, Tally]:
+    """Tallies of the same outputs by tensors, C++, double-double and multiprecision."""
+    given = elements(name, scalars, dtype, size)
+    listed = Domain("list", given.fmt, given.about.names, patterns=tuple(given.keys))
+    case = Pointwise(given.facts, scalars, dtype, backends.load("cpu"), listed)
+    y, judge = outputs(given, turn), Judge(given.fmt, limits(given, turn))
+    formulas = case.formulas(0, "", y)
+    engine = case.engine(0, "", "exact")
+    assert engine is not None
+    source = case.sources(0, "", y)["exact"]
+    parts = (source.about, source.exact, source.inputs)  # type: ignore[attr-defined]
+    return {
+        "tensors": judge.tally(source, y, given.eager, formulas),
+        "C++": judge.tally(source, y, given.eager, formulas, engine),
+        "double-double": judge.tally(judging.Double(*parts), y, given.eager, formulas),
+        "multiprecision": judge.tally(judging.Unknown(*parts), y, given.eager, formulas),
+    }
+
+
+def require_alike(tallies: Mapping[str, Tally]) -> None:
+    first, *others = tallies
+    for other in others:
+        mine, theirs = numbers(tallies[first]), numbers(tallies[other])
+        assert mine == theirs, f"{first} and {other}"
+        for name, region in tallies[first].regions.items():
+            same = tallies[other][name]
+            for column in ("sum", "sum_signed"):
+                assert abs(region.counts.get(column, 0) - same.counts.get(column, 0)) <= region.measured
+            for a, b in zip(region.leaders, same.leaders, strict=True):
+                assert bool(a) == bool(b)
+                if a:
+                    assert a[0][0] == pytest.approx(b[0][0], rel=1e-4, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_path_gives_the_same_tally(name: str) -> None:
+    dtype = DTYPES[hashed(name) % len(DTYPES)]
+    tallies = by_every_path(name, case_of(name, dtype), dtype, 48, hashed(name) % 4)
+    require_alike(tallies)
+    assert tallies["tensors"].whole.inputs == 48
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_path_gives_the_same_tally_of_many_elements(name: str, dtype: str) -> None:
+    for scalars in kernel.elementwise(name).cases:
+        for turn in range(4):
+            require_alike(by_every_path(name, scalars, dtype, 400, turn))
+
+
+@pytest.mark.parametrize(
+    "place", [("counts", 1), ("counts", COUNTED.index("clamped")), ("steps", None), ("histogram", 3)]
+)
+def test_a_number_that_one_path_counts_wrongly_is_seen(place: tuple[str, int | None]) -> None:
+    """An element counted in another class, or not at all."""
+    tallies = by_every_path("add", {"alpha": 1.0}, "float32", 48, 0)
+    require_alike(tallies)
+    field, k = place
+    region = tallies["C++"]["normal"]
+    if field == "counts":
+        changed: Any = dict(region.counts) | {COUNTED[k or 0]: region.counts[COUNTED[k or 0]] + 1}
+    elif field == "steps":
+        changed = region.steps + 1
+    else:
+        changed = tuple(n + (i == k) for i, n in enumerate(region.histogram))
+    wrong = replace(tallies["C++"], regions={**tallies["C++"].regions, "normal": replace(region, **{field: changed})})
+    with pytest.raises(AssertionError):
+        require_alike(tallies | {"C++": wrong})
+
+
+def test_a_class_swapped_in_the_fused_pass_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = cpp.compiled
+
+    def wrong(*args: Any) -> Callable[..., Any]:
+        judge = compiled(*args)
+
+        def swapped_judge(*given: Any) -> Any:
+            found = judge(*given)
+            regions = tuple(
+                replace(r, counts=(r.counts[1], r.counts[0], *r.counts[2:])) for r in found.regions
+            )  # fmt: skip
+            return replace(found, regions=regions)
+
+        return swapped_judge
+
+    monkeypatch.setattr(cpp, "compiled", wrong)
+    monkeypatch.setattr(cases, "_ENGINES", {})
+    with pytest.raises(AssertionError, match="tensors and C"):
+        require_alike(by_every_path("add", {"alpha": 1.0}, "float32", 48, 0))

@@ -1,0 +1,110 @@
+"""How long the rest takes, and what a long command shows."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from verify import progress
+from verify.progress import TimeLeft, shown, spoken
+
+ADD, POW, SCAN, NONE = ("add eager", "eager"), ("pow eager", "eager"), ("scan inductor", "inductor"), ()
+
+
+def test_jobs_take_what_others_of_their_kind_took() -> None:
+    left = TimeLeft([ADD, SCAN, NONE, ADD, SCAN, POW, ADD])
+    left.begins(0, 100.0)
+    assert left.seconds(100.0) is None
+    left.begins(1, 102.0)  # add: 2 s, and all that is known
+    assert left.seconds(102.0) == 2.0 + 0.0 + 2.0 + 2.0 + 2.0 + 2.0
+    left.begins(2, 122.0)  # a scan: 20 s
+    assert left.seconds(122.0) == 0.0 + 2.0 + 20.0 + 2.0 + 2.0  # pow is like add: eager
+    left.begins(3, 122.0)
+    assert left.seconds(123.5) == 0.5 + 20.0 + 2.0 + 2.0
+    assert left.seconds(130.0) == 0.0 + 20.0 + 2.0 + 2.0
+    left.begins(4, 126.0)  # the second add took 4 s
+    assert left.seconds(126.0) == 20.0 + 3.0 + 3.0
+    left.begins(5, 136.0)
+    assert left.seconds(136.0) == 3.0 + 3.0
+    left.begins(6, 137.0)  # pow: 1 s
+    assert left.seconds(137.0) == 3.0
+    left.begins(7, 140.0)
+    assert left.seconds(140.0) == 0.0
+    left.begins(9, 150.0)  # an end that counts something else
+    assert left.seconds(150.0) == 0.0
+
+
+def test_a_job_that_does_not_run_says_nothing_of_others() -> None:
+    left = TimeLeft([NONE, ADD, ADD])
+    left.begins(0, 0.0)
+    left.begins(1, 0.001)
+    assert left.seconds(0.001) is None
+    left.begins(2, 5.001)
+    assert left.seconds(5.001) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (250, "4 min 10 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_spoken(seconds: float, text: str) -> None:
+    assert spoken(seconds) == text
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    return wait
+
+
+def test_without_a_terminal_a_line_every_ten_seconds(
+    clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with shown(lambda: [ADD] * 40) as told:
+        for done in range(40):
+            told(done, 40, f"add {done}")
+            clock(3.0)
+        told(40, 40, "")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "verify: 4 of 40 jobs are done; about 1 min 48 s left; next: add 4"
+    assert [int(line.split()[1]) for line in lines] == list(range(4, 40, 4))
+
+
+def test_a_short_run_asks_for_no_plan_and_prints_nothing(
+    clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with shown(lambda: pytest.fail("asked")) as told:
+        for done in range(3):
+            told(done, 3, "add")
+            clock(0.3)
+    assert not stream.getvalue()
+
+
+def test_without_a_plan_no_time_is_told(clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with shown() as told:
+        for done, _ in zip(itertools.count(), range(5), strict=False):
+            told(done, 5, "chunk")
+            clock(6.0)
+    assert stream.getvalue().splitlines()[0] == "verify: 2 of 5 jobs are done; next: chunk"

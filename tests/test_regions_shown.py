@@ -1,0 +1,521 @@
+"""Two faults in one cell, in every pair of regions: each reader of a report shows both, and none takes what deviates
+for a pass."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from sample_reports import cell, cell_of, deviating, not_run, region, report, report_of, worst_at
+from test_ci_outputs import pytest_run
+from test_gate import FINGERPRINT, Bench, bench
+from test_readme import tables
+from verify.cli import main
+from verify.judge.regions import REGIONS
+from verify.judge.status import EXIT_CODES, STATUSES
+from verify.reports import ci, compare, embedded, gate, markdown, rows, store, terminal
+from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, TONES, severity, tally, tally_text
+from verify.reports.looks import tone as tone_of
+from verify.reports.schema import Report
+
+assert bench is not None  # the fixture
+PAIRS = list(itertools.permutations(REGIONS, 2))
+PLACES = {name: index for index, name in enumerate(REGIONS, 100)}
+
+
+def fault(name: str, **changes: Any) -> dict[str, Any]:
+    """A region that exceeds its bound, with a worst element and a figure of its own."""
+    size = float(PLACES[name])
+    why = {"kind": "bound", "text": f"ulp {size:g} exceeds 1.5"}
+    return region(**{"status": "exceeds-bound", "reason": why, "max_ulp": size, "max_share": size / 1.5,
+                     "worst": [worst_at(PLACES[name], ulp=size)], **changes})  # fmt: skip
+
+
+def known(name: str, **changes: Any) -> dict[str, Any]:
+    """A region that the ledger's entry of its own covers."""
+    return deviating(f"id-{name}", text=f"flushes there {PLACES[name]}", worst=[worst_at(PLACES[name])], **changes)
+
+
+def filled(**given: dict[str, Any]) -> dict[str, Any]:
+    """A cell with every region, passed but those given (with _ for -)."""
+    named = {name.replace("_", "-"): one for name, one in given.items()}
+    return cell_of({name: named.get(name, region()) for name in REGIONS}, digest="ab12")
+
+
+def made(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return report_of(*cells, **{"environment": {"cpu": dict(FINGERPRINT)}, **changes})
+
+
+def of(value: dict[str, Any]) -> Report:
+    return Report.model_validate(copy.deepcopy(value))
+
+
+def printed(page: rows.Page, width: int = 200) -> str:
+    file = io.StringIO()
+    terminal.print_page(page, file, width)
+    return file.getvalue()
+
+
+def underscored(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def both(first: str, second: str) -> dict[str, Any]:
+    """`first` exceeds its bound, `second` deviates."""
+    return filled(**{underscored(first): fault(first), underscored(second): known(second)})
+
+
+def told_in(text: str, first: str, second: str) -> None:
+    """Both faults, each with its region, status, reason, worst element; the second with its entry of the ledger."""
+    flat = " ".join(text.split())
+    for name, why in ((first, f"ulp {PLACES[first]} exceeds 1.5"), (second, f"flushes there {PLACES[second]}")):
+        assert f"in {name}" in flat and why in flat, (name, flat)
+        assert f"0x1.{PLACES[name]:x}p+0" in flat
+    assert f"id-{second}" in flat and "exceeds-bound" in flat and "deviates" in flat
+
+
+# The terminal and Markdown
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_the_terminal_and_markdown_show_both(first: str, second: str) -> None:
+    value = of(made(both(first, second)))
+    for page in (rows.kernel_page(value, "addcmul"), rows.run_page(value)):
+        told_in(printed(page), first, second)
+        told_in(re.sub(r"\\|<code>|</code>|&#45;|&#\d+;", "", "".join(markdown.lines(page))), first, second)
+    shown = printed(rows.kernel_page(value, "addcmul"), 110)
+    assert re.search(rf"^ +in {first} +exceeds-bound +{PLACES[first]} +ulp", shown, re.MULTILINE)
+    assert re.search(rf"^ +in {second} +deviates +0\.75 +ulp", shown, re.MULTILINE)
+    assert "0 of 1 cell passed, 1 failed" in shown
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(REGIONS, 2)))
+def test_two_that_exceed_are_two_lines(first: str, second: str) -> None:
+    value = of(made(filled(**{underscored(name): fault(name) for name in (first, second)})))
+    shown = printed(rows.kernel_page(value, "addcmul"))
+    for name in (first, second):
+        assert f": in {name}: ulp {PLACES[name]} exceeds 1.5" in shown
+        assert f"--input=0x1.{PLACES[name]:x}p+0" in shown
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_a_deviation_is_never_green_and_never_among_the_passes(name: str) -> None:
+    value = of(made(filled(**{underscored(name): known(name)}), cell_of({"normal": region()}, lowering="eager")))
+    for page in (rows.kernel_page(value, "addcmul"), rows.run_page(value)):
+        lines = [block for block in page.blocks if isinstance(block, rows.Line)]
+        assert not any(line.kind in ("good", "bad") for line in lines)
+        assert "1 of 2 cells passed, 1 deviates" in printed(page)
+        assert any(line.kind == "deviates" and f"id-{name}" in line.text for line in lines)
+    run = next(block for block in rows.run_page(value).blocks if isinstance(block, rows.Table))
+    counts = dict(zip((column.title for column in run.columns), run.rows[0].cells, strict=True))
+    assert (counts["passed"], counts["deviate"], counts["failed"]) == ("1", "1", "0")
+    assert main_code(made(filled(**{underscored(name): known(name)}))) == 0
+
+
+def main_code(value: dict[str, Any]) -> int:
+    from verify.cli import exit_code
+
+    return exit_code(of(value))
+
+
+def test_the_headline_is_the_real_error_of_normal_and_a_vendors_steps_stand_beside_their_bound() -> None:
+    """The 89 ULP of libdevice's pow, beside a flush of 10^8 steps that the ledger covers."""
+    steps = {"value": 2.0, "metric": "int_ulp", "source": "CUDA C++ Programming Guide, table 12"}
+    why = {"kind": "bound", "text": "int_ulp 90 exceeds 2"}
+    normal = region(bound=steps, status="exceeds-bound", reason=why, max_ulp=89.25, max_int_ulp=90, max_share=45.0,
+                    worst=[worst_at(7)])  # fmt: skip
+    flushed = known("subnormal-result", bound=steps, max_int_ulp=130_000_000, max_ulp=130_000_000.0, flushed=60,
+                    max_share=6.5e7)  # fmt: skip
+    value = of(made(filled(normal=normal, subnormal_result=flushed)))
+    shown = printed(rows.kernel_page(value, "addcmul"), 130)
+    first = next(line for line in shown.splitlines() if line.startswith("inductor"))
+    assert first.split()[:9] == ["inductor", "exceeds-bound", "89.25", "ulp", "90", "of", "2", "int_ulp", "4500%"]
+    assert re.search(r"in subnormal-result +deviates +1\.300e\+8 +ulp +1\.300e\+8 of 2 int_ulp", shown)
+    assert shown.index("in normal: int_ulp 90 exceeds 2") < shown.index("[ledger: id-subnormal-result]")
+
+
+def test_a_region_that_passes_is_told_where_its_error_is_larger() -> None:
+    value = of(made(filled(normal=region(max_ulp=0.5), overflow=region(max_ulp=1.25), special=region(max_ulp=0.25))))
+    shown = printed(rows.kernel_page(value, "addcmul"), 130)
+    assert re.search(r"in overflow +passed +1\.25 +ulp", shown) and "in special" not in shown
+
+
+def test_what_a_formula_accounts_for_has_no_share() -> None:
+    """Elements where an intermediate of the reference overflows may be those of an admissible formula, at any error."""
+    lost = region(max_ulp=2.0**50, max_share=1e15, reason={"text": "4 elements: the bits of a + b*c"})
+    value = of(made(filled(intermediate=lost)))
+    shown = printed(rows.kernel_page(value, "addcmul"), 130)
+    assert re.search(r"in intermediate +passed +1\.126e\+15 +ulp +1\.5 +formula", shown)
+    assert rows.share(value.cells[0]) == 0.5
+
+
+def test_no_region_hides_what_is_wrong_with_the_whole_cell(tmp_path: Path, bench: Bench) -> None:
+    """Results that differ, and a broken property, beside a region that exceeds its bound."""
+    broken = [{"name": "odd", "inputs": 9, "violations": 2, "witness": ["0x1.8p+0"]}]
+    one = {**filled(normal=fault("normal")), "repeats": 8, "distinct": 3, "properties": broken}
+    value = of(made(one))
+    texts = ("3 different results in 8 launches", "the property odd is broken by 2 of 9, such as 0x1.8p+0")
+    shown = [printed(rows.kernel_page(value, "addcmul"), 300), printed(rows.run_page(value), 300)]
+    shown.append(bench.gate(made(one))[1][0]["reason"])
+    path = tmp_path / "r.json"
+    store.write(value, path)
+    shown.append("".join(embedded.embed([path]).pieces))
+    for text in shown:
+        assert all(part in text for part in texts), text
+    assert "unsteady: addcmul" in shown[0] and "in normal: ulp 106 exceeds 1.5" in shown[0]
+    alone = {**filled(), "status": "exceeds-bound", "reason": "odd is broken", "reason_kind": "property",
+             "properties": broken}  # fmt: skip
+    assert texts[1] in printed(rows.kernel_page(of(made(alone)), "addcmul"), 300)
+
+
+def test_every_status_is_counted_by_itself() -> None:
+    reasons = {"passed": {}, "not-run": {}}
+    cells = []
+    for index, status in enumerate(STATUSES):
+        if status == "not-run":
+            cells.append(not_run(lowering=f"l{index}"))
+        elif status in ("error", "oracle-violation"):
+            cells.append(cell(lowering=f"l{index}", status=status, reason="r", reason_kind="raised"))
+        else:
+            one = region(status=status, reason={"kind": "bound", "text": "t", "ledger": ["e"] * (status == "deviates")}
+                         | ({} if status != "passed" else {"kind": "", "ledger": []}))  # fmt: skip
+            cells.append(cell_of({"normal": one}, lowering=f"l{index}"))
+    assert reasons
+    shown = printed(rows.run_page(of(made(*cells))), 160)
+    assert "1 of 9 cells passed, 1 deviates, 4 failed, 1 suspect, 1 unbounded, 1 unjudged, 1 not run" in shown
+    counts = tally(STATUSES)
+    assert sum(counts.values()) == len(STATUSES) and tuple(counts) == COUNTED
+    assert tally_text(tally(["passed"])) == "1 of 1 cell passed"
+    assert tally_text(tally(["deviates", "deviates"])) == "0 of 2 cells passed, 2 deviate"
+
+
+def test_looks_follow_the_table_of_statuses() -> None:
+    """What ends a run with a code is never good, and only what passed is."""
+    assert {status for status in STATUSES if LOOKS[status].tone == "good"} == {"passed"}
+    assert all(LOOKS[status].tone in ("bad", "open") for status in STATUSES if EXIT_CODES[status])
+    assert {look.tone for look in LOOKS.values()} == set(TONES)
+    assert [severity(status) for status in STATUSES if status not in ("not-run", "passed")] == [10, 9, 8, 7, 6, 5, 4, 3]
+    assert tuple(status for status in PRECEDENCE if status in STATUSES) == STATUSES
+    assert tone_of(tally(["passed", "deviates"])) == "deviates" and tone_of(tally(["passed"])) == "good"
+    assert tone_of(tally(["passed", "deviates", "suspect"])) == "open" and tone_of(tally(["error", "passed"])) == "bad"
+    assert tone_of(tally(["not-run"])) == "bad"  # nothing ran
+
+
+def test_an_allowance_is_told_and_is_not_green() -> None:
+    one = cell_of({"normal": region(status="unbounded", bound=None, reason={"kind": "no-bound", "text": "no bound"})},
+                  allowance="unbounded-sums")  # fmt: skip
+    value = of(made(one))
+    page = rows.kernel_page(value, "addcmul")
+    shown = printed(page)
+    assert "unbounded, allowed by unbounded-sums, 1 cell: inductor, cpu, float32: no bound" in shown
+    assert "0 of 1 cell passed, 1 unbounded" in shown
+    assert not any(isinstance(block, rows.Line) and block.kind == "good" for block in page.blocks)
+    assert main_code(made(one)) == 0 and main_code(made({**one, "allowance": ""})) == 1
+
+
+def test_unjudged_elements_are_counted_where_the_region_passed() -> None:
+    shown = printed(rows.kernel_page(of(made(filled(normal=region(1000, unjudged=7)))), "addcmul"))
+    assert "unjudged elements, 1 cell: nothing is stated of 0.7% of region normal" in shown
+
+
+# The gate
+
+
+@pytest.mark.parametrize(("worse", "better"), PAIRS)
+def test_a_regression_in_one_region_is_one_whatever_another_shows(bench: Bench, worse: str, better: str) -> None:
+    value = made(filled())
+    assert bench.accept(value)[0] == 0
+    assert bench.statuses(value) == (0, {"passed": 1})
+    regions = {name: region() for name in REGIONS}
+    regions[worse] = region(max_ulp=1.25, max_share=0.85, worst=[worst_at(PLACES[worse])])
+    regions[better] = region(max_ulp=0.25)
+    code, (verdict,) = bench.gate(made(cell_of(regions, digest="cd")))
+    assert (code, verdict["status"]) == (1, "regressed")
+    assert (
+        f"in {worse}: ulp 0.75 -> 1.25" in verdict["reason"] and f"in {better}: ulp 0.75 -> 0.25" in verdict["reason"]
+    )
+    assert f"worst 0x1.{PLACES[worse]:x}p+0 -> 0x1p+1" in verdict["reason"]
+    assert f"--input=0x1.{PLACES[worse]:x}p+0" in verdict["replay"]
+    regions[worse] = region()
+    code, (verdict,) = bench.gate(made(cell_of(regions, digest="cd")))
+    assert (code, verdict["status"]) == (0, "improved")
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes", "status"),
+    [
+        ("ulp", {"max_ulp": 1.25}, "regressed"),
+        ("ulp", {"mean_ulp": 0.5}, "regressed"),
+        ("ulp", {"worse": 1}, "regressed"),
+        ("ulp", {"faithful": 1}, "regressed"),  # one more that is not correctly rounded
+        ("ulp", {"flushed": 1}, "regressed"),
+        ("ulp", {"nan_mismatch": 1}, "regressed"),
+        ("ulp", {"max_scaled_ulp": 0.75}, "changed"),
+        ("ulp", {"bias_ulp": 0.125}, "changed"),
+        ("int_ulp", {"max_int_ulp": 2}, "regressed"),
+        ("int_ulp", {"max_ulp": 1.25}, "regressed"),
+        ("scaled_ulp", {"max_scaled_ulp": 0.75}, "regressed"),
+        ("scaled_ulp", {"max_ulp": 1.25}, "changed"),
+        ("scaled_ulp", {"mean_ulp": 0.5}, "changed"),
+        ("share", {"max_share": 0.75}, "regressed"),
+        ("share", {"max_ulp": 1.25}, "changed"),
+        ("ulp", {"max_ulp": 0.75 * (1 + 2.0**-40)}, "passed"),  # the radius of another enclosure
+        ("ulp", {"status": "deviates", "reason": {"kind": "flush", "text": "t", "ledger": ["e"]}}, "regressed"),
+    ],
+)
+@pytest.mark.parametrize("name", ["normal", "subnormal-result"])
+def test_each_figure_of_a_region_is_gated(
+    bench: Bench, name: str, metric: str, changes: dict[str, Any], status: str
+) -> None:
+    bound = {"value": 2.0, "metric": metric, "source": "s"}
+    regions = {one: region(bound=bound) for one in REGIONS}
+    bench.accept(made(cell_of(regions)))
+    regions[name] = region(**{"bound": bound, **changes})
+    code, (verdict,) = bench.gate(made(cell_of(regions)))
+    assert (verdict["status"], code) == (status, int(status in ("regressed", "changed"))), verdict
+    if status != "passed":
+        assert f"in {name}" in verdict["reason"]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_every_output_of_the_gate_shows_both(bench: Bench, first: str, second: str) -> None:
+    value = made(both(first, second), cell_of({"normal": region()}, lowering="eager"))
+    path = bench.write(value)
+    outcome = gate.gate([path], bench.root)
+    assert outcome.exit_code == 1 and outcome.counts["exceeds-bound"] == 1
+    told_in(printed(gate.gate_page(outcome)), first, second)
+    log = ci.sarif(outcome)
+    (result,) = [one for one in log["runs"][0]["results"] if one["ruleId"] == "exceeds-bound"]
+    told_in(result["message"]["text"] + " exceeds-bound", first, second)
+    assert result["level"] == "error" and result["properties"]["ledger"] == [f"id-{second}"]
+    told_in(next(iter(ci.error_lines(outcome))).replace("%2C", ",").replace("%3A", ":"), first, second)
+    code, _, problem = bench.accept(value)
+    assert code == 1
+    told_in(problem, first, second)
+
+
+def test_what_deviates_is_counted_beside_the_passes_by_every_output_of_the_gate(bench: Bench) -> None:
+    value = made(filled(overflow=known("overflow")), cell_of({"normal": region()}, lowering="eager"))
+    assert bench.accept(value)[0] == 0
+    path = bench.write(value)
+    outcome = gate.gate([path], bench.root)
+    assert (outcome.exit_code, outcome.counts, outcome.deviating) == (0, {"deviates": 1, "passed": 1}, 1)
+    page = gate.gate_page(outcome)
+    assert page.title == "gate: 2 cells, 0 failing, 1 deviates"
+    assert not any(isinstance(block, rows.Line) and block.kind == "good" for block in page.blocks)
+    assert "in overflow: flushes there" in printed(page) and "[ledger: id-overflow]" in printed(page)
+    (result,) = ci.sarif(outcome)["runs"][0]["results"]
+    assert (result["ruleId"], result["level"]) == ("deviates", "note")
+    (notice,) = ci.error_lines(outcome)
+    assert notice.startswith("::notice title=1 deviates::")
+    assert gate.as_json(outcome)["deviate"] == 1
+    # with another environment the status is another one, and the count stays
+    value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.14.0"}
+    outcome = gate.gate([bench.write(value)], bench.root)
+    assert outcome.counts == {"stale": 2} and outcome.exit_code == 0
+    assert gate.gate_page(outcome).title == "gate: 2 cells, 0 failing, 1 deviates"
+    assert "(1 in all with known deviations)" in gate.verdict_line(outcome)
+    assert gate.gate([path], bench.root, fail_on=["deviates"]).exit_code == 1
+
+
+def test_junit_skips_what_deviates_with_its_entry(bench: Bench) -> None:
+    value = made(filled(overflow=known("overflow")), cell_of({"normal": region()}, lowering="eager"))
+    bench.accept(value)
+    report, junit = bench.write(value), bench.folder / "junit.xml"
+    line = ("--verify-report", report, "--verify-baseline", str(bench.root), "--junitxml", str(junit))
+    done = pytest_run(bench.folder, *line)
+    assert done.returncode == 0 and "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    (bad,) = [case for case in ElementTree.parse(junit).iter("testcase") if "inductor" in case.attrib["name"]]
+    skipped = bad.find("skipped")
+    assert skipped is not None and skipped.attrib["message"].startswith("deviates: in overflow: flushes there")
+    properties = {one.attrib["name"]: one.attrib["value"] for one in bad.iter("property")}
+    assert (properties["status"], properties["deviates"], properties["ledger"]) == ("deviates", "true", "id-overflow")
+
+
+def test_a_budget_for_one_region_covers_no_other(bench: Bench) -> None:
+    """A flush that is allowed does not allow an error in normal numbers, whatever its size."""
+    value = made(filled(subnormal_result=fault("subnormal-result", flushed=20)))
+    assert bench.accept(value, "--allow", "*", "--reason", "known")[0] == 0
+    assert bench.statuses(value) == (0, {"deviates": 1})
+    both_ = made(filled(subnormal_result=fault("subnormal-result", flushed=20), normal=fault("normal", max_ulp=2.0)))
+    code, (verdict,) = bench.gate(both_)
+    assert (code, verdict["status"]) == (1, "exceeds-bound") and "in normal: " in verdict["reason"]
+    more = made(filled(subnormal_result=fault("subnormal-result", flushed=21)))
+    assert bench.statuses(more) == (1, {"exceeds-bound": 1})
+
+
+@pytest.mark.parametrize("status", ["unsteady", "suspect", "unbounded", "unjudged"])
+def test_what_is_not_proved_fails_unless_something_allows_it(bench: Bench, status: str) -> None:
+    one = region(status=status, reason={"kind": "no-bound", "text": "t"}, bound=None)
+    value = made(cell_of({"normal": one}))
+    assert bench.statuses(value) == (1, {status: 1})
+    assert bench.accept(value)[0] == 1
+    allowed = made(cell_of({"normal": one}, allowance="an-entry"))
+    code, (verdict,) = bench.gate(allowed)
+    assert (code, verdict["status"]) == (3, "not-run")
+    assert bench.accept(allowed)[0] == 0
+    code, (verdict,) = bench.gate(allowed)
+    assert (code, verdict["status"], verdict["allowance"], verdict["fails"]) == (0, status, "an-entry", False)
+    assert bench.statuses(made(cell_of({"normal": one}, allowance="an-entry", lowering="mine.py:f")))[0] == 1
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
+    assert bench.statuses(value) == (0, {"deviates": 1})
+
+
+def test_a_baseline_of_schema_1_is_stale_and_names_the_command(bench: Bench) -> None:
+    assert bench.accept(report(cell(), environment={"cpu": dict(FINGERPRINT)}))[0] == 0
+    value = made(cell_of({"normal": region(1000)}))
+    for version in ("2", "1"):  # accepted from a report of schema 1; and a file that an earlier version wrote
+        bench.file.write_text(re.sub(r'^\{"baseline":\d', f'{{"baseline":{version}', bench.file.read_text()))
+        code, (verdict,) = bench.gate(value)
+        assert (code, verdict["status"], verdict["compared"]) == (1, "stale", False)
+        assert "accepted from a report of schema 1, without regions; accept anew: verify accept " in verdict["reason"]
+        assert bench.gate(value, "--fail-on", "improved")[0] == 1  # it compares nothing, whatever is asked for
+        assert bench.gate(value, "--allow", "*")[0] == 3
+    code, _ = bench.gate(report(cell(), environment={"cpu": dict(FINGERPRINT)}))
+    assert code == 1
+    assert bench.accept(value)[0] == 0 and bench.statuses(value) == (0, {"passed": 1})
+    code, (verdict,) = bench.gate(report(cell(), environment={"cpu": dict(FINGERPRINT)}))
+    assert (code, verdict["status"]) == (1, "stale") and "compute it anew" in verdict["reason"]
+
+
+def test_other_inputs_are_stale_and_name_the_command(bench: Bench) -> None:
+    value = made(filled())
+    bench.accept(value)
+    value["cells"][0]["domain"]["digest"] = "0100"
+    code, (verdict,) = bench.gate(value)
+    assert (code, verdict["status"]) == (1, "stale")
+    assert "accepted for other inputs: " in verdict["reason"] and f"--baseline {bench.root}" in verdict["reason"]
+
+
+def test_what_was_accepted_with_regions_is_read_back(bench: Bench) -> None:
+    value = made(both("normal", "overflow"), filled(special=known("special")) | {"lowering": "eager"})
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
+    once = bench.file.read_bytes()
+    assert bench.statuses(value) == (0, {"deviates": 2})
+    assert bench.accept(value)[0] == 0 and bench.file.read_bytes() == once
+
+
+def test_an_unsteady_cell_is_gated_by_the_worst_seen_in_each_region(bench: Bench) -> None:
+    """Neither bits nor the number of results that were judged is a difference."""
+    shaky = {"status": "unsteady", "reason": "3 different results in 8 launches", "reason_kind": "unsteady",
+             "allowance": "atomics", "repeats": 8}  # fmt: skip
+    first = made(cell_of({"normal": region(300), "overflow": region(30)}, distinct=3, digest="1", **shaky))
+    assert bench.accept(first)[0] == 0
+    again = cell_of({"normal": region(200), "overflow": region(20)}, distinct=2, digest="2", **shaky)
+    again["domain"] = first["cells"][0]["domain"]
+    code, (verdict,) = bench.gate(made(again))
+    assert (code, verdict["status"], verdict["reason"]) == (0, "unsteady", "3 different results in 8 launches")
+    worse = cell_of({"normal": region(200), "overflow": region(20, max_ulp=1.25)}, distinct=2, digest="2", **shaky)
+    worse["domain"] = first["cells"][0]["domain"]
+    code, (verdict,) = bench.gate(made(worse))
+    assert (code, verdict["status"]) == (1, "regressed") and "in overflow: ulp 0.75 -> 1.25" in verdict["reason"]
+    never = cell_of({"normal": region()}, kernel="exp", **shaky)
+    code, verdicts = bench.gate(made(again, never))
+    assert code == 1 and verdicts[0]["status"] == "not-run" and "never accepted" in verdicts[0]["reason"]
+
+
+# compare
+
+
+@pytest.mark.parametrize(("worse", "better"), PAIRS)
+def test_compare_shows_both_regions(worse: str, better: str) -> None:
+    def source(name: str, *cells: dict[str, Any]) -> compare.Source:
+        found = of(made(*cells))
+        return compare.Source(name, found.environment, "quick", 0, tuple(map(compare.facts_of, found.cells)), {})
+
+    a = filled()
+    b = filled(**{underscored(worse): fault(worse), underscored(better): region(max_ulp=0.25)})
+    b["error"] = {**b["error"], "max_ulp": 0.75}  # the maximum of all is as it was: only the region tells
+    found = compare.compare([source("a.json", a), source("b.json", b | {"status": "exceeds-bound"})])
+    (row,) = found.rows
+    assert row.kind == "new failure" and {one.name for one in row.regions} == {worse, better}
+    assert row.pairs[1] is not None and {"larger maximum", "smaller maximum"} <= set(row.pairs[1].kinds)
+    shown = printed(rows.compare_page(found))
+    assert re.search(rf"in {worse} +ulp +0\.75 +exceeds-bound {PLACES[worse]}", shown)
+    assert re.search(rf"in {better} +ulp +0\.75 +0\.25", shown)
+    told = json.loads("".join(compare.json_lines(found, False)))["cells"][0]
+    assert {one["region"] for one in told["regions"]} == {worse, better}
+    # without the failure it is a larger maximum all the same
+    c = filled(**{underscored(worse): region(max_ulp=1.25), underscored(better): region(max_ulp=0.25)})
+    c["error"] = {**c["error"], "max_ulp": 0.75}
+    (row,) = compare.compare([source("a.json", a), source("c.json", c)]).rows
+    assert row.kind == "larger maximum"
+
+
+# history
+
+
+def test_history_shows_regions_and_counts_what_deviates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("duckdb", reason="needs DuckDB: pip install -c constraints.txt '.[history]'")
+    for day, one in enumerate((filled(), filled(normal=fault("normal"), overflow=known("overflow")),
+                               filled(overflow=known("overflow")))):  # fmt: skip
+        environment = {"cpu": dict(FINGERPRINT), "created": 1_700_000_000 + 86_400 * day}
+        store.write(of(made(one, environment=environment)), tmp_path / f"{day}.json")
+    assert main(["history", str(tmp_path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "new failure: 1" in out and "in normal ulp" in out and "deviates" in out
+    assert "0 failing, 1 deviates" in out
+    sql = "SELECT region, status, ledger, max_ulp FROM regions WHERE run = 2 AND status <> 'passed' ORDER BY region"
+    assert main(["history", str(tmp_path), "--sql", sql, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)["rows"]
+    assert found == [["normal", "exceeds-bound", None, 106.0], ["overflow", "deviates", "id-overflow", 0.75]]
+    assert main(["history", str(tmp_path), "--sql", "SELECT count(*) FROM cells WHERE deviates", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [[1]]
+
+
+def test_history_sees_a_region_that_nothing_else_tells_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two regions exchange their maxima: the record of all elements stays as it was."""
+    pytest.importorskip("duckdb", reason="needs DuckDB: pip install -c constraints.txt '.[history]'")
+    sizes = (0.75, 1.25)
+    for day in range(2):
+        one = filled(normal=region(max_ulp=sizes[day]), overflow=region(max_ulp=sizes[1 - day]))
+        environment = {"cpu": dict(FINGERPRINT), "created": 1_700_000_000 + 86_400 * day}
+        store.write(of(made(one, environment=environment)), tmp_path / f"{day}.json")
+    assert main(["history", str(tmp_path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 change in 1 cell" in out and "larger maximum: 1" in out and "in normal ulp 0.75 1.25" in out
+
+
+# The page and the README's tables
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_the_pages_data_hold_both(tmp_path: Path, first: str, second: str) -> None:
+    path = tmp_path / "r.json"
+    store.write(of(made(both(first, second))), path)
+    data = json.loads("".join(embedded.embed([path]).pieces))
+    regions = [data["values"][index] for index in data["values"][data["columns"]["regions"][0]]]
+    found = {one[0]: one for one in regions}
+    assert list(found) == list(REGIONS)
+    assert found[first][2] == "exceeds-bound" and found[first][4][0] == str(PLACES[first])
+    assert found[second][2] == "deviates" and found[second][3][2] == [f"id-{second}"]
+    assert found[second][9][0][0] == [f"0x1.{PLACES[second]:x}p+0"]
+    assert data["looks"]["deviates"][0] == "deviates" and data["looks"]["exceeds-bound"][0] == "bad"
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS[::7])
+def test_the_readmes_tables_show_both(first: str, second: str) -> None:
+    value = of(made(both(first, second)))
+    shown = tables.errors_table([value], tables.Filter())
+    assert f"in {first}" in shown and "**exceeds-bound**" in shown
+    assert f"in {second}" in shown and f"**deviates** (id-{second})" in shown
+    known_ = tables.deviations_table([value], tables.Filter())
+    assert f"| {second} | id-{second} |" in known_
+
+
+def test_no_reader_parses_a_reason() -> None:
+    """Text is for people: what a reader needs is a value of the report. Schema 1 is converted in one place."""
+    root = Path(__file__).resolve().parent.parent
+    files = [*(root / "reports").rglob("*.py"), *(root / "reports").rglob("*.js"), *(root / "docs").glob("*.py")]
+    files += [root / "verify" / name for name in ("cli.py", "plugin.py")]
+    parsed = re.compile(r"known deviation: |calling convention|reason\.(startswith|rpartition|partition|removeprefix)")
+    found = {path.relative_to(root).as_posix() for path in files if parsed.search(path.read_text())}
+    assert found == {"reports/schema.py"}

@@ -1,0 +1,342 @@
+"""The family of row kernels: rms_norm's truth against a separately written one, exact strata, orders of one's own,
+probable bounds, and planted defects."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mutants import rows as planted
+from mutants.scans import filled
+from verify import backends, kernel
+from verify.composite import Limit, Problem
+from verify.families import rows, rows_limits
+from verify.families.rows import Place
+from verify.formats import FORMATS
+from verify.kernel import Composite, Setting, UsageError
+from verify.lowerings import Target, lowerings
+from verify.numbers.arrays import ExactRow
+from verify.numbers.orders import Order
+from verify.truth import Truth
+
+Tensor = torch.Tensor
+CPU = backends.load("cpu")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+NAMES = ("sum", "softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "rms_norm")
+#: Several rows of every recipe, in less than a second.
+SMALL = rows.setting("small", (34, 257))
+
+
+def facts(name: str) -> Composite:
+    found = kernel.load(name)
+    assert isinstance(found, Composite)
+    return found
+
+
+def problem(name: str, dtype: str, setting: Setting, seed: int = 0) -> Problem:
+    found: Problem = facts(name).problem(dtype, setting, dict(facts(name).cases[0]), seed)
+    return found
+
+
+def target(name: str, dtype: str = "float32") -> Target:
+    return Target(facts(name), dict(facts(name).cases[0]), "small", dtype, CPU)
+
+
+def own(name: str) -> Any:
+    return planted.lowering(planted.CORRECT[name])
+
+
+# ---------------------------------------------------------------- rms_norm
+
+
+def expected(row: list[float], weight: list[float], place: int, eps: float) -> str | tuple[Fraction, Fraction]:
+    """An element by Python's own floats where special values decide, else by Arb."""
+    x, w = row[place], weight[place]
+    mean = sum(v * v for v in row) if any(not math.isfinite(v) for v in row) else 0.0
+    if not all(map(math.isfinite, (*row, w))) or x == 0 or w == 0 or (eps == 0 and not any(row)):
+        root = math.sqrt(mean + 1.0) if math.isfinite(mean) or mean == math.inf else math.nan
+        empty = eps == 0 and not any(row)
+        value = math.nan if empty else x * (1 / root if root != math.inf else 0.0) * w
+        if math.isnan(value):
+            return "nan"
+        if math.isinf(value):
+            return "+inf" if value > 0 else "-inf"
+        return "-0" if math.copysign(1, value) < 0 else "+0"
+    import flint
+
+    with flint.ctx.workprec(300):
+        exact = sum(Fraction(v) ** 2 for v in row) / len(row) + Fraction(eps)
+        size = flint.arb(flint.fmpq(exact.numerator, exact.denominator)).sqrt()
+        top = Fraction(x) * Fraction(w)
+        value = flint.arb(flint.fmpq(top.numerator, top.denominator)) / size
+        ends = []
+        for end in (value.lower(), value.upper()):
+            mantissa, exponent = end.man_exp()
+            ends.append(Fraction(int(mantissa)) * Fraction(2) ** int(exponent))
+        return ends[0], ends[1]
+
+
+def holds(truth: Truth, due: str | tuple[Fraction, Fraction]) -> bool:
+    if isinstance(due, str):
+        return truth.kind == due
+    return truth.kind == "real" and truth.lo <= due[1] and due[0] <= truth.hi
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("eps", [0.4375, 1e-05])
+def test_the_truth_of_rms_norm_equals_a_separately_written_one(dtype: str, eps: float) -> None:
+    pytest.importorskip("flint", reason="python-flint is not installed")
+    name = facts("rms_norm")
+    one: Problem = name.problem(dtype, rows.setting("s", (17, 9)), {"eps": eps}, 3)
+    x, w = (t.double().tolist() for t in one.tensors.values())
+    source = name.truth(one, "cpu", {"sqrt": 4.0})
+    whole, _ = source.enclose("")
+    double, _ = source.enclose("", torch.arange(17 * 9), double=True)
+    for k in range(17 * 9):
+        due = expected(x[k // 9], w, k % 9, eps)
+        *_, last = itertools.islice(source.exact("", k), 2)
+        assert holds(last, due), (k, last, due)
+        for found in (whole, double):
+            mid, rad = float(found.mid[0, k]), float(found.rad[0, k])
+            tail = 0.0 if found.tail is None else float(found.tail[0, k])
+            if math.isnan(rad):
+                continue
+            if isinstance(due, str):
+                assert rad == 0 and (math.isnan(mid) if due == "nan" else mid == {"+0": 0, "-0": 0}.get(due, mid))
+            else:
+                centre = Fraction(mid) + Fraction(tail)
+                assert centre - Fraction(rad) <= due[1] and due[0] <= centre + Fraction(rad), k
+
+
+def test_special_values_of_rms_norm() -> None:
+    """All rows of two and weights out of NaN, infinities, zeros and numbers: table, multiprecision and torch agree."""
+    pytest.importorskip("flint", reason="python-flint is not installed")
+    values = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -2.0)
+    name = facts("rms_norm")
+    for weight, eps in itertools.product(values, (0.0, 0.5)):
+        x, w = torch.tensor(list(itertools.product(values, repeat=2))), torch.tensor([weight, 3.0])
+        one = Problem({"x": x, "weight": w}, {"shape": list(x.shape), "dim": -1}, {"eps": eps}, "float32", {})
+        source = name.truth(one, "cpu", {"sqrt": 4.0})
+        y = torch.nn.functional.rms_norm(x, (2,), w, eps)
+        for k in range(x.numel()):
+            due = expected(x[k // 2].tolist(), w.tolist(), k % 2, eps)
+            truth = next(iter(source.exact("", k)))
+            assert holds(truth, due), (x[k // 2], w, eps, truth, due)
+            got = float(y.reshape(-1)[k])
+            if isinstance(due, str):
+                assert math.isnan(got) if due == "nan" else not math.isnan(got)
+                assert due == "nan" or math.copysign(1, got) == (-1 if due[0] == "-" else 1), (x[k // 2], w, eps)
+            else:
+                assert abs(Fraction(got) - due[0]) <= abs(due[0]) / 2**20
+
+
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 50), dtype=st.sampled_from(DTYPES))
+@settings(max_examples=30)
+def test_an_exact_inner_product_is_that_of_rationals(seed: int, n: int, dtype: str) -> None:
+    a, b = (problem("sum", dtype, rows.setting("s", (1, n), recipe="wide"), seed + k).tensors["x"][0] for k in (0, 1))
+    exact = sum(
+        (Fraction(x) * Fraction(y) for x, y in zip(a.double().tolist(), b.double().tolist(), strict=True)), Fraction(0)
+    )
+    assert ExactRow(a).dot(ExactRow(b)) == exact
+
+
+def test_rows_of_rms_norm_lie_along_the_last_dimension() -> None:
+    custom = facts("rms_norm").custom
+    assert custom is not None
+    with pytest.raises(UsageError, match="rows lie along the last dimension; expected -1"):
+        custom({"shape": "3x4", "dim": "0"})
+    assert all(one.parameters["dim"] in (-1, len(one.parameters["shape"]) - 1) for one in facts("rms_norm").settings)
+
+
+# ---------------------------------------------------------------- lowerings keep their bounds
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["eager", "triton-interpreter"])
+def test_rms_norm_keeps_its_bound(name: str, dtype: str) -> None:
+    one = next(x for x in lowerings(facts("rms_norm")) if x.name == name)
+    if reason := one.reason(target("rms_norm", dtype)):
+        pytest.skip(reason)
+    if name == "triton-interpreter" and dtype == "bfloat16":
+        pytest.skip("it truncates to bfloat16, see kernels/ledger")
+    for scalars in facts("rms_norm").cases:
+        found = filled(facts("rms_norm"), rows.setting("s", (34, 35)), dtype, one, scalars=scalars)
+        assert (found["status"], found["reason"]) == ("passed", "")
+
+
+# ---------------------------------------------------------------- exact strata
+
+
+@pytest.mark.parametrize("recipe", ["exact", "counted"])
+@pytest.mark.parametrize("n", [1, 2, 33, 1009, 4096])
+@pytest.mark.parametrize("name", ["sum", "cumsum", "cumprod", "rms_norm"])
+def test_exact_strata_are_exact_for_every_known_algorithm(name: str, n: int, recipe: str) -> None:
+    """Bounds below half a step of the result, on every backend: there any other bit is a fault, in every dtype."""
+    for dtype in DTYPES:
+        one = problem(name, dtype, rows.setting("s", (3, n), recipe=recipe))
+        family, fmt = facts(name).family, FORMATS[dtype]
+        mid = facts(name).truth(one, "cpu", {"sqrt": 4.0}).enclose("")[0].mid
+        for backend in ("cpu", "cuda"):
+            place = Place("", backend, fmt, n, 3, True, False)
+            for algorithm in rows_limits.known(family, place):
+                if backend == "cuda" and (name == "rms_norm" or algorithm.order.accumulator.bits == 16):
+                    continue  # a library's reciprocal root, and sums in half types, are not exact on these
+                bound = rows_limits.bound_of(one, family, algorithm)
+                truth = mid.reshape(bound.shape)
+                step = 2.0 ** (torch.frexp(truth)[1].double() - fmt.precision).clamp(min=fmt.emin - fmt.mantissa_bits)
+                # float64 holds no more than u of a product that is not one of its numbers
+                most = 0.51 if fmt.bits < 64 else 1.01
+                assert bool((bound <= most * step).all()), (dtype, backend, str(algorithm.order))
+
+
+@pytest.mark.parametrize("n", [1, 2, 33, 1009])
+def test_exact_strata_of_exponentials(n: int) -> None:
+    """Equal scores: softmax is exact. Steps of 40: the logarithm is the last term, to less than a step of any dtype."""
+    for dtype in DTYPES:
+        for name, parity in (("softmax", 0), ("logcumsumexp", 1)):
+            one = problem(name, dtype, rows.setting("s", (8, n), recipe="exact"))
+            limit = facts(name).limit(one, target(name, dtype), own(name), "")
+            part = limit.bound[parity::2]
+            y = planted.CORRECT[name](one.tensors["x"], -1).double()[parity::2]
+            size = y.abs().nan_to_num(posinf=0.0, neginf=0.0)
+            most = size * float(FORMATS[dtype].unit_roundoff) / 4 + float(FORMATS[dtype].smallest_subnormal) / 2
+            assert bool((part <= most).all()), (name, dtype)
+
+
+def test_sums_of_an_exact_stratum_are_never_zero() -> None:
+    """A lost rest of a row must change what is seen: no prefix of it adds up to nothing."""
+    for n in (1, 2, 33, 1009, 1 << 16, 1 << 20):
+        x = problem("sum", "float32", rows.setting("s", (2, n), recipe="exact")).tensors["x"]
+        assert bool((x.double().cumsum(-1) != 0).all())
+
+
+def test_quick_runs_meet_exact_strata() -> None:
+    """In the quick profile, from two terms to 2^20 of them."""
+    for name in NAMES:
+        quick = [one for one in facts(name).settings if one.quick]
+        told = [rows.named(one.parameters["recipe"], False) for one in quick]
+        assert sum("exact" in names for names in told) >= 3 and ["counted"] in told
+        assert any(one.parameters["shape"] == [1 << 20] for one in quick)
+
+
+# ---------------------------------------------------------------- orders of one's own
+
+
+def bounds(name: str, setting: Setting, order: str | None = None, dtype: str = "float32") -> tuple[Limit, Limit | None]:
+    one = problem(name, dtype, setting)
+    declared = None if order is None else Order.parse(order)
+    given = (one, target(name, dtype), own(name), "")
+    return facts(name).limit(*given, declared), facts(name).outer_limit(*given, declared)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["sum", "softmax", "rms_norm"])
+def test_any_order_is_wider_than_the_known_ones(name: str) -> None:
+    inner, outer = bounds(name, rows.setting("s", (2, 5000), recipe="one_sign"))
+    assert outer is not None and bool((outer.bound >= inner.bound).all()) and bool((outer.bound > inner.bound).any())
+    assert "any" in outer.source
+
+
+def test_a_declared_order_is_the_bound_and_has_no_outer_one() -> None:
+    setting = rows.setting("s", (2, 5000), recipe="one_sign")
+    tree, none = bounds("sum", setting, "tree:float32")
+    line, _ = bounds("sum", setting, "sequential:float32")
+    blocks, _ = bounds("sum", setting, "blocked=128:float32")
+    half, _ = bounds("sum", setting, "tree:bfloat16")
+    assert none is None and "tree in float32" in tree.source
+    assert bool((tree.bound < blocks.bound).all()) and bool((blocks.bound < line.bound).all())
+    assert bool((line.bound < half.bound).all())
+
+
+def test_a_registered_lowering_has_one_limit() -> None:
+    one = problem("sum", "float32", SMALL)
+    eager = lowerings(facts("sum"))[0]
+    outer = facts("sum").outer_limit
+    assert outer is not None and outer(one, target("sum"), eager, "") is None
+
+
+def test_a_sequential_sum_is_within_any_order_only() -> None:
+    """Of 2^16 numbers near 1, one after another in float32: further off than the known orders allow."""
+    x = torch.full((1, 1 << 16), 1.0 + 2.0**-9 - 2.0**-20)  # sums above 2^15 are rounded down by nearly half an ULP
+    one = Problem({"x": x}, {"shape": [1, 1 << 16], "dim": -1}, {}, "float32", {"bounds": {}, "recipes": ["equal"]})
+    total = torch.from_numpy(np.cumsum(x[0].numpy(), dtype="float32"))[-1:]
+    error = float((total.double() - x.double().sum()).abs())
+    given = (one, target("sum"), own("sum"), "")
+    inner, outer = facts("sum").limit(*given), facts("sum").outer_limit(*given)  # type: ignore[misc]
+    declared = facts("sum").limit(*given, Order.parse("sequential:float32"))
+    assert float(inner.bound) < error <= float(declared.bound) <= float(outer.bound)
+
+
+# ---------------------------------------------------------------- probable bounds
+
+
+def test_a_probable_bound_is_tighter_and_kept() -> None:
+    setting = rows.setting("s", (8, 4096), recipe="random,one_sign")
+    one = problem("sum", "float32", setting)
+    probable = facts("sum").probable
+    assert probable is not None
+    given = (one, target("sum"), own("sum"), "")
+    found, proven = probable(*given, Order.parse("any:float32")), facts("sum").limit(*given, Order.parse("any:float32"))
+    random = torch.arange(8) % 2 == 0
+    assert bool((found.bound[random] < proven.bound[random] / 4).all()) and bool(found.bound[~random].isinf().all())
+    exact = one.tensors["x"].double().sum(-1)
+    line = torch.from_numpy(np.cumsum(one.tensors["x"].numpy(), 1, dtype="float32"))[:, -1]
+    assert bool(((line.double() - exact).abs() <= found.bound)[random].all())
+    narrow = planted.narrow_sum(one.tensors["x"], -1, torch.bfloat16)
+    assert bool(((narrow.double() - exact).abs() > found.bound)[random].any())
+    assert "Higham and Mary 2019" in found.source
+
+
+def test_there_is_no_probable_bound_without_random_rows_or_counted_roundings() -> None:
+    for name, recipe in (("sum", "graded"), ("logcumsumexp", "random"), ("cummax", "random")):
+        one = problem(name, "float32", rows.setting("s", (2, 64), recipe=recipe))
+        probable = facts(name).probable
+        assert probable is not None and probable(one, target(name), own(name), "") is None
+
+
+# ---------------------------------------------------------------- planted defects
+
+
+@functools.cache
+def held(name: str, dtype: str, setting: str) -> list[Any]:
+    return []
+
+
+def status(name: str, dtype: str, function: planted.Function, setting: Setting = SMALL) -> dict[str, Any]:
+    return filled(facts(name), setting, dtype, planted.lowering(function), held=held(name, dtype, setting.name))
+
+
+DEFECTS = [(name, what) for name in NAMES for what in planted.defects(name)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_correct_one_passes(name: str, dtype: str) -> None:
+    found = status(name, dtype, planted.CORRECT[name])
+    assert found["status"] == "passed", found["reason"]
+
+
+@pytest.mark.parametrize(("name", "what"), DEFECTS)
+def test_a_planted_defect_is_caught(name: str, what: str) -> None:
+    found = status(name, "float32", planted.defects(name)[what])
+    assert found["status"] == "exceeds-bound", found["reason"]
+
+
+LONG = ("returns 0", "a block lost", "a lane of 32 lost", "all but the first block lost")
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_a_defect_of_a_long_sum_is_caught(what: str) -> None:
+    """2^20 numbers, where the bound of any order is wider than every sum: an exact stratum has no room."""
+    setting = next(one for one in facts("sum").settings if one.name == "length-2^20-counted")
+    assert setting.quick
+    found = status("sum", "float32", planted.defects("sum")[what], setting)
+    assert found["status"] == "exceeds-bound", found["reason"]

@@ -1,0 +1,726 @@
+"""Cases: what one walk judges. Inputs by portions, what is known of each element, and what a lowering's may be.
+
+`Pointwise` is an elementwise kernel with its Python scalars on a domain; `Instance` one problem of a composite kernel.
+The walk (`verify.run`) knows them by `Case` alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+
+from verify import admit, ledger
+from verify.backends import Backend, judged_on
+from verify.composite import KEPT, Limit, Problem, Source
+from verify.decide import Enclosure
+from verify.domains import CHUNK, Domain
+from verify.draws import spread
+from verify.families.elementwise import Chunk, Elementwise, Patterns, holds, judgement
+from verify.formats import FORMATS, Format
+from verify.identify import Identification, candidates, identify, predict, predictor, probing
+from verify.judge import fused
+from verify.judge.cell import Reader, Stated
+from verify.judge.chunk import WORDS, Engine, Excuse, Formulas, Judge, differing, digests
+from verify.judge.chunk import Source as Elements
+from verify.judge.element import Facts, Judged, Limits
+from verify.judge.exact import Circumstances, Exact, Key
+from verify.judge.reduce import Reduced
+from verify.judge.regions import REGIONS
+from verify.judge.status import FAILURES
+from verify.judge.tally import Fit, Tally, root
+from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, suggest
+from verify.launch import Given, LoweringError, Outputs, launch_steady
+from verify.lowerings import Lowering, NotLowered, Target
+from verify.numbers.ieee import HOST
+from verify.oracle import Formula
+from verify.truth import Truth
+
+Tensor = torch.Tensor
+SAMPLE = 32  # elements of a cell that multiprecision judges again, whatever the tensors say
+SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are judged, each in multiprecision
+KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
+LONG = 1 << 12  # of rows beyond this one element a cell is judged again
+
+
+class Case(Protocol):
+    """What a walk needs to know. Portions are numbered from 0; outputs are flat tensors."""
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Outputs that exist, '' where there is one."""
+        ...
+
+    @property
+    def trusted(self) -> tuple[admit.Admitted, ...]:
+        """The library functions that the enclosures rest on."""
+        ...
+
+    def portions(self) -> range: ...
+
+    def given(self, number: int) -> Given:
+        """What a lowering is called with."""
+        ...
+
+    def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
+        """What the reference lowering gives; None where it does not run."""
+        ...
+
+    def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
+        """The bound of the lowering's outputs, of which y is one."""
+        ...
+
+    def sources(self, number: int, output: str, y: Tensor) -> Mapping[str, Elements]:
+        """The elements by truth of the scalars, 'exact' first. After `stated`."""
+        ...
+
+    def formulas(self, number: int, output: str, y: Tensor) -> Formulas: ...
+
+    def identified(self, fits: Mapping[str, Fit]) -> Identification:
+        """Which formula the fits of a whole walk leave."""
+        ...
+
+    def engine(self, number: int, output: str, truth: str) -> Engine | None:
+        """The fused pass, where there is one."""
+        ...
+
+    def excuses(self, number: int, output: str, entries: Sequence[ledger.Deviation]) -> tuple[Excuse, ...]:
+        """The ledger's entries as the judge asks them."""
+        ...
+
+    def sampled(self, number: int, output: str, y: Tensor) -> Tensor:
+        """Places of the elements to be judged again in multiprecision."""
+        ...
+
+    def known(self, number: int, asked: tuple[Any, ...], y: Tensor) -> Tally | None:
+        """The tally of equal bits that were judged before, where what was asked is the same."""
+        ...
+
+    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, tally: Tally) -> None: ...
+
+    def digests(self, number: int, output: str, y: Tensor) -> Tally: ...
+
+    def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
+        """The record of the domain, of which `inputs` elements were judged."""
+        ...
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How an output of a lowering is judged against one truth of the scalars: its elements, the judge that knows what
+    they may be, and the reader of the tallies that it makes. meant: whether the bound means this truth."""
+
+    elements: Elements
+    judge: Judge
+    reader: Reader
+    meant: bool
+
+
+def terms(
+    case: Case, target: Target, lowering: Lowering, number: int, output: str, y: Tensor, *, user: bool = False
+) -> tuple[Stated | None, dict[str, Terms]]:
+    """The bound of the outputs y of a portion, and the terms by truth of the scalars.
+
+    Bound and ledger belong to the truth that the bound means. user: the lowering is of a user's own file.
+    """
+    stated = case.stated(target, lowering, output, y)
+    fmt, ftz = format_of(y), lowering.ftz(target)
+    entries = ledger.known(
+        target.backend.name, lowering=lowering.name, kernel=target.kernel.name, dtype=target.dtype,
+        spelling=target.spelling, output=output,
+    )  # fmt: skip
+    excuses, sources, found = case.excuses(number, output, entries), case.sources(number, output, y), {}
+    for truth, elements in sources.items():
+        # scalars that the dtype represents have one truth, whichever the bound names
+        meant = truth == (stated.truth if stated and stated.truth in sources else "exact")
+        limits = Limits.of(stated.metric, stated.value, ftz) if stated and meant else Limits(ftz=float(ftz))
+        reader = Reader(
+            elements.exact, fmt, limits, scale=elements.scaled, limit=elements.limit, place=elements.place
+        )  # fmt: skip
+        found[truth] = Terms(elements, Judge(fmt, limits, excuses if meant else (), user), reader, meant)
+    return stated, found
+
+
+# Elementwise kernels.
+
+#: Fused passes by oracle, dtype and scalars, with the oracle, so that its identity stays its own.
+_ENGINES: dict[tuple[Any, ...], tuple[Any, Callable[..., Reduced] | None]] = {}
+
+
+def _room(engines: dict[Any, Any]) -> dict[Any, Any]:
+    """The engines, emptied where they are many."""
+    if len(engines) >= 128:
+        engines.clear()
+    return engines
+
+
+class Pointwise:
+    """One elementwise kernel with its Python scalars, dtype, backend and domain."""
+
+    outputs: tuple[str, ...] = ("",)
+
+    def __init__(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> None:
+        self.kernel, self.scalars, self.dtype, self.backend, self.inputs = facts, dict(scalars), dtype, backend, domain
+        self.fmt = FORMATS[dtype]
+        rounded = {name: self.fmt.to_float(self.fmt.round_float(v)) for name, v in self.scalars.items()}
+        # a scalar that overflows the dtype has no rounded truth
+        both = rounded != self.scalars and all(map(math.isfinite, rounded.values()))
+        self.truths: Mapping[str, Scalars] = {"exact": self.scalars, **({"rounded": rounded} if both else {})}
+        of = facts.oracle, self.fmt, domain.names
+        bounds = admit.Bounds(backend.check_device)
+        self.about = {
+            truth: Elementwise(*of, values, backend.check_device, bounds) for truth, values in self.truths.items()
+        }
+        self.exact = {truth: Exact(Patterns(*of, values), self.fmt) for truth, values in self.truths.items()}
+        self.candidates: tuple[Formula, ...] = candidates(facts.oracle, self.scalars, self.fmt)
+        self._kept: dict[Any, Any] = {}
+        self._judged: dict[int, list[tuple[tuple[Any, ...], Tensor, Tally]]] = {}
+
+    def on(self, inputs: Sequence[Tensor]) -> Pointwise:
+        """The same case on other elements: tensors of shape (n,), at most CHUNK elements."""
+        other = copy.copy(self)
+        other.inputs, other._kept = Domain("list", self.fmt, self.inputs.names), {("inputs", 0): tuple(inputs)}
+        return other
+
+    def serves(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> bool:
+        """Whether a job with these facts is one of this case."""
+        mine = (self.kernel.name, self.scalars, self.dtype, self.backend.name, self.inputs.kind, self.inputs.size)
+        return mine == (facts.name, dict(scalars), dtype, backend.name, domain.kind, domain.size)
+
+    @property
+    def trusted(self) -> tuple[admit.Admitted, ...]:
+        return admit.library(self.backend.check_device) if self.fmt.bits < 64 else ()
+
+    def portions(self) -> range:
+        return range(-(-self.inputs.size // self.backend.portion))
+
+    def given(self, number: int) -> tuple[Tensor, ...]:
+        start = number * self.backend.portion
+        stop = min(start + self.backend.portion, self.inputs.size)
+        kept: tuple[Tensor, ...] = self._once(
+            ("inputs", number), lambda: self.inputs.span(start, stop, self.backend.check_device)
+        )
+        return kept
+
+    def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
+        if lowering.reason(target):
+            return None
+
+        def run() -> Outputs:
+            call = lowering.build(target)
+            return launch_steady(call, self.given(number), self.backend, lowering.name, repeats=1).results[0]
+
+        try:
+            kept: Outputs = self._once(("eager", number, target.spelling), run)
+        except (LoweringError, NotLowered):
+            return None
+        return kept
+
+    def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
+        bound = target.kernel.bound(
+            lowering=lowering.name, backend=target.backend.name, spelling=target.spelling, dtype=target.dtype,
+            scalars=target.scalars,
+        )  # fmt: skip
+        return None if bound is None else Stated(bound.value, bound.metric, bound.source, bound.truth)
+
+    def sources(self, number: int, output: str, y: Tensor) -> dict[str, Elements]:
+        inputs = self.given(number)
+        return {
+            truth: Chunk(about, self.exact[truth], inputs, number * self.backend.portion)
+            for truth, about in self.about.items()
+        }
+
+    def formulas(self, number: int, output: str, y: Tensor) -> Formulas:
+        def predicted(index: Tensor | None) -> Mapping[str, Tensor]:
+            if index is None:
+                kept: Mapping[str, Tensor] = self._once(("formulas", number), lambda: self._predict(self.given(number)))
+                return kept
+            return self._predict(tuple(t[index] for t in self.given(number)))
+
+        names = tuple(f.text for f in self.candidates)
+        return Formulas(predicted, frozenset(f.text for f in self.candidates if f.admissible), names)
+
+    def _predict(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        return predict(self.candidates, self.fmt, self.inputs.names, inputs, self.scalars)
+
+    def identified(self, fits: Mapping[str, Fit]) -> Identification:
+        if self.inputs.kind == "exhaustive":
+            return identify(fits, lambda texts: ())
+        device = self.backend.check_device
+        return identify(fits, probing(self.candidates, self.fmt, self.inputs.names, self.scalars, device))
+
+    def engine(self, number: int, output: str, truth: str) -> Engine | None:
+        judge = self._fused(truth)
+        if judge is None:
+            return None
+        inputs = self.given(number)
+        # a lowering that is compared with none is compared with itself: one compilation serves both
+        return lambda y, eager, parameters: judge(inputs, y, y if eager is None else eager, parameters)
+
+    def _fused(self, truth: str) -> Callable[..., Reduced] | None:
+        """The fused pass for one truth of the scalars, made once for every domain; None where it cannot be made."""
+        if self.fmt.bits == 64:
+            return None
+        about = self.about[truth]
+        oracle = self.kernel.oracle
+        key = (id(oracle), self.dtype, tuple(sorted(about.scalars.items())), tuple(sorted(self.scalars.items())))
+        if key not in _ENGINES:
+            _room(_ENGINES)[key] = (oracle, self._made(about))
+        return _ENGINES[key][1]
+
+    def _made(self, given: Elementwise) -> Callable[..., Reduced] | None:
+        try:
+            made = fused.on(self.given(0)[0].device)
+            library = admit.library(self.backend.check_device, made.mapped)
+            bounds = {a.name: a.bound for a in library}
+            about = Elementwise(given.oracle, self.fmt, given.names, given.scalars, HOST, bounds)  # where it is traced
+            dtypes = tuple(t.dtype for t in self.given(0))
+            formulas = predictor(self.candidates, self.fmt, given.names, self.scalars) if self.candidates else None
+            judge: Callable[..., Reduced] = made.compiled(
+                judgement(about), dtypes, True, len(Limits().values), formulas
+            )
+            return judge
+        except fused.Unsupported:
+            return None
+
+    def excuses(self, number: int, output: str, entries: Sequence[ledger.Deviation]) -> tuple[Excuse, ...]:
+        inputs = self.given(number)
+
+        def where(entry: ledger.Deviation) -> Callable[[Tensor], Tensor]:
+            def hits(index: Tensor) -> Tensor:
+                named = dict(zip(self.inputs.names, (t[index] for t in inputs), strict=True))
+                return holds(entry.where, self.about["exact"].ball, named, self.scalars)
+
+            return hits
+
+        def predicted(index: Tensor) -> Mapping[str, Tensor]:
+            return self._predict(tuple(t[index] for t in inputs))
+
+        return tuple(excuse(entry, predicted, where(entry) if entry.where else None) for entry in entries)
+
+    def sampled(self, number: int, output: str, y: Tensor) -> Tensor:
+        start = number * self.backend.portion
+        places = [k - start for k in spread(self.inputs.size, SAMPLE) if start <= k < start + len(y)]
+        return torch.tensor(places, dtype=torch.int64, device=y.device)
+
+    def known(self, number: int, asked: tuple[Any, ...], y: Tensor) -> Tally | None:
+        for known, bits, tally in self._judged.get(number, ()):
+            if known == asked and torch.equal(bits, y.view(bits.dtype)):
+                return tally
+        return None
+
+    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, tally: Tally) -> None:
+        if len(self.portions()) <= KEPT_PORTIONS:
+            held = self._judged.setdefault(number, [])
+            bits = y.view(WORDS[self.fmt.bits])
+            same = next((b for _, b, _ in held if torch.equal(b, bits)), bits.clone())
+            held.append((asked, same, tally))
+
+    def digests(self, number: int, output: str, y: Tensor) -> Tally:
+        everything = self.inputs.kind == "exhaustive"  # every pattern in order needs no hash
+        first, inputs, total = number * self.backend.portion // CHUNK, self.given(number), Tally()
+        for k, start in enumerate(range(0, len(y), CHUNK)):
+            part = slice(start, start + CHUNK)
+            total += digests(first + k, () if everything else tuple(t[part] for t in inputs), y[part], self.fmt)
+        return total
+
+    def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
+        digest = root(tally.input_digests) if tally.input_digests else f"every-{self.fmt.name}"
+        one = self.inputs
+        return {"kind": one.kind, "size": one.size, "seed": one.seed, "digest": digest}
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            if len(self.portions()) > KEPT_PORTIONS:  # what the last portions needed, as far as memory allows
+                self._kept = {k: v for k, v in self._kept.items() if k[1] == key[1]}
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+def excuse(
+    entry: ledger.Deviation,
+    predicted: Callable[[Tensor], Mapping[str, Tensor]],
+    where: Callable[[Tensor], Tensor] | None,
+) -> Excuse:
+    """An entry of the ledger as the judge asks it; predicted, where: of the elements at an index."""
+    regions = [REGIONS.index(name) for name in entry.regions]
+    kinds = [FAILURES.index(name) for name in entry.kinds]
+
+    def covers(index: Tensor, y: Tensor, judged: Judged) -> Tensor:
+        hit = _among(judged.region, regions) & _among(judged.kind, kinds)
+        far = torch.zeros_like(hit)
+        for metric, most in entry.at_most.items():
+            values = {"ulp": judged.upper, "scaled_ulp": judged.scaled, "share": judged.share, "int_ulp": judged.steps}
+            far = far | (values[metric] > most)
+        hit = hit & ~(far & judged.measured)
+        if entry.overflow:
+            hit = hit & judged.lost
+        if entry.zero:
+            hit = hit & (y == 0)
+        if where is not None:
+            hit = hit & where(index)
+        if entry.formula:
+            given = predicted(index)
+            same = torch.zeros_like(hit)
+            for text in entry.formula:
+                for name, values_ in given.items():
+                    if fnmatch.fnmatchcase(name, text) or name == text:
+                        same = same | ~differing(values_, y)
+            hit = hit & same
+        return hit
+
+    return Excuse(entry.id, covers)
+
+
+def _among(values: Tensor, wanted: list[int]) -> Tensor:
+    hit = torch.zeros_like(values, dtype=torch.bool)
+    for one in wanted:
+        hit = hit | (values == one)
+    return hit
+
+
+# Composite kernels.
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Elements of one output of a source, known by their place in it (see `verify.judge.exact.Elements`)."""
+
+    source: Source
+    output: str
+
+    def enclosures(self, key: Key) -> Iterator[Truth]:
+        return self.source.exact(self.output, key[0])
+
+    def scale(self, key: Key) -> Truth | None:
+        return self.source.scale(self.output, key[0])
+
+    def zeroed(self, key: Key) -> None:
+        return None
+
+    def circumstances(self, key: Key) -> Circumstances:
+        left = _left(self.source, self.output)
+        under, over = (False, False) if left is None else (bool(part[key[0]]) for part in left)
+        return Circumstances(under=under, over=over, slack=Fraction(ROOM))
+
+
+#: What a bound with underflow terms of its own leaves to be said: a result of zero within it is no flush.
+ROOM = 2.0**-1074
+
+
+def _left(source: Source, output: str) -> tuple[Tensor, Tensor] | None:
+    """Where an intermediate of the reference leaves the normal range, below and above; None where none is named."""
+    found = getattr(source, "left", None)
+    left: tuple[Tensor, Tensor] | None = None if found is None else found(output)
+    return left
+
+
+class OfOutput:
+    """The elements of one output of a problem, as `verify.judge.chunk.Source`.
+
+    bound: float64, what each element may be off by (inf: nothing is stated), or None.
+    """
+
+    start = 0
+    coarse = math.inf
+
+    def __init__(
+        self, source: Source, output: str, shape: tuple[int, ...], fmt: Format, exact: Exact, bound: Tensor | None,
+        name: str,
+    ) -> None:  # fmt: skip
+        self.source, self.output, self.shape, self.fmt, self.exact = source, output, shape, fmt, exact
+        self.bound, self.name = bound, name
+        self._enclosed: tuple[Enclosure, Tensor | None] | None = None
+
+    def bounded(self, bound: Tensor | None) -> OfOutput:
+        """The same elements with another lowering's bound."""
+        other = OfOutput(self.source, self.output, self.shape, self.fmt, self.exact, bound, self.name)
+        other._enclosed = self._enclosed
+        return other
+
+    def facts(self, index: Tensor | None, y: Tensor, *, double: bool, zeroed: bool) -> Facts:
+        if double:
+            found, scale = self.source.enclose(self.output, index, double=True)
+        else:
+            found, scale = self.enclosed
+        truth = found.take(0)
+        if index is not None and not double:
+            truth = truth.take(index)
+            scale = None if scale is None else scale[:, index]
+        false = torch.zeros(y.shape, dtype=torch.bool, device=y.device)
+        rad = truth.rad if truth.rad is not None else torch.zeros_like(truth.mid)
+        special = (torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (rad == 0)
+        limit = None
+        if self.bound is not None:
+            limit = self.bound if index is None else self.bound[index]
+        low = None if scale is None else scale[0]
+        left = _left(self.source, self.output)
+        under, over = (false, false) if left is None else left
+        if left is not None and index is not None:
+            under, over = under[index], over[index]
+        slack = torch.full_like(truth.mid, ROOM)
+        if limit is not None:
+            slack = torch.where(torch.isinf(limit), torch.inf, slack)
+        return Facts(
+            truth, special, false, under & ~special, over & ~special, false, slack,
+            scale=None if low is None else (low, low), limit=limit,
+        )  # fmt: skip
+
+    @property
+    def enclosed(self) -> tuple[Enclosure, Tensor | None]:
+        if self._enclosed is None:
+            self._enclosed = self.source.enclose(self.output)
+        return self._enclosed
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the output has a scale of its own."""
+        if self.fmt.bits == 64:
+            return self.source.scale(self.output, 0) is not None
+        return self.enclosed[1] is not None
+
+    def first(self, index: Tensor | None) -> None:
+        return None
+
+    def keys(self, index: Tensor) -> list[Key]:
+        return [(k,) for k in index.tolist()]
+
+    def limit(self, key: Key) -> Fraction | float | None:
+        if self.bound is None:
+            return None
+        bound = float(self.bound[key[0]])
+        return Fraction(bound) if math.isfinite(bound) else math.inf
+
+    def picked(self, y: Tensor) -> Tensor:
+        return torch.tensor(spread(len(y), SAMPLE_FLOAT64), dtype=torch.int64, device=y.device)
+
+    def place(self, key: Key) -> str:
+        """The element as its index in the output."""
+        place, spot = key[0], []
+        for size in reversed(self.shape):
+            place, rest = divmod(place, size)
+            spot.append(rest)
+        return f"{self.name} {self.output}{list(reversed(spot))}".strip()
+
+
+class Instance:
+    """A problem of a kernel on a backend: truths and the reference's outputs are kept for the next lowering."""
+
+    def __init__(
+        self, facts: Composite, setting: Setting, scalars: Scalars, dtype: str, backend: Backend, seed: int
+    ) -> None:
+        self.kernel, self.setting, self.scalars, self.dtype = facts, setting, dict(scalars), dtype
+        self.backend, self.seed = backend, seed
+        host: Problem = facts.problem(dtype, setting, dict(scalars), seed)
+        self.digest = problem_digest(host)
+        self.problem = host.to(backend.check_device)
+        self.outputs = facts.outputs_of(setting)
+        self._exact: dict[tuple[str, str], Exact] = {}
+        self._sources: dict[tuple[str, str, tuple[int, ...]], OfOutput] = {}
+        self._limits: dict[str, Limit | None] = {}
+        self._reference: Outputs | None = None
+        self._predicted: dict[tuple[str, str], Tensor] = {}
+
+    @cached_property
+    def source(self) -> Source:
+        bounds = admit.Bounds(self.backend.check_device)
+        found: Source = self.kernel.truth(self.problem, self.backend.check_device, bounds)
+        return found
+
+    def serves(self, facts: Composite, setting: Setting, scalars: Scalars, dtype: str, backend: Backend) -> bool:
+        """Whether a job with these facts is one of this instance."""
+        mine = (self.kernel.name, self.setting, self.scalars, self.dtype, self.backend.name)
+        return mine == (facts.name, setting, dict(scalars), dtype, backend.name)
+
+    @property
+    def trusted(self) -> tuple[admit.Admitted, ...]:
+        return admit.library(self.backend.check_device)
+
+    def portions(self) -> range:
+        return range(1)
+
+    def given(self, number: int) -> Problem:
+        return self.problem
+
+    def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
+        if self._reference is None:
+            if lowering.reason(target):
+                return None
+            try:
+                call = lowering.build(target)
+                given = (call, self.problem, self.backend, lowering.name)
+                self._reference = launch_steady(*given, repeats=1, names=self.outputs).results[0]
+            except (LoweringError, NotLowered):
+                return None
+        return self._reference
+
+    def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
+        limit: Limit | None = self.kernel.limit(self.problem, target, lowering, output)
+        if limit is not None and limit.bound.numel() not in (1, y.numel()):
+            raise LoweringError(
+                f"lowering {lowering.name} returned {output or 'an output'} of shape {tuple(y.shape)}; "
+                f"expected {tuple(limit.bound.shape)}"
+            )
+        self._limits[output] = limit
+        return None if limit is None else Stated(1.0, "share", limit.source)
+
+    def sources(self, number: int, output: str, y: Tensor) -> dict[str, Elements]:
+        fmt = format_of(y)
+        key = (output, fmt.name, tuple(y.shape))
+        if key not in self._sources:
+            exact = self._exact.setdefault((output, fmt.name), Exact(Placed(self.source, output), fmt))
+            name = f"{self.kernel.name} {self.setting.name}"
+            self._sources[key] = OfOutput(self.source, output, tuple(y.shape), fmt, exact, None, name)
+        limit = self._limits.get(output)
+        bound = None
+        if limit is not None:
+            bound = limit.bound.to(y.device, torch.float64).expand(y.shape).reshape(-1)
+        return {"exact": self._sources[key].bounded(bound)}
+
+    def formulas(self, number: int, output: str, y: Tensor) -> Formulas:
+        given = {
+            text: t.reshape(-1) for text, t in self._predictions(output) if t.shape == y.shape and t.dtype == y.dtype
+        }
+
+        def predicted(index: Tensor | None) -> Mapping[str, Tensor]:
+            return given if index is None else {text: t[index] for text, t in given.items()}
+
+        return Formulas(predicted, names=tuple(given))
+
+    def _predictions(self, output: str) -> Iterator[tuple[str, Tensor]]:
+        """What each formula gives for `output`, evaluated once as far as KEPT bytes hold it."""
+        if self.kernel.formulas is None:
+            return
+        for text, make in self.kernel.formulas(self.problem, output).items():
+            found = self._predicted.get((output, text))
+            if found is None:
+                found = make()
+                if sum(t.nbytes for t in self._predicted.values()) + found.nbytes <= KEPT:
+                    self._predicted[output, text] = found
+            yield text, found
+
+    def identified(self, fits: Mapping[str, Fit]) -> Identification:
+        return identify(fits)
+
+    def engine(self, number: int, output: str, truth: str) -> Engine | None:
+        return None
+
+    def excuses(self, number: int, output: str, entries: Sequence[ledger.Deviation]) -> tuple[Excuse, ...]:
+        def predicted(index: Tensor) -> Mapping[str, Tensor]:
+            return {text: t.reshape(-1)[index] for text, t in self._predictions(output)}
+
+        return tuple(excuse(entry, predicted, None) for entry in entries if not entry.where)
+
+    def sampled(self, number: int, output: str, y: Tensor) -> Tensor:
+        few = (
+            1
+            if self.kernel.inputs and max(t.shape[-1] for t in self.problem.tensors.values() if t.dim()) > LONG
+            else SAMPLE
+        )
+        return torch.tensor(spread(y.numel(), few), dtype=torch.int64, device=y.device)
+
+    def known(self, number: int, asked: tuple[Any, ...], y: Tensor) -> None:
+        """A bound of each element's own makes judgements that no other lowering shares."""
+        return
+
+    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, tally: Tally) -> None:
+        pass
+
+    def digests(self, number: int, output: str, y: Tensor) -> Tally:
+        fmt, total = format_of(y), Tally()
+        for k, start in enumerate(range(0, y.numel(), CHUNK)):
+            total += digests(k, (), y[start : start + CHUNK], fmt)
+        return total
+
+    def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
+        return {"kind": "problem", "size": inputs, "seed": self.seed, "digest": self.digest}
+
+
+def problem_digest(problem: Problem) -> str:
+    """SHA-256 over the tensors' names, shapes and bytes and the parameters, 16 hex digits."""
+    hasher = hashlib.sha256()
+    for name, t in problem.tensors.items():
+        hasher.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        hasher.update(t.contiguous().view(torch.uint8).reshape(-1).numpy().tobytes())
+    facts = {"parameters": dict(problem.parameters), "scalars": dict(problem.scalars), "dtype": problem.dtype}
+    hasher.update(json.dumps(facts, sort_keys=True, default=str).encode())
+    return hasher.hexdigest()[:16]
+
+
+def format_of(y: Tensor) -> Format:
+    name = str(y.dtype).removeprefix("torch.")
+    if name not in FORMATS:
+        raise LoweringError(f"an output has dtype {name}; expected one of {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def trust(case: Case) -> list[dict[str, Any]]:
+    """The library functions that the case's enclosures rest on."""
+    return [
+        {
+            "library": f"torch.{a.name} float64, {a.form} on {judged_on(case.backend)}",
+            "bound_ulp": a.bound,
+            "seen_ulp": a.seen,
+            "admitted_on": a.points,
+        }
+        for a in case.trusted
+    ]
+
+
+# Which cases a composite kernel has.
+
+
+def settings_of(
+    facts: Composite, given: Mapping[str, str] | None, spellings: tuple[str, ...], profile: str, dtype: str
+) -> list[Setting]:
+    """The user's own setting, those named (a name of NAME=VALUE words is one's own), or those of the profile,
+    as far as they exist for `dtype`. Raises UsageError."""
+    if given:
+        return [_own(facts, given)]
+    if spellings:
+        own = [_own(facts, own_setting(name) or {}) for name in spellings if own_setting(name)]
+        return own + [s for s in facts.settings if s.name in spellings and dtype in s.dtypes]
+    return [s for s in facts.settings if dtype in s.dtypes and (s.quick or profile != "quick")]
+
+
+def own_setting(spelling: str) -> dict[str, str] | None:
+    """The NAME=VALUE words that `spelling` consists of, or None where it is a name."""
+    words = spelling.split()
+    if not words or not all("=" in word for word in words):
+        return None
+    return dict(word.split("=", 1) for word in words)
+
+
+def _own(facts: Composite, given: Mapping[str, str]) -> Setting:
+    """A setting of the user's own; its name gives it back, see `own_setting`."""
+    if facts.custom is None:
+        raise UsageError(f"{facts.name} takes no --set; its settings are {', '.join(facts.spellings)}")
+    for name in given:
+        if name not in facts.parameters:
+            raise UsageError(suggest(f"parameter of {facts.name}", name, tuple(facts.parameters)))
+    return replace(facts.custom(given), name=" ".join(f"{name}={value}" for name, value in given.items()))
+
+
+def cases_of(facts: Composite, given: Scalars | None, profile: str) -> list[Scalars]:
+    """The cases of the profile; with scalars given, the first case that has these, with them as given."""
+    if not given:
+        return list(facts.cases[: facts.quick_cases] if profile == "quick" else facts.cases)
+    known = tuple(dict.fromkeys(name for case in facts.cases for name in case))
+    if not known:
+        raise UsageError(f"{facts.name} takes no --scalar; its parameters are given by --set, see `verify show`")
+    for name in given:
+        if name not in known:
+            raise UsageError(suggest(f"scalar of {facts.name}", name, known))
+    return [{**next(case for case in facts.cases if given.keys() <= case.keys()), **given}]

@@ -1,0 +1,396 @@
+"""Elementwise kernels: what is known of elements from an oracle and the inputs alone, on tensors.
+
+An element is known by its inputs. `Elementwise.facts` encloses the truth in a number system (`verify.numbers.ball`),
+finds what decides the region, and how far underflow may move the result; `verify.judge` does the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from verify.decide import Enclosure, enclosure, ends
+from verify.formats import FORMATS, Format
+from verify.judge.chunk import COARSE, patterns
+from verify.judge.element import Facts, Judged, Limits, decide
+from verify.judge.exact import Circumstances, Exact, Key
+from verify.kernel import UsageError
+from verify.numbers import mp
+from verify.numbers.ball import Ball, Ball64, BallDD
+from verify.oracle import Oracle
+from verify.truth import Truth
+
+Tensor = torch.Tensor
+
+_POINTS = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf, "+0": 0.0, "-0": -0.0}
+#: Real numbers beyond every format: what such a row gives is no special value.
+_BEYOND = {"+huge": 2.0**1000, "-huge": -(2.0**1000), "+tiny": 2.0**-1000, "-tiny": -(2.0**-1000)}
+_POINTS |= _BEYOND
+CAP = 12288  # bits of precision
+_LOOSE = 1 + 2.0**-30  # covers the rounding of a few operations on bounds
+_SECOND_ORDER = 1 + 2.0**-16  # covers the products of underflow and rounding errors
+
+
+class Elementwise:
+    """An oracle with its Python scalars (doubles, meant exactly) in one format, on one device.
+
+    bounds: relative error of each admitted float64 library function (`verify.admit`). functions: replacements of
+    torch's, by name.
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        fmt: Format,
+        names: tuple[str, ...],
+        scalars: Mapping[str, float],
+        device: Any,
+        bounds: Mapping[str, float],
+        functions: Mapping[str, Callable[..., Tensor]] | None = None,
+    ) -> None:
+        self.oracle, self.fmt, self.names, self.scalars, self.device = oracle, fmt, names, dict(scalars), device
+        self.ball = Ball64(device, bounds, functions)
+        self.double = BallDD(device, bounds)
+
+    def facts(self, inputs: tuple[Tensor, ...], like: Tensor, *, double: bool = False, zeroed: bool = False) -> Facts:
+        """Facts of the elements with these inputs, each of shape (n,); like: their outputs, which a row of
+        outcome 'either-zero' follows.
+
+        double: in double-double. zeroed: also the truth at operands whose subnormals are taken as zero.
+        """
+        n = self.double if double else self.ball
+        values = self._values(n, inputs)
+        truth, tabled = self._enclose(n, values, like)
+        false = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
+        special, subnormal, finite = tabled, false, ~false
+        for t in inputs:
+            size = t.abs()
+            finite = finite & torch.isfinite(t)
+            subnormal = subnormal | ((size > 0) & (size < float(self.fmt.smallest_normal)))
+        special = special | ~finite
+        if self.oracle.arithmetic:  # such as x / 0, or 0 / 0
+            special = special | ((torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (_radius(truth) == 0))
+        under, over, unsure = self._intermediates(n, values, finite)
+        # beside a special operand underflow moves nothing by a little: 0 inf is a NaN
+        over, under = over | (under & special), under & ~special
+        slack = self._brought_back(self._slack(n, values, under, like), truth)
+        at_zero = None
+        if zeroed:
+            flat = tuple(torch.where(_tiny(t, self.fmt), torch.copysign(torch.zeros_like(t), t), t) for t in inputs)
+            at_zero, _ = self._enclose(n, self._values(n, flat), like)
+        return Facts(
+            truth, special, subnormal, under, over, unsure, slack,
+            scale=self._scale(n, values, like), zeroed=at_zero, flush=slack * 2.0**self.fmt.precision,
+        )  # fmt: skip
+
+    def _values(self, n: Ball64, inputs: tuple[Tensor, ...]) -> dict[str, Any]:
+        values: dict[str, Any] = {name: n.input(t) for name, t in zip(self.names, inputs, strict=True)}
+        return values | {name: n.const(v) for name, v in self.scalars.items()}
+
+    def _enclose(self, n: Ball64, values: dict[str, Any], like: Tensor) -> tuple[Enclosure, Tensor]:
+        """The truth with the special rows applied, and where one decides it."""
+        ball = self.oracle.function(n, **values)
+        found = enclosure(ball, like)
+        if self.oracle.arithmetic:
+            found = self._extended(n, values, found, ball.span.finite)
+        tabled = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
+        taken = tabled
+        for row in self.oracle.rows:
+            hit = torch.as_tensor(row.when(n, **values), device=like.device) & ~taken
+            taken = taken | hit
+            if row.gives == "either-zero":
+                value: Any = torch.copysign(torch.zeros_like(found.mid), like.to(torch.float64))
+            else:
+                value = point_of(row.gives)
+            found = _override(found, hit, value)
+            if row.gives not in _BEYOND:
+                tabled = tabled | hit
+        return found, tabled
+
+    def _extended(self, n: Ball64, values: dict[str, Any], found: Enclosure, finite: bool) -> Enclosure:
+        """Infinities, NaNs and the sign of exact zeros as IEEE arithmetic on float64 gives them, which
+        no overflow or underflow disturbs where the operands are of a narrower format."""
+        mid, rad = found.mid, _radius(found)
+        tail = found.tail if found.tail is not None else torch.zeros((), dtype=torch.float64, device=mid.device)
+        special = ~torch.isfinite(mid)
+        if self.oracle.reference is not None:
+            special = special | ((mid == 0) & (tail == 0) & (rad == 0))
+            reference = self.ball if not n.double else n
+            other = self.oracle.reference(reference, **values).mid.expand_as(mid)
+            special = special | ~torch.isfinite(other)
+            known = ~torch.isfinite(other) | (other == 0)
+            mid = torch.where(special, other, mid)
+        else:
+            known = special
+        if not finite:
+            known = torch.zeros_like(special)
+        rad = torch.where(special, torch.where(known, 0.0, torch.nan), rad)
+        return Enclosure(mid, rad, None if found.tail is None else torch.where(special, 0.0, found.tail), found.sure)
+
+    def _scale(self, n: Ball64, values: dict[str, Any], like: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Lower and upper bounds of the oracle's scale, or None where it has none."""
+        if self.oracle.scale is None:
+            return None
+        ball = self.oracle.scale(n, **values)
+        if n.double:  # rounded to odd, which changes no binade
+            rad = torch.as_tensor(ball.radius, dtype=torch.float64, device=like.device)
+            tail = torch.as_tensor(ball.tail, dtype=torch.float64, device=like.device)
+            low, high = ends(ball.mid, rad, tail, sure=False)
+        else:
+            low, high = (ball.mid - ball.radius) * (1 - 2.0**-45), (ball.mid + ball.radius) * (1 + 2.0**-45)
+        return tuple(  # type: ignore[return-value]
+            torch.nan_to_num(end, nan=other, posinf=2.0**1000).clamp(min=0.0).expand_as(like)
+            for end, other in ((low, 0.0), (high, 2.0**1000))
+        )
+
+    def _intermediates(self, n: Ball64, values: dict[str, Any], finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Elements where a finite intermediate is below the normal range of the working format, above it, and where it
+        is not known. finite: elements whose operands are.
+
+        An exact zero is below nothing; nor is the infinity above anything that division by a zero operand gives, or an
+        infinite operand, beside which another intermediate may overflow.
+        """
+        none = torch.zeros_like(finite)
+        under = over = unsure = none
+        if self.oracle.intermediates is None:
+            return under, over, unsure
+        zero = none
+        for name in self.names:
+            zero = zero | (values[name].mid == 0)
+        low, high = map(float, range_of(self.fmt))
+        for part in self.oracle.intermediates(n, **values):
+            mid = part.mid.expand_as(finite)
+            rad = torch.as_tensor(part.radius, dtype=torch.float64, device=finite.device)
+            tail = torch.as_tensor(part.tail, dtype=torch.float64, device=finite.device).abs()
+            size = mid.abs()
+            off = (rad + tail) * (1 + 2.0**-45)
+            off = torch.where(off > 0, off + size * 2.0**-51, off)  # the ends below are rounded themselves
+            counts = ~((mid == 0) & ((off == 0) | zero)) & (torch.isfinite(mid) | (finite & ~zero))
+            below, above = size + off < low, size - off > high
+            inside = (size - off >= low) & (size + off <= high)
+            under, over = under | (counts & below), over | (counts & above)
+            unsure = unsure | (counts & ~below & ~above & ~inside)
+        return under, over, unsure
+
+    def _slack(self, n: Ball64, values: dict[str, Any], under: Tensor, like: Tensor) -> Tensor:
+        """How far underflow may move the result: A smallest subnormals where an intermediate underflows."""
+        nothing = torch.zeros(like.shape, dtype=torch.float64, device=like.device)
+        if self.oracle.intermediates is None:
+            return nothing
+        if self.oracle.underflow is None:
+            return torch.where(under, torch.inf, nothing)
+        ball: Ball = self.oracle.underflow(n, **values)
+        units = (ball.mid.abs() + ball.radius + torch.as_tensor(ball.tail, device=like.device).abs()) * _SECOND_ORDER
+        # a sum of infinite parts says nothing; neither does an infinite one, which is finite in multiprecision
+        units = torch.where(torch.isinf(units), torch.nan, units)
+        return torch.where(under, units.expand_as(like) * float(self.fmt.smallest_subnormal), nothing)
+
+    def _brought_back(self, slack: Tensor, truth: Enclosure) -> Tensor:
+        """What is left of the slack of a result beyond 2^(emax + 1), where infinity is measured: what underflow brings
+        back from there.
+
+        Only a quotient by an intermediate moves such a result by as much as its own size, where the intermediate
+        vanishes: the quotient is infinite, as is due. NaN: not known.
+        """
+        top = 2.0 ** (self.fmt.emax + 1)
+        size, rad = truth.mid.abs(), _radius(truth)
+        moved = (slack > 0) & (slack < torch.inf) & (size > top)
+        none = (slack * _LOOSE < size - rad - top) | (slack > (size + rad) * _LOOSE)
+        return torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
+
+
+def holds(text: str, n: Ball64, tensors: Mapping[str, Tensor], scalars: Mapping[str, float]) -> Tensor:
+    """Where a predicate on the exact inputs holds, written as an oracle's table of special values writes it, for
+    instance 'n.is_inf(x) & (abs(y) < 1)'; n, abs and the inputs are its only names.
+
+    Raises UsageError for what is none.
+    """
+    values: dict[str, Any] = {name: n.input(t) for name, t in tensors.items()}
+    values |= {name: n.const(v) for name, v in scalars.items()}
+    like = next(iter(tensors.values()))
+    try:
+        found = eval(compile(text, "<ledger>", "eval"), {"__builtins__": {"abs": abs}, "n": n, **values})
+    except Exception as error:
+        raise UsageError(f"predicate {text!r} on {', '.join(values)}: {type(error).__name__}: {error}") from error
+    return torch.as_tensor(found, device=like.device).expand(like.shape)
+
+
+def judgement(about: Elementwise) -> Callable[[tuple[Tensor, ...], Tensor, Tensor | None, tuple[Any, ...]], Judged]:
+    """The pure function (inputs, y, eager, parameters) -> Judged that the fused pass compiles; the parameters are
+    those of `Limits`."""
+
+    def element(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, parameters: tuple[Any, ...]) -> Judged:
+        return decide(y, about.facts(inputs, y), about.fmt, Limits(*parameters), eager, COARSE)
+
+    return element
+
+
+def range_of(fmt: Format) -> tuple[Fraction, Fraction]:
+    """What intermediates must stay in to be in the normal range: that of the working format (half formats are computed
+    in float32), but for the last few units at either end, out of which an error of few ULP takes a computed one."""
+    working = FORMATS["float32"] if fmt.bits < 32 else fmt
+    margin = Fraction(8, 2**working.precision)
+    return working.smallest_normal * (1 + margin), working.max_finite * (1 - margin)
+
+
+def point_of(gives: str | Fraction) -> float:
+    """What a special row gives, as a midpoint of radius 0 (2^+-1000 for huge and tiny)."""
+    return _POINTS[gives] if isinstance(gives, str) else float(gives)
+
+
+def _tiny(t: Tensor, fmt: Format) -> Tensor:
+    return (t != 0) & (t.abs() < float(fmt.smallest_normal))
+
+
+def _override(found: Enclosure, hit: Tensor, value: Any) -> Enclosure:
+    rad = torch.where(hit, 0.0, _radius(found))
+    tail = None if found.tail is None else torch.where(hit, 0.0, found.tail)
+    return Enclosure(torch.where(hit, value, found.mid), rad, tail, found.sure)
+
+
+def _radius(found: Enclosure) -> Tensor:
+    if found.rad is not None:
+        return found.rad
+    return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Elements of an oracle with its Python scalars, known by the patterns of their inputs (`verify.judge.exact`)."""
+
+    oracle: Oracle
+    fmt: Format
+    names: tuple[str, ...]
+    scalars: Mapping[str, float]
+
+    def enclosures(self, key: Key) -> Iterator[Truth]:
+        return mp.enclosures(self.oracle, dict(zip(self.names, key, strict=True)), dict(self.scalars), self.fmt)
+
+    def scale(self, key: Key) -> Truth | None:
+        if self.oracle.scale is None:
+            return None
+        truth: Truth = mp.evaluate_expression(self.oracle.scale, self._values(mp.MpSystem(96), key), 96).truth()
+        return truth if truth.kind == "real" else None
+
+    def zeroed(self, key: Key) -> Key | None:
+        if not any(self.fmt.is_subnormal(p) for p in key):
+            return None
+        return tuple(p & self.fmt.sign_bit if self.fmt.is_subnormal(p) else p for p in key)
+
+    def circumstances(self, key: Key) -> Circumstances | None:
+        fmt = self.fmt
+        special = any(fmt.is_nan(p) or fmt.is_inf(p) for p in key) or self._tabled(key)
+        subnormal = not special and any(fmt.is_subnormal(p) for p in key)
+        if self.oracle.intermediates is None:
+            return Circumstances(special, subnormal)
+        precision = 64
+        while precision <= CAP:
+            found = self._range(key, mp.MpSystem(precision))
+            if found is not None:
+                under, over = found
+                if under and self.oracle.arithmetic:  # such as x / 0, or 0 / 0
+                    special = special or next(iter(self.enclosures(key))).kind in ("nan", "+inf", "-inf")
+                slack = self._slack(key) if under and not special else Fraction(0)
+                over = over or (under and special)
+                return Circumstances(
+                    special, subnormal, under and not special, over, slack, (slack or Fraction(0)) * 2**fmt.precision
+                )
+            precision *= 2
+        return None
+
+    def _tabled(self, key: Key) -> bool:
+        n = mp.MpSystem(64)
+        values = self._values(n, key)
+        for row in self.oracle.rows:
+            if bool(row.when(n, **values)):
+                return row.gives not in _BEYOND
+        return False
+
+    def _range(self, key: Key, n: mp.MpSystem) -> tuple[bool, bool] | None:
+        """Whether an intermediate is below, above the normal range; None where more precision is needed."""
+        low, high = range_of(self.fmt)
+        under = over = False
+        assert self.oracle.intermediates is not None
+        for part in self.oracle.intermediates(n, **self._values(n, key)):
+            value = n.value(part)
+            if value.kind == mp.FAILED:
+                if value.why is None:
+                    return None
+                continue
+            truth = value.truth()
+            if truth.kind != "real":
+                continue
+            small, large = sorted((abs(truth.lo), abs(truth.hi)))
+            if truth.lo < 0 < truth.hi or small < low <= large or small <= high < large:
+                return None
+            under, over = under or large < low, over or small > high
+        return under, over
+
+    def _slack(self, key: Key) -> Fraction | None:
+        if self.oracle.underflow is None:
+            return None
+        n = mp.MpSystem(96)
+        units = n.value(self.oracle.underflow(n, **self._values(n, key))).truth()
+        if units.kind != "real":
+            return Fraction(0) if units.kind in ("+0", "-0", "either-zero") else None
+        slack = max(abs(units.lo), abs(units.hi)) * Fraction(_SECOND_ORDER) * self.fmt.smallest_subnormal
+        return self._brought_back(slack, key) if slack else slack
+
+    def _brought_back(self, slack: Fraction, key: Key) -> Fraction:
+        """As `Elementwise._brought_back`."""
+        top = Fraction(2) ** (self.fmt.emax + 1)
+        for truth in self.enclosures(key):
+            small, large = sorted((abs(truth.lo), abs(truth.hi)))
+            if truth.kind != "real" or large <= top:
+                return slack
+            if slack > large:
+                return Fraction(0)
+            if small > top and slack <= small:
+                return max(slack - (small - top), Fraction(0))
+        return slack
+
+    def _values(self, n: mp.MpSystem, key: Key) -> dict[str, Any]:
+        values: dict[str, Any] = {name: n.input(bits, self.fmt) for name, bits in zip(self.names, key, strict=True)}
+        return values | {name: n.const(v) for name, v in self.scalars.items()}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The elements of one chunk of a domain, as `verify.judge.chunk.Source`."""
+
+    about: Elementwise
+    exact: Exact
+    inputs: tuple[Tensor, ...]
+    start: int = 0
+    coarse: float = COARSE
+
+    def facts(self, index: Tensor | None, y: Tensor, *, double: bool, zeroed: bool) -> Facts:
+        return self.about.facts(self._inputs(index), y, double=double, zeroed=zeroed)
+
+    def first(self, index: Tensor | None) -> Tensor:
+        return self.inputs[0] if index is None else self.inputs[0][index]
+
+    def keys(self, index: Tensor) -> list[Key]:
+        return list(zip(*(patterns(t[index], self.about.fmt) for t in self.inputs), strict=True))
+
+    def limit(self, key: Key) -> None:
+        return None
+
+    def picked(self, y: Tensor) -> Tensor:
+        return torch.arange(len(y), device=y.device)
+
+    def place(self, key: Key) -> str:
+        shown = zip(self.about.names, key, strict=True)
+        return f"{self.about.oracle.name}({', '.join(f'{name}={self.about.fmt.hex(bits)}' for name, bits in shown)})"
+
+    @property
+    def scaled(self) -> bool:
+        return self.about.oracle.scale is not None
+
+    def _inputs(self, index: Tensor | None) -> tuple[Tensor, ...]:
+        return self.inputs if index is None else tuple(t[index] for t in self.inputs)

@@ -1,0 +1,558 @@
+"""Row kernels: sums, scans, softmax, norms; what they share. Shapes, layouts, recipes of data, settings, `--set`.
+
+A row kernel works on the slices of its first input along one dimension. It is an oracle, its algorithms and one call of
+`kernel`; truths, bounds and lowerings live in the modules beside this one, which need torch. Data are integer functions
+of (seed, recipe, index), as in `verify.draws`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from verify.draws import Draw, Ints, exp2, mix, pack, to_tensor
+from verify.formats import FORMATS, Format
+from verify.kernel import Composite, Setting, UsageError, suggest
+from verify.numbers.documented import Documented
+from verify.numbers.orders import Order
+from verify.oracle import Oracle
+
+if TYPE_CHECKING:
+    from verify.composite import Limit, Problem, Source
+
+#: Elements of the largest problem that `--set shape=` may ask for: a ball and a bound take about 100 bytes each.
+MOST = 1 << 24
+LAYOUTS = ("contiguous", "transposed", "strided", "expanded")
+#: Which numbers are ordinary for an operation: terms of a sum, factors of a product, arguments of exp, what is squared.
+SUMS, PRODUCTS, EXPONENTIALS, SQUARES = "sums", "products", "exponentials", "squares"
+Recipe = Callable[["Row"], Ints]
+
+
+# ---------------------------------------------------------------- what a row kernel declares
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row kernel runs, as far as its algorithm depends on it.
+
+    storage, wide  the tensor's dtype, and float32, or float64 for float64
+    n, rows        terms of a row, and how many rows there are
+    last           whether the rows lie along the last dimension; `flat`: the tensor has one
+    """
+
+    lowering: str
+    backend: str
+    storage: Format
+    n: int
+    rows: int
+    last: bool
+    flat: bool
+
+    @property
+    def wide(self) -> Format:
+        return FORMATS["float64" if self.storage.name == "float64" else "float32"]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What a lowering declares about its roundings.
+
+    formula    formula(n, *tensors, order=, **scalars), run by `ieee` for bits and by `roundoff` for a bound
+    order      of its sums, products or combinations, with their accumulator
+    compute    the format of everything else, in which the inputs are taken
+    functions  what is documented of the library functions that it calls, and of / ('div') where it rounds otherwise
+    text       what is known of it, and where from; made from the order where empty
+    """
+
+    formula: Callable[..., Any]
+    order: Order
+    compute: Format
+    functions: Mapping[str, Documented] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def source(self) -> str:
+        told = [self.text or str(self.order)]
+        told += list(dict.fromkeys(f"{name}: {known.source}" for name, known in self.functions.items()))
+        return "; ".join(told)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether anything is known of its order."""
+        return self.order.kind != "any" or self.order.paths is not None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the family knows of a row kernel.
+
+    oracle      the real function; n.own(x) is the element where the result is wanted
+    kind        one of SUMS, PRODUCTS, EXPONENTIALS, SQUARES
+    call        call(torch, *tensors, dim, **scalars) -> the output, in torch's own words
+    algorithms  algorithms(place) -> those that the lowering may run; () where nothing is known
+    held        what a lowering of one's own is held to, in words
+    reduces     one output a row; else one for each element
+    prefixes    an element depends on those up to it alone
+    neutral     what a NaN or an infinity counts as in a bound, where a special value decides the truth (None: the
+                algorithm's own business); `minus`: -inf is an ordinary argument
+    counted     whether its bound counts the roundings of sums, so that a probable one may take their root
+    weights     inputs after the first: one element for each of a row
+    triton      the module of the Triton kernel, with `run`, `block_of` and `not_interpreted`
+    listed      the larger, the more an element says in an explanation
+    details     details(row, position) -> lines of an explanation
+    """
+
+    oracle: Oracle
+    kind: str
+    call: Callable[..., Any]
+    algorithms: Callable[[Place], tuple[Algorithm, ...]]
+    held: str
+    reduces: bool = False
+    prefixes: bool = False
+    neutral: float | None = None
+    minus: bool = False
+    counted: bool = False
+    weights: tuple[str, ...] = ()
+    triton: str | None = None
+    listed: Callable[[Any], Any] = abs
+    details: Callable[..., list[tuple[str, str]]] | None = None
+
+
+# ---------------------------------------------------------------- drawing
+
+
+class Row:
+    """Where a recipe draws: `draw` for each element, its place `j` in its row, the row's number `r`, the length `n`,
+    and what the operation is about (`kind`)."""
+
+    def __init__(self, draw: Draw, n: int, kind: str) -> None:
+        self.draw, self.n, self.kind = draw, n, kind
+        self.j, self.r = draw.index % n, draw.index // n
+
+    def real(self, low: float, high: float) -> Ints:
+        return self.draw.encode(self.draw.real(low, high))
+
+    def at(self, values: Any) -> Ints:
+        """Patterns of float64 values."""
+        return self.draw.encode(values)
+
+    def one_of(self, *values: float) -> Ints:
+        """The same value in a whole row."""
+        import torch
+
+        table = torch.tensor(values, dtype=torch.float64, device=self.draw.index.device)
+        return self.at(table[self.r % len(values)])
+
+    def triples(self) -> Draw:
+        """Draws that three neighbours share."""
+        place = self.r * (self.n // 3 + 1) + self.j // 3
+        return Draw(self.draw.fmt, place, self.draw.seed, self.draw.stratum)
+
+    def steps(self, low: int, high: int) -> tuple[Ints, Ints]:
+        """An integer in [low, high] for each element, and that of the element before it in the row, 0 for the first."""
+        previous = Draw(self.draw.fmt, self.draw.index - 1, self.draw.seed, self.draw.stratum).integer(low, high)
+        return self.draw.integer(low, high), previous.where(self.j > 0, self.j * 0)
+
+    def turn(self, period: int) -> Ints:
+        """0 to period - 1 by place and row, so that every place takes each value in some row."""
+        return (mix(self.j) + 5 * self.r) % period
+
+    def places(self, count: Ints) -> Any:
+        """Whether an element is one of `count` evenly spread ones, other ones in each row; count at most n."""
+        turned = (self.j + self.r * 7919) % self.n
+        return turned * count % self.n < count
+
+
+# ---------------------------------------------------------------- recipes
+
+
+def random(row: Row) -> Ints:
+    """Ordinary numbers of either sign: of 16 binades; within 6% of 1 in magnitude; within 20 of 0."""
+    d = row.draw
+    if row.kind == PRODUCTS:
+        return d.signed(row.real(0.9399, 1.0613))  # their logarithms have mean 0
+    return row.real(-20.0, 20.0) if row.kind == EXPONENTIALS else d.value(d.integer(-12, 3))
+
+
+def equal(row: Row) -> Ints:
+    """One number in the whole row, another one in the next."""
+    if row.kind == PRODUCTS:
+        return row.one_of(1.01, -0.99, 1.0, -1.0, 2.0**0.5)
+    return row.one_of(0.1, -7.3, 1.0, 0.0, 3.0)
+
+
+def alternating(row: Row) -> Ints:
+    """Signs that alternate, magnitudes nearly the same (factors: a number and nearly its reciprocal)."""
+    import torch
+
+    even = row.j % 2 == 0
+    noise = row.draw.real(0.999, 1.001)
+    if row.kind == PRODUCTS:
+        return row.at(torch.where(even, noise * 1.7, noise / -1.7))
+    size = 15.0 if row.kind == EXPONENTIALS else 3.0
+    return row.at(torch.where(even, noise * size, noise * -size))
+
+
+def powers(row: Row) -> Ints:
+    """Increasing by powers of two, from 2^-10 to 2^9 again and again (factors: 2^-2 to 2^2)."""
+    zero = row.j * 0
+    if row.kind == PRODUCTS:
+        return pack(row.draw.fmt, row.j % 5 - 2, zero)
+    return pack(row.draw.fmt, row.j % 20 - 10, zero)
+
+
+def ascending(row: Row) -> Ints:
+    """Sorted, smallest first."""
+    low, high = {PRODUCTS: (0.98, 1.02), EXPONENTIALS: (-20.0, 20.0)}.get(row.kind, (-0.5, 4.0))
+    place = (row.j.double() + row.draw.real(0.0, 0.999)) / row.n
+    return row.at(place * (high - low) + low)
+
+
+def descending(row: Row) -> Ints:
+    """Sorted, largest first."""
+    row.j = row.n - 1 - row.j
+    return ascending(row)
+
+
+def infinities(row: Row) -> Ints:
+    """-inf at the start and now and then, +inf late, both, or -inf alone, by row; ordinary numbers between."""
+    d, j, n = row.draw, row.j, row.n
+    negative, positive = d.constant("-inf"), d.constant("inf")
+    scattered = (j < n // 8) | (d.integer(0, 9) == 0)
+    late = (j >= n - n // 4) & (d.integer(0, 9) == 0)
+    which = row.r % 4
+    found = negative.where((which == 3) | scattered & (which != 1), random(row))
+    return positive.where(late & ((which == 1) | (which == 2)), found)
+
+
+def nans(row: Row) -> Ints:
+    """A NaN in the middle of the row, ordinary numbers and one infinity around it."""
+    d = row.draw
+    found = d.constant("nan").where(row.j == row.n // 2, random(row))
+    return d.constant("inf").where(row.j == row.n // 3, found)
+
+
+def wide(row: Row) -> Ints:
+    """Far apart: terms of 60 binades, factors that overflow and underflow, arguments beyond exp's range."""
+    d = row.draw
+    if row.kind == EXPONENTIALS:
+        return row.real(-3000.0, 3000.0)
+    reach = min(30, d.fmt.emax // 2 - 1)
+    return d.value(d.integer(-reach, reach if row.kind == PRODUCTS else reach // 2))
+
+
+def dominated(row: Row) -> Ints:
+    """A number that outweighs all the rest, so that small terms count: 0 under exp; factors near 1."""
+    d, first = row.draw, row.j == row.r % 3
+    if row.kind == EXPONENTIALS:
+        return d.constant("0").where(first, row.real(-60.0, -9.0))
+    if row.kind == PRODUCTS:
+        return row.at(exp2(d.integer(-24, -8).double()) * d.real(-1.0, 1.0) + 1.0)
+    return row.one_of(1.0, -3.0).where(first, d.value(d.integer(-24, -12)))
+
+
+def cancelling(row: Row) -> Ints:
+    """x, -x and something small, again and again."""
+    d, shared = row.draw, row.triples()
+    if row.kind == EXPONENTIALS:
+        return row.real(-1.0, 1.0)
+    if row.kind == PRODUCTS:
+        return pack(d.fmt, row.j % 3 * 3 - 3, shared.significand() * (row.j % 3 == 1).long())
+    size = shared.value(shared.integer(-2, 4))
+    signed = size ^ (size * 0 + 1 << (d.fmt.bits - 1)) * (row.j % 3 == 1).long()
+    small = d.value(d.integer(-14, -8))
+    return small.where(row.j % 3 == 2, signed)
+
+
+def tiny(row: Row) -> Ints:
+    """Subnormal numbers and zeros of either sign."""
+    d = row.draw
+    lowest = d.fmt.emin - d.fmt.mantissa_bits
+    found = d.value(d.integer(lowest, d.fmt.emin + 1))
+    return d.signed(d.constant("0")).where((d.integer(0, 3) == 0) & (row.j > 0), found)
+
+
+def ties(row: Row) -> Ints:
+    """Few different numbers, so that equal ones meet, zeros of either sign among them."""
+    d = row.draw
+    return d.pick([d.fmt.parse(text) for text in ("0", "-0", "1", "-1", "0.5", "-2", "3")])
+
+
+def one_sign(row: Row) -> Ints:
+    """Positive numbers with random significands, of 4 binades; within 6% of 1; within 20 of 0."""
+    d = row.draw
+    if row.kind == PRODUCTS:
+        return row.real(0.9399, 1.0613)
+    return row.real(0.5, 20.0) if row.kind == EXPONENTIALS else pack(d.fmt, d.integer(-2, 1), d.significand())
+
+
+def graded(row: Row) -> Ints:
+    """Magnitudes of 13 binades (arguments of exp of 17), each place another one in each row: every element is among the
+    largest somewhere. Factors: the products stay within 8 binades."""
+    d = row.draw
+    if row.kind == PRODUCTS:
+        now, before = row.steps(-4, 4)
+        return d.signed(row.at(exp2((now - before).double()) * d.real(0.9399, 1.0613)))
+    if row.kind == EXPONENTIALS:
+        return row.at(row.turn(13).double() * -1.3 + d.real(0.0, 1.0))
+    return d.value(-row.turn(13))
+
+
+def exact(row: Row) -> Ints:
+    """Numbers on which every order of the operations is exact, so that any other bit is a fault.
+
+    Terms: differences of small odd numbers, so that no prefix sum is 0 and each is short, and all of them together are
+    below 2^24 units. Factors: powers of two, and 3/2 four times. Arguments of exp: a power of two of equal ones, or
+    each 40 above the one before, among -inf. What is squared: 3/4, or 5/4, 1/4 and 1/4, whose mean square is 9/16.
+    """
+    import torch
+
+    d, n = row.draw, row.n
+    if row.kind == PRODUCTS:
+        now, before = row.steps(-3, 3)
+        halves = (row.j * 0 + 3).where(row.places(row.j * 0 + min(4, n)), row.j * 0 + 2)
+        return d.signed(row.at(exp2((now - before).double()) * halves.double() * 0.5))
+    if row.kind == EXPONENTIALS:
+        levels = n.bit_length()  # of counts that are powers of two
+        stairs, turn, steps = row.r % 2 == 1, row.r // 2, min(8, n)
+        climbed = row.j * steps + turn * 7919 % n  # in n-ths of a step
+        kept = row.places((row.j * 0 + 1) << (levels - 1 - turn % levels)).where(~stairs, climbed % n < steps)
+        height = (climbed // n).double() * 40.0 - 150.0  # never 0, whose neighbours are small
+        value = torch.where(stairs, height, (turn % 7).double() * 1.5 - 4.0)
+        return row.at(value).where(kept, d.constant("-inf"))
+    if row.kind == SQUARES:
+        which, j = row.triples().integer(0, 3), row.j
+        plain = (which == 3) | (j >= n // 3 * 3)
+        quarters = (j * 0 + 3).where(plain, (j * 0 + 5).where(j % 3 == which, j * 0 + 1))
+        return d.signed(row.at(quarters.double() * 0.25))
+    bits = max(1, min(6, 24 - n.bit_length()))
+    now, before = row.steps(-(1 << bits - 1), (1 << bits - 1) - 1)
+    first = (2 * now + 1).where(row.j == 0, 2 * (now - before))
+    return row.at(first.double() * exp2(-(row.r % 5).double()))
+
+
+def counted(row: Row) -> Ints:
+    """Positive whole numbers of units, which add up to less than 2^24 of them; other kinds: as `exact`, of one sign."""
+    if row.kind in (PRODUCTS, SQUARES):
+        return exact(row) & (row.draw.fmt.sign_bit - 1)
+    if row.kind == EXPONENTIALS:
+        return exact(row)
+    bits = max(1, min(24 - row.n.bit_length(), row.draw.fmt.precision))
+    return row.at(row.draw.integer(1, (1 << bits) - 1).double() * 2.0**-10)
+
+
+RECIPES: Mapping[str, Recipe] = {
+    f.__name__: f
+    for f in (
+        random, equal, alternating, powers, ascending, descending, infinities, nans, wide, dominated, cancelling, tiny,
+        one_sign, graded, exact, counted,
+    )
+}  # fmt: skip
+
+
+def recipes_of(extremes: bool) -> dict[str, Recipe]:
+    """The recipes of a kernel; `extremes`: it compares, so that equal numbers are of interest."""
+    return dict(RECIPES) | ({"ties": ties} if extremes else {})
+
+
+def named(recipe: str, extremes: bool) -> list[str]:
+    """The recipes that rows take in turn: all for 'mixed', or those named, commas between them."""
+    return list(recipes_of(extremes)) if recipe == "mixed" else recipe.split(",")
+
+
+# ---------------------------------------------------------------- problems
+
+
+def problem(
+    dtype: str, setting: Setting, scalars: Mapping[str, float], seed: int, *, kind: str, extremes: bool = False,
+    weights: tuple[str, ...] = (),
+) -> Problem:  # fmt: skip
+    """The tensor `x` of the setting's shape and layout, and `weights`, of the length of its rows. Rows are the slices
+    along `dim`, in C order; 'mixed' gives every row the next recipe. `extra["recipes"]`: that of each row."""
+    import torch
+
+    from verify.composite import Problem
+
+    parameters = dict(setting.parameters)
+    shape, dim = tuple(parameters["shape"]), parameters["dim"]
+    fmt = FORMATS[dtype]
+    n = shape[dim]
+    rest = [size for axis, size in enumerate(shape) if axis != dim % len(shape)]
+    rows = math.prod(rest)
+    recipes = recipes_of(extremes)
+    bits = torch.empty((rows, n), dtype=torch.int64)
+    names = named(parameters["recipe"], extremes)
+    for k, name in enumerate(names):
+        own = bits[k :: len(names)]  # numbered among the rows of their own recipe
+        if own.numel():
+            draw = Draw(fmt, torch.arange(own.numel()), seed, f"{kind} {name}")
+            own[:] = recipes[name](Row(draw, n, kind)).reshape(own.shape)
+    x = to_tensor(fmt, bits).reshape(*rest, n).movedim(-1, dim).contiguous()
+    tensors = {"x": _laid_out(x, parameters["layout"])}
+    for name in weights:
+        draw = Draw(fmt, torch.arange(n), seed, f"{kind} {name}")
+        tensors[name] = to_tensor(fmt, draw.value(draw.integer(-2, 1)))
+    told = [names[0 if parameters["layout"] == "expanded" else row % len(names)] for row in range(rows)]
+    return Problem(tensors, parameters, dict(scalars), dtype, {"bounds": {}, "recipes": told})
+
+
+def _laid_out(x: Any, layout: str) -> Any:
+    """The same values in another arrangement; 'expanded' repeats what stands first on the first axis of several."""
+    import torch
+
+    if layout == "transposed":
+        return x.movedim(0, -1).contiguous().movedim(-1, 0)
+    if layout == "strided":
+        return torch.stack([x, x], dim=-1)[..., 0]
+    if layout == "expanded" and x.dim() > 1:
+        return x[:1].expand(x.shape)
+    return x
+
+
+# ---------------------------------------------------------------- settings
+
+
+def setting(
+    name: str, shape: tuple[int, ...], dim: int = -1, layout: str = "contiguous", recipe: str = "mixed", **rest: Any
+) -> Setting:
+    return Setting(name, {"shape": list(shape), "dim": dim, "layout": layout, "recipe": recipe}, **rest)
+
+
+#: Rows hold a prime or an odd number of elements, so that no block size divides them.
+SETTINGS = (
+    setting("rows", (52, 1009), quick=True),
+    setting("columns", (301, 52), dim=0, quick=True),
+    setting("middle", (13, 129, 5), dim=1),
+    setting("transposed", (39, 515), layout="transposed"),
+    setting("strided", (39, 515), layout="strided"),
+    setting("expanded", (5, 2050), layout="expanded", recipe="random"),
+    setting("length-1", (64, 1)),
+    setting("length-2", (130, 2), quick=True),
+    setting("length-33", (130, 33), quick=True),
+    setting("length-2^16", (4, 65536), recipe="random,exact,one_sign,graded"),
+    setting("length-2^20", (1 << 20,), recipe="random"),
+    setting("length-2^20-exact", (1 << 20,), recipe="exact"),
+    setting("length-2^20-counted", (1 << 20,), recipe="counted", quick=True),
+)
+#: Rows along the last dimension, for kernels that know no other.
+LAST = tuple(one for one in SETTINGS if one.parameters["dim"] in (-1, len(one.parameters["shape"]) - 1))
+PARAMETERS = {
+    "shape": "sizes of the tensor, such as 3x1000",
+    "dim": "the dimension along which it runs, such as -1",
+    "layout": f"how it lies in memory: {', '.join(LAYOUTS)}",
+    "recipe": "its numbers: mixed (every row another recipe) or some of those that `verify show` lists",
+}
+
+
+def custom(given: Mapping[str, str], *, extremes: bool = False, reduces: bool = False, last: bool = False) -> Setting:
+    """The setting of `--set NAME=VALUE`. reduces: the output has one element for each row; last: rows lie along the
+    last dimension. Raises UsageError."""
+    shape = _shape(given.get("shape", "52x1009"))
+    dim = _integer("dim", given.get("dim", "-1"))
+    if not -len(shape) <= dim < len(shape):
+        sizes = "x".join(map(str, shape))
+        raise UsageError(f"dim={dim} is out of range for shape={sizes}: expected {-len(shape)} to {len(shape) - 1}")
+    if last and dim % len(shape) != len(shape) - 1:
+        raise UsageError(f"dim={dim}: rows lie along the last dimension; expected -1")
+    kept = [size for axis, size in enumerate(shape) if not (reduces and axis == dim % len(shape))]
+    if 0 in kept:
+        sizes = "x".join(map(str, shape))
+        raise UsageError(f"shape={sizes}: the output has no element to compare; expected sizes of at least 1")
+    layout, recipe = given.get("layout", "contiguous"), given.get("recipe", "mixed")
+    known = ("mixed", *recipes_of(extremes))
+    for what, value, names in (("layout", layout, LAYOUTS), *(("recipe", one, known) for one in recipe.split(","))):
+        if value not in names or (value == "mixed" and recipe != "mixed"):
+            raise UsageError(suggest(what, value, names))
+    return setting(" ".join(f"{k}={v}" for k, v in given.items()), shape, dim, layout, recipe)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = []
+    for word in text.split("x"):
+        if not word.isdecimal() or not word.isascii():
+            raise UsageError(f"shape={text}: {word!r} is no size; expected sizes such as 3x1000")
+        sizes.append(int(word))
+    if math.prod(sizes) > MOST:
+        raise UsageError(f"shape={text} has {math.prod(sizes):,} elements; expected at most {MOST:,}")
+    return tuple(sizes)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name}={text} is no integer; expected one such as -1") from None
+
+
+# ---------------------------------------------------------------- facts
+
+
+def _truth(facts: Rows, x: Problem, device: Any, bounds: Mapping[str, float]) -> Source:
+    from verify.families.rows_truth import Slices
+
+    return Slices(facts, x, device, bounds)
+
+
+def _limit(problem: Problem, target: Any, lowering: Any, output: str, order: Order | None = None) -> Limit | None:
+    from verify.families.rows_limits import limit
+
+    return limit(problem, target, lowering, output, order)
+
+
+def _outer(problem: Problem, target: Any, lowering: Any, output: str, order: Order | None = None) -> Limit | None:
+    from verify.families.rows_limits import outer_limit
+
+    return outer_limit(problem, target, lowering, output, order)
+
+
+def _probable(problem: Problem, target: Any, lowering: Any, output: str, order: Order | None = None) -> Limit | None:
+    from verify.families.rows_limits import probable
+
+    return probable(problem, target, lowering, output, order)
+
+
+#: In the order of `rows_lowerings`, which imports torch.
+LOWERINGS = ("eager", "inductor", "inductor-strict", "triton", "triton-interpreter")
+
+
+def kernel(
+    name: str,
+    summary: str,
+    rows: Rows,
+    *,
+    extremes: bool = False,
+    last: bool = False,
+    cases: tuple[Mapping[str, float], ...] = ({},),
+    formulas: Callable[..., Any] | None = None,
+    lowerings: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Composite:
+    """The facts about one operation along a dimension.
+
+    extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. formulas:
+    see `Composite`. lowerings: those that it has beyond the family's.
+    """
+    listed = ", ".join(("mixed", *recipes_of(extremes)))
+    return Composite(
+        name=name,
+        summary=summary,
+        inputs=("x", *rows.weights),
+        settings=LAST if last else SETTINGS,
+        parameters=PARAMETERS | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"},
+        custom=functools.partial(custom, extremes=extremes, reduces=rows.reduces, last=last),
+        problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
+        truth=functools.partial(_truth, rows),
+        limit=_limit,
+        outer_limit=_outer,
+        probable=_probable,
+        family=rows,
+        formulas=formulas,
+        implementations="verify.families.rows_lowerings",
+        lowerings=LOWERINGS + lowerings,
+        cases=cases,
+        quick_cases=len(cases),
+        notes=(*notes, f"your own lowering is held to {rows.held}"),
+    )

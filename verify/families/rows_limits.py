@@ -1,0 +1,224 @@
+"""The bounds of row kernels: the algorithm that a lowering declares, run in `roundoff`; nothing is derived here.
+
+A lowering of one's own is held to the widest of the kernel's known algorithms (`limit`); without a declared order it
+may also be in any other (`outer_limit`), which is no proof that it is right. All functions it calls are allowed 2 ULP
+at least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from verify.composite import Limit, Problem
+from verify.families.rows import LOWERINGS, Algorithm, Place, Rows
+from verify.families.rows_truth import rows_of
+from verify.formats import FORMATS, Format
+from verify.kernel import is_file
+from verify.lowerings import Lowering, Target
+from verify.numbers.arrays import BallArrays
+from verify.numbers.documented import Documented
+from verify.numbers.orders import Order
+from verify.numbers.roundoff import Roundoff
+
+Tensor = torch.Tensor
+#: Covers what a float64 ball or a float64 quotient adds to an error before it is compared with its bound.
+SLACK = 1.0 + 2.0**-20
+#: Relative to the truth, likewise; far below any step of the format. Of float64, whose elements are judged in 96 bits
+#: of multiprecision or more, where the truth is not rational.
+RESOLVED, RESOLVED_FLOAT64 = 2.0**-40, 2.0**-76
+#: Elements of the rows that are evaluated at once.
+STEP = 1 << 20
+#: What a function that someone else calls may err by: 2 ULP, each at most 2 u.
+OWN = Documented(4.0, "2 ULP, what a lowering of one's own is held to")
+#: A run may call a right kernel suspect with this probability.
+RISK = 1e-6
+
+
+def limit(
+    problem: Problem, target: Target, lowering: Lowering, output: str, order: Order | None = None
+) -> Limit | None:
+    """The bound of every element of the output, in its shape; None where nothing is known of the lowering.
+
+    order: what the user declares of a lowering of their own; without it, the widest of the known algorithms.
+    """
+    facts, place = target.kernel.family, place_of(problem, target, lowering.name)
+    found = of_ones_own(facts, place, order) if is_file(lowering.name) else facts.algorithms(place)
+    if not found and is_file(lowering.name):
+        return outer_limit(problem, target, lowering, output)
+    return _widest(problem, facts, found)
+
+
+def outer_limit(
+    problem: Problem, target: Target, lowering: Lowering, output: str, order: Order | None = None
+) -> Limit | None:
+    """Of a user's lowering whose order is not declared: any order, with accumulators of float32 (float64 of float64).
+    None for all others, whose one limit is `limit`."""
+    if order is not None or not is_file(lowering.name):
+        return None
+    facts, place = target.kernel.family, place_of(problem, target, lowering.name)
+    return _widest(problem, facts, of_ones_own(facts, place, Order("any", place.wide), quotient=OWN))
+
+
+def probable(
+    problem: Problem, target: Target, lowering: Lowering, output: str, order: Order | None = None
+) -> Limit | None:
+    """`limit` with (1 + u)^k - 1 replaced by exp(l sqrt(k) u + k u^2 / (1 - u)) - 1 (Higham and Mary 2019, theorem
+    2.4): l such that all roundings of all elements keep it at once with a probability of at least 1 - RISK, by a union
+    over them, where roundings to nearest err independently with mean 0, as they do on random significands and signs.
+    Infinite on other rows. None where no row is so, and where no rule of the algorithm counts roundings.
+    """
+    facts, place = target.kernel.family, place_of(problem, target, lowering.name)
+    random = torch.tensor([name == "random" for name in problem.extra.get("recipes", ())])
+    found = of_ones_own(facts, place, order) if is_file(lowering.name) else facts.algorithms(place)
+    if not bool(random.any()) or not found or not facts.counted:
+        return None
+    roundings = float(max(place.rows * place.n, 1)) * max(place.n, 1)
+    confidence = math.sqrt(2 * math.log(2 * roundings / RISK)) / (1 - float(place.storage.unit_roundoff))
+    proven = _widest(problem, facts, found, confidence)
+    assert proven is not None
+    mask = _placed(problem, facts, random[:, None].expand(place.rows, 1 if facts.reduces else place.n))
+    text = f"Higham and Mary 2019, theorem 2.4, at a confidence of 1 - {RISK:g} a run; {proven.source}"
+    return Limit(torch.where(mask.to(proven.bound.device), proven.bound, math.inf), text)
+
+
+def place_of(problem: Problem, target: Target, lowering: str) -> Place:
+    x, dim = next(iter(problem.tensors.values())), problem.parameters["dim"] % len(problem.parameters["shape"])
+    n = x.shape[dim]
+    last, flat = dim == x.dim() - 1, x.dim() == 1
+    return Place(lowering, target.backend.name, FORMATS[target.dtype], n, x.numel() // max(n, 1), last, flat)
+
+
+def known(facts: Rows, place: Place) -> list[Algorithm]:
+    """The algorithms of the registered lowerings on the backend."""
+    return [one for name in LOWERINGS for one in facts.algorithms(replace(place, lowering=name))]
+
+
+def of_ones_own(
+    facts: Rows, place: Place, order: Order | None, quotient: Documented | None = None
+) -> tuple[Algorithm, ...]:
+    """Each formula that a registered lowering has, in the declared order; without one, each known algorithm whose order
+    is known. Functions may err by 2 ULP, or as much as the worst of the known ones."""
+    listed = known(facts, place)
+    functions: dict[str, Documented] = {}
+    for one in listed:
+        for name, documented in one.functions.items():
+            loose = documented if name in ("div", "sqrt") else _looser(documented, OWN)
+            functions[name] = _looser(functions.get(name, loose), loose)
+    if quotient is not None:
+        functions["div"] = _looser(functions.get("div", quotient), quotient)
+    if order is None:
+        chosen = [one for one in listed if one.ordered]
+        return tuple(replace(one, functions={**functions, **_exact_quotients(one)}) for one in chosen)
+    formulas = dict.fromkeys(one.formula for one in listed)
+    held = FORMATS["float64"] if order.accumulator.name == "float64" else place.wide
+    return tuple(Algorithm(formula, order, held, functions) for formula in formulas)
+
+
+def _exact_quotients(one: Algorithm) -> dict[str, Documented]:
+    """What the algorithm itself says of / and square roots."""
+    return {name: known for name, known in one.functions.items() if name in ("div", "sqrt")}
+
+
+def _looser(a: Documented, b: Documented) -> Documented:
+    wide, narrow = (a, b) if a.units >= b.units else (b, a)
+    return replace(wide, absolute=max(a.absolute, b.absolute), points=wide.points and narrow.points)
+
+
+def _widest(problem: Problem, facts: Rows, found: Sequence[Algorithm], confidence: float | None = None) -> Limit | None:
+    """The largest bound of several algorithms, element by element; sources of those that are anywhere the largest."""
+    if not found:
+        return None
+    bounds = [_kept(problem, facts, one, confidence) for one in found]
+    widest = bounds[0]
+    for other in bounds[1:]:
+        widest = torch.maximum(widest, other)
+    needed = [one for one, bound in zip(found, bounds, strict=True) if bool((bound == widest).any())]
+    sources = dict.fromkeys(one.source for one in needed) or [found[0].source]
+    return Limit(widest, f"run in roundoff (Higham 2002, chapters 2 to 4): {' | '.join(sources)}")
+
+
+def _kept(problem: Problem, facts: Rows, one: Algorithm, confidence: float | None) -> Tensor:
+    """The bound of one algorithm on the problem, evaluated once."""
+    x = next(iter(problem.tensors.values()))
+    kept: dict[Any, Tensor] = problem.extra.get("bounds", {})
+    functions = tuple(
+        sorted((name, known.units, known.absolute, known.points) for name, known in one.functions.items())
+    )
+    n = x.shape[problem.parameters["dim"]]
+    count = torch.arange(1, n + 1, dtype=torch.float64)
+    steps = tuple(one.order.steps(count[-1:] if facts.reduces or not facts.prefixes else count).tolist()[-1:])
+    order = (one.order.kind, one.order.accumulator, one.order.block, one.order.text, steps)
+    key = (one.formula, order, one.compute, functions, x.device.type, confidence)
+    if key not in kept:
+        kept[key] = bound_of(problem, facts, one, confidence)
+    return kept[key]
+
+
+def bound_of(problem: Problem, facts: Rows, one: Algorithm, confidence: float | None = None) -> Tensor:
+    """|y - t| at most, for each element of the output in its shape (float64); infinite where nothing is stated.
+
+    0 where the algorithm is exact, or a special value decides the truth; there a format narrower than float64 gets
+    less than its smallest step, which a float64 ball's own radius needs.
+    """
+    x, *others = problem.tensors.values()
+    storage = FORMATS[problem.dtype]
+    rows = rows_of(x, problem.parameters["dim"])
+    functions = {(name, one.compute.name): documented for name, documented in one.functions.items()}
+    base = Roundoff(one.compute, storage, functions, device=rows.device, confidence=confidence)
+    kept = problem.extra.get("bounds", {})
+    system = BallArrays(rows.device)
+    parts = []
+    for k, part in enumerate(torch.split(rows, max(1, STEP // max(rows.shape[1], 1))) if len(rows) else [rows]):
+        n = replace(base, kept=kept.setdefault(("inputs", rows.device.type, k), {}))
+        inputs = [part, *(t[None] for t in others)]
+        special = _special(facts, system, [system.input(t) for t in inputs], problem.scalars, part)
+        values = (_input(n, facts, t) for t in inputs)
+        found = n.result(one.formula(n, *values, order=one.order, **problem.scalars))
+        parts.append(_final(found.error, found.mid, special, storage))
+    return _placed(problem, facts, torch.cat(parts))
+
+
+def _input(n: Roundoff, facts: Rows, t: Tensor) -> Any:
+    value = n.input(t)
+    if facts.neutral is None:
+        return value
+    odd = ~value.mid.isfinite() & ~(facts.minus & (value.mid == -math.inf))
+    mid = torch.where(odd, facts.neutral, value.mid)
+    return replace(value, mid=mid, error=torch.where(odd, 0.0, value.error))
+
+
+def _special(facts: Rows, n: BallArrays, inputs: list[Any], scalars: Mapping[str, float], part: Tensor) -> Tensor:
+    """Where a special value decides the truth."""
+    shape = (part.shape[0], 1 if facts.reduces else part.shape[1])
+    special = torch.zeros(shape, dtype=torch.bool, device=part.device)
+    for row in facts.oracle.rows:
+        special = special | row.when(n, *inputs, **scalars).expand(shape)
+    return special
+
+
+def _final(error: Tensor, mid: Tensor, special: Tensor, storage: Format) -> Tensor:
+    error, size = error.expand_as(special), mid.abs().expand_as(special)
+    bound = torch.where(error > 0, error * SLACK, 0.0)
+    # A finite partial result may have left the range, and then met what decides the truth.
+    bound = torch.where(special & bound.isfinite(), 0.0, bound)
+    size = torch.where(special | ~size.isfinite(), 0.0, size)
+    if storage.bits == 64:
+        bound = bound + torch.where(bound > 0, size * RESOLVED_FLOAT64, 0.0)
+    else:
+        floor = size.clamp(max=2.0 ** (storage.emax + 1)) * RESOLVED + float(storage.smallest_subnormal) / 4
+        bound = torch.maximum(bound, floor) + torch.where(bound > 0, floor, 0.0)
+    return torch.where(bound.isnan(), math.inf, bound)
+
+
+def _placed(problem: Problem, facts: Rows, rows: Tensor) -> Tensor:
+    """Values by row and position in the output's shape."""
+    x, dim = next(iter(problem.tensors.values())), problem.parameters["dim"]
+    moved = x.movedim(dim, -1).shape
+    if facts.reduces:
+        return rows.reshape(moved[:-1])
+    return rows.reshape(moved).movedim(-1, dim)

@@ -1,0 +1,177 @@
+"""Lowerings of row kernels: torch's own, compiled by Inductor, and a hand-written Triton kernel.
+
+Each takes a problem and gives its one output. A Triton kernel's module has `run(name, *tensors, dim, options,
+interpreted, **scalars)`, `block_of(name, n, interpreted)`, the elements that it holds of a row, and
+`not_interpreted(name, dtype)`, why the interpreter cannot run it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from verify.lowerings import (
+    Lowering,
+    NotLowered,
+    Target,
+    _compile_disabled,
+    _default_flags,
+    _libdevice_path_restored,
+    _quiet,
+    _strict_flags,
+    _strict_options,
+    describe,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.composite import Problem
+
+Call = Callable[["Problem"], Any]  # {'': the output}
+#: Elements that the interpreter is given at most.
+INTERPRETED = 1 << 17
+#: Blocks of a row likewise: it takes 26 ms for one of logcumsumexp.
+BLOCKS = 64
+
+
+def lowerings() -> tuple[Lowering, ...]:
+    """The reference first."""
+    return (
+        Lowering("eager", _eager, lambda target: None),
+        Lowering("inductor", _inductor(_default_flags), _no_inductor, flags=_default_flags),
+        Lowering("inductor-strict", _inductor(_strict_options), _no_strict, flags=_strict_flags),
+        Lowering("triton", _triton("own"), _no_triton("own"), flags=_triton_flags),
+        Lowering("triton-interpreter", _triton("interpreter"), _no_triton("interpreter")),
+    )
+
+
+def operation(target: Target, problem: Problem) -> Callable[..., torch.Tensor]:
+    """torch's own function of the problem's tensors, along its dimension."""
+    import torch
+
+    call, dim, scalars = target.kernel.family.call, problem.parameters["dim"], dict(problem.scalars)
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        return call(torch, *tensors, dim=dim, **scalars)  # type: ignore[no-any-return]
+
+    return run
+
+
+def _eager(target: Target) -> Call:
+    return lambda problem: {"": operation(target, problem)(*problem.tensors.values())}
+
+
+# Inductor
+
+
+def _inductor(options: Callable[[Target], dict[str, Any]]) -> Callable[[Target], Call]:
+    """Compiled when first called, then kept: one build serves one problem."""
+
+    def build(target: Target) -> Call:
+        import torch
+        from torch._dynamo import config
+        from torch._dynamo.exc import TorchDynamoException
+        from torch._inductor import metrics
+
+        name = f"{target.kernel.name}_{target.dtype}"
+        compiled: list[Callable[..., torch.Tensor]] = []
+
+        def run(problem: Problem) -> dict[str, torch.Tensor]:
+            given = problem.tensors.values()
+            if compiled:
+                return {"": compiled[0](*given)}
+            traced = operation(target, problem)
+            assert isinstance(traced, types.FunctionType)
+            # A code object of its own: Dynamo's cache, its guards and its recompilation limit hang on it.
+            code = traced.__code__.replace(co_name=name)
+            fresh = types.FunctionType(code, traced.__globals__, name, None, traced.__closure__)
+            compiled.append(torch.compile(fresh, fullgraph=True, dynamic=False, options=options(target)))
+            metrics.reset()
+            try:
+                with _libdevice_path_restored(), _quiet(), config.patch(recompile_limit=1024, suppress_errors=False):
+                    result = compiled[0](*given)
+            except TorchDynamoException as error:
+                raise NotLowered(f"torch.compile fails: {describe(error)}") from error
+            if not metrics.generated_kernel_count:
+                raise NotLowered("Inductor generated no kernel: it calls aten, so this would measure eager")
+            return {"": result}
+
+        return run
+
+    return build
+
+
+def _no_inductor(target: Target) -> str | None:
+    if (reason := _compile_disabled() or target.backend.inductor_unavailable()) is not None:
+        return reason
+    if not target.kernel.family.prefixes:
+        return None
+    import torch
+    from torch._inductor.codegen.common import BackendFeature, has_backend_feature, init_backend_registration
+
+    init_backend_registration()
+    if has_backend_feature(torch.device(target.backend.device), BackendFeature.SCAN):
+        return None
+    return "Inductor generates no scans for this backend (BackendFeature.SCAN): it calls aten, which is eager"
+
+
+def _no_strict(target: Target) -> str | None:
+    first = target.kernel.settings[0].name
+    if target.spelling in target.kernel.spellings and target.spelling != first:
+        return f"its flags choose roundings, not orders: listed under {first!r}"
+    return _no_inductor(target)
+
+
+# Triton
+
+
+def _module(target: Target) -> Any:
+    return importlib.import_module(target.kernel.family.triton)
+
+
+def _triton(variant: str) -> Callable[[Target], Call]:
+    def build(target: Target) -> Call:
+        given = target.backend.triton_options(variant)
+        assert not isinstance(given, str)  # else there is a reason not to build
+        options = dict(given)
+        name, interpreted = target.kernel.name, variant == "interpreter"
+
+        def run(problem: Problem) -> dict[str, torch.Tensor]:
+            x, *others = problem.tensors.values()
+            dim = problem.parameters["dim"]
+            if interpreted and x.numel() > INTERPRETED:
+                raise NotLowered(f"{x.numel():,} elements; the interpreter is given {INTERPRETED:,} at most")
+            block = _module(target).block_of(name, x.shape[dim], interpreted)
+            if interpreted and (blocks := -(-x.shape[dim] // block)) > BLOCKS:
+                raise NotLowered(f"{blocks:,} blocks a row; the interpreter is given {BLOCKS:,} at most")
+            given = {"dim": dim, "options": options, "interpreted": interpreted, **problem.scalars}
+            return {"": _module(target).run(name, x, *others, **given)}
+
+        return run
+
+    return build
+
+
+def _triton_flags(target: Target) -> dict[str, Any]:
+    options = target.backend.triton_options("own")
+    return {} if isinstance(options, str) else dict(options)
+
+
+def _no_triton(variant: str) -> Callable[[Target], str | None]:
+    def reason(target: Target) -> str | None:
+        if target.kernel.family.triton is None:
+            return f"{target.kernel.name} has no Triton kernel"
+        given = target.backend.triton_options(variant)
+        if isinstance(given, str):
+            return given
+        if importlib.util.find_spec("triton") is None:
+            return "triton is not installed"
+        if variant == "interpreter":
+            return _module(target).not_interpreted(target.kernel.name, target.dtype)  # type: ignore[no-any-return]
+        return None
+
+    return reason

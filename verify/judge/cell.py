@@ -1,0 +1,286 @@
+"""What a tally means: the records of its regions, their statuses, and the cell's.
+
+Here alone a status is given to elements; `verify.judge.status` orders statuses. A cell's status is its worst region's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from verify.decide import BINS, QUANTUM
+from verify.formats import Format
+from verify.judge import status as st
+from verify.judge.chunk import OracleViolation, measured
+from verify.judge.element import Limits
+from verify.judge.exact import Exact, Key, Outcome, decimal, finite
+from verify.judge.reduce import METRICS
+from verify.judge.regions import REGIONS
+from verify.judge.tally import WORST, Element, InRegion, Tally
+
+#: Of region `normal`, the most of which nothing may be stated without the cell being `unjudged`.
+UNJUDGED = Fraction(1, 100)
+_COLUMN = {"ulp": "ulp", "scaled_ulp": "scaled", "share": "share"}
+_SLACK = 1 + 2.0**-40  # of upper bounds computed in floating point
+_WORDS = {
+    "nan": "NaN where a number is due, or a number where NaN is",
+    "infinity": "of another value where the truth is infinite",
+    "zero-sign": "zero of the wrong sign",
+    "flush": "flushed to zero",
+    "undecided": "undecided",
+}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """The bound of a cell as its record has it: value in `metric`, its source, and the truth of the scalars that it
+    means ('exact' or 'rounded')."""
+
+    value: float
+    metric: str
+    source: str
+    truth: str = "exact"
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Exact maxima of a region, and its elements with the largest values of each metric, in multiprecision."""
+
+    top: Mapping[str, float]
+    elements: Mapping[str, tuple[tuple[float, Element, Outcome], ...]]
+
+
+class Reader:
+    """Reads tallies of one truth: `exact` is multiprecision's judge of the elements, `limit` what |y - t| may be of one
+    (see `verify.judge.chunk.Source`), `place` its name for messages."""
+
+    def __init__(
+        self, exact: Exact, fmt: Format, limits: Limits, *, scale: bool,
+        limit: Callable[[Key], Any] = lambda key: None, place: Callable[[Key], str] = str,
+    ) -> None:  # fmt: skip
+        self.exact, self.fmt, self.limits, self.scale = exact, fmt, limits, scale
+        self.limit, self.place = limit, place
+        self._outcomes: dict[tuple[Key, int], Outcome | None] = {}
+
+    def extremes(self, one: InRegion) -> Extremes:
+        """Raises OracleViolation where multiprecision finds a value above its upper bound."""
+        top: dict[str, float] = {}
+        elements: dict[str, tuple[tuple[float, Element, Outcome], ...]] = {}
+        for metric, leaders in zip(METRICS, one.leaders, strict=True):
+            found: list[tuple[float, Element, Outcome]] = []
+            shown = WORST if metric in ("ulp", "scaled") else 1
+            for upper, element in leaders:
+                if len(found) >= shown and upper < sorted(value for value, _, _ in found)[-shown]:
+                    break  # nor is any that follows among the worst
+                outcome = self.outcome(element)
+                if outcome is None or not measured(outcome):
+                    continue
+                value = {
+                    "ulp": outcome.verdict.high, "scaled": outcome.verdict.scaled, "share": outcome.share,
+                }[metric]  # fmt: skip
+                exact = finite(value)
+                if exact > upper * _SLACK + 2.0**-30 and metric != "share":
+                    raise OracleViolation(
+                        f"{self.place(element.key)}: {metric} is {exact!r}, above its upper bound {upper!r}"
+                    )
+                found.append((exact, element, outcome))
+            found.sort(key=lambda f: (-f[0], f[1].index))
+            top[metric] = found[0][0] if found else 0.0
+            elements[metric] = tuple(found)
+        return Extremes(top, elements)
+
+    def outcome(self, element: Element) -> Outcome | None:
+        """Multiprecision's judgement, asked for once."""
+        place = (element.key, element.output)
+        if place not in self._outcomes:
+            self._outcomes[place] = self.exact.outcome(*place, self.limits, self.limit(element.key))
+        return self._outcomes[place]
+
+    def error(self, one: InRegion, top: Mapping[str, float], bounded: bool) -> dict[str, Any]:
+        """The error record of some elements; see `verify.reports.schema.Error`."""
+        names = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
+        return {
+            "max_ulp": top.get("ulp", 0.0),
+            "max_scaled_ulp": top.get("scaled", 0.0) if self.scale else None,
+            "max_share": top.get("share", 0.0) if bounded else None,
+            "max_int_ulp": one.steps,
+            "mean_ulp": one.mean_ulp,
+            "bias_ulp": one.bias_ulp,
+            **{name: one.counts.get(name, 0) for name in names},
+            "misrounded": one.misrounded,
+            "range": 0,
+            "undecided": one.undecided,
+            "histogram": {f"<={edge:g}": n for edge, n in zip(BINS, one.histogram, strict=True)},
+            "clamped": one.counts.get("clamped", 0),
+        }
+
+    def worst(self, one: InRegion, extremes: Extremes, metric: str, kind: str = "") -> list[dict[str, Any]]:
+        """The elements of the largest error in `metric`, then in ULP, then one of each kind of failure. kind: why the
+        region fails; an element that no number measures comes first where that is why."""
+        chosen: dict[int, dict[str, Any]] = {}
+        telling = one.witnesses.get(kind) if kind != "bound" else None
+        if telling is not None and (outcome := self.outcome(telling)) is not None:
+            chosen[telling.index] = self.record(telling, outcome)
+        for name in (_COLUMN.get(metric, "ulp"), "ulp"):
+            for _, element, outcome in extremes.elements.get(name, ())[:WORST]:
+                if len(chosen) < WORST:
+                    chosen.setdefault(element.index, self.record(element, outcome))
+        for what, element in one.witnesses.items():
+            if element.index in chosen or what not in st.FAILURES:
+                continue
+            again = self.outcome(element)
+            if again is not None:
+                chosen[element.index] = self.record(element, again)
+        return list(chosen.values())
+
+    def record(self, element: Element, outcome: Outcome) -> dict[str, Any]:
+        verdict = outcome.verdict
+        number = verdict.high is not None
+        return {
+            "index": element.index,
+            "inputs": [self.fmt.hex(p) for p in element.key],
+            "output": self.fmt.hex(element.output),
+            "exact": decimal(outcome.truth),
+            "ulp": finite(verdict.high) if number else None,
+            "scaled_ulp": finite(verdict.scaled) if self.scale and number else None,
+            "share": None if outcome.share is None else finite(outcome.share),
+            "int_ulp": verdict.steps if number else None,
+            "error_class": verdict.cls,
+        }
+
+    def regions(
+        self, tally: Tally, bound: Stated | None, resolution: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The records of all regions that hold elements, by name."""
+        accounted = accounting(tally)
+        records = {}
+        for name in REGIONS:
+            one = tally.regions.get(name)
+            if one is None or not one.inputs:
+                continue
+            extremes = self.extremes(one)
+            value = _in_metric(one, extremes.top, bound.metric) if bound else 0.0
+            status, reason = self._status(name, one, bound, value, accounted)
+            records[name] = {
+                "inputs": one.inputs,
+                "error": self.error(one, extremes.top, bound is not None),
+                "bound": None if bound is None else _bound(bound, value),
+                "status": status,
+                "reason": reason,
+                "resolution": (resolution or {}).get(name),
+                "worst": self.worst(one, extremes, bound.metric if bound else "ulp", reason["kind"]),
+            }
+        return records
+
+    def _status(
+        self, name: str, one: InRegion, bound: Stated | None, value: float, accounted: str | None
+    ) -> tuple[str, dict[str, Any]]:
+        fails = dict(one.fails)
+        if one.undecided:
+            fails["undecided"] = one.undecided
+        note = ""
+        if one.lost and accounted is None:
+            for kind, count in one.lost.items():
+                fails[kind] = fails.get(kind, 0) + count
+        elif one.lost:
+            note = f"{_many(sum(one.lost.values()))} where an intermediate overflows: the bits of {accounted}"
+        ids = sorted({entry for entry, _ in one.deviates})
+        deviating = f"{_many(sum(one.deviates.values()))} as the ledger says ({', '.join(ids)})" if ids else ""
+        if fails:
+            kinds = [kind for kind in st.FAILURES if kind in fails]
+            texts = [self._failure(kind, fails[kind], bound, value) for kind in kinds]
+            return "exceeds-bound", _reason(kinds[0], _joined(*texts, deviating, note), ids)
+        unjudged = one.counts.get("unjudged", 0)
+        if bound is None and one.counts.get("measured", 0) and name not in ("special", "exact-zero"):
+            return "unbounded", _reason("no-bound", _joined("no bound is declared", deviating, note), ids)
+        if unjudged > UNJUDGED * one.inputs and name == "normal":
+            told = f"nothing is stated of {unjudged} of {one.inputs} elements"
+            return "unjudged", _reason("no-bound", _joined(told, deviating, note), ids)
+        if unjudged:
+            note = _joined(note, f"nothing is stated of {_many(unjudged)}")
+        if ids:
+            kinds = [kind for kind in st.FAILURES if any(k == kind for _, k in one.deviates)]
+            return "deviates", _reason(kinds[0], _joined(deviating, note), ids)
+        return "passed", _reason("", note)
+
+    def _failure(self, kind: str, count: int, bound: Stated | None, value: float) -> str:
+        if kind != "bound":
+            return f"{_many(count)} {_WORDS[kind]}"
+        assert bound is not None
+        limit, metric = (1.0, "share of the bound") if bound.metric == "share" else (bound.value, bound.metric)
+        # a bound with underflow terms is exceeded in their sum, whatever the maximum in one metric
+        told = f"{metric} {exceeds(value, limit)}" if value > limit else f"beyond {limit:g} {metric} and underflow"
+        return f"{told} ({_many(count)})"
+
+
+def overall(reader: Reader, tally: Tally, stated: Stated | None) -> dict[str, Any]:
+    """The error record over all regions; stated: the bound that the tally was judged against."""
+    tops = [reader.extremes(one).top for one in tally.regions.values()]
+    most = {metric: max((top[metric] for top in tops), default=0.0) for metric in METRICS}
+    error = reader.error(tally.whole, most, stated is not None)
+    return error | {"range": tally["intermediate"].inputs}
+
+
+def accounting(tally: Tally) -> str | None:
+    """The admissible formula that every element follows that fails where an intermediate overflows, or None."""
+    if not any(one.lost for one in tally.regions.values()):
+        return None
+    lost = sum(sum(one.lost.values()) for one in tally.regions.values())
+    tried = {text: fit.lost for text, fit in tally.formulas.items() if fit.admissible}
+    return next((text for text, wrong in tried.items() if lost and not wrong), None)
+
+
+def conclude(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Status, reason, kind of reason and ledger ids of a cell, from the records of its regions."""
+    worst = st.worst(record["status"] for record in records.values())
+    telling = [(name, r) for name, r in records.items() if r["status"] == worst]
+    others = [(name, r) for name, r in records.items() if r["status"] not in (worst, "passed")]
+    texts = [f"{name}: {r['reason']['text']}" for name, r in (*reversed(telling), *others) if r["reason"]["text"]]
+    kinds = [r["reason"]["kind"] for _, r in reversed(telling)]
+    ids = sorted({i for r in records.values() for i in r["reason"]["ledger"]})
+    return {"status": worst, "reason": "; ".join(texts), "reason_kind": next(iter(kinds), ""), "ledger": ids}
+
+
+def binades(tally: Tally) -> list[dict[str, Any]]:
+    return [
+        {
+            "exponent": exponent,
+            "measured": b.measured,
+            "misrounded": b.misrounded,
+            "max_ulp": b.maximum / QUANTUM,
+            "mean_ulp": b.sum / QUANTUM / b.measured,
+            "bias_ulp": b.sum_signed / QUANTUM / b.measured,
+        }
+        for exponent, b in tally.binades.items()
+        if b.measured
+    ]
+
+
+def exceeds(most: float, limit: float) -> str:
+    """`most` over `limit` in as many digits as tell them apart."""
+    digits = next((d for d in range(6, 18) if f"{most:.{d}g}" != f"{limit:.{d}g}"), 17)
+    return f"{most:.{digits}g} exceeds {limit:.{digits}g}"
+
+
+def _in_metric(one: InRegion, top: Mapping[str, float], metric: str) -> float:
+    return float(one.steps) if metric == "int_ulp" else top[_COLUMN[metric]]
+
+
+def _bound(bound: Stated, value: float) -> dict[str, Any]:
+    return {
+        "value": bound.value, "metric": bound.metric, "source": bound.source, "truth": bound.truth, "measured": value,
+    }  # fmt: skip
+
+
+def _reason(kind: str, text: str, ids: Iterable[str] = ()) -> dict[str, Any]:
+    return {"kind": kind, "text": text, "ledger": list(ids)}
+
+
+def _joined(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
+
+
+def _many(count: int) -> str:
+    return f"{count} element" if count == 1 else f"{count} elements"

@@ -1,0 +1,419 @@
+"""The judge: outputs of one chunk against their truth, to a tally.
+
+Elements go from the fused pass (or `verify.judge.element` on tensors, which defines it) over float64 with everything
+that a wrong element needs (operands taken as zero, formulas, the ledger) and double-double to multiprecision. Each
+stage settles what it can prove; undecided is what no stage proved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Protocol
+
+import torch
+
+from verify.decide import BINS, CLAMP_ULP, QUANTUM, Enclosure, digest
+from verify.formats import Format
+from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
+from verify.judge.exact import Exact, Key, Outcome, decimal, finite
+from verify.judge.reduce import COUNTED, Reduced, first_of, reduce
+from verify.judge.regions import REGIONS
+from verify.judge.status import FAILURES
+from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading
+from verify.truth import Truth
+
+Tensor = torch.Tensor
+COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums and histogram
+WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+
+
+class OracleViolation(Exception):
+    """Multiprecision contradicts a ball: the checker, a library or the machine is wrong."""
+
+
+class Source(Protocol):
+    """The elements of one chunk or output, all of one format, numbered from 0."""
+
+    @property
+    def exact(self) -> Exact: ...
+
+    @property
+    def start(self) -> int:
+        """The index of element 0 in the domain."""
+        ...
+
+    @property
+    def coarse(self) -> float:
+        """Errors known no better than to that many ULP go to the next stage."""
+        ...
+
+    @property
+    def scaled(self) -> bool:
+        """Whether scaled ULPs refer to a scale of the kernel's."""
+        ...
+
+    def facts(self, index: Tensor | None, y: Tensor, *, double: bool, zeroed: bool) -> Facts:
+        """What is known of the elements at `index` (None: all), whose outputs are y."""
+        ...
+
+    def first(self, index: Tensor | None) -> Tensor | None:
+        """Their first input, whose binade errors are told by; None where that means nothing."""
+        ...
+
+    def keys(self, index: Tensor) -> list[Key]:
+        """What multiprecision knows them by."""
+        ...
+
+    def limit(self, key: Key) -> Fraction | float | None:
+        """What |y - t| may be, in absolute terms, of one element (inf: nothing is stated); None where `Limits` say
+        it."""
+        ...
+
+    def picked(self, y: Tensor) -> Tensor:
+        """Places of the elements that are judged where y is float64, for which no wider tensors exist: each of them in
+        multiprecision."""
+        ...
+
+    def place(self, key: Key) -> str:
+        """One element, for messages."""
+        ...
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """An entry of the ledger as the judge asks it. covers(index, y, judged) says of which of the failing elements at
+    `index`, with outputs y and judgements, it accounts."""
+
+    id: str
+    covers: Callable[[Tensor, Tensor, Judged], Tensor]
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """Candidates for identification. predict(index) gives what each one gives for the elements at `index` (None: all).
+
+    admissible: those of them that may account for elements of which an intermediate of the reference overflows.
+    """
+
+    predict: Callable[[Tensor | None], Mapping[str, Tensor]] = lambda index: {}
+    admissible: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
+
+
+#: engine(y, eager, parameters) -> Reduced: the fused pass over all elements of a source.
+Engine = Callable[[Tensor, Tensor | None, tuple[float, ...]], Reduced]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges the outputs of one lowering. user: a file of the user's, for which the ledger accounts only where its bits
+    are eager's."""
+
+    fmt: Format
+    limits: Limits
+    excuses: tuple[Excuse, ...] = ()
+    user: bool = False
+
+    def tally(
+        self, source: Source, y: Tensor, eager: Tensor | None = None, formulas: Formulas | None = None,
+        engine: Engine | None = None,
+    ) -> Tally:  # fmt: skip
+        """The tally of outputs y of shape (n,), `eager` being another lowering's. Without digests."""
+        formulas = formulas or Formulas()
+        fits: dict[str, Fit] = {}
+        if self.fmt.bits == 64:
+            wrong = {text: differing(p, y) for text, p in formulas.predict(None).items()}
+            told = tuple((int(w.sum()), first_of(w)) for w in wrong.values())
+            reduced = Reduced((), (), told, source.picked(y))
+        elif engine is None:
+            judged = decide(
+                y, source.facts(None, y, double=False, zeroed=False), self.fmt, self.limits, eager, source.coarse
+            )
+            judged = replace(judged, open=judged.open | judged.fails)
+            wrong = {text: differing(p, y) for text, p in formulas.predict(None).items()}
+            reduced = reduce(judged, source.first(None), self.fmt, tuple(wrong.values()))
+        else:
+            reduced = engine(y, eager, self.limits.values)
+        for text, (count, first) in zip(formulas.names, reduced.formulas, strict=True):
+            fits[text] = Fit(count, self._element(source, first, y) if count else None)
+        found = self._tally(source, reduced, None, y, fits)
+        index = reduced.open.to(y.device)
+        for double in (False, True):
+            if not len(index) or self.fmt.bits == 64:
+                break
+            part, other = y[index], None if eager is None else eager[index]
+            facts = source.facts(index, part, double=double, zeroed=True)
+            coarse = math.inf if double else source.coarse
+            judged = decide(part, facts, self.fmt, self.limits, other, coarse)
+            reduced = reduce(judged, source.first(index), self.fmt)
+            found += self._tally(source, reduced, index, y, {})
+            found += self._failing(source, judged, index, y, other, formulas)
+            index = index[reduced.open]
+        if len(index):
+            found += self.exactly(source, index, y, eager, formulas)
+        return found
+
+    def _element(self, source: Source, place: int, y: Tensor) -> Element:
+        index = torch.tensor([place], device=y.device)
+        return Element(source.start + place, source.keys(index)[0], patterns(y[index], self.fmt)[0])
+
+    def _tally(self, source: Source, reduced: Reduced, index: Tensor | None, y: Tensor, fits: dict[str, Fit]) -> Tally:
+        """A reduction's numbers; index: places of its elements in the chunk, None for all."""
+        wanted = sorted({k for one in reduced.regions for leaders in one.leaders for _, k in leaders})
+        elements: dict[int, Element] = {}
+        if wanted:
+            local = torch.tensor(wanted, device=y.device)
+            places = local if index is None else index[local]
+            columns = (wanted, places.tolist(), source.keys(places), patterns(y[places], self.fmt))
+            elements = {k: Element(source.start + p, key, bits) for k, p, key, bits in zip(*columns, strict=True)}
+        regions = {
+            name: InRegion(
+                counts=dict(zip(COUNTED, one.counts, strict=True)),
+                histogram=one.histogram,
+                steps=one.steps,
+                leaders=tuple(tuple((value, elements[k]) for value, k in found) for found in one.leaders),
+            )
+            for name, one in zip(REGIONS, reduced.regions, strict=False)
+            if any(one.counts)
+        }
+        return Tally(regions, {e: Binade(*values) for e, *values in reduced.binades}, fits)
+
+    def _failing(
+        self, source: Source, judged: Judged, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas
+    ) -> Tally:
+        """Of the elements that fail: what accounts for them, and who they are. eager: outputs at `index`."""
+        where = judged.fails.nonzero()[:, 0]
+        if not len(where):
+            return Tally()
+        places = index[where]
+        part = take(judged, where)
+        region, kind, lost = part.region, part.kind, part.lost.clone()
+        covered = torch.zeros_like(lost)
+        found: dict[str, InRegion] = {}
+        same = None
+        if self.user:  # the ledger knows kinds and places, not whose fault an element is
+            same = torch.zeros_like(lost) if eager is None else ~differing(eager[where], y[places])
+        for excuse in self.excuses:
+            hits = excuse.covers(places, y[places], part) & ~covered
+            hits = hits if same is None else hits & same
+            covered = covered | hits
+            for k, j, which in _split(region, kind, hits):
+                one = InRegion(
+                    deviates={(excuse.id, FAILURES[j]): int(which.sum())},
+                    witnesses={excuse.id: self._element(source, int(places[first_of(which)]), y)},
+                )
+                found[REGIONS[k]] = found.get(REGIONS[k], InRegion()) + one
+        lost = lost & ~covered
+        fits = self._fits(formulas, places[lost], y)
+        for name, which in (("lost", lost), ("fails", ~lost & ~covered)):
+            for k, j, those in _split(region, kind, which):
+                element = self._element(source, int(places[first_of(those)]), y)
+                count = {FAILURES[j]: int(those.sum())}
+                lost_, fails = (count, {}) if name == "lost" else ({}, count)
+                one = InRegion(fails=fails, lost=lost_, witnesses={FAILURES[j]: element})
+                found[REGIONS[k]] = found.get(REGIONS[k], InRegion()) + one
+        return Tally(found, formulas=fits)
+
+    @staticmethod
+    def _fits(formulas: Formulas, places: Tensor, y: Tensor) -> dict[str, Fit]:
+        """How many of the elements at `places` each admissible formula does not reproduce."""
+        if not len(places) or not formulas.admissible:
+            return {}
+        predicted = formulas.predict(places)
+        wrong = {text: differing(p, y[places]) for text, p in predicted.items() if text in formulas.admissible}
+        return {text: Fit(lost=int(w.sum()), admissible=True) for text, w in wrong.items()}
+
+    def exactly(self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas) -> Tally:
+        """The tally of the elements at `index`, every one of them in multiprecision."""
+        keys, ys = source.keys(index), patterns(y[index], self.fmt)
+        others = None if eager is None else patterns(eager[index], self.fmt)
+        regions: dict[str, InRegion] = {}
+        binades: dict[int, Binade] = {}
+        outcomes: list[tuple[int, Outcome]] = []
+        first = source.first(index)
+        firsts = None if first is None else first.to(torch.float64).tolist()
+        for k, (place, key, bits) in enumerate(zip(index.tolist(), keys, ys, strict=True)):
+            element = Element(source.start + place, key, bits)
+            outcome = source.exact.outcome(key, bits, self.limits, source.limit(key))
+            if outcome is None:
+                region = source.exact.region(key) or "normal"
+                one = InRegion(undecided=1, mp=1, witnesses={"undecided": element})
+                regions[region] = regions.get(region, InRegion()) + one
+                continue
+            told = None if others is None else source.exact.against(key, bits, others[k])
+            regions[outcome.region] = regions.get(outcome.region, InRegion()) + of_outcome(outcome, element, told)
+            if outcome.kind is not None:
+                outcomes.append((k, outcome))
+            if firsts is not None and outcome.region == "normal" and measured(outcome) and firsts[k]:
+                exponent = math.frexp(firsts[k])[1] - 1
+                binades[exponent] = binades.get(exponent, Binade()) + binade_of(outcome)
+        found = Tally(regions, binades)
+        if outcomes:
+            where = torch.tensor([k for k, _ in outcomes], device=y.device)
+            judged = as_judged([o for _, o in outcomes], y.device)
+            theirs = None if eager is None else eager[index][where]
+            found += self._failing(source, judged, index[where], y, theirs, formulas)
+        return found
+
+    def sample(self, source: Source, index: Tensor, y: Tensor) -> None:
+        """Hold what the tensors say of the elements at `index` against multiprecision. Raises OracleViolation."""
+        if self.fmt.bits == 64 or not len(index):
+            return
+        for double in (False, True):
+            part = y[index]
+            facts = source.facts(index, part, double=double, zeroed=True)
+            judged = decide(part, facts, self.fmt, self.limits)
+            columns = (source.keys(index), patterns(part, self.fmt), balls_of(facts.truth), judged.open.tolist())
+            for k, (key, bits, ball, left) in enumerate(zip(*columns, strict=True)):
+                outcome = source.exact.outcome(key, bits, self.limits, source.limit(key))
+                if outcome is None:
+                    continue
+                require_inside(ball, outcome.truth, self.fmt, source.place(key))
+                mine = (
+                    REGIONS[int(judged.region[k])], CLASSES[int(judged.cls[k])],
+                    FAILURES[int(judged.kind[k])] if bool(judged.fails[k]) else None,
+                )  # fmt: skip
+                theirs = (outcome.region, outcome.verdict.cls, outcome.kind)
+                if not left and mine != theirs:
+                    raise OracleViolation(f"{source.place(key)}: tensors say {mine}, multiprecision {theirs}")
+            index = index[judged.open]
+            if not len(index):
+                return
+
+
+def digests(number: int, inputs: tuple[Tensor, ...], y: Tensor, fmt: Format) -> Tally:
+    """The digests of chunk `number`: of its outputs, and of its inputs together (none: of no inputs)."""
+    word = WORDS[fmt.bits]
+    own = ((number, digest(y.contiguous().view(word), fmt)),)
+    if not inputs:
+        return Tally(digests=own)
+    value = sum(digest(t.view(word), fmt, k << 32) for k, t in enumerate(inputs)) & ((1 << 64) - 1)
+    return Tally(digests=own, input_digests=((number, value),))
+
+
+def differing(a: Tensor, b: Tensor) -> Tensor:
+    """Elements whose bits differ, two NaNs counting as equal."""
+    word = WORDS[8 * a.element_size()]
+    return (a.contiguous().view(word) != b.contiguous().view(word)) & ~(torch.isnan(a) & torch.isnan(b))
+
+
+def patterns(t: Tensor, fmt: Format) -> list[int]:
+    """Bits of a 1-dim tensor as non-negative integers, in one transfer."""
+    mask = (1 << fmt.bits) - 1
+    return [bits & mask for bits in t.contiguous().view(WORDS[fmt.bits]).tolist()]
+
+
+def take(judged: Judged, index: Tensor) -> Judged:
+    """The judgements of some elements."""
+    return Judged(**{name: getattr(judged, name)[index] for name in Judged.__dataclass_fields__})
+
+
+def of_outcome(outcome: Outcome, element: Element, told: str | None) -> InRegion:
+    """One element that multiprecision judged, but for what accounts for its failure."""
+    verdict, counts = outcome.verdict, Counter({outcome.verdict.cls: 1})
+    if told:
+        counts.update({"different": 1, told: 1})
+    counts["unjudged"] += outcome.unjudged
+    if not measured(outcome):
+        return InRegion(dict(counts), mp=1)
+    assert verdict.low is not None and verdict.high is not None
+    middle = (verdict.low + verdict.high) / 2
+    q = quantum(finite(middle))
+    counts.update({"measured": 1, "clamped": int(middle > CLAMP_ULP), "sum": q})
+    counts["sum_signed"] += q if verdict.sign >= 0 else -q
+    values = (finite(verdict.high), finite(verdict.scaled), finite(outcome.share))
+    return InRegion(
+        dict(counts),
+        mp=1,
+        histogram=tuple(int(middle <= edge) for edge in BINS),
+        steps=verdict.steps,
+        leaders=tuple(leading([(v, element)] if v else []) for v in values),
+    )
+
+
+def measured(outcome: Outcome) -> bool:
+    return outcome.verdict.high is not None and outcome.verdict.cls != "flushed"
+
+
+def binade_of(outcome: Outcome) -> Binade:
+    verdict = outcome.verdict
+    assert verdict.low is not None and verdict.high is not None
+    q = quantum(finite((verdict.low + verdict.high) / 2))
+    return Binade(1, int(verdict.cls != "correct"), q, q, q if verdict.sign >= 0 else -q)
+
+
+def quantum(error: float) -> int:
+    """An error in units of 2^-16 ULP, at most 2^10 ULP."""
+    return int(min(error, CLAMP_ULP) * QUANTUM + 0.5)
+
+
+def as_judged(outcomes: Sequence[Outcome], device: Any) -> Judged:
+    """Outcomes of multiprecision as judgements on tensors, for those who ask about failing elements."""
+
+    def tensor(values: list[Any], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    flags = {name: tensor([False] * len(outcomes), torch.bool) for name in ("open", "different", "closer", "farther")}
+    errors = [finite(o.verdict.high) for o in outcomes]
+    return Judged(
+        region=tensor([REGIONS.index(o.region) for o in outcomes], torch.int64),
+        cls=tensor([CLASSES.index(o.verdict.cls) for o in outcomes], torch.int64),
+        measured=tensor([measured(o) for o in outcomes], torch.bool),
+        error=tensor(errors, torch.float64),
+        negative=tensor([o.verdict.sign < 0 for o in outcomes], torch.bool),
+        upper=tensor(errors, torch.float64),
+        scaled=tensor([finite(o.verdict.scaled) for o in outcomes], torch.float64),
+        share=tensor([finite(o.share) for o in outcomes], torch.float64),
+        steps=tensor([min(o.verdict.steps, 1 << 62) for o in outcomes], torch.int64),
+        fails=tensor([o.kind is not None for o in outcomes], torch.bool),
+        kind=tensor([-1 if o.kind is None else FAILURES.index(o.kind) for o in outcomes], torch.int64),
+        lost=tensor([o.lost for o in outcomes], torch.bool),
+        unjudged=tensor([o.unjudged for o in outcomes], torch.bool),
+        **flags,
+    )
+
+
+def balls_of(found: Enclosure) -> list[tuple[float, float, float]]:
+    """Midpoint, tail and radius of each element."""
+    rad = found.rad
+    if rad is None:
+        rad = torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
+    tail = torch.zeros_like(found.mid) if found.tail is None else found.tail
+    return list(zip(*(t.expand_as(found.mid).tolist() for t in (found.mid, tail, rad)), strict=True))
+
+
+def require_inside(ball: tuple[float, float, float], truth: Truth, fmt: Format, place: str) -> None:
+    """Raise OracleViolation unless the truth meets the ball; `place` names the element."""
+    mid, tail, rad = ball
+    if math.isnan(rad):
+        return
+    if truth.kind != "real" or not math.isfinite(mid):
+        agrees = truth.kind == "real" or rad > 0 or _kind(mid) == truth.kind
+        if not agrees and not (truth.kind == "either-zero" and mid == 0):
+            raise OracleViolation(f"{place}: the ball says {mid!r}, multiprecision {truth.kind}")
+        return
+    centre = Fraction(mid) + Fraction(tail)
+    limit = Fraction(2) ** (fmt.emax + 2)
+    if math.isinf(rad) or abs(centre) >= limit or abs(centre) <= Fraction(2) ** -990:
+        return  # beyond the format, where balls only say so
+    if truth.hi < centre - Fraction(rad) or truth.lo > centre + Fraction(rad):
+        raise OracleViolation(f"{place}: the ball {mid!r} +- {rad!r} misses the truth {decimal(truth)}")
+
+
+def _split(region: Tensor, kind: Tensor, which: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """(region, kind, mask) of each pair that occurs in `which`."""
+    for k in region[which].unique().tolist():  # type: ignore[no-untyped-call]
+        for j in kind[which & (region == k)].unique().tolist():  # type: ignore[no-untyped-call]
+            yield k, j, which & (region == k) & (kind == j)
+
+
+def _kind(mid: float) -> str:
+    if math.isnan(mid):
+        return "nan"
+    if math.isinf(mid):
+        return "+inf" if mid > 0 else "-inf"
+    return ("-0" if math.copysign(1, mid) < 0 else "+0") if mid == 0 else "real"

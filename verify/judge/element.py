@@ -1,0 +1,423 @@
+"""The judgement of one element, as a pure function on tensors: region, class, error, and whether it is what it may be.
+
+This is the definition. It runs eagerly on any device in float64 or double-double, and is traced and compiled for the
+fused pass (`verify.judge.fused`), so there is no control flow on data. What an enclosure does not settle is left
+`open` to the next stage; `verify.judge.exact` says the same of single elements in multiprecision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from verify.decide import BINS, NEGLIGIBLE, UP, Enclosure, binade, binade_of, difference, either, ends, nearest, ordinal
+from verify.formats import Format
+from verify.judge.regions import REGIONS
+from verify.judge.status import FAILURES
+from verify.numbers.ball import two_sum
+from verify.ulp import FLUSH_ULP
+
+Tensor = torch.Tensor
+
+#: Classes in the order of `Judged.cls`.
+CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
+_NO_NUMBER = 2.0**1000  # a share where the element may not err and does
+_EXACT_TO = 8.0  # ULP: up to here float64 holds y - t exactly where t is exact (Sterbenz)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a lowering's elements may be: a bound in each metric (inf: none), and whether FTZ is declared.
+
+    ulp, scaled: in ULP and scaled ULP; steps: in representable steps. Values may be 0-dim float64 tensors,
+    so that one traced judgement serves every lowering.
+    """
+
+    ulp: float | Tensor = math.inf
+    scaled: float | Tensor = math.inf
+    steps: float | Tensor = math.inf
+    ftz: float | Tensor = 0.0
+
+    @classmethod
+    def of(cls, metric: str | None, value: float = math.inf, ftz: bool = False) -> Limits:
+        """The limits of one declared bound. None: no bound; 'share': each element has its own (`Facts.limit`)."""
+        field = {"ulp": "ulp", "scaled_ulp": "scaled", "int_ulp": "steps", "share": None, None: None}[metric]
+        return cls(**({field: value} if field else {}), ftz=float(ftz))
+
+    @property
+    def bounds(self) -> tuple[float | Tensor, float | Tensor, float | Tensor]:
+        return self.ulp, self.scaled, self.steps
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """All four as floats: the parameters of a compiled judgement."""
+        return tuple(float(v) for v in (*self.bounds, self.ftz))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of elements before their output is seen. Tensors of shape (n,), or 0-dim for all.
+
+    truth     enclosure of the real number, special values applied (a NaN or an infinity with radius 0)
+    special   bool: an operand is NaN or infinite, or the table of special values decides
+    subnormal bool: an operand is subnormal
+    under, over  bool: a named intermediate is certainly below, above the normal range; beside a special operand, where
+              0 times infinity is a NaN, `over` says that one leaves it at either end
+    unsure    bool: it is not known whether one is
+    slack     float64 >= 0: how far underflow of intermediates may move the result, in absolute terms; inf: nothing
+              is stated; NaN: not known
+    scale     lower and upper bounds of the positive number that scaled ULPs refer to; None: the truth itself
+    limit     float64 >= 0: what |y - t| may be, in absolute terms; inf: nothing is stated. None: `Limits` say it
+    zeroed    the truth at operands whose subnormals are taken as zero, or None where it is left to a later stage
+    flush     float64: how far flushed intermediates may move the result where FTZ is declared
+    """
+
+    truth: Enclosure
+    special: Tensor
+    subnormal: Tensor
+    under: Tensor
+    over: Tensor
+    unsure: Tensor
+    slack: Tensor
+    scale: tuple[Tensor, Tensor] | None = None
+    limit: Tensor | None = None
+    zeroed: Enclosure | None = None
+    flush: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The judgement of each element; see the fields. Nothing counts of an element that is `open`."""
+
+    region: Tensor  #: int64, index in REGIONS
+    cls: Tensor  #: int64, index in CLASSES
+    open: Tensor  #: bool: not settled here
+    measured: Tensor  #: bool: a number measures the error, which enters maxima, sums and histogram
+    error: Tensor  #: float64: ULP, at the midpoint of the enclosure
+    negative: Tensor  #: bool: y < t
+    upper: Tensor  #: float64: upper bound of the error in ULP; 0 where not measured
+    scaled: Tensor  #: float64: the same in scaled ULP
+    share: Tensor  #: float64: upper bound of |y - t| over what the element may be; 0 where nothing is stated
+    steps: Tensor  #: int64: representable steps from RN(t); 0 where not measured
+    fails: Tensor  #: bool: the element is something that it may not be
+    kind: Tensor  #: int64: index in FAILURES of why it fails; -1 where it does not
+    lost: Tensor  #: bool: it fails, and an intermediate overflows: an admissible formula may account for it
+    unjudged: Tensor  #: bool: nothing is stated of what it may be
+    different: Tensor  #: bool: its bits differ from eager's
+    closer: Tensor
+    farther: Tensor
+
+
+def decide(
+    y: Tensor, facts: Facts, fmt: Format, limits: Limits, eager: Tensor | None = None, coarse: float = math.inf
+) -> Judged:
+    """Judge outputs y of shape (n,) against `facts`; eager: another lowering's outputs, to be compared with.
+
+    Outputs have any dtype whose values float64 holds. coarse: elements whose error is known no better than to that
+    many ULP are left open, since they would spoil sums and histogram.
+    """
+    top, e = 2.0 ** (fmt.emax + 1), facts.truth
+    yv = y.to(torch.float64)
+    m, rad, tail = e.within(fmt)
+    lo, hi = ends(m, rad, tail, e.sure)
+    nlo, nhi, b_lo, b_hi = nearest(lo, fmt), nearest(hi, fmt), binade(lo, fmt), binade(hi, fmt)
+    yc = yv.clamp(-top, top)
+    inverse = 2.0 ** (fmt.precision - 1) / torch.minimum(b_lo, b_hi)
+    signed, spread = difference(yv, m, tail, fmt) * inverse, rad * inverse
+    error = signed.abs()
+    exact = rad == 0
+    nan, ynan = torch.isnan(m) & exact, torch.isnan(yv)
+    infinite = facts.special & torch.isinf(e.mid) & exact
+    zero_split = (nlo == 0) & ((lo < 0) != (hi < 0)) & ~exact
+    one_binade = (b_lo == b_hi) | (error + spread < NEGLIGIBLE)
+    agree = (rad >= 0) & (nlo == nhi) & one_binade & ~zero_split
+    d = ordinal(yc, fmt) - ordinal(nlo, fmt)
+    near = d.abs() == 1
+    above, below = (lo > nlo) & (hi > nlo), (lo < nlo) & (hi < nlo)
+    settled = nan | (agree & (ynan | infinite | ~(near & ~exact & ~above & ~below)))
+    number = settled & ~(nan | ynan)
+    missed = number & infinite & (d != 0)
+
+    # classes, in the order in which they are tried
+    nonzero = m != 0 if tail is None else (m != 0) | (tail != 0)
+    zero, same_sign = yv == 0, torch.signbit(yv) == torch.signbit(m)
+    wrong_zero = number & zero & ((d == 0) | (near & nonzero)) & ~same_sign
+    # a zero left by cancellation has the sign of an exact zero, whatever the sign of t
+    cancelled = wrong_zero & nonzero if facts.scale is not None else torch.zeros_like(wrong_zero)
+    sign_miss = wrong_zero & ~cancelled
+    hit = number & (d == 0) & ~wrong_zero
+    faithful = number & ~sign_miss & ~missed & ((above & (d == 1)) | (below & (d == -1)) | cancelled)
+    rest = number & ~(hit | faithful | sign_miss)
+    size = nlo.abs()
+    inf_miss = rest & ((size == top) != (yc.abs() == top))
+    distance = (error + spread) / inverse
+    least = torch.clamp(error - spread, min=0.0) / inverse
+    if facts.scale is None:
+        heavy = light = inverse
+    else:  # the scale is known within bounds
+        heavy = 2.0 ** (fmt.precision - 1) / binade(facts.scale[0], fmt)
+        light = 2.0 ** (fmt.precision - 1) / binade(facts.scale[1], fmt)
+    # a zero left by cancellation is no flush: it is wrong by more than rounding could be
+    sharp = exact & (error <= _EXACT_TO)
+    if tail is not None:
+        sharp = sharp & (tail == 0)
+    slack = either(sharp, 1.0, UP)
+    lost = rest & zero & (size <= 2.0**fmt.emin) & (distance * heavy * slack >= FLUSH_ULP) & ~inf_miss
+    flush = lost & (least * light >= FLUSH_ULP * slack)
+    unclear = lost & ~flush
+    wrong = (rest & ~unclear) | (settled & (nan != ynan))
+    if facts.zeroed is None:
+        unclear = unclear | (facts.subnormal & wrong & ~flush)
+    else:
+        as_zero, undecided = _at_zero(yv, facts.zeroed, fmt)
+        known = number & ~missed  # by how much it is off
+        suspect = facts.subnormal & wrong & ~flush & (~known | (distance * heavy * slack >= FLUSH_ULP))
+        unclear = unclear | (suspect & (undecided | (known & (least * light < FLUSH_ULP * slack))))
+        flush = flush | (suspect & as_zero)
+        rest, inf_miss, missed = rest & ~flush, inf_miss & ~flush, missed & ~flush
+    nan_miss = settled & (nan != ynan) & ~flush
+    measured = number & ~missed & ~flush
+
+    # what the element may be
+    stated, share, within, beyond = _against(
+        error, spread, d.abs().to(torch.float64), hit, slack, inverse, heavy, light, facts, limits
+    )
+    if facts.limit is not None:
+        bounded = torch.isfinite(facts.limit)
+        part = torch.where(distance == 0, 0.0, distance * UP / facts.limit).clamp(max=_NO_NUMBER)
+        share = torch.maximum(share, torch.where(bounded, part, 0.0))
+        within = within & (~bounded | (distance * slack <= facts.limit))
+        beyond = beyond | (bounded & (least > facts.limit * slack))
+        stated = stated & bounded
+    if facts.zeroed is not None and facts.flush is not None:
+        allowed, perhaps = _flushed_within(yv, distance, least, inverse, heavy, light, facts, limits, fmt)
+        ftz = torch.as_tensor(limits.ftz, device=y.device) > 0
+        explained = ftz & allowed & beyond & measured
+        beyond = beyond & ~(ftz & perhaps)
+        flush, measured = flush | explained, measured & ~explained
+        faithful, rest, inf_miss = faithful & ~explained, rest & ~explained, inf_miss & ~explained
+        excused_flush = ftz | (within & (facts.slack > 0) & torch.isfinite(facts.slack))
+    else:
+        excused_flush = within & (facts.slack > 0) & torch.isfinite(facts.slack)
+    unclear = unclear | (measured & ~(within | beyond)) | torch.isnan(facts.slack)
+    bad = measured & beyond
+    fails = nan_miss | sign_miss | missed | (flush & ~excused_flush) | bad
+    # nothing is stated: a partial result may have left the range, and met its opposite
+    nothing = torch.zeros_like(fails) if facts.limit is None else torch.isinf(facts.limit)
+    silent, fails = fails & nothing, fails & ~nothing
+    # else the largest scaled error would hide among those that may be twice what they are
+    unclear = unclear | (measured & (heavy != light) & (error > 0))
+    unclear = unclear | (fails & facts.unsure)  # underflow may excuse it, overflow account for it
+    kind = torch.full_like(d, -1)
+    for name, which in (
+        ("bound", bad),
+        ("infinity", missed),
+        ("zero-sign", sign_miss),
+        ("flush", flush),
+        ("nan", nan_miss),
+    ):
+        kind = torch.where(which & fails, FAILURES.index(name), kind)
+
+    # the region, from inputs and truth alone
+    region = torch.full_like(d, REGIONS.index("normal"))
+    leaves = facts.under | facts.over
+    real = ~facts.special
+    for name, which in (
+        ("intermediate", leaves),
+        ("overflow", size >= float(fmt.max_finite)),
+        ("subnormal-result", (size < 2.0**fmt.emin)),
+        ("subnormal-operand", facts.subnormal),
+        ("exact-zero", exact & ~nonzero),
+        ("special", facts.special),
+    ):
+        region = torch.where(which, REGIONS.index(name), region)
+    early = (
+        facts.special | facts.subnormal | (exact & ~nonzero) | (size < 2.0**fmt.emin) | (size >= float(fmt.max_finite))
+    )
+    unclear = unclear | (real & ~early & facts.unsure & ~leaves)
+
+    different = closer = farther = tie = torch.zeros_like(settled)
+    if eager is not None:
+        different, closer, farther, tie = _compare(
+            yv, eager.to(torch.float64), m, tail, exact, nan, number, error, spread, inverse, fmt
+        )
+    error, edged = _beside_edges(error, spread, exact, signed, yv, m, tail, inverse, fmt)
+    open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
+    counted = measured & ~open_
+    upper = torch.where(counted, (error + spread) * slack, 0.0)
+    scaled = torch.where(counted, distance * heavy * slack, 0.0)
+    cls = torch.zeros_like(d)
+    for index, which in enumerate((hit, faithful, rest, flush, nan_miss, inf_miss | missed, sign_miss)):
+        if index:
+            cls = torch.where(which, index, cls)
+    return Judged(
+        region=region,
+        cls=cls,
+        open=open_,
+        measured=counted,
+        error=torch.where(counted, error, 0.0),
+        negative=signed < 0,
+        upper=upper,
+        scaled=scaled,
+        share=torch.where(counted, share, 0.0),
+        steps=torch.where(counted, d.abs(), 0),
+        fails=fails & ~open_,
+        kind=kind,
+        lost=fails & facts.over & ~open_,
+        unjudged=((~stated & measured) | silent) & ~open_,
+        different=different & ~open_,
+        closer=closer & ~open_,
+        farther=farther & ~open_,
+    )
+
+
+def _against(
+    error: Tensor, spread: Tensor, steps: Tensor, hit: Tensor, up: Tensor, inverse: Tensor, heavy: Tensor,
+    light: Tensor, facts: Facts, limits: Limits,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Whether something is stated, the share of it, whether the element is certainly within it, certainly beyond it.
+
+    up: the factor that covers the roundings of `error`, 1 where there are none.
+    A correctly rounded result is within half an ULP of t, and so of any scale that is not below |t|.
+    """
+    ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=error.device) for v in limits.bounds)
+    room = facts.slack * inverse  # of underflow, in ULP
+    margin = either(facts.slack > 0, UP, 1.0)
+    high, low = (error + spread) * up, torch.clamp(error - spread, min=0.0)
+    share_ulp = high / (ulp + room)
+    within = (high <= ulp + room) | (hit & (ulp >= 0.5))
+    beyond = (low > (ulp + room) * up * margin) & ~within
+    scale_room = facts.slack * heavy
+    high_scaled, low_scaled = high / inverse * heavy, low / inverse * light
+    share_scaled = high_scaled / (most + scale_room)
+    within_scaled = (high_scaled <= most + scale_room) | (hit & (most >= 0.5))
+    beyond_scaled = (low_scaled > (most + scale_room) * up * margin) & ~within_scaled
+    # n steps are at most 2 n + 1/2 ULP, where underflow may add some
+    loose = (facts.slack > 0) & (high <= 2 * count + 0.5 + room)
+    tight = (facts.slack > 0) & (low <= (2 * count + 0.5 + room) * up * margin)
+    share_steps = torch.where((facts.slack > 0) & (steps > count), high / (2 * count + 0.5 + room), steps / count)
+    within_steps, beyond_steps = (steps <= count) | loose, (steps > count) & ~tight
+    share = torch.maximum(torch.maximum(share_ulp, share_scaled), share_steps)
+    none = torch.isinf(facts.slack)
+    within, beyond = within & within_scaled & within_steps, beyond | beyond_scaled | beyond_steps
+    share = torch.where(none, 0.0, torch.where(within, share.clamp(max=1.0), share))
+    return ~none, share, within | none, beyond & ~none
+
+
+def _flushed_within(
+    yv: Tensor, most_off: Tensor, least_off: Tensor, inverse: Tensor, heavy: Tensor, light: Tensor, facts: Facts,
+    limits: Limits, fmt: Format,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Where FTZ is declared: within the bound plus what flushing can do, or within the bound of the truth at operands
+    taken as zero. Certainly, and perhaps. most_off, least_off: bounds of |y - t|, in absolute terms."""
+    assert facts.zeroed is not None and facts.flush is not None
+    ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=yv.device) for v in limits.bounds)
+    ulp = torch.minimum(ulp, 2 * count + 0.5)
+    m, rad, tail = facts.zeroed.within(fmt)
+    lo, hi = ends(m, rad, tail, facts.zeroed.sure)
+    unit = 2.0 ** (fmt.precision - 1) / torch.minimum(binade(lo, fmt), binade(hi, fmt))
+    off = difference(yv, m, tail, fmt).abs()
+    far, near = (off + rad) * UP, torch.clamp(off - rad, min=0.0)
+    weights = (unit, unit) if facts.scale is None else (heavy, light)
+    # an infinity that is no overflow is met or missed, by no distance
+    vague = torch.isinf(facts.zeroed.mid) & torch.isfinite(yv)
+    at_zero = facts.subnormal & ~vague & (far * unit <= ulp) & (far * weights[0] <= most)
+    beyond_zero = (near * unit > ulp * UP) | (near * weights[1] > most * UP) | (torch.isnan(m) & (rad == 0))
+    gone = torch.where(yv == 0, 2.0**fmt.emin, 0.0)  # a subnormal result
+    room = facts.flush + gone
+    high = most_off * UP
+    by_room = (high * inverse <= ulp + room * inverse) & (high * heavy <= most + room * heavy)
+    beyond_room = (least_off * inverse > (ulp + room * inverse) * UP) | (least_off * light > (most + room * light) * UP)
+    return at_zero | by_room, (facts.subnormal & ~beyond_zero) | ~beyond_room
+
+
+def _at_zero(yv: Tensor, e: Enclosure, fmt: Format) -> tuple[Tensor, Tensor]:
+    """Elements that are RD or RU of the truth at operands taken as zero, and those of which it is not known."""
+    top = 2.0 ** (fmt.emax + 1)
+    m, rad, tail = e.within(fmt)
+    lo, hi = ends(m, rad, tail, e.sure)
+    nlo, nhi = nearest(lo, fmt), nearest(hi, fmt)
+    exact, ynan = rad == 0, torch.isnan(yv)
+    nan = torch.isnan(m) & exact
+    d = ordinal(yv.clamp(-top, top), fmt) - ordinal(nlo, fmt)
+    above, below = (lo > nlo) & (hi > nlo), (lo < nlo) & (hi < nlo)
+    agree = (rad >= 0) & (nlo == nhi)
+    side = (d.abs() != 1) | exact | above | below
+    # the sign of a zero is told by the truth there: flushing keeps signs
+    other_zero = (yv == 0) & (d.abs() <= 1) & (torch.signbit(yv) != torch.signbit(m)) & ((d == 0) | (m != 0))
+    right = ((d == 0) | (above & (d == 1)) | (below & (d == -1))) & ~other_zero
+    known = nan | (agree & (ynan | side))
+    return known & ((nan & ynan) | (~nan & ~ynan & right)), ~known
+
+
+def _beside_edges(
+    error: Tensor, spread: Tensor, exact: Tensor, signed: Tensor, yv: Tensor, m: Tensor, tail: Tensor | None,
+    inverse: Tensor, fmt: Format,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The error, on the side of a histogram's edge on which it lies, and where that is not known.
+
+    Of y - t in double-double the part that float64 rounds away may tell the side.
+    """
+    edge = binade_of((error + spread) * (1 + 2.0**-40))
+    gap = error - edge
+    if tail is not None:
+        _, rest = two_sum(difference(yv, m, None, fmt), torch.where(m.abs() < 2.0 ** (fmt.emax + 1), -tail, 0.0))
+        rest = torch.where(signed < 0, -rest, rest) * inverse
+        error = torch.where((gap == 0) & (rest > 0), error * (1 + 2.0**-52), error)
+        gap = gap + rest
+    known = exact & (error <= _EXACT_TO)
+    near = gap.abs() <= spread * (1 + 2.0**-30) + error * 2.0**-52
+    return error, ~known & near & (edge >= BINS[0]) & (edge <= BINS[-1])
+
+
+def _compare(
+    yv: Tensor, ev: Tensor, m: Tensor, tail: Tensor | None, exact: Tensor, nan: Tensor, number: Tensor, error: Tensor,
+    spread: Tensor, inverse: Tensor, fmt: Format,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """different, closer, farther, and those that only a closer look tells apart."""
+    ynan, enan = torch.isnan(yv), torch.isnan(ev)
+    other = (difference(ev, m, tail, fmt) * inverse).abs()
+    different = ~(((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (enan & ynan))
+    measurable = different & number & ~enan & (yv != ev)
+    # float64 tells exact errors apart up to 8 ULP, where y - t is exact, which a tail's part of t is not
+    blur = error * 2.0**-50 + either(exact, 0.0, 2.0**-30)
+    apart = exact & (error <= _EXACT_TO)
+    if tail is not None:
+        apart = apart & (tail == 0)
+    tie = measurable & ((error - other).abs() <= 2 * spread * UP + blur) & ~apart
+    measurable = measurable & ~tie
+    one_nan, due = different & (ynan != enan), nan == ynan  # whoever has the NaN where it is due is closer
+    closer = (measurable & (error < other)) | (one_nan & due)
+    farther = (measurable & (error > other)) | (one_nan & ~due)
+    return different, closer, farther, tie
+
+
+def kinds_of(judged: Judged) -> Sequence[str]:
+    """The kinds of failure among the elements, in the order of FAILURES."""
+    found = judged.kind[judged.fails].unique().tolist()  # type: ignore[no-untyped-call]
+    return [FAILURES[k] for k in sorted(found)]
+
+
+def resolution(facts: Facts, fmt: Format, limits: Limits) -> Tensor:
+    """The least d for which RN(t (1 + d)) and RN(t (1 - d)) are both beyond what the element may be, at the midpoint of
+    the enclosure; inf where t is zero or no real number, and where nothing is stated."""
+    m, _, _ = facts.truth.within(fmt)
+    size, unit = m.abs(), binade(m, fmt) * 2.0 ** (1 - fmt.precision)
+    scale = size if facts.scale is None else facts.scale[1]
+    heavy = binade(scale, fmt) * 2.0 ** (1 - fmt.precision)
+    ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=m.device) for v in limits.bounds)
+    allowed = torch.minimum(torch.minimum(ulp * unit, most * heavy), (count + 0.5) * unit) + facts.slack
+    if facts.limit is not None:
+        allowed = torch.minimum(allowed, facts.limit)
+    found = torch.zeros_like(m)
+    for end in (size + allowed, size - allowed):
+        step = binade(end, fmt) * 2.0 ** (1 - fmt.precision)
+        near = nearest(end, fmt)
+        outward = torch.where(end >= size, 1.0, -1.0)
+        beyond = torch.where((near - end) * outward > 0, near, near + outward * step)
+        found = torch.maximum(found, ((beyond - outward * step / 2) - size).abs() / size)
+    stated = torch.isfinite(allowed) & torch.isfinite(size) & (size > 0) & ~facts.special
+    return torch.where(stated, found, torch.inf)

@@ -1,0 +1,598 @@
+"""Graphs as C++ for the host: emitted, compiled once for each source, compiler and processor, and called.
+
+`compiled` makes the judge of a pure element function; what it finds equals `verify.judge.reduce.reduce_tensors`.
+`mapped` compiles any pure function of tensors, in which form library functions are admitted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from verify.decide import BINS
+from verify.formats import FORMATS, Format
+from verify.judge.chunk import differing
+from verify.judge.element import CLASSES, Judged
+from verify.judge.fused.graph import BITS, LIBRARY, Graph, Node, Unsupported, name_of, trace
+from verify.judge.fused.plain import specialised
+from verify.judge.reduce import COUNTED, LEADERS, METRICS, InRegion, Reduced
+from verify.judge.regions import REGIONS
+
+Tensor = torch.Tensor
+HERE = Path(__file__).parent
+FLAGS = ("-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=c++17", "-fPIC", "-w")
+_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "iadd": "+", "isub": "-", "imul": "*", "iand": "&"}
+_BINARY |= {"ior": "|", "ixor": "^", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_BINARY |= {"ilt": "<", "ile": "<=", "ieq": "==", "ine": "!="}
+_CALLS = {
+    "max": "maximum", "min": "minimum", "atleast": "atleast", "atmost": "atmost", "neg": "negative", "abs": "absolute",
+    "sqrt": "root", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign",
+    "bits": "bits", "frombits": "frombits", "shl": "shl", "shr": "shr", "value": "value", "toint": "toint",
+    "select": "select", "recip": "reciprocal",
+}  # fmt: skip
+_UNARY = {"ineg": "-", "inot": "~", "not": "~", "count": "-"}
+_STORED = {torch.float64: "double", torch.float32: "float", torch.float16: "int16_t", torch.bfloat16: "int16_t"}
+_STORED |= {dtype: f"{'u' if dtype == torch.uint8 else ''}int{bits}_t" for dtype, bits in BITS.items()}
+#: Functions of lanes.h that are used instead of the C library's.
+OWN = {"exp": "exponential"}
+#: Functions of glibc's vector library that are used instead of the scalar ones, where there is AVX-512. expm1 and log1p
+#: are not: they have been seen to err by more than half of what `verify.numbers.ball.LIBRARY` allows them.
+VECTOR = ("log", "pow", "tanh")
+
+
+# ---------------------------------------------------------------- emission
+
+
+def expression(node: Node, args: Sequence[str]) -> str:
+    """The C++ of one operation on the names of its arguments."""
+    if node.op == "const":
+        return constant(node)
+    if node.op in ("input", "raw"):
+        return _load(node)
+    if node.op == "parameter":
+        return f"all(parameters[{node.attr}])"
+    if node.op in _BINARY:
+        return f"{args[0]} {_BINARY[node.op]} {args[1]}"
+    if node.op in _UNARY:
+        return f"{_UNARY[node.op]}{args[0]}"
+    if node.op in _CALLS:
+        return f"{_CALLS[node.op]}({', '.join(args)})"
+    if node.op == "iabs":
+        return f"select({args[0]} < 0, -{args[0]}, {args[0]})"
+    if node.op == "lib":
+        return f"lib_{node.attr}({', '.join(args)})"
+    if node.op in ("round", "word", "unword"):
+        return f"{node.op}_{node.attr}({args[0]})"
+    if node.op == "wrap":
+        return f"{args[0]} & 255" if node.attr < 0 else f"wrap<{node.attr}>({args[0]})"
+    raise Unsupported(f"the operation {node.op} in C++")
+
+
+def constant(node: Node) -> str:
+    if node.kind == "m":
+        return f"all(int64_t{{{-int(node.attr)}}})"
+    if node.kind == "i":
+        return f"all(int64_t({node.attr}LL))" if node.attr != -(1 << 63) else "all(INT64_MIN)"
+    value = struct.unpack("<d", struct.pack("<q", node.attr))[0]
+    if value != value or value in (float("inf"), float("-inf")):
+        return f"word({node.attr}LL)" if node.attr != -(1 << 63) else "word(INT64_MIN)"
+    return f"all({value.hex()})"
+
+
+def _load(node: Node) -> str:
+    which, dtype = node.attr
+    stored = _STORED[dtype]
+    if node.op == "raw":
+        return f"load<I>(static_cast<const int{8 * dtype.itemsize}_t*>(in[{which}]) + i)"
+    kind = "D" if dtype in (torch.float64, torch.float32) else "I"
+    loaded = f"load<{kind}>(static_cast<const {stored}*>(in[{which}]) + i)"
+    return f"unword_{name_of(dtype)}({loaded})" if dtype in (torch.float16, torch.bfloat16) else loaded
+
+
+_KINDS = {"d": "D", "i": "I", "m": "I"}
+
+
+def body(graph: Graph, places: Sequence[int]) -> tuple[list[str], list[str]]:
+    """One line for each operation that the places need, of those that are the same for all elements and of the others;
+    the value at place k is v<k>."""
+    before: list[str] = []
+    each: list[str] = []
+    divisors: set[int] = set()
+    for p in graph.reached(places):
+        node = graph.nodes[p]
+        names = [f"v{a}" for a in node.args]
+        code = expression(node, names)
+        if node.op == "div" and graph.invariant(node.args[1]) and not graph.invariant(p):
+            if node.args[1] not in divisors:
+                before.append(f"const Divisor d{node.args[1]}({names[1]});")
+                divisors.add(node.args[1])
+            code = f"d{node.args[1]}.divide({names[0]})"
+        (before if graph.invariant(p) else each).append(f"const {_KINDS[node.kind]} v{p} = {code};")
+    return before, each
+
+
+def library_source(names: Sequence[str]) -> str:
+    """Definitions of library functions by name, as they are used: `lib_exp` and so on."""
+    lines = []
+    for name in names:
+        given, passed = ("D a, D b", "a, b") if LIBRARY[name] == 2 else ("D a", "a")
+        call = OWN.get(name) or f"each<std::{name}>"
+        if name in VECTOR and _has_vectors():
+            call = _vector(name)
+            lines.append(f'extern "C" D {call}({given});')
+        lines.append(f"inline D lib_{name}({given}) {{ return {call}({passed}); }}")
+    return "\n".join(lines)
+
+
+def _vector(name: str) -> str:
+    """The name of a function of eight doubles in the x86-64 vector function ABI."""
+    return f"_ZGVeN8{'v' * LIBRARY[name]}_{name}"
+
+
+@functools.cache
+def _has_vectors() -> bool:
+    """Whether the C library has functions of eight doubles, for a processor that has vectors of them."""
+    declared = " ".join(f'extern "C" void {_vector(name)}();' for name in VECTOR)
+    source = f"""#include "lanes.h"
+#ifndef __AVX512F__
+#error narrower vectors
+#endif
+{declared}
+extern "C" void (*const all_of_them[])() = {{{", ".join(map(_vector, VECTOR))}}};
+"""
+    try:
+        build(source)
+    except Unsupported:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- compilation
+
+
+@functools.cache
+def _compiler() -> tuple[str, str]:
+    """The compiler and what it says of its version. Raises Unsupported."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler or os.environ.get("VERIFY_NATIVE") == "0":
+        raise Unsupported("no C++ compiler (g++ or clang++) found, or VERIFY_NATIVE=0")
+    try:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    except OSError as problem:
+        raise Unsupported(f"{compiler}: {problem}") from problem
+    return compiler, done.stdout
+
+
+@functools.cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return "".join(line for line in lines[:40] if line.startswith(("model name", "flags")))
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulproof"
+
+
+def build(source: str, optimise: str = "-O2", extra: Sequence[str] = ()) -> ctypes.CDLL:
+    """The shared library of a C++ source, compiled unless the user's cache has it. Raises Unsupported."""
+    compiler, version = _compiler()
+    flags = [optimise, *FLAGS, *extra]
+    if platform.machine() == "x86_64" and "clang" not in compiler:
+        flags.append("-mprefer-vector-width=512")
+    header = (HERE / "lanes.h").read_text()
+    parts = [source, header, version, *flags, _processor()]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+    target = cache() / f"fused-{key}.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(f".{os.getpid()}.{id(source)}.tmp")
+        command = [compiler, *flags, f"-I{HERE}", "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none"]
+        libraries = ["-lmvec"] if "_ZGV" in source else []
+        done = subprocess.run([*command, *libraries, "-lm"], input=source, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unsupported(f"{compiler} failed: {done.stderr.strip()[:400]}")
+        partial.replace(target)
+    try:
+        return ctypes.CDLL(str(target))
+    except OSError as problem:
+        raise Unsupported(str(problem)) from problem
+
+
+def libraries_in(graph: Graph, places: Sequence[int]) -> list[str]:
+    return sorted({graph.nodes[p].attr for p in graph.reached(places) if graph.nodes[p].op == "lib"})
+
+
+# ---------------------------------------------------------------- functions of tensors
+
+
+def mapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A pure function of host tensors shaped (n,), of which it gives one or a tuple, compiled for the arguments'
+    dtypes when it is called. For `verify.admit.library`. The call raises Unsupported."""
+
+    def call(*tensors: Tensor) -> Any:
+        run, single = _mapped(function, tuple(t.dtype for t in tensors))
+        found = run(tensors)
+        return found[0] if single else found
+
+    return call
+
+
+@functools.cache
+def _mapped(
+    function: Callable[..., Any], dtypes: tuple[torch.dtype, ...]
+) -> tuple[Callable[[Sequence[Tensor]], tuple[Tensor, ...]], bool]:
+    kinds: list[torch.dtype] = []
+    single = False
+
+    def names(result: Any) -> dict[str, Any]:
+        nonlocal single
+        single = isinstance(result, torch.Tensor)
+        results = (result,) if single else tuple(result)
+        kinds[:] = [t.dtype for t in results]
+        return {str(k): t for k, t in enumerate(results)}
+
+    graph = trace(lambda *tensors: names(function(*tensors)), dtypes)
+    places = list(graph.outputs.values())
+    stores = [_store(k, place, kind) for k, (place, kind) in enumerate(zip(places, kinds, strict=True))]
+    before, each = body(graph, places)
+    lines = "\n    ".join([*each, *stores])
+    source = f"""#include "lanes.h"
+{library_source(libraries_in(graph, places))}
+extern "C" void run(const void* const* in, void* const* out, int64_t n) {{
+  const Environment environment;
+  {" ".join(before)}
+  for (int64_t i = 0; i < n; i += LANES) {{
+    {lines}
+  }}
+}}
+"""
+    library = build(source)
+
+    def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n = tensors[0].numel()
+        padded = -(-n // 8) * 8
+        given = [_padded(t, padded) for t in tensors]
+        found = [torch.empty(padded, dtype=kind) for kind in kinds]
+        library.run(_pointers(given), _pointers(found), ctypes.c_int64(padded))
+        return tuple(t[:n].reshape(tensors[0].shape) for t in found)
+
+    return run, single
+
+
+def _store(k: int, place: int, kind: torch.dtype) -> str:
+    if kind == torch.bool:
+        return f"store(static_cast<uint8_t*>(out[{k}]) + i, v{place} & 1);"
+    if kind in (torch.float16, torch.bfloat16):
+        return f"store(static_cast<int16_t*>(out[{k}]) + i, word_{name_of(kind)}(v{place}));"
+    return f"store(static_cast<{_STORED[kind]}*>(out[{k}]) + i, v{place});"
+
+
+def _padded(t: Tensor, size: int) -> Tensor:
+    found = torch.zeros(size, dtype=t.dtype)
+    found[: t.numel()] = t.reshape(-1)
+    return found
+
+
+def _pointers(tensors: Sequence[Tensor]) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
+
+
+# ---------------------------------------------------------------- the judge
+
+TILE, LANES, FORMULAS, EXPONENTS = 256, 8, 64, 2048  # as in lanes.h and reduce.cpp
+#: Fields of `Judged` that a tile holds, with the type that they are stored as; truth values take one bit.
+_NUMBERS = {"error": "double", "upper": "double", "scaled": "double", "share": "double", "steps": "int64_t"}
+_NUMBERS |= {"exponent": "int16_t", "region": "uint8_t", "cls": "uint8_t"}
+_TRUTHS = ("open", "measured", "negative", "unjudged", "different", "closer", "farther")
+#: Regions in which whole tiles of a one-input kernel's patterns lie.
+#: There the numbers that a judgement limits are nearly always of the sizes said.
+PLAIN = {"special": "", "subnormal-result": "below", "overflow": "above", "intermediate": "within", "normal": "within"}
+_LEADER = np.dtype([("value", np.float64), ("index", np.int64)])
+_REGION = np.dtype(
+    [
+        ("counts", np.int64, len(COUNTED)),
+        ("histogram", np.int64, len(BINS)),
+        ("steps", np.int64),
+        ("first", np.int64, len(CLASSES)),
+        ("held", np.int64, len(METRICS)),
+        ("leaders", _LEADER, (len(METRICS), LEADERS)),
+    ]
+)
+_FOUND = np.dtype(
+    [
+        ("regions", _REGION, len(REGIONS)),
+        ("binades", np.int64, (EXPONENTS, 5)),
+        ("formulas", np.int64, (FORMULAS, 2)),
+        ("open", np.int64),
+        ("digest", np.uint64),
+    ]
+)
+
+
+_ADDRESSES = {"judge", "formulas", "plain", "columns_at", "bytes", "parameters", "open", "found"}
+
+
+class _Task(ctypes.Structure):
+    """As in reduce.cpp."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_void_p if name in _ADDRESSES else ctypes.c_int64)
+        for name in (
+            "judge", "formulas", "plain", "columns_at", "bytes", "columns", "output", "parameters", "begin", "end",
+            "count", "metrics", "infinity", "canonical", "open", "found",
+        )
+    )  # fmt: skip
+
+
+Element = Callable[[tuple[Tensor, ...], Tensor, Tensor | None, tuple[Any, ...]], Judged]
+Predict = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A compiled judge of one case. `judge`, `formulas` and `plain` are the addresses of its functions, of the formulas
+    and for each region of plain elements, 0 where there is none; `metrics` has a bit for each of METRICS that is not
+    known to be zero or another's. libraries: what the addresses lie in."""
+
+    dtypes: tuple[torch.dtype, ...]
+    fmt: Format
+    eager: bool
+    parameters: int
+    count: int
+    metrics: int
+    alias: bool
+    judge: int
+    formulas: int
+    plain: tuple[int, ...]
+    libraries: tuple[ctypes.CDLL, ...]
+
+    def __call__(
+        self,
+        inputs: tuple[Tensor, ...],
+        y: Tensor,
+        eager: Tensor | None = None,
+        parameters: tuple[float, ...] = (),
+        threads: int | None = None,
+    ) -> Reduced:
+        """What `verify.judge.reduce.reduce` finds of a chunk, whose failing elements are open, with its digest.
+
+        Tensors on the host, of shape (n,) and the dtypes compiled for. threads: how many share the work (None: one a
+        core); the result does not depend on it.
+        """
+        columns = [*inputs, y] + ([eager] if eager is not None else [])
+        if (eager is not None) != self.eager or len(parameters) != self.parameters:
+            raise ValueError(f"compiled for eager={self.eager} and {self.parameters} parameters")
+        columns = [t.reshape(-1).contiguous() for t in columns]
+        for t, dtype in zip(columns, self.dtypes, strict=True):
+            if t.dtype != dtype or t.numel() != y.numel() or t.device.type != "cpu":
+                raise ValueError(f"{t.dtype} of {t.numel()} on {t.device}; expected {dtype} of {y.numel()} on the host")
+        n = y.numel()
+        pieces = _pieces(n, threads)
+        open_ = torch.empty(n, dtype=torch.int64)
+        found = np.zeros(len(pieces), dtype=_FOUND)
+        at = _pointers(columns)
+        widths = (ctypes.c_int64 * len(columns))(*(t.element_size() for t in columns))
+        plain = (ctypes.c_void_p * len(REGIONS))(*self.plain)
+        values = (ctypes.c_double * max(len(parameters), 1))(*parameters)
+        tasks = [
+            _Task(
+                self.judge, self.formulas, ctypes.addressof(plain),
+                ctypes.addressof(at), ctypes.addressof(widths), len(columns), len(inputs), ctypes.addressof(values),
+                begin, end, self.count, self.metrics, self.fmt.inf_bits, self.fmt.nan_bits,
+                open_.data_ptr() + 8 * begin, found.ctypes.data + k * _FOUND.itemsize,
+            )
+            for k, (begin, end) in enumerate(pieces)
+        ]  # fmt: skip
+        run = _reduction().run
+        if len(tasks) > 1:
+            list(_pool().map(lambda task: run(ctypes.byref(task)), tasks))
+        else:
+            run(ctypes.byref(tasks[0]))
+        left = [open_[begin : begin + int(f["open"])] for (begin, _), f in zip(pieces, found, strict=True)]
+        return self._reduced(found, torch.cat(left) if len(left) > 1 else left[0].clone())
+
+    def _reduced(self, found: Any, open_: Tensor) -> Reduced:
+        regions, binades = found["regions"], found["binades"]
+        used = regions["counts"].any((0, 2)).tolist()
+        measured = binades[:, :, 0].any(0).nonzero()[0]
+        told = binades[:, measured]
+        rows = np.concatenate([told[..., :2].sum(0), told[..., 2].max(0)[:, None], told[..., 3:].sum(0)], 1)
+        formulas = found["formulas"][:, : self.count].tolist()
+        return Reduced(
+            regions=tuple(self._region(regions[:, k]) if used[k] else _EMPTY for k in range(len(REGIONS))),
+            binades=tuple((e - 1023, *row) for e, row in zip(measured.tolist(), rows.tolist(), strict=True)),
+            formulas=tuple(
+                (sum(part[f][0] for part in formulas), next((part[f][1] for part in formulas if part[f][0]), -1))
+                for f in range(self.count)
+            ),
+            open=open_,
+            digest=int(found["digest"].sum(dtype=np.uint64)),
+        )
+
+    def _region(self, parts: Any) -> InRegion:
+        """One region of all ranges of elements, in their order."""
+        return InRegion(
+            counts=tuple(parts["counts"].sum(0).tolist()),
+            histogram=tuple(parts["histogram"].sum(0).tolist()),
+            steps=int(parts["steps"].max()),
+            leaders=self._leaders(parts),
+            first=tuple(
+                next((v for v in column if v >= 0), -1) for column in zip(*parts["first"].tolist(), strict=True)
+            ),
+        )
+
+    def _leaders(self, parts: Any) -> tuple[tuple[tuple[float, int], ...], ...]:
+        made: list[tuple[tuple[float, int], ...]] = []
+        for m, name in enumerate(METRICS):
+            if self.alias and name == "scaled":
+                made.append(made[METRICS.index("ulp")])
+                continue
+            held = [leader for part in parts for leader in part["leaders"][m, : part["held"][m]].tolist()]
+            if len(parts) > 1:
+                held.sort(key=lambda leader: (-leader[0], leader[1]))
+            made.append(tuple(held[:LEADERS]))
+        return tuple(made)
+
+
+_EMPTY = InRegion((0,) * len(COUNTED), (0,) * len(BINS), 0, ((),) * len(METRICS), (-1,) * len(CLASSES))
+
+
+def compiled(
+    element: Element,
+    inputs: tuple[torch.dtype, ...],
+    eager: bool,
+    parameters: int = 0,
+    formulas: Predict | None = None,
+) -> Judge:
+    """The judge of `element(inputs, y, eager, parameters)`, a pure function on tensors (n,), for inputs of these dtypes
+    and outputs of the first one's. parameters: how many floats it is given when it is called. formulas(inputs) gives
+    what each formula predicts. Raises Unsupported where there is no compiler, or an operation that it does not know.
+    """
+    fmt = FORMATS[name_of(inputs[0])]
+    if fmt.bits > 32:
+        raise Unsupported(f"outputs of {fmt.name}: no wider tensor format encloses them")
+    dtypes = (*inputs, inputs[0], *([inputs[0]] if eager else []))
+    k = len(inputs)
+
+    graph = trace(fields_of(element, k, eager), dtypes, parameters=parameters)
+    alias = graph.outputs["scaled"] == graph.outputs["upper"]
+    metrics = sum(
+        1 << m
+        for m, name in enumerate(("upper", "scaled", "share"))
+        if graph.constant(graph.outputs[name]) is None and not (alias and name == "scaled")
+    )
+
+    def stores_of(made: Graph) -> list[str]:
+        return [_tiled(made, name, place) for name, place in made.outputs.items() if not (alias and name == "scaled")]
+
+    judge = tile_source(graph, list(graph.outputs.values()), stores_of(graph))
+    sources = [judge]
+    count = 0
+    if formulas is not None:
+
+        def wrong(*tensors: Tensor) -> dict[str, Tensor]:
+            return {f"{f}": differing(p, tensors[k]) for f, p in enumerate(formulas(tensors[:k]))}
+
+        compared = trace(wrong, dtypes)
+        count = len(compared.outputs)
+        if count > FORMULAS:
+            raise Unsupported(f"{count} formulas; at most {FORMULAS}")
+        stores = [f"out->mismatches[{f}][b] = byte(v{place});" for f, place in compared.outputs.items()]
+        sources.append(tile_source(compared, list(compared.outputs.values()), stores))
+    _reduction()
+    usual = _plain_sources(graph, stores_of) if k == 1 else {}
+    libraries = tuple(_pool().map(build, [*sources, *usual.values()]))
+    addresses = [_address(library, "tile") for library in libraries]
+    plain = dict(zip(usual, addresses[len(sources) :], strict=True))
+    return Judge(
+        dtypes, fmt, eager, parameters, count, metrics, alias, addresses[0], addresses[1] if count else 0,
+        tuple(plain.get(region, 0) for region in range(len(REGIONS))), libraries,
+    )  # fmt: skip
+
+
+def fields_of(element: Element, inputs: int, eager: bool) -> Callable[..., dict[str, Tensor]]:
+    """The function that an engine compiles: from inputs, outputs, eager's outputs and parameters to fields by name."""
+
+    def judged(*tensors: Tensor) -> dict[str, Tensor]:
+        y, rest = tensors[inputs], tensors[inputs + 1 + eager :]
+        found = element(tensors[:inputs], y, tensors[inputs + 1] if eager else None, rest)
+        fields = {name: getattr(found, name) for name in (*_NUMBERS, *_TRUTHS) if name != "exponent"}
+        fields["open"] = found.open | found.fails  # later stages judge in full what fails
+        fields["exponent"] = (tensors[0].to(torch.float64).view(torch.int64) >> 52) & 0x7FF
+        return fields
+
+    return judged
+
+
+def _plain_sources(graph: Graph, stores: Callable[[Graph], list[str]]) -> dict[int, str]:
+    """By region, the source of a function for elements that are all plain (lanes.h: JudgesPlain).
+
+    Consecutive patterns of one input are, nearly always; the inputs that are drawn for more are not, in a tile of them.
+    """
+    found = {}
+    for name, sizes in PLAIN.items():
+        region = REGIONS.index(name)
+        # an element of region special is a NaN, or exact
+        truths = dict.fromkeys(_TRUTHS, False) | {"measured": name != "special"}
+        del truths["negative"]
+        special = specialised(graph, truths, {"region": {region}, "cls": {0, 1} if truths["measured"] else {0}}, sizes)
+        if special is not None:
+            made, holds = special
+            if not truths["measured"]:
+                made.outputs = {}
+            found[region] = tile_source(made, list(made.outputs.values()), stores(made), holds)
+    return found
+
+
+def tile_source(graph: Graph, places: Sequence[int], stores: Sequence[str], holds: int | None = None) -> str:
+    """The source of a function that judges a tile (lanes.h: Judges); with the place of what must hold of all elements,
+    of one that tells whether it does (JudgesPlain)."""
+    reached = [*places, *([] if holds is None else [holds])]
+    before, each = body(graph, reached)
+    if holds is not None:
+        before.append("I holds = ~I{};")
+        each.append(f"holds &= v{holds};")
+    first, lines = "\n  ".join(before), "\n    ".join([*each, *stores])
+    kind, result = ("void", "") if holds is None else ("int", "return byte(holds) == 0xFF;")
+    return f"""#include "lanes.h"
+{library_source(libraries_in(graph, reached))}
+extern "C" {kind} tile(const void* const* in, const double* parameters, int64_t at, int64_t blocks, Tile* out) {{
+  {first}
+  for (int64_t b = 0; b < blocks; ++b) {{
+    const int64_t i = at + b * LANES, t = b * LANES;
+    {lines}
+  }}
+  {result}
+}}
+"""
+
+
+def _tiled(graph: Graph, name: str, place: int) -> str:
+    if name in _TRUTHS:
+        return "" if graph.constant(place) is False else f"out->{name}[b] = byte(v{place});"
+    return f"store(out->{name} + t, v{place});"
+
+
+def _pieces(n: int, threads: int | None) -> list[tuple[int, int]]:
+    """Ranges of whole tiles, one for each thread; small ones are not worth a thread."""
+    tiles = -(-n // TILE)
+    count = max(1, min(threads or _cores(), tiles // 64))
+    ends = [min(n, TILE * (tiles * (k + 1) // count)) for k in range(count)]
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_cores())
+
+
+@functools.cache
+def _reduction() -> ctypes.CDLL:
+    library = build((HERE / "reduce.cpp").read_text(), "-O3")
+    library.run.restype = None
+    return library
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
