@@ -63,7 +63,8 @@ def test_storing_twice_rounds_once() -> None:
     once = n.cast(x, BF16)
     assert torch.equal(n.cast(once, BF16).error, once.error) and torch.equal(n.cast(-once, BF16).error, once.error)
     assert torch.equal(n.max(once, once).error, once.error)
-    assert bool((n.cast(once + once, BF16).error > (once + once).error).all()), "a sum is a number of its own"
+    summed = once + n.cast(n.given(drawn(F32, 64, 1, "x", -2, 2).double(), 1e-9), BF16)
+    assert bool((n.cast(summed, BF16).error > summed.error).any()), "a sum is a number of its own"
 
 
 @pytest.mark.parametrize("fmt", [F16, BF16, F32])

@@ -857,6 +857,22 @@ print(code, time.process_time() - began, most / 1024, *sys.modules)
 """
 
 
+YARDSTICK = """
+import json, pathlib, sys, time
+text = pathlib.Path(sys.argv[1]).read_text()
+began = time.process_time()
+json.loads(text)
+print(time.process_time() - began)
+"""
+PARSED = 0.22  # seconds that this takes for the 10,000 cells where the gate takes 1.0, two Xeon cores of 2023
+
+
+def slowness(path: Path) -> float:
+    """How many times slower this machine is at present, by Python's own JSON."""
+    command = [sys.executable, "-c", YARDSTICK, str(path)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / PARSED
+
+
 def measured(*arguments: str) -> tuple[float, float, set[str]]:
     """User and system seconds, MiB at most, and the modules imported, of a command in a process of its own."""
     done = subprocess.run(
@@ -872,7 +888,7 @@ def test_the_gate_is_fast_small_and_torch_free(large: Path, tmp_path: Path) -> N
     for command in ("accept", "gate"):
         seconds, memory, modules = measured(command, str(large), "--baseline", str(tmp_path))
         assert not {"torch", "triton"} & modules
-        assert seconds < 1.5 + 0.5 and memory < 105 + 50  # and what it takes to start
+        assert seconds < (1.5 + 0.5) * max(1, slowness(large)) and memory < 105 + 50  # and what it takes to start
 
 
 # Determinism

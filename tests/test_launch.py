@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -490,6 +492,19 @@ def test_wrong_arity(write: Callable[[str], Path], kernel: Kernel, signature: st
 def test_defaults_and_varargs_are_fine(write: Callable[[str], Path], kernel: Kernel) -> None:
     for signature in ("*inputs", "a, b, w, eps=1"):
         user_lowering(f"{write(f'def lerp({signature}): return a')}:lerp").build(target(kernel))
+
+
+def test_an_edit_within_a_second_is_seen(
+    write: Callable[[str], Path], kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes its cached bytecode for a file of the same size and second: the fast kernel judged, the old one run."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    seen = []
+    for result in ("a", "b"):
+        path = write(f"def lerp(a, b, w): return {result}\n")
+        os.utime(path, (1, 1))
+        seen.append(check(path, kernel))
+    assert torch.equal(seen[0], inputs()[0]) and torch.equal(seen[1], inputs()[1])
 
 
 def test_a_file_imports_its_neighbours(write: Callable[[str], Path], kernel: Kernel) -> None:

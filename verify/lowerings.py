@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import logging
@@ -598,10 +599,17 @@ def _function(path: Path, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+class _Source(importlib.machinery.SourceFileLoader):
+    """Never cached bytecode: Python knows it by size and second, and so runs the old text after a quick edit."""
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _import(path: Path) -> types.ModuleType:
     """Import a user's file as Python would run it: its folder first on the path while it loads."""
     label = f"ulproof_user_{path.stem}_{abs(hash(str(path.resolve()))):x}"
-    spec = importlib.util.spec_from_file_location(label, path)
+    spec = importlib.util.spec_from_file_location(label, path, loader=_Source(label, str(path)))
     assert spec is not None and spec.loader is not None  # the name ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[label] = module  # torch.compile, triton.jit and dataclasses look functions up there
