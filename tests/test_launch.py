@@ -497,7 +497,7 @@ def test_defaults_and_varargs_are_fine(write: Callable[[str], Path], kernel: Ker
 def test_an_edit_within_a_second_is_seen(
     write: Callable[[str], Path], kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python takes its cached bytecode for a file of the same size and second: the fast kernel judged, the old one run."""
+    """Python takes its cached bytecode for a file of the same size and second: so the old kernel would run."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     seen = []
     for result in ("a", "b"):
