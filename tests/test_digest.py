@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verify import decide
+from verify import native
 from verify.decide import digest, digest_tensors, salts
 from verify.formats import FORMATS, Format
 
@@ -62,7 +62,7 @@ def test_published_digests(dtype: str, bits: tuple[int, ...], start: int, expect
 
 
 def test_without_a_compiler_tensors_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "native_reason", lambda: "no C++ compiler")
+    monkeypatch.setattr(native, "host", lambda: None)
     for dtype, bits, start, expected in VECTORS:
         assert f"{digest(integers(bits, FORMATS[dtype]), FORMATS[dtype], start):#018x}" == expected
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from verify import admit, kernel
+from verify import admit, kernel, native
 from verify.decide import binade, digest
 from verify.domains import domain_of
 from verify.families.elementwise import Elementwise, judgement
@@ -361,13 +361,13 @@ def test_float64_outputs_are_refused() -> None:
 
 def test_no_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERIFY_NATIVE", "0")
-    cpp._compiler.cache_clear()
+    native._compiler.cache_clear()
     try:
         with pytest.raises(Unsupported, match="VERIFY_NATIVE"):
             cpp.build("int one = 1;")
     finally:
         monkeypatch.undo()
-        cpp._compiler.cache_clear()
+        native._compiler.cache_clear()
 
 
 # ---------------------------------------------------------------- operations, bit for bit

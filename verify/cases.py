@@ -155,6 +155,8 @@ def terms(
 
 # Elementwise kernels.
 
+#: Elements on the host for which double-double is worth a compilation.
+WORTH = 1 << 16
 #: Fused passes by oracle, dtype and scalars, with the oracle, so that its identity stays its own.
 _ENGINES: dict[tuple[Any, ...], tuple[Any, Callable[..., Reduced] | None]] = {}
 
@@ -164,6 +166,33 @@ def _room(engines: dict[Any, Any]) -> dict[Any, Any]:
     if len(engines) >= 128:
         engines.clear()
     return engines
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """The fused passes over a portion of a case (`verify.judge.chunk.Engine`).
+
+    A lowering that is compared with none is compared with itself: one compilation serves both.
+    """
+
+    case: Pointwise
+    number: int
+    truth: str
+    judge: Callable[..., Reduced]
+
+    def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
+        return self.judge(self.case.given(self.number), y, y if eager is None else eager, parameters)
+
+    def finer(
+        self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
+    ) -> Reduced | None:  # fmt: skip
+        if not index.is_cpu or len(index) < WORTH:
+            return None
+        judge = self.case._fused(self.truth, double=True)
+        if judge is None:
+            return None
+        inputs = tuple(t[index] for t in self.case.given(self.number))
+        return judge(inputs, y, y if eager is None else eager, parameters)
 
 
 class Pointwise:
@@ -262,25 +291,21 @@ class Pointwise:
         return identify(fits, probing(self.candidates, self.fmt, self.inputs.names, self.scalars, device))
 
     def engine(self, number: int, output: str, truth: str) -> Engine | None:
-        judge = self._fused(truth)
-        if judge is None:
-            return None
-        inputs = self.given(number)
-        # a lowering that is compared with none is compared with itself: one compilation serves both
-        return lambda y, eager, parameters: judge(inputs, y, y if eager is None else eager, parameters)
+        judge = self._fused(truth, double=False)
+        return None if judge is None else _Passes(self, number, truth, judge)
 
-    def _fused(self, truth: str) -> Callable[..., Reduced] | None:
+    def _fused(self, truth: str, *, double: bool) -> Callable[..., Reduced] | None:
         """The fused pass for one truth of the scalars, made once for every domain; None where it cannot be made."""
         if self.fmt.bits == 64:
             return None
-        about = self.about[truth]
-        oracle = self.kernel.oracle
-        key = (id(oracle), self.dtype, tuple(sorted(about.scalars.items())), tuple(sorted(self.scalars.items())))
+        about, oracle = self.about[truth], self.kernel.oracle
+        scalars = tuple(sorted(about.scalars.items())), tuple(sorted(self.scalars.items()))
+        key = (id(oracle), self.dtype, *scalars, double)
         if key not in _ENGINES:
-            _room(_ENGINES)[key] = (oracle, self._made(about))
+            _room(_ENGINES)[key] = (oracle, self._made(about, double))
         return _ENGINES[key][1]
 
-    def _made(self, given: Elementwise) -> Callable[..., Reduced] | None:
+    def _made(self, given: Elementwise, double: bool) -> Callable[..., Reduced] | None:
         try:
             made = fused.on(self.given(0)[0].device)
             library = admit.library(self.backend.check_device, made.mapped)
@@ -289,7 +314,7 @@ class Pointwise:
             dtypes = tuple(t.dtype for t in self.given(0))
             formulas = predictor(self.candidates, self.fmt, given.names, self.scalars) if self.candidates else None
             judge: Callable[..., Reduced] = made.compiled(
-                judgement(about), dtypes, True, len(Limits().values), formulas
+                judgement(about, double=double), dtypes, True, len(Limits().values), None if double else formulas
             )
             return judge
         except fused.Unsupported:

@@ -6,19 +6,13 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
-import shutil
 import struct
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from verify import native
 from verify.formats import Format
 from verify.numbers.ball import GROW, Ball, two_sum
 
@@ -124,6 +118,15 @@ def difference(y: Tensor, mid: Tensor, tail: Tensor | None, fmt: Format) -> Tens
     return found if tail is None else found - torch.where(mid.abs() < top, tail, 0.0)
 
 
+def subtracts(y: Tensor, mid: Tensor, fmt: Format) -> Tensor:
+    """Where `difference` of the two is exact: TwoSum leaves nothing (Knuth, TAOCP 2, 4.2.2 theorem B)."""
+    top = 2.0 ** (fmt.emax + 1)
+    a, b = y.clamp(-top, top), mid.clamp(-top, top)
+    found = a - b
+    back = found - a
+    return (a - (found - back)) - (b + back) == 0
+
+
 def _bits(value: float) -> int:
     return int.from_bytes(struct.pack("<d", value), "little")
 
@@ -181,66 +184,12 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-class NativeUnavailable(Exception):
-    """No C++ compiler, or it failed; `digest_tensors` serves instead."""
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    """Compile native/digest.cpp once per source, compiler and processor, into the user's cache."""
-    source = Path(__file__).with_name("native") / "digest.cpp"
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if not compiler:
-        raise NativeUnavailable("no C++ compiler (g++ or clang++) found")
-    flags = ["-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd"]
-    if platform.machine() == "x86_64" and "clang" not in compiler:
-        flags.append("-mprefer-vector-width=512")
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    key = hashlib.sha256("\n".join([source.read_text(), version, *flags, _processor()]).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulproof"
-    target = cache / f"digest-{key}.so"
-    if not target.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.tmp")
-        done = subprocess.run(
-            [compiler, *flags, "-std=c++17", "-shared", "-fPIC", "-o", str(partial), str(source)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise NativeUnavailable(f"{compiler} failed: {done.stderr.strip()[:200]}")
-        partial.replace(target)
-    library = ctypes.CDLL(str(target))
-    library.digest.restype = ctypes.c_uint64
-    return library
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return "".join(line for line in lines[:40] if line.startswith(("model name", "flags")))
-
-
-@functools.cache
-def native_reason() -> str | None:
-    """Why the native form is not used, or None where it is."""
-    if os.environ.get("VERIFY_NATIVE") == "0":
-        return "switched off by VERIFY_NATIVE=0"
-    try:
-        _library()
-    except (NativeUnavailable, OSError) as problem:
-        return str(problem)
-    return None
-
-
 def digest(bits: Tensor, fmt: Format, start: int = 0) -> int:
     """The digest of one chunk of patterns (any integer dtype of the format's width), as 64 bits."""
-    if bits.device.type == "cpu" and native_reason() is None:
+    library = native.host() if bits.is_cpu else None
+    if library is not None:
         flat = bits.reshape(-1).contiguous()
-        value: int = _library().digest(
+        value: int = library.digest(
             ctypes.c_int64(flat.numel()), ctypes.c_void_p(flat.data_ptr()), ctypes.c_int(fmt.bits // 8),
             ctypes.c_uint64(fmt.inf_bits), ctypes.c_uint64(fmt.nan_bits), ctypes.c_uint64(start),
         )  # fmt: skip

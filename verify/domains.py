@@ -7,7 +7,9 @@ in `verify.draws`. torch is imported on use.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,8 @@ LISTED = "specials"
 PROFILES = ("quick", "default", "exhaustive")
 #: The first BLOCK elements of a larger domain of strata are the same whatever its size.
 BLOCK = 1 << 20
+#: Elements that the host draws at once: what they need stays in the processor's cache.
+TOGETHER = 1 << 15
 #: log2 of the number of elements by profile; float64 is smaller because its truth is multiprecision.
 SIZES = {"quick": 17, "default": 22, "exhaustive": 24}
 SIZES_FLOAT64 = {"quick": 12, "default": 14, "exhaustive": 20}
@@ -116,14 +120,26 @@ class Domain:
             rows = [[as_int64(self.fmt, p) for p in row] for row in self.patterns[start:stop]]
             columns = torch.tensor(rows, dtype=torch.int64, device=device).t().contiguous()
             return tuple(columns.unbind(0))  # contiguous each, or a lowering would take its strided loop
-        pieces, offset = [], 0
+        whole = tuple(torch.empty(stop - start, dtype=torch.int64, device=device) for _ in self.names)
+        step = TOGETHER if whole[0].is_cpu else CHUNK
+        wanted, offset = [], 0
         for stratum in self.strata:
             low, high = max(start - offset, 0), min(stop - offset, stratum.size)
-            if low < high:
-                index = torch.arange(low, high, dtype=torch.int64, device=device)
-                pieces.append(stratum.bits(Draw(self.fmt, index, self.seed, stratum.name)))
+            wanted += [(stratum, k, min(k + step, high), offset + k - start) for k in range(low, high, step)]
             offset += stratum.size
-        return tuple(torch.cat(columns) for columns in zip(*pieces, strict=True))
+
+        def draw(stratum: Stratum, low: int, high: int, at: int) -> None:
+            index = torch.arange(low, high, dtype=torch.int64, device=device)
+            for column, bits in zip(whole, stratum.bits(Draw(self.fmt, index, self.seed, stratum.name)), strict=True):
+                column[at : at + high - low] = bits
+
+        if whole[0].is_cpu and len(wanted) > 8:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(lambda one: draw(*one), wanted))
+        else:
+            for one in wanted:
+                draw(*one)
+        return whole
 
     def replay(self, index: int) -> tuple[int, ...]:
         """Non-negative patterns of element `index`, one for each name."""

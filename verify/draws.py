@@ -6,6 +6,8 @@ of its own) are used: no library random numbers and no libm. torch is imported o
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import itertools
 import math
 import zlib
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias, overload
 
+from verify import native
 from verify.formats import FORMATS, Format
 
 #: An int64 tensor of words, exponents or bit patterns. Patterns narrower than 64 bits are non-negative, those of
@@ -45,6 +48,7 @@ def mix(word: Any) -> Any:
     return word ^ (word >> 16)
 
 
+@functools.cache
 def keys(seed: int, stratum: str, lane: int) -> tuple[int, int]:
     """Two 32-bit keys of a lane: chained `mix` over the seed's words, the name's CRC-32 and the lane."""
     words = (seed & _MASK32, seed >> 32 & _MASK32, zlib.crc32(stratum.encode()), lane)
@@ -181,7 +185,18 @@ class Draw:
     def word(self) -> Ints:
         """Uniform in [0, 2^32)."""
         first, second = keys(self.seed, self.stratum, next(self.lanes))
-        return mix(mix(self.index ^ first) ^ second)
+        library = native.host() if self.index.is_cpu else None
+        if library is None:
+            return mix(mix(self.index ^ first) ^ second)
+        import torch
+
+        index = self.index.contiguous()
+        found = torch.empty_like(index)
+        library.words(
+            ctypes.c_int64(index.numel()), ctypes.c_void_p(index.data_ptr()), ctypes.c_uint32(first),
+            ctypes.c_uint32(second), ctypes.c_void_p(found.data_ptr()),
+        )  # fmt: skip
+        return found
 
     def wide(self) -> Ints:
         """Uniform in [0, 2^62)."""

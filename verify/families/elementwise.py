@@ -220,12 +220,15 @@ def holds(text: str, n: Ball64, tensors: Mapping[str, Tensor], scalars: Mapping[
     return torch.as_tensor(found, device=like.device).expand(like.shape)
 
 
-def judgement(about: Elementwise) -> Callable[[tuple[Tensor, ...], Tensor, Tensor | None, tuple[Any, ...]], Judged]:
-    """The pure function (inputs, y, eager, parameters) -> Judged that the fused pass compiles; the parameters are
-    those of `Limits`."""
+def judgement(
+    about: Elementwise, *, double: bool = False
+) -> Callable[[tuple[Tensor, ...], Tensor, Tensor | None, tuple[Any, ...]], Judged]:
+    """The pure function (inputs, y, eager, parameters) -> Judged that a fused pass compiles; the parameters are those
+    of `Limits`. double: in double-double, with operands taken as zero."""
 
     def element(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, parameters: tuple[Any, ...]) -> Judged:
-        return decide(y, about.facts(inputs, y), about.fmt, Limits(*parameters), eager, COARSE)
+        facts = about.facts(inputs, y, double=double, zeroed=double)
+        return decide(y, facts, about.fmt, Limits(*parameters), eager, math.inf if double else COARSE)
 
     return element
 

@@ -28,6 +28,8 @@ from verify.truth import Truth
 
 Tensor = torch.Tensor
 COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums and histogram
+#: Elements that tensors judge at once: their intermediates stay in the processor's cache.
+BLOCK = 1 << 15
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
@@ -104,8 +106,19 @@ class Formulas:
     names: tuple[str, ...] = ()
 
 
-#: engine(y, eager, parameters) -> Reduced: the fused pass over all elements of a source.
-Engine = Callable[[Tensor, Tensor | None, tuple[float, ...]], Reduced]
+class Engine(Protocol):
+    """The fused pass over the elements of a source."""
+
+    def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
+        """All of them, in float64."""
+        ...
+
+    def finer(
+        self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
+    ) -> Reduced | None:  # fmt: skip
+        """Those at `index`, whose outputs are given, in double-double and with operands taken as zero; None where
+        tensors are as fast."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,27 @@ class Judge:
             fits[text] = Fit(count, self._element(source, first, y) if count else None)
         found = self._tally(source, reduced, None, y, fits)
         index = reduced.open.to(y.device)
+        if engine is not None and len(index):
+            other = None if eager is None else eager[index]
+            finer = engine.finer(index, y[index], other, self.limits.values)
+            if finer is not None:
+                found += self._tally(source, finer, index, y, {})
+                index = index[finer.open.to(y.device)]
+        left = []
+        for part in index.split(BLOCK) if self.fmt.bits < 64 else (index,):
+            more, open_ = self._on_tensors(source, part, y, eager, formulas)
+            found += more
+            left.append(open_)
+        index = torch.cat(left)
+        if len(index):
+            found += self.exactly(source, index, y, eager, formulas)
+        return found
+
+    def _on_tensors(
+        self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas
+    ) -> tuple[Tally, Tensor]:
+        """The tally of the elements at `index` that float64 and double-double decide, and the index of the others."""
+        found = Tally()
         for double in (False, True):
             if not len(index) or self.fmt.bits == 64:
                 break
@@ -153,9 +187,7 @@ class Judge:
             found += self._tally(source, reduced, index, y, {})
             found += self._failing(source, judged, index, y, other, formulas)
             index = index[reduced.open]
-        if len(index):
-            found += self.exactly(source, index, y, eager, formulas)
-        return found
+        return found, index
 
     def _element(self, source: Source, place: int, y: Tensor) -> Element:
         index = torch.tensor([place], device=y.device)

@@ -13,7 +13,20 @@ from dataclasses import dataclass
 
 import torch
 
-from verify.decide import BINS, NEGLIGIBLE, UP, Enclosure, binade, binade_of, difference, either, ends, nearest, ordinal
+from verify.decide import (
+    BINS,
+    NEGLIGIBLE,
+    UP,
+    Enclosure,
+    binade,
+    binade_of,
+    difference,
+    either,
+    ends,
+    nearest,
+    ordinal,
+    subtracts,
+)
 from verify.formats import Format
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
@@ -25,7 +38,6 @@ Tensor = torch.Tensor
 #: Classes in the order of `Judged.cls`.
 CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
 _NO_NUMBER = 2.0**1000  # a share where the element may not err and does
-_EXACT_TO = 8.0  # ULP: up to here float64 holds y - t exactly where t is exact (Sterbenz)
 
 
 @dataclass(frozen=True)
@@ -161,9 +173,8 @@ def decide(
         heavy = 2.0 ** (fmt.precision - 1) / binade(facts.scale[0], fmt)
         light = 2.0 ** (fmt.precision - 1) / binade(facts.scale[1], fmt)
     # a zero left by cancellation is no flush: it is wrong by more than rounding could be
-    sharp = exact & (error <= _EXACT_TO)
-    if tail is not None:
-        sharp = sharp & (tail == 0)
+    whole = exact & subtracts(yv, m, fmt)
+    sharp = whole if tail is None else whole & (tail == 0)
     slack = either(sharp, 1.0, UP)
     lost = rest & zero & (size <= 2.0**fmt.emin) & (distance * heavy * slack >= FLUSH_ULP) & ~inf_miss
     flush = lost & (least * light >= FLUSH_ULP * slack)
@@ -242,9 +253,9 @@ def decide(
     different = closer = farther = tie = torch.zeros_like(settled)
     if eager is not None:
         different, closer, farther, tie = _compare(
-            yv, eager.to(torch.float64), m, tail, exact, nan, number, error, spread, inverse, fmt
+            yv, eager.to(torch.float64), m, tail, exact, sharp, nan, number, error, spread, inverse, fmt
         )
-    error, edged = _beside_edges(error, spread, exact, signed, yv, m, tail, inverse, fmt)
+    error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, fmt)
     open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
     counted = measured & ~open_
     upper = torch.where(counted, (error + spread) * slack, 0.0)
@@ -354,12 +365,12 @@ def _at_zero(yv: Tensor, e: Enclosure, fmt: Format) -> tuple[Tensor, Tensor]:
 
 
 def _beside_edges(
-    error: Tensor, spread: Tensor, exact: Tensor, signed: Tensor, yv: Tensor, m: Tensor, tail: Tensor | None,
+    error: Tensor, spread: Tensor, whole: Tensor, signed: Tensor, yv: Tensor, m: Tensor, tail: Tensor | None,
     inverse: Tensor, fmt: Format,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The error, on the side of a histogram's edge on which it lies, and where that is not known.
 
-    Of y - t in double-double the part that float64 rounds away may tell the side.
+    whole: where float64 holds the error. Of y - t in double-double the part that float64 rounds away may tell the side.
     """
     edge = binade_of((error + spread) * (1 + 2.0**-40))
     gap = error - edge
@@ -368,25 +379,22 @@ def _beside_edges(
         rest = torch.where(signed < 0, -rest, rest) * inverse
         error = torch.where((gap == 0) & (rest > 0), error * (1 + 2.0**-52), error)
         gap = gap + rest
-    known = exact & (error <= _EXACT_TO)
     near = gap.abs() <= spread * (1 + 2.0**-30) + error * 2.0**-52
-    return error, ~known & near & (edge >= BINS[0]) & (edge <= BINS[-1])
+    return error, ~whole & near & (edge >= BINS[0]) & (edge <= BINS[-1])
 
 
 def _compare(
-    yv: Tensor, ev: Tensor, m: Tensor, tail: Tensor | None, exact: Tensor, nan: Tensor, number: Tensor, error: Tensor,
-    spread: Tensor, inverse: Tensor, fmt: Format,
+    yv: Tensor, ev: Tensor, m: Tensor, tail: Tensor | None, exact: Tensor, sharp: Tensor, nan: Tensor, number: Tensor,
+    error: Tensor, spread: Tensor, inverse: Tensor, fmt: Format,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """different, closer, farther, and those that only a closer look tells apart."""
     ynan, enan = torch.isnan(yv), torch.isnan(ev)
     other = (difference(ev, m, tail, fmt) * inverse).abs()
     different = ~(((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (enan & ynan))
     measurable = different & number & ~enan & (yv != ev)
-    # float64 tells exact errors apart up to 8 ULP, where y - t is exact, which a tail's part of t is not
+    # float64 tells exact errors apart where it holds both, which a tail's part of t is not in
     blur = error * 2.0**-50 + either(exact, 0.0, 2.0**-30)
-    apart = exact & (error <= _EXACT_TO)
-    if tail is not None:
-        apart = apart & (tail == 0)
+    apart = sharp & subtracts(ev, m, fmt)
     tie = measurable & ((error - other).abs() <= 2 * spread * UP + blur) & ~apart
     measurable = measurable & ~tie
     one_nan, due = different & (ynan != enan), nan == ynan  # whoever has the NaN where it is due is closer

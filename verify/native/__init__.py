@@ -1,1 +1,86 @@
-"""Digests of `verify.decide` in C++ for the host."""
+"""C++ for the host, compiled once for each source, compiler and processor into the user's cache.
+
+What cannot be compiled is `Unsupported`; tensors compute the same then. `host` has the functions of host.cpp.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+FLAGS = ("-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=c++17", "-fPIC", "-w")
+
+
+class Unsupported(Exception):
+    """The function cannot be compiled: the reason. Tensors compute it."""
+
+
+@functools.cache
+def _compiler() -> tuple[str, str]:
+    """The compiler and what it says of its version. Raises Unsupported."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler or os.environ.get("VERIFY_NATIVE") == "0":
+        raise Unsupported("no C++ compiler (g++ or clang++) found, or VERIFY_NATIVE=0")
+    try:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    except OSError as problem:
+        raise Unsupported(f"{compiler}: {problem}") from problem
+    return compiler, done.stdout
+
+
+@functools.cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return "".join(line for line in lines[:40] if line.startswith(("model name", "flags")))
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulproof"
+
+
+def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header: Path | None = None) -> ctypes.CDLL:
+    """The shared library of a C++ source, which may include `header`. Raises Unsupported."""
+    compiler, version = _compiler()
+    flags = [optimise, *FLAGS, *extra]
+    if platform.machine() == "x86_64" and "clang" not in compiler:
+        flags.append("-mprefer-vector-width=512")
+    parts = [source, header.read_text() if header else "", version, *flags, _processor()]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+    target = cache() / f"{key}.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(f".{os.getpid()}.{id(source)}.tmp")
+        include = [f"-I{header.parent}"] if header else []
+        command = [compiler, *flags, *include, "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none"]
+        libraries = ["-lmvec"] if "_ZGV" in source else []
+        done = subprocess.run([*command, *libraries, "-lm"], input=source, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unsupported(f"{compiler} failed: {done.stderr.strip()[:400]}")
+        partial.replace(target)
+    try:
+        return ctypes.CDLL(str(target))
+    except OSError as problem:
+        raise Unsupported(str(problem)) from problem
+
+
+@functools.cache
+def host() -> ctypes.CDLL | None:
+    """The functions of host.cpp; None where they cannot be compiled."""
+    try:
+        library = build((HERE / "host.cpp").read_text(), "-O3", ("-fopenmp-simd",))
+    except Unsupported:
+        return None
+    library.digest.restype = ctypes.c_uint64
+    library.words.restype = None
+    return library

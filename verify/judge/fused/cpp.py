@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
-import platform
-import shutil
 import struct
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from verify import native
 from verify.decide import BINS
 from verify.formats import FORMATS, Format
 from verify.judge.chunk import differing
@@ -34,7 +31,6 @@ from verify.judge.regions import REGIONS
 
 Tensor = torch.Tensor
 HERE = Path(__file__).parent
-FLAGS = ("-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=c++17", "-fPIC", "-w")
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "iadd": "+", "isub": "-", "imul": "*", "iand": "&"}
 _BINARY |= {"ior": "|", "ixor": "^", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _BINARY |= {"ilt": "<", "ile": "<=", "ieq": "==", "ine": "!="}
@@ -164,55 +160,9 @@ extern "C" void (*const all_of_them[])() = {{{", ".join(map(_vector, VECTOR))}}}
 # ---------------------------------------------------------------- compilation
 
 
-@functools.cache
-def _compiler() -> tuple[str, str]:
-    """The compiler and what it says of its version. Raises Unsupported."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if not compiler or os.environ.get("VERIFY_NATIVE") == "0":
-        raise Unsupported("no C++ compiler (g++ or clang++) found, or VERIFY_NATIVE=0")
-    try:
-        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    except OSError as problem:
-        raise Unsupported(f"{compiler}: {problem}") from problem
-    return compiler, done.stdout
-
-
-@functools.cache
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return "".join(line for line in lines[:40] if line.startswith(("model name", "flags")))
-
-
-def cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulproof"
-
-
 def build(source: str, optimise: str = "-O2", extra: Sequence[str] = ()) -> ctypes.CDLL:
-    """The shared library of a C++ source, compiled unless the user's cache has it. Raises Unsupported."""
-    compiler, version = _compiler()
-    flags = [optimise, *FLAGS, *extra]
-    if platform.machine() == "x86_64" and "clang" not in compiler:
-        flags.append("-mprefer-vector-width=512")
-    header = (HERE / "lanes.h").read_text()
-    parts = [source, header, version, *flags, _processor()]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
-    target = cache() / f"fused-{key}.so"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.{id(source)}.tmp")
-        command = [compiler, *flags, f"-I{HERE}", "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none"]
-        libraries = ["-lmvec"] if "_ZGV" in source else []
-        done = subprocess.run([*command, *libraries, "-lm"], input=source, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Unsupported(f"{compiler} failed: {done.stderr.strip()[:400]}")
-        partial.replace(target)
-    try:
-        return ctypes.CDLL(str(target))
-    except OSError as problem:
-        raise Unsupported(str(problem)) from problem
+    """The shared library of a source that includes lanes.h. Raises Unsupported."""
+    return native.build(source, optimise, extra, HERE / "lanes.h")
 
 
 def libraries_in(graph: Graph, places: Sequence[int]) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from verify.formats import FORMATS, Format
+from verify.native import Unsupported
 from verify.numbers import ieee
 
 Tensor = torch.Tensor
@@ -31,10 +32,6 @@ LIBRARY = {
     "asin": 1, "acos": 1, "atan": 1, "sinh": 1, "cosh": 1, "tanh": 1, "asinh": 1, "acosh": 1, "atanh": 1, "erf": 1,
     "erfc": 1, "lgamma": 1, "pow": 2, "atan2": 2,
 }  # fmt: skip
-
-
-class Unsupported(Exception):
-    """The function cannot be compiled: the reason. Tensors compute it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-// Digests of bit patterns, compiled for the host. `verify.decide.digest_tensors` is the definition.
+// Integer functions of whole tensors, compiled for the host: digests of bit patterns, which `verify.decide.digest_tensors`
+// defines, and random words, which `verify.draws.Draw.word` does.
 
 #include <cstdint>
 
@@ -23,7 +24,18 @@ uint64_t sum(int64_t n, const Bits* data, uint64_t infinity, uint64_t canonical,
   return total;
 }
 
+inline uint32_t mix32(uint32_t word) {  // lowbias32, see verify.draws.mix
+  word = (word ^ (word >> 16)) * 0x7FEB352Du;
+  word = (word ^ (word >> 15)) * 0x846CA68Bu;
+  return word ^ (word >> 16);
+}
+
 }  // namespace
+
+// Words in [0, 2^32) for n positions below 2^32.
+extern "C" void words(int64_t n, const int64_t* index, uint32_t first, uint32_t second, int64_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = mix32(mix32(static_cast<uint32_t>(index[i]) ^ first) ^ second);
+}
 
 // Position-dependent hash of n patterns of `bytes` bytes: a sum, so that parts add up.
 extern "C" uint64_t digest(int64_t n, const void* data, int bytes, uint64_t infinity, uint64_t canonical,
