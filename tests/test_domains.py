@@ -10,7 +10,7 @@ import torch
 
 from mutants.boxes import kill_rate, random_boxes
 from mutants.corners import MUTANTS, UNARY_MUTANTS, elements, exact, negative_zero, subnormal
-from verify import draws, strata
+from verify import draws, native, strata
 from verify.domains import CHUNK, Domain, Draw, Stratum, domain_of
 from verify.formats import FORMATS, Format, floor_log2
 from verify.kernel import elementwise_names, load
@@ -72,6 +72,13 @@ def test_words_depend_on_seed_stratum_and_lane() -> None:
     for i, one in enumerate(words):
         for other in words[:i]:
             assert (one == other).sum() <= 3  # 2^16 pairs agree by chance with probability 2^-16
+
+
+def test_words_are_the_same_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = torch.cat([torch.arange(1000), torch.arange(2**32 - 1000, 2**32)])
+    fast = Draw(FORMATS["float32"], index, 7, "s").word()
+    monkeypatch.setattr(native, "host", lambda: None)
+    assert torch.equal(Draw(FORMATS["float32"], index, 7, "s").word(), fast)
 
 
 def test_words_are_uniform() -> None:

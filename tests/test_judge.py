@@ -254,7 +254,7 @@ def numbers(tally: Tally) -> dict[str, Any]:
 
 
 def by_every_path(name: str, scalars: Mapping[str, float], dtype: str, size: int, turn: int) -> dict[str, Tally]:
-    """Tallies of the same outputs by tensors, C++, double-double and multiprecision."""
+    """Tallies of the same outputs by tensors, C++ with and without double-double, double-double, multiprecision."""
     given = elements(name, scalars, dtype, size)
     listed = Domain("list", given.fmt, given.about.names, patterns=tuple(given.keys))
     case = Pointwise(given.facts, scalars, dtype, backends.load("cpu"), listed)
@@ -264,9 +264,13 @@ def by_every_path(name: str, scalars: Mapping[str, float], dtype: str, size: int
     assert engine is not None
     source = case.sources(0, "", y)["exact"]
     parts = (source.about, source.exact, source.inputs)  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cases, "WORTH", 1)
+        finer = judge.tally(source, y, given.eager, formulas, engine)
     return {
         "tensors": judge.tally(source, y, given.eager, formulas),
         "C++": judge.tally(source, y, given.eager, formulas, engine),
+        "C++ in double-double": finer,
         "double-double": judge.tally(judging.Double(*parts), y, given.eager, formulas),
         "multiprecision": judge.tally(judging.Unknown(*parts), y, given.eager, formulas),
     }

@@ -156,7 +156,7 @@ def terms(
 # Elementwise kernels.
 
 #: Elements on the host for which double-double is worth a compilation.
-WORTH = 1 << 16
+WORTH = 1 << 14
 #: Fused passes by oracle, dtype and scalars, with the oracle, so that its identity stays its own.
 _ENGINES: dict[tuple[Any, ...], tuple[Any, Callable[..., Reduced] | None]] = {}
 
@@ -185,14 +185,15 @@ class _Passes:
 
     def finer(
         self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
-    ) -> Reduced | None:  # fmt: skip
+    ) -> tuple[Reduced, Judged] | None:  # fmt: skip
         if not index.is_cpu or len(index) < WORTH:
             return None
-        judge = self.case._fused(self.truth, double=True)
-        if judge is None:
+        made = self.case._fused(self.truth, double=True)
+        if made is None:
             return None
+        judge, each = made
         inputs = tuple(t[index] for t in self.case.given(self.number))
-        return judge(inputs, y, y if eager is None else eager, parameters)
+        return judge(inputs, y, y if eager is None else eager, parameters), each(inputs, y, parameters)
 
 
 class Pointwise:
@@ -294,8 +295,9 @@ class Pointwise:
         judge = self._fused(truth, double=False)
         return None if judge is None else _Passes(self, number, truth, judge)
 
-    def _fused(self, truth: str, *, double: bool) -> Callable[..., Reduced] | None:
-        """The fused pass for one truth of the scalars, made once for every domain; None where it cannot be made."""
+    def _fused(self, truth: str, *, double: bool) -> Any:
+        """The fused pass for one truth of the scalars, made once for every domain; None where it cannot be made. In
+        double-double, with what judges each element."""
         if self.fmt.bits == 64:
             return None
         about, oracle = self.about[truth], self.kernel.oracle
@@ -305,18 +307,19 @@ class Pointwise:
             _room(_ENGINES)[key] = (oracle, self._made(about, double))
         return _ENGINES[key][1]
 
-    def _made(self, given: Elementwise, double: bool) -> Callable[..., Reduced] | None:
+    def _made(self, given: Elementwise, double: bool) -> Any:
         try:
             made = fused.on(self.given(0)[0].device)
             library = admit.library(self.backend.check_device, made.mapped)
             bounds = {a.name: a.bound for a in library}
             about = Elementwise(given.oracle, self.fmt, given.names, given.scalars, HOST, bounds)  # where it is traced
             dtypes = tuple(t.dtype for t in self.given(0))
+            element, parameters = judgement(about, double=double), len(Limits().values)
+            if double:
+                judge = fused.compiled(element, dtypes, True, parameters, failing=True)
+                return judge, fused.judging(element, dtypes, parameters)
             formulas = predictor(self.candidates, self.fmt, given.names, self.scalars) if self.candidates else None
-            judge: Callable[..., Reduced] = made.compiled(
-                judgement(about, double=double), dtypes, True, len(Limits().values), None if double else formulas
-            )
-            return judge
+            return made.compiled(element, dtypes, True, parameters, formulas)
         except fused.Unsupported:
             return None
 

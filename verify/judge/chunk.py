@@ -115,9 +115,9 @@ class Engine(Protocol):
 
     def finer(
         self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
-    ) -> Reduced | None:  # fmt: skip
-        """Those at `index`, whose outputs are given, in double-double and with operands taken as zero; None where
-        tensors are as fast."""
+    ) -> tuple[Reduced, Judged] | None:  # fmt: skip
+        """Those at `index`, whose outputs are given, in double-double and with operands taken as zero: what they sum up
+        to, failing ones included, and each of them; None where tensors are as fast."""
         ...
 
 
@@ -159,10 +159,12 @@ class Judge:
             other = None if eager is None else eager[index]
             finer = engine.finer(index, y[index], other, self.limits.values)
             if finer is not None:
-                found += self._tally(source, finer, index, y, {})
-                index = index[finer.open.to(y.device)]
+                reduced, judged = finer
+                found += self._tally(source, reduced, index, y, {})
+                found += self._failing(source, judged, index, y, other, formulas)
+                index = index[reduced.open]
         left = []
-        for part in index.split(BLOCK) if self.fmt.bits < 64 else (index,):
+        for part in torch.split(index, BLOCK) if self.fmt.bits < 64 else (index,):
             more, open_ = self._on_tensors(source, part, y, eager, formulas)
             found += more
             left.append(open_)

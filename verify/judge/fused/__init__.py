@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from verify.judge.fused import cpp
-from verify.judge.fused.cpp import compiled, mapped
-from verify.judge.fused.graph import Unsupported
+from verify.judge.fused.cpp import compiled, judging, mapped
+from verify.native import Unsupported
 
-__all__ = ["Unsupported", "compiled", "mapped", "on"]
+__all__ = ["Unsupported", "compiled", "judging", "mapped", "on"]
 
 
 def on(device: torch.device) -> Any:

@@ -24,10 +24,11 @@ from verify.decide import BINS
 from verify.formats import FORMATS, Format
 from verify.judge.chunk import differing
 from verify.judge.element import CLASSES, Judged
-from verify.judge.fused.graph import BITS, LIBRARY, Graph, Node, Unsupported, name_of, trace
+from verify.judge.fused.graph import BITS, LIBRARY, Graph, Node, name_of, trace
 from verify.judge.fused.plain import specialised
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, InRegion, Reduced
 from verify.judge.regions import REGIONS
+from verify.native import Unsupported
 
 Tensor = torch.Tensor
 HERE = Path(__file__).parent
@@ -199,13 +200,40 @@ def _mapped(
         return {str(k): t for k, t in enumerate(results)}
 
     graph = trace(lambda *tensors: names(function(*tensors)), dtypes)
+    run = _columns(graph, kinds)
+    return lambda tensors: run(tensors, ()), single
+
+
+def judging(element: Element, inputs: tuple[torch.dtype, ...], parameters: int) -> Callable[..., Judged]:
+    """`element(inputs, y, None, parameters)` compiled as it is, element by element; see `compiled`. For the few of
+    which more than sums is asked. Raises Unsupported."""
+    names = list(Judged.__dataclass_fields__)
+    kinds: list[torch.dtype] = []
+
+    def judged(*tensors: Tensor) -> dict[str, Tensor]:
+        found = element(tensors[: len(inputs)], tensors[len(inputs)], None, tensors[len(inputs) + 1 :])
+        kinds[:] = [getattr(found, name).dtype for name in names]
+        return {name: getattr(found, name) for name in names}
+
+    run = _columns(trace(judged, (*inputs, inputs[0]), parameters=parameters), kinds)
+
+    def call(given: tuple[Tensor, ...], y: Tensor, values: tuple[float, ...]) -> Judged:
+        return Judged(**dict(zip(names, run((*given, y), values), strict=True)))
+
+    return call
+
+
+def _columns(
+    graph: Graph, kinds: Sequence[torch.dtype]
+) -> Callable[[Sequence[Tensor], Sequence[float]], tuple[Tensor, ...]]:
+    """The graph's outputs as tensors of these dtypes, from host tensors of one shape and the values of parameters."""
     places = list(graph.outputs.values())
     stores = [_store(k, place, kind) for k, (place, kind) in enumerate(zip(places, kinds, strict=True))]
     before, each = body(graph, places)
     lines = "\n    ".join([*each, *stores])
     source = f"""#include "lanes.h"
 {library_source(libraries_in(graph, places))}
-extern "C" void run(const void* const* in, void* const* out, int64_t n) {{
+extern "C" void run(const void* const* in, const double* parameters, void* const* out, int64_t n) {{
   const Environment environment;
   {" ".join(before)}
   for (int64_t i = 0; i < n; i += LANES) {{
@@ -215,15 +243,16 @@ extern "C" void run(const void* const* in, void* const* out, int64_t n) {{
 """
     library = build(source)
 
-    def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def run(tensors: Sequence[Tensor], parameters: Sequence[float]) -> tuple[Tensor, ...]:
         n = tensors[0].numel()
         padded = -(-n // 8) * 8
         given = [_padded(t, padded) for t in tensors]
         found = [torch.empty(padded, dtype=kind) for kind in kinds]
-        library.run(_pointers(given), _pointers(found), ctypes.c_int64(padded))
+        values = (ctypes.c_double * max(len(parameters), 1))(*parameters)
+        library.run(_pointers(given), values, _pointers(found), ctypes.c_int64(padded))
         return tuple(t[:n].reshape(tensors[0].shape) for t in found)
 
-    return run, single
+    return run
 
 
 def _store(k: int, place: int, kind: torch.dtype) -> str:
@@ -410,10 +439,12 @@ def compiled(
     eager: bool,
     parameters: int = 0,
     formulas: Predict | None = None,
+    failing: bool = False,
 ) -> Judge:
     """The judge of `element(inputs, y, eager, parameters)`, a pure function on tensors (n,), for inputs of these dtypes
     and outputs of the first one's. parameters: how many floats it is given when it is called. formulas(inputs) gives
-    what each formula predicts. Raises Unsupported where there is no compiler, or an operation that it does not know.
+    what each formula predicts. failing: elements that fail are settled as others are. Raises Unsupported where there is
+    no compiler, or an operation that it does not know.
     """
     fmt = FORMATS[name_of(inputs[0])]
     if fmt.bits > 32:
@@ -421,7 +452,7 @@ def compiled(
     dtypes = (*inputs, inputs[0], *([inputs[0]] if eager else []))
     k = len(inputs)
 
-    graph = trace(fields_of(element, k, eager), dtypes, parameters=parameters)
+    graph = trace(fields_of(element, k, eager, failing), dtypes, parameters=parameters)
     alias = graph.outputs["scaled"] == graph.outputs["upper"]
     metrics = sum(
         1 << m
@@ -457,14 +488,15 @@ def compiled(
     )  # fmt: skip
 
 
-def fields_of(element: Element, inputs: int, eager: bool) -> Callable[..., dict[str, Tensor]]:
+def fields_of(element: Element, inputs: int, eager: bool, failing: bool = False) -> Callable[..., dict[str, Tensor]]:
     """The function that an engine compiles: from inputs, outputs, eager's outputs and parameters to fields by name."""
 
     def judged(*tensors: Tensor) -> dict[str, Tensor]:
         y, rest = tensors[inputs], tensors[inputs + 1 + eager :]
         found = element(tensors[:inputs], y, tensors[inputs + 1] if eager else None, rest)
         fields = {name: getattr(found, name) for name in (*_NUMBERS, *_TRUTHS) if name != "exponent"}
-        fields["open"] = found.open | found.fails  # later stages judge in full what fails
+        if not failing:
+            fields["open"] = found.open | found.fails  # later stages judge in full what fails
         fields["exponent"] = (tensors[0].to(torch.float64).view(torch.int64) >> 52) & 0x7FF
         return fields
 

@@ -22,10 +22,11 @@ from verify.decide import BINS
 from verify.formats import FORMATS, Format
 from verify.judge.chunk import differing
 from verify.judge.element import CLASSES
-from verify.judge.fused.cpp import Element, Predict, cache, fields_of
-from verify.judge.fused.graph import BITS, Graph, Node, Unsupported, name_of, trace
+from verify.judge.fused.cpp import Element, Predict, fields_of
+from verify.judge.fused.graph import BITS, Graph, Node, name_of, trace
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, InRegion, Reduced
 from verify.judge.regions import REGIONS
+from verify.native import Unsupported, cache
 
 Tensor = torch.Tensor
 BLOCK = 256  # elements of a tile
