@@ -342,14 +342,16 @@ class AttentionTruth:
             for part, t in zip(parts, (value.mid, value.tail, value.radius, lower), strict=True):
                 part[mine] = torch.as_tensor(t).expand_as(value.mid)[pick].cpu()
         mid, tail, rad, least = (part.to(self.device) for part in parts)
-        # A zero may have either sign, which tensors cannot say: it is left to multiprecision.
-        rad = torch.where((mid == 0) & (rad == 0), TINY_SCALE, rad)
         empty = self._nothing(output, index).to(self.device)
+        none = (mid == 0) & (rad == 0)
+        either = none & (~empty if output == "out" else output != "logsumexp")
+        if output == "logsumexp":  # the sign of log(1) is multiprecision's
+            rad = torch.where(none, TINY_SCALE, rad)
         if output in ("out", "logsumexp"):
             mid = torch.where(empty, 0.0 if output == "out" else -torch.inf, mid)
             tail, rad = torch.where(empty, 0.0, tail), torch.where(empty, 0.0, rad)
         rad = rad * GROW + (mid + tail).abs() * 2.0**-100 * (rad > 0).to(torch.float64)
-        return Enclosure(mid[None], rad[None], tail[None]), least.clamp(min=TINY_SCALE)[None]
+        return Enclosure(mid[None], rad[None], tail[None], either=either[None]), least.clamp(min=TINY_SCALE)[None]
 
     def _double_rows(self, n: DDMatrices, output: str, b: int, h: int, wanted: Tensor) -> tuple[Ball, Ball]:
         """Value and scale of the rows `wanted` of queries of a head, or of all keys of a head."""

@@ -488,6 +488,9 @@ class OfOutput:
             truth = truth.take(index)
             scale = None if scale is None else scale[:, index]
         false = torch.zeros(y.shape, dtype=torch.bool, device=y.device)
+        if truth.either is not None:
+            zero = torch.zeros_like(truth.mid)
+            truth = replace(truth, mid=torch.where(truth.either, torch.copysign(zero, y.to(zero.dtype)), truth.mid))
         rad = truth.rad if truth.rad is not None else torch.zeros_like(truth.mid)
         special = (torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (rad == 0)
         limit = None

@@ -30,7 +30,8 @@ _KNOWN_SIGN = 2.0**-1000  # stands for a real number of which only the sign is k
 class Enclosure:
     """Tensors of a ball ready to decide: |t - (mid + tail)| <= rad, rad 0 or >= 2^-52 |mid| where
     tail is None. NaN mid with rad 0 is a certain NaN; NaN rad is undecided. `sure`: t has the sign
-    of mid even where the ball touches zero. `relative`, `absolute` give rad where it is None."""
+    of mid even where the ball touches zero. `relative`, `absolute` give rad where it is None. `either`: exact zeros
+    that may have either sign."""
 
     mid: Tensor
     rad: Tensor | None
@@ -38,6 +39,7 @@ class Enclosure:
     sure: bool = False
     relative: float = 0.0
     absolute: float = 0.0
+    either: Tensor | None = None
 
     def within(self, fmt: Format) -> tuple[Tensor, Tensor, Tensor | None]:
         """Midpoint limited to +-2^(emax+2), radius and tail.
@@ -61,6 +63,7 @@ class Enclosure:
             self.sure,
             self.relative,
             self.absolute,
+            None if self.either is None else self.either[index],
         )
 
 

@@ -375,7 +375,13 @@ class RationalMatrices:
         return Rational(self, a.values.sum(-1, keepdims=True))
 
     def matmul(self, a: Rational, b: Rational) -> Rational:
-        return Rational(self, a.values @ b.values)
+        if any(isinstance(x, Opaque) for part in (a, b) for x in part.values.flat):
+            return Rational(self, a.values @ b.values)
+        (rows, under), (columns, others) = _numerators(a.values), _numerators(b.values.T)
+        found = rows @ columns.T
+        for at, x in np.ndenumerate(found):
+            found[at] = Fraction(x, under[at[0]] * others[at[1]])
+        return Rational(self, found)
 
     def matmul_sizes(self, a: Rational, b: Rational) -> tuple[Rational, Callable[[], Rational]]:
         return self.matmul(a, b), lambda: self.matmul(abs(a), abs(b))
@@ -385,6 +391,15 @@ class RationalMatrices:
         for at, x in np.ndenumerate(values):
             found[at] = function(x)
         return Rational(self, found)
+
+
+def _numerators(rows: Array) -> tuple[Array, list[int]]:
+    """Rows of rationals as integers over a denominator of each row: sums of products then need no gcd."""
+    under = [math.lcm(*(x.denominator for x in row)) for row in rows]
+    found = np.empty(rows.shape, dtype=object)
+    for (i, j), x in np.ndenumerate(rows):
+        found[i, j] = x.numerator * (under[i] // x.denominator)
+    return found, under
 
 
 def places_for(*arrays: Array) -> int:
