@@ -121,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks
+    # torch's threads would spin where they wait; beside another program that takes a second for each millisecond
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="verify", standalone_mode=False)
         sys.stdout.flush()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -138,17 +138,11 @@ class Judge:
         """The tally of outputs y of shape (n,), `eager` being another lowering's. Without digests."""
         formulas = formulas or Formulas()
         fits: dict[str, Fit] = {}
-        if self.fmt.bits == 64:
-            wrong = {text: differing(p, y) for text, p in formulas.predict(None).items()}
-            told = tuple((int(w.sum()), first_of(w)) for w in wrong.values())
-            reduced = Reduced((), (), told, source.picked(y))
-        elif engine is None:
-            judged = decide(
-                y, source.facts(None, y, double=False, zeroed=False), self.fmt, self.limits, eager, source.coarse
-            )
-            judged = replace(judged, open=judged.open | judged.fails)
-            wrong = {text: differing(p, y) for text, p in formulas.predict(None).items()}
-            reduced = reduce(judged, source.first(None), self.fmt, tuple(wrong.values()))
+        if engine is None:
+            wrong = [differing(p, y) for p in formulas.predict(None).values()]
+            told = tuple((int(w.sum()), first_of(w)) for w in wrong)
+            wide = self.fmt.bits == 64
+            reduced = Reduced((), (), told, source.picked(y) if wide else torch.arange(len(y), device=y.device))
         else:
             reduced = engine(y, eager, self.limits.values)
         for text, (count, first) in zip(formulas.names, reduced.formulas, strict=True):
@@ -163,33 +157,31 @@ class Judge:
                 found += self._tally(source, reduced, index, y, {})
                 found += self._failing(source, judged, index, y, other, formulas)
                 index = index[reduced.open]
-        left = []
-        for part in torch.split(index, BLOCK) if self.fmt.bits < 64 else (index,):
-            more, open_ = self._on_tensors(source, part, y, eager, formulas)
-            found += more
-            left.append(open_)
-        index = torch.cat(left)
+        for double in (False, True) if self.fmt.bits < 64 else ():
+            left = []
+            # double-double knows whole rows, of which it keeps few
+            for part in torch.split(index, BLOCK if y.is_cpu and not double else max(len(index), 1)):
+                more, open_ = self._on_tensors(source, part, y, eager, formulas, double)
+                found += more
+                left.append(open_)
+            index = torch.cat(left)
         if len(index):
             found += self.exactly(source, index, y, eager, formulas)
         return found
 
     def _on_tensors(
-        self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas
+        self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas, double: bool
     ) -> tuple[Tally, Tensor]:
-        """The tally of the elements at `index` that float64 and double-double decide, and the index of the others."""
-        found = Tally()
-        for double in (False, True):
-            if not len(index) or self.fmt.bits == 64:
-                break
-            part, other = y[index], None if eager is None else eager[index]
-            facts = source.facts(index, part, double=double, zeroed=True)
-            coarse = math.inf if double else source.coarse
-            judged = decide(part, facts, self.fmt, self.limits, other, coarse)
-            reduced = reduce(judged, source.first(index), self.fmt)
-            found += self._tally(source, reduced, index, y, {})
-            found += self._failing(source, judged, index, y, other, formulas)
-            index = index[reduced.open]
-        return found, index
+        """The tally of the elements at `index` that tensors decide, and the index of the others."""
+        if not len(index):
+            return Tally(), index
+        part, other = y[index], None if eager is None else eager[index]
+        facts = source.facts(index, part, double=double, zeroed=True)
+        judged = decide(part, facts, self.fmt, self.limits, other, math.inf if double else source.coarse)
+        reduced = reduce(judged, source.first(index), self.fmt)
+        found = self._tally(source, reduced, index, y, {})
+        found += self._failing(source, judged, index, y, other, formulas)
+        return found, index[reduced.open]
 
     def _element(self, source: Source, place: int, y: Tensor) -> Element:
         index = torch.tensor([place], device=y.device)
