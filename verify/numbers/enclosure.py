@@ -270,11 +270,11 @@ def erf(x: Mpf, prec: int) -> Interval:
         return negate(erf(mpf_neg(x), prec))
     if not x[1]:
         return (fone, fone) if x == finf else (fzero, fzero)
-    if 2 * magnitude(x) > prec.bit_length() + 2:  # x^2 > prec; erfc(x) < exp(-x^2) by DLMF 7.8.2
-        return mpf_sub(fone, exp(mpf_neg(mpf_mul(x, x)), 8)[1], prec, "f"), fone
+    square = mpf_mul(x, x)
+    if mpf_gt(square, from_man_exp(prec, 0)):  # erfc(x) < exp(-x^2) (DLMF 7.8.2)
+        return mpf_sub(fone, exp(mpf_neg(square), 8)[1], prec, "f"), fone
     root = mpf_sqrt(mpf_pi(prec + 4 + GUARD), prec + 4 + GUARD)
     factor = multiply((x, x), reciprocal(inflate(mpf_shift(root, -1), prec + 4), prec + 4), prec + 4)
-    square = mpf_mul(x, x)
     if magnitude(square) < -prec:  # 1 - x^2 < exp(-x^2) s < 1
         return mpf_mul(factor[0], mpf_sub(fone, square, prec + 4, "f"), prec + 4, "f"), factor[1]
     work = prec + 2 * GUARD
