@@ -173,6 +173,7 @@ KERNEL = Kernel(
             "negative zero": lambda f, v, t, s: negative_zero(v["a"]) & ordinary(v["b"]),
             "below a power of two": lambda f, v, t, s: below_power_of_two(f, v["b"]) & ordinary(v["a"]),
         },
+        scalars=({"b": -2.5}, {"b": 1.1}),
     ),
     triton="verify.kernels.triton.div",
 )

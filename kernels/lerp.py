@@ -176,6 +176,7 @@ KERNEL = Kernel(
             "a beside b": lambda f, v, t, s: beside(f, v["a"] / v["b"], 1.0, 3),
         },
         in_cases=(({"w": 0.9}, {name: SUMS[name] for name in SUMS if name not in RESULTS}),),
+        scalars=({"w": 0.25}, {"w": 0.3}, {"w": -0.7}),
     ),
     triton="verify.kernels.triton.lerp",
 )

@@ -124,6 +124,7 @@ class Checks:
     corners    by name: corner(format, values, t, s), of float64 tensors (inputs by name, the result and its scale): a
                kernel wrong there alone must be caught, so that the default domain must aim at it
     in_cases   corners of further cases of scalars than the first: (scalars, corners)
+    scalars    cases beside the kernel's that tell its formulas apart
     """
 
     second: Callable[..., Any]
@@ -132,6 +133,7 @@ class Checks:
     reference: Callable[..., Any] | None = None
     rational: bool = False
     in_cases: tuple[tuple[Scalars, Mapping[str, Callable[..., Any]]], ...] = ()
+    scalars: tuple[Scalars, ...] = ()
 
 
 @dataclass(frozen=True)
