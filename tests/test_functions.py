@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
+import sys
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
 
+from verify import bounds, kernel
+from verify.cli import main
 from verify.numbers.functions import FUNCTIONS, Function, fell, rose
 from verify.numbers.mp import MpSystem
 
@@ -95,3 +100,34 @@ def test_growth_and_fall_are_bounded_from_above_and_closely() -> None:
             exact = -value(FUNCTIONS["log"], left / Fraction(x))
             assert exact * (1 - Fraction(1, 2**46)) <= Fraction(found) <= exact * Fraction(11, 10)
             assert r > 0.1 or Fraction(found) <= exact * (1 + Fraction(1, 2**46) + Fraction(r * r / 500))
+
+
+def log2(n: Any, x: Any) -> Any:
+    return n.gamma(x)
+
+
+@pytest.mark.parametrize("command", [["kernel", "log2", "--profile", "quick"], ["explain", "log2", "--input", "3"]])
+def test_an_oracle_without_its_function_is_told_in_one_line(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = kernel.elementwise("log2")
+    monkeypatch.setattr(
+        "verify.kernels.log2.KERNEL",
+        dataclasses.replace(facts, oracle=dataclasses.replace(facts.oracle, function=log2)),
+    )
+    assert main([*command, "--backend", "cpu", "--lowering", "eager", "--dtype", "float32"]) == 4
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "number systems have no function 'gamma': add an entry to verify/numbers/functions.py" in said
+    assert "Traceback" not in said
+
+
+def test_a_missing_figure_of_a_vendor_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {key: figure for key, figure in bounds.figures().items() if key[:2] != ("AMD", "log2")}
+    monkeypatch.setattr(bounds, "figures", lambda: known)
+    monkeypatch.delitem(sys.modules, "verify.kernels.log2", raising=False)
+    assert main(["show", "log2"]) == 2
+    assert capsys.readouterr().err == (
+        "verify: kernels/vendor_bounds.toml has no figure for AMD log2 float32; add it with its source\n"
+    )
