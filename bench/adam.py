@@ -35,7 +35,7 @@ def trajectory(count: int = 1_000_000, steps: int = 1000, in_mp: int = 256) -> V
     from verify.judge.exact import Exact
     from verify.kernels._adam import setting
     from verify.lowerings import Target, lowerings
-    from verify.numbers.ball import LIBRARY
+    from verify.numbers.functions import LIBRARY
 
     facts, where, fmt = kernel.load("adamw_step"), backends.load("cpu"), FORMATS["float32"]
     parts: dict[str, float] = {}

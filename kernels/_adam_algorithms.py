@@ -23,8 +23,8 @@ from verify.kernels._adam_formulas import POWER_BITS, corrected, hand_written, v
 from verify.kernels._adam_numbers import HOST, Multiprecision
 from verify.kernels._adam_truth import BLOCK, Trajectory, constants
 from verify.lowerings import Lowering, Target
-from verify.numbers.ball import LIBRARY
 from verify.numbers.documented import Documented
+from verify.numbers.functions import LIBRARY
 from verify.numbers.roundoff import TINY, UP, Rough, Roundoff
 from verify.oracles import _adam as a
 from verify.oracles._adam import Algorithm, averages, rounded_step

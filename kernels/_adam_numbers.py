@@ -19,6 +19,7 @@ from verify.draws import mix
 from verify.formats import FORMATS
 from verify.numbers import enclosure as en
 from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, U
+from verify.numbers.functions import FUNCTIONS
 from verify.numbers.mp import EXACT, INF, NAN, MpSystem, MpValue
 
 Tensor = torch.Tensor
@@ -289,4 +290,4 @@ class Multiprecision(MpSystem):
         """Of NaN and +inf too, themselves (IEEE 754-2019, 6.1 and 6.2)."""
         value = self.value(x)
         special = value.kind == NAN or (value.kind == INF and not value.negative)
-        return value if special else super().sqrt(value)
+        return value if special else self.apply(FUNCTIONS["sqrt"], value)

@@ -18,8 +18,8 @@ from verify.families.attention import FLUSH, Algorithm, Backward, Forward, Produ
 from verify.formats import FORMATS
 from verify.kernels import _flex
 from verify.kernels.flex_attention import LOWERINGS, Shape
-from verify.numbers.ball import LIBRARY
 from verify.numbers.documented import Documented
+from verify.numbers.functions import LIBRARY
 from verify.numbers.roundoff import UP, Rough, Roundoff
 from verify.oracles import flex_attention as oracle
 from verify.oracles._attention import derivative

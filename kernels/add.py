@@ -5,10 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from verify.bounds import HALVES, SINGLES, correctly_rounded, rounded, through_float32
+from verify.corners import SUMS, negative_zero, ordinary
 from verify.domains import Stratum
 from verify.draws import Bits, Draw, Ints
 from verify.formats import Format, floor_log2
-from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
+from verify.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
 from verify.oracles.add import ORACLE
 from verify.properties import odd, symmetric
 from verify.spellings import SCALAR_LOOPS, as_tensor, elementwise, function, omitting
@@ -94,6 +95,17 @@ KERNEL = Kernel(
     properties=(
         Property("negation", odd("a", "b")),
         Property("commutes", symmetric("a", "b"), applies=unit),
+    ),
+    checks=Checks(
+        second=lambda a, b, alpha: sum((a, b * alpha)),
+        rational=True,
+        reference=lambda c, a, b, alpha: a + alpha * b,
+        corners=SUMS
+        | {
+            "negative zero": lambda f, v, t, s: negative_zero(v["b"]) & ordinary(v["a"]),
+            "opposite operands": lambda f, v, t, s: (v["a"] == -v["b"]) & (v["a"] != 0),
+        },
+        in_cases=(({"alpha": 0.3}, SUMS),),
     ),
     triton="verify.kernels.triton.add",
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from verify.bounds import HALVES, SINGLES, composite, published, rounded, through_float32
+from verify.corners import SUMS
 from verify.domains import Stratum
 from verify.draws import Bits, Draw, Ints
 from verify.formats import Format, floor_log2
-from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
+from verify.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
 from verify.oracles.addcdiv import ORACLE
 from verify.properties import even, odd
 from verify.spellings import as_tensor, elementwise, function, omitting
@@ -98,6 +99,13 @@ KERNEL = Kernel(
     properties=(
         Property("negation", odd("a", "b")),
         Property("sign of the quotient", even("b", "c")),
+    ),
+    checks=Checks(
+        second=lambda a, b, c, value: (a * c + b * value) / c,
+        rational=True,
+        reference=lambda library, a, b, c, value: a + value * (b / c),
+        corners=SUMS,
+        in_cases=(({"value": 0.3}, SUMS),),
     ),
     triton="verify.kernels.triton.addcdiv",
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from verify.bounds import HALVES, SINGLES, composite, correctly_rounded, rounded, through_float32
+from verify.corners import SUMS, below_power_of_two, negative_zero, ordinary
 from verify.domains import Stratum
 from verify.draws import Bits, Draw, Ints
 from verify.formats import Format, floor_log2
-from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
+from verify.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
 from verify.oracles.addcmul import ORACLE
 from verify.properties import even, odd, symmetric
 from verify.spellings import as_tensor, elementwise, function, omitting
@@ -86,6 +87,20 @@ KERNEL = Kernel(
         Property("commutes", symmetric("b", "c"), applies=unit),
         Property("negation", odd("a", "b")),
         Property("sign of the product", even("b", "c")),
+    ),
+    checks=Checks(
+        second=lambda a, b, c, value: (a / value + c * b) * value,
+        within=lambda a, b, c, value: value != 0,
+        rational=True,
+        reference=lambda library, a, b, c, value: a + value * b * c,
+        corners=SUMS
+        | {
+            "negative zero": lambda f, v, t, s: negative_zero(v["c"]) & ordinary(v["a"]) & ordinary(v["b"]),
+            "below a power of two": lambda f, v, t, s: (
+                below_power_of_two(f, v["b"]) & ordinary(v["a"]) & ordinary(v["c"])
+            ),
+        },
+        in_cases=(({"value": 0.3}, SUMS),),
     ),
     triton="verify.kernels.triton.addcmul",
 )

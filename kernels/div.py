@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from verify.bounds import HALVES, SINGLES, correctly_rounded, published, rounded, through_float32, vendor
+from verify.corners import RESULTS, below_power_of_two, negative_zero, ordinary
 from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
-from verify.kernel import Kernel, Property, Scalars, Spelling
+from verify.kernel import Checks, Kernel, Property, Scalars, Spelling
 from verify.oracles.div import ORACLE
 from verify.properties import even, fixed, odd
 from verify.spellings import as_tensor, elementwise, function
@@ -162,6 +163,17 @@ KERNEL = Kernel(
         Property("a / 1 = a", fixed(b=1.0, gives="a"), applies=tensor),
         Property("negation", odd("a")),
         Property("sign", even("a", "b"), applies=tensor),
+    ),
+    checks=Checks(
+        second=lambda a, b: type(a)(a.numerator * b.denominator, a.denominator * b.numerator),
+        rational=True,
+        reference=lambda c, a, b: a / b,
+        corners=RESULTS
+        | {
+            "negative zero": lambda f, v, t, s: negative_zero(v["a"]) & ordinary(v["b"]),
+            "below a power of two": lambda f, v, t, s: below_power_of_two(f, v["b"]) & ordinary(v["a"]),
+        },
+        scalars=({"b": -2.5}, {"b": 1.1}),
     ),
     triton="verify.kernels.triton.div",
 )

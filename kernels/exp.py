@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from verify.bounds import HALVES, LOG_RANGE, SINGLES, hand_written, published, rounded, through_float32, vendor
+from verify.corners import RESULTS, beside
 from verify.domains import Stratum
 from verify.formats import Format
-from verify.kernel import Kernel, Property, Scalars
+from verify.kernel import Checks, Kernel, Property, Scalars
 from verify.oracles.exp import ORACLE
 from verify.properties import fixed, within
 from verify.spellings import elementwise
@@ -69,6 +70,11 @@ KERNEL = Kernel(
     properties=(
         Property("exp(0) = 1", fixed(x=0.0, gives=1.0)),
         Property("range", within(0.0, float("inf"))),
+    ),
+    checks=Checks(
+        second=lambda x: 1 / (-x).exp(),
+        within=lambda x: -800 <= x <= 709.78,
+        corners=RESULTS | {"result beside 1": lambda f, v, t, s: beside(f, t, 1.0)},
     ),
     triton="verify.kernels.triton.exp",
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from verify.bounds import HALVES, rounded, through_float32
+from verify.corners import RESULTS, SUMS, beside, ordinary
 from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
-from verify.kernel import Kernel, Property, Scalars, Spelling
+from verify.kernel import Checks, Kernel, Property, Scalars, Spelling
 from verify.oracles.lerp import ORACLE
 from verify.properties import finite, fixed, odd
 from verify.spellings import as_tensor, elementwise, function
@@ -161,6 +162,21 @@ KERNEL = Kernel(
         Property("w = 0 gives a", fixed(w=0.0, gives="a", when=finite_ends), applies=tensor, lowerings=TWO_SIDED),
         Property("w = 1 gives b", fixed(w=1.0, gives="b", when=finite_ends), applies=tensor, lowerings=TWO_SIDED),
         Property("negation", odd("a", "b")),
+    ),
+    checks=Checks(
+        second=lambda a, b, w: (1 - w) * a + w * b,
+        rational=True,
+        reference=lambda c, a, b, w: a + w * (b - a),
+        corners=SUMS
+        | {
+            "w beside 1/2": lambda f, v, t, s: beside(f, v["w"], 0.5),
+            "w beside 1": lambda f, v, t, s: beside(f, v["w"], 1.0),
+            "w = 1/2": lambda f, v, t, s: (v["w"] == 0.5) & ordinary(v["a"]) & ordinary(v["b"]),
+            "w beyond 1": lambda f, v, t, s: (v["w"] > 1) & t.isfinite() & ordinary(v["a"]),
+            "a beside b": lambda f, v, t, s: beside(f, v["a"] / v["b"], 1.0, 3),
+        },
+        in_cases=(({"w": 0.9}, {name: SUMS[name] for name in SUMS if name not in RESULTS}),),
+        scalars=({"w": 0.25}, {"w": 0.3}, {"w": -0.7}),
     ),
     triton="verify.kernels.triton.lerp",
 )

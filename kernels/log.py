@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from verify.bounds import SINGLES, hand_written, vendor
+from verify.corners import beside, subnormal
 from verify.domains import Stratum
 from verify.formats import Format
-from verify.kernel import Kernel, Property, Scalars
+from verify.kernel import Checks, Kernel, Property, Scalars
 from verify.oracles.log import ORACLE
 from verify.properties import fixed
 from verify.spellings import elementwise
@@ -44,5 +45,13 @@ KERNEL = Kernel(
         *vendor("SLEEF", "log", "Sleef_log_u10 of ATen's vector types"),
     ),
     properties=(Property("log(1) = 0", fixed(x=1.0, gives=0.0)),),
+    checks=Checks(
+        second=lambda x: x.log(),
+        within=lambda x: x > 0,
+        corners={
+            "x beside 1": lambda f, v, t, s: beside(f, v["x"], 1.0),
+            "subnormal x": lambda f, v, t, s: subnormal(f, v["x"]) & (v["x"] > 0),
+        },
+    ),
     triton="verify.kernels.triton.log",
 )

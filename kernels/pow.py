@@ -20,10 +20,11 @@ from verify.bounds import (
     through_float32,
     vendor,
 )
+from verify.corners import RESULTS, beside, last_binades, tie
 from verify.domains import Stratum
 from verify.draws import Bits, Draw, Reals, exp2, log2
 from verify.formats import FORMATS, Format
-from verify.kernel import Bound, Kernel, Property, Scalars, Spelling
+from verify.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
 from verify.oracles.pow import ORACLE
 from verify.properties import even, fixed
 from verify.spellings import SCALAR_LOOPS, as_tensor, elementwise, function
@@ -290,6 +291,15 @@ def by_vendor(name: str, why: str, **where: Any) -> tuple[Bound, ...]:
     )
 
 
+def _second(x: Any, y: Any) -> Any:
+    return x**y if x > 0 else (-x) ** y * (1 - 2 * (int(y.unique_fmpz()) % 2))
+
+
+def _affordable(x: Any, y: Any) -> bool:
+    size = abs(float(y)) * abs(math.log2(abs(float(x)))) if x else math.inf
+    return x != 0 and (x > 0 or y.denominator == 1) and size < 15000  # a Truth ends at 2^20000
+
+
 KERNEL = Kernel(
     name="pow",
     summary="x^y",
@@ -366,6 +376,20 @@ KERNEL = Kernel(
         Property("x^0 = 1", fixed(y=0.0, gives=1.0), applies=tensors_only),
         Property("1^y = 1", fixed(x=1.0, gives=1.0), applies=tensors_only),
         Property("even power", even("x"), applies=exponent_in(2.0, -2.0)),
+    ),
+    checks=Checks(
+        second=_second,
+        within=_affordable,
+        corners=RESULTS
+        | {
+            "result in the last two binades": lambda f, v, t, s: last_binades(f, t, 2),
+            "base beside 1, result far from it": lambda f, v, t, s: beside(f, v["x"], 1.0, 6) & t.isfinite() & (t > 4),
+            "negative base to a large odd power": lambda f, v, t, s: (
+                (v["x"] < 0) & ((v["y"] % 2).abs() == 1) & (v["y"].abs() > 40) & t.isfinite() & (t != 0)
+            ),
+            "ties": lambda f, v, t, s: tie(f, t) & (v["y"] != 1),
+        },
+        in_cases=(*(({"y": y}, RESULTS) for y in (3.7, -2.0, 17.0)), *(({"x": x}, RESULTS) for x in (2.0, 0.9))),
     ),
     triton="verify.kernels.triton.pow",
 )

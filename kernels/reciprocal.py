@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from verify.bounds import HALVES, correctly_rounded, vendor
+from verify.corners import RESULTS, negative_zero
 from verify.domains import Stratum
 from verify.formats import Format
-from verify.kernel import Kernel, Property, Scalars
+from verify.kernel import Checks, Kernel, Property, Scalars
 from verify.oracles.reciprocal import ORACLE
 from verify.properties import fixed, odd
 from verify.spellings import elementwise
@@ -53,6 +54,12 @@ KERNEL = Kernel(
     properties=(
         Property("negation", odd("x")),
         Property("1/1 = 1", fixed(x=1.0, gives=1.0)),
+    ),
+    checks=Checks(
+        second=lambda x: type(x)(x.denominator, x.numerator),
+        rational=True,
+        reference=lambda c, x: 1 / x,
+        corners=RESULTS | {"negative zero": lambda f, v, t, s: negative_zero(v["x"])},
     ),
     triton="verify.kernels.triton.reciprocal",
 )

@@ -6,7 +6,7 @@ from verify.bounds import HALVES, SINGLES, composite, rounded, through_float32, 
 from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
-from verify.kernel import Bound, Kernel, Property, Scalars
+from verify.kernel import Bound, Checks, Kernel, Property, Scalars
 from verify.oracles.rsqrt import ORACLE
 from verify.properties import fixed
 from verify.spellings import SCALAR_LOOPS, elementwise
@@ -55,5 +55,11 @@ KERNEL = Kernel(
         *composite(2, "a square root and a division", metric="ulp"),
     ),
     properties=(Property("rsqrt(1) = 1", fixed(x=1.0, gives=1.0)),),
+    checks=Checks(
+        second=lambda x: x.rsqrt(),
+        within=lambda x: x > 0,
+        reference=lambda c, x: 1 / c.sqrt(x),
+        corners={"exact result": lambda f, v, t, s: t * t * v["x"] == 1},
+    ),
     triton="verify.kernels.triton.rsqrt",
 )

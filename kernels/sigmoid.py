@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from verify.bounds import HALVES, LOG_RANGE, hand_written, published, rounded, through_float32
+from verify.corners import subnormal
 from verify.domains import Stratum
 from verify.formats import Format
-from verify.kernel import Bound, Kernel, Property, Scalars
+from verify.kernel import Bound, Checks, Kernel, Property, Scalars
 from verify.oracles.sigmoid import ORACLE
 from verify.properties import fixed, within
 from verify.spellings import elementwise
@@ -90,6 +91,15 @@ KERNEL = Kernel(
     properties=(
         Property("sigmoid(0) = 1/2", fixed(x=0.0, gives=0.5)),
         Property("range", within(0.0, 1.0)),
+    ),
+    checks=Checks(
+        second=lambda x: x.exp() / (x.exp() + 1),
+        within=lambda x: abs(x) <= 400,  # beyond, exp(x) is too long for the second truth
+        reference=lambda c, x: 1 / (1 + c.exp(-x)),
+        corners={
+            "subnormal result": lambda f, v, t, s: subnormal(f, t),
+            "exp(-x) overflows": lambda f, v, t, s: (v["x"] < -0.6931472 * (f.emax + 1)) & (t > 0),
+        },
     ),
     triton="verify.kernels.triton.sigmoid",
 )

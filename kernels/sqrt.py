@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from verify.bounds import SINGLES, correctly_rounded, vendor
+from verify.corners import ordinary
 from verify.domains import Stratum
 from verify.draws import Bits, Draw
 from verify.formats import Format
-from verify.kernel import Kernel, Property, Scalars
+from verify.kernel import Checks, Kernel, Property, Scalars
 from verify.oracles.sqrt import ORACLE
 from verify.properties import fixed, non_decreasing
 from verify.spellings import elementwise
@@ -38,6 +39,11 @@ KERNEL = Kernel(
     properties=(
         Property("sqrt(1) = 1", fixed(x=1.0, gives=1.0)),
         Property("monotone", non_decreasing("x"), lowerings=("inductor*", "triton*")),
+    ),
+    checks=Checks(
+        second=lambda x: x.sqrt(),
+        within=lambda x: x > 0,
+        corners={"exact root": lambda f, v, t, s: (t * t == v["x"]) & ordinary(v["x"])},
     ),
     triton="verify.kernels.triton.sqrt",
 )

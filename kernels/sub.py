@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from verify.kernel import Kernel, Property
+from verify.corners import SUMS
+from verify.kernel import Checks, Kernel, Property
 from verify.kernels.add import BOUNDS, domain, spellings
 from verify.oracles.sub import ORACLE
 from verify.properties import odd
@@ -20,5 +21,11 @@ KERNEL = Kernel(
     domain=partial(domain, sign=-1),
     bounds=BOUNDS,
     properties=(Property("negation", odd("a", "b")),),
+    checks=Checks(
+        second=lambda a, b, alpha: -(b * alpha - a),
+        rational=True,
+        reference=lambda c, a, b, alpha: a - alpha * b,
+        corners=SUMS,
+    ),
     triton="verify.kernels.triton.sub",
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from verify.bounds import SINGLES, hand_written, vendor
+from verify.corners import beside, subnormal
 from verify.domains import Stratum
 from verify.formats import Format
-from verify.kernel import Kernel, Property, Scalars
+from verify.kernel import Checks, Kernel, Property, Scalars
 from verify.oracles.tanh import ORACLE
 from verify.properties import fixed, odd, within
 from verify.spellings import elementwise
@@ -47,6 +48,14 @@ KERNEL = Kernel(
         Property("negation", odd("x")),
         Property("tanh(0) = 0", fixed(x=0.0, gives=0.0)),
         Property("range", within(-1.0, 1.0)),
+    ),
+    checks=Checks(
+        second=lambda x: (2 * x).expm1() / ((2 * x).exp() + 1),
+        within=lambda x: abs(x) <= 400,  # beyond, exp(2x) is too long for the second truth
+        corners={
+            "result beside 1": lambda f, v, t, s: beside(f, t, 1.0),
+            "tiny x": lambda f, v, t, s: subnormal(f, t),
+        },
     ),
     triton="verify.kernels.triton.tanh",
 )

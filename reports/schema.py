@@ -413,7 +413,8 @@ class Cell(Record):
 
     @model_validator(mode="after")
     def _consistent(self) -> Cell:
-        if self.status in ("not-run", "error"):
+        unread = self.status == "oracle-violation" and self.error is None  # the oracle cannot be evaluated at all
+        if self.status in ("not-run", "error") or unread:
             if not self.reason:
                 raise ValueError(f"status {self.status} without a reason")
         elif self.error is None:

@@ -30,7 +30,8 @@ from verify.kernels._adam import PLACES, setting
 from verify.kernels._adam_numbers import Certified, host_root, underflow
 from verify.kernels._adam_truth import Trajectory
 from verify.lowerings import NotLowered, Target, lowerings, user_composite
-from verify.numbers.ball import LIBRARY, TINY
+from verify.numbers.ball import TINY
+from verify.numbers.functions import LIBRARY
 from verify.oracles import _adam as oracle
 from verify.truth import Truth
 

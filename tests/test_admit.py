@@ -14,7 +14,8 @@ import torch
 from verify import admit
 from verify.formats import FORMATS
 from verify.numbers import NotAdmitted, arithmetic, casts, primitives
-from verify.numbers.ball import LIBRARY, Ball64
+from verify.numbers.ball import Ball64
+from verify.numbers.functions import FUNCTIONS, LIBRARY
 from verify.numbers.ieee import IeeeSystem, _fma_double
 
 Tensor = torch.Tensor
@@ -115,8 +116,8 @@ def test_what_is_due_of_arithmetic() -> None:
 @pytest.mark.parametrize("name", LIBRARY)
 def test_truths_of_functions(name: str) -> None:
     """Against Python's own, within an ULP or two, and by class."""
-    truths = admit._truths(name, admit.POINTS)
-    own = pow if name == "pow" else getattr(math, name)
+    truths = admit._truths(FUNCTIONS[name], admit.POINTS)
+    own = {"pow": pow, "rsqrt": lambda x: x**-0.5}.get(name) or getattr(math, name)
     for arguments, high in list(zip(zip(*truths.arguments, strict=True), truths.high.tolist(), strict=True))[::5]:
         try:
             value = own(*arguments)
@@ -129,7 +130,7 @@ def test_truths_of_functions(name: str) -> None:
     assert nans and np.isinf(first).any() and ((first > 0) & (first < 2.0**-1022)).sum() > 20
     ordinary = first[(first > 2.0**-1022) & (first < 2.0**1023)]  # of full significands every second is odd
     assert (np.frexp(ordinary)[0] * 2.0**53 % 2 == 1).mean() > 0.3
-    assert truths.exactly.sum() == len(admit.SPECIAL[name])
+    assert truths.exactly.sum() == len(FUNCTIONS[name].special)
 
 
 def test_one_error() -> None:
@@ -152,8 +153,17 @@ BOXES: list[tuple[str, Callable[[Tensor], Tensor]]] = [
     ("log", lambda x: x > 2.0**1000),
     ("log1p", lambda x: x < -0.999),
     ("log1p", lambda x: x > 2.0**60),
+    ("exp2", lambda x: (x > 1) & (x < 2)),
+    ("exp2", lambda x: (x < -500) & (x > -900)),
+    ("log2", lambda x: (x > 1) & (x < 1 + 2.0**-20)),
+    ("log2", lambda x: x < 2.0**-1022),
+    ("erf", lambda x: (x.abs() > 3) & (x.abs() < 6)),
+    ("erf", lambda x: (x.abs() < 2.0**-500) & (x.abs() > 2.0**-900)),
+    ("sin", lambda x: x.abs() > 2.0**1000),
+    ("sin", lambda x: torch.sin(x).abs() < 2.0**-40),
     ("sqrt", lambda x: x < 2.0**-1022),
     ("sqrt", lambda x: (x > 2) & (x < 3)),
+    ("rsqrt", lambda x: x > 2.0**1000),
     ("tanh", lambda x: x.abs() > 15),
     ("tanh", lambda x: (x.abs() > 0.5) & (x.abs() < 0.7)),
     ("pow", lambda x, y: (x - 1).abs() < 2.0**-20),
@@ -166,7 +176,7 @@ BOXES: list[tuple[str, Callable[[Tensor], Tensor]]] = [
 
 @pytest.mark.parametrize(("name", "box"), BOXES, ids=[f"{k}-{name}" for k, (name, _) in enumerate(BOXES)])
 def test_a_function_off_by_2_to_the_minus_40_in_one_stratum(name: str, box: Callable[..., Tensor]) -> None:
-    function = getattr(torch, name)
+    function = FUNCTIONS[name].tensor
 
     def planted(*arguments: Tensor) -> Tensor:
         y = function(*arguments)
@@ -192,22 +202,22 @@ def test_a_function_off_by_2_to_the_minus_40_in_one_stratum(name: str, box: Call
     ],
 )
 def test_signs_specials_and_overflow(name: str, spoil: Callable[[Tensor, Tensor], Tensor]) -> None:
-    function = getattr(torch, name)
+    function = FUNCTIONS[name].tensor
     form = in_place_of(function, lambda x: spoil(x, function(x)))
     assert list(admit.refused("cpu", form)) == [name]
 
 
-@pytest.mark.parametrize(("arguments", "due"), admit.SPECIAL["pow"])
+@pytest.mark.parametrize(("arguments", "due"), FUNCTIONS["pow"].special)
 def test_each_special_power_counts(arguments: tuple[float, float], due: float) -> None:
-    truths = admit._truths("pow", admit.POINTS)
+    truths = admit._truths(FUNCTIONS["pow"], admit.POINTS)
     x, y = (torch.tensor(column, dtype=torch.float64) for column in truths.arguments)
     given = torch.pow(x, y)
-    assert truths.errors("pow", given.numpy()).max() < 4.0
+    assert truths.errors(FUNCTIONS["pow"], given.numpy()).max() < 4.0
     hit = torch.ones_like(x, dtype=torch.bool)
     for t, value in zip((x, y), arguments, strict=True):
         hit &= torch.isnan(t) if value != value else (t == value) & (t.signbit() == (math.copysign(1, value) < 0))
     wrong = torch.where(hit, 7.0 if due != due else -due if due == 0 else torch.nan, given)
-    assert hit.sum() == 1 and truths.errors("pow", wrong.numpy())[hit.numpy()] == math.inf
+    assert hit.sum() == 1 and truths.errors(FUNCTIONS["pow"], wrong.numpy())[hit.numpy()] == math.inf
 
 
 @pytest.mark.parametrize(

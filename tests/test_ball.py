@@ -22,7 +22,8 @@ from verify.decide import Enclosure, enclosure
 from verify.formats import FORMATS, Format
 from verify.judge.element import Facts, Judged, Limits, decide
 from verify.numbers import Undecidable
-from verify.numbers.ball import LIBRARY, Ball, Ball64, BallDD
+from verify.numbers.ball import Ball, Ball64, BallDD
+from verify.numbers.functions import FUNCTIONS, LIBRARY
 from verify.numbers.mp import FAILED, MpSystem
 from verify.oracle import OracleError
 from verify.truth import Truth
@@ -34,7 +35,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "*": lambda x, y: x * y,
     "/": lambda x, y: x / y,
 }
-UNARY = ("sqrt", "exp", "log", "tanh", "expm1", "log1p", "neg", "abs")
+UNARY = (*(name for name, entry in FUNCTIONS.items() if entry.arity == 1), "neg", "abs")
 WORDS = {16: torch.int16, 32: torch.int32}
 Tree = Any  # a name, a float, or (operation, tree[, tree])
 
@@ -180,6 +181,11 @@ ORDINARY: list[tuple[Tree, bool | None]] = [
     (("log", ("+", 3.0, ("*", "a", "a"))), False),
     (("log1p", ("exp", "a")), False),
     (("expm1", ("*", "a", Fraction(1, 3))), False),
+    (("exp2", ("/", "a", 3.0)), False),
+    (("log2", ("+", 3.0, ("*", "a", "a"))), False),
+    (("erf", ("*", "a", "b")), False),
+    (("sin", ("*", "a", "b")), False),
+    (("rsqrt", ("+", 3.0, ("*", "a", "a"))), False),
 ]
 TEXTS = (("1.5", "0.7", "-3"), ("-2.25", "1e-3", "0.1"))
 ROWS = [tuple(FORMATS["float32"].parse(text) for text in row) for row in TEXTS]
@@ -225,11 +231,16 @@ ACCUMULATED: list[Tree] = [
     chain("/", 12),
     ("exp", ("*", 9.0, chain("*", 5))),
     ("expm1", ("*", 9.0, chain("*", 5))),
+    ("exp2", ("*", 9.0, chain("*", 5))),
     ("log", ("+", 1.0, NOTHING)),
     ("log1p", NOTHING),
     ("tanh", NOTHING),
+    ("erf", NOTHING),
+    ("sin", ("*", 9.0, chain("*", 5))),
     ("sqrt", LITTLE),
     ("log", LITTLE),
+    ("log2", LITTLE),
+    ("rsqrt", LITTLE),
     ("/", 1.0, LITTLE),
     ("/", chain("*", 9), chain("*", 9)),
     ("-", chain("*", 9), ("*", chain("*", 8), "c")),

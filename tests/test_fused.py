@@ -21,7 +21,7 @@ from verify.judge.element import Judged, Limits
 from verify.judge.fused import Unsupported, compiled, cpp, graph, mapped, on
 from verify.judge.reduce import Reduced, reduce
 from verify.numbers import ieee
-from verify.numbers.ball import LIBRARY
+from verify.numbers.functions import LIBRARY
 
 Tensor = torch.Tensor
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}

@@ -18,7 +18,7 @@ from verify.families.elementwise import Elementwise, judgement
 from verify.formats import FORMATS
 from verify.judge.element import Limits
 from verify.judge.fused import Unsupported, cpp, graph
-from verify.numbers.ball import LIBRARY
+from verify.numbers.functions import LIBRARY
 
 pytest.importorskip("triton")
 

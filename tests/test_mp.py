@@ -6,6 +6,7 @@ that need it are skipped; exactness, special values and the protocol are tested 
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import operator
@@ -25,6 +26,9 @@ from mpmath.libmp import finf, fninf, fone, fzero, mpf_add, mpf_lt, mpf_shift, m
 from verify.formats import FORMATS, Format
 from verify.numbers import Undecidable
 from verify.numbers import enclosure as en
+from verify.numbers.ball import Ball64, BallDD
+from verify.numbers.functions import FUNCTIONS, NoFunction
+from verify.numbers.ieee import IeeeSystem
 from verify.numbers.mp import (
     EXACT,
     FAILED,
@@ -37,6 +41,8 @@ from verify.numbers.mp import (
     evaluate,
     evaluate_expression,
 )
+from verify.numbers.roundoff import Roundoff
+from verify.numbers.trace import TraceSystem
 from verify.oracle import Oracle, OracleError, Row
 from verify.truth import HUGE, TINY, Truth
 
@@ -47,7 +53,8 @@ except ImportError:
 needs_flint = pytest.mark.skipif(flint is None, reason="python-flint, the second truth, is not installed")
 
 F32, F64 = FORMATS["float32"], FORMATS["float64"]
-FUNCTIONS = ("exp", "expm1", "exp2", "log", "log1p", "log2", "tanh", "sqrt", "rsqrt")
+UNARY = tuple(entry for entry in FUNCTIONS.values() if entry.arity == 1)
+NAMES = tuple(entry.name for entry in UNARY)
 REFERENCE_BITS = 2400  # exp(2^-1074) - 1 - 2^-1074 is about 2^-2149
 
 
@@ -114,7 +121,7 @@ def points(name: str, count: int, seed: int) -> list[Fraction]:
     """Inputs over all exponents, near exact points and zeros of derivatives, and non-dyadic ones."""
     rng = random.Random(f"{name} {seed}")
     drawn: list[Fraction] = []
-    lower = {"log": 0, "log2": 0, "sqrt": 0, "rsqrt": 0, "log1p": -1}.get(name)
+    lower = FUNCTIONS[name].lower
     centres = [Fraction(c) for c in (0, 1, -1, 2, 4)] + [Fraction(k * math.log(2)) for k in (-1, 1, 2, 100)]
     while len(drawn) < count:
         fmt = rng.choice((F32, F64))
@@ -135,7 +142,7 @@ def points(name: str, count: int, seed: int) -> list[Fraction]:
 
 @needs_flint
 @pytest.mark.parametrize("precision", [40, 96, 384, 1000])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_functions_enclose_what_arb_encloses(name: str, precision: int) -> None:
     drawn = points(name, 1200 if precision == 96 else 150, precision)
     assert disagreements(name, drawn, min(precision, 500)) == []
@@ -171,7 +178,11 @@ def planted(function: Callable[..., Any], relative: int) -> Callable[..., Any]:
 @needs_flint
 @pytest.mark.parametrize(
     ("core", "names"),
-    [("mpf_exp", ("exp", "expm1", "exp2", "tanh")), ("mpf_log", ("log", "log1p"))],  # log2 is a quotient of two
+    [
+        ("mpf_exp", ("exp", "expm1", "exp2", "tanh", "erf")),
+        ("mpf_log", ("log", "log1p")),  # log2 is a quotient of two
+        ("mpf_sin", ("sin",)),
+    ],
 )
 @pytest.mark.parametrize("relative", [-80, -94])
 def test_a_planted_error_is_found(core: str, names: tuple[str, ...], relative: int, monkeypatch: Any) -> None:
@@ -190,7 +201,7 @@ LEAVES = st.one_of(
 def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(
         st.tuples(st.sampled_from(["add", "sub", "mul", "truediv", "max", "min"]), inner, inner),
-        st.tuples(st.sampled_from(["neg", "abs", *FUNCTIONS]), inner),
+        st.tuples(st.sampled_from(["neg", "abs", *NAMES]), inner),
     )
 
 
@@ -199,7 +210,9 @@ def compute(tree: Any, n: Any) -> Any:
     if isinstance(tree, Fraction):
         return n.const(tree)
     name, *operands = tree[0], *(compute(branch, n) for branch in tree[1:])
-    return getattr(n if hasattr(MpSystem, name) and name not in ("add",) else operator, name)(*operands)
+    return getattr(n if (name in NAMES or hasattr(MpSystem, name)) and name not in ("add",) else operator, name)(
+        *operands
+    )
 
 
 @needs_flint
@@ -240,6 +253,23 @@ def test_interval_operations_round_outward_and_not_far(name: str, ends: list[Fra
     slack = Fraction(1, 1 << 19)
     assert min(values) - abs(min(values)) * slack <= lo <= min(values)
     assert max(values) <= hi <= max(values) + abs(max(values)) * slack
+
+
+@needs_flint
+@pytest.mark.parametrize("width", [2.0**-40, 0.01, 1.0, 3.0, 7.0])
+def test_a_function_that_turns_is_enclosed_on_intervals(width: float) -> None:
+    """Of sin: the range on [a, a + width] is that of its ends and of the odd multiples of pi/2 between them."""
+    rng, half = random.Random(1), math.pi / 2
+    for _ in range(300):
+        a = rng.choice((rng.uniform(-40, 40), (2 * rng.randrange(-9, 9) + 1) * half - rng.uniform(-1.5, 1.5) * width))
+        b = a + width
+        lo, hi = map(en.to_fraction, en.wave(en.sin, tuple(en.from_fraction(Fraction(x), 53)[0] for x in (a, b)), 53))
+        turns = [(-1.0) ** k for k in range(-99, 99) if a < (2 * k + 1) * half < b]
+        least, most = min(math.sin(a), math.sin(b), *turns), max(math.sin(a), math.sin(b), *turns)
+        assert lo - 1e-15 <= least <= lo + 1e-14 and hi - 1e-14 <= most <= hi + 1e-15, (a, b)
+        for x in (a, b):
+            with flint.ctx.workprec(200):
+                assert arb_of(en.from_fraction(lo, 99)[0]) < flint.arb(x).sin() < arb_of(en.from_fraction(hi, 99)[0])
 
 
 @needs_flint
@@ -311,6 +341,8 @@ def test_hard_cases_are_hard_and_get_decided(name: str, text: str) -> None:
         ("log", (1,), 0),
         ("log1p", (0,), 0),
         ("tanh", (0,), 0),
+        ("erf", (-0.0,), 0),
+        ("sin", (0,), 0),
         ("exp2", (10,), 1024),
         ("exp2", (-1074,), Fraction(1, 2**1074)),
         ("log2", (Fraction(1, 8),), -3),
@@ -529,6 +561,7 @@ def test_computed_values_cannot_be_compared() -> None:
         ("pow", (math.nan, 0)),
         ("exp", (math.inf,)),
         ("tanh", (math.nan,)),
+        ("sin", (math.inf,)),
     ],
 )
 def test_undefined_is_an_error_of_the_oracle_unless_discarded(name: str, arguments: tuple[Any, ...]) -> None:
@@ -537,6 +570,23 @@ def test_undefined_is_an_error_of_the_oracle_unless_discarded(name: str, argumen
     with pytest.raises(OracleError, match=rf"{name}\(.*undefined"):
         (1 / (value + 1)).truth()
     assert n.where(n.const(0) == 0, 7, value).exact == 7
+
+
+@pytest.mark.parametrize("system", ["mp", "ball", "double-double", "ieee", "roundoff", "rows", "trace"])
+def test_a_function_without_an_entry_is_told_in_one_line(system: str) -> None:
+    from verify.numbers.arrays import MpArrays
+
+    ieee = IeeeSystem(F32, F32)
+    n = {
+        "mp": MpSystem(64), "ball": Ball64("cpu"), "double-double": BallDD("cpu"), "ieee": ieee,
+        "roundoff": Roundoff(F32, F32), "rows": MpArrays(64), "trace": TraceSystem(ieee),
+    }[system]  # fmt: skip
+    with pytest.raises(
+        NoFunction, match=r"^number systems have no function 'gamma': add an entry to verify/numbers/fun"
+    ):
+        n.gamma(1)
+    assert not hasattr(n, "__deepcopy__")
+    copy.copy(n)
 
 
 def test_undefined_intervals() -> None:

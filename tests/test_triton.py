@@ -7,6 +7,7 @@ is what a GPU computes.
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -38,12 +39,17 @@ DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "
 #: (operation's name, dtype's width) whose code must hold these; fma where the docstring promises one.
 FMA = {
     "add_scaled", "sub_scaled", "addcmul", "addcmul_value", "addcdiv_value", "lerp", "lerp_scalar", "rsqrt", "exp",
-    "log", "tanh", "sigmoid", "pow", "pow_scalar_exponent", "pow_scalar_base",
+    "exp2", "log", "log2", "tanh", "sigmoid", "pow", "pow_scalar_exponent", "pow_scalar_base",
 }  # fmt: skip
 DIVISION = {"addcdiv", "addcdiv_value", "reciprocal", "div", "div_by_scalar", "div_of_scalar", "rsqrt"}
 QUOTIENT_OF_FLOAT32 = {"tanh", "sigmoid"}
 ROOT = {"sqrt", "rsqrt"}
-LIBRARY_IN_FLOAT64 = {"exp", "log", "tanh", "sigmoid", "pow"}
+
+
+def is_library(operation: Any, wide: bool) -> bool:
+    """Whether the operation is a function of Triton's libraries, in float64 (`wide`) or in float32."""
+    source = inspect.getsource(operation.fn)
+    return "libdevice." in source and (wide or "tl.float64" not in source)
 
 
 def operations(name: str) -> dict[tuple[str, str], Any]:
@@ -94,7 +100,7 @@ def test_nvidia_code_rounds_as_written(name: str, dtype: str) -> None:
             continue
         ptx = assembly(operation, pattern, dtype, SM90, options)
         label = operation.__name__
-        if not (wide and name in LIBRARY_IN_FLOAT64):
+        if not is_library(operation, wide):
             assert not re.search(r"\.ftz|\.approx|\.full", ptx), label
             # Without a rounding modifier, ptxas may contract (PTX ISA 9.7.3.3-5).
             assert not re.search(r"\b(mul|add|sub|fma)\.f(32|64)", ptx), label
@@ -299,6 +305,8 @@ def logistic(x: np.ndarray) -> np.ndarray:
         ("rsqrt", lambda x: 1 / np.sqrt(x), 0.5001),
         ("sqrt", np.sqrt, 0.5),
         ("reciprocal", lambda x: 1 / x, 0.5),
+        ("exp2", np.exp2, 0.5 + 2.0**-5),
+        ("log2", np.log2, 0.6),
     ],
 )
 def test_unary_float32_keeps_what_its_docstring_claims(
@@ -311,13 +319,15 @@ def test_unary_float32_keeps_what_its_docstring_claims(
     assert subnormal < 1
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "rsqrt", "sqrt", "reciprocal"])
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "tanh", "sigmoid", "rsqrt", "sqrt", "reciprocal"])
 def test_unary_special_values(fma: None, name: str) -> None:
     """Infinities, NaN, zeros with their sign, and the smallest subnormals (IEEE 754-2019, 9.2.1)."""
     inf, nan, tiny = np.inf, np.nan, 2.0**-149
     table = {
         "exp": [1, 1, inf, 0, nan, 1, 1],
         "log": [-inf, -inf, inf, nan, nan, np.float32(np.log(tiny)), nan],
+        "exp2": [1, 1, inf, 0, nan, 1, 1],
+        "log2": [-inf, -inf, inf, nan, nan, -149, nan],
         "tanh": [0.0, -0.0, 1, -1, nan, tiny, -tiny],
         "sigmoid": [0.5, 0.5, 1, 0, nan, 0.5, 0.5],
         "rsqrt": [inf, -inf, 0, nan, nan, np.float32(2.0**74.5), nan],

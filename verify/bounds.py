@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from verify.formats import FORMATS
-from verify.kernel import Bound
+from verify.kernel import Bound, UsageError
 
 SINGLES = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
@@ -78,11 +78,11 @@ def figures() -> dict[tuple[str, str, str], Published]:
 
 
 def published(vendor: str, function: str, dtype: str) -> Published:
-    """The figure for a function. Raises KeyError where the data file has none."""
-    try:
-        return figures()[vendor, function, dtype]
-    except KeyError:
-        raise KeyError(f"{PATH.name} has no {vendor} {function} {dtype}; add the entry with its source") from None
+    """The figure for a function. Raises UsageError where the data file has none."""
+    figure = figures().get((vendor, function, dtype))
+    if figure is None:
+        raise UsageError(f"kernels/{PATH.name} has no figure for {vendor} {function} {dtype}; add it with its source")
+    return figure
 
 
 def vendor(

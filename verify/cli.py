@@ -22,6 +22,7 @@ import typer
 from verify import __version__
 from verify.judge.status import combined
 from verify.kernel import DTYPES, Composite, NothingToCompare, UsageError, is_file, load, names, suggest
+from verify.oracle import OracleError
 from verify.progress import Kinds, shown
 from verify.reports.rows import (
     Page,
@@ -136,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error, USAGE)
     except NothingToCompare as error:
         return _complain(error, NOTHING)
+    except OracleError as error:
+        return _complain(error, ORACLE_VIOLATION)
     except _CommandLineError as error:
         return _complain(error.format_message(), USAGE)
     return code or 0

@@ -113,6 +113,30 @@ class Property:
 
 
 @dataclass(frozen=True)
+class Checks:
+    """What the tests hold a kernel's oracle and domain to, written apart from both. They demand it of every kernel.
+
+    second     second(**inputs): the real function, otherwise spelled than in the oracle; of Fractions where it is
+               `rational`, else of python-flint's arb, whose methods do
+    within     within(**inputs), of Fractions: where `second` is defined and affordable, and no saturation row applies
+    reference  reference(c, **inputs), of numpy's float64: as IEEE 754 evaluates it with the C library `c`, to the
+               class of every result (default: the C library's function of the kernel's name)
+    corners    by name: corner(format, values, t, s), of float64 tensors (inputs by name, the result and its scale): a
+               kernel wrong there alone must be caught, so that the default domain must aim at it
+    in_cases   corners of further cases of scalars than the first: (scalars, corners)
+    scalars    cases beside the kernel's that tell its formulas apart
+    """
+
+    second: Callable[..., Any]
+    corners: Mapping[str, Callable[..., Any]]
+    within: Callable[..., bool] = lambda **inputs: True
+    reference: Callable[..., Any] | None = None
+    rational: bool = False
+    in_cases: tuple[tuple[Scalars, Mapping[str, Callable[..., Any]]], ...] = ()
+    scalars: tuple[Scalars, ...] = ()
+
+
+@dataclass(frozen=True)
 class Kernel:
     """An operation under test.
 
@@ -121,6 +145,7 @@ class Kernel:
     quick_cases  the quick profile runs the first so many cases, in the quick spellings
     spellings  by name; the first that applies to a case is the default
     domain     domain(dtype, tensors, scalars) -> strata (see `verify.domains`)
+    checks     what the tests hold the oracle and the domain to
     triton     module with `lowerings()`; imported only on launch
     """
 
@@ -131,6 +156,7 @@ class Kernel:
     spellings: Mapping[str, Spelling]
     domain: Callable[..., Any]
     bounds: tuple[Bound, ...]
+    checks: Checks
     cases: tuple[Scalars, ...] = ({},)
     quick_cases: int = 1
     dtypes: tuple[str, ...] = DTYPES

@@ -70,6 +70,13 @@ def exp_parts(x):
     leading = tl.fma(k, -LN2, x)  # exact: both terms are multiples of 2^-25 and |r| < 1/2
     tail = k * -LN2_TAIL
     r, r_low = fast_two_sum(leading, tail)
+    high, low = exp_small(r, r_low)
+    return k.to(tl.int32), high, low
+
+
+@Device
+def exp_small(r, r_low):
+    """high, low with exp(r + r_low) = (high + low)(1 + d), |d| < 2^-29.9, for |r| < 0.3467."""
     square = r * r
     square_low = tl.fma(r, r, -square)
     p = tl.fma(r, 0.0001991326, 0.0013935448)
@@ -79,8 +86,7 @@ def exp_parts(x):
     high, low = fast_two_sum(1.0, r)
     high, carry = fast_two_sum(high, 0.5 * square)
     low += carry + tl.fma(0.5, square_low, r_low * high)
-    high, low = fast_two_sum(high, tl.fma(square * r, p, low))
-    return k.to(tl.int32), high, low
+    return fast_two_sum(high, tl.fma(square * r, p, low))
 
 
 @Device

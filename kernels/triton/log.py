@@ -24,7 +24,8 @@ ONE_BITS = tl.constexpr(0x3F800000)
 
 
 @Device
-def log_single(x):
+def log_parts(x):
+    """e, main, cube and rest with log(x) = e ln 2 + main + cube + rest for positive finite x, main nearly m - 1."""
     subnormal = x < 1.1754943508222875e-38
     bits = tl.where(subnormal, x * 8388608.0, x).to(tl.int32, bitcast=True) + (ONE_BITS - TWO_THIRDS_BITS)
     e = (bits >> 23) - 127 - tl.where(subnormal, 23, 0)
@@ -43,16 +44,26 @@ def log_single(x):
     p = tl.fma(p, f, -0.50000024)
     p = tl.fma(p, f, 0.66666675)
 
-    exponent = e.to(tl.float32)
     main, main_low = fast_two_sum(f, -square)
-    high, carry = fast_two_sum(exponent * LN2_HIGH, main)
-    high, low = fast_two_sum(high, square * f * p)
     # The square's own error enters the cube as well: -square_low (1 - f p).
-    low += carry + tl.fma(square_low, tl.fma(f, p, -1.0), main_low)
-    result = high + tl.fma(exponent, LN2_LOW, low)
-    result = tl.where(x < float("inf"), result, x)  # inf and NaN give themselves
+    return e.to(tl.float32), main, square * f * p, tl.fma(square_low, tl.fma(f, p, -1.0), main_low)
+
+
+@Device
+def log_special(x, result):
+    """`result`, but of inf and NaN themselves, of 0 -inf, and NaN below."""
+    result = tl.where(x < float("inf"), result, x)
     result = tl.where(x < 0, float("nan"), result)
     return tl.where(x == 0, float("-inf"), result)
+
+
+@Device
+def log_single(x):
+    exponent, main, cube, rest = log_parts(x)
+    high, carry = fast_two_sum(exponent * LN2_HIGH, main)
+    high, low = fast_two_sum(high, cube)
+    low += carry + rest
+    return log_special(x, high + tl.fma(exponent, LN2_LOW, low))
 
 
 @Device

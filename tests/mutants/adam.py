@@ -18,7 +18,7 @@ from verify.cases import cases_of, settings_of
 from verify.composite import Problem
 from verify.kernel import Composite, Scalars, Setting
 from verify.lowerings import Lowering, Target
-from verify.numbers.ball import LIBRARY
+from verify.numbers.functions import LIBRARY
 
 Tensor = torch.Tensor
 

@@ -1,7 +1,7 @@
 """Number systems: one oracle expression, evaluated as truth, as enclosure, or as rounded bits.
 
 Every system offers, on its values: + - * / and unary -, abs(); `const(x)` for an int, float,
-Fraction or a string such as '1/3'; `exp`, `expm1`, `log`, `log1p`, `sqrt`, `pow`, `tanh`;
+Fraction or a string such as '1/3'; the functions of `verify.numbers.functions` and `pow`;
 `where(predicate, a, b)`, `max`, `min`. On *exact inputs* (and their negation and absolute value)
 it offers the comparisons < <= > >= ==, `is_nan`, `is_inf`, `is_zero`, `signbit`, `is_integer`,
 `is_odd`; predicates combine with & | ~. Comparing a computed value raises `Undecidable`, since

@@ -20,14 +20,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from verify.numbers.ball import two_prod, two_sum
-from verify.numbers.casts import words
+from verify.numbers.casts import Floats, hashed
 
 Tensor = torch.Tensor
-Floats = npt.NDArray[np.float64]
 LARGEST = float.fromhex("0x1.fffffffffffffp+1023")
 
 
@@ -59,13 +57,6 @@ def complaints(device: str, form: Callable[..., Any]) -> dict[str, str]:
             found["float64 sqrt"] = f"of {x.hex()} it gives {root.hex()}, more than an ULP off"
             break
     return found
-
-
-def hashed(seed: int, count: int, low: int, high: int) -> Floats:
-    """`count` numbers of either sign with full significands and exponents in low..high."""
-    word = words(seed << 20, count)
-    exponent = low + ((word >> 52 & 0x7FF) * (high - low + 1) >> 11)
-    return np.asarray(np.ldexp(np.where(word < 0, -1.0, 1.0) * (1 + (word & ((1 << 52) - 1)) * 2.0**-52), exponent))
 
 
 def _same(x: float, y: float) -> bool:

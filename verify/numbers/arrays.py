@@ -21,7 +21,8 @@ from mpmath.libmp import from_man_exp, fzero, mpf_exp, mpf_sub, to_int
 from verify.formats import FORMATS, Format
 from verify.numbers import enclosure as en
 from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, two_prod
-from verify.numbers.mp import EXACT, EXACT_BITS, MpSystem, MpValue
+from verify.numbers.functions import EXACT_BITS, FUNCTIONS, offer
+from verify.numbers.mp import EXACT, MpSystem, MpValue
 from verify.truth import LIMIT, ZERO
 
 Tensor = torch.Tensor
@@ -183,7 +184,7 @@ class BallArrays(_LastAxis, Ball64):
 
     def exp(self, a: Ball) -> Ball:
         """As elementwise; exactly 1 at an exact 0, and below 2^-1074 from -760 down, however wide the ball."""
-        f = super().exp(a)
+        f = self.apply(FUNCTIONS["exp"], a)
         spread = _filled(a.radius, a.mid)
         one, none = (a.mid == 0) & (spread == 0), a.mid + spread <= -760
         rad = torch.where(none, TINY, torch.where(one, 0.0, _filled(f.radius, f.mid)))
@@ -191,7 +192,7 @@ class BallArrays(_LastAxis, Ball64):
 
     def log1p(self, a: Ball) -> Ball:
         """As elementwise, and exactly 0 at an exact 0."""
-        f = super().log1p(a)
+        f = self.apply(FUNCTIONS["log1p"], a)
         none = (a.mid == 0) & (_filled(a.radius, a.mid) == 0)
         return replace(f, rad=torch.where(none, 0.0, _filled(f.radius, f.mid)))
 
@@ -572,23 +573,8 @@ class MpArrays:
 
     # Elementwise
 
-    def exp(self, a: Any) -> np.ndarray:
-        return self._each(self.system.exp, a)
-
-    def expm1(self, a: Any) -> np.ndarray:
-        return self._each(self.system.expm1, a)
-
-    def log(self, a: Any) -> np.ndarray:
-        return self._each(self.system.log, a)
-
-    def log1p(self, a: Any) -> np.ndarray:
-        return self._each(self.system.log1p, a)
-
-    def tanh(self, a: Any) -> np.ndarray:
-        return self._each(self.system.tanh, a)
-
-    def sqrt(self, a: Any) -> np.ndarray:
-        return self._each(self.system.sqrt, a)
+    def __getattr__(self, name: str) -> Callable[..., np.ndarray]:
+        return offer(name, lambda entry, a: self._each(lambda x: self.system.apply(entry, x), a))
 
     def pow(self, a: Any, b: Any) -> np.ndarray:
         x, y = np.broadcast_arrays(self.const(a), self.const(b))

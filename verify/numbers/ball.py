@@ -22,19 +22,13 @@ import torch
 
 from verify.formats import FORMATS, Format, floor_log2
 from verify.numbers import Undecidable, primitives
+from verify.numbers.functions import LIBRARY, Function, offer
 
 Tensor = torch.Tensor
 U = 2.0**-53
 TINY = 2.0**-1022  # absolute term of any operation that may underflow in float64
 GROW = 1.0 + 2.0**-45  # covers the roundings of the radius arithmetic itself
 SPLIT = 2.0**27 + 1.0
-
-#: Relative error bounds (in units of 2^-53 |f|) of the device's float64 library, unless admission
-#: measured larger ones; `verify.admit` refuses a function that exceeds its bound.
-LIBRARY = {"exp": 4.0, "expm1": 4.0, "log": 4.0, "log1p": 4.0, "pow": 8.0, "sqrt": 4.0, "tanh": 8.0}
-#: Functions with the sign of their argument, also where they underflow. It is given to the library's result, whose
-#: zeros may have lost it: torch's vectorised log1p(-2^-1074) is +0. Signs of exp and pow are admitted.
-SURE = frozenset({"tanh", "expm1", "log1p"})
 
 
 @dataclass(frozen=True)
@@ -166,8 +160,8 @@ class Ball:
 class Ball64:
     """The float64 ball system on one device.
 
-    bounds: relative error of each admitted library function in units of 2^-53 |f|; a function
-    that is missing gives NaN radii (undecided). functions: replacements of torch's, by name.
+    bounds: relative error of each admitted library function in units of 2^-53 |f|; one that is
+    missing gives NaN radii (undecided). functions: replacements of torch's, by name.
     Raises NotAdmitted where the device's arithmetic or casts are not what enclosures rest on.
     """
 
@@ -240,37 +234,8 @@ class Ball64:
         rad = torch.where(room > 0, mid.abs() * relative + absolute + spread, torch.nan)
         return Ball(self, mid, _guard(rad, a, b), span, sure=a.sure)
 
-    def sqrt(self, a: Ball) -> Ball:
-        """A library function too: torch's float64 sqrt is an ULP low on 0.6% of inputs on some hosts."""
-        mid = torch.sqrt(a.mid)
-        if "sqrt" not in self.bounds:
-            return self._undecided(mid)
-        relative = self.bounds["sqrt"] * U
-        span = Span(53, -600, 600)
-        if _point(a):
-            return Ball(self, mid, None, span, relative=relative, sure=True)
-        spread = torch.where(a.mid > 0, a.radius / mid * GROW, 0.0)
-        rad = torch.where(a.radius < a.mid, mid.abs() * relative + spread, torch.nan)
-        return Ball(self, mid, rad, span, sure=True)
-
-    def exp(self, a: Ball) -> Ball:
-        return self._library("exp", torch.exp, a, lambda f, r: torch.where(r <= 1, f.abs() * 2 * r, torch.nan))
-
-    def expm1(self, a: Ball) -> Ball:
-        return self._library(
-            "expm1", torch.expm1, a, lambda f, r: torch.where(r <= 1, (f.abs() + 1) * 2 * r, torch.nan)
-        )
-
-    def tanh(self, a: Ball) -> Ball:
-        return self._library("tanh", torch.tanh, a, lambda f, r: r)
-
-    def log(self, a: Ball) -> Ball:
-        return self._library("log", torch.log, a, lambda f, r: torch.where(a.mid > r, r / (a.mid - r), torch.nan))
-
-    def log1p(self, a: Ball) -> Ball:
-        return self._library(
-            "log1p", torch.log1p, a, lambda f, r: torch.where(1 + a.mid > r, r / (1 + a.mid - r), torch.nan)
-        )
+    def __getattr__(self, name: str) -> Callable[..., Ball]:
+        return offer(name, self.apply)
 
     def pow(self, x: Ball, y: Ball) -> Ball:
         """x ** y of exact inputs (an inexact base or exponent is left undecided)."""
@@ -284,21 +249,22 @@ class Ball64:
         rad = torch.where(exact, mid.abs() * relative + TINY, torch.nan)
         return Ball(self, mid, _saturate(rad, mid), LOOSE, sure=True)
 
-    def _library(self, name: str, function: Callable[[Tensor], Tensor], a: Ball, spread: Callable[..., Any]) -> Ball:
-        mid = self.functions.get(name, function)(a.mid)
-        if name not in self.bounds:
+    def apply(self, entry: Function, argument: Any) -> Ball:
+        """A function of the device's library."""
+        a = self.const(argument)
+        mid = self.functions.get(entry.name, entry.tensor)(a.mid)
+        if entry.name not in self.bounds:
             return self._undecided(mid)
-        relative = self.bounds[name] * U
-        sure = name == "exp" or (name in SURE and a.sure)
-        if name in SURE and sure:
+        span = Span(*entry.span) if entry.span else LOOSE
+        relative, absolute = self.bounds[entry.name] * U, 0.0 if span.normal else TINY
+        sure = entry.sign == "positive" or (entry.sign == "odd" and a.sure)
+        if entry.sign == "odd" and sure:  # zeros may have lost it: torch's vectorised log1p(-2^-1074) is +0
             mid = torch.copysign(mid, a.mid)
         if _point(a):
-            return Ball(self, mid, None, LOOSE, relative=relative, absolute=TINY, sure=sure)
-        rad = mid.abs() * relative + TINY + spread(mid, _tensor(a.radius, mid)) * GROW
-        rad = _saturate(rad, mid)
-        if name in ("log", "log1p"):  # the others have the right limits at infinity
-            rad = _guard(rad, a, a)
-        return Ball(self, mid, rad, LOOSE, sure=sure)
+            return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
+        spread = entry.change(a.mid, mid.abs(), _tensor(a.radius, mid)) * GROW
+        rad = _saturate(mid.abs() * relative + absolute + spread, mid)
+        return Ball(self, mid, rad if entry.limits else _guard(rad, a, a), span, sure=sure)
 
     def _undecided(self, mid: Tensor) -> Ball:
         return Ball(
@@ -413,8 +379,8 @@ class BallDD(Ball64):
         mid, tail = torch.where(zero, s0, mid), torch.where(zero, 0.0, tail)
         return Ball(self, mid, rad, LOOSE, tail=tail)
 
-    def _library(self, name: str, function: Any, a: Ball, spread: Any) -> Ball:
-        return self._undecided(a.mid)
+    def apply(self, entry: Function, argument: Any) -> Ball:
+        return self._undecided(self.const(argument).mid)
 
     def exp(self, a: Ball) -> Ball:
         """1 + expm1(a) of an exact float64: beside 1 its radius is that of expm1 (results near midpoints)."""

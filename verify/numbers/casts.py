@@ -27,6 +27,7 @@ from verify.formats import FORMATS, Format
 
 Tensor = torch.Tensor
 Words = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 SIZE = 1 << 16  # arguments of each operation: as many as a half has patterns
 FORMS = F16, BF16, F32, F64 = tuple(FORMATS[name] for name in ("float16", "bfloat16", "float32", "float64"))
@@ -82,6 +83,18 @@ def words(seed: int, count: int) -> Words:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (z ^ (z >> np.uint64(31))).view(np.int64)
+
+
+def hashed(seed: int, count: int, low: int, high: int) -> Floats:
+    """`count` numbers of either sign with full significands and exponents in low..high."""
+    word = words(seed << 20, count)
+    exponent = low + ((word >> 52 & 0x7FF) * (high - low + 1) >> 11)
+    return np.asarray(np.ldexp(np.where(word < 0, -1.0, 1.0) * (1 + (word & ((1 << 52) - 1)) * 2.0**-52), exponent))
+
+
+def unit(seed: int, count: int) -> Floats:
+    """Numbers in [0, 1) with 53 hashed bits."""
+    return np.asarray((words(seed << 30, count) >> 11 & (1 << 53) - 1) * 2.0**-53)
 
 
 # ---------------------------------------------------------------- arguments and what is due, in integers

@@ -4,9 +4,9 @@ An interval is a pair (lo, hi) of mpf tuples, +-inf allowed as ends; it means th
 the value lies strictly between. Every operation rounds outward at `prec` bits (IEEE 1788-2015,
 clause 4, containment). Special values and exact cases are the business of `verify.numbers.mp`.
 
-Trusted from mpmath: directed rounding in mpf_add, mpf_mul and mpf_div; and that mpf_exp and mpf_log
-called with working precision w err by less than 2^(GUARD - w) relative to the result. mpmath claims
-about 2^-w; the tests compare every function with Arb, whose error bounds are proved.
+Trusted from mpmath: directed rounding in mpf_add, mpf_mul and mpf_div; and that mpf_exp, mpf_log, mpf_sin
+and mpf_pi called with working precision w err by less than 2^(GUARD - w) relative to the result. mpmath
+claims about 2^-w; the tests compare every function with Arb, whose error bounds are proved.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ from mpmath.libmp import (
     mpf_lt,
     mpf_mul,
     mpf_neg,
+    mpf_pi,
     mpf_shift,
     mpf_sign,
+    mpf_sin,
+    mpf_sqrt,
     mpf_sub,
+    to_fixed,
     to_int,
 )
 
@@ -247,8 +251,98 @@ def rsqrt(x: Mpf, prec: int) -> Interval:
     return from_man_exp(root, half), from_man_exp(root + 1, half)
 
 
-def monotone(f: Callable[[Mpf, int], Interval], a: Interval, prec: int) -> Interval:
-    """f over an interval, for increasing f."""
+def pow(x: Mpf, y: Mpf, prec: int) -> Interval:
+    """x^y of finite x other than 0, and y, an integer where x is negative."""
+    if x[0]:
+        power = pow(mpf_neg(x), y, prec)
+        return negate(power) if y[1] and y[2] == 0 else power
+    size = magnitude(y) if y[1] else 0
+    lo, hi = multiply(log(x, prec + 12 + max(size, 0)), (y, y), prec + 12 + max(size, 0))
+    return exp(lo, prec)[0], exp(hi, prec)[1]
+
+
+def erf(x: Mpf, prec: int) -> Interval:
+    """2/sqrt(pi) x exp(-x^2) s with s = sum (2 x^2)^n / (2n + 1)!!, of positive terms (DLMF 7.6.2).
+
+    mpmath's own takes an alternating series in fixed point, whose terms cancel.
+    """
+    if x[0]:
+        return negate(erf(mpf_neg(x), prec))
+    if not x[1]:
+        return (fone, fone) if x == finf else (fzero, fzero)
+    square = mpf_mul(x, x)
+    if mpf_gt(square, from_man_exp(prec, 0)):  # erfc(x) < exp(-x^2) (DLMF 7.8.2)
+        return mpf_sub(fone, exp(mpf_neg(square), 8)[1], prec, "f"), fone
+    root = mpf_sqrt(mpf_pi(prec + 4 + GUARD), prec + 4 + GUARD)
+    factor = multiply((x, x), reciprocal(inflate(mpf_shift(root, -1), prec + 4), prec + 4), prec + 4)
+    if magnitude(square) < -prec:  # 1 - x^2 < exp(-x^2) s < 1
+        return mpf_mul(factor[0], mpf_sub(fone, square, prec + 4, "f"), prec + 4, "f"), factor[1]
+    work = prec + 2 * GUARD
+    twice, term_lo, term_hi = to_fixed(square, work + 1), 1 << work, 1 << work  # 2 x^2 lies in [twice, twice + 1]
+    lo = hi = n = 0
+    while term_hi > 1 or (2 * (twice + 1) >> work) > 2 * n + 1:
+        lo, hi, n = lo + term_lo, hi + term_hi, n + 1
+        term_lo = term_lo * twice // ((2 * n + 1) << work)
+        term_hi = term_hi * (twice + 1) // ((2 * n + 1) << work) + 1
+    # From here on the terms at least halve: what is left is below twice the next one.
+    series = from_man_exp(lo, -work), from_man_exp(hi + 2 * term_hi, -work)
+    decay = exp(mpf_neg(square), prec + 4)
+    return multiply(factor, multiply(decay, series, prec + 4), prec + 4)
+
+
+def sin(x: Mpf, prec: int) -> Interval:
+    """mpmath subtracts as many bits of pi as x has, and more until the difference keeps its precision."""
+    if x == fzero:
+        return x, x
+    if not x[1] or magnitude(x) > 16 * VAST:
+        return WAVE
+    if 2 * magnitude(x) < -prec:  # |x| - |x|^3 < |sin(x)| < |x|
+        if x[0]:
+            return negate(sin(mpf_neg(x), prec))
+        return mpf_sub(x, mpf_mul(x, mpf_mul(x, x)), prec, "f"), x
+    return inflate(mpf_sin(x, prec + GUARD), prec)
+
+
+# Each of these encloses what a function, given by its enclosure at points, is on an interval.
+
+
+def increasing(f: Callable[[Mpf, int], Interval], a: Interval, prec: int) -> Interval:
     if a[0] == a[1]:
         return f(a[0], prec)
     return f(a[0], prec)[0], f(a[1], prec)[1]
+
+
+def decreasing(f: Callable[[Mpf, int], Interval], a: Interval, prec: int) -> Interval:
+    return increasing(f, (a[1], a[0]), prec)
+
+
+def wave(f: Callable[[Mpf, int], Interval], a: Interval, prec: int) -> Interval:
+    """Of sin: monotone between neighbouring odd multiples of pi/2, at which it is 1 and -1 in turn.
+
+    1 and -1 are taken to be strictly inside only: the interval is widened beyond them.
+    """
+    if a[0] == a[1]:
+        return f(a[0], prec)
+    if fninf in a or finf in a:
+        return WAVE
+    first, last = _half_turns(a[0]), _half_turns(a[1])
+    if first[0] == first[1] == last[0] == last[1]:
+        return decreasing(f, a, prec) if first[0] % 2 else increasing(f, a, prec)
+    if last[1] - first[0] > 1:
+        return WAVE
+    ends = f(a[0], prec), f(a[1], prec)
+    if first[0] % 2:  # falls to -1, then rises
+        return WAVE[0], ends[0][1] if mpf_gt(ends[0][1], ends[1][1]) else ends[1][1]
+    return ends[0][0] if mpf_lt(ends[0][0], ends[1][0]) else ends[1][0], WAVE[1]
+
+
+#: Around [-1, 1]: an open interval.
+WAVE: Interval = (mpf_sub(fnone, from_man_exp(1, -60)), mpf_add(fone, from_man_exp(1, -60)))
+
+
+def _half_turns(x: Mpf) -> tuple[int, int]:
+    """Integers n <= m with floor(x/pi + 1/2) among n..m: the pieces between odd multiples of pi/2 that x may be in."""
+    prec = max(magnitude(x) if x[1] else 0, 0) + 64
+    turns = multiply((x, x), reciprocal(inflate(mpf_pi(prec + GUARD), prec), prec), prec) if x[1] else (fzero, fzero)
+    half = from_man_exp(1, -1)
+    return int(to_int(mpf_add(turns[0], half), "f")), int(to_int(mpf_add(turns[1], half), "f"))

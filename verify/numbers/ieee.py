@@ -32,6 +32,7 @@ import torch
 from verify.formats import FORMATS, Format
 from verify.numbers import primitives
 from verify.numbers.ball import two_prod, two_sum
+from verify.numbers.functions import Function, offer
 from verify.numbers.orders import Order, reduce, scan
 
 Tensor = torch.Tensor
@@ -316,36 +317,15 @@ class IeeeSystem:
     # Library functions: torch's in float64, rounded once. Within 1/2 ULP but for the double rounding; no library
     # promises these bits, so a formula that identifies code brings its own.
 
-    def exp(self, a: Operand) -> Rounded:
-        return self._library(torch.exp, a)
+    def __getattr__(self, name: str) -> Callable[..., Rounded]:
+        return offer(name, self.apply)
 
-    def exp2(self, a: Operand) -> Rounded:
-        return self._library(torch.exp2, a)
-
-    def expm1(self, a: Operand) -> Rounded:
-        return self._library(torch.expm1, a)
-
-    def log(self, a: Operand) -> Rounded:
-        return self._library(torch.log, a)
-
-    def log2(self, a: Operand) -> Rounded:
-        return self._library(torch.log2, a)
-
-    def log1p(self, a: Operand) -> Rounded:
-        return self._library(torch.log1p, a)
-
-    def tanh(self, a: Operand) -> Rounded:
-        return self._library(torch.tanh, a)
-
-    def rsqrt(self, a: Operand) -> Rounded:
-        return self._library(lambda t: 1 / torch.sqrt(t), a)
+    def apply(self, entry: Function, a: Operand) -> Rounded:
+        return Rounded(round_to(entry.tensor(self.value(a).tensor), self.compute), self)
 
     def pow(self, a: Operand, b: Operand) -> Rounded:
         x, y = self._tensors(a, b)
         return Rounded(round_to(torch.pow(x, y), self.compute), self)
-
-    def _library(self, function: Callable[[Tensor], Tensor], a: Operand) -> Rounded:
-        return Rounded(round_to(function(self.value(a).tensor), self.compute), self)
 
     def is_nan(self, a: Operand) -> Tensor:
         return self.value(a).tensor.isnan()

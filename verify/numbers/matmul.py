@@ -24,7 +24,8 @@ import torch
 from verify.formats import FORMATS
 from verify.numbers import Undecidable
 from verify.numbers.arrays import BallDDArrays, gamma
-from verify.numbers.ball import GROW, LIBRARY, LOOSE, TINY, Ball, Ball64, U, two_sum
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, U, two_sum
+from verify.numbers.functions import LIBRARY
 
 Tensor = torch.Tensor
 Radius = Tensor | float

@@ -6,8 +6,9 @@ library functions themselves live in `verify.numbers.enclosure`.
 
 Why raising the precision ends (Ziv's strategy, ACM TOMS 17(3), 1991): a number is undecided for ever
 only if it equals a value or midpoint of a format, which are rational, and is not known to be exact.
-  * exp, expm1, tanh of a rational x != 0 and log, log1p of a rational other than the exact point are
+  * exp, expm1, tanh, sin of a rational x != 0 and log, log1p of a rational other than the exact point are
     transcendental (Lindemann-Weierstrass; Baker, Transcendental Number Theory, 1975, theorem 1.4).
+    Of erf this is not known; so far none has been met.
   * exp2(p/q) and x^(p/q), in lowest terms, are rational only where x is the q-th power of a rational,
     log2(x) only for a power of two (unique factorization). These cases, and perfect squares under
     sqrt and rsqrt, are found and kept exact.
@@ -20,7 +21,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import accumulate
@@ -32,11 +32,10 @@ from mpmath.libmp import from_int, from_rational, fzero, mpf_le, mpf_lt, to_str
 from verify.formats import Format
 from verify.numbers import Undecidable
 from verify.numbers import enclosure as en
+from verify.numbers.functions import EXACT_BITS, Function, exact_power, offer
 from verify.oracle import Oracle, OracleError
 from verify.truth import HUGE, LIMIT, TINY, ZERO, Truth
 
-#: Numerator and denominator bits beyond which a rational becomes an interval.
-EXACT_BITS = 16384
 #: Odd significands up to this length can be values or midpoints of a format (precision 53).
 SHORT_BITS = 64
 
@@ -177,37 +176,6 @@ class MpValue:
         raise OracleError(self.why)
 
 
-@dataclass(frozen=True)
-class Function:
-    """A monotone library function.
-
-    enclose   its enclosure at one point, in `verify.numbers.enclosure`
-    exact     its value where that is rational, None at every other argument
-    lower     the open end of its domain (None: all reals)
-    """
-
-    name: str
-    enclose: Callable[[en.Mpf, int], en.Interval]
-    exact: Callable[[Fraction], Fraction | None]
-    lower: int | None = None
-    increasing: bool = True
-
-
-def _only(point: int, value: int) -> Callable[[Fraction], Fraction | None]:
-    return lambda x: Fraction(value) if x == point else None
-
-
-EXP = Function("exp", en.exp, _only(0, 1))
-EXPM1 = Function("expm1", en.expm1, _only(0, 0))
-EXP2 = Function("exp2", en.exp2, lambda x: exact_power(Fraction(2), x))
-TANH = Function("tanh", en.tanh, _only(0, 0))
-LOG = Function("log", en.log, _only(1, 0), lower=0)
-LOG1P = Function("log1p", en.log1p, _only(0, 0), lower=-1)
-LOG2 = Function("log2", en.log2, lambda x: exact_log2(x), lower=0)
-SQRT = Function("sqrt", en.sqrt, lambda x: exact_power(x, Fraction(1, 2)), lower=0)
-RSQRT = Function("rsqrt", en.rsqrt, lambda x: exact_power(x, Fraction(-1, 2)), lower=0, increasing=False)
-
-
 class MpSystem:
     """The number system at a working precision in bits. See `verify.numbers` for the protocol.
 
@@ -321,56 +289,28 @@ class MpSystem:
 
     # Library functions
 
-    def exp(self, x: Any) -> MpValue:
-        return self._apply(EXP, x)
+    def __getattr__(self, name: str) -> Callable[..., MpValue]:
+        return offer(name, self.apply)
 
-    def expm1(self, x: Any) -> MpValue:
-        return self._apply(EXPM1, x)
-
-    def exp2(self, x: Any) -> MpValue:
-        return self._apply(EXP2, x)
-
-    def log(self, x: Any) -> MpValue:
-        return self._apply(LOG, x)
-
-    def log1p(self, x: Any) -> MpValue:
-        return self._apply(LOG1P, x)
-
-    def log2(self, x: Any) -> MpValue:
-        return self._apply(LOG2, x)
-
-    def tanh(self, x: Any) -> MpValue:
-        return self._apply(TANH, x)
-
-    def sqrt(self, x: Any) -> MpValue:
-        x = self.value(x)
-        return x if _is_zero(x) else self._apply(SQRT, x)  # sqrt(-0) = -0 (IEEE 754-2019, 5.4.1)
-
-    def rsqrt(self, x: Any) -> MpValue:
-        return self._apply(RSQRT, x)
-
-    def _apply(self, function: Function, argument: Any) -> MpValue:
+    def apply(self, entry: Function, argument: Any) -> MpValue:
         x = self.value(argument)
         if x.kind == FAILED:
             return x
         if x.kind in (NAN, INF):
-            return self._undefined(function.name, x)
-        bounds = self.bounds(x)
+            return self._undefined(entry.name, x)
         if x.kind == EXACT:
-            if function.lower is not None and x.exact <= function.lower:
-                return self._undefined(function.name, x)
-            exact = function.exact(x.exact)
-            if exact is not None:
+            undefined = entry.lower is not None and x.exact <= entry.lower
+            if (exact := entry.at(x.exact, undefined)) is not None:
                 return self.rational(exact, x.negative)
-        elif function.lower is not None:
-            lower = from_int(function.lower)
-            if mpf_le(bounds[1], lower):
-                return self._undefined(function.name, x)
-            if mpf_lt(bounds[0], lower):
+            if undefined:
+                return self._undefined(entry.name, x)
+        elif entry.lower is not None:
+            lower = from_int(entry.lower)
+            if mpf_le(x.bounds[1], lower):
+                return self._undefined(entry.name, x)
+            if mpf_lt(x.bounds[0], lower):
                 return self.failed()
-        if not function.increasing:
-            bounds = bounds[1], bounds[0]
-        return self.interval(en.monotone(function.enclose, bounds, self.precision))
+        return self.interval(entry.over(entry.enclose, self.bounds(x), self.precision))
 
     def _undefined(self, name: str, *arguments: MpValue) -> MpValue:
         call = f"{name}({', '.join(map(repr, arguments))})"
@@ -404,7 +344,7 @@ class MpSystem:
         size = max(map(en.magnitude, product))
         if size > 32:
             product = self._times_log(x, y, 8 + min(size, en.WIDE))
-        return self.interval(en.monotone(en.exp, product, self.precision))
+        return self.interval(en.increasing(en.exp, product, self.precision))
 
     def _times_log(self, x: MpValue, y: MpValue, extra: int) -> en.Interval:
         """y log(x) with `extra` bits: its absolute error is the relative error of its exponential."""
@@ -504,50 +444,6 @@ def _decided(predicate: Any) -> bool:
     if isinstance(predicate, (bool, np.bool_)):
         return bool(predicate)
     raise Undecidable(f"{predicate!r} as a condition; expected a predicate on exact inputs, such as x < 0")
-
-
-# Exact cases
-
-
-def exact_power(x: Fraction, y: Fraction) -> Fraction | None:
-    """x^y of a rational x > 0 where it is rational and of at most about EXACT_BITS bits, else None."""
-    root = rational_root(x, y.denominator)
-    if root is None:
-        return None
-    if root == 1:
-        return root
-    length = root.numerator.bit_length() + root.denominator.bit_length() - 2  # exact for powers of two
-    return root**y.numerator if length * abs(y.numerator) <= EXACT_BITS else None
-
-
-def rational_root(x: Fraction, degree: int) -> Fraction | None:
-    """The degree-th root of a rational x > 0 where it is rational, else None."""
-    if degree == 1:
-        return x
-    above = integer_root(x.numerator, degree)
-    below = integer_root(x.denominator, degree) if above else 0
-    return Fraction(above, below) if above and below else None
-
-
-def integer_root(n: int, degree: int) -> int:
-    """The degree-th root of n >= 1 where it is an integer, else 0."""
-    if n == 1:
-        return 1
-    if degree >= n.bit_length():
-        return 0
-    if degree == 2:
-        root = math.isqrt(n)
-    else:
-        root, step = 0, 1 << -(-n.bit_length() // degree)
-        while step != root:  # Newton from above falls until it reaches the floor of the root
-            root, step = step, min(step, ((degree - 1) * step + n // step ** (degree - 1)) // degree)
-    return root if root**degree == n else 0
-
-
-def exact_log2(x: Fraction) -> Fraction | None:
-    """log2 of a power of two, else None."""
-    p, q = x.numerator, x.denominator
-    return None if p & (p - 1) or q & (q - 1) else Fraction(p.bit_length() - q.bit_length())
 
 
 def _digits(value: Fraction) -> str:

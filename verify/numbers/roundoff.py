@@ -36,8 +36,9 @@ import torch
 
 from verify.formats import FORMATS, Format
 from verify.numbers import Undecidable
-from verify.numbers.ball import LIBRARY, two_prod, two_sum
+from verify.numbers.ball import two_prod, two_sum
 from verify.numbers.documented import Documented as Documented
+from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, fell, offer
 from verify.numbers.ieee import round_to
 from verify.numbers.orders import Order
 from verify.numbers.roundoff_scans import log_sums, products
@@ -365,23 +366,13 @@ class Roundoff:
 
     # Library functions
 
-    def exp(self, a: Operand) -> Rough:
-        """|exp(x') - exp(x)| <= exp(x) expm1(e)."""
-        return self._function("exp", torch.exp, a, lambda x, f, r: f * torch.expm1(r), (0.0, 1.0), positive=True)
+    def __getattr__(self, name: str) -> Callable[..., Rough]:
+        return offer(name, self.apply)
 
     def exp2(self, a: Operand) -> Rough:
-        """As `exp`; exact at whole numbers, where that is documented."""
-        x = self.value(a)
+        """Exact at whole numbers, where that is documented."""
+        x, found = self.value(a), self.apply(FUNCTIONS["exp2"], a)
         whole = x.known & (x.mid == x.mid.floor()) & (x.mid.abs() <= 1000)
-        found = self._function(
-            "exp2",
-            lambda t: torch.pow(2.0, t),
-            x,
-            lambda x, f, r: f * torch.expm1(r * _LN2),
-            None,
-            "pow",
-            positive=True,
-        )
         if not self._documented("exp2").points:
             return found
         power = torch.ldexp(torch.ones_like(x.mid), torch.where(whole, x.mid, 0.0).to(torch.int32))
@@ -390,46 +381,13 @@ class Roundoff:
         rad, error = (torch.where(held, 0.0, t) for t in (found.rad, found.error))
         return Rough(self, mid, rad, error, positive=True)
 
-    def expm1(self, a: Operand) -> Rough:
-        return self._function(
-            "expm1", torch.expm1, a, lambda x, f, r: (f + 1) * torch.expm1(r), (0.0, 0.0), positive=False
-        )
-
-    def log(self, a: Operand) -> Rough:
-        """|log(x') - log(x)| <= -log(1 - e/x)."""
-        return self._function("log", torch.log, a, lambda x, f, r: _fall(x, r), (1.0, 0.0))
-
-    def log2(self, a: Operand) -> Rough:
-        return self._function(
-            "log2", lambda t: torch.log(t) / _LN2, a, lambda x, f, r: _fall(x, r) / _LN2 * UP, (1.0, 0.0), "log"
-        )
-
-    def log1p(self, a: Operand) -> Rough:
-        return self._function("log1p", torch.log1p, a, lambda x, f, r: _fall((1 + x) * (1 - 2 * U), r), (0.0, 0.0))
-
-    def tanh(self, a: Operand) -> Rough:
-        """|tanh'| <= 1."""
-        return self._function("tanh", torch.tanh, a, lambda x, f, r: r, (0.0, 0.0))
-
-    def rsqrt(self, a: Operand) -> Rough:
-        """1 / sqrt(x) as one function: relative change (1 - e/x)^(-1/2) - 1."""
-        return self._function(
-            "rsqrt",
-            lambda t: 1 / torch.sqrt(t),
-            a,
-            lambda x, f, r: f * torch.expm1(0.5 * _fall(x, r)),
-            (1.0, 1.0),
-            "sqrt",
-            positive=True,
-        )
-
     def pow(self, a: Operand, b: Operand) -> Rough:
         """x^y of x > 0: relative change expm1(|y| l + |log x| e_y + l e_y), l = -log(1 - e_x/x)."""
         n, x, y = self._common(a, b)
         mid = torch.pow(x.mid, y.mid)
 
         def change(r: Tensor, s: Tensor, size: Tensor, least: Tensor) -> Tensor:
-            by_base = _fall(least, r)
+            by_base = fell(least, r)
             logarithm = torch.maximum(x.mid.log().abs(), least.log().abs()) * UP
             moved = y.size * by_base + (logarithm + by_base) * s
             return torch.where((r == 0) & (s == 0), 0.0, size * torch.expm1(moved * UP))
@@ -454,31 +412,20 @@ class Roundoff:
                 "give Roundoff.functions its error"
             ) from None
 
-    def _function(
-        self,
-        name: str,
-        function: Callable[[Tensor], Tensor],
-        a: Operand,
-        change: Callable[[Tensor, Tensor, Tensor], Tensor],
-        point: tuple[float, float] | None = None,
-        library: str | None = None,
-        *,
-        positive: bool = False,
-    ) -> Rough:
-        """change(x, f, r) bounds |f(x + d) - f(x)| for |d| <= r, x a lower bound of the argument, f an upper one of
-        |f(x)|. point: an argument at which the function is exact, and its value there."""
-        known, x = self._documented(name), self.value(a)
-        mid = function(x.mid)
-        bottom = (x.mid == -math.inf) & x.known & (name in ("exp", "exp2"))
-        own = mid.abs() * (self.library[library or name] * U) + TINY
-        moved = torch.where(x.rad == 0, 0.0, change(x.mid, mid.abs() * UP, x.rad))
+    def apply(self, entry: Function, a: Operand) -> Rough:
+        """A library function: the change from its operand's error, and what is documented of its own."""
+        known, x = self._documented(entry.name), self.value(a)
+        mid, positive = entry.tensor(x.mid), entry.sign == "positive"
+        bottom = (x.mid == -math.inf) & x.known & (positive and entry.limits)  # 0
+        own = mid.abs() * (self.library[entry.name] * U) + TINY
+        moved = torch.where(x.rad == 0, 0.0, entry.change(x.mid, mid.abs() * UP, x.rad))
         rad = torch.where(bottom, 0.0, _up(own + moved))
         held = torch.zeros_like(bottom)
-        if point is not None:
-            at = x.known & (x.mid == point[0])
-            mid, rad = torch.where(at, point[1], mid), torch.where(at, 0.0, rad)
+        if entry.point is not None:
+            at = x.known & (x.mid == entry.point[0])
+            mid, rad = torch.where(at, float(entry.point[1]), mid), torch.where(at, 0.0, rad)
             held = at if known.points else held
-        error = torch.where(x.error == 0, 0.0, _up(change(x.mid - x.rad, (mid.abs() + rad) * UP, x.error)))
+        error = torch.where(x.error == 0, 0.0, _up(entry.change(x.mid - x.rad, (mid.abs() + rad) * UP, x.error)))
         error = torch.where(error.isnan() & (x.error != 0), math.inf, error)
         found = self._rounded(mid, rad, error, known, positive=positive)
         return replace(found, error=torch.where(held | bottom, 0.0, found.error))
@@ -734,14 +681,6 @@ class Roundoff:
                 )
             n = a.n if _contains(a.n.compute, b.n.compute) else b.n
         return n, n.value(a), n.value(b)
-
-
-_LN2 = 0.6931471805599453
-
-
-def _fall(x: Tensor, r: Tensor) -> Tensor:
-    """-log(1 - r/x), by which log x may change where x changes by r; infinite for r >= x."""
-    return torch.where(x > r, -torch.log1p(-r / x) * UP, math.inf)
 
 
 def _contains(wide: Format, narrow: Format) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from verify.formats import Format
+from verify.numbers.functions import offer
 from verify.numbers.ieee import IeeeSystem, Predicate, Rounded
 from verify.oracle import Formula
 
@@ -152,6 +153,9 @@ class TraceSystem:
 
     def sqrt(self, a: Operand) -> Traced:
         return _step("sqrt({})", self.ieee.sqrt(_bare(a)), a)
+
+    def __getattr__(self, name: str) -> Callable[..., Traced]:
+        return offer(name, lambda entry, a: _step(f"{name}({{}})", self.ieee.apply(entry, _bare(a)), a))
 
     def recip(self, a: Operand) -> Traced:
         return _step("1 / {}", self.ieee.recip(_bare(a)), a)

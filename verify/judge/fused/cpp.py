@@ -47,7 +47,7 @@ _STORED |= {dtype: f"{'u' if dtype == torch.uint8 else ''}int{bits}_t" for dtype
 #: Functions of lanes.h that are used instead of the C library's.
 OWN = {"exp": "exponential"}
 #: Functions of glibc's vector library that are used instead of the scalar ones, where there is AVX-512. expm1 and log1p
-#: are not: they have been seen to err by more than half of what `verify.numbers.ball.LIBRARY` allows them.
+#: are not: they have been seen to err by more than half of what their entries allows them.
 VECTOR = ("log", "pow", "tanh")
 
 

@@ -1,0 +1,75 @@
+"""Facts about torch.sin."""
+
+from __future__ import annotations
+
+import math
+
+from verify.bounds import HALVES, SINGLES, vendor
+from verify.corners import beside, subnormal
+from verify.domains import Stratum
+from verify.draws import Bits, Draw
+from verify.formats import Format
+from verify.kernel import Checks, Kernel, Property, Scalars
+from verify.oracles.sin import ORACLE
+from verify.properties import fixed, odd, within
+from verify.spellings import elementwise
+from verify.strata import Part, interval, neighbourhood, unary
+
+
+def turns(d: Draw) -> Bits:
+    """Numbers next to a multiple of pi/2, small ones as often as large ones: the reduction cancels most bits."""
+    import torch
+
+    return (d.near(d.encode(d.spread(2 * d.fmt.precision // 3).to(torch.float64) * (math.pi / 2)), 2),)
+
+
+def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
+    return unary(
+        fmt,
+        size,
+        interval("turn", -2 * math.pi, 2 * math.pi, 8),
+        interval("many-turns", -40000.0, 40000.0, 4),
+        Part("multiples", 6, turns),
+        # Where implementations take a longer reduction: CUDA's 105615, SLEEF's 125 and 39000.
+        neighbourhood("reductions", *(x for x in (125.0, 39000.0, 105615.0) if x < fmt.max_finite)),
+        neighbourhood("linear", 2.0 ** -(fmt.precision // 2), 2.0 ** -(fmt.precision // 3), 2.0**-fmt.precision),
+    )
+
+
+KERNEL = Kernel(
+    name="sin",
+    summary="sine",
+    oracle=ORACLE,
+    inputs=("x",),
+    spellings=elementwise("sin", broadcast_when=None),
+    domain=domain,
+    bounds=(
+        *vendor("NVIDIA", "sin", "CUDA's libdevice", backend="cuda"),
+        *vendor("AMD", "sin", "OCML", backend="rocm"),
+        *vendor("Apple", "sin", "metal::precise::sin", dtypes=(*HALVES, "float32"), backend="mps"),
+        *vendor("Intel", "sin", "vmsSin/vmdSin of oneMKL", dtypes=SINGLES, lowering="eager", backend="cpu"),
+        *vendor(
+            "SLEEF",
+            "sin_u35",
+            "Sleef_sinf_u35 of ATen's vectors of float32, through which Inductor takes half types",
+            dtypes=(*HALVES, "float32"),
+            lowering="inductor*",
+        ),
+        *vendor("SLEEF", "sin", "Sleef_sin_u10 of ATen's other vector types"),
+    ),
+    properties=(
+        Property("negation", odd("x")),
+        Property("sin(0) = 0", fixed(x=0.0, gives=0.0)),
+        Property("range", within(-1.0, 1.0)),
+    ),
+    checks=Checks(
+        second=lambda x: 2 * (x / 2).sin() * (x / 2).cos(),
+        corners={
+            "result beside 1": lambda f, v, t, s: beside(f, t, 1.0),
+            "next to a multiple of pi": lambda f, v, t, s: (t.abs() < 2.0 ** (2 - f.precision)) & (v["x"].abs() > 1),
+            "huge x": lambda f, v, t, s: v["x"].abs() > 2.0 ** (f.emax // 2),
+            "tiny x": lambda f, v, t, s: subnormal(f, t),
+        },
+    ),
+    triton="verify.kernels.triton.sin",
+)
