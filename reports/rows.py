@@ -372,10 +372,11 @@ def list_page(kernels: Sequence[Kernel | Composite], lowerings: dict[str, Sequen
     return Page(f"{len(rows)} kernels", blocks)
 
 
-def show_page(kernel: Kernel | Composite, lowerings: Sequence[str]) -> Page:
-    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel."""
+def show_page(kernel: Kernel | Composite, lowerings: Sequence[str], own: Sequence[tuple[str, str]]) -> Page:
+    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel; `own`, what
+    a lowering of the user's own is told, as (label, text)."""
     if isinstance(kernel, Composite):
-        return _composite_page(kernel, lowerings)
+        return _composite_page(kernel, lowerings, own)
     oracle = kernel.oracle
     cases = [scalars_text(case) or "all tensors" for case in kernel.cases]
     blocks: list[Table | Line] = [
@@ -396,12 +397,21 @@ def show_page(kernel: Kernel | Composite, lowerings: Sequence[str]) -> Page:
     for law in kernel.properties:
         promised = "" if law.lowerings == ("*",) else f" (promised by {', '.join(law.lowerings)})"
         blocks.append(Line(law.name + promised, label="property:"))
-    blocks += _bounds(kernel)
-    blocks.append(Line(f"verify kernel {kernel.name}", kind="command"))
+    blocks += [*_bounds(kernel), *_own(kernel.name, own)]
     return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
 
 
-def _composite_page(kernel: Composite, lowerings: Sequence[str]) -> Page:
+def _own(name: str, own: Sequence[tuple[str, str]]) -> list[Line]:
+    """A lowering of the user's own, and the commands for it."""
+    return [
+        Line("FILE.py:FUNCTION", label="a lowering of your own:"),
+        *(Line(text, label=label) for label, text in own),
+        Line(f"verify show {name} --stub > mine.py", kind="command"),
+        Line(f"verify kernel {name} --lowering mine.py:{name}", kind="command"),
+    ]
+
+
+def _composite_page(kernel: Composite, lowerings: Sequence[str], own: Sequence[tuple[str, str]]) -> Page:
     cases = [scalars_text(case) for case in kernel.cases if case]
     blocks: list[Table | Line] = [
         Line(", ".join(kernel.inputs), label="inputs:"),
@@ -413,7 +423,7 @@ def _composite_page(kernel: Composite, lowerings: Sequence[str]) -> Page:
         *(Line(text, label=f"--set {name}=:") for name, text in kernel.parameters.items()),
         Line("|y - t| / B, B a proven bound of each element for the lowering's algorithm", label="bound:"),
         *(Line(note, label="note:") for note in kernel.notes),
-        Line(f"verify kernel {kernel.name}", kind="command"),
+        *_own(kernel.name, own),
     ]
     return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
 

@@ -203,15 +203,24 @@ def list_() -> None:
 
 
 @app.command()
-def show(name: Name) -> None:
-    """One kernel's facts: cases, formulas, bounds, special values.
+def show(
+    name: Name,
+    stub: Annotated[
+        bool, typer.Option("--stub", help="Print a lowering of your own to start from: FILE.py:NAME.")
+    ] = False,
+) -> None:
+    """One kernel's facts: cases, formulas, bounds, special values, and how a lowering of your own is called.
 
     With the source of each bound and special value, the spellings, lowerings and properties.
     """
+    from verify import stubs
     from verify.lowerings import lowering_names
 
     kernel = load(name)
-    _print(show_page(kernel, lowering_names(kernel)), sys.stdout)
+    if stub:
+        print(stubs.source(kernel), end="")
+    else:
+        _print(show_page(kernel, lowering_names(kernel), stubs.terms(kernel)), sys.stdout)
 
 
 @app.command()
