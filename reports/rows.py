@@ -373,8 +373,10 @@ def list_page(kernels: Sequence[Kernel | Composite], lowerings: dict[str, Sequen
 
 
 def show_page(kernel: Kernel | Composite, lowerings: Sequence[str], own: Sequence[tuple[str, str]]) -> Page:
-    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel; `own`, what
-    a lowering of the user's own is told, as (label, text)."""
+    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel.
+
+    own: what concerns a user's own lowering, as (label, text).
+    """
     if isinstance(kernel, Composite):
         return _composite_page(kernel, lowerings, own)
     oracle = kernel.oracle
