@@ -4,7 +4,7 @@
 
 Nothing is judged here but numbers against targets, and a missed target is no error. Each item runs in a process of
 its own with empty caches, so that neither memory nor compiled code carries over. Times are wall clock; `seconds` is
-the best of the repetitions, whose times are all recorded. `docs/tables.py` puts the file into the README.
+the best of the repetitions, whose times are all recorded. `docs/tables.py` puts the file into docs/results/.
 """
 
 from __future__ import annotations
