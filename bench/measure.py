@@ -318,8 +318,8 @@ ITEMS = (
         Item(f"mp-{kernel}", f"{kernel}'s share in multiprecision", {"mp_share": 1e-6}, multiprecision(kernel))
         for kernel in ("exp", "log", "addcmul")
     ),
-    Item("list", "verify list", {"seconds": 0.4}, light("list")),
-    Item("show", "verify show pow", {"seconds": 0.4}, light("show", "pow")),
+    Item("list", "verify list", {"seconds": 0.3}, light("list")),
+    Item("show", "verify show pow", {"seconds": 0.3}, light("show", "pow")),
     Item(
         "kernel-quick",
         "verify kernel addcmul --profile quick, caches warm",

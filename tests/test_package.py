@@ -314,7 +314,7 @@ def test_a_module_says_what_lives_in_it(path: Path) -> None:
 
 
 def test_facts_load_without_torch() -> None:
-    """`verify list` and `verify show` answer in 0.4 s; torch alone takes longer to import."""
+    """`verify list` and `verify show` answer in 0.3 s; torch alone takes longer to import."""
     program = (
         "import importlib, pkgutil, sys\n"
         "import verify.kernel, verify.formats, verify.oracles, verify.reports\n"
