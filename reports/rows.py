@@ -33,7 +33,7 @@ ENCLOSURE = 2.0**-30
 
 #: How many failing cells, and how many worst elements, are spelled out; the report holds all.
 FAILURES_SHOWN = 4
-#: Cases (backend, dtype, scalars, output) up to which each is told apart beside a user's own lowering.
+#: Cases (backend, dtype, scalars, output) up to which each is listed beside a user's own lowering.
 SECTIONS_SHOWN = 6
 WORST_SHOWN = 4
 
@@ -231,7 +231,7 @@ def limit_text(error: Error, bound: Bound | None) -> str:
 
 
 def telling(cell: Cell) -> dict[str, Region]:
-    """The regions that are told apart from the headline: those that did not pass, and those of a larger error. Worst
+    """The regions that are listed beside the headline: those that did not pass, and those of a larger error. Worst
     first, `normal` before others of its status."""
     normal = cell.regions.get("normal")
     least = None if normal is None else real(normal.error, normal.bound)
@@ -713,7 +713,7 @@ def _versioned(report: Recorded, failing: Failing) -> str:
 
 
 def _alike(row: Aligned) -> tuple[Any, ...]:
-    """What rows that are told as one have in common: all but the spelling, or a lowering that one side has alone."""
+    """What rows that are printed as one have in common: all but the spelling, or a lowering that one side has alone."""
     place = row.place._replace(spelling="")
     if row.kind == "one side only":
         ran = tuple(cell is not None and cell.ran for cell in row.cells)
@@ -929,7 +929,7 @@ def _obeyed(cell: Cell) -> list[str]:
 
 def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
     """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row. Below it
-    stand the regions that are told apart: see `telling`."""
+    stand the regions that are listed: see `telling`."""
     rows: list[Row] = []
     sections: dict[tuple[str, str, str, str], dict[tuple[Any, ...], list[str]]] = {}
     for cell in cells:

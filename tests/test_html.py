@@ -462,7 +462,7 @@ def page_lines(value: Report) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["a.json"], 2, "nowhere to write; expected --html FILE, --markdown FILE or both"),
+        (["a.json"], 2, "no output was named; expected --html FILE, --markdown FILE or both"),
         (["--html", "o.html"], 2, "Missing argument"),
         (["none.json", "--html", "o.html"], 2, "cannot read the report 'none.json': No such file"),
         (["a.json", "--html", "no/such/o.html"], 2, "cannot write to 'no/such/o.html'"),
