@@ -126,6 +126,7 @@ def test_the_overview_shows_every_kernel_and_lowering(site: str, visit: Open) ->
     body = tab.inner_text("main")
     assert "Triton compiles for GPUs only" not in body
     tab.click("summary:has-text('Not run')")
+    tab.wait_for_selector("section.absent li")
     told = tab.inner_text("section.absent")
     assert "Triton compiles for GPUs only" in told and "rocm: torch finds no ROCm device" in told
     assert "Deviates: 1 cell" in body and "≠ deviates something excused" in body
