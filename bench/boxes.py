@@ -3,7 +3,7 @@
     python bench/boxes.py --out reports/measured/mutants.json
 
 A mutant of a box is wrong inside it only; it is found when an element of the domain lies inside. The boxes
-(tests/mutants/boxes.py) know nothing of the domains. `docs/tables.py` puts the file into the README.
+(tests/mutants/boxes.py) know nothing of the domains. `docs/tables.py` puts the file into docs/results/.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make the small report that is committed out of full ones: what the README's tables and a baseline need.
+"""Make the small report that is committed out of full ones: what the tables of docs/results/ and a baseline need.
 
     python docs/record.py REPORT.json... --out reports/recorded/NAME.json
 

@@ -1,6 +1,6 @@
-"""The README's tables, made from recorded reports and measurements so that no figure is typed by hand.
+"""The tables of docs/results/, made from recorded reports and measurements so that no figure is typed by hand.
 
-    python docs/tables.py                     rewrite the tables of README.md
+    python docs/tables.py                     rewrite the tables of docs/results/*.md
     python docs/tables.py --check             exit 1 where that would change anything
     python docs/tables.py REPORT.json...      print the tables of these reports
 
@@ -45,7 +45,7 @@ from verify.reports.schema import Cell, Region, Report
 from verify.reports.terminal import print_page
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+RESULTS = ROOT / "docs" / "results"
 SCREEN = 112  # columns of a terminal's page
 PLACE = re.compile(r"(<!-- table: (?P<what>[^>]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
@@ -575,6 +575,11 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
 }
 
 
+def pages() -> list[Path]:
+    """The files that hold tables."""
+    return sorted(RESULTS.glob("*.md"))
+
+
 def filled(text: str, root: Path = ROOT) -> str:
     """`text` with every table made anew. Raises UsageError for a place that names no kind or no file."""
     return PLACE.sub(lambda place: f"{place[1]}\n{rendered(place['what'], root)}\n{place[3]}", text)
@@ -607,12 +612,17 @@ def main(arguments: Iterable[str] | None = None) -> int:
             for kind in ("errors", "differences"):
                 print(KINDS[kind](options.report, Filter()))
             return 0
-        old = README.read_text()
-        new = filled(old)
-        if options.check:
-            sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "README.md", "made"))
-            return int(old != new)
-        store.write_text([new], README)
+        changed = 0
+        for page in pages():
+            old = page.read_text()
+            new = filled(old)
+            changed += old != new
+            if options.check:
+                lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), page.name, "made")
+                sys.stdout.writelines(lines)
+            elif old != new:
+                store.write_text([new], page)
+        return int(options.check and changed > 0)
     except UsageError as error:
         print(f"tables: {error}", file=sys.stderr)
         return 2

@@ -362,16 +362,51 @@ STALLS = (
     "a bfloat16 average stalls: a step by (1 - beta)(g - m) is less than half its last place where beta is near 1; "
     "over 1,000 steps the proven bound is as large as the numbers themselves"
 )
-YOURS = (
-    "your own lowering takes param, grads of shape (steps, elements), exp_avg, exp_avg_sq and, if it names them, "
-    "steps, start, lr, beta1, beta2, eps, weight_decay by keyword; it returns a dict by output"
-)
 NOTES = (
     "settings with start above 0 resume from drawn averages: after one step from zero, formulas of the averages agree",
     STALLS,
-    YOURS,
-    "your own lowering is held to the largest bound of the listed lowerings' algorithms, element by element",
 )
+#: What a user's own lowering takes by keyword beside parameters and scalars.
+TENSORS = {
+    "max_exp_avg_sq": "a tensor, where amsgrad is 1",
+    "master": "0, or where it is 1 the parameters as a float32 tensor, of which param is the rounded copy",
+}
+AVERAGES = """\
+        g = (-grad if maximize else grad).to(m.dtype)
+{decay}        m = torch.lerp(m, g, 1 - beta1)
+        v = (v * beta2).addcmul(g, g, value=1 - beta2)
+"""
+EMA = f"""\
+def adam_ema(grads, exp_avg, exp_avg_sq, beta1, beta2, maximize):
+    m, v = exp_avg, exp_avg_sq
+    for grad in grads:  # of shape (steps, elements)
+{AVERAGES.format(decay="")}\
+    return {{"exp_avg": m, "exp_avg_sq": v}}
+"""
+STEP = f"""\
+def {{name}}(
+    param, grads, exp_avg, exp_avg_sq, lr, beta1, beta2, eps, weight_decay, start, maximize,
+    master, max_exp_avg_sq=None,
+):
+    wide = torch.is_tensor(master)  # a float32 copy of the parameters
+    p, m, v, top = master if wide else param, exp_avg, exp_avg_sq, max_exp_avg_sq
+    for t, grad in enumerate(grads, start + 1):  # grads: of shape (steps, elements)
+{AVERAGES.format(decay="{decay}")}\
+        if top is not None:
+            top = torch.maximum(top, v)
+        denominator = (v if top is None else top).sqrt() / (1 - beta2**t) ** 0.5 + eps
+        p = p.addcdiv(m, denominator, value=-lr / (1 - beta1**t))
+    found = {{{{"param": p.to(param.dtype), "exp_avg": m, "exp_avg_sq": v}}}}
+    if top is not None:
+        found["max_exp_avg_sq"] = top
+    if wide:
+        found["master"] = p
+    return found
+"""
+DECAYS = {
+    "adam_step": "        g = g.add(p, alpha=weight_decay)\n",
+    "adamw_step": "        p = p * (1 - lr * weight_decay)\n",
+}
 
 
 def kernel(
@@ -399,6 +434,9 @@ def kernel(
         cases=cases,
         dtypes=DTYPES,
         notes=NOTES,
+        held="the largest bound of the listed lowerings' algorithms, element by element",
+        stub=EMA if ema else STEP.format(name=name, decay=DECAYS[name]),
+        keywords={} if ema else TENSORS,
     )
 
 

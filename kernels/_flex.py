@@ -59,7 +59,9 @@ def problem(dtype: str, setting: Any, scalars: Mapping[str, float], seed: int) -
     """Tensors query (B, H, L, D), key, value (B, H_kv, S, D) and grad_out (B, H, L, D), finite, on the host."""
     shape = Shape.of(setting.parameters)
     tensors = _Recipe(dtype, shape, seed).tensors()
-    extra: dict[str, Any] = {"shape": shape, "buffers": buffers(shape, seed), "limits": {}}
+    tables = buffers(shape, seed)
+    given = {"scale": shape.scale, "soft_cap": oracle.SOFT_CAP, "window": oracle.WINDOW, **tables}
+    extra: dict[str, Any] = {"shape": shape, "buffers": tables, "limits": {}, "keywords": given}
     return Problem(tensors, dict(setting.parameters), dict(scalars), dtype, extra)
 
 

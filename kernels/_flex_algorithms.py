@@ -17,7 +17,7 @@ from verify.composite import Limit, Problem
 from verify.families.attention import FLUSH, Algorithm, Backward, Forward, Product, Rows, U, backward, forward
 from verify.formats import FORMATS
 from verify.kernels import _flex
-from verify.kernels.flex_attention import LOWERINGS, Shape
+from verify.kernels.flex_attention import EXP_SOURCE, EXP_UNITS, LOWERINGS, Shape
 from verify.numbers.documented import Documented
 from verify.numbers.functions import LIBRARY
 from verify.numbers.roundoff import UP, Rough, Roundoff
@@ -31,7 +31,7 @@ TF32 = 2.0**-10
 TF32_BITS = 11
 #: ATen's `exp_u20`, "a faster version of exp with ULP=20" (ATen/cpu/vec/vec512/vec512_float.h); an ULP is at most 2u.
 #: Of 0 it is 1: its polynomial ends in 1 + x p(x).
-EXP_U20 = Documented(40.0, "ATen, exp_u20", FLUSH)
+EXP_U20 = Documented(EXP_UNITS, EXP_SOURCE, FLUSH)
 #: ATen's `fexp_u20` (same file), 2^i (1 + f - K(f)) for x log2(e) = i + f: |K| misses 2^f by at most 1.0652e-4, the
 #: product x log2(e) errs by 126 * 1.22u log 2 and the sum with the exponent's bias by 32 * 2^-23.
 FEXP_U20 = 1.0652e-4 + 126 * 1.22 * U * math.log(2) + 32 * 2.0**-23

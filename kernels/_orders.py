@@ -18,7 +18,7 @@ from verify.numbers.orders import Order
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: The end of what a lowering of one's own is held to.
+#: The end of what a lowering of the user's own is held to.
 WIDE = "each rounding to float32 (float64 for float64), the result then to the dtype"
 #: Elements of a row that a hand-written Triton kernel holds at a time.
 BLOCK = 1024

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from verify.kernel import Composite, Scalars, Setting, UsageError, suggest
-from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SPECIAL
+from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
 RECIPES = {
@@ -22,6 +22,8 @@ RECIPES = {
     "extreme": "scores near +105 and -105, beyond the range of exp in float32",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
+#: What exp may be off by on the host, in units of u = 2^-24, and whose it is.
+EXP_UNITS, EXP_SOURCE = 40.0, "ATen, exp_u20"
 #: Elements of a tensor, and scores, beyond which a setting is refused before it fills the memory.
 MOST_ELEMENTS, MOST_SCORES = 1 << 28, 1 << 33
 
@@ -189,6 +191,64 @@ LOWERINGS = (
     "triton-interpreter",
 )
 
+#: Plain attention, as a user's own lowering begins.
+STUB = '''\
+def flex_attention(
+    query, key, value, grad_out, scale, score_mod, mask_mod, soft_cap, window, slopes, bias, query_document,
+    key_document, backward,
+):
+    inputs = [t.detach().requires_grad_(backward) for t in (query, key, value)]
+    with torch.enable_grad():
+        q, k, v = (t.float() for t in inputs)
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+        scores = modified(q @ k.mT * scale, score_mod, soft_cap, slopes, bias)
+        hidden = unseen(scores.shape, score_mod, mask_mod, window, query_document, key_document, query.device)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        empty = hidden.all(-1, keepdim=True)  # a query that sees no key: out 0, logsumexp -inf
+        logsumexp = torch.logsumexp(scores.masked_fill(empty, 0.0), -1)
+        weights = torch.exp(scores - logsumexp[..., None]).masked_fill(hidden, 0.0)
+        out = (weights @ v).to(query.dtype)
+    found = {"out": out.detach(), "logsumexp": logsumexp.detach().masked_fill(empty[..., 0], -torch.inf)}
+    if backward:
+        found |= zip(("dq", "dk", "dv"), torch.autograd.grad(out, inputs, grad_out))
+    return found
+
+
+def distances(shape, device):
+    """key - query, of shape (queries, keys)."""
+    return torch.arange(shape[-1], device=device) - torch.arange(shape[-2], device=device)[:, None]
+
+
+def modified(scores, score_mod, soft_cap, slopes, bias):
+    """score_mod of scores (batch, heads, queries, keys)."""
+    away = distances(scores.shape, scores.device)
+    if score_mod == "soft_cap":
+        return soft_cap * torch.tanh(scores / soft_cap)
+    if score_mod == "alibi":
+        return scores + slopes[:, None, None] * away
+    if score_mod == "relative_bias":
+        reach = bias.shape[-1] // 2
+        return scores + bias[:, away.clamp(-reach, reach) + reach]
+    if score_mod not in ("none", "causal"):
+        raise NotImplementedError(f"score_mod {score_mod}")
+    return scores
+
+
+def unseen(shape, score_mod, mask_mod, window, query_document, key_document, device):
+    """True where a query does not see a key."""
+    away = distances(shape, device)
+    hidden = torch.zeros(shape, dtype=torch.bool, device=device)
+    if "causal" in (score_mod, mask_mod) or mask_mod in ("sliding_window", "masked_rows"):
+        hidden = hidden | (away > 0)
+    if mask_mod == "sliding_window":
+        hidden = hidden | (away < -window)
+    if mask_mod == "document":
+        hidden = hidden | (query_document[:, None] != key_document)
+    if mask_mod == "masked_rows":
+        hidden = hidden | (torch.arange(shape[-2], device=device) % 5 == 2)[:, None]
+    return hidden
+'''
+
 KERNEL = Composite(
     name="flex_attention",
     summary="softmax attention with score_mod and mask_mod: output, logsumexp, gradients of query, key and value",
@@ -216,10 +276,21 @@ KERNEL = Composite(
     limit=limit,
     implementations="verify.kernels._flex_lowerings",
     dtypes=HALVES_AND_SINGLE,
+    held="float32 scores, softmax and sums in any order, weights rounded to the dtype before or after they are "
+    f"normalized; exp within {EXP_UNITS:g} u on the CPU ({EXP_SOURCE}), on a GPU exp2 "
+    "within what NVIDIA documents of ex2.approx",
+    keywords={
+        "scale": "of the scores, 1 / sqrt(head_dim)",
+        "soft_cap": f"score_mod soft_cap: cap tanh(score / cap), cap = {SOFT_CAP}",
+        "window": f"mask_mod sliding_window: 0 <= query - key <= window = {WINDOW}",
+        "slopes": "score_mod alibi: float32, slopes[head] (key - query) is added",
+        "bias": "score_mod relative_bias: float32, bias[head, reach + clamp(key - query, -reach, reach)] is added",
+        "query_document, key_document": "mask_mod document: int64 numbers, equal where the query sees the key",
+    },
+    stub=STUB,
     notes=(
         "scores are scale q k^T with the scale 1/sqrt(head_dim) as a double; logsumexp is float32 whatever the dtype",
         "inputs are finite: no document says what attention makes of an infinity or a NaN",
-        "your own lowering is held to float32 scores, softmax and sums in any order, and weights rounded to the dtype",
         *(f"{where}: {output} = {gives} ({source})" for where, output, gives, source in SPECIAL),
     ),
 )

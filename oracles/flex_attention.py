@@ -6,9 +6,22 @@ score_mod, -inf where mask_mod is False, softmax over the keys, times the values
 
 from __future__ import annotations
 
-from verify.oracles._attention import MASK_MODS, SCORE_MODS, Head, Place, attention, scored, visible
+from verify.oracles._attention import (
+    MASK_MODS,
+    SCORE_MODS,
+    SOFT_CAP,
+    WINDOW,
+    Head,
+    Place,
+    attention,
+    scored,
+    visible,
+)
 
-__all__ = ["MASK_MODS", "OUTPUTS", "SCORE_MODS", "SPECIAL", "Head", "Place", "attention", "scored", "visible"]
+__all__ = [
+    "MASK_MODS", "OUTPUTS", "SCORE_MODS", "SOFT_CAP", "SPECIAL", "WINDOW", "Head", "Place", "attention", "scored",
+    "visible",
+]  # fmt: skip
 
 #: Each output and the axis of its elements: rows of queries, or of keys.
 OUTPUTS = {"out": "query", "logsumexp": "query", "dq": "query", "dk": "key", "dv": "key"}

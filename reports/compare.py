@@ -66,7 +66,7 @@ MISMATCHES = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed", "undecided
 #: Outputs that a digest of a report covers: `verify.domains.CHUNK`, which needs torch; a test holds them equal.
 CHUNK = 1 << 20
 
-#: Facts of a fingerprint by which columns of equal chip and torch version are told apart, before any other fact.
+#: Facts of a fingerprint that tell columns of equal chip and torch version apart, before any other fact.
 TELLING = ("capability", "triton", "driver")
 
 

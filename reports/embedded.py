@@ -7,10 +7,10 @@ packed. Figures become text in `verify.reports.rows`; the page itself is in `ver
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -71,9 +71,9 @@ _PLAIN = re.compile(r"[a-zA-Z0-9_@%+=:,./-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Embedded:
-    """The JSON text in pieces, free of '<', the statistics by binade as gzip in base64, and what both hold."""
+    """The JSON text and the statistics by binade, both as gzip in base64, and what they hold."""
 
-    pieces: tuple[str, ...]
+    data: str
     binades: str
     cells: int
     kernels: tuple[str, ...]
@@ -166,31 +166,29 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
         "numbers": NUMBERS,
     }
     labels = tuple(device["label"] for device in devices)
-    packed = gzip.compress(f"[{','.join(pool.binades)}]".encode(), compresslevel=6, mtime=0)
     return Embedded(
-        tuple(_pieces(head, list(pool.values), pool.columns)),
-        base64.b64encode(packed).decode(),
+        _packed(_pieces(head, list(pool.values), pool.columns)),
+        _packed([f"[{','.join(pool.binades)}]"]),
         len(pool.columns["device"]),
         tuple(kernels),
         labels,
     )
 
 
+def _packed(pieces: Iterable[str]) -> str:
+    """Text as gzip in base64, the same bytes for the same text; it holds nothing that HTML would read."""
+    packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)
+    parts = [packer.compress(piece.encode()) for piece in pieces]
+    return base64.b64encode(b"".join([*parts, packer.flush()])).decode()
+
+
 def _pieces(head: Mapping[str, Any], values: Sequence[str], columns: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    yield _safe(_encode(_shown(head)).removesuffix("}")) + ',"values":[\n'
+    yield _encode(_shown(head)).removesuffix("}") + ',"values":[\n'
     for start in range(0, len(values), 4096):
-        yield (",\n" if start else "") + _safe(",\n".join(values[start : start + 4096]))
+        yield (",\n" if start else "") + ",\n".join(values[start : start + 4096])
     yield '\n],"columns":{\n'
     yield ",\n".join(f'"{name}":{to_json(column).decode()}' for name, column in columns.items())
     yield "\n}}"
-
-
-def _safe(text: str) -> str:
-    """JSON without what could end a script element or begin a comment in it; there it occurs in strings only.
-
-    Line ends that are none in JSON, U+2028 and U+2029, are no printable characters: `_encode` has written them out.
-    """
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _encode(value: Any) -> str:

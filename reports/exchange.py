@@ -69,7 +69,7 @@ class Header(Record):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Chunks of a cell of one's own (column `own` of `row`) that differ from another column's."""
+    """Chunks of this machine's cell (column `own` of `row`) that differ from another column's."""
 
     row: Aligned
     own: int

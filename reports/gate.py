@@ -786,7 +786,7 @@ def _counts(outcome: Outcome) -> Table:
 
 
 def groups(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
-    """Verdicts with the same status, device and reason are told once."""
+    """Verdicts with the same status, device and reason are listed once."""
     groups: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in verdicts:
         key = (verdict.status, verdict.device, verdict.reason, verdict.allowed, verdict.allowance)

@@ -38,30 +38,30 @@ def write(paths: Sequence[str | Path], out: str | Path, baseline: str | Path | N
     found = embed(paths, baseline)
     subject = found.kernels[0] if len(found.kernels) == 1 else f"{len(found.kernels)} kernels"
     title = f"{subject} on {', '.join(found.devices)}"
-    pieces = page(title, plotting_library(), found)
-    store.write_text(pieces, out)
-    size = sum(len(piece.encode()) for piece in pieces)
+    text = page(title, plotting_library(), found)
+    store.write_text([text], out)
+    size = len(text.encode())
     large = f"; larger than {EXPECTED_BYTES / 1e6:.0f} MB, since nothing is left out" if size > EXPECTED_BYTES else ""
     name = "standard output" if str(out) == "-" else out
     return f"page: {name}, {found.cells} cells, {size / 1e6:.2f} MB{large}"
 
 
-def page(title: str, library: str, found: Embedded) -> list[str]:
-    """The page's text, in pieces. library: JavaScript that defines vegaEmbed."""
+def page(title: str, library: str, found: Embedded) -> str:
+    """The page's text. library: JavaScript that defines vegaEmbed."""
     plots, script, style = _part("plots.js"), _part("page.js"), _part("page.css")
     parts = {
         "title": html.escape(printable(title)),
         "version": html.escape(__version__),
         "policy": _policy((library, plots, script), style),
         "style": style,
+        "data": found.data,
         "binades": found.binades,
         "library": library,
         "plots": plots,
         "script": script,
         "licenses": html.escape(_part("licenses.txt")),
     }
-    before, after = _part("page.html").split("$data")
-    return [Template(before).substitute(parts), *found.pieces, Template(after).substitute(parts)]
+    return Template(_part("page.html")).substitute(parts)
 
 
 def vl_convert() -> ModuleType:

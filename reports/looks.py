@@ -14,7 +14,7 @@ from verify.judge.status import AGAINST_BASELINE, EXIT_CODES, STATUSES
 @dataclass(frozen=True)
 class Look:
     """tone: good (green), deviates (never green), open (not proved either way), bad or dim; `counted` as one of
-    COUNTED. The glyph stands before the word, so that nothing is told by colour alone."""
+    COUNTED. The glyph stands before the word, so that nothing depends on colour alone."""
 
     tone: str
     counted: str
@@ -46,7 +46,7 @@ if LOOKS.keys() != {*STATUSES, *AGAINST_BASELINE}:
 
 #: Statuses that end a run with another exit code than 0, unless something allows them.
 WRONG = tuple(status for status in STATUSES if EXIT_CODES[status])
-#: Of several statuses of a cell the first is told: what is wrong by itself, what is against a baseline, the rest.
+#: Of several statuses of a cell the first is shown: what is wrong by itself, what is against a baseline, the rest.
 PRECEDENCE = (
     *WRONG, *AGAINST_BASELINE[:3], *(s for s in STATUSES if s not in (*WRONG, "passed")), "improved", "passed",
 )  # fmt: skip
@@ -76,7 +76,7 @@ def counted_text(name: str, count: int) -> str:
 
 
 def severity(status: str) -> int:
-    """0 where there is nothing to tell, larger the worse: what deviates is told, and is the least of it."""
+    """0 where there is nothing to report, larger the worse; what deviates is reported, and is the least of it."""
     return 0 if status in ("not-run", "passed") else len(STATUSES) - STATUSES.index(status)
 
 

@@ -33,7 +33,7 @@ ENCLOSURE = 2.0**-30
 
 #: How many failing cells, and how many worst elements, are spelled out; the report holds all.
 FAILURES_SHOWN = 4
-#: Cases (backend, dtype, scalars, output) up to which each is told apart beside a user's own lowering.
+#: Cases (backend, dtype, scalars, output) up to which each is listed beside a user's own lowering.
 SECTIONS_SHOWN = 6
 WORST_SHOWN = 4
 
@@ -231,7 +231,7 @@ def limit_text(error: Error, bound: Bound | None) -> str:
 
 
 def telling(cell: Cell) -> dict[str, Region]:
-    """The regions that are told apart from the headline: those that did not pass, and those of a larger error. Worst
+    """The regions that are listed beside the headline: those that did not pass, and those of a larger error. Worst
     first, `normal` before others of its status."""
     normal = cell.regions.get("normal")
     least = None if normal is None else real(normal.error, normal.bound)
@@ -372,10 +372,13 @@ def list_page(kernels: Sequence[Kernel | Composite], lowerings: dict[str, Sequen
     return Page(f"{len(rows)} kernels", blocks)
 
 
-def show_page(kernel: Kernel | Composite, lowerings: Sequence[str]) -> Page:
-    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel."""
+def show_page(kernel: Kernel | Composite, lowerings: Sequence[str], own: Sequence[tuple[str, str]]) -> Page:
+    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel.
+
+    own: what concerns a user's own lowering, as (label, text).
+    """
     if isinstance(kernel, Composite):
-        return _composite_page(kernel, lowerings)
+        return _composite_page(kernel, lowerings, own)
     oracle = kernel.oracle
     cases = [scalars_text(case) or "all tensors" for case in kernel.cases]
     blocks: list[Table | Line] = [
@@ -396,12 +399,21 @@ def show_page(kernel: Kernel | Composite, lowerings: Sequence[str]) -> Page:
     for law in kernel.properties:
         promised = "" if law.lowerings == ("*",) else f" (promised by {', '.join(law.lowerings)})"
         blocks.append(Line(law.name + promised, label="property:"))
-    blocks += _bounds(kernel)
-    blocks.append(Line(f"verify kernel {kernel.name}", kind="command"))
+    blocks += [*_bounds(kernel), *_own(kernel.name, own)]
     return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
 
 
-def _composite_page(kernel: Composite, lowerings: Sequence[str]) -> Page:
+def _own(name: str, own: Sequence[tuple[str, str]]) -> list[Line]:
+    """A lowering of the user's own, and the commands for it."""
+    return [
+        Line("FILE.py:FUNCTION", label="a lowering of your own:"),
+        *(Line(text, label=label) for label, text in own),
+        Line(f"verify show {name} --stub > mine.py", kind="command"),
+        Line(f"verify kernel {name} --lowering mine.py:{name}", kind="command"),
+    ]
+
+
+def _composite_page(kernel: Composite, lowerings: Sequence[str], own: Sequence[tuple[str, str]]) -> Page:
     cases = [scalars_text(case) for case in kernel.cases if case]
     blocks: list[Table | Line] = [
         Line(", ".join(kernel.inputs), label="inputs:"),
@@ -413,7 +425,7 @@ def _composite_page(kernel: Composite, lowerings: Sequence[str]) -> Page:
         *(Line(text, label=f"--set {name}=:") for name, text in kernel.parameters.items()),
         Line("|y - t| / B, B a proven bound of each element for the lowering's algorithm", label="bound:"),
         *(Line(note, label="note:") for note in kernel.notes),
-        Line(f"verify kernel {kernel.name}", kind="command"),
+        *_own(kernel.name, own),
     ]
     return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
 
@@ -701,7 +713,7 @@ def _versioned(report: Recorded, failing: Failing) -> str:
 
 
 def _alike(row: Aligned) -> tuple[Any, ...]:
-    """What rows that are told as one have in common: all but the spelling, or a lowering that one side has alone."""
+    """What rows that are printed as one have in common: all but the spelling, or a lowering that one side has alone."""
     place = row.place._replace(spelling="")
     if row.kind == "one side only":
         ran = tuple(cell is not None and cell.ran for cell in row.cells)
@@ -917,7 +929,7 @@ def _obeyed(cell: Cell) -> list[str]:
 
 def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
     """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row. Below it
-    stand the regions that are told apart: see `telling`."""
+    stand the regions that are listed: see `telling`."""
     rows: list[Row] = []
     sections: dict[tuple[str, str, str, str], dict[tuple[Any, ...], list[str]]] = {}
     for cell in cells:

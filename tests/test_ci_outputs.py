@@ -126,7 +126,7 @@ def test_outputs_go_where_they_are_sent(bench: Bench, monkeypatch: pytest.Monkey
         "not-run",
     ]
     code, _, told = bench.run("gate", path, "--json", "-", "--annotations")
-    assert code == 2 and "two outputs on standard output" in told
+    assert code == 2 and "only one output can be standard output" in told
     code, _, told = bench.run("gate", path, "--json", "-", "--sarif", "-")
     assert code == 2
     code, _, told = bench.run("gate", path, "--sarif", str(bench.folder / "none" / "x"))

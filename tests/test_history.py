@@ -395,7 +395,7 @@ def test_an_answer_as_table_and_as_json(tmp_path: Path, capsys: pytest.CaptureFi
     assert "\x1b" not in err and "\\x1b[31m|<b>" in err
     assert "<b>" not in (tmp_path / "q.md").read_text()
     assert cli.main(["history", str(tmp_path), "--sql", sql, "--kernel", "x"]) == 2
-    assert "--sql selects by itself" in capsys.readouterr().err
+    assert "--sql makes its own selection" in capsys.readouterr().err
 
 
 # The command

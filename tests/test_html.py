@@ -82,8 +82,13 @@ def built(tmp_path: Path, *values: dict[str, Any], baseline: str | Path | None =
 
 
 def data_of(text: str) -> dict[str, Any]:
-    [data] = Parsed(text).raw("script", type="application/json")
-    value = json.loads(data)
+    [data] = Parsed(text).raw("script", id="data")
+    return unpacked(data)
+
+
+def unpacked(data: str) -> dict[str, Any]:
+    """What `embedded.embed` packed."""
+    value = json.loads(gzip.decompress(base64.b64decode(data)))
     assert isinstance(value, dict)
     return value
 
@@ -145,7 +150,7 @@ def test_replay_commands_are_the_terminals(tmp_path: Path, value: dict[str, Any]
 def test_recorded_reports_are_told_as_on_the_terminal(path: Path) -> None:
     """Every cell of a real report: figures, reason, formula, worst elements and commands."""
     report_ = Report.model_validate_json(path.read_bytes())
-    shown = cells_of(json.loads("".join(embedded.embed([path]).pieces)))
+    shown = cells_of(unpacked(embedded.embed([path]).data))
     for parsed, one in zip(report_.cells, shown, strict=True):
         if parsed.error is not None:
             assert {name: one[name] for name in embedded.FIGURES} == rows.figures(parsed)
@@ -193,8 +198,10 @@ def test_hostile_strings_are_data_and_nothing_else(tmp_path: Path) -> None:
     plain = Parsed(built(tmp_path, library()))
     assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in plain.elements]
     assert not any(name.startswith("on") for _, attrs in parsed.elements for name in attrs)
-    [data] = parsed.raw("script", type="application/json")
-    assert not set("<>&") & set(data)
+    [data] = parsed.raw("script", id="data")
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", data)
+    inside = gzip.decompress(base64.b64decode(data)).decode()
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u2028\u2029\u202a-\u202e\u2066-\u2069]", inside.replace("\n", ""))
     outside = text.replace(data, "")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u2028\u2029\u202a-\u202e\u2066-\u2069]", text.replace("\n", ""))
     assert "window.hacked" not in re.sub(r"<title>.*?</title>", "", outside, flags=re.DOTALL)
@@ -455,7 +462,7 @@ def page_lines(value: Report) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["a.json"], 2, "nowhere to write; expected --html FILE, --markdown FILE or both"),
+        (["a.json"], 2, "no output was named; expected --html FILE, --markdown FILE or both"),
         (["--html", "o.html"], 2, "Missing argument"),
         (["none.json", "--html", "o.html"], 2, "cannot read the report 'none.json': No such file"),
         (["a.json", "--html", "no/such/o.html"], 2, "cannot write to 'no/such/o.html'"),
@@ -495,7 +502,7 @@ def test_an_empty_report_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_name_that_is_no_text_is_shown(tmp_path: Path) -> None:
     file = save(library(), tmp_path / "a\udcff<b>.json")
-    data = json.loads("".join(embedded.embed([file]).pieces))
+    data = unpacked(embedded.embed([file]).data)
     assert data["reports"][0]["file"] == "a\\udcff<b>.json"
 
 

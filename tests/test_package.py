@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import verify
+from verify.__main__ import MACHINE, NEEDED
 
 ROOT = Path(__file__).resolve().parent.parent
 LINKED = ("kernels", "oracles", "reports")  # top-level folders, reached only through verify
@@ -135,7 +137,7 @@ def test_wheel_installs_the_command(archives: Path) -> None:
     [wheel] = (archives / "direct").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         [name] = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
-        assert "verify = verify.cli:main" in archive.read(name).decode()
+        assert "verify = verify.__main__:main" in archive.read(name).decode()
 
 
 def test_sdist_holds_the_linked_folders_once(archives: Path) -> None:
@@ -157,14 +159,93 @@ def test_the_installed_wheel_is_what_is_tested() -> None:
 # --- installing --------------------------------------------------------------------------------------------------
 
 
+def requirements() -> dict[str, list[str]]:
+    """Names of the distributions that are required, by extra; '' those that are always."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {extra: [re.split(r"[^\w.-]", text)[0] for text in texts] for extra, texts in named.items()}
+
+
+def test_installing_leaves_the_machines_torch_alone() -> None:
+    """Nothing that is always required needs torch, triton or a CUDA library, itself or by what it requires."""
+    seen, ahead = set(), list(requirements()[""])
+    while ahead:
+        name = re.sub(r"[-_.]+", "-", ahead.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            lines = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:  # for another Python or platform
+            continue
+        ahead += [re.split(r"[^\w.-]", line)[0] for line in lines if "extra ==" not in line]
+    assert len(seen) > 12, "nothing was followed"
+    assert not [name for name in seen if re.match("torch|triton|pytorch-triton|nvidia", name)]
+    assert set(requirements()["torch"]) == set(MACHINE)
+
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+sys.argv = ["verify", *{arguments!r}]
+import runpy
+runpy.run_module("verify", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "arguments"),
+    [
+        (("typer",), "list"),
+        (("rich",), "list"),
+        (("rich",), "show lerp"),
+        (("mpmath",), "explain exp --input 1"),
+        (("mpmath",), "kernel exp --profile quick --dtype float16 --backend cpu"),
+        (("torch",), "kernel exp --profile quick"),
+        (("torch", "triton"), "run --profile quick --out -"),
+        (("pydantic", "pydantic_core"), "compare reports/recorded/cpu.json reports/recorded/h200.json"),
+        (("pydantic", "pydantic_core"), "gate reports/recorded/cpu.json --baseline reports/baselines"),
+        (("pydantic", "pydantic_core"), "accept reports/recorded/cpu.json --baseline nowhere"),
+        (("pydantic", "pydantic_core"), "history reports/recorded"),
+        (("pydantic", "pydantic_core"), "report reports/recorded/cpu.json --markdown -"),
+        (("pydantic", "pydantic_core"), "kernel exp --profile quick --dtype float16 --backend cpu"),
+    ],
+)
+def test_a_missing_package_is_one_line_that_says_what_to_install(names: tuple[str, ...], arguments: str) -> None:
+    program = BLOCKED.format(names=set(names), arguments=arguments.split())
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 2, done.stderr[-600:]
+    [line] = done.stderr.splitlines()
+    assert re.fullmatch(rf"verify: .*\b{names[0]}\b.* not installed.*: python3 -m pip install .*{names[0]}.*", line)
+    assert done.stdout == ""
+
+
+def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
+    """As on a machine with torch alone: one line, not one after the other."""
+    (tmp_path / "verify").symlink_to(ROOT / "verify")
+    path = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
+    program = f"{path}; from verify.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-I", "-S", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.endswith(f"not installed: python3 -m pip install {' '.join(NEEDED)}")
+
+
+def test_what_is_needed_is_what_is_installed() -> None:
+    assert set(requirements()[""]) == set(NEEDED)
+
+
 def test_every_requirement_is_pinned() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    required = list(project["project"]["dependencies"])
-    for extra in project["project"]["optional-dependencies"].values():
-        required += extra
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0] for line in lines if "==" in line}
-    names = {re.split(r"[^\w.-]", requirement)[0].replace("_", "-").lower() for requirement in required}
+    names = {name.replace("_", "-").lower() for each in requirements().values() for name in each}
     assert names - pinned == set()
     assert [line for line in lines if line and not re.fullmatch(r"#.*|[a-z0-9-]+==[\w.]+", line)] == []
 
@@ -233,7 +314,7 @@ def test_a_module_says_what_lives_in_it(path: Path) -> None:
 
 
 def test_facts_load_without_torch() -> None:
-    """`verify list` and `verify show` answer in 0.4 s; torch alone takes longer to import."""
+    """`verify list` and `verify show` answer in 0.3 s; torch alone takes longer to import."""
     program = (
         "import importlib, pkgutil, sys\n"
         "import verify.kernel, verify.formats, verify.oracles, verify.reports\n"

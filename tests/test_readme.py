@@ -1,9 +1,10 @@
-"""The README's figures come from recorded files: its tables equal what docs/tables.py makes of these."""
+"""The README is one page whose findings hold, and the tables of docs/results/ are what docs/tables.py makes."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from sample_reports import cell, error, not_run, report
+from verify.cli import main
 from verify.kernel import UsageError
 from verify.reports import store
 from verify.reports.schema import Report
@@ -57,16 +59,17 @@ def body(text: str) -> list[list[str]]:
     return [[part.strip() for part in line.strip("|").split(" | ")] for line in lines[rule + 1 :]]
 
 
-# The README
+# The pages
 
 
-def test_the_readme_is_what_the_recorded_files_say() -> None:
-    text = (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
+def test_the_results_are_what_the_recorded_files_say(page: Path) -> None:
+    text = page.read_text()
     assert tables.filled(text) == text, "run `python docs/tables.py`"
 
 
 def test_a_figure_changed_by_hand_is_noticed() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (tables.RESULTS / "domains.md").read_text()
     place = tables.PLACE.search(text)
     assert place is not None
     changed = text[: place.end(1)] + "\n0.5 ulp\n" + text[place.end(1) :]
@@ -74,11 +77,41 @@ def test_a_figure_changed_by_hand_is_noticed() -> None:
 
 
 def test_every_recorded_file_is_shown() -> None:
-    named = {
-        word for place in tables.PLACE.finditer((ROOT / "README.md").read_text()) for word in place["what"].split()
-    }
+    texts = [page.read_text() for page in tables.pages()]
+    named = {word for text in texts for place in tables.PLACE.finditer(text) for word in place["what"].split()}
     recorded = {path.relative_to(ROOT).as_posix() for path in (*RECORDED, *MEASURED)}
     assert recorded - named == set()
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readme_is_a_page_without_generated_tables() -> None:
+    assert len(README.splitlines()) <= 150
+    assert not tables.PLACE.search(README)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *ROOT.glob("docs/**/*.md")], ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("command", re.findall(r"`verify (explain .*--backend cpu.*)`", README))
+def test_a_finding_of_the_readme_is_found_again(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Truth and correct rounding are the same on every machine; what a library gives there is its own."""
+    assert main([*command.split(), "--lowering", "eager", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    paragraph = next(text for text in README.split("\n\n") if command in text)
+    assert all(value in paragraph for value in (*told["inputs"].values(), told["exact"], told["rounded"]))
+
+
+def test_the_recorded_finding_of_the_readme_is_in_the_record() -> None:
+    cells = store.read(ROOT / "reports" / "recorded" / "h200.json").cells
+    [cell_] = [c for c in cells if (c.kernel, c.lowering, c.dtype, c.scalars) == ("pow", "inductor", "float32", {})]
+    worst = cell_.worst[0]
+    paragraph = next(text for text in README.split("\n\n") if "h200.json" in text)
+    assert all(text in paragraph for text in (*worst.inputs, worst.output, worst.exact))
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)

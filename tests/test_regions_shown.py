@@ -3,7 +3,9 @@ for a pass."""
 
 from __future__ import annotations
 
+import base64
 import copy
+import gzip
 import io
 import itertools
 import json
@@ -167,7 +169,7 @@ def test_no_region_hides_what_is_wrong_with_the_whole_cell(tmp_path: Path, bench
     shown.append(bench.gate(made(one))[1][0]["reason"])
     path = tmp_path / "r.json"
     store.write(value, path)
-    shown.append("".join(embedded.embed([path]).pieces))
+    shown.append(gzip.decompress(base64.b64decode(embedded.embed([path]).data)).decode())
     for text in shown:
         assert all(part in text for part in texts), text
     assert "unsteady: addcmul" in shown[0] and "in normal: ulp 106 exceeds 1.5" in shown[0]
@@ -491,7 +493,7 @@ def test_history_sees_a_region_that_nothing_else_tells_of(tmp_path: Path, capsys
 def test_the_pages_data_hold_both(tmp_path: Path, first: str, second: str) -> None:
     path = tmp_path / "r.json"
     store.write(of(made(both(first, second))), path)
-    data = json.loads("".join(embedded.embed([path]).pieces))
+    data = json.loads(gzip.decompress(base64.b64decode(embedded.embed([path]).data)).decode())
     regions = [data["values"][index] for index in data["values"][data["columns"]["regions"][0]]]
     found = {one[0]: one for one in regions}
     assert list(found) == list(REGIONS)

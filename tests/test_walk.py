@@ -323,6 +323,8 @@ def composite(**changes: Any) -> Composite:
         "problem": problem,
         "truth": lambda problem, device, bounds: RowSums(problem),
         "limit": limit,
+        "held": "nothing",
+        "stub": "",
         "implementations": "unused",
         "lowerings": ("eager",),
         "dtypes": ("float32", "float64"),

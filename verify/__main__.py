@@ -1,5 +1,50 @@
-"""`python -m verify` is the command `verify`."""
+"""The command `verify`, also as `python -m verify`. Where a package that it needs is missing, one line says what to
+install."""
 
-from verify.cli import main
+from __future__ import annotations
 
-raise SystemExit(main())
+import sys
+from importlib.machinery import PathFinder
+
+#: The packages that the commands need, torch and triton apart: `dependencies` of pyproject.toml.
+NEEDED = ("hypothesis", "ml_dtypes", "mpmath", "numpy", "pydantic", "pytest", "pytest-xdist", "rich", "typer")
+#: What is installed to fit the machine and its driver: the extra `torch`.
+MACHINE = ("torch", "triton")
+#: Modules that another package than that of their name brings.
+MODULES = {"pydantic_core": "pydantic", "xdist": "pytest-xdist"}
+
+
+def main() -> int:
+    """Run the command line of the process and return the exit code."""
+    try:
+        from verify import cli
+
+        return cli.main()
+    except ModuleNotFoundError as error:
+        line = missing(error)
+        if line is None:
+            raise
+        print(f"verify: {line}", file=sys.stderr)
+        return 2
+
+
+def missing(error: ModuleNotFoundError) -> str | None:
+    """What to install, where the module that was not found is one that the commands need: it and all others of them."""
+    module = (error.name or "").partition(".")[0]
+    name = MODULES.get(module, module)
+    if name in MACHINE:
+        return f"{name} is not installed, and it must fit this machine: python3 -m pip install {name}"
+    if name not in NEEDED:
+        return None
+    lacking = [one for one in NEEDED if one == name or PathFinder.find_spec(_module(one)) is None]
+    told = f"{lacking[0]} is" if len(lacking) == 1 else f"{', '.join(lacking[:-1])} and {lacking[-1]} are"
+    return f"{told} not installed: python3 -m pip install {' '.join(lacking)}"
+
+
+def _module(name: str) -> str:
+    """What is imported of a package."""
+    return {package: module for module, package in MODULES.items()}.get(name, name)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

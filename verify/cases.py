@@ -40,7 +40,7 @@ from verify.judge.status import FAILURES
 from verify.judge.tally import Fit, Tally, root
 from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, suggest
 from verify.launch import Given, LoweringError, Outputs, launch_steady
-from verify.lowerings import Lowering, NotLowered, Target
+from verify.lowerings import EAGER, Lowering, NotLowered, Target
 from verify.numbers.ieee import HOST
 from verify.oracle import Formula
 from verify.truth import Truth
@@ -138,8 +138,8 @@ def terms(
     stated = case.stated(target, lowering, output, y)
     fmt, ftz = format_of(y), lowering.ftz(target)
     entries = ledger.known(
-        target.backend.name, lowering=lowering.name, kernel=target.kernel.name, dtype=target.dtype,
-        spelling=target.spelling, output=output,
+        target.backend.name, lowering=EAGER.name if user else lowering.name, kernel=target.kernel.name,
+        dtype=target.dtype, spelling=target.spelling, output=output,
     )  # fmt: skip
     excuses, sources, found = case.excuses(number, output, entries), case.sources(number, output, y), {}
     for truth, elements in sources.items():

@@ -57,7 +57,8 @@ _CommandLineError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name_
 
 app = typer.Typer(
     name="verify",
-    help="How wrong is a kernel, who is right, which formula is it, did it change: against the real number.",
+    help="Certified errors of floating-point kernels against the real number: how large they are, which kernel is "
+    "right, which formula its bits obey, and whether any of that has changed.",
     epilog="Exit codes: 0 passed; 1 a bound failed; 2 bad usage or input; 3 nothing could be compared; "
     "4 oracle violation. Where several apply: 4, 2, 1, 3.",
     rich_markup_mode=None,
@@ -77,21 +78,23 @@ Lowerings = Annotated[
     typer.Option(
         "--lowering",
         metavar="NAME|PATTERN|FILE.py:FUNCTION",
-        help="A registered lowering, a shell pattern, or your own function of the tensors, checked beside the "
-        "others; repeatable. [all]",
+        help="A registered lowering, a shell pattern, or a function of your own (see `verify show`), checked "
+        "beside eager; repeatable. [all]",
     ),
 ]
 Spellings = Annotated[
-    list[str] | None, typer.Option("--spelling", metavar="NAME", help="How it is called; repeatable. [all]")
+    list[str] | None, typer.Option("--spelling", metavar="NAME", help="How the kernel is called; repeatable. [all]")
 ]
 Scalars = Annotated[
     list[str] | None,
-    typer.Option("--scalar", metavar="NAME=VALUE", help="A Python scalar of the kernel, decimal or hex float."),
+    typer.Option("--scalar", metavar="NAME=VALUE", help="A Python scalar of the kernel, as a decimal or hex float."),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=VALUE", help="A composite kernel's own setting, see `verify show`; repeatable."
+        "--set",
+        metavar="NAME=VALUE",
+        help="Your own setting of a composite kernel, see `verify show`; repeatable.",
     ),
 ]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
@@ -101,7 +104,7 @@ Only = Annotated[
     typer.Option("--only", "--kernel", metavar="PATTERN", help="Kernels, names or shell patterns; repeatable. [all]"),
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", metavar="N", min=0, help="Rows of each kind that are printed; 0 is all.")
+    int, typer.Option("--limit", metavar="N", min=0, help="How many rows of each kind to print; 0 prints all.")
 ]
 Markdown = Annotated[
     str | None,
@@ -113,7 +116,8 @@ Json = Annotated[
 ]
 Reports = Annotated[list[str], typer.Argument(metavar="REPORT...", help="Reports of `verify run` or `verify kernel`.")]
 BaselineDir = Annotated[
-    str, typer.Option("--baseline", metavar="DIR", help="The folder of accepted results, one folder a device.")
+    str,
+    typer.Option("--baseline", metavar="DIR", help="Accepted results, with one folder for each device."),
 ]
 
 
@@ -171,7 +175,7 @@ def kernel(
         str | None, typer.Option("--json", metavar="FILE", help="Also write the report; '-' is standard output.")
     ] = None,
 ) -> None:
-    """Certified errors of kernels, each lowering beside the others."""
+    """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
     selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting)
     raise typer.Exit(_walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted]))
@@ -192,7 +196,7 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """All kernels: write a report and print one row a kernel."""
+    """All kernels: write a report and print one row for each kernel."""
     selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     raise typer.Exit(_walk("run", selection, out, lambda report: [run_page(report)]))
@@ -208,15 +212,24 @@ def list_() -> None:
 
 
 @app.command()
-def show(name: Name) -> None:
-    """One kernel's facts: cases, formulas, bounds, special values.
+def show(
+    name: Name,
+    stub: Annotated[
+        bool, typer.Option("--stub", help="Print a lowering of your own to start from: FILE.py:NAME.")
+    ] = False,
+) -> None:
+    """One kernel's facts: cases, formulas, bounds, special values, and how a lowering of your own is called.
 
     With the source of each bound and special value, the spellings, lowerings and properties.
     """
+    from verify import stubs
     from verify.lowerings import lowering_names
 
     kernel = load(name)
-    _print(show_page(kernel, lowering_names(kernel)), sys.stdout)
+    if stub:
+        print(stubs.source(kernel), end="")
+    else:
+        _print(show_page(kernel, lowering_names(kernel), stubs.terms(kernel)), sys.stdout)
 
 
 @app.command()
@@ -251,7 +264,7 @@ def explain(
         str | None, typer.Option("--json", metavar="FILE", help="Write the facts as JSON; '-' is standard output.")
     ] = None,
 ) -> None:
-    """One element, taken apart.
+    """One element in detail.
 
     Its exact value, the correctly rounded result, each lowering's bits, error and class, and the
     formulas step by step; of a composite kernel its terms.
@@ -259,7 +272,7 @@ def explain(
     composite = isinstance(load(name), Composite)
     _known("dtype", [dtype], DTYPES)
     if composite and (index is None or values is not None):
-        raise UsageError(f"{name} is a composite kernel: expected --index N (and no --input), the place in its output")
+        raise UsageError(f"{name} is a composite kernel: expected --index N, the place in its output, and no --input")
     if not composite and (values is None or index is not None or output is not None or setting):
         raise UsageError(
             f"{name} is an elementwise kernel: expected --input HEX,HEX... and no --index, --output, --set"
@@ -318,7 +331,7 @@ def gate(
         typer.Option("--allow", metavar="PATTERN", help="Cells that may fail, such as 'lerp inductor'; repeatable."),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="PATTERN", help="Gate these cells alone; repeatable.")
+        list[str] | None, typer.Option("--only", metavar="PATTERN", help="Gate only these cells; repeatable.")
     ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write every verdict; '-' is standard output.")
@@ -351,7 +364,7 @@ def gate(
 
     files = [json_file, markdown_file, sarif_file, oss_benchmark_file]
     if files.count("-") + (annotations and "-" in files) > 1:
-        raise UsageError("two outputs on standard output; expected a file name for all but one")
+        raise UsageError("only one output can be standard output; expected file names for the others")
     for file in filter(None, files):
         store.ensure_writable(file)
     from verify.reports import ci, markdown, oss_benchmark
@@ -415,7 +428,7 @@ def compare(
     lowering: Annotated[
         list[str] | None, typer.Option("--lowering", metavar="PATTERN", help="Names or shell patterns. [all]")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also the cells that are equal.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print equal cells too.")] = False,
     limit: Limit = 40,
     exchange: Annotated[
         str | None,
@@ -430,16 +443,16 @@ def compare(
         typer.Option(
             "--exchange-from",
             metavar="FILE.npz",
-            help="Name the elements that differ: from the other machine's file, the first report being this machine's.",
+            help="List the elements that differ from the other machine's file; the first report is this machine's.",
         ),
     ] = None,
     markdown_file: Markdown = None,
     json_file: Json = None,
 ) -> None:
-    """Reports side by side: what is worse, larger, another formula, other bits.
+    """Reports side by side: what got worse or larger, and where formulas or bits differ.
 
     Cells are aligned by kernel, lowering, spelling, dtype, scalars and output, across devices too; those with other
-    inputs are named and not compared. A difference is no failure (exit 0): `verify gate` judges.
+    inputs are listed and not compared. A difference is not a failure (exit code 0): `verify gate` judges.
     """
     _known("dtype", dtype or (), DTYPES)
     from verify.reports import compare as comparing
@@ -468,31 +481,31 @@ def compare(
 
 @app.command()
 def history(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Reports (*.json), in folders too.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Reports (*.json), in its subfolders too.")],
     kernel: Only = None,
     device: Annotated[
         list[str] | None,
-        typer.Option("--device", metavar="TEXT", help="Part of a backend's, chip's or capability's name; repeatable."),
+        typer.Option("--device", metavar="TEXT", help="Part of the name of a backend, chip or capability; repeatable."),
     ] = None,
     sql: Annotated[
         str | None,
-        typer.Option("--sql", metavar="SELECT", help="A query of the view `cells` (docs/history.md) instead."),
+        typer.Option("--sql", metavar="SELECT", help="Run a query on the view `cells` (docs/history.md) instead."),
     ] = None,
     limit: Limit = 40,
     markdown_file: Markdown = None,
     json_file: Json = None,
 ) -> None:
-    """When a cell changed, by which versions, and the first bad report.
+    """When a cell changed, with which versions, and the first bad report.
 
-    Reports are ordered by their date, else by their names. A file that is no report is named and skipped. Needs
-    DuckDB: pip install 'ulproof[history]'.
+    Reports are ordered by date, or by name where they have none. A file that is not a report is named and skipped.
+    Needs DuckDB: pip install 'ulproof[history]'.
     """
     from verify.reports import history as past
     from verify.reports import store
     from verify.reports.rows import history_page, query_page
 
     if sql is not None and (kernel or device):
-        raise UsageError("--sql selects by itself: write WHERE kernel = '...' instead of --kernel and --device")
+        raise UsageError("--sql makes its own selection: write WHERE kernel = '...' instead of --kernel and --device")
     _ensure_writable(markdown_file, json_file)
     with store.no_collection():
         archive = past.read(folder)
@@ -522,17 +535,19 @@ def report_(
     baseline: Annotated[
         str | None,
         typer.Option(
-            "--baseline", metavar="DIR|REPORT", help="Show on the page what differs from accepted results or a report."
+            "--baseline",
+            metavar="DIR|REPORT",
+            help="Show what differs from accepted results or another report.",
         ),
     ] = None,
 ) -> None:
     """Reports as one self-contained page, or as Markdown.
 
-    The page has kernels by lowering and device, the error by binade, worst inputs with the command that replays them,
-    formulas and who is right. Needs Vega-Lite's package: pip install 'ulproof[page]'.
+    The page has the errors of kernels by lowering, device, region and binade, the worst inputs with the commands that
+    replay them, the formulas, and which lowering is right. It needs Vega-Lite's package: pip install 'ulproof[page]'.
     """
     if html_file is None and markdown_file is None:
-        raise UsageError("nowhere to write; expected --html FILE, --markdown FILE or both")
+        raise UsageError("no output was named; expected --html FILE, --markdown FILE or both")
     if baseline is not None and html_file is None:
         raise UsageError("--baseline is shown on the page only; add --html FILE, or use `verify gate --markdown FILE`")
     _ensure_writable(html_file, markdown_file)
@@ -757,7 +772,7 @@ def _plan(selection: Selection) -> list[Kinds]:
 
 
 class _Stop:
-    """How a run was told to stop: the word for it and the exit code."""
+    """How a run was stopped: the word for it and the exit code."""
 
     word, code = "interrupted", INTERRUPTED
 

@@ -309,7 +309,7 @@ def _exactly(exact: Exact, element: Element) -> dict[str, str]:
 
 
 def digits(truth: Truth) -> str:
-    """The truth to 20 digits; what lies beyond the limits of `verify.truth` is told as such."""
+    """The truth to 20 digits; what lies beyond the limits of `verify.truth` is shown as such."""
     if truth.kind == "real" and TINY in (abs(truth.lo), abs(truth.hi)):
         return f"{'-' if truth.lo < 0 else ''}2^-20000 or smaller in magnitude, not zero"
     if truth.kind == "real" and HUGE in (abs(truth.lo), abs(truth.hi)):

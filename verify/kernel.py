@@ -222,6 +222,10 @@ class Composite:
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
                 gives a callable of the problem that returns {output: tensor}
     lowerings   their names, in that order: listing them must not import torch
+    held        what a user's own lowering is held to, in words
+    stub        the source of a function that begins one, see `verify.stubs`
+    keywords    what it may take by keyword beside the setting's parameters and scalars, with a line of help each;
+                `problem` puts them under "keywords" of its `extra`, tensors beyond `inputs` among its tensors
     cases, quick_cases, dtypes, properties, notes  as in `Kernel`
     """
 
@@ -234,6 +238,9 @@ class Composite:
     limit: Callable[..., Any]
     implementations: str
     lowerings: tuple[str, ...]
+    held: str
+    stub: str
+    keywords: Mapping[str, str] = field(default_factory=dict)
     outer_limit: Callable[..., Any] | None = None
     probable: Callable[..., Any] | None = None
     family: Any = None

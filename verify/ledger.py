@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
-import importlib.metadata
 import re
 import tomllib
 from collections.abc import Mapping
@@ -162,7 +161,9 @@ def _entry(kind: type[Any], entry: dict[str, Any]) -> Any:
 
 
 def _triton_version() -> tuple[int, ...]:
-    return _version(importlib.metadata.version("triton"))
+    from importlib import metadata
+
+    return _version(metadata.version("triton"))
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -555,18 +555,22 @@ def user_lowering(text: str) -> Lowering:
 
 
 def user_composite(text: str) -> Lowering:
-    """The user's FILE.py:FUNCTION for composite kernels: called with the problem's tensors by position and,
-    where it has parameters of their names, the setting's parameters and scalars by keyword."""
+    """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
+    parameters of their names, by keyword with the problem's other tensors, the setting's parameters, the
+    scalars and what the kernel declares as `keywords`."""
     label, function = user_function(text)
 
     def build(target: Target) -> Callable[[Any], Any]:
-        outputs = target.kernel.outputs
+        inputs, outputs = target.kernel.inputs, target.kernel.outputs
 
         def run(problem: Any) -> dict[str, Any]:
-            given = {**problem.parameters, **problem.scalars}
+            others = {name: t for name, t in problem.tensors.items() if name not in inputs}
+            device = problem.tensors[inputs[0]].device
+            tables = {k: v.to(device) if hasattr(v, "to") else v for k, v in problem.extra.get("keywords", {}).items()}
+            given = {**problem.parameters, **problem.scalars, **tables, **others}
             accepted = inspect.signature(function).parameters
             keywords = {name: value for name, value in given.items() if name in accepted}
-            result = function(*problem.tensors.values(), **keywords)
+            result = function(*(problem.tensors[name] for name in inputs), **keywords)
             if isinstance(result, Mapping):
                 return dict(result)
             if not isinstance(result, tuple | list):

@@ -56,7 +56,7 @@ class Selection:
     user_lowerings: tuple[str, ...] = ()
     scalars: Mapping[str, float] | None = None
     seed: int = 0
-    #: NAME -> text: a setting of one's own for a composite kernel
+    #: NAME -> text: the user's own setting of a composite kernel
     setting: Mapping[str, str] | None = None
 
 

@@ -1,10 +1,16 @@
 "use strict";
 // Data, routes and tables of the page. What the data hold enters the document as text nodes and attribute values only.
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+(async () => {
+  // Packed as gzip in base64, a fifth of the text
+  function unpacked(id) {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  }
+  const data = await unpacked("data");
   const { values, columns, devices } = data;
   const direct = { device: (index) => devices[index], binades: (index) => index }; // the other columns hold indices of values
   const SHOWN = 200; // rows of a table that are drawn at once
+  const WIDEST = 12; // columns of a matrix
   const FIRST = 5; // failures and deviations that stand above everything else
 
   const counted = (cell, name) => cell.counts[data.counts.indexOf(name)];
@@ -150,15 +156,12 @@
     return [h("search", { class: "controls" }, h("label", {}, "Filter (press /)", filter), selects, further, output), output];
   }
 
-  // Colours and marks of cells and regions: by status where it is not passed, else by the share of the bound that is used; the text says the same
+  // Colours and marks of cells and regions: the colour is the error, the edge and the mark are the status; the text says both
 
-  const LEVELS = { bad: "fail", open: "doubt", deviates: "over" };
-  function level(one) {
-    if (LEVELS[tone(one.status)]) return LEVELS[tone(one.status)];
-    if (!one.ran) return "none";
-    if (one.part === null) return "unbounded";
-    return `s${Math.min(4, Math.max(1, Math.ceil(one.part * 4)))}`;
-  }
+  const EDGES = { bad: "fail", open: "doubt", deviates: "over" };
+  const STEPS = [0.5, 1, 2, 4, 16];
+  const step = (size) => `s${STEPS.filter((most) => size > most).length}`;
+  const level = (one) => [EDGES[tone(one.status)], one.ran ? step(one.size) : "none"].filter(Boolean).join(" ");
   const worstStatus = (group) => [...group].sort((a, b) => bySeverity(a.status, b.status))[0]?.status;
   // A remark stands before correct rounding: NaNs and zero signs may be excused where every number is right
   const mark = (group) => {
@@ -166,14 +169,15 @@
     return glyph ? `${glyph} ` : group.some((one) => one.remark) ? "† " : exact(group) ? "✓ " : "";
   };
   const exact = (group) => group.some((one) => one.ran) && group.every((one) => !one.ran || (one.wrong === 0 && one.status === "passed"));
-  const LEGEND = [["s1", "12%", "share of the bound used: up to a quarter"], ["s2", "37%", "up to a half"], ["s3", "62%", "up to three quarters"],
-    ["s4", "100%", "up to the whole bound"], ["fail", "✕ 240%", "failed"], ["doubt", "◇ 90%", "suspect, unbounded or unjudged"], ["over", "≠ 240%", "deviates: exceeds, and the ledger says why and how far"],
+  const LEGEND = [...["at most 0.5 ulp", "at most 1", "at most 2", "at most 4", "at most 16", "more than 16 ulp"].map((text, i) => [`s${i}`, ["0.5", "0.8", "1.7", "3.2", "9.1", "240"][i], text]),
+    ["fail", "✕ 240", "failed"], ["doubt", "◇ 3.2", "suspect, unbounded or unjudged"], ["over", "≠ 240", "deviates: exceeds its bound, and the ledger says why and how far"],
     ["remark", "†", "passed with a remark, see below"],
-    ["exact", "✓", "every element correctly rounded"], ["unbounded", "–", "no bound"], ["none", "not run", "not run, with a reason below"]];
+    ["exact", "✓", "every element correctly rounded"], ["none", "not run", "not run, with a reason below"]];
+  const inLegend = (kind, cell) => level(cell).split(" ").includes(kind) || (kind === "exact" && exact([cell])) || (kind === "remark" && cell.remark);
 
-  // More important first: a failure, then the larger share of the bound, then the larger error
+  // More important first: a failure, then the larger error, then the larger share of the bound
   const TONES = ["dim", "good", "deviates", "open", "bad"];
-  const rank = (one) => [TONES.indexOf(tone(one.status)), one.ran ? 1 : 0, one.part ?? -1, one.ulp ?? -1];
+  const rank = (one) => [TONES.indexOf(tone(one.status)), one.ran ? 1 : 0, one.size ?? -1, one.part ?? -1];
   function worse(a, b) {
     const [x, y] = [rank(a), rank(b)];
     for (let i = 0; i < x.length; i++) if (x[i] !== y[i]) return y[i] - x[i];
@@ -251,8 +255,8 @@
       differ("slug") && { title: "inputs", text: (cell) => cell.among, order: (cell) => cell.inputs, nowrap: true },
       { title: "status", nowrap: true, text: (cell) => cell.status, order: (cell) => cell.status, node: (cell) => statusNode(cell.status) },
       { title: "other regions", wide: true, text: (cell) => apart(cell).map(({ name, status }) => `${name} ${status}`).join(" ") || "-", node: (cell) => apart(cell).map(regionNode) },
-      number("error", (cell) => cell.size), text("metric"), number("bound", (cell) => cell.limit?.[0] ?? null),
-      { ...number("share", (cell) => cell.part), node: (cell) => h("span", { class: `chip ${level(cell)}` }, mark([cell]), cell.share) },
+      { ...number("error", (cell) => cell.size), node: (cell) => h("span", { class: `chip ${level(cell)}` }, mark([cell]), cell.error) },
+      text("metric"), number("bound", (cell) => cell.limit?.[0] ?? null), number("share", (cell) => cell.part),
       number("misrounded", (cell) => cell.wrong), number("max ulp", (cell) => cell.ulp),
       tallied("closer"), tallied("farther"), tallied("tied"),
       data.baseline.path && { title: "baseline", text: (cell) => cell.verdict?.[0] ?? "-", order: (cell) => cell.verdict?.[0] ?? null, node: (cell) => (cell.verdict ? statusNode(cell.verdict[0]) : "-") },
@@ -274,7 +278,7 @@
   function overview(query) {
     const results = h("div", {});
     const regions = regionNames.length ? [choice("Region", "region", [["", "normal, and what is worst"], ...regionNames.map((name) => [name, name])], query, () => redraw())] : [];
-    const show = [["", "share of the bound"], ["ulp", "maximum error in ulp"], ["misrounded", "misrounded share"], ...(data.baseline.path ? [["baseline", "against the baseline"]] : [])];
+    const show = [["", "error in ulp"], ["share", "share of the bound"], ["misrounded", "misrounded share"], ...(data.baseline.path ? [["baseline", "against the baseline"]] : [])];
     const redraw = () => {
       const some = matching(cells, query);
       output.textContent = `${count(some.length, "cell")} of ${grouped(cells.length)}`;
@@ -316,32 +320,48 @@
       (row.get(`${device.id} ${name}`) ?? []).some((cell) => cell.status !== "not-run")))]).filter(([, names]) => names.length);
     const shown = query.get("show") ?? "", region = query.get("region") ?? "";
     const linked = Object.fromEntries([...query].filter(([name]) => name === "dtype" || name === "q" || name === "status"));
+    const figure = (ran) => (shown === "share" ? most(ran, "part").share : shown === "misrounded" ? most(ran, "wrong").misrounded : most(ran, "size").error);
     const field = (group, device, name, kernel) => {
       if (!group) return h("td", { role: "cell", class: "absent" }, h("span", { "aria-hidden": "true" }, "·"), h("span", { class: "hidden" }, "not in the reports"));
       const judged = region ? group.flatMap((cell) => cell.regions.filter((one) => one.name === region)) : group;
       if (!judged.length) return h("td", { role: "cell", class: "absent" }, "–", h("span", { class: "hidden" }, `no element in ${region}`));
-      const head = [...judged].sort(worse)[0];
-      const kind = level(head);
       const ran = judged.filter((one) => one.ran);
+      const head = [...judged].sort(worse)[0], largest = ran.length ? most(ran, "size") : head;
       const text = shown === "baseline" ? group.map((cell) => cell.verdict?.[0]).filter(Boolean).sort(bySeverity)[0] ?? "–"
-        : !ran.length ? head.status.replace("-", " ") : shown === "ulp" ? most(ran, "ulp")["max ulp"] : shown === "misrounded" ? most(ran, "wrong").misrounded
-          : head.share === "-" ? "–" : head.share;
-      const title = `${kernel}, ${name} on ${device.label}: ${head.status}${head.ran ? `; at most ${head.error} ${head.metric} of ${head.bound}` : ""}${head.reason ? `; ${head.reason}` : ""}; ${count(group.length, "cell")}`;
-      return h("td", { role: "cell", class: kind }, h("a", { href: kernelHref(kernel, { ...linked, device: device.id, lowering: name }), title },
+        : ran.length ? figure(ran) : head.status.replace("-", " ");
+      const title = `${kernel}, ${name} on ${device.label}: ${head.status}${head.ran ? `; at most ${largest.error} ${largest.metric} of ${largest.bound}` : ""}${head.reason ? `; ${head.reason}` : ""}; ${count(group.length, "cell")}`;
+      // the other regions, each with the colour of its largest error
+      const parts = region ? [] : regionNames.map((one) => group.flatMap((cell) => cell.regions.filter((other) => other.name === one && one !== "normal"))).filter((some) => some.length);
+      return h("td", { role: "cell", class: [EDGES[tone(head.status)], ran.length ? step(largest.size) : "none"].filter(Boolean).join(" ") }, h("a", { href: kernelHref(kernel, { ...linked, device: device.id, lowering: name }), title },
         h("span", { class: "label" }, `${many.device ? `${device.short} ` : ""}${name} `), ran.length || tone(head.status) === "bad" ? mark(judged) : "", text,
-        LEVELS[tone(head.status)] ? h("span", { class: "hidden" }, ` ${head.status}`) : null));
+        parts.length ? h("span", { class: "regions", "aria-hidden": "true" }, parts.map((some) => h("i", { class: [...some].sort(worse).slice(0, 1).map((one) => EDGES[tone(one.status)] ?? "").concat(step(most(some, "size").size)).join(" "), title: `${some[0].name}: ${most(some, "size").error} ${most(some, "size").metric}` }))) : null,
+        EDGES[tone(head.status)] ? h("span", { class: "hidden" }, ` ${head.status}`) : null));
     };
-    const body = [...rows].map(([kernel, row]) => h("tr", { role: "row" },
-      h("th", { scope: "row", role: "rowheader" }, h("a", { href: kernelHref(kernel, linked) }, kernel)),
-      used.map(([device, names], i) => [i ? h("td", { class: "gap", role: "presentation" }) : null, names.map((name) => field(row.get(`${device.id} ${name}`), device, name, kernel))])));
-    return [h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Matrix of kernels and lowerings" }, h("table", { class: "matrix", role: "table" },
-      h("caption", { class: "hidden" }, "Kernels by lowering and device; the worst of the cells that each field stands for"),
-      h("thead", { role: "rowgroup" },
-        h("tr", { role: "row" }, h("td", {}), used.map(([device, names], i) => [i ? h("td", { class: "gap" }) : null, h("th", { scope: "colgroup", role: "columnheader", colspan: names.length, class: "device" }, device.label)])),
-        h("tr", { role: "row" }, h("td", {}), used.map(([, names], i) => [i ? h("td", { class: "gap" }) : null, names.map((name) => h("th", { scope: "col", role: "columnheader" }, name))]))),
-      h("tbody", { role: "rowgroup" }, body))),
-    h("ul", { class: "legend", "aria-label": "Legend" }, LEGEND.filter(([kind]) => some.some((cell) => level(cell) === kind || (kind === "exact" && exact([cell])) || (kind === "remark" && cell.remark))).map(([kind, text, meaning]) =>
-      h("li", {}, h("span", { class: kind }, text), meaning)))];
+    const metrics = (row) => [...new Set([...row.values()].flat().filter((cell) => cell.ran).map((cell) => cell.metric))].filter((name) => name !== "ulp");
+    // Kernels of a device whose lowerings fit side by side share a table
+    const tables = used.flatMap(([device, names]) => {
+      const parts = [];
+      for (const [kernel, row] of rows) {
+        const own = names.filter((name) => row.has(`${device.id} ${name}`));
+        if (!own.length) continue;
+        let part = parts.find(({ columns }) => new Set([...columns, ...own]).size <= WIDEST || own.every((name) => columns.has(name)));
+        if (!part) parts.push(part = { columns: new Set(), mine: [] });
+        own.forEach((name) => part.columns.add(name));
+        part.mine.push([kernel, row]);
+      }
+      return parts.map(({ columns, mine }, i) => {
+        const shownNames = names.filter((name) => columns.has(name));
+        return h("table", { class: "matrix", role: "table" },
+          h("caption", { class: i ? "hidden" : null }, h("span", { class: "device" }, device.label), h("span", { class: "hidden" }, ": kernels by lowering; each field has the largest error of the cells that it stands for")),
+          h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, h("td", {}), shownNames.map((name) => h("th", { scope: "col", role: "columnheader" }, name)))),
+          h("tbody", { role: "rowgroup" }, mine.map(([kernel, row]) => h("tr", { role: "row" },
+            h("th", { scope: "row", role: "rowheader" }, h("a", { href: kernelHref(kernel, linked) }, kernel), metrics(row).map((name) => h("span", { class: "dim" }, ` ${name}`))),
+            shownNames.map((name) => field(row.get(`${device.id} ${name}`), device, name, kernel))))));
+      });
+    });
+    return [h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Matrix of kernels and lowerings" }, tables),
+      h("ul", { class: "legend", "aria-label": "Legend" }, LEGEND.filter(([kind]) => some.some((cell) => inLegend(kind, cell))).map(([kind, text, meaning]) =>
+        h("li", {}, h("span", { class: kind }, text), meaning)))];
   }
 
   const bySeverity = (a, b) => data.severity.indexOf(a) - data.severity.indexOf(b);
@@ -427,8 +447,9 @@
       h("span", { class: "dim" }, `; ${one(group, "lowering")}; ${one(group, "device")}; ${one(group, "dtype")}; ${count(group.length, "cell")}`));
     const told = [...groups.values()];
     const notes = data.reports.flatMap((report) => report.notes.map((note) => h("li", {}, `${data.reports.length > 1 ? `${report.file}: ` : ""}${note}`)));
-    return [...listed("Not run", [...told.filter(({ group }) => !group[0].ran), ...notes], (item) => (item.group ? draw(item) : item)),
-      ...listed("Passed with a remark, or allowed", told.filter(({ group }) => group[0].ran), draw)];
+    const absent = [...told.filter(({ group }) => !group[0].ran), ...notes];
+    return [...listed("Passed with a remark, or allowed", told.filter(({ group }) => group[0].ran), draw),
+      ...(absent.length ? [h("section", { class: "absent" }, unfolded(`Not run: ${count(absent.length, "reason")}`, () => listed("Not run", absent, (item) => (item.group ? draw(item) : item))))] : [])];
   }
 
   function reports() {
@@ -511,15 +532,9 @@
       withBins.length ? histogramFigure(withBins, title, withBinades.map(({ name }) => name).join() !== withBins.map(({ name }) => name).join()) : null];
   }
 
-  // Packed, since they are half of the data and only drawn: unpacked when the first plot needs them
-  let unpacked = null;
-  function allBinades() {
-    unpacked ??= (async () => {
-      const bytes = Uint8Array.from(atob(document.getElementById("binades").textContent), (character) => character.charCodeAt(0));
-      return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-    })();
-    return unpacked;
-  }
+  // Statistics by binade are half of the data and only drawn: unpacked when the first plot needs them
+  let drawn = null;
+  const allBinades = () => (drawn ??= unpacked("binades"));
 
   function binadeRows(all, { name, cell }) {
     const [exponents, measured, misrounded, maximum, bias] = all[cell.binades];
@@ -577,7 +592,7 @@
   function worstSection(ran) {
     const items = ran.filter((cell) => cell.worst.length).map((cell) => [cell, cell.worst[0]]);
     return h("section", { id: "worst" }, h("h2", { tabindex: -1 }, "Worst inputs"),
-      items.length ? [h("p", { class: "dim" }, "Of each cell the element of the largest error in ulp, of a composite kernel that of the largest share of its bound; a cell's page has the others. Cells by share of the bound."), worstTable(items, true)] : h("p", {}, "None recorded."));
+      items.length ? [h("p", { class: "dim" }, "Of each cell the element of the largest error in ulp, of a composite kernel that of the largest share of its bound; a cell's page has the others. The largest error comes first."), worstTable(items, true)] : h("p", {}, "None recorded."));
   }
 
   function formulaSection(ran) {
@@ -647,9 +662,8 @@
       { title: "region", nowrap: true, text: (one) => one.name, order: (one) => data.severity.indexOf(one.status) },
       { title: "elements", right: true, text: (one) => grouped(one.inputs), order: (one) => one.inputs },
       { title: "status", nowrap: true, text: (one) => one.status, order: (one) => one.status, node: (one) => statusNode(one.status) },
-      figure("error", (one) => one.size), { title: "metric", text: (one) => one.metric }, { title: "bound", right: true, text: (one) => one.bound },
-      { ...figure("share", (one) => one.part), node: (one) => h("span", { class: `chip ${level(one)}` }, mark([one]), one.share) },
-      figure("misrounded", (one) => one.wrong), figure("max ulp", (one) => one.ulp),
+      { ...figure("error", (one) => one.size), node: (one) => h("span", { class: `chip ${level(one)}` }, mark([one]), one.error) }, { title: "metric", text: (one) => one.metric }, { title: "bound", right: true, text: (one) => one.bound },
+      figure("share", (one) => one.part), figure("misrounded", (one) => one.wrong), figure("max ulp", (one) => one.ulp),
       ...data.failing_classes.map((name, i) => ({ title: name.replaceAll("_", "-"), right: true, text: (one) => (one.classes[i] ? grouped(one.classes[i]) : "-"), order: (one) => one.classes[i] })),
       { title: "unjudged", right: true, text: (one) => (one.unjudged ? grouped(one.unjudged) : "-"), order: (one) => one.unjudged },
       { title: "resolution", text: (one) => (one.resolution ? `${one.resolution[0]}; 90%: ${one.resolution[1]}` : "-") },
@@ -680,9 +694,9 @@
       h("p", {}, [cell.device.label, cell.dtype, cell.scalars, cell.output, cell.spelling, cell.domain].filter(Boolean).join(" · ")),
       facts([
         ["status", statusNode(cell.status)], ["reason", cell.reason], ["ledger", cell.ledger.join(", ")], ["allowed by", cell.allowance],
-        ["error", cell.ran ? `${cell.error} ${cell.metric}` : ""],
+        ["error", cell.ran ? h("span", { class: `chip ${level(cell)}` }, `${mark([cell])}${cell.error} ${cell.metric}`) : ""],
         ["bound", limit ? `${cell.bound} ${limit[1]}${limit[2] === "rounded" ? ", scalars rounded to the dtype" : ""}` : cell.ran ? "none" : ""],
-        ["share of the bound", limit && cell.ran ? h("span", { class: `chip ${level(cell)}` }, `${mark([cell])}${cell.share}`) : ""],
+        ["share of the bound", limit && cell.ran ? cell.share : ""],
         ["source of the bound", limit ? limit[3] : ""],
         ["misrounded", cell.ran ? `${cell.misrounded} of ${cell.inputs} elements` : ""],
         ["against eager", cell.closer === "-" ? "" : `${cell.closer} closer, ${cell.farther} farther, ${cell.tied} tied`],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import pkgutil
 import platform
 from collections.abc import Callable, Iterable, Mapping
@@ -125,7 +124,9 @@ def software() -> dict[str, Any]:
 
 
 def _version(distribution: str) -> str | None:
+    from importlib import metadata  # it takes longer than all else that is imported here
+
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return None

@@ -19,6 +19,7 @@ from verify.kernel import Composite, Setting, UsageError, suggest
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
 from verify.oracle import Oracle
+from verify.stubs import expression
 
 if TYPE_CHECKING:
     from verify.composite import Limit, Problem, Source
@@ -93,7 +94,7 @@ class Rows:
     kind        one of SUMS, PRODUCTS, EXPONENTIALS, SQUARES
     call        call(torch, *tensors, dim, **scalars) -> the output, in torch's own words
     algorithms  algorithms(place) -> those that the lowering may run; () where nothing is known
-    held        what a lowering of one's own is held to, in words
+    held        what a lowering of the user's own is held to, in words
     reduces     one output a row; else one for each element
     prefixes    an element depends on those up to it alone
     neutral     what a NaN or an infinity counts as in a bound, where a special value decides the truth (None: the
@@ -514,6 +515,12 @@ def _probable(problem: Problem, target: Any, lowering: Any, output: str, order: 
     return probable(problem, target, lowering, output, order)
 
 
+def _stub(name: str, rows: Rows, scalars: tuple[str, ...]) -> str:
+    keywords = ("dim", *scalars)
+    told = expression(rows.call, "x", *rows.weights, **{word: word for word in keywords})
+    return f"def {name}({', '.join(('x', *rows.weights, *keywords))}):\n    return {told}\n"
+
+
 #: In the order of `rows_lowerings`, which imports torch.
 LOWERINGS = ("eager", "inductor", "inductor-strict", "triton", "triton-interpreter")
 
@@ -554,5 +561,7 @@ def kernel(
         lowerings=LOWERINGS + lowerings,
         cases=cases,
         quick_cases=len(cases),
-        notes=(*notes, f"your own lowering is held to {rows.held}"),
+        held=rows.held,
+        stub=_stub(name, rows, tuple(dict.fromkeys(scalar for case in cases for scalar in case))),
+        notes=notes,
     )

@@ -1,7 +1,7 @@
 """The bounds of row kernels: the algorithm that a lowering declares, run in `roundoff`; nothing is derived here.
 
-A lowering of one's own is held to the widest of the kernel's known algorithms (`limit`); without a declared order it
-may also be in any other (`outer_limit`), which is no proof that it is right. All functions it calls are allowed 2 ULP
+A user's own lowering is held to the widest of the kernel's known algorithms (`limit`); without a declared order it may
+also be in any other (`outer_limit`), which is no proof that it is right. All functions it calls are allowed 2 ULP
 at least.
 """
 
@@ -34,7 +34,7 @@ RESOLVED, RESOLVED_FLOAT64 = 2.0**-40, 2.0**-76
 #: Elements of the rows that are evaluated at once.
 STEP = 1 << 20
 #: What a function that someone else calls may err by: 2 ULP, each at most 2 u.
-OWN = Documented(4.0, "2 ULP, what a lowering of one's own is held to")
+OWN = Documented(4.0, "2 ULP, what a lowering of the user's own is held to")
 #: A run may call a right kernel suspect with this probability.
 RISK = 1e-6
 

@@ -1,0 +1,111 @@
+"""A lowering of your own: what `verify show` says of it, and the file to start from, for every kernel there is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verify import backends, stubs
+from verify.cli import main
+from verify.kernel import Composite, Kernel, load, names
+from verify.lowerings import Target, user_composite
+from verify.reports import store
+
+#: The dtype of the trials: a small one, which every kernel has.
+DTYPE = "bfloat16"
+
+
+def parameters(name: str) -> list[str]:
+    """Those of the stub's function, in order."""
+    [function] = [
+        node
+        for node in ast.parse(stubs.source(load(name))).body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
+    return [argument.arg for argument in function.args.args]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_stub_passes_as_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every element of the first setting or of all quick cases. Where eager itself deviates, so does its copy."""
+    assert main(["show", name, "--stub"]) == 0
+    (tmp_path / "mine.py").write_text(capsys.readouterr().out)
+    kernel, out = load(name), tmp_path / "r.json"
+    command = ["kernel", name, "--lowering", f"{tmp_path}/mine.py:{name}", "--profile", "quick", "--backend", "cpu"]
+    if isinstance(kernel, Composite):
+        command += ["--spelling", next(one.name for one in kernel.settings if one.quick and DTYPE in one.dtypes)]
+    assert main([*command, "--dtype", DTYPE, "--json", str(out)]) == 0, capsys.readouterr().out
+    cells = store.read(out).cells
+    mine = {(c.spelling, c.output, str(c.scalars)): c.status for c in cells if c.lowering == f"mine.py:{name}"}
+    eager = {(c.spelling, c.output, str(c.scalars)): c.status for c in cells if c.lowering == "eager"}
+    assert mine and set(mine.values()) <= {"passed", "deviates"}
+    assert {place for place, status in mine.items() if status == "deviates"} <= {
+        place for place, status in eager.items() if status == "deviates"
+    }
+
+
+def test_a_stub_that_is_wrong_fails(tmp_path: Path) -> None:
+    """The trial above can fail."""
+    text = stubs.source(load("exp")).replace("torch.exp(x)", "(torch.exp(x) * 1.01)")
+    assert "1.01" in text
+    (tmp_path / "mine.py").write_text(text)
+    command = ["kernel", "exp", "--lowering", f"{tmp_path}/mine.py:exp", "--profile", "quick", "--backend", "cpu"]
+    assert main([*command, "--dtype", DTYPE]) == 1
+
+
+@pytest.mark.parametrize("name", names())
+def test_show_tells_how_a_lowering_of_your_own_is_called(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", name]) == 0
+    told = "".join(capsys.readouterr().out.split())
+    kernel = load(name)
+    for label, text in stubs.terms(kernel):
+        assert "".join((label + text).split()) in told
+    own = " ".join(label + text for label, text in stubs.terms(kernel))
+    assert all(parameter in own for parameter in parameters(name))
+    assert "held to" in own and "returns:" in own
+
+
+@pytest.mark.parametrize("name", [name for name in names() if isinstance(load(name), Composite)])
+def test_what_is_offered_by_keyword_is_given(name: str, tmp_path: Path) -> None:
+    """A function with a parameter for everything that `verify show` offers is called with all of it."""
+    kernel: Any = load(name)
+    scalars = next(iter(kernel.cases))
+    offered = [*kernel.settings[0].parameters, *scalars]
+    offered += [word for names_ in kernel.keywords for word in names_.split(", ")]
+    keywords = ", ".join(f"{word}=None" for word in dict.fromkeys(offered))
+    (tmp_path / "mine.py").write_text(
+        f"def mine({', '.join(kernel.inputs)}, {keywords}):\n"
+        "    raise RuntimeError(repr(sorted(k for k, v in locals().items() if v is None)))\n"
+    )
+    lowering = user_composite(f"{tmp_path}/mine.py:mine")
+    missing = []
+    for setting in kernel.settings:
+        if setting.quick:
+            problem = kernel.problem(setting.dtypes[0], setting, scalars, 0)
+            target = Target(kernel, scalars, setting.name, setting.dtypes[0], backends.load("cpu"))
+            with pytest.raises(RuntimeError) as caught:
+                lowering.build(target)(problem)  # type: ignore[arg-type]
+            missing.append(set(ast.literal_eval(str(caught.value))))
+    assert set.intersection(*missing) == set(), "offered, and given in no setting"
+
+
+def test_a_call_is_written_as_it_is_made() -> None:
+    assert stubs.expression(lambda torch, x, *, d: torch.f(x, x.shape[1:], d).values, "x", d="d") == (
+        "torch.f(x, x.shape[1:], d).values"
+    )
+    assert stubs.expression(lambda torch, x: torch.a.b(x[0], k=x), "x") == "torch.a.b(x[0], k=x)"
+
+
+def test_bounds_that_are_told_are_those_of_a_users_file() -> None:
+    for kernel in map(load, names()):
+        if isinstance(kernel, Kernel):
+            told = " ".join(text for label, text in stubs.terms(kernel) if label.startswith("held to"))
+            for dtype in kernel.dtypes:
+                bound = kernel.bound(
+                    lowering="own.py:f", backend="cpu", spelling=next(iter(kernel.spellings)), dtype=dtype,
+                    scalars=kernel.cases[0],
+                )  # fmt: skip
+                assert bound is not None and f"{bound.value:.6g} {bound.metric}" in told
