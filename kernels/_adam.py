@@ -288,6 +288,16 @@ def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
     return make
 
 
+def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
+    """`Composite.strata`: the recipes of the gradients."""
+    import torch
+
+    places = torch.arange(problem.tensors["exp_avg"].numel())
+    if problem.parameters["gradients"] == "exact":
+        return ("exact",), places * 0
+    return tuple(f"gradients {low} to {high}" for low, high in zip(_LOW, _HIGH, strict=True)), places // 16 % 16
+
+
 def kept_format(problem: Problem) -> str:
     """The dtype in which parameters and averages are kept from step to step."""
     return "float32" if problem.parameters["master"] else problem.dtype
@@ -393,6 +403,7 @@ def kernel(
         problem=problem_of(step),
         truth=truth,
         limit=limit,
+        strata=strata,
         formulas=formulas,
         implementations=IMPLEMENTATIONS,
         lowerings=LOWERINGS,

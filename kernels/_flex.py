@@ -96,6 +96,13 @@ class _Recipe:
         fmt = FORMATS[self.dtype]
         return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
 
+    def strata(self, output: str) -> tuple[tuple[str, ...], Tensor]:
+        """`Composite.strata`: heads as they are named, and those in whose sums nothing cancels."""
+        odd = self._odd("key" if output in ("dk", "dv") else "query").long()
+        odd = odd if self.shape.data in SCORES else odd * 0
+        of = odd[..., 0] if output == "logsumexp" else odd
+        return (self.shape.data, f"{self.shape.data} of one sign"), of.expand(self.shape.outputs[output])
+
     def _odd(self, name: str) -> Tensor:
         """Every other head of keys and the queries that it serves, counted through the batch."""
         shape = self.shape
@@ -180,6 +187,11 @@ class _Recipe:
 
     def _draw(self, name: str, index: Tensor) -> draws.Draw:
         return draws.Draw(FORMATS[self.dtype], index, self.seed, f"flex_attention {self.shape.data} {name}")
+
+
+def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Tensor]:
+    """`Composite.strata`."""
+    return _Recipe(problem.dtype, problem.extra["shape"], 0).strata(output)
 
 
 def _normal(draw: draws.Draw) -> Tensor:

@@ -173,6 +173,12 @@ def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
     return _flex_algorithms.limit(problem, target, lowering, output)
 
 
+def strata(problem: Any, output: str) -> Any:
+    from verify.kernels import _flex
+
+    return _flex.strata(problem, output)
+
+
 #: In the order of `_flex_lowerings`, which imports torch.
 LOWERINGS = (
     "eager",
@@ -214,6 +220,7 @@ KERNEL = Composite(
     problem=problem,
     truth=truth,
     limit=limit,
+    strata=strata,
     implementations="verify.kernels._flex_lowerings",
     dtypes=HALVES_AND_SINGLE,
     notes=(

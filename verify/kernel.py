@@ -186,11 +186,10 @@ class Composite:
     custom      custom(given) -> Setting from NAME -> text; raises UsageError
     problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.composite.Source
-    limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None; where `outer_limit` is
-                there, also with an `order` that a user declares of a lowering of their own
-    outer_limit  of a user's lowering without a declared order: beyond `limit`, which is that of the known algorithms,
-                what any order in the declared accumulator may give; None where it is no wider
-    probable    as `limit`, but at a confidence of 1 - 10^-6 a run; infinite where it is not stated
+    limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
+    orders      whether `limit` asks for the order that a user declares of a lowering of their own (`Lowering.order`)
+    strata      strata(problem, output) -> names of the kinds of data, and which of them each element is of (int64, in
+                the output's shape)
     family      what the kernel's family keeps of it, see `verify.families`
     formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
@@ -208,8 +207,8 @@ class Composite:
     limit: Callable[..., Any]
     implementations: str
     lowerings: tuple[str, ...]
-    outer_limit: Callable[..., Any] | None = None
-    probable: Callable[..., Any] | None = None
+    orders: bool = False
+    strata: Callable[..., Any] | None = None
     family: Any = None
     outputs: tuple[str, ...] = ("",)
     defined: Callable[..., tuple[str, ...]] | None = None
