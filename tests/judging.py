@@ -245,8 +245,8 @@ class AsOutput:
 def by_output(
     given: Elements, y: Tensor, limit: float, *, exactly: bool = False, double: bool = False
 ) -> list[Said | None]:
-    """As an output of a composite kernel, whose elements may be off by `limit` in absolute terms; by two and by four times
-    as much they are suspect."""
+    """As an output of a composite kernel, whose elements may be off by `limit` in absolute terms; by two and four
+    times as much they are suspect."""
     source = AsOutput(given, y)
     exact = Exact(Placed(source, ""), given.fmt)  # type: ignore[arg-type]
     bound, twice, wide = (torch.full(y.shape, limit * size, dtype=torch.float64) for size in (1, 2, 4))

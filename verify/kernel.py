@@ -164,7 +164,8 @@ class Setting:
 
     `parameters` are JSON values: shape, dim, layout, recipe of the data, mask, steps...
     `dtypes`: those it exists for. `quick`: also run by the quick profile. `cases`: the scalars that it is made for, if
-    not the kernel's.
+    not the kernel's. `length`: what tells it from longer ones of its kind; `resolves`: its data resolve every output of
+    that length, so that other settings of the length, run beside it, need not (0: each for itself).
     """
 
     name: str
@@ -172,6 +173,8 @@ class Setting:
     dtypes: tuple[str, ...] = DTYPES
     quick: bool = False
     cases: tuple[Scalars, ...] = ()
+    length: int = 0
+    resolves: bool = False
 
 
 @dataclass(frozen=True)

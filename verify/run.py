@@ -66,13 +66,15 @@ class Selection:
 @dataclass(frozen=True)
 class Job:
     """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run. `mine`: a
-    user's own lowering. `setting`: of a composite kernel, whose outputs are a cell each. `kind`: of the reason."""
+    user's own lowering. `setting`: of a composite kernel, whose outputs are a cell each; `resolved`: those that
+    another job's setting resolves, see `verify.kernel.Setting`. `kind`: of the reason."""
 
     target: Target
     lowering: Lowering
     reason: str | None = None
     mine: bool = False
     setting: Setting | None = None
+    resolved: frozenset[str] = frozenset()
     kind: str = "absent"
 
     @property
@@ -143,7 +145,7 @@ def judged(
     known = (
         (before.resolution, before.unresolved)
         if before
-        else resolved(meant.elements, flat, fmt, stated, case.strata(name, y))
+        else resolved(meant.elements, flat, fmt, stated, None if name in job.resolved else case.strata(name, y))
     )
     return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, *known, eager is not None, fmt)
 
@@ -511,12 +513,15 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
         chosen = chosen[:1]
     cases = cases_of(facts, selection.scalars, selection.profile)
     for dtype in selection.dtypes or facts.dtypes:
-        for setting in settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype):
+        settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
+        for setting in settings:
+            beside = (one for one in settings if one.resolves and one.length == setting.length and one is not setting)
+            resolved = frozenset(output for one in beside for output in facts.outputs_of(one))
             for scalars in setting.cases if setting.cases and not selection.scalars else cases:
                 target = Target(facts, scalars, setting.name, dtype, backend)
                 for one in (*users, *chosen):
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
-                    yield Job(target, one, reason, one in users, setting)
+                    yield Job(target, one, reason, one in users, setting, resolved)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:

@@ -84,10 +84,9 @@ def probable(problem: Problem, facts: Rows, place: Place, found: Sequence[Algori
         kept["random"] = Problem({x[0]: drawn, **dict(weights)}, only, problem.scalars, problem.dtype, {"bounds": {}})
     widest = _widest(kept["random"], facts, found, confidence)
     assert widest is not None
-    bounds = torch.full(
-        (place.rows, 1 if facts.reduces else place.n), math.inf, dtype=torch.float64, device=random.device
-    )
-    bounds[random] = widest.bound.reshape(-1, bounds.shape[1])
+    shape = len(random), 1 if facts.reduces else place.n
+    bounds = torch.full(shape, math.inf, dtype=torch.float64, device=random.device)
+    bounds[random] = widest.bound.reshape(bounds[random].shape)
     return Limit(placed(problem, facts, bounds), f"Higham and Mary 2019, theorem 2.4, for 1 - {RISK:g} a run")
 
 

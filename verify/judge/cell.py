@@ -275,11 +275,16 @@ def conclude(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def unresolved(resolution: Tensor, of: Tensor, names: Sequence[str], parts: Sequence[float], fmt: Format) -> str:
     """Why no fault would be seen that is not as large as the elements themselves; '' where a stratum would show it.
 
-    resolution, of: of some elements, and their strata, places in `names`; parts: how much of the cell each stratum is.
+    resolution, of: of some elements (NaN: zero or no number, which do not count), and their strata, places in `names`;
+    parts: how much of the cell each stratum is.
     """
     most = max(2.0**-8, 4 * 2.0 ** (1 - fmt.precision))
-    medians = {name: float(resolution[of == k].quantile(0.5, interpolation="lower")) for k, name in enumerate(names)
-               if parts[k] >= STRATUM and bool((of == k).any())}  # fmt: skip
+    real = ~resolution.isnan()
+    medians = {}
+    for k, name in enumerate(names):
+        known = real & (of == k)
+        if bool(known.any()) and parts[k] * int(known.sum()) >= STRATUM * int((of == k).sum()):
+            medians[name] = float(resolution[known].quantile(0.5, interpolation="lower"))
     if any(median <= most for median in medians.values()):
         return ""
     best = min(medians, key=lambda name: medians[name], default="")

@@ -417,7 +417,7 @@ def kinds_of(judged: Judged) -> Sequence[str]:
 
 def resolution(facts: Facts, fmt: Format, limits: Limits) -> Tensor:
     """The least d for which RN(t (1 + d)) and RN(t (1 - d)) are both beyond what the element may be, at the midpoint of
-    the enclosure; inf where t is zero or no real number, and where nothing is stated."""
+    the enclosure; NaN where t is zero or no real number, inf where nothing is stated."""
     m, _, _ = facts.truth.within(fmt)
     size, unit = m.abs(), binade(m, fmt) * 2.0 ** (1 - fmt.precision)
     scale = size if facts.scale is None else facts.scale[1]
@@ -433,5 +433,5 @@ def resolution(facts: Facts, fmt: Format, limits: Limits) -> Tensor:
         outward = torch.where(end >= size, 1.0, -1.0)
         beyond = torch.where((near - end) * outward > 0, near, near + outward * step)
         found = torch.maximum(found, ((beyond - outward * step / 2) - size).abs() / size)
-    stated = torch.isfinite(allowed) & torch.isfinite(size) & (size > 0) & ~facts.special
-    return torch.where(stated, found, torch.inf)
+    real = torch.isfinite(size) & (size > 0) & ~facts.special
+    return torch.where(real, torch.where(torch.isfinite(allowed), found, torch.inf), torch.nan)
