@@ -325,7 +325,8 @@ def exact(row: Row) -> Ints:
         halves = (row.j * 0 + 3).where(row.places(row.j * 0 + min(4, n)), row.j * 0 + 2)
         return d.signed(row.at(exp2((now - before).double()) * halves.double() * 0.5))
     if row.kind == EXPONENTIALS:
-        levels = n.bit_length()  # of counts that are powers of two
+        # of counts that are powers of two; their reciprocals have to resolve in the format
+        levels = min(n.bit_length(), 3 - d.fmt.emin)
         stairs, turn, steps = row.r % 2 == 1, row.r // 2, min(8, n)
         climbed = row.j * steps + turn * 7919 % n  # in n-ths of a step
         kept = row.places((row.j * 0 + 1) << (levels - 1 - turn % levels)).where(~stairs, climbed % n < steps)
@@ -404,7 +405,10 @@ def problem(
     for name in weights:
         draw = Draw(fmt, torch.arange(n), seed, f"{kind} {name}")
         tensors[name] = to_tensor(fmt, draw.value(draw.integer(-2, 1)))
-    told = [names[0 if parameters["layout"] == "expanded" else row % len(names)] for row in range(rows)]
+    told = [names[row % len(names)] for row in range(rows)]
+    if parameters["layout"] == "expanded" and len(shape) > 1:
+        each = math.prod(rest[1:])  # rows that stand first on the first axis; along it one number is repeated
+        told = ["repeated"] * rows if dim % len(shape) == 0 else [told[row % each] for row in range(rows)]
     return Problem(tensors, parameters, dict(scalars), dtype, {"bounds": {}, "recipes": told})
 
 
@@ -437,7 +441,7 @@ SETTINGS = (
     setting("middle", (13, 129, 5), dim=1),
     setting("transposed", (39, 515), layout="transposed"),
     setting("strided", (39, 515), layout="strided"),
-    setting("expanded", (5, 2050), layout="expanded", recipe="random"),
+    setting("expanded", (5, 4, 1030), layout="expanded", recipe="random,one_sign,cancelling,exact"),
     setting("length-1", (64, 1)),
     setting("length-2", (130, 2), quick=True),
     setting("length-33", (130, 33), quick=True),
