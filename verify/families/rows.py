@@ -326,7 +326,7 @@ def exact(row: Row) -> Ints:
         return d.signed(row.at(exp2((now - before).double()) * halves.double() * 0.5))
     if row.kind == EXPONENTIALS:
         # of counts that are powers of two; their reciprocals have to resolve in the format
-        levels = min(n.bit_length(), 3 - d.fmt.emin)
+        levels = min(n.bit_length(), 4 - d.fmt.emin)
         stairs, turn, steps = row.r % 2 == 1, row.r // 2, min(8, n)
         climbed = row.j * steps + turn * 7919 % n  # in n-ths of a step
         kept = row.places((row.j * 0 + 1) << (levels - 1 - turn % levels)).where(~stairs, climbed % n < steps)
