@@ -80,7 +80,8 @@ def setting(
         "steps": 1, "start": 0, "sizes": list(SIZES), "amsgrad": 0, "maximize": 0, "master": 0, "gradients": "mixed",
     }  # fmt: skip
     given = {key: list(value) if key == "sizes" else value for key, value in given.items()}
-    return Setting(name, parameters | given, dtypes, quick, cases)
+    resolves = given.get("gradients") == "exact"
+    return Setting(name, parameters | given, dtypes, quick, cases, given.get("steps", 1), resolves)
 
 
 def custom(known: Mapping[str, str]) -> Callable[[Mapping[str, str]], Setting]:
@@ -219,10 +220,14 @@ def _exact(one: Setting, scalars: Scalars, seed: int, coupled: bool) -> dict[str
     gradient = whole * (1.0 - 2.0 * d.integer(0, 1).double()) * eps
     parameter = d.integer(-6, 6).double() * eps
     gradient = gradient * (-1.0 if one.parameters["maximize"] else 1.0)
+    average = d.integer(-3, 3).double() * eps
+    # of which the root is 7.5 eps (7 where nothing was before), or nothing
+    top = d.integer(0, 1).double() * ((7.5 if steps == 1 else 7.0) * eps) ** 2
     decay = scalars.get("weight_decay", 0.0)
     grads = gradient[None].expand(steps, -1)
     if steps > 1 and decay:  # g / (|g| + eps) + weight_decay p = 0
-        parameter = -gradient / (gradient.abs() + eps) / decay
+        root = torch.maximum(gradient.abs(), top.sqrt()) if one.parameters["amsgrad"] else gradient.abs()
+        parameter = -gradient / (root + eps) / decay
     elif steps > 1:
         grads = grads * (1.0 - 2.0 * (torch.arange(steps) % 2).double())[:, None]
     elif coupled:
@@ -230,10 +235,9 @@ def _exact(one: Setting, scalars: Scalars, seed: int, coupled: bool) -> dict[str
     return {
         "grads": grads,
         "param": parameter,
-        "exp_avg": d.integer(-3, 3).double() * eps,
+        "exp_avg": average,
         "exp_avg_sq": square * eps**2,
-        # of which the root is 7.5 eps, or nothing
-        "max_exp_avg_sq": d.integer(0, 1).double() * (56.25 * eps**2),
+        "max_exp_avg_sq": top,
     }
 
 
@@ -286,6 +290,16 @@ def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
         return Problem(tensors, dict(parameters), dict(scalars), dtype, extra)
 
     return make
+
+
+def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
+    """`Composite.strata`: the recipes of the gradients."""
+    import torch
+
+    places = torch.arange(problem.tensors["exp_avg"].numel())
+    if problem.parameters["gradients"] == "exact":
+        return ("exact",), places * 0
+    return tuple(f"gradients {low} to {high}" for low, high in zip(_LOW, _HIGH, strict=True)), places // 16 % 16
 
 
 def kept_format(problem: Problem) -> str:
@@ -428,6 +442,7 @@ def kernel(
         problem=problem_of(step),
         truth=truth,
         limit=limit,
+        strata=strata,
         formulas=formulas,
         implementations=IMPLEMENTATIONS,
         lowerings=LOWERINGS,
@@ -458,7 +473,7 @@ def common_settings(cases: tuple[Scalars, ...], decoupled: bool = False) -> tupl
         setting("100 steps", steps=100),
         setting("1000 steps", dtypes=("float32",), steps=1000, sizes=FEW, cases=torchs),
         setting("1000 steps, short memory", dtypes=("bfloat16",), steps=1000, sizes=FEW, cases=seen),
-        setting("non-finite", steps=4, gradients="non-finite"),
+        setting("non-finite", steps=10, gradients="non-finite"),
     ]
     if ema:
         found += [setting("maximize", steps=10, maximize=1)]
@@ -466,6 +481,7 @@ def common_settings(cases: tuple[Scalars, ...], decoupled: bool = False) -> tupl
         found += [
             setting("amsgrad, maximize", steps=10, amsgrad=1, maximize=1),
             setting("exact, amsgrad, maximize", quick=True, gradients="exact", amsgrad=1, maximize=1, cases=exact),
+            setting("exact, amsgrad, 10 steps", gradients="exact", amsgrad=1, steps=10, cases=still),
             setting("master", dtypes=("bfloat16",), steps=10, master=1),
             setting("master, 1000 steps", dtypes=("bfloat16",), steps=1000, sizes=FEW, master=1, cases=torchs),
         ]

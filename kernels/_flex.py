@@ -45,7 +45,7 @@ PLACES, MOST_PLACES = 128, 4096
 #: Score modifications whose derivative is 1.
 LINEAR = ("none", "causal", "alibi", "relative_bias")
 #: Of the recipes of data: how large scores are, on either side of 0.
-SCORES = {"normal": 0.0, "competing": 40.0, "extreme": 105.0}
+SCORES = {"normal": 0.0, "uniform": 0.0, "competing": 40.0, "extreme": 105.0}
 #: Scores up to which exact rationals are tried where all scores of a row are equal.
 RATIONAL_SCORES = 1 << 17
 #: Reach of the relative bias, in keys either way.
@@ -95,8 +95,19 @@ class _Recipe:
         if self.shape.data in SCORES:
             odd = self._of_odd_heads(SCORES[self.shape.data])
             reals = {name: torch.where(self._odd(name), odd[name], real) for name, real in reals.items()}
+        if self.shape.data in ("uniform", "exact"):  # queries in the first half of the numbers, keys in the second
+            half = torch.arange(self.shape.head_dim) < self.shape.head_dim // 2
+            reals["query"], reals["key"] = (torch.where(at, reals[name], 0.0) for name, at in
+                                            (("query", half), ("key", ~half)))  # fmt: skip
         fmt = FORMATS[self.dtype]
         return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
+
+    def strata(self, output: str) -> tuple[tuple[str, ...], Tensor]:
+        """`Composite.strata`: heads as they are named, and those in whose sums nothing cancels."""
+        odd = self._odd("key" if output in ("dk", "dv") else "query").long()
+        odd = odd if self.shape.data in SCORES else odd * 0
+        of = odd[..., 0] if output == "logsumexp" else odd
+        return (self.shape.data, f"{self.shape.data} of one sign"), of.expand(self.shape.outputs[output])
 
     def _odd(self, name: str) -> Tensor:
         """Every other head of keys and the queries that it serves, counted through the batch."""
@@ -126,10 +137,7 @@ class _Recipe:
         return {"query": query, "key": key, "value": value, "grad_out": grad_out}
 
     def _exact(self) -> tuple[Tensor, Tensor]:
-        """Queries live in the first half of the numbers, keys in the second: every score is 0."""
-        query, key = self._whole("query", 1), self._whole("key", 1)
-        half = torch.arange(self.shape.head_dim) < self.shape.head_dim // 2
-        return torch.where(half, query, 0.0), torch.where(half, 0.0, key)
+        return self._whole("query", 1), self._whole("key", 1)
 
     def _whole(self, name: str, most: int) -> Tensor:
         """Whole numbers from -most to most."""
@@ -152,9 +160,7 @@ class _Recipe:
     def _normal(self) -> tuple[Tensor, Tensor]:
         return self._noise("query"), self._noise("key")
 
-    def _uniform(self) -> tuple[Tensor, Tensor]:
-        """Every score is 0, every weight the same."""
-        return torch.zeros(self.shape.of_queries, dtype=torch.float64), self._noise("key")
+    _uniform = _normal
 
     def _competing(self) -> tuple[Tensor, Tensor]:
         """Scores near +40 and -40, whose keys differ by about 1: rounding them to a half type shows."""
@@ -182,6 +188,11 @@ class _Recipe:
 
     def _draw(self, name: str, index: Tensor) -> draws.Draw:
         return draws.Draw(FORMATS[self.dtype], index, self.seed, f"flex_attention {self.shape.data} {name}")
+
+
+def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Tensor]:
+    """`Composite.strata`."""
+    return _Recipe(problem.dtype, problem.extra["shape"], 0).strata(output)
 
 
 def _normal(draw: draws.Draw) -> Tensor:

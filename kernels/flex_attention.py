@@ -16,8 +16,8 @@ from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECI
 
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
 RECIPES = {
-    "normal": "queries and keys of variance 1; in every other head of keys nothing cancels, as in the next two",
-    "uniform": "queries of 0, so that all scores are equal",
+    "normal": "queries and keys of variance 1; in every other head of keys nothing cancels, as in the next three",
+    "uniform": "queries and keys at right angles, so that all scores are 0",
     "competing": "scores near +40 and -40 whose keys differ by about 1",
     "extreme": "scores near +105 and -105, beyond the range of exp in float32",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
@@ -175,6 +175,12 @@ def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
     return _flex_algorithms.limit(problem, target, lowering, output)
 
 
+def strata(problem: Any, output: str) -> Any:
+    from verify.kernels import _flex
+
+    return _flex.strata(problem, output)
+
+
 #: In the order of `_flex_lowerings`, which imports torch.
 LOWERINGS = (
     "eager",
@@ -274,6 +280,7 @@ KERNEL = Composite(
     problem=problem,
     truth=truth,
     limit=limit,
+    strata=strata,
     implementations="verify.kernels._flex_lowerings",
     dtypes=HALVES_AND_SINGLE,
     held="float32 scores, softmax and sums in any order, weights rounded to the dtype before or after they are "

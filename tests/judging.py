@@ -16,6 +16,7 @@ import torch
 
 from verify import admit, backends, kernel
 from verify.cases import OfOutput, Placed, Pointwise
+from verify.composite import Limit
 from verify.decide import Enclosure
 from verify.domains import Domain, domain_of
 from verify.draws import spread
@@ -25,7 +26,7 @@ from verify.judge.chunk import WORDS, patterns
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
 from verify.judge.exact import Exact
 from verify.judge.regions import REGIONS
-from verify.judge.status import FAILURES
+from verify.judge.status import KINDS
 from verify.kernel import Kernel
 from verify.lowerings import EAGER, Lowering, Target
 from verify.run import Job, cell_of, walk
@@ -178,7 +179,7 @@ class Said:
         kind, fails = int(judged.kind[k]), bool(judged.fails[k])
         assert fails == (kind >= 0)
         return cls(
-            REGIONS[int(judged.region[k])], CLASSES[int(judged.cls[k])], FAILURES[kind] if fails else None,
+            REGIONS[int(judged.region[k])], CLASSES[int(judged.cls[k])], KINDS[kind] if fails else None,
             bool(judged.lost[k]), bool(judged.unjudged[k]), int(judged.steps[k]),
         )  # fmt: skip
 
@@ -244,18 +245,20 @@ class AsOutput:
 def by_output(
     given: Elements, y: Tensor, limit: float, *, exactly: bool = False, double: bool = False
 ) -> list[Said | None]:
-    """As an output of a composite kernel, whose elements may be off by `limit` in absolute terms."""
+    """As an output of a composite kernel, whose elements may be off by `limit` in absolute terms; by two and four
+    times as much they are suspect."""
     source = AsOutput(given, y)
     exact = Exact(Placed(source, ""), given.fmt)  # type: ignore[arg-type]
-    bound = torch.full(y.shape, limit, dtype=torch.float64)
-    about = OfOutput(source, "", tuple(y.shape), given.fmt, exact, bound, given.facts.name)  # type: ignore[arg-type]
+    bound, twice, wide = (torch.full(y.shape, limit * size, dtype=torch.float64) for size in (1, 2, 4))
+    limits = Limit(bound, "", (("probable", twice), ("order", wide)))
+    about = OfOutput(source, "", tuple(y.shape), given.fmt, exact, given.facts.name, limits)  # type: ignore[arg-type]
     if not exactly:
         facts: Facts = about.facts(torch.arange(len(y)) if double else None, y, double=double, zeroed=False)
         found = decide(y, facts, given.fmt, Limits())
         return [Said.of(found, k) for k in range(len(y))]
     told: list[Said | None] = []
     for k, bits in enumerate(patterns(y, given.fmt)):
-        o = exact.outcome((k,), bits, Limits(), about.limit((k,)))
+        o = exact.outcome((k,), bits, Limits(), about.allowed((k,)))
         counted = o is not None and o.verdict.high is not None and o.verdict.cls != "flushed"
         told.append(
             None

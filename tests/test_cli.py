@@ -93,6 +93,11 @@ def is_one_line(text: str) -> bool:
         ("explain addcmul --input 1,,3", "''"),
         ("kernel \x1b[31maddcmul", r"\\x1b\[31maddcmul"),
         ("kernel 'add\ncmul'", "unknown kernel"),
+        ("kernel exp --lowering mine.py:f --algorithm tree:float32", "the bound of exp has no order"),
+        ("kernel sum cummax --lowering mine.py:f --algorithm tree:float32", "the bound of cummax has no order"),
+        ("kernel sum --algorithm tree:float32", "expected --lowering FILE.py:FUNCTION"),
+        ("kernel sum --lowering mine.py:f --algorithm tree", "--algorithm 'tree' names no accumulator"),
+        ("kernel sum --lowering mine.py:f --algorithm bush:float32", "unknown order 'bush'"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(

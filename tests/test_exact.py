@@ -21,7 +21,7 @@ from verify.formats import FORMATS, Format
 from verify.judge.cell import Reader, Stated
 from verify.judge.chunk import Judge
 from verify.judge.element import Limits
-from verify.judge.exact import CACHED, Circumstances, Exact, Outcome, decimal, finite
+from verify.judge.exact import CACHED, Allowed, Circumstances, Exact, Outcome, decimal, finite
 from verify.truth import Truth
 
 F16, F32 = FORMATS["float16"], FORMATS["float32"]
@@ -151,18 +151,18 @@ def test_underflow_gives_room_and_no_more_than_that() -> None:
 
 
 def test_a_limit_in_absolute_terms_stands_beside_the_others() -> None:
-    close = one("add", ALPHA, "1 1", "0x1.000002p+1", Limits(), limit=Fraction(2) ** -22)
+    close = one("add", ALPHA, "1 1", "0x1.000002p+1", Limits(), allowed=Allowed(Fraction(2) ** -22))
     assert (close.kind, close.share) == (None, 1)
-    assert one("add", ALPHA, "1 1", "0x1.000004p+1", Limits(), limit=Fraction(2) ** -22).kind == "bound"
-    assert one("add", ALPHA, "1 1", "0x1.000002p+1", Limits(ulp=0.5), limit=Fraction(1)).kind == "bound"
-    assert one("add", ALPHA, "1 1", "2", Limits(), limit=Fraction(0)).share == 0
-    assert one("add", ALPHA, "1 1", "0x1.000002p+1", Limits(), limit=Fraction(0)).kind == "bound"
+    assert one("add", ALPHA, "1 1", "0x1.000004p+1", Limits(), allowed=Allowed(Fraction(2) ** -22)).kind == "bound"
+    assert one("add", ALPHA, "1 1", "0x1.000002p+1", Limits(ulp=0.5), allowed=Allowed(Fraction(1))).kind == "bound"
+    assert one("add", ALPHA, "1 1", "2", Limits(), allowed=Allowed(Fraction(0))).share == 0
+    assert one("add", ALPHA, "1 1", "0x1.000002p+1", Limits(), allowed=Allowed(Fraction(0))).kind == "bound"
 
 
 def test_of_an_unbounded_element_nothing_is_said_but_that() -> None:
-    found = one("add", ALPHA, "1 1", "3e38", Limits(), limit=math.inf)
+    found = one("add", ALPHA, "1 1", "3e38", Limits(), allowed=Allowed(math.inf))
     assert found.unjudged and found.kind is None and found.share == 0
-    nan = one("add", ALPHA, "1 1", "nan", Limits(), limit=math.inf)
+    nan = one("add", ALPHA, "1 1", "nan", Limits(), allowed=Allowed(math.inf))
     assert nan.unjudged and nan.kind is None
 
 

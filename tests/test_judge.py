@@ -160,6 +160,25 @@ def test_the_path_of_a_composite_kernel_says_the_same(name: str, dtype: str) -> 
     assert compared > 20
 
 
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_how_far_a_suspect_goes_is_told_by_tensors_and_multiprecision_alike(turn: int) -> None:
+    """Results moved by about as much as is probable, proved and possible; every limit has some on either side."""
+    given = elements("exp", case_of("exp", "float32"), "float32", 40)
+    y = outputs(given, turn)
+    kinds = set()
+    for limit in (2.0**-n for n in range(0, 160, 3)):
+        paths = [
+            judging.by_output(given, y, limit),
+            judging.by_output(given, y, limit, double=True),
+            judging.by_output(given, y, limit, exactly=True),
+        ]
+        for k, said in enumerate(zip(*paths, strict=True)):
+            settled = {s for s in said if s is not None}
+            assert len(settled) == 1, (given.keys[k], limit, said)
+            kinds.add(settled.pop().kind)
+    assert kinds >= {None, "bound", "probable", "order"}
+
+
 # ---------------------------------------------------------------- a path that is wrong is seen
 
 

@@ -586,7 +586,8 @@ def test_products_far_below_the_subnormal_numbers_are_bounded(dtype: str) -> Non
     given_ = problem("cumprod", dtype, small((3, 200), "tiny"))
     limit = facts("cumprod").limit(given_, target("cumprod", dtype), user("tree"), "")
     assert bool(limit.bound.isfinite().all()) and float(limit.bound[:, 3:].max()) < 2.0**-100
-    assert cell("cumprod", dtype, small((3, 200), "tiny"), honest_product())["status"] == "passed"
+    found = cell("cumprod", dtype, small((3, 200), "tiny"), honest_product())
+    assert {one["status"] for one in found["regions"].values()} == {"passed"}
 
 
 def honest_product() -> Lowering:
@@ -771,7 +772,9 @@ def test_the_honest_one_passes(name: str) -> None:
                 assert {told.pop("normal"), *told.values()} <= {"passed", "unjudged"}
                 assert set(told.values()) <= {"passed"}
                 continue
-            assert (found["status"], found["reason"]) == ("passed", ""), (dtype, recipe)
+            assert {one["status"] for one in found["regions"].values()} == {"passed"}, (dtype, recipe)
+            few = recipe != "mixed" and found["reason_kind"] == "resolution"  # mostly about 0
+            assert found["status"] == ("unjudged" if few else "passed"), (dtype, recipe)
 
 
 # ---------------------------------------------------------------- Triton, compiled

@@ -33,7 +33,7 @@ from verify.judge.cell import Reader, Stated
 from verify.judge.chunk import WORDS, Engine, Excuse, Formulas, Judge, differing, digests
 from verify.judge.chunk import Source as Elements
 from verify.judge.element import Facts, Judged, Limits
-from verify.judge.exact import Circumstances, Exact, Key
+from verify.judge.exact import Allowed, Circumstances, Exact, Key
 from verify.judge.reduce import Reduced
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
@@ -46,6 +46,8 @@ from verify.oracle import Formula
 from verify.truth import Truth
 
 Tensor = torch.Tensor
+#: Names of the kinds of data of a problem, and which of them each element of an output is of (int64, flat).
+Strata = tuple[tuple[str, ...], Tensor]
 SAMPLE = 32  # elements of a cell that multiprecision judges again, whatever the tensors say
 SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are judged, each in multiprecision
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
@@ -87,6 +89,10 @@ class Case(Protocol):
         ...
 
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas: ...
+
+    def strata(self, output: str, y: Tensor) -> Strata | None:
+        """The kinds of data that elements depend on, of which one must resolve; None where none is asked for."""
+        ...
 
     def identified(self, fits: Mapping[str, Fit]) -> Identification:
         """Which formula the fits of a whole walk leave."""
@@ -147,7 +153,7 @@ def terms(
         meant = truth == (stated.truth if stated and stated.truth in sources else "exact")
         limits = Limits.of(stated.metric, stated.value, ftz) if stated and meant else Limits(ftz=float(ftz))
         reader = Reader(
-            elements.exact, fmt, limits, scale=elements.scaled, limit=elements.limit, place=elements.place
+            elements.exact, fmt, limits, scale=elements.scaled, allowed=elements.allowed, place=elements.place
         )  # fmt: skip
         found[truth] = Terms(elements, Judge(fmt, limits, excuses if meant else (), user), reader, meant)
     return stated, found
@@ -290,6 +296,9 @@ class Pointwise:
             return identify(fits, lambda texts: ())
         device = self.backend.check_device
         return identify(fits, probing(self.candidates, self.fmt, self.inputs.names, self.scalars, device))
+
+    def strata(self, output: str, y: Tensor) -> None:
+        """Each element depends on its own inputs, and its bound is a few of its own ULPs."""
 
     def engine(self, number: int, output: str, truth: str) -> Engine | None:
         judge = self._fused(truth, double=False)
@@ -458,23 +467,23 @@ def _left(source: Source, output: str) -> tuple[Tensor, Tensor] | None:
 class OfOutput:
     """The elements of one output of a problem, as `verify.judge.chunk.Source`.
 
-    bound: float64, what each element may be off by (inf: nothing is stated), or None.
+    limit: what each element may be off by, its tensors of shape (n,) on the outputs' device; or None.
     """
 
     start = 0
     coarse = math.inf
 
     def __init__(
-        self, source: Source, output: str, shape: tuple[int, ...], fmt: Format, exact: Exact, bound: Tensor | None,
-        name: str,
+        self, source: Source, output: str, shape: tuple[int, ...], fmt: Format, exact: Exact, name: str,
+        limit: Limit | None = None,
     ) -> None:  # fmt: skip
         self.source, self.output, self.shape, self.fmt, self.exact = source, output, shape, fmt, exact
-        self.bound, self.name = bound, name
+        self.name, self.bounds = name, limit
         self._enclosed: tuple[Enclosure, Tensor | None] | None = None
 
-    def bounded(self, bound: Tensor | None) -> OfOutput:
-        """The same elements with another lowering's bound."""
-        other = OfOutput(self.source, self.output, self.shape, self.fmt, self.exact, bound, self.name)
+    def bounded(self, limit: Limit | None) -> OfOutput:
+        """The same elements with another lowering's bounds."""
+        other = OfOutput(self.source, self.output, self.shape, self.fmt, self.exact, self.name, limit)
         other._enclosed = self._enclosed
         return other
 
@@ -493,9 +502,7 @@ class OfOutput:
             truth = replace(truth, mid=torch.where(truth.either, torch.copysign(zero, y.to(zero.dtype)), truth.mid))
         rad = truth.rad if truth.rad is not None else torch.zeros_like(truth.mid)
         special = (torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (rad == 0)
-        limit = None
-        if self.bound is not None:
-            limit = self.bound if index is None else self.bound[index]
+        limit = self.bounds if self.bounds is None or index is None else self.bounds.each(lambda t: t[index])
         low = None if scale is None else scale[0]
         left = _left(self.source, self.output)
         under, over = (false, false) if left is None else left
@@ -503,10 +510,11 @@ class OfOutput:
             under, over = under[index], over[index]
         slack = torch.full_like(truth.mid, ROOM)
         if limit is not None:
-            slack = torch.where(torch.isinf(limit), torch.inf, slack)
+            slack = torch.where(torch.isinf(limit.bound), torch.inf, slack)
         return Facts(
             truth, special, false, under & ~special, over & ~special, false, slack,
-            scale=None if low is None else (low, low), limit=limit,
+            scale=None if low is None else (low, low),
+            limit=None if limit is None else limit.bound, beyond=() if limit is None else limit.beyond,
         )  # fmt: skip
 
     @property
@@ -528,11 +536,15 @@ class OfOutput:
     def keys(self, index: Tensor) -> list[Key]:
         return [(k,) for k in index.tolist()]
 
-    def limit(self, key: Key) -> Fraction | float | None:
-        if self.bound is None:
+    def allowed(self, key: Key) -> Allowed | None:
+        if self.bounds is None:
             return None
-        bound = float(self.bound[key[0]])
-        return Fraction(bound) if math.isfinite(bound) else math.inf
+
+        def at(bounds: Tensor) -> Fraction | float:
+            bound = float(bounds[key[0]])
+            return Fraction(bound) if math.isfinite(bound) else math.inf
+
+        return Allowed(at(self.bounds.bound), tuple((kind, at(wider)) for kind, wider in self.bounds.beyond))
 
     def picked(self, y: Tensor) -> Tensor:
         return torch.tensor(spread(len(y), SAMPLE_FLOAT64), dtype=torch.int64, device=y.device)
@@ -613,12 +625,11 @@ class Instance:
         if key not in self._sources:
             exact = self._exact.setdefault((output, fmt.name), Exact(Placed(self.source, output), fmt))
             name = f"{self.kernel.name} {self.setting.name}"
-            self._sources[key] = OfOutput(self.source, output, tuple(y.shape), fmt, exact, None, name)
+            self._sources[key] = OfOutput(self.source, output, tuple(y.shape), fmt, exact, name)
         limit = self._limits.get(output)
-        bound = None
         if limit is not None:
-            bound = limit.bound.to(y.device, torch.float64).expand(y.shape).reshape(-1)
-        return {"exact": self._sources[key].bounded(bound)}
+            limit = limit.each(lambda t: t.to(y.device, torch.float64).expand(y.shape).reshape(-1))
+        return {"exact": self._sources[key].bounded(limit)}
 
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas:
         given = {
@@ -644,6 +655,12 @@ class Instance:
 
     def identified(self, fits: Mapping[str, Fit]) -> Identification:
         return identify(fits)
+
+    def strata(self, output: str, y: Tensor) -> Strata | None:
+        if self.kernel.strata is None:
+            return None
+        names, of = self.kernel.strata(self.problem, output)
+        return names, of.to(y.device).reshape(-1)
 
     def engine(self, number: int, output: str, truth: str) -> Engine | None:
         return None

@@ -97,6 +97,16 @@ Settings = Annotated[
         help="Your own setting of a composite kernel, see `verify show`; repeatable.",
     ),
 ]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        "--algorithm",
+        metavar="ORDER:ACCUMULATOR",
+        help="In which order your own lowering combines the terms of a row, and the format of its partial results: "
+        "sequential:float32, tree:float32, blocked=128:float32, any:bfloat16. Its bound is then that order's; without "
+        "it, what is beyond the known algorithms and within any order in float32 is suspect.",
+    ),
+]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
 Only = Annotated[
@@ -169,6 +179,7 @@ def kernel(
     spelling: Spellings = None,
     scalar: Scalars = None,
     setting: Settings = None,
+    algorithm: Algorithm = "",
     profile: Profile = "default",
     seed: Seed = 0,
     json_file: Annotated[
@@ -177,7 +188,7 @@ def kernel(
 ) -> None:
     """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
-    selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting)
+    selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
     raise typer.Exit(_walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted]))
 
 
@@ -644,6 +655,7 @@ def _selection(
     profile: str,
     seed: int,
     settings: list[str] | None = None,
+    algorithm: str = "",
 ) -> Selection:
     """The options as a `verify.run.Selection`; names that need no torch are checked before it is imported."""
     for name in kernels:
@@ -664,6 +676,7 @@ def _selection(
         scalars=given,
         seed=seed,
         setting=setting,
+        algorithm=algorithm,
     )
 
 
@@ -675,6 +688,8 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
             words += [f"--{option}", value]
     for value in selection.user_lowerings:
         words += ["--lowering", value]
+    if selection.algorithm:
+        words += ["--algorithm", selection.algorithm]
     for name, number in (selection.scalars or {}).items():
         words += ["--scalar", f"{name}={number!r}"]
     for name, text in (selection.setting or {}).items():

@@ -6,7 +6,7 @@ Elementwise kernels are those of `verify.families.elementwise`; the judge of bot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,11 +41,20 @@ class Problem:
 
 @dataclass(frozen=True)
 class Limit:
-    """A proven bound: |y - t| <= bound, elementwise for the whole output (float64, its shape), by an
-    algorithm that the lowering uses. `source` cites the theorem and names the algorithm."""
+    """What the elements of an output may be off by (float64, in its shape; inf: nothing is stated): |y - t| <= bound by
+    an algorithm that the lowering uses. `source` cites the theorem and names the algorithm.
+
+    beyond: (kind of `verify.judge.status.DOUBTS`, a wider bound), the narrowest first: an element that is beyond the
+    bound and within this one is suspect for that reason; one that is beyond them all is wrong.
+    """
 
     bound: Tensor
     source: str
+    beyond: tuple[tuple[str, Tensor], ...] = ()
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Limit:
+        """With every tensor changed."""
+        return Limit(change(self.bound), self.source, tuple((kind, change(wider)) for kind, wider in self.beyond))
 
 
 class Source(Protocol):

@@ -434,17 +434,18 @@ def judgement(
 def may_be(one: Terms, stated: Stated | None, key: Key, formulas: Formulas) -> str:
     """What the judge lets an element be, in words: its bound, with what underflow may add."""
     exact, limits = one.elements.exact, one.judge.limits
-    truth, about, limit = truth_of(exact, key), exact.circumstances(key), one.elements.limit(key)
+    truth, about, allowed = truth_of(exact, key), exact.circumstances(key), one.elements.allowed(key)
     if about is None:
         return "undecided"
     if truth.kind in ("nan", "+inf", "-inf"):
         told = {"nan": "NaN", "+inf": "inf", "-inf": "-inf"}[truth.kind]
     elif stated is None:
         told = "anything: no bound is declared"
-    elif about.slack is None or limit == math.inf:
+    elif about.slack is None or (allowed is not None and allowed.bound == math.inf):
         told = "anything: nothing is stated" + (" where an intermediate underflows" if about.slack is None else "")
-    elif limit is not None:
-        told = f"within {float(limit):.4g} of the exact value"
+    elif allowed is not None:
+        told = f"within {float(allowed.bound):.4g} of the exact value"
+        told += "".join(f" ({kind}: within {float(wider):.4g})" for kind, wider in allowed.beyond)
     else:
         told = f"within {stated.value:g} {stated.metric}"
         if about.slack:

@@ -190,7 +190,8 @@ class Setting:
 
     `parameters` are JSON values: shape, dim, layout, recipe of the data, mask, steps...
     `dtypes`: those it exists for. `quick`: also run by the quick profile. `cases`: the scalars that it is made for, if
-    not the kernel's.
+    not the kernel's. `length`: what tells it from longer ones of its kind; `resolves`: its data resolve every output of
+    that length, so that other settings of the length, run beside it, need not (0: each for itself).
     """
 
     name: str
@@ -198,6 +199,8 @@ class Setting:
     dtypes: tuple[str, ...] = DTYPES
     quick: bool = False
     cases: tuple[Scalars, ...] = ()
+    length: int = 0
+    resolves: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,11 +215,10 @@ class Composite:
     custom      custom(given) -> Setting from NAME -> text; raises UsageError
     problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.composite.Source
-    limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None; where `outer_limit` is
-                there, also with an `order` that a user declares of a lowering of their own
-    outer_limit  of a user's lowering without a declared order: beyond `limit`, which is that of the known algorithms,
-                what any order in the declared accumulator may give; None where it is no wider
-    probable    as `limit`, but at a confidence of 1 - 10^-6 a run; infinite where it is not stated
+    limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
+    orders      whether `limit` asks for the order that a user declares of a lowering of their own (`Lowering.order`)
+    strata      strata(problem, output) -> names of the kinds of data, and which of them each element is of (int64, in
+                the output's shape)
     family      what the kernel's family keeps of it, see `verify.families`
     formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
@@ -241,8 +243,8 @@ class Composite:
     held: str
     stub: str
     keywords: Mapping[str, str] = field(default_factory=dict)
-    outer_limit: Callable[..., Any] | None = None
-    probable: Callable[..., Any] | None = None
+    orders: bool = False
+    strata: Callable[..., Any] | None = None
     family: Any = None
     outputs: tuple[str, ...] = ("",)
     defined: Callable[..., tuple[str, ...]] | None = None

@@ -28,6 +28,8 @@ from verify.ledger import not_run
 if TYPE_CHECKING:
     import torch
 
+    from verify.numbers.orders import Order
+
 Call = Callable[..., "torch.Tensor"]
 
 
@@ -82,6 +84,7 @@ class Lowering:
     flags(target)   options that it was built with, for the report
     max_elements    the most elements worth giving it, where it is slow
     one_spelling    whether it has one way to be called, and is listed under the default spelling alone
+    order           in which it combines the terms of a row, where a user declares it of a lowering of their own
     """
 
     name: str
@@ -91,6 +94,7 @@ class Lowering:
     flags: Callable[[Target], dict[str, Any]] = lambda target: {}
     max_elements: int | None = None
     one_spelling: bool = False
+    order: Order | None = None
 
     def limit(self, target: Target) -> int | None:
         """The most elements worth giving it in this spelling, or None."""
@@ -554,11 +558,12 @@ def user_lowering(text: str) -> Lowering:
     return Lowering(label, build, reason, ftz=_device_flushes, one_spelling=True)
 
 
-def user_composite(text: str) -> Lowering:
+def user_composite(text: str, order: Order | None = None) -> Lowering:
     """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
     parameters of their names, by keyword with the problem's other tensors, the setting's parameters, the
-    scalars and what the kernel declares as `keywords`."""
+    scalars and what the kernel declares as `keywords`. order: see `Lowering`."""
     label, function = user_function(text)
+    flags = {} if order is None else {"algorithm": str(order)}
 
     def build(target: Target) -> Callable[[Any], Any]:
         inputs, outputs = target.kernel.inputs, target.kernel.outputs
@@ -579,7 +584,7 @@ def user_composite(text: str) -> Lowering:
 
         return run
 
-    return Lowering(label, build, lambda target: None)
+    return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
 
 
 def user_function(text: str) -> tuple[str, Callable[..., Any]]:

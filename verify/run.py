@@ -20,12 +20,12 @@ import torch
 
 from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
-from verify.cases import Case, Instance, Pointwise, cases_of, format_of, own_setting, settings_of, terms, trust
+from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
 from verify.domains import SIZES, domain_of
 from verify.draws import spread
 from verify.formats import FORMATS, Format
 from verify.judge import status
-from verify.judge.cell import Reader, Stated, binades, conclude, overall
+from verify.judge.cell import Reader, Stated, binades, conclude, overall, unresolved
 from verify.judge.chunk import OracleViolation, digests
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
@@ -33,6 +33,7 @@ from verify.judge.tally import WORST, Tally, root
 from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
 from verify.launch import LoweringError, launch_steady, repeats_of
 from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
+from verify.numbers.orders import Order
 from verify.oracle import OracleError
 
 RESOLVED = 4096  # elements whose resolution is taken
@@ -54,6 +55,8 @@ class Selection:
     spellings: tuple[str, ...] = ()
     profile: str = "default"
     user_lowerings: tuple[str, ...] = ()
+    #: ORDER:ACCUMULATOR that the user declares of them, see `verify.numbers.orders`
+    algorithm: str = ""
     scalars: Mapping[str, float] | None = None
     seed: int = 0
     #: NAME -> text: the user's own setting of a composite kernel
@@ -63,13 +66,15 @@ class Selection:
 @dataclass(frozen=True)
 class Job:
     """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run. `mine`: a
-    user's own lowering. `setting`: of a composite kernel, whose outputs are a cell each. `kind`: of the reason."""
+    user's own lowering. `setting`: of a composite kernel, whose outputs are a cell each; `resolved`: those that
+    another job's setting resolves, see `verify.kernel.Setting`. `kind`: of the reason."""
 
     target: Target
     lowering: Lowering
     reason: str | None = None
     mine: bool = False
     setting: Setting | None = None
+    resolved: frozenset[str] = frozenset()
     kind: str = "absent"
 
     @property
@@ -86,6 +91,7 @@ class Found:
     readers: dict[str, Reader]
     stated: Stated | None
     resolution: dict[str, dict[str, float]]
+    unresolved: str
     against_eager: bool
     fmt: Format
 
@@ -136,8 +142,12 @@ def judged(
             one.judge.sample(one.elements, case.sampled(number, name, flat), flat)
             case.learn(number, asked, flat, tally)
         tallies[truth] = tallies.get(truth, Tally()) + tally
-    known = before.resolution if before else resolved(meant.elements, flat, fmt, stated)
-    return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, known, eager is not None, fmt)
+    known = (
+        (before.resolution, before.unresolved)
+        if before
+        else resolved(meant.elements, flat, fmt, stated, None if name in job.resolved else case.strata(name, y))
+    )
+    return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, *known, eager is not None, fmt)
 
 
 @dataclass(frozen=True)
@@ -295,7 +305,9 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched) -> dict[str,
     records = found.readers[meant].regions(found.tallies[meant], stated, found.resolution)
     concluded = conclude(records)
     if launched.distinct > 1:
-        concluded = unsteady(concluded, launched)
+        concluded = weighed(concluded, "unsteady", "unsteady", f"not deterministic: {launched.told}")
+    if found.unresolved:
+        concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
     whole = exact.whole
     told = found.tallies[meant].whole
     properties = (
@@ -348,22 +360,15 @@ def lawful(concluded: dict[str, Any], properties: Sequence[Mapping[str, Any]]) -
         f"{one['name']} is broken by {one['violations']} of {one['inputs']}, first by {', '.join(one['witness'])}"
         for one in broken
     )
-    reason = "; ".join(filter(None, (concluded["reason"], told)))
-    if (
-        status.worst((concluded["status"], "exceeds-bound")) != "exceeds-bound"
-        or concluded["status"] == "exceeds-bound"
-    ):
-        return concluded | {"reason": reason}
-    return concluded | {"status": "exceeds-bound", "reason": reason, "reason_kind": "property"}
+    return weighed(concluded, "exceeds-bound", "property", told)
 
 
-def unsteady(concluded: dict[str, Any], launched: Launched) -> dict[str, Any]:
-    """The conclusion of a cell whose launches differ, all of which were judged."""
-    told = f"not deterministic: {launched.told}"
+def weighed(concluded: dict[str, Any], found: str, kind: str, told: str) -> dict[str, Any]:
+    """The conclusion of a cell of which something is found beside its elements: a status, the kind of its reason."""
+    if status.STATUSES.index(found) >= status.STATUSES.index(concluded["status"]):
+        return concluded | {"reason": "; ".join(filter(None, (concluded["reason"], told)))}
     reason = "; ".join(filter(None, (told, concluded["reason"])))
-    if status.worst((concluded["status"], "unsteady")) != "unsteady":
-        return concluded | {"reason": reason}
-    return concluded | {"status": "unsteady", "reason": reason, "reason_kind": "unsteady"}
+    return concluded | {"status": found, "reason": reason, "reason_kind": kind}
 
 
 def _worst(records: Mapping[str, Any], meant: str) -> list[dict[str, Any]]:
@@ -397,11 +402,12 @@ def _cap(cell: dict[str, Any], used: Counter[str]) -> None:
 
 
 def resolved(
-    source: Any, y: torch.Tensor, fmt: Format, stated: Stated | None
-) -> dict[str, dict[str, float]]:  # fmt: skip
-    """Median and 90% point of the resolution in each region, of up to RESOLVED hashed elements."""
+    source: Any, y: torch.Tensor, fmt: Format, stated: Stated | None, strata: Strata | None
+) -> tuple[dict[str, dict[str, float]], str]:  # fmt: skip
+    """Median and 90% point of the resolution in each region, of up to RESOLVED hashed elements, and why no stratum
+    resolves ('' where one does, or none are asked for)."""
     if source is None or stated is None or fmt.bits == 64:
-        return {}
+        return {}, ""
     index = torch.tensor(spread(len(y), RESOLVED), dtype=torch.int64, device=y.device)
     facts = source.facts(index, y[index], double=False, zeroed=False)
     limits = Limits.of(stated.metric, stated.value)
@@ -413,7 +419,11 @@ def resolved(
         if len(here) and name not in ("special", "exact-zero"):
             ends = here.quantile(torch.tensor([0.5, 0.9], dtype=here.dtype, device=here.device)).tolist()
             found[name] = {"median": ends[0], "p90": ends[1]}
-    return found
+    if strata is None:
+        return found, ""
+    names, of = strata
+    parts = (of.bincount(minlength=len(names)) / max(len(of), 1)).tolist()
+    return found, unresolved(d, of[index], names, parts, fmt)
 
 
 def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
@@ -464,9 +474,10 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
     """Every cell selected on one backend, ordered so that cells of one case follow each other."""
     kernels = [kernel.load(name) for name in selection.kernels]
     _known_names(selection, kernels)
+    order = _order(selection, kernels)
     for facts in kernels:
         if isinstance(facts, Composite):
-            yield from _composite_jobs(facts, selection, backend)
+            yield from _composite_jobs(facts, selection, backend, order)
             continue
         if selection.setting:
             raise UsageError(f"--set is for composite kernels; {facts.name} takes --scalar and --spelling")
@@ -491,8 +502,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                     yield Job(target, one, reason, one in users)
 
 
-def _composite_jobs(facts: Composite, selection: Selection, backend: Backend) -> Iterator[Job]:
-    users = [user_composite(text) for text in selection.user_lowerings]
+def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
+    users = [user_composite(text, order) for text in selection.user_lowerings]
     chosen = [
         one
         for one in lowerings(facts)
@@ -502,12 +513,15 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend) ->
         chosen = chosen[:1]
     cases = cases_of(facts, selection.scalars, selection.profile)
     for dtype in selection.dtypes or facts.dtypes:
-        for setting in settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype):
+        settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
+        for setting in settings:
+            beside = (one for one in settings if one.resolves and one.length == setting.length and one is not setting)
+            resolved = frozenset(output for one in beside for output in facts.outputs_of(one))
             for scalars in setting.cases if setting.cases and not selection.scalars else cases:
                 target = Target(facts, scalars, setting.name, dtype, backend)
                 for one in (*users, *chosen):
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
-                    yield Job(target, one, reason, one in users, setting)
+                    yield Job(target, one, reason, one in users, setting, resolved)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
@@ -557,6 +571,23 @@ def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> Non
     for spelling in selection.spellings:
         if spelling not in spellings and not own_setting(spelling):
             raise UsageError(suggest("spelling", spelling, spellings))
+
+
+def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | None:
+    """What --algorithm declares. Raises UsageError where it means nothing."""
+    if not selection.algorithm:
+        return None
+    if not selection.user_lowerings:
+        raise UsageError("--algorithm is for a lowering of your own: expected --lowering FILE.py:FUNCTION beside it")
+    for facts in kernels:
+        if not (isinstance(facts, Composite) and facts.orders):
+            raise UsageError(
+                f"--algorithm declares how the terms of a row meet; the bound of {facts.name} has no order"
+            )
+    try:
+        return Order.parse(selection.algorithm)
+    except ValueError as error:
+        raise UsageError(f"--algorithm {error}") from None
 
 
 def _stale_ledger(jobs: list[Job], cells: list[dict[str, Any]]) -> None:

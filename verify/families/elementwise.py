@@ -381,7 +381,7 @@ class Chunk:
     def keys(self, index: Tensor) -> list[Key]:
         return list(zip(*(patterns(t[index], self.about.fmt) for t in self.inputs), strict=True))
 
-    def limit(self, key: Key) -> None:
+    def allowed(self, key: Key) -> None:
         return None
 
     def picked(self, y: Tensor) -> Tensor:

@@ -282,6 +282,15 @@ def ties(row: Row) -> Ints:
     return d.pick([d.fmt.parse(text) for text in ("0", "-0", "1", "-1", "0.5", "-2", "3")])
 
 
+def widening(row: Row) -> Ints:
+    """Signs that alternate, magnitudes that grow: a new extreme of either kind at every other place, so that a part
+    that is lost shows."""
+    import torch
+
+    size = (row.j.double() + row.draw.real(0.0, 0.999)) / row.n * 60.0 + 0.25
+    return row.at(torch.where((row.j + row.r) % 2 == 0, size, -size))
+
+
 def one_sign(row: Row) -> Ints:
     """Positive numbers with random significands, of 4 binades; within 6% of 1; within 20 of 0."""
     d = row.draw
@@ -317,7 +326,8 @@ def exact(row: Row) -> Ints:
         halves = (row.j * 0 + 3).where(row.places(row.j * 0 + min(4, n)), row.j * 0 + 2)
         return d.signed(row.at(exp2((now - before).double()) * halves.double() * 0.5))
     if row.kind == EXPONENTIALS:
-        levels = n.bit_length()  # of counts that are powers of two
+        # of counts that are powers of two; their reciprocals have to resolve in the format
+        levels = min(n.bit_length(), 4 - d.fmt.emin)
         stairs, turn, steps = row.r % 2 == 1, row.r // 2, min(8, n)
         climbed = row.j * steps + turn * 7919 % n  # in n-ths of a step
         kept = row.places((row.j * 0 + 1) << (levels - 1 - turn % levels)).where(~stairs, climbed % n < steps)
@@ -356,7 +366,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 def recipes_of(extremes: bool) -> dict[str, Recipe]:
     """The recipes of a kernel; `extremes`: it compares, so that equal numbers are of interest."""
-    return dict(RECIPES) | ({"ties": ties} if extremes else {})
+    return dict(RECIPES) | ({"ties": ties, "widening": widening} if extremes else {})
 
 
 def named(recipe: str, extremes: bool) -> list[str]:
@@ -396,7 +406,10 @@ def problem(
     for name in weights:
         draw = Draw(fmt, torch.arange(n), seed, f"{kind} {name}")
         tensors[name] = to_tensor(fmt, draw.value(draw.integer(-2, 1)))
-    told = [names[0 if parameters["layout"] == "expanded" else row % len(names)] for row in range(rows)]
+    told = [names[row % len(names)] for row in range(rows)]
+    if parameters["layout"] == "expanded" and len(shape) > 1:
+        each = math.prod(rest[1:])  # rows that stand first on the first axis; along it one number is repeated
+        told = ["repeated"] * rows if dim % len(shape) == 0 else [told[row % each] for row in range(rows)]
     return Problem(tensors, parameters, dict(scalars), dtype, {"bounds": {}, "recipes": told})
 
 
@@ -429,14 +442,21 @@ SETTINGS = (
     setting("middle", (13, 129, 5), dim=1),
     setting("transposed", (39, 515), layout="transposed"),
     setting("strided", (39, 515), layout="strided"),
-    setting("expanded", (5, 2050), layout="expanded", recipe="random"),
+    setting("expanded", (5, 4, 1030), layout="expanded", recipe="random,one_sign,cancelling,exact"),
     setting("length-1", (64, 1)),
     setting("length-2", (130, 2), quick=True),
     setting("length-33", (130, 33), quick=True),
-    setting("length-2^16", (4, 65536), recipe="random,exact,one_sign,graded"),
-    setting("length-2^20", (1 << 20,), recipe="random"),
-    setting("length-2^20-exact", (1 << 20,), recipe="exact"),
+    # among equal numbers roundings are all to one side: sums one after another leave the other orders' bound
+    setting("length-2^16", (5, 65536), recipe="random,exact,one_sign,graded,equal"),
+    setting("length-2^20", (2, 1 << 20), recipe="random,exact"),
     setting("length-2^20-counted", (1 << 20,), recipe="counted", quick=True),
+)
+#: For kernels that compare: of long rows of other numbers the first few hold the extremes.
+EXTREMES = (
+    *SETTINGS[:-3],
+    setting("length-2^16", (5, 65536), recipe="random,exact,one_sign,graded,widening"),
+    setting("length-2^20", (2, 1 << 20), recipe="random,exact"),
+    setting("length-2^20-widening", (1 << 20,), recipe="widening", quick=True),
 )
 #: Rows along the last dimension, for kernels that know no other.
 LAST = tuple(one for one in SETTINGS if one.parameters["dim"] in (-1, len(one.parameters["shape"]) - 1))
@@ -497,22 +517,23 @@ def _truth(facts: Rows, x: Problem, device: Any, bounds: Mapping[str, float]) ->
     return Slices(facts, x, device, bounds)
 
 
-def _limit(problem: Problem, target: Any, lowering: Any, output: str, order: Order | None = None) -> Limit | None:
+def _limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
     from verify.families.rows_limits import limit
 
-    return limit(problem, target, lowering, output, order)
+    return limit(problem, target, lowering, output)
 
 
-def _outer(problem: Problem, target: Any, lowering: Any, output: str, order: Order | None = None) -> Limit | None:
-    from verify.families.rows_limits import outer_limit
+def _strata(facts: Rows, problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
+    """The recipe of each row."""
+    import torch
 
-    return outer_limit(problem, target, lowering, output, order)
+    from verify.families.rows_limits import placed
 
-
-def _probable(problem: Problem, target: Any, lowering: Any, output: str, order: Order | None = None) -> Limit | None:
-    from verify.families.rows_limits import probable
-
-    return probable(problem, target, lowering, output, order)
+    told = problem.extra["recipes"]
+    names = tuple(dict.fromkeys(told))
+    of = torch.tensor([names.index(name) for name in told])[:, None]
+    n = problem.parameters["shape"][problem.parameters["dim"]]
+    return names, placed(problem, facts, of.expand(-1, 1 if facts.reduces else n))
 
 
 def _stub(name: str, rows: Rows, scalars: tuple[str, ...]) -> str:
@@ -547,14 +568,14 @@ def kernel(
         name=name,
         summary=summary,
         inputs=("x", *rows.weights),
-        settings=LAST if last else SETTINGS,
+        settings=LAST if last else EXTREMES if extremes else SETTINGS,
         parameters=PARAMETERS | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"},
         custom=functools.partial(custom, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
         truth=functools.partial(_truth, rows),
         limit=_limit,
-        outer_limit=_outer,
-        probable=_probable,
+        orders=not extremes,
+        strata=functools.partial(_strata, rows),
         family=rows,
         formulas=formulas,
         implementations="verify.families.rows_lowerings",

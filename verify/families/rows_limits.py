@@ -1,8 +1,8 @@
 """The bounds of row kernels: the algorithm that a lowering declares, run in `roundoff`; nothing is derived here.
 
-A user's own lowering is held to the widest of the kernel's known algorithms (`limit`); without a declared order it may
-also be in any other (`outer_limit`), which is no proof that it is right. All functions it calls are allowed 2 ULP
-at least.
+A user's own lowering is held to the order that it declares, else to the widest of the kernel's known algorithms,
+beyond which it may still have another order: that is no proof that it is right. All functions it calls are allowed
+2 ULP at least.
 """
 
 from __future__ import annotations
@@ -34,56 +34,60 @@ RESOLVED, RESOLVED_FLOAT64 = 2.0**-40, 2.0**-76
 #: Elements of the rows that are evaluated at once.
 STEP = 1 << 20
 #: What a function that someone else calls may err by: 2 ULP, each at most 2 u.
-OWN = Documented(4.0, "2 ULP, what a lowering of the user's own is held to")
-#: A run may call a right kernel suspect with this probability.
-RISK = 1e-6
+OWN = Documented(4.0, "2 ULP, what a user's own lowering is held to")
+#: A run of at most so many cells may call a right kernel suspect with this probability.
+RISK, CELLS = 1e-6, 1 << 13
 
 
-def limit(
-    problem: Problem, target: Target, lowering: Lowering, output: str, order: Order | None = None
-) -> Limit | None:
-    """The bound of every element of the output, in its shape; None where nothing is known of the lowering.
+def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit | None:
+    """What every element of the output may be off by, in its shape; None where nothing is known of the lowering.
 
-    order: what the user declares of a lowering of their own; without it, the widest of the known algorithms.
+    A user's own lowering may have the order that it declares. Without one it may have any known one, and is suspect
+    beyond them as long as it is within any order in float32 (float64 of float64). Every lowering is suspect beyond its
+    probable bound.
     """
     facts, place = target.kernel.family, place_of(problem, target, lowering.name)
-    found = of_ones_own(facts, place, order) if is_file(lowering.name) else facts.algorithms(place)
-    if not found and is_file(lowering.name):
-        return outer_limit(problem, target, lowering, output)
-    return _widest(problem, facts, found)
-
-
-def outer_limit(
-    problem: Problem, target: Target, lowering: Lowering, output: str, order: Order | None = None
-) -> Limit | None:
-    """Of a user's lowering whose order is not declared: any order, with accumulators of float32 (float64 of float64).
-    None for all others, whose one limit is `limit`."""
-    if order is not None or not is_file(lowering.name):
+    found, outer = facts.algorithms(place), None
+    if is_file(lowering.name):
+        found = of_ones_own(facts, place, lowering.order)
+        if lowering.order is None:
+            outer = _widest(problem, facts, of_ones_own(facts, place, Order("any", place.wide), quotient=OWN))
+    proven = _widest(problem, facts, found) or outer
+    if proven is None:
         return None
-    facts, place = target.kernel.family, place_of(problem, target, lowering.name)
-    return _widest(problem, facts, of_ones_own(facts, place, Order("any", place.wide), quotient=OWN))
+    beyond = (("order", torch.maximum(outer.bound, proven.bound)),) if outer is not None else ()
+    likely = probable(problem, facts, place, found)
+    if likely is None:
+        return replace(proven, beyond=beyond)
+    bound = torch.where(proven.bound.isfinite(), torch.minimum(likely.bound, proven.bound), math.inf)
+    source = f"{proven.source}; on random rows also {likely.source}"
+    return Limit(bound, source, (("probable", proven.bound), *beyond))
 
 
-def probable(
-    problem: Problem, target: Target, lowering: Lowering, output: str, order: Order | None = None
-) -> Limit | None:
-    """`limit` with (1 + u)^k - 1 replaced by exp(l sqrt(k) u + k u^2 / (1 - u)) - 1 (Higham and Mary 2019, theorem
-    2.4): l such that all roundings of all elements keep it at once with a probability of at least 1 - RISK, by a union
-    over them, where roundings to nearest err independently with mean 0, as they do on random significands and signs.
-    Infinite on other rows. None where no row is so, and where no rule of the algorithm counts roundings.
+def probable(problem: Problem, facts: Rows, place: Place, found: Sequence[Algorithm]) -> Limit | None:
+    """The bound of the algorithms with (1 + u)^k - 1 replaced by exp(l sqrt(k) u + k u^2 / (1 - u)) - 1 (Higham and
+    Mary 2019, theorem 2.4): l such that all roundings of all elements keep it at once with a probability of at least
+    1 - RISK a run, by a union over them, where roundings to nearest err independently with mean 0, as they do on
+    random significands and signs. Infinite on other rows. None where no row is so, and where no rule counts roundings.
     """
-    facts, place = target.kernel.family, place_of(problem, target, lowering.name)
     random = torch.tensor([name == "random" for name in problem.extra.get("recipes", ())])
-    found = of_ones_own(facts, place, order) if is_file(lowering.name) else facts.algorithms(place)
     if not bool(random.any()) or not found or not facts.counted:
         return None
-    roundings = float(max(place.rows * place.n, 1)) * max(place.n, 1)
+    roundings = float(max(place.rows * place.n, 1)) * max(place.n, 1) * CELLS
     confidence = math.sqrt(2 * math.log(2 * roundings / RISK)) / (1 - float(place.storage.unit_roundoff))
-    proven = _widest(problem, facts, found, confidence)
-    assert proven is not None
-    mask = _placed(problem, facts, random[:, None].expand(place.rows, 1 if facts.reduces else place.n))
-    text = f"Higham and Mary 2019, theorem 2.4, at a confidence of 1 - {RISK:g} a run; {proven.source}"
-    return Limit(torch.where(mask.to(proven.bound.device), proven.bound, math.inf), text)
+    x, *weights = problem.tensors.items()
+    random = random.to(x[1].device)
+    kept = problem.extra.get("bounds", {})
+    if "random" not in kept:
+        drawn = rows_of(x[1], problem.parameters["dim"])[random]
+        only = {"shape": list(drawn.shape), "dim": -1}
+        kept["random"] = Problem({x[0]: drawn, **dict(weights)}, only, problem.scalars, problem.dtype, {"bounds": {}})
+    widest = _widest(kept["random"], facts, found, confidence)
+    assert widest is not None
+    shape = len(random), 1 if facts.reduces else place.n
+    bounds = torch.full(shape, math.inf, dtype=torch.float64, device=random.device)
+    bounds[random] = widest.bound.reshape(bounds[random].shape)
+    return Limit(placed(problem, facts, bounds), f"Higham and Mary 2019, theorem 2.4, for 1 - {RISK:g} a run")
 
 
 def place_of(problem: Problem, target: Target, lowering: str) -> Place:
@@ -180,7 +184,7 @@ def bound_of(problem: Problem, facts: Rows, one: Algorithm, confidence: float | 
         values = (_input(n, facts, t) for t in inputs)
         found = n.result(one.formula(n, *values, order=one.order, **problem.scalars))
         parts.append(_final(found.error, found.mid, special, storage))
-    return _placed(problem, facts, torch.cat(parts))
+    return placed(problem, facts, torch.cat(parts))
 
 
 def _input(n: Roundoff, facts: Rows, t: Tensor) -> Any:
@@ -215,7 +219,7 @@ def _final(error: Tensor, mid: Tensor, special: Tensor, storage: Format) -> Tens
     return torch.where(bound.isnan(), math.inf, bound)
 
 
-def _placed(problem: Problem, facts: Rows, rows: Tensor) -> Tensor:
+def placed(problem: Problem, facts: Rows, rows: Tensor) -> Tensor:
     """Values by row and position in the output's shape."""
     x, dim = next(iter(problem.tensors.values())), problem.parameters["dim"]
     moved = x.movedim(dim, -1).shape

@@ -5,23 +5,28 @@ Here alone a status is given to elements; `verify.judge.status` orders statuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verify.decide import BINS, QUANTUM
 from verify.formats import Format
 from verify.judge import status as st
 from verify.judge.chunk import OracleViolation, measured
 from verify.judge.element import Limits
-from verify.judge.exact import Exact, Key, Outcome, decimal, finite
+from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import METRICS
 from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Element, InRegion, Tally
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 #: Of region `normal`, the most of which nothing may be stated without the cell being `unjudged`.
 UNJUDGED = Fraction(1, 100)
+#: Of a composite kernel's cell, the least that a stratum which resolves holds.
+STRATUM = 0.05
 _COLUMN = {"ulp": "ulp", "scaled_ulp": "scaled", "share": "share"}
 _SLACK = 1 + 2.0**-40  # of upper bounds computed in floating point
 _WORDS = {
@@ -30,6 +35,9 @@ _WORDS = {
     "zero-sign": "zero of the wrong sign",
     "flush": "flushed to zero",
     "undecided": "undecided",
+    "order": "beyond the known algorithms, within any order: declare yours with --algorithm sequential:float32 (or "
+    "tree:float32, blocked=128:float32...)",
+    "probable": "within the proven bound, beyond what independent roundings give at most once in 10^6 runs",
 }
 
 
@@ -53,15 +61,15 @@ class Extremes:
 
 
 class Reader:
-    """Reads tallies of one truth: `exact` is multiprecision's judge of the elements, `limit` what |y - t| may be of one
+    """Reads tallies of one truth: `exact` is multiprecision's judge of the elements, `allowed` what one of them may be
     (see `verify.judge.chunk.Source`), `place` its name for messages."""
 
     def __init__(
         self, exact: Exact, fmt: Format, limits: Limits, *, scale: bool,
-        limit: Callable[[Key], Any] = lambda key: None, place: Callable[[Key], str] = str,
+        allowed: Callable[[Key], Allowed | None] = lambda key: None, place: Callable[[Key], str] = str,
     ) -> None:  # fmt: skip
         self.exact, self.fmt, self.limits, self.scale = exact, fmt, limits, scale
-        self.limit, self.place = limit, place
+        self.allowed, self.place = allowed, place
         self._outcomes: dict[tuple[Key, int], Outcome | None] = {}
 
     def extremes(self, one: InRegion) -> Extremes:
@@ -95,7 +103,7 @@ class Reader:
         """Multiprecision's judgement, asked for once."""
         place = (element.key, element.output)
         if place not in self._outcomes:
-            self._outcomes[place] = self.exact.outcome(*place, self.limits, self.limit(element.key))
+            self._outcomes[place] = self.exact.outcome(*place, self.limits, self.allowed(element.key))
         return self._outcomes[place]
 
     def error(self, one: InRegion, top: Mapping[str, float], bounded: bool) -> dict[str, Any]:
@@ -118,9 +126,9 @@ class Reader:
 
     def worst(self, one: InRegion, extremes: Extremes, metric: str, kind: str = "") -> list[dict[str, Any]]:
         """The elements of the largest error in `metric`, then in ULP, then one of each kind of failure. kind: why the
-        region fails; an element that no number measures comes first where that is why."""
+        region fails; the element that tells it comes first."""
         chosen: dict[int, dict[str, Any]] = {}
-        telling = one.witnesses.get(kind) if kind != "bound" else None
+        telling = self.telling(one, kind)
         if telling is not None and (outcome := self.outcome(telling)) is not None:
             chosen[telling.index] = self.record(telling, outcome)
         for name in (_COLUMN.get(metric, "ulp"), "ulp"):
@@ -128,12 +136,23 @@ class Reader:
                 if len(chosen) < WORST:
                     chosen.setdefault(element.index, self.record(element, outcome))
         for what, element in one.witnesses.items():
-            if element.index in chosen or what not in st.FAILURES:
+            if element.index in chosen or what not in st.KINDS:
                 continue
             again = self.outcome(element)
             if again is not None:
                 chosen[element.index] = self.record(element, again)
         return list(chosen.values())
+
+    def telling(self, one: InRegion, kind: str) -> Element | None:
+        """The element that fails as `kind`: with the largest share of its bound where elements of several kinds have
+        one, None where the largest errors tell; else the first."""
+        if kind == "bound" and not one.fails.keys() & set(st.DOUBTS):
+            return None
+        for _, element in one.leaders[METRICS.index("share")] if kind in ("bound", *st.DOUBTS) else ():
+            outcome = self.outcome(element)
+            if outcome is not None and outcome.kind == kind:
+                return element
+        return one.witnesses.get(kind)
 
     def record(self, element: Element, outcome: Outcome) -> dict[str, Any]:
         verdict = outcome.verdict
@@ -189,9 +208,10 @@ class Reader:
         ids = sorted({entry for entry, _ in one.deviates})
         deviating = f"{_many(sum(one.deviates.values()))} as the ledger says ({', '.join(ids)})" if ids else ""
         if fails:
-            kinds = [kind for kind in st.FAILURES if kind in fails]
-            texts = [self._failure(kind, fails[kind], bound, value) for kind in kinds]
-            return "exceeds-bound", _reason(kinds[0], _joined(*texts, deviating, note), ids)
+            kinds = [kind for kind in st.KINDS if kind in fails]
+            texts = [self._failure(one, kind, fails[kind], bound, value) for kind in kinds]
+            status = "suspect" if set(kinds) <= set(st.DOUBTS) else "exceeds-bound"
+            return status, _reason(kinds[0], _joined(*texts, deviating, note), ids)
         unjudged = one.counts.get("unjudged", 0)
         if bound is None and one.counts.get("measured", 0) and name not in ("special", "exact-zero"):
             return "unbounded", _reason("no-bound", _joined("no bound is declared", deviating, note), ids)
@@ -205,10 +225,19 @@ class Reader:
             return "deviates", _reason(kinds[0], _joined(deviating, note), ids)
         return "passed", _reason("", note)
 
-    def _failure(self, kind: str, count: int, bound: Stated | None, value: float) -> str:
+    def _failure(self, one: InRegion, kind: str, count: int, bound: Stated | None, value: float) -> str:
+        element = self.telling(one, kind)
+        outcome = None if element is None else self.outcome(element)
+        if kind in st.DOUBTS:
+            assert element is not None and outcome is not None and outcome.share is not None
+            allowed = self.allowed(element.key)
+            assert allowed is not None
+            told = f"{finite(outcome.share):.6g} times the bound of {float(allowed.bound):.4g}"
+            return f"{self.place(element.key)} is off by {told}: {_WORDS[kind]} ({_many(count)})"
         if kind != "bound":
             return f"{_many(count)} {_WORDS[kind]}"
         assert bound is not None
+        value = value if outcome is None else finite(outcome.share)
         limit, metric = (1.0, "share of the bound") if bound.metric == "share" else (bound.value, bound.metric)
         # a bound with underflow terms is exceeded in their sum, whatever the maximum in one metric
         told = f"{metric} {exceeds(value, limit)}" if value > limit else f"beyond {limit:g} {metric} and underflow"
@@ -241,6 +270,26 @@ def conclude(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     kinds = [r["reason"]["kind"] for _, r in reversed(telling)]
     ids = sorted({i for r in records.values() for i in r["reason"]["ledger"]})
     return {"status": worst, "reason": "; ".join(texts), "reason_kind": next(iter(kinds), ""), "ledger": ids}
+
+
+def unresolved(resolution: Tensor, of: Tensor, names: Sequence[str], parts: Sequence[float], fmt: Format) -> str:
+    """Why no fault would be seen that is not as large as the elements themselves; '' where a stratum would show it.
+
+    resolution, of: of some elements (NaN: zero or no number, which do not count), and their strata, places in `names`;
+    parts: how much of the cell each stratum is.
+    """
+    most = max(2.0**-8, 4 * 2.0 ** (1 - fmt.precision))
+    real = ~resolution.isnan()
+    medians = {}
+    for k, name in enumerate(names):
+        known = real & (of == k)
+        if bool(known.any()) and parts[k] * int(known.sum()) >= STRATUM * int((of == k).sum()):
+            medians[name] = float(resolution[known].quantile(0.5, interpolation="lower"))
+    if any(median <= most for median in medians.values()):
+        return ""
+    best = min(medians, key=lambda name: medians[name], default="")
+    told = f"; {best} is best with {medians[best]:.3g}" if best else ""
+    return f"no stratum of {STRATUM:.0%} of the elements or more has a median resolution of at most {most:.3g}{told}"
 
 
 def binades(tally: Tally) -> list[dict[str, Any]]:

@@ -19,10 +19,10 @@ import torch
 from verify.decide import BINS, CLAMP_ULP, QUANTUM, Enclosure, digest
 from verify.formats import Format
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
-from verify.judge.exact import Exact, Key, Outcome, decimal, finite
+from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import COUNTED, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
-from verify.judge.status import FAILURES
+from verify.judge.status import KINDS
 from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading
 from verify.truth import Truth
 
@@ -70,9 +70,8 @@ class Source(Protocol):
         """What multiprecision knows them by."""
         ...
 
-    def limit(self, key: Key) -> Fraction | float | None:
-        """What |y - t| may be, in absolute terms, of one element (inf: nothing is stated); None where `Limits` say
-        it."""
+    def allowed(self, key: Key) -> Allowed | None:
+        """What one element may be; None where `Limits` say it."""
         ...
 
     def picked(self, y: Tensor) -> Tensor:
@@ -229,7 +228,7 @@ class Judge:
             covered = covered | hits
             for k, j, which in _split(region, kind, hits):
                 one = InRegion(
-                    deviates={(excuse.id, FAILURES[j]): int(which.sum())},
+                    deviates={(excuse.id, KINDS[j]): int(which.sum())},
                     witnesses={excuse.id: self._element(source, int(places[first_of(which)]), y)},
                 )
                 found[REGIONS[k]] = found.get(REGIONS[k], InRegion()) + one
@@ -238,9 +237,9 @@ class Judge:
         for name, which in (("lost", lost), ("fails", ~lost & ~covered)):
             for k, j, those in _split(region, kind, which):
                 element = self._element(source, int(places[first_of(those)]), y)
-                count = {FAILURES[j]: int(those.sum())}
+                count = {KINDS[j]: int(those.sum())}
                 lost_, fails = (count, {}) if name == "lost" else ({}, count)
-                one = InRegion(fails=fails, lost=lost_, witnesses={FAILURES[j]: element})
+                one = InRegion(fails=fails, lost=lost_, witnesses={KINDS[j]: element})
                 found[REGIONS[k]] = found.get(REGIONS[k], InRegion()) + one
         return Tally(found, formulas=fits)
 
@@ -264,7 +263,7 @@ class Judge:
         firsts = None if first is None else first.to(torch.float64).tolist()
         for k, (place, key, bits) in enumerate(zip(index.tolist(), keys, ys, strict=True)):
             element = Element(source.start + place, key, bits)
-            outcome = source.exact.outcome(key, bits, self.limits, source.limit(key))
+            outcome = source.exact.outcome(key, bits, self.limits, source.allowed(key))
             if outcome is None:
                 region = source.exact.region(key) or "normal"
                 one = InRegion(undecided=1, mp=1, witnesses={"undecided": element})
@@ -295,13 +294,13 @@ class Judge:
             judged = decide(part, facts, self.fmt, self.limits)
             columns = (source.keys(index), patterns(part, self.fmt), balls_of(facts.truth), judged.open.tolist())
             for k, (key, bits, ball, left) in enumerate(zip(*columns, strict=True)):
-                outcome = source.exact.outcome(key, bits, self.limits, source.limit(key))
+                outcome = source.exact.outcome(key, bits, self.limits, source.allowed(key))
                 if outcome is None:
                     continue
                 require_inside(ball, outcome.truth, self.fmt, source.place(key))
                 mine = (
                     REGIONS[int(judged.region[k])], CLASSES[int(judged.cls[k])],
-                    FAILURES[int(judged.kind[k])] if bool(judged.fails[k]) else None,
+                    KINDS[int(judged.kind[k])] if bool(judged.fails[k]) else None,
                 )  # fmt: skip
                 theirs = (outcome.region, outcome.verdict.cls, outcome.kind)
                 if not left and mine != theirs:
@@ -396,7 +395,7 @@ def as_judged(outcomes: Sequence[Outcome], device: Any) -> Judged:
         share=tensor([finite(o.share) for o in outcomes], torch.float64),
         steps=tensor([min(o.verdict.steps, 1 << 62) for o in outcomes], torch.int64),
         fails=tensor([o.kind is not None for o in outcomes], torch.bool),
-        kind=tensor([-1 if o.kind is None else FAILURES.index(o.kind) for o in outcomes], torch.int64),
+        kind=tensor([-1 if o.kind is None else KINDS.index(o.kind) for o in outcomes], torch.int64),
         lost=tensor([o.lost for o in outcomes], torch.bool),
         unjudged=tensor([o.unjudged for o in outcomes], torch.bool),
         **flags,

@@ -29,7 +29,7 @@ from verify.decide import (
 )
 from verify.formats import Format
 from verify.judge.regions import REGIONS
-from verify.judge.status import FAILURES
+from verify.judge.status import KINDS
 from verify.numbers.ball import two_sum
 from verify.ulp import FLUSH_ULP
 
@@ -83,6 +83,7 @@ class Facts:
               is stated; NaN: not known
     scale     lower and upper bounds of the positive number that scaled ULPs refer to; None: the truth itself
     limit     float64 >= 0: what |y - t| may be, in absolute terms; inf: nothing is stated. None: `Limits` say it
+    beyond    (kind, float64) of ever wider limits: what is beyond `limit` and within this one fails as that kind
     zeroed    the truth at operands whose subnormals are taken as zero, or None where it is left to a later stage
     flush     float64: how far flushed intermediates may move the result where FTZ is declared
     """
@@ -96,6 +97,7 @@ class Facts:
     slack: Tensor
     scale: tuple[Tensor, Tensor] | None = None
     limit: Tensor | None = None
+    beyond: tuple[tuple[str, Tensor], ...] = ()
     zeroed: Enclosure | None = None
     flush: Tensor | None = None
 
@@ -115,7 +117,7 @@ class Judged:
     share: Tensor  #: float64: upper bound of |y - t| over what the element may be; 0 where nothing is stated
     steps: Tensor  #: int64: representable steps from RN(t); 0 where not measured
     fails: Tensor  #: bool: the element is something that it may not be
-    kind: Tensor  #: int64: index in FAILURES of why it fails; -1 where it does not
+    kind: Tensor  #: int64: index in KINDS of why it fails; -1 where it does not
     lost: Tensor  #: bool: it fails, and an intermediate overflows: an admissible formula may account for it
     unjudged: Tensor  #: bool: nothing is stated of what it may be
     different: Tensor  #: bool: its bits differ from eager's
@@ -230,7 +232,11 @@ def decide(
         ("flush", flush),
         ("nan", nan_miss),
     ):
-        kind = torch.where(which & fails, FAILURES.index(name), kind)
+        kind = torch.where(which & fails, KINDS.index(name), kind)
+    for name, wider in reversed(facts.beyond):  # the narrowest that holds the element
+        inside = distance * slack <= wider
+        kind = torch.where(bad & fails & inside, KINDS.index(name), kind)
+        unclear = unclear | (bad & fails & ~inside & (least <= wider * slack))
 
     # the region, from inputs and truth alone
     region = torch.full_like(d, REGIONS.index("normal"))
@@ -404,14 +410,14 @@ def _compare(
 
 
 def kinds_of(judged: Judged) -> Sequence[str]:
-    """The kinds of failure among the elements, in the order of FAILURES."""
+    """The kinds of failure among the elements, in the order of KINDS."""
     found = judged.kind[judged.fails].unique().tolist()  # type: ignore[no-untyped-call]
-    return [FAILURES[k] for k in sorted(found)]
+    return [KINDS[k] for k in sorted(found)]
 
 
 def resolution(facts: Facts, fmt: Format, limits: Limits) -> Tensor:
     """The least d for which RN(t (1 + d)) and RN(t (1 - d)) are both beyond what the element may be, at the midpoint of
-    the enclosure; inf where t is zero or no real number, and where nothing is stated."""
+    the enclosure; NaN where t is zero or no real number, inf where nothing is stated."""
     m, _, _ = facts.truth.within(fmt)
     size, unit = m.abs(), binade(m, fmt) * 2.0 ** (1 - fmt.precision)
     scale = size if facts.scale is None else facts.scale[1]
@@ -427,5 +433,5 @@ def resolution(facts: Facts, fmt: Format, limits: Limits) -> Tensor:
         outward = torch.where(end >= size, 1.0, -1.0)
         beyond = torch.where((near - end) * outward > 0, near, near + outward * step)
         found = torch.maximum(found, ((beyond - outward * step / 2) - size).abs() / size)
-    stated = torch.isfinite(allowed) & torch.isfinite(size) & (size > 0) & ~facts.special
-    return torch.where(stated, found, torch.inf)
+    real = torch.isfinite(size) & (size > 0) & ~facts.special
+    return torch.where(real, torch.where(torch.isfinite(allowed), found, torch.inf), torch.nan)

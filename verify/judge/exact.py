@@ -38,6 +38,15 @@ class Circumstances:
     flush: Fraction = Fraction(0)
 
 
+@dataclass(frozen=True)
+class Allowed:
+    """What |y - t| may be of one element, in absolute terms (inf: nothing is stated), and (kind, ever wider bound):
+    what is beyond the bound and within this one fails as that kind."""
+
+    bound: Fraction | float
+    beyond: tuple[tuple[str, Fraction | float], ...] = ()
+
+
 class Elements(Protocol):
     """Elements known by a tuple of integers: the patterns of their inputs, or their place in an output."""
 
@@ -61,7 +70,7 @@ class Elements(Protocol):
 @dataclass(frozen=True)
 class Outcome:
     """The judgement of one element. `share` is |y - t| over what it may be (None: no number), `kind` a word of
-    `verify.judge.status.FAILURES` where it fails."""
+    `verify.judge.status.KINDS` where it fails."""
 
     region: str
     verdict: Verdict
@@ -156,9 +165,10 @@ class Exact:
             return "intermediate" if about.under or about.over else "normal"
         return None
 
-    def outcome(self, key: Key, y: int, limits: Limits, limit: Fraction | float | None = None) -> Outcome | None:
-        """The judgement of output `y`; limit: what |y - t| may be (inf: nothing is stated), None where `Limits` say
-        it. None where multiprecision's cap does not decide."""
+    def outcome(self, key: Key, y: int, limits: Limits, allowed: Allowed | None = None) -> Outcome | None:
+        """The judgement of output `y`; allowed: what it may be, None where `Limits` say it. None where multiprecision's
+        cap does not decide."""
+        limit = None if allowed is None else allowed.bound
         truth, verdict = self.verdict(key, y)
         about, region = self.circumstances(key), self.region(key)
         if verdict is None or about is None or region is None:
@@ -179,6 +189,9 @@ class Exact:
         if measured and limits.ftz and share is not None and share > 1 and self._within_flushing(key, y, about, limits):
             verdict, measured = replace(verdict, cls="flushed"), False
         kind = self._kind(verdict, measured, share, about, limits)
+        if kind == "bound" and allowed is not None:
+            inside = (name for name, wider in allowed.beyond if self._inside(key, y, wider))
+            kind = next(inside, kind)
         silent = kind is not None and limit == math.inf  # nothing is stated
         kind = None if silent else kind
         return Outcome(
@@ -251,6 +264,11 @@ class Exact:
             return True
         zeroed = self.about.zeroed(key)
         return zeroed is not None and self._within(self.truths(zeroed), y, (bound, scaled), scale, Fraction(0))
+
+    def _inside(self, key: Key, y: int, distance: Fraction | float) -> bool:
+        if distance == math.inf:
+            return True
+        return self._within(self.truths(key), y, (Fraction(0), None), None, Fraction(distance))
 
     def _within(
         self, truths: Iterator[Truth], y: int, bounds: tuple[Fraction | None, Fraction | None], scale: Truth | None,

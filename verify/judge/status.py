@@ -30,13 +30,17 @@ ALLOWABLE = ("unsteady", "suspect", "unbounded", "unjudged")
 
 #: Kinds of reason. The first group says what of an element fails it, the second why a cell is not judged or not run.
 FAILURES = ("bound", "nan", "infinity", "zero-sign", "flush", "undecided")
-REASONS = (
-    "",
-    *FAILURES,
-    "property",  # a law that the kernel states is broken
-    "unsteady",  # launches differ
+#: ... and what of an element makes it suspect: beyond what is known or likely, and within what is possible.
+DOUBTS = (
     "order",  # beyond the known algorithms, within any order in the accumulator
     "probable",  # beyond the probable bound
+)
+KINDS = (*FAILURES, *DOUBTS)
+REASONS = (
+    "",
+    *KINDS,
+    "property",  # a law that the kernel states is broken
+    "unsteady",  # launches differ
     "no-bound",
     "resolution",  # nothing smaller than the element itself would be seen
     "contract",  # shape, dtype, device, inputs modified, output not written

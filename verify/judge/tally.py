@@ -16,7 +16,7 @@ from typing import Any
 from verify.decide import BINS, QUANTUM
 from verify.judge.reduce import COUNTED, LEADERS, METRICS
 from verify.judge.regions import REGIONS
-from verify.judge.status import FAILURES
+from verify.judge.status import KINDS
 from verify.ulp import CLASSES
 
 WORST = 5
@@ -43,7 +43,7 @@ class InRegion:
     mp          elements that multiprecision judged
     steps       the largest int_ulp
     leaders     for each of METRICS those elements that may have the largest value
-    fails       by kind in FAILURES: elements that are something that they may not be, and nothing accounts for it
+    fails       by kind in KINDS: elements that are something that they may not be, and nothing accounts for it
     lost        by kind: such elements of which an intermediate overflows (an admissible formula may account for them)
     deviates    (ledger id, kind) -> elements that the entry accounts for
     witnesses   by what they witness (a kind, or a ledger id): the element of the lowest index
@@ -206,7 +206,7 @@ def _added(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _rank(key: Any) -> Any:
-    for order in (REGIONS, FAILURES, COUNTED):
+    for order in (REGIONS, KINDS, COUNTED):
         if key in order:
             return (0, order.index(key), "")
     return (1, key, "") if isinstance(key, int) else (2, 0, str(key))
