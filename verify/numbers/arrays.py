@@ -460,16 +460,22 @@ class ExactRow:
 
     def dot(self, other: ExactRow) -> Fraction:
         """The exact inner product with a row of the same length, both finite: products of halves of 27 bits."""
+        known = self.kept.get("dot")
+        if known is not None and known[0] is other:
+            found: Fraction = known[1]
+            return found
         exponents = self.exponents + other.exponents
         (low, high), (other_low, other_high) = (
             (m & ((1 << 27) - 1), m >> 27) for m in (self.mantissas, other.mantissas)
         )
-        return (
+        found = (
             integer_sum(low * other_low, exponents)
             + integer_sum(low * other_high, exponents + 27)
             + integer_sum(high * other_low, exponents + 27)
             + integer_sum(high * other_high, exponents + 54)
         )
+        self.kept["dot"] = other, found
+        return found
 
     def __add__(self, other: Any) -> Any:
         return self.values + other
