@@ -49,7 +49,9 @@ ROOT = {"sqrt", "rsqrt"}
 def is_library(operation: Any, wide: bool) -> bool:
     """Whether the operation is a function of Triton's libraries, in float64 (`wide`) or in float32."""
     source = inspect.getsource(operation.fn)
-    return "libdevice." in source and (wide or "tl.float64" not in source)
+    named = (operation.fn.__globals__.get(name) for name in set(re.findall(r"(?<![\w.])(\w+)\(", source)))
+    parts = [source, *(inspect.getsource(f.fn) for f in named if isinstance(f, type(operation)))]
+    return any("libdevice." in part and (wide or "tl.float64" not in part) for part in parts)
 
 
 def operations(name: str) -> dict[tuple[str, str], Any]:
