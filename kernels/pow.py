@@ -52,7 +52,7 @@ def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -
         return of_bases(fmt, scalars["y"], size)
     if "x" in scalars:
         return of_exponents(fmt, scalars["x"], size)
-    return compose(fmt, 2, size, *general(2), *PAIRS)
+    return compose(fmt, 2, size, *general(2, uniform=60), *PAIRS)
 
 
 def targets(fmt: Format) -> dict[str, Callable[[Draw], Reals]]:
@@ -153,6 +153,16 @@ def exact(d: Draw) -> Bits:
     return d.either(d.near(d.encode(root * root), 1), power), d.encode(y)
 
 
+def ties(d: Draw) -> Bits:
+    """Squares midway between neighbours: of odd integers whose square has one bit more than the format."""
+    import torch
+
+    low, high = (math.isqrt((1 << bits) - 1) for bits in (d.fmt.precision, d.fmt.precision + 1))
+    root = (d.integer(low + 1, high - 1) | 1).to(torch.float64)
+    shift = d.integer(-(d.fmt.emax // 2), (d.fmt.emax - d.fmt.precision - 1) // 2)
+    return d.signed(d.encode(root * exp2(shift.to(torch.float64)))), d.constant("2")
+
+
 def fixed_exponents(d: Draw) -> Bits:
     """The exponents that implementations treat apart, and their neighbours; bases of any exponent."""
     points = [d.fmt.parse(text) for text in ("0.5", "-0.5", "1", "-1", "2", "-2", "3", "4", "0", "0.25", "1.5")]
@@ -165,6 +175,7 @@ PAIRS = (
     Part("near-one-base-edges", 4, near_one_base_edges),
     Part("integer-exponents", 6, integer_exponents),
     Part("exact", 2, exact),
+    Part("ties", 1, ties),
     Part("fixed-exponents", 4, fixed_exponents),
 )
 

@@ -33,6 +33,9 @@ _MANTISSA64 = (1 << 52) - 1
 # 0x846CA68B - 2^32: the same residue modulo 2^32, and a product with a 32-bit word stays inside int64.
 _ODD_1, _ODD_2 = 0x7FEB352D, 0x846CA68B - (1 << 32)
 _LN2 = 0.6931471805599453
+#: Steps of Kronecker sequences by dimension d: 2^32 / g^k, g^(d + 1) = g + 1 (M. Roberts, "The unreasonable
+#: effectiveness of quasirandom sequences", 2018), made odd.
+_STEPS = {2: (0xC13FA9A9, 0x91E10DA7), 3: (0xD1B54A33, 0xABC98389, 0x8CB92BA7)}
 
 
 @overload
@@ -232,10 +235,23 @@ class Draw:
 
         What pow(1, y) or hypot(inf, y) is for a signalling y is left open (IEEE 754-2019, 9.2.1 note).
         """
-        narrow = self.fmt.bits < 64
-        pattern = self.word() >> (32 - self.fmt.bits) if narrow else self.word() << 32 | self.word()
+        return self._quiet(self.word())
+
+    def _quiet(self, word: Ints) -> Ints:
+        """The pattern of leading bits `word`, its NaNs quiet."""
+        pattern = word >> (32 - self.fmt.bits) if self.fmt.bits < 64 else word << 32 | self.word()
         nan = magnitude_of(self.fmt, pattern) > self.fmt.inf_bits
         return (pattern | self.fmt.nan_bits).where(nan, pattern)
+
+    def evenly(self, arity: int) -> Bits:
+        """`bits` for `arity` inputs together, which leave smaller boxes of patterns empty than independent ones: the 16
+        leading bits are those of a Kronecker sequence, the others random."""
+        found = []
+        for step in _STEPS[arity]:
+            start, _ = keys(self.seed, self.stratum, next(self.lanes))
+            leading = self.index * step + start & 0xFFFF0000
+            found.append(self._quiet(leading | self.word() & 0xFFFF))
+        return tuple(found)
 
     def significand(self) -> Ints:
         """Uniform trailing significands."""

@@ -62,7 +62,7 @@ def specials(fmt: Format) -> tuple[int, ...]:
 
 def bits(arity: int, weight: int = 6) -> Part:
     """Uniform patterns."""
-    return Part("bits", weight, lambda d: tuple(d.bits() for _ in range(arity)))
+    return Part("bits", weight, lambda d: (d.bits(),) if arity == 1 else d.evenly(arity))
 
 
 def binades(arity: int, weight: int = 4) -> Part:
@@ -143,10 +143,12 @@ def neighbourhood(name: str, *points: float, width: int | None = None, weight: i
     return Part(name, weight, draw)
 
 
-def general(arity: int) -> tuple[Part, ...]:
-    """Parts for any kernel of several inputs, which know nothing of what it computes."""
+def general(arity: int, uniform: int | None = None) -> tuple[Part, ...]:
+    """Parts for any kernel of several inputs, which know nothing of what it computes. uniform: the weight of `bits`,
+    by which quick domains meet four of five random boxes of patterns; three inputs need less for that.
+    """
     return (
-        bits(arity),
+        bits(arity, uniform or (30 if arity == 2 else 6)),
         binades(arity),
         moderate(arity),
         powers_of_two(arity),
