@@ -533,7 +533,8 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
 
 
 def user_lowering(text: str) -> Lowering:
-    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs` by position, scalars as floats.
+    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs` by position, scalars as floats; in the default
+    spelling and in every layout.
 
     Raises UsageError, at once, for what is wrong with the file; in `build`, for a wrong arity.
     """
@@ -548,14 +549,14 @@ def user_lowering(text: str) -> Lowering:
             result: torch.Tensor = function(*(values[name] for name in names))
             return result
 
-        return run
+        return _laid_out(target, run)
 
     def reason(target: Target) -> str | None:
-        if target.spelling != target.default_spelling:
-            return f"your function has one calling convention; it is listed under {target.default_spelling!r}"
+        if target.spelling != target.default_spelling and target.layout is None:
+            return f"{label} has one calling convention, {target.default_spelling!r}, and is not run as {target.spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=_device_flushes, one_spelling=True)
+    return Lowering(label, build, reason, ftz=_device_flushes)
 
 
 def user_composite(text: str, order: Order | None = None) -> Lowering:

@@ -178,6 +178,9 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
     if not jobs:
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
+    mine = [job for job in jobs if job.mine]
+    if selection.user_lowerings and all(job.reason for job in mine):
+        raise NothingToCompare(mine[0].reason if mine else "no job runs your lowering")
     report: dict[str, Any] = {
         "schema": 2,
         "environment": {b.name: b.fingerprint() for b in present}
@@ -279,6 +282,9 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
     except NotLowered as why:
         return [cell | {"status": "not-run", "reason": str(why), "reason_kind": "not-lowered"} for cell in empty]
     except LoweringError as error:
+        if job.mine and job.setting is None and target.layout is not None and error.kind == "raised":
+            told = f"it refuses this layout: {error}"  # many kernels take contiguous input alone
+            return [cell | {"status": "not-run", "reason": told, "reason_kind": "inapplicable"} for cell in empty]
         return [cell | {"status": "error", "reason": str(error), "reason_kind": error.kind} for cell in empty]
     except (OracleViolation, OracleError) as violation:
         return [
@@ -310,9 +316,8 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched) -> dict[str,
         concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
     whole = exact.whole
     told = found.tallies[meant].whole
-    properties = (
-        laws.hold(target, job.lowering.build(target), job.lowering.name) if job.mine and job.setting is None else []
-    )
+    lawless = not job.mine or job.setting is not None or target.layout is not None
+    properties = [] if lawless else laws.hold(target, job.lowering.build(target), job.lowering.name)
     concluded = lawful(concluded, properties)
     cell: dict[str, Any] = {
         **concluded,
@@ -491,11 +496,12 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
             chosen = chosen[:1]  # the reference, beside the user's own; the others when asked for
         for dtype in selection.dtypes or facts.dtypes:
             pairs = list(_targets(facts, selection))
-            if users:
-                pairs = _default_pairs(facts, pairs)
+            if users and not selection.spellings:
+                pairs = _of_users(facts, pairs)
             for scalars, spelling in pairs:
                 target = Target(facts, scalars, spelling, dtype, backend)
-                for one in (*users, *chosen):
+                beside = chosen if not users or selection.spellings or target.layout is None else ()
+                for one in (*users, *beside):
                     if one.one_spelling and spelling != target.default_spelling:
                         continue
                     reason = one.reason(target)
@@ -549,14 +555,16 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
             yield chosen, spelling
 
 
-def _default_pairs(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tuple[Scalars, str]]:
-    """With a user's own lowering: each case once, in its default spelling."""
-    found = []
+def _of_users(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tuple[Scalars, str]]:
+    """With a user's own lowering: each case once, in its default spelling; the first one in every layout too."""
+    plain = []
     for scalars, spelling in pairs:
         first = next(name for name, s in facts.spellings.items() if s.applies(scalars))
         if spelling == first:
-            found.append((scalars, spelling))
-    return found or pairs
+            plain.append((scalars, spelling))
+    first_case = [scalars for scalars, _ in plain[:1]]
+    layouts = [(x, name) for x in first_case for name, s in facts.spellings.items() if s.layout and s.applies(x)]
+    return [*plain, *layouts] or pairs
 
 
 def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> None:
