@@ -440,6 +440,9 @@ class AttentionTruth:
         """From the balls: of a scale, the binade is all that counts."""
         found = self._balls[output]
         low, high = (float(t[index]) for t in (found.scale, found.largest))
+        if math.frexp(low)[1] != math.frexp(high)[1]:  # beside a power of two, which double-double may tell
+            _, least = self._double(output, torch.tensor([index]))
+            low = low if least is None else min(max(low, float(least[0, 0])), high)
         return None if low <= TINY_SCALE else Truth.real(Fraction(low), Fraction(high))
 
     def explain(self, output: str, index: int) -> list[tuple[str, str]]:

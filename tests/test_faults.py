@@ -15,12 +15,15 @@ import pytest
 import torch
 
 from judging import cell, elements, hexes
-from verify import domains, kernel, ledger
+from verify import backends, domains, kernel, ledger
+from verify.cases import Instance, terms
 from verify.formats import FORMATS
+from verify.judge.cell import conclude
 from verify.judge.regions import REGIONS
 from verify.judge.status import exit_code
-from verify.kernel import Bound
+from verify.kernel import Bound, Composite, NothingToCompare
 from verify.ledger import Deviation
+from verify.lowerings import Target, lowerings
 from verify.run import Selection, run
 
 Tensor = torch.Tensor
@@ -73,7 +76,7 @@ def test_a_number_for_an_overflowed_product_fails(small: None, tmp_path: Path, v
     selection = Selection(
         ("addcmul",), ("cpu",), ("float32",), ("eager",), profile="quick", user_lowerings=(f"{own}:f",), scalars=UNIT
     )
-    mine, eager = run(selection)["cells"]
+    mine, eager, *_ = run(selection)["cells"]
     assert (mine["status"], mine["reason_kind"]) == ("exceeds-bound", kind) and eager["status"] == "passed"
     assert exit_code(mine["status"], user=True) == 1
     record = mine["regions"]["overflow"]
@@ -380,7 +383,7 @@ def test_an_answer_that_changes_on_every_third_launch_is_unsteady(small: None, t
     selection = Selection(
         ("add",), ("cpu",), ("float32",), ("eager",), profile="quick", user_lowerings=(f"{own}:f",), scalars=ALPHA
     )
-    mine, eager = run(selection)["cells"]
+    mine, eager, *_ = run(selection)["cells"]
     assert eager["status"] == "passed" and eager.get("distinct", 1) == 1
     assert mine["status"] in ("unsteady", "exceeds-bound") and "not deterministic" in mine["reason"]
     assert mine["distinct"] == 2 and mine["repeats"] >= 8
@@ -399,3 +402,106 @@ def test_an_unsteady_lowering_within_its_bound_is_unsteady() -> None:
     assert (found["status"], found["reason_kind"], found["distinct"]) == ("unsteady", "unsteady", 2)
     tight = cell("add", ALPHA, "float32", given, call, bounds=(HALF,))
     assert tight["status"] == "exceeds-bound" and "not deterministic" in tight["reason"]
+
+
+# ---------------------------------------------------------------- what a user's function is called with
+
+USERS = """
+import torch
+
+def tail(x):
+    y, left = torch.sin(x), x.numel() % 1024
+    if left:
+        y.view(-1)[-left:] = 0
+    return y
+
+def strided(x):
+    return torch.sin(x) if x.is_contiguous() else torch.zeros_like(x)
+
+def small(x):
+    return torch.sin(x) if x.numel() >= 1024 else torch.zeros_like(x)
+
+def right(x):
+    return torch.sin(x)
+
+def refusing(x):
+    assert x.is_contiguous(), "contiguous tensors only"
+    return torch.sin(x)
+
+def masked_rows(x, dim):
+    y = torch.softmax(x, dim)
+    return torch.where((x == -torch.inf).all(dim, keepdim=True), torch.zeros_like(y), y)
+
+def short_terms(x, dim):
+    y, bits = torch.sum(x, dim), x.contiguous().view(torch.int32)
+    cut = ((bits + 128) & ~255).view(torch.float32)
+    return y if x.shape[dim] < 100 else torch.where(y.isfinite(), torch.sum(cut, dim), y)
+
+def exact_scalar(a, b, alpha):
+    return (a.double() + b.double() * alpha).float()
+
+def doubled(a, b, alpha):
+    return torch.add(a, b, alpha=2 * alpha)
+"""
+
+
+def judged(tmp_path: Path, kernel_name: str, function: str, *spellings: str, **scalars: float) -> list[dict[str, Any]]:
+    own = tmp_path / "mine.py"
+    own.write_text(USERS)
+    selection = Selection(
+        (kernel_name,), ("cpu",), ("float32",), profile="quick", user_lowerings=(f"{own}:{function}",),
+        spellings=spellings, scalars=scalars or None,
+    )  # fmt: skip
+    return [one for one in run(selection)["cells"] if one["lowering"] != "eager"]
+
+
+@pytest.mark.parametrize(("function", "failing"), [
+    ("right", set()), ("tail", {"tail", "size-one"}), ("strided", {"strided"}), ("small", {"tail", "size-one"}),
+])  # fmt: skip
+def test_a_fault_of_one_layout_fails(small: None, tmp_path: Path, function: str, failing: set[str]) -> None:
+    cells = judged(tmp_path, "sin", function)
+    assert {one["spelling"] for one in cells} == {"out-of-place", "strided", "tail", "size-one"}
+    assert {one["spelling"] for one in cells if one["status"] != "passed"} == failing
+    assert all(exit_code(one["status"], user=True) == 1 for one in cells if one["spelling"] in failing)
+
+
+def test_a_refused_layout_is_not_run(small: None, tmp_path: Path) -> None:
+    cells = {one["spelling"]: one for one in judged(tmp_path, "sin", "refusing")}
+    assert cells["strided"]["status"] == "not-run" and "contiguous tensors only" in cells["strided"]["reason"]
+    assert cells["out-of-place"]["status"] == cells["tail"]["status"] == "passed"
+
+
+def test_a_function_that_nothing_runs_is_no_pass(tmp_path: Path) -> None:
+    with pytest.raises(NothingToCompare, match="not as '_foreach_'"):
+        judged(tmp_path, "sin", "right", "_foreach_")
+
+
+def test_a_row_without_a_number_is_judged(tmp_path: Path) -> None:
+    """Softmax of -inf alone is NaN by every algorithm."""
+    (found,) = judged(tmp_path, "softmax", "masked_rows", "length-33")
+    assert (found["status"], found["reason_kind"]) == ("exceeds-bound", "nan")
+    assert found["regions"]["special"]["status"] == "exceeds-bound"
+
+
+def test_terms_cut_to_16_bits_fail(tmp_path: Path) -> None:
+    (found,) = judged(tmp_path, "sum", "short_terms", "rows")
+    assert found["status"] == "exceeds-bound"
+
+
+def test_a_user_keeps_to_either_truth_of_the_scalars(small: None, tmp_path: Path) -> None:
+    assert {one["status"] for one in judged(tmp_path, "add", "exact_scalar", alpha=0.3)} == {"passed"}
+    assert "passed" not in {one["status"] for one in judged(tmp_path, "add", "doubled", alpha=0.3)}
+
+
+def test_one_step_beside_a_scale_of_two_is_a_wrong_kernel_and_no_doubt() -> None:
+    """Attention's exact data have scales that are powers of two, which the truths must tell alike."""
+    facts = kernel.load("flex_attention")
+    assert isinstance(facts, Composite)
+    case = Instance(facts, facts.spellings["exact"], facts.cases[0], "float32", backends.load("cpu"), 0)
+    y = case.eager(0, lowerings(facts)[0], target := Target(facts, facts.cases[0], "exact", "float32", case.backend))[
+        "out"
+    ]
+    near = torch.nextafter(y, 2 * y)
+    stated, on = terms(case, target, lowerings(facts)[0], 0, "out", near)
+    tally = on["exact"].judge.tally(on["exact"].elements, near.reshape(-1))
+    assert conclude(on["exact"].reader.regions(tally, stated))["status"] == "exceeds-bound"

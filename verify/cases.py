@@ -139,7 +139,8 @@ def terms(
 ) -> tuple[Stated | None, dict[str, Terms]]:
     """The bound of the outputs y of a portion, and the terms by truth of the scalars.
 
-    Bound and ledger belong to the truth that the bound means. user: the lowering is of a user's own file.
+    Bound and ledger belong to the truth that the bound means. user: the lowering is of a user's own file, which may
+    keep its bound of either.
     """
     stated = case.stated(target, lowering, output, y)
     fmt, ftz = format_of(y), lowering.ftz(target)
@@ -151,11 +152,13 @@ def terms(
     for truth, elements in sources.items():
         # scalars that the dtype represents have one truth, whichever the bound names
         meant = truth == (stated.truth if stated and stated.truth in sources else "exact")
-        limits = Limits.of(stated.metric, stated.value, ftz) if stated and meant else Limits(ftz=float(ftz))
+        held = meant or user
+        limits = Limits.of(stated.metric, stated.value, ftz) if stated and held else Limits(ftz=float(ftz))
         reader = Reader(
-            elements.exact, fmt, limits, scale=elements.scaled, allowed=elements.allowed, place=elements.place
+            elements.exact, fmt, limits, scale=elements.scaled, allowed=elements.allowed, place=elements.place,
+            inputs=elements.inputs_of,
         )  # fmt: skip
-        found[truth] = Terms(elements, Judge(fmt, limits, excuses if meant else (), user), reader, meant)
+        found[truth] = Terms(elements, Judge(fmt, limits, excuses if held else (), user), reader, meant)
     return stated, found
 
 
@@ -556,6 +559,10 @@ class OfOutput:
             place, rest = divmod(place, size)
             spot.append(rest)
         return f"{self.name} {self.output}{list(reversed(spot))}".strip()
+
+    def inputs_of(self, key: Key) -> list[str]:
+        """None: an element is known by its place."""
+        return []
 
 
 class Instance:

@@ -533,8 +533,8 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
 
 
 def user_lowering(text: str) -> Lowering:
-    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs` by position, scalars as floats; in the default
-    spelling and in every layout.
+    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs` by position, scalars as floats, in the
+    default spelling and in every layout.
 
     Raises UsageError, at once, for what is wrong with the file; in `build`, for a wrong arity.
     """
@@ -553,7 +553,7 @@ def user_lowering(text: str) -> Lowering:
 
     def reason(target: Target) -> str | None:
         if target.spelling != target.default_spelling and target.layout is None:
-            return f"{label} has one calling convention, {target.default_spelling!r}, and is not run as {target.spelling!r}"
+            return f"{label} is called as {target.default_spelling!r} and in every layout, not as {target.spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
     return Lowering(label, build, reason, ftz=_device_flushes)

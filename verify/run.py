@@ -310,6 +310,8 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched) -> dict[str,
     meant = stated.truth if stated and stated.truth in found.tallies else "exact"
     records = found.readers[meant].regions(found.tallies[meant], stated, found.resolution)
     concluded = conclude(records)
+    if job.mine and stated and len(found.tallies) > 1:  # nothing says to which of the two scalars it keeps
+        meant, stated, records, concluded = _kinder(found, (meant, stated, records, concluded))
     if launched.distinct > 1:
         concluded = weighed(concluded, "unsteady", "unsteady", f"not deterministic: {launched.told}")
     if found.unresolved:
@@ -354,6 +356,16 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched) -> dict[str,
     if launched.distinct > 1:
         cell |= {"repeats": launched.repeats, "distinct": launched.distinct}
     return cell
+
+
+def _kinder(found: Found, first: tuple[str, Stated, Any, Any]) -> tuple[str, Stated, Any, Any]:
+    """Truth of the scalars, bound, records and conclusion by the truth that is kinder to all of the cell: that which
+    the bound means (`first`), or the other one."""
+    other = next(truth for truth in found.tallies if truth != first[0])
+    stated = replace(first[1], truth=other)
+    records = found.readers[other].regions(found.tallies[other], stated, found.resolution)
+    second = other, stated, records, conclude(records)
+    return max(first, second, key=lambda one: status.STATUSES.index(one[3]["status"]))
 
 
 def lawful(concluded: dict[str, Any], properties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -391,6 +391,9 @@ class Chunk:
         shown = zip(self.about.names, key, strict=True)
         return f"{self.about.oracle.name}({', '.join(f'{name}={self.about.fmt.hex(bits)}' for name, bits in shown)})"
 
+    def inputs_of(self, key: Key) -> list[str]:
+        return [self.about.fmt.hex(bits) for bits in key]
+
     @property
     def scaled(self) -> bool:
         return self.about.oracle.scale is not None

@@ -180,10 +180,10 @@ def bound_of(problem: Problem, facts: Rows, one: Algorithm, confidence: float | 
     for k, part in enumerate(torch.split(rows, max(1, STEP // max(rows.shape[1], 1))) if len(rows) else [rows]):
         n = replace(base, kept=kept.setdefault(("inputs", rows.device.type, k), {}))
         inputs = [part, *(t[None] for t in others)]
-        special = _special(facts, system, [system.input(t) for t in inputs], problem.scalars, part)
+        special, nan = _special(facts, system, [system.input(t) for t in inputs], problem.scalars, part)
         values = (_input(n, facts, t) for t in inputs)
         found = n.result(one.formula(n, *values, order=one.order, **problem.scalars))
-        parts.append(_final(found.error, found.mid, special, storage))
+        parts.append(_final(found.error, found.mid, special, nan, storage))
     return placed(problem, facts, torch.cat(parts))
 
 
@@ -196,20 +196,23 @@ def _input(n: Roundoff, facts: Rows, t: Tensor) -> Any:
     return replace(value, mid=mid, error=torch.where(odd, 0.0, value.error))
 
 
-def _special(facts: Rows, n: BallArrays, inputs: list[Any], scalars: Mapping[str, float], part: Tensor) -> Tensor:
-    """Where a special value decides the truth."""
+def _special(
+    facts: Rows, n: BallArrays, inputs: list[Any], scalars: Mapping[str, float], part: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Where a special value decides the truth, and where it is NaN."""
     shape = (part.shape[0], 1 if facts.reduces else part.shape[1])
-    special = torch.zeros(shape, dtype=torch.bool, device=part.device)
+    special = nan = torch.zeros(shape, dtype=torch.bool, device=part.device)
     for row in facts.oracle.rows:
-        special = special | row.when(n, *inputs, **scalars).expand(shape)
-    return special
+        hit = row.when(n, *inputs, **scalars).expand(shape) & ~special
+        special, nan = special | hit, nan | hit if row.gives == "nan" else nan
+    return special, nan
 
 
-def _final(error: Tensor, mid: Tensor, special: Tensor, storage: Format) -> Tensor:
+def _final(error: Tensor, mid: Tensor, special: Tensor, nan: Tensor, storage: Format) -> Tensor:
     error, size = error.expand_as(special), mid.abs().expand_as(special)
     bound = torch.where(error > 0, error * SLACK, 0.0)
-    # A finite partial result may have left the range, and then met what decides the truth.
-    bound = torch.where(special & bound.isfinite(), 0.0, bound)
+    # A finite partial result may have left the range, and then met what decides the truth; a NaN it leaves as it is.
+    bound = torch.where(nan | (special & bound.isfinite()), 0.0, bound)
     size = torch.where(special | ~size.isfinite(), 0.0, size)
     if storage.bits == 64:
         bound = bound + torch.where(bound > 0, size * RESOLVED_FLOAT64, 0.0)

@@ -62,14 +62,16 @@ class Extremes:
 
 class Reader:
     """Reads tallies of one truth: `exact` is multiprecision's judge of the elements, `allowed` what one of them may be
-    (see `verify.judge.chunk.Source`), `place` its name for messages."""
+    (see `verify.judge.chunk.Source`), `place` its name for messages, `inputs` how they are written."""
 
     def __init__(
         self, exact: Exact, fmt: Format, limits: Limits, *, scale: bool,
         allowed: Callable[[Key], Allowed | None] = lambda key: None, place: Callable[[Key], str] = str,
+        inputs: Callable[[Key], list[str]] | None = None,
     ) -> None:  # fmt: skip
         self.exact, self.fmt, self.limits, self.scale = exact, fmt, limits, scale
         self.allowed, self.place = allowed, place
+        self.inputs = inputs or (lambda key: [fmt.hex(p) for p in key])
         self._outcomes: dict[tuple[Key, int], Outcome | None] = {}
 
     def extremes(self, one: InRegion) -> Extremes:
@@ -159,7 +161,7 @@ class Reader:
         number = verdict.high is not None
         return {
             "index": element.index,
-            "inputs": [self.fmt.hex(p) for p in element.key],
+            "inputs": self.inputs(element.key),
             "output": self.fmt.hex(element.output),
             "exact": decimal(outcome.truth),
             "ulp": finite(verdict.high) if number else None,

@@ -83,6 +83,10 @@ class Source(Protocol):
         """One element, for messages."""
         ...
 
+    def inputs_of(self, key: Key) -> list[str]:
+        """Its inputs as hex floats, none where it is known by its place alone."""
+        ...
+
 
 @dataclass(frozen=True)
 class Excuse:
