@@ -523,6 +523,7 @@ def test_a_problem_does_not_outlive_its_instance(monkeypatch: pytest.MonkeyPatch
 def test_a_users_file_ends_with_2_where_it_raises(small: None, tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text("def f(a, b, alpha=1.0):\n    raise ValueError('no')\n")
-    mine, eager = run.run(replace(EAGER_ADD, user_lowerings=(f"{own}:f",)))["cells"]
+    mine, eager, *layouts = run.run(replace(EAGER_ADD, user_lowerings=(f"{own}:f",)))["cells"]
+    assert layouts and {one["status"] for one in layouts} == {"not-run"}
     assert (mine["status"], mine["reason_kind"], eager["status"]) == ("error", "raised", "passed")
     assert exit_code(mine["status"], user=True) == 2

@@ -196,11 +196,17 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     try:
         held: list[Case] = []
         used: Counter[str] = Counter()  # cells by allowance
+        failed: set[tuple[str, str, str]] = set()  # a user's function whose plain call ends in an error
         for done, job in enumerate(jobs):
             if progress:
                 progress(done, len(jobs), job.label)
+            called = job.target.kernel.name, job.target.dtype, job.lowering.name
+            if job.mine and job.setting is None and job.target.layout is not None and called in failed:
+                job = replace(job, reason="its plain call ended in an error", kind="inapplicable")
             for cell in fill(job, held, selection):
                 _cap(cell, used)
+                if job.mine and cell["status"] == "error":
+                    failed.add(called)
                 if on_cell:
                     on_cell(cell)
                 cells.append(cell)
