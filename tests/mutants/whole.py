@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mutants import adam, flex, planted, rows
 from verify import __version__, backends, kernel, run
 from verify.composite import Problem
