@@ -1,6 +1,6 @@
 """How strong the domains are: the share of random boxes of inputs that they reach, written to a JSON file.
 
-    python bench/boxes.py --out reports/measured/mutants.json
+    python bench/boxes.py --out reports/measured/boxes.json
 
 A mutant of a box is wrong inside it only; it is found when an element of the domain lies inside. The boxes
 (tests/mutants/boxes.py) know nothing of the domains. `docs/tables.py` puts the file into docs/results/.

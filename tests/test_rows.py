@@ -298,34 +298,6 @@ def status(name: str, dtype: str, function: planted.Function, setting: Setting =
     return filled(facts(name), setting, dtype, planted.lowering(function), held=held(name, dtype, setting.name))
 
 
-DEFECTS = [(name, what) for name in NAMES for what in planted.defects(name)]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_correct_one_passes(name: str, dtype: str) -> None:
-    found = status(name, dtype, planted.CORRECT[name])
-    assert found["status"] == "passed", found["reason"]
-
-
-@pytest.mark.parametrize(("name", "what"), DEFECTS)
-def test_a_planted_defect_is_caught(name: str, what: str) -> None:
-    found = status(name, "float32", planted.defects(name)[what])
-    assert found["status"] == "exceeds-bound", found["reason"]
-
-
-LONG = ("returns 0", "a block lost", "a lane of 32 lost", "all but the first block lost")
-
-
-@pytest.mark.parametrize("what", LONG)
-def test_a_defect_of_a_long_sum_is_caught(what: str) -> None:
-    """2^20 numbers, where the bound of any order is wider than every sum: an exact stratum has no room."""
-    setting = facts("sum").spellings["length-2^20-counted"]
-    assert setting.quick
-    found = status("sum", "float32", planted.defects("sum")[what], setting)
-    assert found["status"] == "exceeds-bound", found["reason"]
-
-
 def left_to_right(x: Tensor, dim: int) -> Tensor:
     """In float32, one term after another."""
     with np.errstate(invalid="ignore"):
@@ -347,12 +319,6 @@ def test_an_undeclared_order_is_suspect_and_passes_once_declared() -> None:
     assert declared["status"] == "passed", declared["reason"]
     other = filled(facts("sum"), setting, "float32", replace(mine, order=Order.parse("tree:float32")), held=held)
     assert other["status"] == "exceeds-bound"
-
-
-@pytest.mark.parametrize("name", planted.SCANS)
-def test_a_lost_block_of_a_long_scan_is_caught(name: str) -> None:
-    found = status(name, "float32", planted.defects(name)["a block lost"], facts(name).spellings["length-2^16"])
-    assert found["status"] == "exceeds-bound", found["reason"]
 
 
 def one_narrow_partial(x: Tensor, dim: int) -> Tensor:

@@ -56,14 +56,6 @@ def rounded_scores(problem: Problem) -> dict[str, Tensor]:
     return _softmax(problem, scores.to(problem.tensors["query"].dtype).float(), visible, value)
 
 
-def no_maximum(problem: Problem) -> dict[str, Tensor]:
-    """exp of the scores themselves: it overflows beyond 88 and loses rows below -103."""
-    scores, visible, value = _scores(problem)
-    terms = torch.exp(scores) * visible
-    total = terms.sum(-1, keepdim=True)
-    return _outputs(problem, (terms / total).nan_to_num(0.0, 0.0), value, torch.log(total)[..., 0])
-
-
 def heads_in_turn(problem: Problem) -> dict[str, Tensor]:
     """Query head h reads the keys of head h mod kv_heads; it is h div (heads / kv_heads)."""
     return _softmax(problem, *_scores(problem, interleaved=False))
@@ -76,24 +68,10 @@ def masked_afterwards(problem: Problem) -> dict[str, Tensor]:
     return _outputs(problem, weights, value, torch.logsumexp(scores, -1))
 
 
-def tf32_scores(problem: Problem) -> dict[str, Tensor]:
-    """Factors of the scores lose their last 13 bits, in a kernel that says float32."""
-    cut = {name: _cut(t) if name in ("query", "key") else t for name, t in problem.tensors.items()}
-    return honest(Problem(cut, problem.parameters, problem.scalars, problem.dtype, problem.extra))
-
-
 def scale_twice(problem: Problem) -> dict[str, Tensor]:
     """The scale is applied to the queries and to the scores."""
     tensors = dict(problem.tensors) | {"query": problem.tensors["query"] * problem.extra["shape"].scale}
     return honest(Problem(tensors, problem.parameters, problem.scalars, problem.dtype, problem.extra))
-
-
-def one_key_missed(problem: Problem) -> dict[str, Tensor]:
-    """The last key of a length that is no multiple of the block is left out."""
-    scores, visible, value = _scores(problem)
-    visible = visible.clone()
-    visible[..., -1] = False
-    return _softmax(problem, scores, visible, value)
 
 
 def _cut(t: Tensor) -> Tensor:
@@ -101,47 +79,7 @@ def _cut(t: Tensor) -> Tensor:
     return bits.view(torch.float32).to(t.dtype)
 
 
-#: (defect, setting that shows it, dtypes)
-MUTANTS: tuple[tuple[Any, dict[str, Any], tuple[str, ...]], ...] = (
-    (rounded_scores, {"data": "competing"}, ("float16", "bfloat16")),
-    (no_maximum, {"data": "extreme"}, ("float16", "bfloat16", "float32")),
-    (masked_afterwards, {"data": "normal", "mask_mod": "causal"}, ("float16", "bfloat16", "float32")),
-    (tf32_scores, {"data": "competing"}, ("float32",)),
-    (scale_twice, {"data": "normal"}, ("float16", "bfloat16", "float32")),
-    (one_key_missed, {"data": "normal"}, ("float16", "bfloat16", "float32")),
-)
-
-
-# Gradients, by hand in float32
-
-
-def gradients(problem: Problem, *, mean: bool = True, hidden: bool = False, slope: bool = True) -> dict[str, Tensor]:
-    """dq, dk and dv of a setting without shared heads.
-
-    Defects: the row's mean left out, hidden keys passed through, the derivative of the soft cap forgotten.
-    """
-    shape = problem.extra["shape"]
-    query, key, value, grad = (problem.tensors[name].float() for name in ("query", "key", "value", "grad_out"))
-    scores, visible, _ = _scores(problem)
-    weights = torch.softmax(scores if hidden else scores.masked_fill(~visible, -torch.inf), -1).nan_to_num(0.0)
-    passed = grad @ value.mT
-    change = weights * (passed - (weights * passed).sum(-1, keepdim=True) if mean else passed)
-    if shape.score_mod == "soft_cap" and slope:
-        change = change * (1 - torch.tanh(query @ key.mT * shape.scale / 50) ** 2)
-    dtype = problem.tensors["query"].dtype
-    found = {"dq": change @ key * shape.scale, "dk": change.mT @ query * shape.scale, "dv": weights.mT @ grad}
-    return {name: t.to(dtype) for name, t in found.items()}
-
-
-#: (name, defect, setting, output that shows it)
-GRADIENT_MUTANTS: tuple[tuple[str, dict[str, bool], dict[str, Any], str], ...] = (
-    ("no mean", {"mean": False}, {"mask_mod": "causal"}, "dq"),
-    ("hidden keys", {"hidden": True}, {"mask_mod": "causal"}, "dv"),
-    ("no slope", {"slope": False}, {"score_mod": "soft_cap", "data": "competing"}, "dk"),
-)
-
-
-# Forward and backward by hand, for each fault that some quick cell must tell of
+# Forward and backward by hand
 
 Change = Any
 
@@ -175,6 +113,7 @@ class Attention:
     no_maximum: bool = False
     no_cap: bool = False
     no_slope: bool = False
+    unmasked: bool = False  # the backward pass takes hidden keys too
     hidden: Change = same  # what is visible
     blocks: torch.dtype | None = None  # outputs are added up in this dtype, 32 keys or queries at a time
 
@@ -189,7 +128,7 @@ class Attention:
         shown = (torch.ones(1, 1, 1, 1, dtype=torch.bool) if seen is None else seen).expand_as(s)
         shown = self.hidden(shown.clone())
         empty = ~shown.any(-1, keepdim=True)
-        s = s.masked_fill(~shown, -torch.inf)
+        whole, s = s, s.masked_fill(~shown, -torch.inf)
         top = torch.zeros_like(s[..., :1]) if self.no_maximum else s.amax(-1, keepdim=True).masked_fill(empty, 0.0)
         p = self.weights(self.exponent(s - top).exp())
         total = self.total(p.sum(-1, keepdim=True)).masked_fill(empty, 1.0)
@@ -199,7 +138,8 @@ class Attention:
         found = {"out": out, "logsumexp": lse.masked_fill(empty, -torch.inf)[..., 0]}
         if not shape.backward:
             return found
-        shut = self.saved((s - lse).exp().masked_fill(~shown, 0.0))
+        shut = (whole - lse).exp() if self.unmasked else (s - lse).exp().masked_fill(~shown, 0.0)
+        shut = self.saved(shut)
         passed = self.passed(grad @ v.mT)
         mean = self.mean((grad * out.float()).sum(-1, keepdim=True))
         change = shut * (passed - mean)
@@ -267,8 +207,13 @@ def one_row(axis: int) -> Change:
 
 
 EVERY, SINGLE = ("float16", "bfloat16", "float32"), ("float32",)
-#: (fault, dtypes) of which some quick cell must tell.
-QUICK: tuple[tuple[str, Attention, tuple[str, ...]], ...] = (
+#: (fault, attention, dtypes)
+FAULTS: tuple[tuple[str, Change, tuple[str, ...]], ...] = (
+    ("scores rounded before the softmax", rounded_scores, ("float16", "bfloat16")),
+    ("heads in turn", heads_in_turn, EVERY),
+    ("masked after the softmax", masked_afterwards, EVERY),
+    ("scale applied twice", scale_twice, EVERY),
+    ("hidden keys in the backward pass", Attention(unmasked=True), EVERY),
     ("dS cut to tf32", Attention(change=_cut), SINGLE),
     ("dS in bfloat16", Attention(change=brain), ("float16", "float32")),
     ("dP cut to tf32", Attention(passed=_cut), SINGLE),
@@ -312,4 +257,10 @@ QUICK: tuple[tuple[str, Attention, tuple[str, ...]], ...] = (
     ("out of the neighbouring head", Attention(out=neighbour(1)), EVERY),
     ("sums in bfloat16", Attention(blocks=torch.bfloat16), ("float16", "float32")),
     ("sums in float16", Attention(blocks=torch.float16), SINGLE),
+)
+#: (variant, attention) that are correct.
+VARIANTS: tuple[tuple[str, Change], ...] = (
+    ("one softmax", honest),
+    ("by hand", Attention()),
+    ("sums in blocks", Attention(blocks=torch.float32)),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 Tensor = torch.Tensor
@@ -234,11 +235,15 @@ def defects(kernel: str) -> dict[str, Function]:
         }
     if kernel == "rms_norm":
 
-        def norm(scale: Callable[[Tensor, int, float], Tensor], weighted: bool = True) -> Function:
+        def norm(
+            scale: Callable[[Tensor, int, float], Tensor],
+            weighted: bool = True,
+            square: Callable[[Tensor], Tensor] = lambda v: v,
+        ) -> Function:
             def run(x: Tensor, dim: int, weight: Tensor, eps: float) -> Tensor:
                 v = wide(x)
-                root = scale((v * v).sum(-1, keepdim=True), v.shape[-1], eps)
-                return (v / root * (wide(weight) if weighted else 1.0)).to(x.dtype)
+                root = scale(square(v * v).sum(-1, keepdim=True), v.shape[-1], eps)
+                return (v * (1 / root) * (wide(weight) if weighted else 1.0)).to(x.dtype)
 
             return run
 
@@ -248,12 +253,67 @@ def defects(kernel: str) -> dict[str, Function]:
             "mean over n - 1": norm(lambda s, n, eps: torch.sqrt(s / max(n - 1, 1) + eps)),
             "eps twice": norm(lambda s, n, eps: torch.sqrt(s / n + 2 * eps)),
             "no weight": norm(lambda s, n, eps: torch.sqrt(s / n + eps), weighted=False),
-            "squares in bfloat16": lambda x, dim, weight, eps: (
-                wide(x) / torch.sqrt((wide(x) ** 2).bfloat16().float().mean(-1, keepdim=True) + eps) * wide(weight)
-            ).to(x.dtype),
+            "squares in bfloat16": norm(
+                lambda s, n, eps: torch.sqrt(s / n + eps), square=lambda v: v.bfloat16().float()
+            ),
             "the root in bfloat16": norm(lambda s, n, eps: torch.sqrt(s / n + eps).bfloat16().to(s.dtype)),
         }
     return found
+
+
+# Correct variants: other orders, wider accumulators, other formulas.
+
+
+def one_after_another(x: Tensor, dim: int) -> Tensor:
+    """A sum in float32 (float64), from left to right."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = np.add.accumulate(wide(x).numpy(), dim)
+    return torch.from_numpy(found).select(dim, -1).to(x.dtype)
+
+
+def in_pairs(x: Tensor, dim: int) -> Tensor:
+    """A sum by halves: the first half's numbers meet the second's."""
+    v = wide(x).movedim(dim, -1)
+    while v.shape[-1] > 1:
+        v = torch.nn.functional.pad(v, (0, v.shape[-1] % 2))
+        v = v[..., : v.shape[-1] // 2] + v[..., v.shape[-1] // 2 :]
+    return v[..., 0].to(x.dtype)
+
+
+def in_double(function: Callable[[Tensor, int], Tensor]) -> Function:
+    return lambda x, dim: function(x.double(), dim).to(x.dtype)
+
+
+def softmax_by_logarithm(x: Tensor, dim: int) -> Tensor:
+    """exp(x - max - log(sum(exp(x - max)))), in float64."""
+    v = x.double()
+    v = v - v.amax(dim, keepdim=True)
+    return torch.exp(v - torch.log(torch.exp(v).sum(dim, keepdim=True))).to(x.dtype)
+
+
+def rms_norm_by_division(x: Tensor, dim: int, weight: Tensor, eps: float) -> Tensor:
+    """Divided by the root, weighted last, the sum in float64."""
+    v = wide(x)
+    root = torch.sqrt((v.double() ** 2).sum(-1, keepdim=True) / v.shape[-1] + eps)
+    return (v.double() / root * weight.double()).to(x.dtype)
+
+
+def variants() -> list[tuple[str, str, Function, tuple[str, ...], str, str]]:
+    """(kernel, what it is, function, dtypes, order declared, its worst status) of correct ones."""
+    both = ("float32", "bfloat16")
+    blocks = [(name, "in blocks", function, both, "", "passed") for name, function in CORRECT.items()]
+    return [
+        *blocks,
+        ("sum", "one after another", one_after_another, ("float32",), "", "suspect"),
+        ("sum", "one after another, declared", one_after_another, both, "sequential:float32", "passed"),
+        ("sum", "in pairs, a tree declared", in_pairs, both, "tree:float32", "passed"),
+        ("sum", "in float64", in_double(torch.sum), both, "", "passed"),
+        ("cumsum", "in float64", in_double(torch.cumsum), both, "", "passed"),
+        ("cumprod", "in float64", in_double(torch.cumprod), ("bfloat16",), "", "passed"),
+        ("logcumsumexp", "in float64", in_double(torch.logcumsumexp), both, "", "passed"),
+        ("softmax", "by the logarithm of its denominator", softmax_by_logarithm, both, "", "passed"),
+        ("rms_norm", "divided, in float64", rms_norm_by_division, both, "", "passed"),
+    ]  # fmt: skip
 
 
 def lowering(function: Function) -> Any:

@@ -349,13 +349,17 @@ def exact(row: Row) -> Ints:
 
 
 def counted(row: Row) -> Ints:
-    """Positive whole numbers of units, which add up to less than 2^24 of them; other kinds: as `exact`, of one sign."""
+    """Positive even numbers of units and an odd one of 24 bits, which add up to between 2^23 and 2^24 of them, so that
+    a lost last bit shows. Other kinds: as `exact`, of one sign."""
+    import torch
+
     if row.kind in (PRODUCTS, SQUARES):
         return exact(row) & (row.draw.fmt.sign_bit - 1)
     if row.kind == EXPONENTIALS:
         return exact(row)
-    bits = max(1, min(24 - row.n.bit_length(), row.draw.fmt.precision))
-    return row.at(row.draw.integer(1, (1 << bits) - 1).double() * 2.0**-10)
+    d, most = row.draw, min((1 << 22) // row.n, (1 << row.draw.fmt.precision) - 1)
+    few, large = 2 * d.integer((most + 3) // 4, most // 2), 2 * d.integer(0, (1 << 21) - 1) + 1
+    return row.at(torch.where(row.j == row.r * 7919 % row.n, large + (1 << 23), few).double() * 2.0**-10)
 
 
 RECIPES: Mapping[str, Recipe] = {
