@@ -179,7 +179,7 @@ class Slices:
         if self.oracle.scale is not None:
             size = self.oracle.scale(n, *x, **self._constants(n))
             lower = size.mid - torch.as_tensor(size.radius, dtype=torch.float64, device=size.mid.device)
-            lower = torch.where(torch.isfinite(lower) & ~special, lower * (1 - 2.0**-50), 1.0)
+            lower = torch.where(torch.isfinite(lower), lower * (1 - 2.0**-50), 1.0)
             scale = lower.clamp(min=2.0**-1000).expand_as(mid)
         return Enclosure(mid, rad, tail, found.sure), scale
 
