@@ -122,6 +122,7 @@ KERNEL = Kernel(
     summary="a + w (b - a), linear interpolation",
     oracle=ORACLE,
     inputs=("a", "b", "w"),
+    stub="(a + w * (b - a))",  # torch's two-sided form has other bits in other layouts
     cases=({}, {"w": 0.9}, {"w": 0.4}, {"w": 0.1}, {"w": 0.5}, {"w": 0.9999}),
     quick_cases=3,
     spellings={

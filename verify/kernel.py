@@ -146,6 +146,7 @@ class Kernel:
     spellings  by name; the first that applies to a case is the default
     domain     domain(dtype, tensors, scalars) -> strata (see `verify.domains`)
     checks     what the tests hold the oracle and the domain to
+    stub       the expression that `verify show --stub` begins with where torch's own is not to be copied
     triton     module with `lowerings()`; imported only on launch
     """
 
@@ -163,6 +164,7 @@ class Kernel:
     properties: tuple[Property, ...] = ()
     triton: str | None = None
     notes: tuple[str, ...] = field(default=())
+    stub: str = ""
 
     def tensors(self, scalars: Scalars) -> tuple[str, ...]:
         """Names of the inputs that are tensors in the case `scalars`."""

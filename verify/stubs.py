@@ -55,8 +55,10 @@ def source(kernel: Kernel | Composite) -> str:
 
 
 def _widened(kernel: Kernel) -> str:
-    """torch's default spelling in float32 at least, rounded once: what the bounds of 16-bit types are for."""
-    call = expression(next(iter(kernel.spellings.values())).call, **{name: name for name in kernel.inputs})
+    """torch's default spelling, or the kernel's own, in float32 at least: rounded once, as bounds of 16-bit types ask."""
+    call = kernel.stub or expression(
+        next(iter(kernel.spellings.values())).call, **{name: name for name in kernel.inputs}
+    )
     always = [name for name in kernel.inputs if all(name not in case for case in kernel.cases)]
     tensors = _tensors(kernel)
     listed = tensors[0] if len(tensors) == 1 else ", ".join(tensors)
