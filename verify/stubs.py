@@ -55,7 +55,8 @@ def source(kernel: Kernel | Composite) -> str:
 
 
 def _widened(kernel: Kernel) -> str:
-    """torch's default spelling, or the kernel's own, in float32 at least: rounded once, as bounds of 16-bit types ask."""
+    """torch's default spelling, or the kernel's own text, in float32 at least, rounded once: as the bounds of 16-bit
+    types want it."""
     call = kernel.stub or expression(
         next(iter(kernel.spellings.values())).call, **{name: name for name in kernel.inputs}
     )
