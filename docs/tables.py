@@ -551,6 +551,26 @@ def mutants_table(files: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(parts)
 
 
+def kills_table(files: Sequence[Mapping[str, Any]]) -> str:
+    """What of the planted faults is killed, at each length of rows where it changes a bit; see tests/mutants."""
+
+    def share(verdicts: Sequence[Mapping[str, Any]]) -> str:
+        held = sum(v["holds"] for v in verdicts)
+        return f"{held} of {len(verdicts)}" if verdicts else ""
+
+    parts = []
+    for document in files:
+        body = []
+        for name in dict.fromkeys(v["kernel"] for v in document["verdicts"]):
+            mine = [v for v in document["verdicts"] if v["kernel"] == name]
+            faults = [v for v in mine if v["wrong"]]
+            quick = [v | {"holds": v["holds"] and v["profile"] == "quick"} for v in faults if v["quick"]]
+            body.append((escaped(name), share(quick), share(faults), share([v for v in mine if not v["wrong"]])))
+        head = ("kernel", "killed by quick:", "killed by default:", "correct variants that pass:")
+        parts.append(f"{code(document['command'])}.\n\n" + table(head, body))
+    return "\n".join(parts)
+
+
 # Places
 
 
@@ -572,6 +592,7 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "screen": _of_reports(screen),
     "bench": _of_documents(bench_table),
     "mutants": _of_documents(mutants_table),
+    "kills": _of_documents(kills_table),
 }
 
 
