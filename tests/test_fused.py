@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from verify import admit, kernel, native
-from verify.decide import binade, digest
+from verify.decide import binade
 from verify.domains import domain_of
 from verify.families.elementwise import Elementwise, judgement
 from verify.formats import FORMATS, Format
@@ -104,7 +104,7 @@ def by_tensors(
     judged = replace(judged, open=judged.open | judged.fails)
     word = WORDS[about.fmt.bits]
     wrong = tuple((p.view(word) != y.view(word)) & ~(p.isnan() & y.isnan()) for p in predicted)
-    return reduce(judged, inputs[0], about.fmt, wrong, digest(y.view(WORDS[about.fmt.bits]), about.fmt))
+    return reduce(judged, inputs[0], about.fmt, wrong)
 
 
 def require_same(found: Reduced, wanted: Reduced) -> None:
@@ -113,7 +113,6 @@ def require_same(found: Reduced, wanted: Reduced) -> None:
     assert found.binades == wanted.binades
     assert found.formulas == wanted.formulas
     assert torch.equal(found.open, wanted.open)
-    assert found.digest == wanted.digest
 
 
 CASES = (
@@ -239,10 +238,9 @@ def test_every_number_of_a_chunk_is_added_up(first: int, n: int) -> None:
     word = torch.int32
     wrong = tuple((p.view(word) != y.view(word)) & ~(p.isnan() & y.isnan()) for p in wrong_of((x,)))
     judged = replace(judged, open=judged.open | judged.fails)
-    wanted = reduce(judged, x, FORMATS["float32"], wrong, digest(y.view(word), FORMATS["float32"]))
+    wanted = reduce(judged, x, FORMATS["float32"], wrong)
     for threads in (1, 2, 3):
         require_same(judge((x,), y, None, (0.5,), threads=threads), wanted)
-    assert all(min(r.first) >= 0 for r in wanted.regions)
     assert all(min(r.counts) > 0 or r.counts[10] != 0 for r in wanted.regions)
 
 
@@ -265,7 +263,6 @@ def test_the_number_of_threads_changes_nothing() -> None:
     assert len(cpp._pieces(y.numel(), 5)) == 5
     for threads in (2, 3, 5, None):
         require_same(judge(inputs, y, eager, limits, threads=threads), one)
-    assert any(r.first[0] > 0 for r in one.regions)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, cpp.TILE - 1, cpp.TILE + 1])

@@ -14,11 +14,14 @@ from torch.overrides import TorchFunctionMode
 
 from test_fused import CASES, by_tensors, case, require_same, spoiled
 from verify import admit, backends
+from verify.decide import digests
 from verify.families.elementwise import Elementwise, judgement
 from verify.formats import FORMATS
+from verify.judge.chunk import WORDS
 from verify.judge.element import Limits
 from verify.judge.fused import Unsupported, cpp, graph
 from verify.numbers.functions import LIBRARY
+from verify.numbers.ieee import HOST
 
 pytest.importorskip("triton")
 
@@ -61,17 +64,11 @@ def require_equal(given: Any, dtype: str, device: str, n: int, form: Any) -> Non
     predicted = predict(inputs)
     eager = torch.where(torch.arange(y.numel(), device=device) % 5 == 0, spoiled(y.cpu(), about.fmt, 3).to(device), y)
     dtypes = (y.dtype,) * len(inputs)
-    judge = fused.compiled(judgement(about), dtypes, True, 4, predict if predicted else None)
+    traced = Elementwise(about.oracle, about.fmt, about.names, about.scalars, HOST, LIBRARY)
+    judge = fused.compiled(judgement(traced), dtypes, True, 4, predict if predicted else None)
     limits = Limits.of(metric, value)
     found = judge(inputs, y, eager, limits.values)
     require_same(found, by_tensors(about, inputs, y, eager, limits, predicted, form))
-    size = 2 * fused.BLOCK
-    whole = y.numel() // size * size
-    several = judge.rows(size, tuple(t[:whole] for t in inputs), y[:whole], eager[:whole], limits.values)
-    for k, one in enumerate(several):
-        part = slice(k * size, k * size + size)
-        few, expected = tuple(t[part] for t in inputs), [p[part] for p in predicted]
-        require_same(one, by_tensors(about, few, y[part], eager[part], limits, expected, form))
 
 
 def test_the_interpreter_finds_what_the_tensors_find() -> None:
@@ -81,7 +78,7 @@ def test_the_interpreter_finds_what_the_tensors_find() -> None:
         [sys.executable, "-W", "ignore", __file__], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["equal"] * len(INTERPRETED)
+    assert done.stdout.split() == ["equal"] * (len(INTERPRETED) + 1)
 
 
 @pytest.mark.gpu
@@ -115,23 +112,16 @@ def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int
 
     about, _, y, predict = case("addcmul", {"value": 0.3}, "float32", 300, 7)
     judge = fused.compiled(judgement(about), (y.dtype,) * 3, True, 4, predict)
-    tables = (
-        "counts",
-        "steps",
-        "first",
-        "left",
-        "binades",
-        "digest",
-        "wrong",
-        "wrong_first",
-        "region",
-        "open",
-        "listed",
-    )
-    types = {f"in{k}": "*fp32" for k in range(5)} | {"parameters": "*fp64", "tops_ptr": "*fp64", "listed": "*i64"}
-    types |= {f"{name}_ptr": "*i64" for name in tables} | dict.fromkeys(("n", "size", "per_row"), "i64")
+    tables = ("counts", "steps", "tops", "binades", "wrong", "first", "region", "open")
+    types = {f"in{k}": "*fp32" for k in range(5)} | {
+        "parameters": "*fp64",
+        "left_ptr": "*i32",
+        "hard_ptr": "*i32",
+        "listed": "*i64",
+    }
+    types |= {f"{name}_ptr": "*i64" for name in tables} | dict.fromkeys(("n", "each"), "i64")
     types |= {f"{name}_ptr": "*fp64" for name in ("upper", "scaled", "share")}
-    for kernel in (judge.module.run, judge.module.again):
+    for kernel in (judge.module.run, judge.module.again, judge.module.compare):
         signature = {name: types[name] for name in kernel.arg_names if name != "BLOCK"} | {"BLOCK": "constexpr"}
         source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": fused.BLOCK})
         options = {"num_warps": fused.WARPS, "enable_fp_fusion": False}
@@ -156,7 +146,68 @@ def test_both_engines_compile_the_same_fields() -> None:
     assert FORMATS["float32"] == about.fmt
 
 
+def require_plain(device: str, form: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consecutive patterns, which short ways settle: but for the tiles where a region ends."""
+    from verify.judge.fused import triton as fused
+
+    about, _, _, predict = case("exp", {}, "float32", 8, 7)
+    about = Elementwise(about.oracle, about.fmt, about.names, about.scalars, device, LIBRARY)
+    starts = (0x3F000000, 0x40000000 - size // 2, 0x42D00000, 0xC2B40000, 0x7FC00000, 0x3C000000)
+    words = torch.cat([torch.arange(s, s + size) for s in starts])
+    x = torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32).view(torch.float32).to(device)
+    exact = torch.exp(x.double())
+    y = exact.float()
+    other = torch.nextafter(y, torch.where(exact > y.double(), torch.inf, 0.0).float())
+    fifth = (torch.arange(y.numel(), device=device) % 5 == 0) & torch.isfinite(other) & (other.double() != exact)
+    y = torch.where(fifth & (exact.float().double() != exact), other, y)
+    y[3] *= 2  # beyond what is plain
+    limits = Limits.of("ulp", 1.5)
+    traced = Elementwise(about.oracle, about.fmt, about.names, about.scalars, HOST, LIBRARY)
+    judge = fused.compiled(judgement(traced), (torch.float32,), True, 4, predict if predict((x,)) else None)
+    hard: list[int] = []
+    run = judge.module.run
+
+    class Counting:
+        def __getitem__(self, grid: Any) -> Any:
+            def call(*given: Any, **options: Any) -> None:
+                hard.append(int(given[6].sum()))
+                run[grid](*given, **options)
+
+            return call
+
+    monkeypatch.setattr(judge.module, "run", Counting())
+    monkeypatch.setattr(fused, "SWEPT", 1)
+    found = judge((x,), y, y, limits.values)
+    require_same(found, by_tensors(about, (x,), y, y, limits, predict((x,)), form))
+    assert 0 < hard[0] <= y.numel() // fused.BLOCK // 2, hard
+    assert found.regions[6].counts[2] == 1 or len(found.open)
+
+
+@pytest.mark.gpu
+def test_a_gpu_settles_plain_tiles_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    from verify.judge.fused import triton as fused
+
+    backend = backends.load("cuda")
+    if (why := backend.unavailable()) is not None:
+        pytest.skip(why)
+    require_plain(backend.device, Host(fused.mapped), 1 << 16, monkeypatch)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_gpu_hashes_as_the_host_does(dtype: str) -> None:
+    if (why := (backend := backends.load("cuda")).unavailable()) is not None:
+        pytest.skip(why)
+    fmt = FORMATS[dtype]
+    words = torch.randint(-(1 << 15), 1 << 15, (10_000,)).to(WORDS[fmt.bits]) << (fmt.bits - 16)
+    for start in (0, 3 << 32):
+        assert digests(words.to(backend.device), fmt, 4096, start) == digests(words, fmt, 4096, start)
+
+
 if __name__ == "__main__":
     for one, kind in INTERPRETED:
         require_equal(one, kind, "cpu", 520, Numpy())
         print("equal", flush=True)
+    with pytest.MonkeyPatch.context() as patch:
+        require_plain("cpu", Numpy(), 1024, patch)
+    print("equal", flush=True)

@@ -50,6 +50,8 @@ Tensor = torch.Tensor
 Strata = tuple[tuple[str, ...], Tensor]
 SAMPLE = 32  # elements of a cell that multiprecision judges again, whatever the tensors say
 SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are judged, each in multiprecision
+MOST = 1 << 28  # elements that a GPU is given at a time
+ROOM_EACH = 64  # bytes of a GPU's memory for each of them: inputs, outputs, their copies and tables
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
 LONG = 1 << 12  # of rows beyond this one element a cell is judged again
 
@@ -110,11 +112,12 @@ class Case(Protocol):
         """Places of the elements to be judged again in multiprecision."""
         ...
 
-    def known(self, number: int, asked: tuple[Any, ...], y: Tensor) -> Tally | None:
-        """The tally of equal bits that were judged before, where what was asked is the same."""
+    def known(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None) -> Tally | None:
+        """The tally of equal bits that were judged before, beside equal bits of eager's, where what was asked is the
+        same."""
         ...
 
-    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, tally: Tally) -> None: ...
+    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None, tally: Tally) -> None: ...
 
     def digests(self, number: int, output: str, y: Tensor) -> Tally: ...
 
@@ -225,7 +228,7 @@ class Pointwise:
         self.exact = {truth: Exact(Patterns(*of, values), self.fmt) for truth, values in self.truths.items()}
         self.candidates: tuple[Formula, ...] = candidates(facts.oracle, self.scalars, self.fmt)
         self._kept: dict[Any, Any] = {}
-        self._judged: dict[int, list[tuple[tuple[Any, ...], Tensor, Tally]]] = {}
+        self._judged: dict[int, list[tuple[tuple[Any, ...], list[Tensor], Tally]]] = {}
 
     def on(self, inputs: Sequence[Tensor]) -> Pointwise:
         """The same case on other elements: tensors of shape (n,), at most CHUNK elements."""
@@ -243,11 +246,21 @@ class Pointwise:
         return admit.library(self.backend.check_device) if self.fmt.bits < 64 else ()
 
     def portions(self) -> range:
-        return range(-(-self.inputs.size // self.backend.portion))
+        return range(-(-self.inputs.size // self.portion))
+
+    @cached_property
+    def portion(self) -> int:
+        """Elements that are launched and judged at a time: of every pattern on a GPU as many as its memory has room
+        for, since each portion costs the host some milliseconds."""
+        device = torch.device(self.backend.check_device)
+        if self.inputs.kind != "exhaustive" or device.type == "cpu":
+            return self.backend.portion
+        free: int = torch.get_device_module(device).mem_get_info()[0]
+        return max(self.backend.portion, min(MOST, 1 << (free // ROOM_EACH).bit_length() - 1))
 
     def given(self, number: int) -> tuple[Tensor, ...]:
-        start = number * self.backend.portion
-        stop = min(start + self.backend.portion, self.inputs.size)
+        start = number * self.portion
+        stop = min(start + self.portion, self.inputs.size)
         kept: tuple[Tensor, ...] = self._once(
             ("inputs", number), lambda: self.inputs.span(start, stop, self.backend.check_device)
         )
@@ -277,8 +290,7 @@ class Pointwise:
     def sources(self, number: int, output: str, y: Tensor) -> dict[str, Elements]:
         inputs = self.given(number)
         return {
-            truth: Chunk(about, self.exact[truth], inputs, number * self.backend.portion)
-            for truth, about in self.about.items()
+            truth: Chunk(about, self.exact[truth], inputs, number * self.portion) for truth, about in self.about.items()
         }
 
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas:
@@ -351,30 +363,30 @@ class Pointwise:
         return tuple(excuse(entry, predicted, where(entry) if entry.where else None) for entry in entries)
 
     def sampled(self, number: int, output: str, y: Tensor) -> Tensor:
-        start = number * self.backend.portion
+        start = number * self.portion
         places = [k - start for k in spread(self.inputs.size, SAMPLE) if start <= k < start + len(y)]
         return torch.tensor(places, dtype=torch.int64, device=y.device)
 
-    def known(self, number: int, asked: tuple[Any, ...], y: Tensor) -> Tally | None:
+    def known(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None) -> Tally | None:
+        word = WORDS[self.fmt.bits]
+        given = [y.view(word), *([] if eager is None else [eager.view(word)])]
         for known, bits, tally in self._judged.get(number, ()):
-            if known == asked and torch.equal(bits, y.view(bits.dtype)):
+            if known == asked and len(bits) == len(given) and all(map(torch.equal, bits, given)):
                 return tally
         return None
 
-    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, tally: Tally) -> None:
+    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None, tally: Tally) -> None:
         if len(self.portions()) <= KEPT_PORTIONS:
             held = self._judged.setdefault(number, [])
-            bits = y.view(WORDS[self.fmt.bits])
-            same = next((b for _, b, _ in held if torch.equal(b, bits)), bits.clone())
-            held.append((asked, same, tally))
+            kept = [b for _, bits, _ in held for b in bits]
+            bits = [t.view(WORDS[self.fmt.bits]) for t in (y, *([] if eager is None else [eager]))]
+            bits = [_held(b, kept) for b in bits]
+            held.append((asked, bits, tally))
 
     def digests(self, number: int, output: str, y: Tensor) -> Tally:
         everything = self.inputs.kind == "exhaustive"  # every pattern in order needs no hash
-        first, inputs, total = number * self.backend.portion // CHUNK, self.given(number), Tally()
-        for k, start in enumerate(range(0, len(y), CHUNK)):
-            part = slice(start, start + CHUNK)
-            total += digests(first + k, () if everything else tuple(t[part] for t in inputs), y[part], self.fmt)
-        return total
+        inputs = () if everything else self.given(number)
+        return digests(number * self.portion // CHUNK, inputs, y, self.fmt, CHUNK)
 
     def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
         digest = root(tally.input_digests) if tally.input_digests else f"every-{self.fmt.name}"
@@ -387,6 +399,12 @@ class Pointwise:
                 self._kept = {k: v for k, v in self._kept.items() if k[1] == key[1]}
             self._kept[key] = make()
         return self._kept[key]
+
+
+def _held(bits: Tensor, kept: Sequence[Tensor]) -> Tensor:
+    """One of those kept that equals `bits`, else a copy."""
+    same = (one for one in kept if torch.equal(one, bits))
+    return found if (found := next(same, None)) is not None else bits.clone()
 
 
 def excuse(
@@ -686,18 +704,15 @@ class Instance:
         )
         return torch.tensor(spread(y.numel(), few), dtype=torch.int64, device=y.device)
 
-    def known(self, number: int, asked: tuple[Any, ...], y: Tensor) -> None:
+    def known(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None) -> None:
         """A bound of each element's own makes judgements that no other lowering shares."""
         return
 
-    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, tally: Tally) -> None:
+    def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None, tally: Tally) -> None:
         pass
 
     def digests(self, number: int, output: str, y: Tensor) -> Tally:
-        fmt, total = format_of(y), Tally()
-        for k, start in enumerate(range(0, y.numel(), CHUNK)):
-            total += digests(k, (), y[start : start + CHUNK], fmt)
-        return total
+        return digests(0, (), y, format_of(y), CHUNK)
 
     def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
         return {"kind": "problem", "size": inputs, "seed": self.seed, "digest": self.digest}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -158,7 +159,7 @@ def _odd(mid: Tensor, rest: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- digests
 
-_GOLDEN = 0x9E3779B97F4A7C15
+_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def salts(n: int, start: int, device: torch.device | str) -> Tensor:
@@ -178,8 +179,8 @@ def digest_tensors(bits: Tensor, fmt: Format, salt: Tensor) -> Tensor:
     magnitude = v & ((1 << (fmt.bits - 1)) - 1)
     v = torch.where(magnitude > fmt.inf_bits, fmt.nan_bits, v)
     z = v ^ salt
-    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(0xBF58476D1CE4E5B9)
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(0x94D049BB133111EB)
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(_MIX_1)
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(_MIX_2)
     return (z ^ ((z >> 31) & ((1 << 33) - 1))).sum(1)
 
 
@@ -199,3 +200,14 @@ def digest(bits: Tensor, fmt: Format, start: int = 0) -> int:
         return value
     row = bits.reshape(1, -1)
     return int(digest_tensors(row, fmt, salts(row.shape[1], start, row.device)).item()) & ((1 << 64) - 1)
+
+
+def digests(bits: Tensor, fmt: Format, size: int, start: int = 0) -> list[int]:
+    """The digest of each chunk of `size` patterns of an integer tensor (n,)."""
+    if bits.is_cuda and importlib.util.find_spec("triton") is not None:
+        from verify.native import hashes
+
+        constants = (_signed(_GOLDEN), _signed(_MIX_1), _signed(_MIX_2))
+        found = hashes.digests(bits.contiguous(), size, start, fmt.inf_bits, fmt.nan_bits, constants).tolist()
+        return [value & ((1 << 64) - 1) for value in found]
+    return [digest(part, fmt, start) for part in torch.split(bits, size)]

@@ -91,10 +91,19 @@ class Domain:
 
     def span(self, start: int, stop: int, device: Any) -> tuple[Any, ...]:
         """Tensors of the dtype for the elements start..stop-1."""
-        if self.kind != "exhaustive" or len(self.names) > 1:
-            return tuple(to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device))
         import torch
 
+        if self.kind != "exhaustive":  # draws are thousands of small steps, for which a GPU is the slower machine
+            drawn = (to_tensor(self.fmt, bits) for bits in self.bits(start, stop, "cpu"))
+            return tuple(t.to(device) for t in drawn)
+        if len(self.names) > 1:
+            last = 1 << self.fmt.bits
+            if len(self.names) > 2 or start % last or stop % last:
+                return tuple(to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device))
+            one = Domain("exhaustive", self.fmt, self.names[:1])
+            (rows,), (columns,) = one.span(start // last, stop // last, device), one.span(0, last, device)
+            shape = len(rows), last
+            return rows[:, None].expand(shape).reshape(-1), columns.expand(shape).reshape(-1)
         # One iota of the integer's own width, offset modulo its range: nothing 64 bits wide is written.
         integers = {16: torch.int16, 32: torch.int32}[self.fmt.bits]
         half = self.fmt.sign_bit

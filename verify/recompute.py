@@ -231,7 +231,7 @@ def _chunk(one: Wanted, again: Again, number: int) -> tuple[Tensor, str]:
     y = again.outputs(number)
     if not y.numel():
         raise _LeftOut("the outputs have fewer chunks than the report says")
-    ((_, value),) = digests(number, (), y, again.fmt).digests
+    ((_, value),) = digests(number, (), y, again.fmt, CHUNK).digests
     digest = f"{value:016x}"
     if not holds(one.cell, number, digest):
         raise _LeftOut(
@@ -274,7 +274,7 @@ def _finding(one: Wanted, other: int, again: Again, entry: Entry, theirs: Any) -
         raise _LeftOut(f"{entry.elements} outputs in {entry.format}; this machine gives {y.numel()} in {fmt.name}")
     words = torch.from_numpy(theirs.view(f"<i{fmt.bits // 8}").copy())
     z = words.view(y.dtype)
-    ((_, value),) = digests(number, (), z, fmt).digests
+    ((_, value),) = digests(number, (), z, fmt, CHUNK).digests
     if f"{value:016x}" != entry.digest:
         raise _LeftOut("the file is damaged: outputs do not have the digest that it gives them")
     unequal = differing(y, z).nonzero()[:, 0]

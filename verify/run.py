@@ -26,7 +26,7 @@ from verify.draws import spread
 from verify.formats import FORMATS, Format
 from verify.judge import status
 from verify.judge.cell import Reader, Stated, binades, conclude, overall, unresolved
-from verify.judge.chunk import OracleViolation, digests
+from verify.judge.chunk import OracleViolation
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Tally, root
@@ -131,16 +131,15 @@ def judged(
         raise LoweringError("the output has no element", "inapplicable")
     stated, on = terms(case, job.target, job.lowering, number, name, y, user=job.mine)
     fmt, meant = format_of(y), next(one for one in on.values() if one.meant)
-    against = None if other is None else digests(0, (), other, fmt).digests
     tallies = dict(before.tallies) if before else {}
     for truth, one in on.items():
-        asked = (name, truth, one.judge.limits.values, tuple(e.id for e in one.judge.excuses), job.mine, against)
-        tally = case.known(number, asked, flat)
+        asked = (name, truth, one.judge.limits.values, tuple(e.id for e in one.judge.excuses), job.mine)
+        tally = case.known(number, asked, flat, other)
         if tally is None:
             formulas, engine = case.formulas(number, name, y), case.engine(number, name, truth)
             tally = one.judge.tally(one.elements, flat, other, formulas, engine)
             one.judge.sample(one.elements, case.sampled(number, name, flat), flat)
-            case.learn(number, asked, flat, tally)
+            case.learn(number, asked, flat, other, tally)
         tallies[truth] = tallies.get(truth, Tally()) + tally
     known = (
         (before.resolution, before.unresolved)

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import torch
 
-from verify.decide import BINS, CLAMP_ULP, QUANTUM, Enclosure, digest
+from verify.decide import BINS, CLAMP_ULP, QUANTUM, Enclosure
+from verify.decide import digests as of_chunks
 from verify.formats import Format
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
 from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
@@ -314,14 +315,15 @@ class Judge:
                 return
 
 
-def digests(number: int, inputs: tuple[Tensor, ...], y: Tensor, fmt: Format) -> Tally:
-    """The digests of chunk `number`: of its outputs, and of its inputs together (none: of no inputs)."""
-    word = WORDS[fmt.bits]
-    own = ((number, digest(y.contiguous().view(word), fmt)),)
+def digests(first: int, inputs: tuple[Tensor, ...], y: Tensor, fmt: Format, size: int) -> Tally:
+    """The digests of the chunks of `size` elements from number `first`: of their outputs, and of their inputs together
+    (none: of no inputs)."""
+    word, mask = WORDS[fmt.bits], (1 << 64) - 1
+    own = tuple(enumerate(of_chunks(y.contiguous().view(word), fmt, size), first))
     if not inputs:
         return Tally(digests=own)
-    value = sum(digest(t.view(word), fmt, k << 32) for k, t in enumerate(inputs)) & ((1 << 64) - 1)
-    return Tally(digests=own, input_digests=((number, value),))
+    each = zip(*(of_chunks(t.view(word), fmt, size, k << 32) for k, t in enumerate(inputs)), strict=True)
+    return Tally(digests=own, input_digests=tuple(enumerate((sum(values) & mask for values in each), first)))
 
 
 def differing(a: Tensor, b: Tensor) -> Tensor:

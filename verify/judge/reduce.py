@@ -22,6 +22,7 @@ COUNTED = (*CLASSES, "measured", "clamped", "sum", "sum_signed", "different", "c
 METRICS = ("ulp", "scaled", "share")
 LEADERS = 16  # of each metric and region that a chunk keeps
 NORMAL = REGIONS.index("normal")
+SLOTS = 2048  # of binades, by the biased exponent of the first input as a double
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,12 @@ class InRegion:
     histogram  how many measured errors are at most each edge of BINS
     steps      the largest int_ulp
     leaders    for each of METRICS the LEADERS largest values above 0 as (value, index), equal ones by index
-    first      the lowest index of each class, -1 where there is none
     """
 
     counts: tuple[int, ...]
     histogram: tuple[int, ...]
     steps: int
     leaders: tuple[tuple[tuple[float, int], ...], ...]
-    first: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,12 @@ class Reduced:
               normal whose first input x has exponent = floor(log2 |x|), in ascending order
     formulas  (mismatches, index of the first one or -1) of each formula, over all elements, open or not
     open      int64, ascending: the elements that are left to a later stage
-    digest    of the outputs' bits (`verify.decide.digest`)
     """
 
     regions: tuple[InRegion, ...]
     binades: tuple[tuple[int, int, int, int, int, int], ...]
     formulas: tuple[tuple[int, int], ...]
     open: Tensor
-    digest: int = 0
 
 
 def quanta(error: Tensor) -> Tensor:
@@ -66,16 +63,13 @@ def quanta(error: Tensor) -> Tensor:
     return (error.clamp(max=CLAMP_ULP) * QUANTUM + 0.5).to(torch.int64)
 
 
-def reduce(
-    judged: Judged, x: Tensor | None, fmt: Format, mismatches: tuple[Tensor, ...] = (), digest: int = 0
-) -> Reduced:
+def reduce(judged: Judged, x: Tensor | None, fmt: Format, mismatches: tuple[Tensor, ...] = ()) -> Reduced:
     """The numbers of elements of shape (n,). x: their first input, or None where binades mean nothing."""
     return Reduced(
         regions=tuple(_in_region(judged, (judged.region == k) & ~judged.open) for k in range(len(REGIONS))),
         binades=() if x is None else _binades(judged, x, fmt),
         formulas=tuple((int(wrong.sum()), first_of(wrong)) for wrong in mismatches),
         open=judged.open.nonzero()[:, 0],
-        digest=digest,
     )
 
 
@@ -88,7 +82,7 @@ def _in_region(judged: Judged, here: Tensor) -> InRegion:
     index = here.nonzero()[:, 0]
     if not len(index):
         none: tuple[tuple[float, int], ...] = ()
-        return InRegion((0,) * len(COUNTED), (0,) * len(BINS), 0, (none,) * 3, (-1,) * len(CLASSES))
+        return InRegion((0,) * len(COUNTED), (0,) * len(BINS), 0, (none,) * 3)
     cls, error, measured = judged.cls[index], judged.error[index], judged.measured[index]
     q = torch.where(measured, quanta(error), 0)
     different, closer, farther = (t[index] for t in (judged.different, judged.closer, judged.farther))
@@ -97,13 +91,11 @@ def _in_region(judged: Judged, here: Tensor) -> InRegion:
     added += [q.sum(), torch.where(judged.negative[index], -q, q).sum()]
     added += [m.sum() for m in (different, closer, farther, different & ~closer & ~farther, judged.unjudged[index])]
     edges = torch.tensor(BINS, dtype=torch.float64, device=error.device)[:, None]
-    firsts = torch.stack([torch.where(m, index, len(judged.cls)).min() for m in masks])
     return InRegion(
         counts=tuple(torch.stack(added).tolist()),
         histogram=tuple((measured & (error <= edges)).sum(1).tolist()),
         steps=int(judged.steps[index].max()),
         leaders=tuple(_leaders(t[index], index) for t in (judged.upper, judged.scaled, judged.share)),
-        first=tuple(k if k < len(judged.cls) else -1 for k in firsts.tolist()),
     )
 
 

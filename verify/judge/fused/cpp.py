@@ -23,10 +23,10 @@ from verify import native
 from verify.decide import BINS
 from verify.formats import FORMATS, Format
 from verify.judge.chunk import differing
-from verify.judge.element import CLASSES, Judged
+from verify.judge.element import Judged
 from verify.judge.fused.graph import BITS, LIBRARY, Graph, Node, name_of, trace
 from verify.judge.fused.plain import specialised
-from verify.judge.reduce import COUNTED, LEADERS, METRICS, InRegion, Reduced
+from verify.judge.reduce import COUNTED, LEADERS, METRICS, SLOTS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import Unsupported
 
@@ -275,7 +275,7 @@ def _pointers(tensors: Sequence[Tensor]) -> Any:
 
 # ---------------------------------------------------------------- the judge
 
-TILE, LANES, FORMULAS, EXPONENTS = 256, 8, 64, 2048  # as in lanes.h and reduce.cpp
+TILE, LANES, FORMULAS = 256, 8, 64  # as in lanes.h and reduce.cpp
 #: Fields of `Judged` that a tile holds, with the type that they are stored as; truth values take one bit.
 _NUMBERS = {"error": "double", "upper": "double", "scaled": "double", "share": "double", "steps": "int64_t"}
 _NUMBERS |= {"exponent": "int16_t", "region": "uint8_t", "cls": "uint8_t"}
@@ -289,7 +289,6 @@ _REGION = np.dtype(
         ("counts", np.int64, len(COUNTED)),
         ("histogram", np.int64, len(BINS)),
         ("steps", np.int64),
-        ("first", np.int64, len(CLASSES)),
         ("held", np.int64, len(METRICS)),
         ("leaders", _LEADER, (len(METRICS), LEADERS)),
     ]
@@ -297,10 +296,9 @@ _REGION = np.dtype(
 _FOUND = np.dtype(
     [
         ("regions", _REGION, len(REGIONS)),
-        ("binades", np.int64, (EXPONENTS, 5)),
+        ("binades", np.int64, (SLOTS, 5)),
         ("formulas", np.int64, (FORMULAS, 2)),
         ("open", np.int64),
-        ("digest", np.uint64),
     ]
 )
 
@@ -314,8 +312,8 @@ class _Task(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_void_p if name in _ADDRESSES else ctypes.c_int64)
         for name in (
-            "judge", "formulas", "plain", "columns_at", "bytes", "columns", "output", "parameters", "begin", "end",
-            "count", "metrics", "infinity", "canonical", "open", "found",
+            "judge", "formulas", "plain", "columns_at", "bytes", "columns", "parameters", "begin", "end",
+            "count", "metrics", "open", "found",
         )
     )  # fmt: skip
 
@@ -350,7 +348,7 @@ class Judge:
         parameters: tuple[float, ...] = (),
         threads: int | None = None,
     ) -> Reduced:
-        """What `verify.judge.reduce.reduce` finds of a chunk, whose failing elements are open, with its digest.
+        """What `verify.judge.reduce.reduce` finds of a chunk, whose failing elements are open.
 
         Tensors on the host, of shape (n,) and the dtypes compiled for. threads: how many share the work (None: one a
         core); the result does not depend on it.
@@ -373,8 +371,8 @@ class Judge:
         tasks = [
             _Task(
                 self.judge, self.formulas, ctypes.addressof(plain),
-                ctypes.addressof(at), ctypes.addressof(widths), len(columns), len(inputs), ctypes.addressof(values),
-                begin, end, self.count, self.metrics, self.fmt.inf_bits, self.fmt.nan_bits,
+                ctypes.addressof(at), ctypes.addressof(widths), len(columns), ctypes.addressof(values),
+                begin, end, self.count, self.metrics,
                 open_.data_ptr() + 8 * begin, found.ctypes.data + k * _FOUND.itemsize,
             )
             for k, (begin, end) in enumerate(pieces)
@@ -402,7 +400,6 @@ class Judge:
                 for f in range(self.count)
             ),
             open=open_,
-            digest=int(found["digest"].sum(dtype=np.uint64)),
         )
 
     def _region(self, parts: Any) -> InRegion:
@@ -412,9 +409,6 @@ class Judge:
             histogram=tuple(parts["histogram"].sum(0).tolist()),
             steps=int(parts["steps"].max()),
             leaders=self._leaders(parts),
-            first=tuple(
-                next((v for v in column if v >= 0), -1) for column in zip(*parts["first"].tolist(), strict=True)
-            ),
         )
 
     def _leaders(self, parts: Any) -> tuple[tuple[tuple[float, int], ...], ...]:
@@ -430,7 +424,7 @@ class Judge:
         return tuple(made)
 
 
-_EMPTY = InRegion((0,) * len(COUNTED), (0,) * len(BINS), 0, ((),) * len(METRICS), (-1,) * len(CLASSES))
+_EMPTY = InRegion((0,) * len(COUNTED), (0,) * len(BINS), 0, ((),) * len(METRICS))
 
 
 def compiled(
@@ -478,7 +472,8 @@ def compiled(
         stores = [f"out->mismatches[{f}][b] = byte(v{place});" for f, place in compared.outputs.items()]
         sources.append(tile_source(compared, list(compared.outputs.values()), stores))
     _reduction()
-    usual = _plain_sources(graph, stores_of) if k == 1 else {}
+    short = plain_graphs(graph) if k == 1 else {}
+    usual = {r: tile_source(g, list(g.outputs.values()), stores_of(g), holds) for r, (g, holds) in short.items()}
     libraries = tuple(_pool().map(build, [*sources, *usual.values()]))
     addresses = [_address(library, "tile") for library in libraries]
     plain = dict(zip(usual, addresses[len(sources) :], strict=True))
@@ -503,8 +498,9 @@ def fields_of(element: Element, inputs: int, eager: bool, failing: bool = False)
     return judged
 
 
-def _plain_sources(graph: Graph, stores: Callable[[Graph], list[str]]) -> dict[int, str]:
-    """By region, the source of a function for elements that are all plain (lanes.h: JudgesPlain).
+def plain_graphs(graph: Graph) -> dict[int, tuple[Graph, int]]:
+    """By region, the graph of elements that are all plain, and the place of what must hold of them (lanes.h:
+    JudgesPlain).
 
     Consecutive patterns of one input are, nearly always; the inputs that are drawn for more are not, in a tile of them.
     """
@@ -516,10 +512,9 @@ def _plain_sources(graph: Graph, stores: Callable[[Graph], list[str]]) -> dict[i
         del truths["negative"]
         special = specialised(graph, truths, {"region": {region}, "cls": {0, 1} if truths["measured"] else {0}}, sizes)
         if special is not None:
-            made, holds = special
+            found[region] = special
             if not truths["measured"]:
-                made.outputs = {}
-            found[region] = tile_source(made, list(made.outputs.values()), stores(made), holds)
+                special[0].outputs = {}
     return found
 
 

@@ -21,7 +21,6 @@ struct Region {
   int64_t counts[COUNTS];
   int64_t histogram[BINS];  // errors up to 2^-1, 1, ..., 2^10 ULP
   int64_t steps;
-  int64_t first[CLASSES];
   int64_t held[METRICS];
   Leader leaders[METRICS][LEADERS];  // the largest first
 };
@@ -38,7 +37,6 @@ struct Found {
   Binade binades[EXPONENTS];
   int64_t formulas[FORMULAS][2];  // mismatches, index of the first one
   int64_t open;                   // how many of `Task.open` are set
-  uint64_t digest;
 };
 
 // What is judged: `columns` pointers to the inputs, the outputs and eager's outputs, with their bytes an element.
@@ -48,11 +46,10 @@ struct Task {
   JudgesPlain* const* plain;  // for each region, or null
   const void* const* in;
   const int64_t* bytes;
-  int64_t columns, output;  // the outputs' place among the columns
+  int64_t columns;
   const double* parameters;
   int64_t begin, end, count;      // count: of formulas
   int64_t metrics;                // bits: which of ulp, scaled and share are told apart
-  uint64_t infinity, canonical;   // patterns, for the digest
   int64_t* open;
   Found* found;
 };
@@ -121,7 +118,6 @@ struct Reducer {
   Found& found;
   Run run;
   double floors[REGIONS][METRICS] = {};  // no value up to it becomes a leader
-  int64_t seen[REGIONS] = {};            // bits: classes 0 and 1 that have a first index
 
   explicit Reducer(const Task& t) : task(t), found(*t.found) {}
 
@@ -141,7 +137,6 @@ struct Reducer {
     Region& r = found.regions[t.region[i]];
     const int cls = t.cls[i];
     ++r.counts[cls];
-    if (r.first[cls] < 0) r.first[cls] = index;
     const bool measured = is(t.measured), different = is(t.different), closer = is(t.closer), farther = is(t.farther);
     r.counts[DIFFERENT] += different;
     r.counts[CLOSER] += closer;
@@ -182,7 +177,7 @@ struct Reducer {
     const int region = t.region[i];
     if ((regions ^ region * 0x0101010101010101u) | (classes & 0xFEFEFEFEFEFEFEFEu)) return false;
     if (!(t.open[b] | t.unjudged[b] | t.measured[b] | t.different[b] | classes)) {
-      unmeasured(region, LANES, index);
+      found.regions[region].counts[0] += LANES;  // correct, and no error
       return true;
     }
     if (t.open[b] | t.unjudged[b] | (t.measured[b] ^ 0xFF)) return false;
@@ -204,7 +199,6 @@ struct Reducer {
     const int64_t faithful = __builtin_popcountll(classes);
     ++run.blocks;
     run.faithful += faithful;
-    if (seen[region] != 3) note(region, classes, index);
     run.half += error <= 0.5;
     const I q = toint(error * kQuantum + 0.5), q_signed = select(truth(t.negative[b]), -q, q);
     run.sum += q;
@@ -233,22 +227,6 @@ struct Reducer {
     return true;
   }
 
-  void note(int region, uint64_t classes, int64_t index) {
-    for (int k = 0; k < LANES; ++k) {
-      const int cls = classes >> (8 * k) & 1;
-      seen[region] |= 1 << cls;
-      int64_t& first = found.regions[region].first[cls];
-      if (first < 0) first = index + k;
-    }
-  }
-
-  // Adds n elements that are correct and have no error.
-  void unmeasured(int region, int64_t n, int64_t index) {
-    Region& r = found.regions[region];
-    r.counts[0] += n;
-    if (r.first[0] < 0) r.first[0] = index;
-  }
-
   void tile(const Tile& t, int64_t n, int64_t index) {
     for (int64_t i = 0; i < n; i += LANES)
       if (i + LANES > n || !common(t, i, index + i))
@@ -259,7 +237,7 @@ struct Reducer {
   // or the first inputs' exponents are not.
   bool plain(const Tile& t, int region, int64_t index) {
     if (region == SPECIAL) {
-      unmeasured(region, TILE, index);
+      found.regions[region].counts[0] += TILE;
       return true;
     }
     int exponent = -1;
@@ -304,11 +282,6 @@ struct Reducer {
     run.sum_signed += sum_signed;
     run.top = select(top > run.top, top, run.top);
     run.steps = select(steps > run.steps, steps, run.steps);
-    for (int64_t i = 0; i < TILE && seen[region] != 3; i += LANES) {
-      uint64_t classes;
-      std::memcpy(&classes, t.cls + i, 8);
-      note(region, classes, index + i);
-    }
     const double* const values[METRICS] = {t.upper, t.scaled, t.share};
     for (int m = 0; m < METRICS; ++m) {
       if (!(task.metrics >> m & 1)) continue;
@@ -353,22 +326,6 @@ struct Reducer {
   }
 };
 
-// Position-dependent hash of the patterns of elements begin..end: a sum, so that parts add up (verify.decide.digest).
-template <typename Word>
-uint64_t digest(const Word* data, int64_t begin, int64_t end, uint64_t infinity, uint64_t canonical) {
-  const uint64_t magnitude = ~uint64_t{0} >> (65 - 8 * sizeof(Word));
-  uint64_t sum = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    uint64_t v = data[i];
-    v = (v & magnitude) > infinity ? canonical : v;
-    uint64_t z = v ^ (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    sum += z ^ (z >> 31);
-  }
-  return sum;
-}
-
 }  // namespace
 
 // Judges and reduces elements begin..end. Indices count from the columns' first element.
@@ -376,8 +333,6 @@ extern "C" void run(const Task* given) {
   const Task& task = *given;
   Found& found = *task.found;
   const Environment environment;
-  for (Region& r : found.regions)
-    for (int64_t& first : r.first) first = -1;
   Reducer reducer(task);
   Tile tile, plain;
   std::memset(&tile, 0, sizeof tile);
@@ -386,7 +341,6 @@ extern "C" void run(const Task* given) {
   int64_t patience = 1, pause = 0;
   alignas(64) char padded[16][LANES * 8] = {};
   const void* pointers[16];
-  const void* y = task.in[task.output];
   for (int64_t i = task.begin; i < task.end; i += TILE) {
     const int64_t n = task.end - i < TILE ? task.end - i : TILE, whole = n / LANES * LANES;
     bool done = false;
@@ -416,11 +370,6 @@ extern "C" void run(const Task* given) {
       if (task.count) task.formulas(pointers, task.parameters, 0, 1, &tile);
       reducer.mismatches(tile, n - whole, i + whole);
     }
-    const int64_t bytes = task.bytes[task.output], end = i + n;
-    if (bytes == 2)
-      found.digest += digest(static_cast<const uint16_t*>(y), i, end, task.infinity, task.canonical);
-    else
-      found.digest += digest(static_cast<const uint32_t*>(y), i, end, task.infinity, task.canonical);
   }
   reducer.run.flush(found);
 }

@@ -1,6 +1,8 @@
-"""What generated Triton code shares: the reduction of a tile of judged elements, and operations on doubles.
+"""What generated Triton code shares: the reduction of judged elements, and operations on doubles.
 
-A tile's counts go to tables of integers by atomic additions, minima and maxima, so that no order of programs shows.
+A program gathers what it finds in registers, while its tiles are of one region and binade, and adds it to tables of
+integers by atomic additions, minima and maxima, so that no order of programs shows. Programs that wait for one address
+cost more than all the arithmetic; so there are COPIES of each table, added up at the end.
 """
 
 from __future__ import annotations
@@ -8,14 +10,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from verify.decide import _GOLDEN, BINS, CLAMP_ULP, QUANTUM, _signed
+from verify.decide import BINS, CLAMP_ULP, QUANTUM
 from verify.formats import FORMATS
 from verify.judge.element import CLASSES
-from verify.judge.reduce import COUNTED, METRICS, NORMAL
+from verify.judge.reduce import COUNTED, METRICS, NORMAL, SLOTS
 from verify.judge.regions import REGIONS
 
 NONE = (1 << 62) + 1  # an index where there is none
-BINADES = 2048
+COPIES = 32  # of each table
 REGION_COUNT = tl.constexpr(len(REGIONS))
 CLASS_COUNT = tl.constexpr(len(CLASSES))
 METRIC_COUNT = tl.constexpr(len(METRICS))
@@ -26,14 +28,12 @@ HISTOGRAM = tl.constexpr(len(COUNTED))
 IN_NORMAL = tl.constexpr(NORMAL)
 CLAMP = tl.constexpr(CLAMP_ULP)
 UNIT = tl.constexpr(QUANTUM)
-EXPONENTS = tl.constexpr(BINADES)
+EXPONENTS = tl.constexpr(SLOTS)
+TABLES = tl.constexpr(COPIES)
 NOWHERE = tl.constexpr(NONE)
 LOWEST = tl.constexpr((1023 + FORMATS["bfloat16"].emin) << 52)  # patterns of doubles: bfloat16's smallest normal,
 TOP = tl.constexpr((1023 + FORMATS["bfloat16"].emax + 1) << 52)  # what overflows,
 QUANTA = tl.constexpr((1023 + 52 - FORMATS["bfloat16"].mantissa_bits << 52) | 1 << 51)  # 1.5 * 2^52 quanta of 1
-GOLDEN = tl.constexpr(_signed(_GOLDEN))
-MIX_1 = tl.constexpr(_signed(0xBF58476D1CE4E5B9))
-MIX_2 = tl.constexpr(_signed(0x94D049BB133111EB))
 
 
 @triton.jit
@@ -146,67 +146,131 @@ def unword_bfloat16(b):
 
 
 @triton.jit
-def _count(mask):
+def count(mask):
     return tl.sum(mask.to(tl.int64), 0)
 
 
 @triton.jit
-def add_tile(
-    row, tile, index, inside, region, cls, left, measured, error, minus, upper, scaled, share, steps, unjudged,
-    different, closer, farther, exponent, counts_ptr, steps_ptr, first_ptr, tops_ptr, left_ptr, binades_ptr,
+def quanta(error):
+    return (tl.where(error < CLAMP, error, CLAMP) * UNIT + 0.5).to(tl.int64)
+
+
+@triton.jit
+def _sum(word, place: tl.constexpr):
+    return tl.sum((word >> (7 * place)) & 127, 0)
+
+
+@triton.jit
+def _add(pointer, value):
+    if value != 0:
+        tl.atomic_add(pointer, value)
+
+
+@triton.jit
+def _highest(pointer, value):
+    """Of numbers that are not negative, whose patterns are in their order."""
+    top = tl.max(pattern(value), 0)
+    if top != 0:
+        tl.atomic_max(pointer, top)
+
+
+@triton.jit
+def flush(
+    copy, piece, key, classes, beyond, total, signed, top_error, steps, upper, scaled, share, counts_ptr, steps_ptr,
+    tops_ptr, binades_ptr,
 ):  # fmt: skip
-    """Adds the elements `inside` of one tile of a row: to counts (rows, REGIONS, WIDTH), steps (rows, REGIONS), first
-    (rows, REGIONS, CLASSES) and binades (rows, BINADES, 5); tops (tiles, REGIONS, METRICS) and left (tiles) are set to
-    the tile's largest values and its number of open elements."""
-    tl.store(left_ptr + tile, _count(inside & left))
-    q = (tl.where(error < CLAMP, error, CLAMP) * UNIT + 0.5).to(tl.int64)
-    q = tl.where(measured, q, 0)
+    """Adds what a program has gathered of plain elements of one key, region * EXPONENTS + exponent (-1: nothing): to a
+    copy of counts (COPIES, REGIONS, WIDTH), whose histogram counts the errors beyond each edge, of steps
+    (COPIES, REGIONS) and binades (COPIES, SLOTS, 5), and to the piece's tops (pieces, REGIONS, METRICS).
+
+    classes has fields of 7 bits: how many elements of a lane are correct, faithful and measured."""
+    if key >= 0:
+        region = key // EXPONENTS
+        exponent = key - region * EXPONENTS
+        place = copy * REGION_COUNT + region
+        base = counts_ptr + place * WIDTH
+        faithful, measured = _field(classes, 1), _field(classes, 2)
+        sums, sums_signed = tl.sum(total, 0), tl.sum(signed, 0)
+        tl.atomic_add(base, _field(classes, 0))
+        _add(base + 1, faithful)
+        _add(base + MEASURED, measured)
+        _add(base + MEASURED + 2, sums)
+        _add(base + MEASURED + 3, sums_signed)
+        _add(base + HISTOGRAM, tl.sum(beyond, 0))
+        tl.atomic_max(steps_ptr + place, tl.max(steps, 0))
+        tops = tops_ptr + (piece * REGION_COUNT + region) * METRIC_COUNT
+        _highest(tops, upper)
+        _highest(tops + 1, scaled)
+        _highest(tops + 2, share)
+        if exponent > 0:
+            slot = binades_ptr + (copy * EXPONENTS + exponent) * 5
+            tl.atomic_add(slot, measured)
+            _add(slot + 1, faithful)
+            tl.atomic_max(slot + 2, tl.max(quanta(top_error), 0))
+            _add(slot + 3, sums)
+            _add(slot + 4, sums_signed)
+
+
+@triton.jit
+def _field(classes, place: tl.constexpr):
+    return tl.sum((classes >> (7 * place)) & 127, 0)
+
+
+@triton.jit
+def add_tile(
+    tile, piece, inside, region, cls, left, measured, error, minus, upper, scaled, share, steps, unjudged, different,
+    closer, farther, exponent, counts_ptr, steps_ptr, tops_ptr, left_ptr, binades_ptr,
+):  # fmt: skip
+    """Adds the elements `inside` of any tile, as `flush` does; left (tiles) is set to its number of open elements."""
+    copy = tile % TABLES
+    tl.store(left_ptr + tile, count(inside & left).to(tl.int32))
+    counted = inside & (left == 0)
+    q = tl.where(measured, quanta(error), 0)
     signed = tl.where(minus, -q, q)
     for r in range(REGION_COUNT):
-        here = inside & (region == r) & (left == 0)
-        if _count(here) > 0:
-            place = row * REGION_COUNT + r
+        here = counted & (region == r)
+        if count(here) > 0:
+            place = copy * REGION_COUNT + r
             base = counts_ptr + place * WIDTH
             for k in range(CLASS_COUNT):
-                mine = here & (cls == k)
-                some = _count(mine)
-                if some > 0:
-                    tl.atomic_add(base + k, some)
-                    tl.atomic_min(first_ptr + place * CLASS_COUNT + k, tl.min(tl.where(mine, index, NOWHERE), 0))
+                _add(base + k, count(here & (cls == k)))
             number_ = here & measured
             told = here & different
-            tl.atomic_add(base + MEASURED, _count(number_))
-            tl.atomic_add(base + MEASURED + 1, _count(number_ & (error > CLAMP)))
-            tl.atomic_add(base + MEASURED + 2, tl.sum(tl.where(here, q, 0), 0))
-            tl.atomic_add(base + MEASURED + 3, tl.sum(tl.where(here, signed, 0), 0))
-            if _count(told) > 0:
-                tl.atomic_add(base + MEASURED + 4, _count(told))
-                tl.atomic_add(base + MEASURED + 5, _count(here & closer))
-                tl.atomic_add(base + MEASURED + 6, _count(here & farther))
-                tl.atomic_add(base + MEASURED + 7, _count(told & (closer == 0) & (farther == 0)))
-            tl.atomic_add(base + MEASURED + 8, _count(here & unjudged))
+            _add(base + MEASURED, count(number_))
+            _add(base + MEASURED + 2, tl.sum(tl.where(here, q, 0), 0))
+            _add(base + MEASURED + 3, tl.sum(tl.where(here, signed, 0), 0))
+            if count(told) > 0:
+                _add(base + MEASURED + 4, count(told))
+                _add(base + MEASURED + 5, count(here & closer))
+                _add(base + MEASURED + 6, count(here & farther))
+                _add(base + MEASURED + 7, count(told & (closer == 0) & (farther == 0)))
+            _add(base + MEASURED + 8, count(here & unjudged))
+            largest = tl.max(tl.where(number_, error, 0.0), 0)
             edge = tl.full((), 0.5, tl.float64)
-            for k in range(BIN_COUNT):
-                tl.atomic_add(base + HISTOGRAM + k, _count(number_ & (error <= edge)))
-                edge = edge * 2
+            if largest > edge:
+                _add(base + MEASURED + 1, count(number_ & (error > CLAMP)))
+                for k in range(BIN_COUNT):
+                    if largest > edge:
+                        _add(base + HISTOGRAM + k, count(number_ & (error > edge)))
+                    edge = edge * 2
             tl.atomic_max(steps_ptr + place, tl.max(tl.where(here, steps, 0), 0))
-            tops = tops_ptr + (tile * REGION_COUNT + r) * METRIC_COUNT
-            tl.store(tops, tl.max(tl.where(here, upper, 0.0), 0))
-            tl.store(tops + 1, tl.max(tl.where(here, scaled, 0.0), 0))
-            tl.store(tops + 2, tl.max(tl.where(here, share, 0.0), 0))
-    told = inside & (left == 0) & measured & (region == IN_NORMAL) & (exponent > 0) & (exponent < EXPONENTS - 1)
+            tops = tops_ptr + (piece * REGION_COUNT + r) * METRIC_COUNT
+            _highest(tops, tl.where(here, upper, 0.0))
+            _highest(tops + 1, tl.where(here, scaled, 0.0))
+            _highest(tops + 2, tl.where(here, share, 0.0))
+    told = counted & measured & (region == IN_NORMAL) & (exponent > 0) & (exponent < EXPONENTS - 1)
     low = tl.min(tl.where(told, exponent, EXPONENTS), 0)
     high = tl.max(tl.where(told, exponent, -1), 0)
     wrong = (cls != 0).to(tl.int64)
     if low == high:
-        slot = binades_ptr + (row * EXPONENTS + low) * 5
-        tl.atomic_add(slot, _count(told))
-        tl.atomic_add(slot + 1, tl.sum(tl.where(told, wrong, 0), 0))
+        slot = binades_ptr + (copy * EXPONENTS + low) * 5
+        tl.atomic_add(slot, count(told))
+        _add(slot + 1, tl.sum(tl.where(told, wrong, 0), 0))
         tl.atomic_max(slot + 2, tl.max(tl.where(told, q, 0), 0))
-        tl.atomic_add(slot + 3, tl.sum(tl.where(told, q, 0), 0))
-        tl.atomic_add(slot + 4, tl.sum(tl.where(told, signed, 0), 0))
+        _add(slot + 3, tl.sum(tl.where(told, q, 0), 0))
+        _add(slot + 4, tl.sum(tl.where(told, signed, 0), 0))
     elif high >= 0:
-        slots = binades_ptr + (row * EXPONENTS + exponent) * 5
+        slots = binades_ptr + (copy * EXPONENTS + exponent) * 5
         tl.atomic_add(slots, wrong * 0 + 1, mask=told)
         tl.atomic_add(slots + 1, wrong, mask=told)
         tl.atomic_max(slots + 2, q, mask=told)
@@ -215,22 +279,9 @@ def add_tile(
 
 
 @triton.jit
-def add_digest(row, index, inside, bits, width: tl.constexpr, infinity, canonical, digest_ptr):
-    """Adds the hashes of patterns (sign-extended) at their places in the row: `verify.decide.digest`."""
-    v = bits & ((1 << width) - 1)
-    v = tl.where((v & ((1 << (width - 1)) - 1)) > infinity, canonical, v)
-    z = v ^ ((index + 1) * GOLDEN)
-    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * MIX_1
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * MIX_2
-    z = z ^ ((z >> 31) & ((1 << 33) - 1))
-    tl.atomic_add(digest_ptr + row, tl.sum(tl.where(inside, z, 0), 0))
-
-
-@triton.jit
-def add_mismatch(row, index, inside, wrong, k, count, mismatches_ptr, first_ptr):
-    """Adds what one formula of `count` mispredicts in a tile: to mismatches and first, both (rows, count)."""
-    mine = inside & wrong
-    some = _count(mine)
+def add_mismatch(copy, index, wrong, k, count_, mismatches_ptr, first_ptr):
+    """Adds what one formula of `count_` mispredicts in a tile: to a copy of mismatches and first, (COPIES, count_)."""
+    some = count(wrong)
     if some > 0:
-        tl.atomic_add(mismatches_ptr + row * count + k, some)
-        tl.atomic_min(first_ptr + row * count + k, tl.min(tl.where(mine, index, NOWHERE), 0))
+        tl.atomic_add(mismatches_ptr + copy * count_ + k, some)
+        tl.atomic_min(first_ptr + copy * count_ + k, tl.min(tl.where(wrong, index, NOWHERE), 0))
