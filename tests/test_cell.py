@@ -167,7 +167,8 @@ def records(**statuses: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), list(itertools.product(("exceeds-bound", "unbounded", "unjudged", "deviates", "passed"), repeat=2))
+    ("one", "other"),
+    list(itertools.product(("exceeds-bound", "unbounded", "unjudged", "deviates", "passed"), repeat=2)),
 )
 def test_a_cell_has_its_worst_regions_status(one: str, other: str) -> None:
     found = conclude(records(overflow=one, normal=other))

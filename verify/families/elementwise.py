@@ -33,6 +33,7 @@ _BEYOND = {"+huge": 2.0**1000, "-huge": -(2.0**1000), "+tiny": 2.0**-1000, "-tin
 _POINTS |= _BEYOND
 CAP = 12288  # bits of precision
 _LOOSE = 1 + 2.0**-30  # covers the rounding of a few operations on bounds
+_FAR = 2.0**500
 _SECOND_ORDER = 1 + 2.0**-16  # covers the products of underflow and rounding errors
 
 
@@ -195,13 +196,15 @@ class Elementwise:
         back from there.
 
         Only a quotient by an intermediate moves such a result by as much as its own size, where the intermediate
-        vanishes: the quotient is infinite, as is due. NaN: not known.
+        vanishes: the quotient is infinite, as is due. Beyond _FAR nothing is taken to be brought back, which is the
+        stricter reading, and units may overflow float64 there. NaN: not known.
         """
         top = 2.0 ** (self.fmt.emax + 1)
         size, rad = truth.mid.abs(), _radius(truth)
         moved = (slack > 0) & (slack < torch.inf) & (size > top)
         none = (slack * _LOOSE < size - rad - top) | (slack > (size + rad) * _LOOSE)
-        return torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
+        slack = torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
+        return torch.where(size > _FAR, 0.0, slack) if self.fmt.bits < 64 else slack
 
 
 def holds(text: str, n: Ball64, tensors: Mapping[str, Tensor], scalars: Mapping[str, float]) -> Tensor:
