@@ -44,7 +44,8 @@ KERNEL = Kernel(
         *vendor("Intel", "log2", "vmsLog2/vmdLog2 of oneMKL", dtypes=SINGLES, lowering="eager", backend="cpu"),
         *vendor("SLEEF", "log2", "Sleef_log2_u10 of ATen's vector types"),
     ),
-    properties=(Property("log2(1) = 0", fixed(x=1.0, gives=0.0)), Property("log2(8) = 3", fixed(x=8.0, gives=3.0))),
+    # CUDA's float64 gives 3 - 2^-51 for log2(8), an ULP off as documented: exact powers are no law.
+    properties=(Property("log2(1) = 0", fixed(x=1.0, gives=0.0)),),
     checks=Checks(
         second=lambda x: x.log() / x.const_log2(),
         within=lambda x: x > 0,

@@ -284,7 +284,7 @@ _ENTRIES = (
         ),
     ),
     Function(
-        "log1p", en.log1p, torch.log1p, bound=4.0, point=(0, 0), lower=-1, sign="odd",
+        "log1p", en.log1p, torch.log1p, bound=8.0, point=(0, 0), lower=-1, sign="odd",
         change=lambda x, f, r: fell(_below(x), r),
         special=(*_ODD, ((-1.0,), -INF), ((-2.0,), NAN), ((-INF,), NAN), ((INF,), INF)),
         tried=Tried(
