@@ -17,6 +17,7 @@ from verify import native
 from verify.formats import Format
 from verify.numbers.ball import GROW, Ball, two_sum
 from verify.numbers.scaled import FAR, power, times_power
+from verify.ulp import MOST_STEPS
 
 Tensor = torch.Tensor
 CLAMP_ULP = 1024.0  # errors are clamped here (2^10 ULP) ...
@@ -121,12 +122,13 @@ class Line:
         return torch.where((v == 0) | ~torch.isfinite(v), v, torch.copysign(size.clamp(*ends), v))
 
     def steps(self, y: Tensor, near: Tensor) -> Tensor:
-        """Representable steps from a number of the line to the outputs y, signed; at most about 2^63."""
+        """Representable steps from a number of the line to the outputs y, signed; at most MOST_STEPS."""
         if self.unit is None:
             return ordinal(y.to(torch.float64).clamp(-self.top, self.top), self.fmt) - ordinal(near, self.fmt)
         a, b = _place_of(y), _place_of(times_power(near, self.unit))
         far = (a < 0) != (b < 0)
-        return torch.where(far & (((a >> 1) - (b >> 1)).abs() >= 1 << 61), 1 << 62, a - b)
+        far = far & (((a >> 1) - (b >> 1)).abs() >= MOST_STEPS >> 1)  # the difference may overflow
+        return torch.where(far, MOST_STEPS, (a - b).clamp(-MOST_STEPS, MOST_STEPS))
 
 
 def _place_of(v: Tensor) -> Tensor:
@@ -177,7 +179,14 @@ def ordinal(v: Tensor, fmt: Format) -> Tensor:
 def difference(y: Tensor, mid: Tensor, tail: Tensor | None, line: Line) -> Tensor:
     """y - t, both limited to the format's range; y in float64. Where y is near t, y - mid is exact (Sterbenz)."""
     found = y.clamp(-line.top, line.top) - mid.clamp(-line.top, line.top)
-    return found if tail is None else found - torch.where(mid.abs() < line.top, tail, 0.0)
+    return found if tail is None else found - limited(mid, tail, line)
+
+
+def limited(mid: Tensor, tail: Tensor, line: Line) -> Tensor:
+    """The tail of a number limited to the format's range: at its end what leads back into it."""
+    size = mid.abs()
+    inward = torch.where(mid < 0, tail.clamp(min=0.0), tail.clamp(max=0.0))
+    return torch.where(size < line.top, tail, torch.where(size == line.top, inward, 0.0))
 
 
 def subtracts(y: Tensor, mid: Tensor, line: Line) -> Tensor:

@@ -407,7 +407,7 @@ def as_judged(outcomes: Sequence[Outcome], device: Any) -> Judged:
         upper=tensor(errors, torch.float64),
         scaled=tensor([finite(o.verdict.scaled) for o in outcomes], torch.float64),
         share=tensor([finite(o.share) for o in outcomes], torch.float64),
-        steps=tensor([min(o.verdict.steps, 1 << 62) for o in outcomes], torch.int64),
+        steps=tensor([o.verdict.steps for o in outcomes], torch.int64),
         fails=tensor([o.kind is not None for o in outcomes], torch.bool),
         kind=tensor([-1 if o.kind is None else KINDS.index(o.kind) for o in outcomes], torch.int64),
         lost=tensor([o.lost for o in outcomes], torch.bool),

@@ -24,6 +24,7 @@ from verify.decide import (
     difference,
     either,
     ends_on,
+    limited,
     nearest,
     subtracts,
 )
@@ -265,7 +266,7 @@ def decide(
     error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, line)
     open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
     if facts.unit is not None:  # numbers that are limited say nothing of so large an error
-        open_ = open_ | (measured & ~((error < _NO_NUMBER**0.5) & (d.abs() < 1 << 62)))
+        open_ = open_ | (measured & ~(error < _NO_NUMBER**0.5))
     counted = measured & ~open_
     upper = torch.where(counted, (error + spread) * slack, 0.0)
     scaled = torch.where(counted, distance * heavy * slack, 0.0)
@@ -383,7 +384,7 @@ def _beside_edges(
     edge = binade_of((error + spread) * (1 + 2.0**-40))
     gap, blur = error - edge, error * 2.0**-52
     if tail is not None:
-        _, rest = two_sum(difference(yv, m, None, line), torch.where(m.abs() < line.top, -tail, 0.0))
+        _, rest = two_sum(difference(yv, m, None, line), -limited(m, tail, line))
         rest = torch.where(signed < 0, -rest, rest) * inverse
         error = torch.where((gap == 0) & (rest > 0), error * (1 + 2.0**-52), error)
         gap = gap + rest

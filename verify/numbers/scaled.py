@@ -139,7 +139,10 @@ class BallScaled(BallDD):
             return self._made(
                 Ball(self.plain, mid, 0.0, SPAN, tail=tail), i + j, head, known=torch.ones_like(head, dtype=torch.bool)
             )
-        return self._made(self.plain.mul(x, y), i + j, head, x, y, known=_signed(x) & _signed(y))
+        found = self._made(self.plain.mul(x, y), i + j, head, x, y, known=_signed(x) & _signed(y))
+        nothing = (_nothing(x) | _nothing(y)) & torch.isfinite(head)
+        rad = _full(found.radius, found.mid)
+        return replace(found, rad=torch.where(nothing & ~torch.isnan(rad), 0.0, rad))
 
     def div(self, a: Ball, b: Ball) -> Ball:
         """Three quotients of what is left each time: there are quotients within 2^-106 of a midpoint."""
@@ -288,6 +291,7 @@ class BallScaled(BallDD):
         known = torch.where(beyond, _signed(x), at.abs() <= most)
         far = self.scaled(self.const(1), torch.where(at > 0, 1, -1) * 8 * FAR)
         found = self.where(beyond, far, found)
+        found = self.where(torch.isinf(x.mid), self.given(torch.where(at > 0, torch.inf, torch.zeros_like(at))), found)
         return replace(found, rad=torch.where(known, found.radius, torch.nan))
 
     def exp(self, a: Any) -> Ball:
