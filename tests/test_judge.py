@@ -88,6 +88,10 @@ ADDCMUL, ADDCDIV = ("addcmul", {"value": 1.0}, "float32"), ("addcdiv", {"value":
 #: Elements that paths once judged differently, or wrongly, and others at edges: kernel, scalars, dtype, inputs, output,
 #: limits; region, class and kind of failure.
 CORNERS: list[tuple[Any, ...]] = [
+    # an exact zero times a huge number is an exponent of zero
+    ("pow", {}, "float64", "-0x1p+0 0x1p+1023", "0x1p+0", Limits(ulp=1.0), "normal", "correct", None),
+    # a number that rounds to infinity from below
+    ("add", ADD[1], "float64", "0x1.fffffffffffffp+1023 0x1.8p+970", "inf", Limits(ulp=0.5), "overflow", "correct", None),
     # a special value that an operand flushed to zero would change
     ("log", {}, "float32", "-0x1p-140", "-inf", Limits(), "special", "flushed", "flush"),
     ("log", {}, "float32", "-0x1p-140", "-inf", Limits(ftz=1.0), "special", "flushed", None),

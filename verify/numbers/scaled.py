@@ -261,7 +261,7 @@ class BallScaled(BallDD):
         """The ball's number as one float64, within about 2^-50 of it, limited to +-most; NaN stays."""
         x, i = self.normal(a)
         v = x.mid * power(i)
-        v = torch.where(i > FAR, torch.copysign(power(i), x.mid), v)
+        v = torch.where((i > FAR) & (x.mid != 0), torch.copysign(power(i), x.mid), v)
         return v.clamp(-most, most)
 
     def _reduced(self, r: Ball) -> Ball:
