@@ -29,6 +29,7 @@ from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
 from verify.kernel import Kernel
 from verify.lowerings import EAGER, Lowering, Target
+from verify.numbers.scaled import times_power
 from verify.run import Job, cell_of, walk
 from verify.truth import Truth
 
@@ -77,9 +78,10 @@ class Elements:
 
     def nearest(self) -> Tensor:
         """RN(t), as double-double gives it."""
-        truth = self.about.facts(self.inputs, self.eager, double=True).truth
-        tail = 0.0 if truth.tail is None else truth.tail
-        return (truth.mid + tail).to(self.eager.dtype)
+        facts = self.about.facts(self.inputs, self.eager, double=True)
+        tail = 0.0 if facts.truth.tail is None else facts.truth.tail
+        near = facts.truth.mid + tail
+        return (near if facts.unit is None else times_power(near, facts.unit)).to(self.eager.dtype)
 
 
 def any_pattern(fmt: Format, rng: random.Random) -> int:
@@ -280,8 +282,10 @@ PATHS: dict[str, Callable[[Elements, Tensor, Limits], list[Said | None]]] = {
 def contradictions(
     given: Elements, y: Tensor, limits: Limits, paths: Mapping[str, Callable[..., list[Said | None]]] = PATHS
 ) -> list[str]:
-    """Elements of which two paths say something different, or of which none says anything."""
-    told = {name: path(given, y, limits) for name, path in paths.items()}
+    """Elements of which two paths say something different, or of which none says anything. No float64 tensors enclose
+    float64 outputs."""
+    stages = [name for name in paths if given.fmt.bits < 64 or name in ("double-double", "multiprecision")]
+    told = {name: paths[name](given, y, limits) for name in stages}
     found = []
     for k, key in enumerate(given.keys):
         mine = {name: one[k] for name, one in told.items() if one[k] is not None}

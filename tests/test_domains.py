@@ -210,7 +210,7 @@ def test_sizes_are_exact(kernel, case, profile: str) -> None:  # type: ignore[no
         if len(domain.names) == 1 and fmt.bits == 16:
             assert (domain.kind, domain.size) == ("exhaustive", 1 << 16)
         else:
-            power = {"quick": 12, "default": 14} if fmt.bits == 64 else {"quick": 17, "default": 22}
+            power = {"quick": 14, "default": 18} if fmt.bits == 64 else {"quick": 17, "default": 22}
             assert domain.size == 1 << power[profile]
             assert len({s.name for s in domain.strata}) == len(domain.strata)
 

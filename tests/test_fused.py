@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from verify import admit, kernel, native
-from verify.decide import binade
+from verify.decide import Line, binade
 from verify.domains import domain_of
 from verify.families.elementwise import Elementwise, judgement
 from verify.formats import FORMATS, Format
@@ -396,6 +396,7 @@ def grown(rng: random.Random, pool: Values) -> tuple[str, Tensor]:
     number = rng.choice([0.0, -0.0, 1.0, 2.0, -0.5, 2.0**-126, 3.0, 2.0**100, torch.inf])
     a, b, c, d = any_of("d"), any_of("d"), any_of("m"), any_of("f")
     i, j, w = any_of("i"), any_of("i"), any_of("w")
+    single, half, brain = (Line(FORMATS[name]) for name in ("float32", "float16", "bfloat16"))
     choices: list[tuple[str, Callable[[], Tensor]]] = [
         ("d", lambda: a + b), ("d", lambda: a - b), ("d", lambda: a * b), ("d", lambda: a / b),
         ("d", lambda: number * a), ("d", lambda: a - number), ("d", lambda: number / a), ("d", lambda: -a),
@@ -410,8 +411,8 @@ def grown(rng: random.Random, pool: Values) -> tuple[str, Tensor]:
         ("d", lambda: a.nan_to_num(nan=3.0, posinf=2.0**1000)), ("d", lambda: a.nan_to_num()),
         ("d", lambda: a.masked_fill(c, 7.0)), ("d", lambda: ieee.round_to(a, FORMATS["float32"])),
         ("d", lambda: ieee.round_to(a, FORMATS["bfloat16"])), ("d", lambda: any_of("h").double()),
-        ("d", lambda: binade(a, FORMATS["float32"])), ("d", lambda: b / (binade(a, FORMATS["float16"]) * 4)),
-        ("d", lambda: b / (1 / torch.minimum(binade(a, FORMATS["bfloat16"]), binade(b, FORMATS["bfloat16"])) * 128)),
+        ("d", lambda: binade(a, single)), ("d", lambda: b / (binade(a, half) * 4)),
+        ("d", lambda: b / (1 / torch.minimum(binade(a, brain), binade(b, brain)) * 128)),
         ("f", lambda: a.float()), ("f", lambda: d + any_of("f")), ("f", lambda: d * any_of("f")), ("f", lambda: d / 3),
         ("f", lambda: w.view(torch.float32)), ("f", lambda: d.abs()), ("f", lambda: d.clamp(min=0.1)),
         ("f", lambda: torch.where(c, d, -d)), ("f", lambda: any_of("h").float()),

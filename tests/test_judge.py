@@ -43,7 +43,7 @@ def case_of(name: str, dtype: str) -> Mapping[str, float]:
 # ---------------------------------------------------------------- elements, by every path
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [*DTYPES, "float64"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_path_says_the_same_of_an_element(name: str, dtype: str) -> None:
     given = elements(name, case_of(name, dtype), dtype, 24)
@@ -53,7 +53,7 @@ def test_every_path_says_the_same_of_an_element(name: str, dtype: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [*DTYPES, "float64"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_path_says_the_same_of_many_elements(name: str, dtype: str) -> None:
     for scalars in kernel.elementwise(name).cases:
@@ -63,12 +63,35 @@ def test_every_path_says_the_same_of_many_elements(name: str, dtype: str) -> Non
             assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_double_double_decides_float64(name: str) -> None:
+    """Of eager's outputs on the kernel's strata (special operands, subnormal numbers and overflow among them) at most
+    a twentieth is left to multiprecision, whose errors agree within 2^-17 ULP and are bounded."""
+    for scalars in kernel.elementwise(name).cases:
+        given = elements(name, scalars, "float64", 600, wild=0)
+        found = judging.judged(given, given.eager, Limits(), double=True, zeroed=True)
+        left = int(found.open.sum())
+        assert left <= 30, f"{name} {scalars}: {left} of 600 left"
+        for k in ((~found.open) & found.measured).nonzero()[::37, 0].tolist():
+            outcome = given.exact.outcome(
+                given.keys[k], judging.patterns(given.eager[k : k + 1], given.fmt)[0], Limits()
+            )
+            assert outcome is not None and outcome.verdict.low is not None and outcome.verdict.high is not None
+            due, mine = float(outcome.verdict.high + outcome.verdict.low) / 2, float(found.error[k])
+            assert abs(mine - due) <= 2.0**-17 * max(1.0, due), (given.keys[k], mine, due)
+            assert float(found.upper[k]) >= outcome.verdict.low
+
+
 ADD, DIV = ("add", {"alpha": 1.0}, "float32"), ("div", {"b": 7.0}, "float32")
 EXP, POW = ("exp", {}, "float32"), ("pow", {}, "float32")
 ADDCMUL, ADDCDIV = ("addcmul", {"value": 1.0}, "float32"), ("addcdiv", {"value": 0.3}, "float32")
 #: Elements that paths once judged differently, or wrongly, and others at edges: kernel, scalars, dtype, inputs, output,
 #: limits; region, class and kind of failure.
 CORNERS: list[tuple[Any, ...]] = [
+    # an exact zero times a huge number is an exponent of zero
+    ("pow", {}, "float64", "-0x1p+0 0x1p+1023", "0x1p+0", Limits(ulp=1.0), "normal", "correct", None),
+    # a number that rounds to infinity from below
+    ("add", ADD[1], "float64", "0x1.fffffffffffffp+1023 0x1.8p970", "inf", Limits(ulp=1), "overflow", "correct", None),
     # a special value that an operand flushed to zero would change
     ("log", {}, "float32", "-0x1p-140", "-inf", Limits(), "special", "flushed", "flush"),
     ("log", {}, "float32", "-0x1p-140", "-inf", Limits(ftz=1.0), "special", "flushed", None),

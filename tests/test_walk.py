@@ -232,7 +232,7 @@ def test_an_error_of_the_scale_is_a_violation(monkeypatch: pytest.MonkeyPatch) -
     case, job = job_of("addcmul", {"value": 0.3})
     about = case.about["exact"]
     monkeypatch.setattr(
-        about, "_scale", lambda n, values, like: tuple(torch.full(like.shape, 2.0**60).double() for _ in range(2))
+        about, "_scale", lambda n, values, like, unit: tuple(torch.full(like.shape, 2.0**60).double() for _ in range(2))
     )
     monkeypatch.setattr(case, "engine", lambda *given: None)
     monkeypatch.setattr(run, "case_of", lambda *given: case)

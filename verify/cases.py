@@ -568,7 +568,13 @@ class OfOutput:
         return Allowed(at(self.bounds.bound), tuple((kind, at(wider)) for kind, wider in self.bounds.beyond))
 
     def picked(self, y: Tensor) -> Tensor:
-        return torch.tensor(spread(len(y), SAMPLE_FLOAT64), dtype=torch.int64, device=y.device)
+        """All of them; of float64, for which there are no wider tensors, some, each in multiprecision."""
+        some = spread(len(y), SAMPLE_FLOAT64) if self.fmt.bits == 64 else range(len(y))
+        return torch.tensor(some, dtype=torch.int64, device=y.device)
+
+    @property
+    def stages(self) -> tuple[bool, ...]:
+        return () if self.fmt.bits == 64 else (False, True)
 
     def place(self, key: Key) -> str:
         """The element as its index in the output."""

@@ -1,6 +1,7 @@
 """Numbers of a format held in float64 tensors: enclosures, rounding, positions on the number line; and digests of bits.
 
-`verify.judge.element` decides elements with them. Values of every format up to float32 are exact in float64.
+`verify.judge.element` decides elements with them. Values of every format up to float32 are exact in float64; those of
+float64 are held in units of 2^unit of each element, in which its truth is about 1 (`Line`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from verify import native
 from verify.formats import Format
 from verify.numbers.ball import GROW, Ball, two_sum
+from verify.numbers.scaled import FAR, power, times_power
+from verify.ulp import MOST_STEPS
 
 Tensor = torch.Tensor
 CLAMP_ULP = 1024.0  # errors are clamped here (2^10 ULP) ...
@@ -42,12 +45,12 @@ class Enclosure:
     absolute: float = 0.0
     either: Tensor | None = None
 
-    def within(self, fmt: Format) -> tuple[Tensor, Tensor, Tensor | None]:
+    def within(self, line: Line) -> tuple[Tensor, Tensor, Tensor | None]:
         """Midpoint limited to +-2^(emax+2), radius and tail.
 
         Beyond that, a radius of at most a quarter of the midpoint changes no decision: it is 0.
         """
-        top = 2.0 ** (fmt.emax + 2)
+        top = 2 * line.top
         mid = self.mid.clamp(-top, top)
         if self.rad is None:
             return mid, mid.abs() * self.relative + self.absolute, None
@@ -66,6 +69,13 @@ class Enclosure:
             self.absolute,
             None if self.either is None else self.either[index],
         )
+
+    def put(self, index: Tensor, part: Enclosure) -> Enclosure:
+        """With other elements at `index`."""
+        assert self.rad is not None and part.rad is not None and self.tail is not None and part.tail is not None
+        pairs = ((self.mid, part.mid), (self.rad, part.rad), (self.tail, part.tail))
+        mid, rad, tail = (whole.index_put((index,), other) for whole, other in pairs)
+        return Enclosure(mid, rad, tail, self.sure)
 
 
 def enclosure(ball: Ball, like: Tensor) -> Enclosure:
@@ -88,9 +98,61 @@ def either(which: Tensor, a: float, b: float) -> Tensor:
     return torch.where(which, torch.tensor(a, dtype=torch.float64, device=which.device), b)
 
 
-def binade(v: Tensor, fmt: Format) -> Tensor:
+class Line:
+    """The numbers of a format among the reals, in units of 2^unit of each element (int64; None: of 1).
+
+    low     the smallest normal number
+    top     2^(emax + 1), the place of infinity
+    largest the largest finite number
+    All three are limited to 2^+-FAR, beyond which nothing is that is compared with them.
+    """
+
+    def __init__(self, fmt: Format, unit: Tensor | None = None) -> None:
+        self.fmt, self.unit, self.precision = fmt, unit, fmt.precision
+        self.low: Any = 2.0**fmt.emin if unit is None else power(fmt.emin - unit)
+        self.top: Any = 2.0 ** (fmt.emax + 1) if unit is None else power(fmt.emax + 1 - unit)
+        self.largest: Any = float(fmt.max_finite) if unit is None else self.top * (1 - 2.0**-fmt.precision)
+
+    def place(self, y: Tensor) -> Tensor:
+        """Outputs in units, as float64; beyond 2^+-FAR they are that."""
+        v = y.to(torch.float64)
+        if self.unit is None:
+            return v
+        found = times_power(v, -self.unit)
+        size, ends = found.abs(), (2.0**-FAR, 2.0**FAR)
+        return torch.where((v == 0) | ~torch.isfinite(v), v, torch.copysign(size.clamp(*ends), v))
+
+    def steps(self, y: Tensor, near: Tensor) -> Tensor:
+        """Representable steps from a number of the line to the outputs y, signed; at most MOST_STEPS."""
+        if self.unit is None:
+            return ordinal(y.to(torch.float64).clamp(-self.top, self.top), self.fmt) - ordinal(near, self.fmt)
+        a, b = _place_of(y), _place_of(times_power(near, self.unit))
+        far = (a < 0) != (b < 0)
+        far = far & (((a >> 1) - (b >> 1)).abs() >= MOST_STEPS >> 1)  # the difference may overflow
+        return torch.where(far, MOST_STEPS, (a - b).clamp(-MOST_STEPS, MOST_STEPS))
+
+
+def _place_of(v: Tensor) -> Tensor:
+    """Signed position of a float64 on its number line."""
+    n = v.abs().view(torch.int64)
+    return torch.where(v < 0, -n, n)
+
+
+@dataclass(frozen=True)
+class End:
+    """An end v of an enclosure on a line: RN(v), infinity as 2^(emax+1); its binade; whether v is above, below RN(v);
+    and whether it is negative."""
+
+    nearest: Tensor
+    binade: Tensor
+    above: Tensor
+    below: Tensor
+    negative: Tensor
+
+
+def binade(v: Tensor, line: Line) -> Tensor:
     """2^e of the binade in which an ULP is taken, e = clamp(floor(log2|v|), emin, emax)."""
-    return binade_of(v.abs().clamp(2.0**fmt.emin, 2.0**fmt.emax))
+    return binade_of(v.abs().clamp(line.low, line.top / 2))
 
 
 def binade_of(a: Tensor) -> Tensor:
@@ -98,11 +160,11 @@ def binade_of(a: Tensor) -> Tensor:
     return (a.view(torch.int64) & _EXPONENT).view(torch.float64)
 
 
-def nearest(v: Tensor, fmt: Format) -> Tensor:
-    """RN(v) to `fmt` in float64, infinity as 2^(emax+1): adds and subtracts 1.5 * 2^52 quanta."""
-    a = v.abs().clamp(max=2.0 ** (fmt.emax + 1))
-    e = (a.clamp(min=2.0**fmt.emin).view(torch.int64) & _EXPONENT).view(torch.float64)
-    magic = e * (1.5 * 2.0 ** (53 - fmt.precision))
+def nearest(v: Tensor, line: Line) -> Tensor:
+    """RN(v) to a format narrower than float64, infinity as 2^(emax+1): adds and subtracts 1.5 * 2^52 quanta."""
+    a = v.abs().clamp(max=line.top)
+    e = (a.clamp(min=line.low).view(torch.int64) & _EXPONENT).view(torch.float64)
+    magic = e * (1.5 * 2.0 ** (53 - line.precision))
     return torch.copysign((a + magic) - magic, v)
 
 
@@ -115,17 +177,22 @@ def ordinal(v: Tensor, fmt: Format) -> Tensor:
     return torch.where(v < 0, -n, n)
 
 
-def difference(y: Tensor, mid: Tensor, tail: Tensor | None, fmt: Format) -> Tensor:
-    """y - t, both limited to the format's range; y in float64."""
-    top = 2.0 ** (fmt.emax + 1)
-    found = y.clamp(-top, top) - mid.clamp(-top, top)
-    return found if tail is None else found - torch.where(mid.abs() < top, tail, 0.0)
+def difference(y: Tensor, mid: Tensor, tail: Tensor | None, line: Line) -> Tensor:
+    """y - t, both limited to the format's range; y in float64. Where y is near t, y - mid is exact (Sterbenz)."""
+    found = y.clamp(-line.top, line.top) - mid.clamp(-line.top, line.top)
+    return found if tail is None else found - limited(mid, tail, line)
 
 
-def subtracts(y: Tensor, mid: Tensor, fmt: Format) -> Tensor:
+def limited(mid: Tensor, tail: Tensor, line: Line) -> Tensor:
+    """The tail of a number limited to the format's range: at its end what leads back into it."""
+    size = mid.abs()
+    inward = torch.where(mid < 0, tail.clamp(min=0.0), tail.clamp(max=0.0))
+    return torch.where(size < line.top, tail, torch.where(size == line.top, inward, 0.0))
+
+
+def subtracts(y: Tensor, mid: Tensor, line: Line) -> Tensor:
     """Where `difference` of the two is exact: TwoSum leaves nothing (Knuth, TAOCP 2, 4.2.2 theorem B)."""
-    top = 2.0 ** (fmt.emax + 1)
-    a, b = y.clamp(-top, top), mid.clamp(-top, top)
+    a, b = y.clamp(-line.top, line.top), mid.clamp(-line.top, line.top)
     found = a - b
     back = found - a
     return (a - (found - back)) - (b + back) == 0
@@ -133,6 +200,34 @@ def subtracts(y: Tensor, mid: Tensor, fmt: Format) -> Tensor:
 
 def _bits(value: float) -> int:
     return int.from_bytes(struct.pack("<d", value), "little")
+
+
+def ends_on(mid: Tensor, rad: Tensor, tail: Tensor | None, sure: bool, line: Line) -> tuple[End, End]:
+    """Both ends of an enclosure on a line."""
+    if line.unit is not None:
+        assert tail is not None
+        return _wide_end(mid, _odd(tail, -rad), line), _wide_end(mid, _odd(tail, rad), line)
+    lo, hi = ends(mid, rad, tail, sure)
+    low, high = nearest(lo, line), nearest(hi, line)
+    return (
+        End(low, binade(lo, line), lo > low, lo < low, lo < 0),
+        End(high, binade(hi, line), hi > high, hi < high, hi < 0),
+    )
+
+
+def _wide_end(mid: Tensor, tail: Tensor, line: Line) -> End:
+    """An end mid + tail on the line of float64 itself; the tail, far below an ULP, is rounded to odd."""
+    head, rest = two_sum(mid, tail)
+    size = head.abs()
+    # beside the smallest normal number the quanta of subnormal ones are its own
+    base = torch.where(size < line.low, torch.copysign(torch.as_tensor(line.low), head), 0.0)
+    s, left = two_sum(base, head)
+    near = ((s + _odd(left, rest)) - base).clamp(-line.top, line.top)
+    off = (head - near) + rest
+    within = size.clamp(line.low, line.top / 2)
+    power_ = binade_of(within)
+    inward = (within == power_) & (within == size) & (size > line.low) & ((rest < 0) != (head < 0)) & (rest != 0)
+    return End(near, torch.where(inward, power_ * 0.5, power_), off > 0, off < 0, head < 0)
 
 
 def ends(mid: Tensor, rad: Tensor, tail: Tensor | None, sure: bool) -> tuple[Tensor, Tensor]:

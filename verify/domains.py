@@ -26,9 +26,9 @@ PROFILES = ("quick", "default", "exhaustive")
 BLOCK = 1 << 20
 #: Elements that the host draws at once: what they need stays in the processor's cache.
 TOGETHER = 1 << 15
-#: log2 of the number of elements by profile; float64 is smaller because its truth is multiprecision.
+#: log2 of the number of elements by profile; float64 is smaller because its truth is double-double, run eagerly.
 SIZES = {"quick": 17, "default": 22, "exhaustive": 24}
-SIZES_FLOAT64 = {"quick": 12, "default": 14, "exhaustive": 20}
+SIZES_FLOAT64 = {"quick": 14, "default": 18, "exhaustive": 20}
 
 
 @dataclass(frozen=True)

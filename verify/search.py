@@ -41,7 +41,7 @@ T = TypeVar("T")
 #: Elements of a batch. Multiples of every vector's length, so that a lowering takes its vector loop alone; layouts
 #: that slice take the other loops at any size.
 SIZES = (COPIES, 8 * COPIES, 64 * COPIES)
-#: The truth of float64 is multiprecision, element by element.
+#: The truth of float64 is double-double, run eagerly, and multiprecision.
 SIZES_FLOAT64 = (COPIES, 4 * COPIES)
 #: Special values replace n of this many inputs.
 SHARES = 16

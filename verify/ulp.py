@@ -16,6 +16,8 @@ from verify.truth import Truth
 
 #: Scaled ULP: the least error that is called a flush.
 FLUSH_ULP = 4
+#: Steps are counted up to this.
+MOST_STEPS = 1 << 62
 #: Classes partition the inputs; the first that fits, in this order, is taken.
 CLASSES = ("nan_mismatch", "correct", "zero_sign", "faithful", "inf_mismatch", "flushed", "worse")
 
@@ -32,7 +34,7 @@ class Verdict:
 
     `low` and `high` are None where no number measures the error (NaNs, an infinite truth missed).
     `scaled` is an upper bound on |y - t| / ulp(scale). `steps` is the distance of y from RN(t) in
-    representable numbers (int_ulp).
+    representable numbers (int_ulp), at most MOST_STEPS.
     """
 
     cls: str
@@ -90,7 +92,7 @@ def judge(bits: int, truth: Truth, fmt: Format, scale: Truth | None = None) -> V
     cls = _real_class(bits, y, steps, nearest, low, high, fmt, (floor * unit / weight, scaled), scale is not None)
     if cls is None:
         return None
-    return Verdict(cls, floor, errors[1], scaled, abs(steps), (y > high) - (y < low))
+    return Verdict(cls, floor, errors[1], scaled, min(abs(steps), MOST_STEPS), (y > high) - (y < low))
 
 
 def _judge_zero(bits: int, truth: Truth, fmt: Format, scale: Truth | None) -> Verdict:
@@ -103,7 +105,7 @@ def _judge_zero(bits: int, truth: Truth, fmt: Format, scale: Truth | None) -> Ve
         cls = "correct" if agrees else "zero_sign"
     else:
         cls = "inf_mismatch" if fmt.is_inf(bits) else "worse"
-    return Verdict(cls, error, error, scaled, abs(fmt.ordinal(bits)), (y > 0) - (y < 0))
+    return Verdict(cls, error, error, scaled, min(abs(fmt.ordinal(bits)), MOST_STEPS), (y > 0) - (y < 0))
 
 
 def _real_class(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import torch
 
-from verify.decide import Enclosure, enclosure, ends
+from verify.decide import Enclosure, Line, enclosure, ends
 from verify.formats import FORMATS, Format
 from verify.judge.chunk import COARSE, patterns
 from verify.judge.element import Facts, Judged, Limits, decide
@@ -22,6 +22,7 @@ from verify.judge.exact import Circumstances, Exact, Key
 from verify.kernel import UsageError
 from verify.numbers import mp
 from verify.numbers.ball import Ball, Ball64, BallDD
+from verify.numbers.scaled import FAR, BallScaled
 from verify.oracle import Oracle
 from verify.truth import Truth
 
@@ -56,7 +57,7 @@ class Elementwise:
     ) -> None:
         self.oracle, self.fmt, self.names, self.scalars, self.device = oracle, fmt, names, dict(scalars), device
         self.ball = Ball64(device, bounds, functions)
-        self.double = BallDD(device, bounds)
+        self.double = BallScaled(device) if fmt.bits == 64 else BallDD(device, bounds)
 
     def facts(self, inputs: tuple[Tensor, ...], like: Tensor, *, double: bool = False, zeroed: bool = False) -> Facts:
         """Facts of the elements with these inputs, each of shape (n,); like: their outputs, which a row of
@@ -66,7 +67,7 @@ class Elementwise:
         """
         n = self.double if double else self.ball
         values = self._values(n, inputs)
-        truth, tabled = self._enclose(n, values, like)
+        truth, tabled, unit, ball = self._enclose(n, values, like)
         false = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         special, subnormal, finite = tabled, false, ~false
         for t in inputs:
@@ -79,39 +80,69 @@ class Elementwise:
         under, over, unsure = self._intermediates(n, values, finite)
         # beside a special operand underflow moves nothing by a little: 0 inf is a NaN
         over, under = over | (under & special), under & ~special
-        slack = self._brought_back(self._slack(n, values, under, like), truth)
+        slack = self._brought_back(self._slack(n, values, under, like, unit, ball), truth, Line(self.fmt, unit))
         at_zero = None
         if zeroed:
-            flat = tuple(torch.where(_tiny(t, self.fmt), torch.copysign(torch.zeros_like(t), t), t) for t in inputs)
-            at_zero, _ = self._enclose(n, self._values(n, flat), like)
+            index = None if unit is None else subnormal.nonzero()[:, 0]  # the others' truth is the same
+            some = inputs if index is None else tuple(t[index] for t in inputs)
+            flat = tuple(torch.where(_tiny(t, self.fmt), torch.copysign(torch.zeros_like(t), t), t) for t in some)
+            if unit is None or index is None:
+                at_zero, *_ = self._enclose(n, self._values(n, flat), like)
+            elif len(index):
+                part, *_ = self._enclose(n, self._values(n, flat), like[index], unit[index])
+                at_zero = truth.put(index, part)
+            else:
+                at_zero = truth
         return Facts(
             truth, special, subnormal, under, over, unsure, slack,
-            scale=self._scale(n, values, like), zeroed=at_zero, flush=slack * 2.0**self.fmt.precision,
+            scale=self._scale(n, values, like, unit), zeroed=at_zero, flush=slack * 2.0**self.fmt.precision, unit=unit,
         )  # fmt: skip
 
     def _values(self, n: Ball64, inputs: tuple[Tensor, ...]) -> dict[str, Any]:
         values: dict[str, Any] = {name: n.input(t) for name, t in zip(self.names, inputs, strict=True)}
         return values | {name: n.const(v) for name, v in self.scalars.items()}
 
-    def _enclose(self, n: Ball64, values: dict[str, Any], like: Tensor) -> tuple[Enclosure, Tensor]:
-        """The truth with the special rows applied, and where one decides it."""
+    def _enclose(
+        self, n: Ball64, values: dict[str, Any], like: Tensor, unit: Tensor | None = None
+    ) -> tuple[Enclosure, Tensor, Tensor | None, Ball]:
+        """The truth with the special rows applied, where one decides it, the units (see `Line`), those of the truth
+        unless given, and the truth as a ball."""
         ball = self.oracle.function(n, **values)
-        found = enclosure(ball, like)
-        if self.oracle.arithmetic:
-            found = self._extended(n, values, found, ball.span.finite)
+        if not isinstance(n, BallScaled):
+            found = enclosure(ball, like)
+            if self.oracle.arithmetic:
+                found = self._extended(n, values, found, ball.span.finite)
+        elif self.oracle.reference is not None:
+            other = self.oracle.reference(n, **values)
+            zero = (ball.mid == 0) & (torch.as_tensor(ball.radius) == 0)
+            ball = n.where(~torch.isfinite(other.mid) | zero, other, ball)
         tabled = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         taken = tabled
         for row in self.oracle.rows:
             hit = torch.as_tensor(row.when(n, **values), device=like.device) & ~taken
             taken = taken | hit
             if row.gives == "either-zero":
-                value: Any = torch.copysign(torch.zeros_like(found.mid), like.to(torch.float64))
+                value: Any = torch.copysign(torch.zeros(like.shape, dtype=torch.float64, device=like.device), like)
             else:
                 value = point_of(row.gives)
-            found = _override(found, hit, value)
+            if isinstance(n, BallScaled):
+                point = n.given(value)
+                if row.gives in _BEYOND:
+                    point = n.scaled(point, 4 * FAR if row.gives in ("+huge", "-huge") else -4 * FAR)
+                ball = n.where(hit, point, ball)
+            else:
+                found = _override(found, hit, value)
             if row.gives not in _BEYOND:
                 tabled = tabled | hit
-        return found, tabled
+        if isinstance(n, BallScaled):
+            given, unit = unit, n.unit(ball, self.fmt.emin, self.fmt.emax).expand(like.shape) if unit is None else unit
+            found = enclosure(n.within(ball, unit), like)
+            if given is not None:  # it may lie where the line in these units says nothing of it
+                size = found.mid.abs()
+                far = (size >= 2.0**FAR) & (unit < self.fmt.emax)
+                near = (size <= 2.0**-FAR) & (size > 0) & (unit > self.fmt.emin)
+                found = replace(found, rad=torch.where(far | near, torch.nan, _radius(found)))
+        return found, tabled, unit, ball
 
     def _extended(self, n: Ball64, values: dict[str, Any], found: Enclosure, finite: bool) -> Enclosure:
         """Infinities, NaNs and the sign of exact zeros as IEEE arithmetic on float64 gives them, which
@@ -133,15 +164,18 @@ class Elementwise:
         rad = torch.where(special, torch.where(known, 0.0, torch.nan), rad)
         return Enclosure(mid, rad, None if found.tail is None else torch.where(special, 0.0, found.tail), found.sure)
 
-    def _scale(self, n: Ball64, values: dict[str, Any], like: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _scale(
+        self, n: Ball64, values: dict[str, Any], like: Tensor, unit: Tensor | None
+    ) -> tuple[Tensor, Tensor] | None:
         """Lower and upper bounds of the oracle's scale, or None where it has none."""
         if self.oracle.scale is None:
             return None
         ball = self.oracle.scale(n, **values)
         if n.double:  # rounded to odd, which changes no binade
-            rad = torch.as_tensor(ball.radius, dtype=torch.float64, device=like.device)
-            tail = torch.as_tensor(ball.tail, dtype=torch.float64, device=like.device)
-            low, high = ends(ball.mid, rad, tail, sure=False)
+            found = enclosure(ball if unit is None else n.within(ball, unit), like)
+            low, high = ends(found.mid, _radius(found), found.tail, sure=False)
+            if unit is not None:
+                high = torch.where(found.mid >= 2.0**FAR, torch.inf, high)
         else:
             low, high = (ball.mid - ball.radius) * (1 - 2.0**-45), (ball.mid + ball.radius) * (1 + 2.0**-45)
         return tuple(  # type: ignore[return-value]
@@ -163,22 +197,28 @@ class Elementwise:
         zero = none
         for name in self.names:
             zero = zero | (values[name].mid == 0)
-        low, high = map(float, range_of(self.fmt))
+        low, high = range_of(self.fmt)
         for part in self.oracle.intermediates(n, **values):
+            if isinstance(n, BallScaled):
+                (below, aside), (within, above) = (
+                    _beside(n.within(part, e), float(bound / Fraction(2) ** e), finite)
+                    for bound, e in ((low, self.fmt.emin), (high, self.fmt.emax))
+                )
+                inside, off = aside & within, part.radius
+            else:
+                size, off = part.mid.abs().expand_as(finite), _off(part, finite)
+                off = torch.where(off > 0, off + size * 2.0**-51, off)  # the ends below are rounded themselves
+                below, above = size + off < float(low), size - off > float(high)
+                inside = (size - off >= float(low)) & (size + off <= float(high))
             mid = part.mid.expand_as(finite)
-            rad = torch.as_tensor(part.radius, dtype=torch.float64, device=finite.device)
-            tail = torch.as_tensor(part.tail, dtype=torch.float64, device=finite.device).abs()
-            size = mid.abs()
-            off = (rad + tail) * (1 + 2.0**-45)
-            off = torch.where(off > 0, off + size * 2.0**-51, off)  # the ends below are rounded themselves
             counts = ~((mid == 0) & ((off == 0) | zero)) & (torch.isfinite(mid) | (finite & ~zero))
-            below, above = size + off < low, size - off > high
-            inside = (size - off >= low) & (size + off <= high)
             under, over = under | (counts & below), over | (counts & above)
             unsure = unsure | (counts & ~below & ~above & ~inside)
         return under, over, unsure
 
-    def _slack(self, n: Ball64, values: dict[str, Any], under: Tensor, like: Tensor) -> Tensor:
+    def _slack(
+        self, n: Ball64, values: dict[str, Any], under: Tensor, like: Tensor, unit: Tensor | None, truth: Ball
+    ) -> Tensor:
         """How far underflow may move the result: A smallest subnormals where an intermediate underflows."""
         nothing = torch.zeros(like.shape, dtype=torch.float64, device=like.device)
         if self.oracle.intermediates is None:
@@ -186,12 +226,18 @@ class Elementwise:
         if self.oracle.underflow is None:
             return torch.where(under, torch.inf, nothing)
         ball: Ball = self.oracle.underflow(n, **values)
+        one = float(self.fmt.smallest_subnormal)
+        least = torch.zeros_like(under)
+        if unit is not None and isinstance(n, BallScaled):
+            size = n.unit(truth, *n.ALL)  # of a result beyond the format it is more: see `_brought_back`
+            least = (size > self.fmt.emax) & (n.unit(ball, *n.ALL) + self.fmt.emin - self.fmt.precision > size + 1)
+            ball, one = n.within(ball, unit - (self.fmt.emin - self.fmt.precision + 1)), 1.0
         units = (ball.mid.abs() + ball.radius + torch.as_tensor(ball.tail, device=like.device).abs()) * _SECOND_ORDER
         # a sum of infinite parts says nothing; neither does an infinite one, which is finite in multiprecision
-        units = torch.where(torch.isinf(units), torch.nan, units)
-        return torch.where(under, units.expand_as(like) * float(self.fmt.smallest_subnormal), nothing)
+        units = torch.where(torch.isinf(units) | (units >= 2.0**FAR if unit is not None else False), torch.nan, units)
+        return torch.where(under & ~least, units.expand_as(like) * one, nothing)
 
-    def _brought_back(self, slack: Tensor, truth: Enclosure) -> Tensor:
+    def _brought_back(self, slack: Tensor, truth: Enclosure, line: Line) -> Tensor:
         """What is left of the slack of a result beyond 2^(emax + 1), where infinity is measured: what underflow brings
         back from there.
 
@@ -199,10 +245,9 @@ class Elementwise:
         vanishes: the quotient is infinite, as is due. Beyond _FAR nothing is taken to be brought back, which is the
         stricter reading, and units may overflow float64 there. NaN: not known.
         """
-        top = 2.0 ** (self.fmt.emax + 1)
         size, rad = truth.mid.abs(), _radius(truth)
-        moved = (slack > 0) & (slack < torch.inf) & (size > top)
-        none = (slack * _LOOSE < size - rad - top) | (slack > (size + rad) * _LOOSE)
+        moved = (slack > 0) & (slack < torch.inf) & (size > line.top)
+        none = (slack * _LOOSE < size - rad - line.top) | (slack > (size + rad) * _LOOSE)
         slack = torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
         return torch.where(size > _FAR, 0.0, slack) if self.fmt.bits < 64 else slack
 
@@ -257,6 +302,24 @@ def _override(found: Enclosure, hit: Tensor, value: Any) -> Enclosure:
     rad = torch.where(hit, 0.0, _radius(found))
     tail = None if found.tail is None else torch.where(hit, 0.0, found.tail)
     return Enclosure(torch.where(hit, value, found.mid), rad, tail, found.sure)
+
+
+def _off(ball: Ball, like: Tensor) -> Tensor:
+    """How far the number may be from the midpoint."""
+    rad, tail = (torch.as_tensor(v, dtype=torch.float64, device=like.device) for v in (ball.radius, ball.tail))
+    return (rad + tail.abs()) * (1 + 2.0**-45)
+
+
+def _beside(ball: Ball, bound: float, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the size of a ball is certainly below a bound, and where it is certainly not."""
+    found = enclosure(abs(ball), like)
+    assert found.tail is not None and found.rad is not None
+    gap = found.mid - bound  # exact where it is small
+    blur = found.rad + (gap.abs() + found.tail.abs()) * 2.0**-50
+    exact = (found.rad == 0) & (found.tail == 0)
+    return torch.where(exact, gap < 0, gap + found.tail + blur < 0), torch.where(
+        exact, gap >= 0, gap + found.tail - blur > 0
+    )
 
 
 def _radius(found: Enclosure) -> Tensor:
@@ -389,6 +452,10 @@ class Chunk:
 
     def picked(self, y: Tensor) -> Tensor:
         return torch.arange(len(y), device=y.device)
+
+    @property
+    def stages(self) -> tuple[bool, ...]:
+        return (True,) if self.about.fmt.bits == 64 else (False, True)
 
     def place(self, key: Key) -> str:
         shown = zip(self.about.names, key, strict=True)

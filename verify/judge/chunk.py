@@ -25,6 +25,7 @@ from verify.judge.reduce import COUNTED, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
 from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading
+from verify.numbers.scaled import FAR
 from verify.truth import Truth
 
 Tensor = torch.Tensor
@@ -59,6 +60,11 @@ class Source(Protocol):
         """Whether scaled ULPs refer to a scale of the kernel's."""
         ...
 
+    @property
+    def stages(self) -> tuple[bool, ...]:
+        """What `facts` knows of elements with such outputs: in float64 (False), in double-double (True), or neither."""
+        ...
+
     def facts(self, index: Tensor | None, y: Tensor, *, double: bool, zeroed: bool) -> Facts:
         """What is known of the elements at `index` (None: all), whose outputs are y."""
         ...
@@ -76,8 +82,7 @@ class Source(Protocol):
         ...
 
     def picked(self, y: Tensor) -> Tensor:
-        """Places of the elements that are judged where y is float64, for which no wider tensors exist: each of them in
-        multiprecision."""
+        """Places of the elements that are judged where there is no fused pass over all."""
         ...
 
     def place(self, key: Key) -> str:
@@ -145,8 +150,7 @@ class Judge:
         if engine is None:
             wrong = [differing(p, y) for p in formulas.predict(None).values()]
             told = tuple((int(w.sum()), first_of(w)) for w in wrong)
-            wide = self.fmt.bits == 64
-            reduced = Reduced((), (), told, source.picked(y) if wide else torch.arange(len(y), device=y.device))
+            reduced = Reduced((), (), told, source.picked(y))
         else:
             reduced = engine(y, eager, self.limits.values)
         for text, (count, first) in zip(formulas.names, reduced.formulas, strict=True):
@@ -161,10 +165,11 @@ class Judge:
                 found += self._tally(source, reduced, index, y, {})
                 found += self._failing(source, judged, index, y, other, formulas)
                 index = index[reduced.open]
-        for double in (False, True) if self.fmt.bits < 64 else ():
+        for double in source.stages:
             left = []
-            # double-double knows whole rows, of which it keeps few
-            for part in torch.split(index, BLOCK if y.is_cpu and not double else max(len(index), 1)):
+            # double-double knows whole rows, of which it keeps few, but where it is the first stage
+            blocks = y.is_cpu and double == source.stages[0]
+            for part in torch.split(index, BLOCK if blocks else max(len(index), 1)):
                 more, open_ = self._on_tensors(source, part, y, eager, formulas, double)
                 found += more
                 left.append(open_)
@@ -181,7 +186,9 @@ class Judge:
             return Tally(), index
         part, other = y[index], None if eager is None else eager[index]
         facts = source.facts(index, part, double=double, zeroed=True)
-        judged = decide(part, facts, self.fmt, self.limits, other, math.inf if double else source.coarse)
+        judged = decide(
+            part, facts, self.fmt, self.limits, other, math.inf if double != source.stages[0] else source.coarse
+        )
         reduced = reduce(judged, source.first(index), self.fmt)
         found = self._tally(source, reduced, index, y, {})
         found += self._failing(source, judged, index, y, other, formulas)
@@ -291,13 +298,16 @@ class Judge:
 
     def sample(self, source: Source, index: Tensor, y: Tensor) -> None:
         """Hold what the tensors say of the elements at `index` against multiprecision. Raises OracleViolation."""
-        if self.fmt.bits == 64 or not len(index):
-            return
-        for double in (False, True):
+        for double in source.stages if len(index) else ():
             part = y[index]
             facts = source.facts(index, part, double=double, zeroed=True)
             judged = decide(part, facts, self.fmt, self.limits)
-            columns = (source.keys(index), patterns(part, self.fmt), balls_of(facts.truth), judged.open.tolist())
+            columns = (
+                source.keys(index),
+                patterns(part, self.fmt),
+                balls_of(facts.truth, facts.unit),
+                judged.open.tolist(),
+            )
             for k, (key, bits, ball, left) in enumerate(zip(*columns, strict=True)):
                 outcome = source.exact.outcome(key, bits, self.limits, source.allowed(key))
                 if outcome is None:
@@ -399,7 +409,7 @@ def as_judged(outcomes: Sequence[Outcome], device: Any) -> Judged:
         upper=tensor(errors, torch.float64),
         scaled=tensor([finite(o.verdict.scaled) for o in outcomes], torch.float64),
         share=tensor([finite(o.share) for o in outcomes], torch.float64),
-        steps=tensor([min(o.verdict.steps, 1 << 62) for o in outcomes], torch.int64),
+        steps=tensor([o.verdict.steps for o in outcomes], torch.int64),
         fails=tensor([o.kind is not None for o in outcomes], torch.bool),
         kind=tensor([-1 if o.kind is None else KINDS.index(o.kind) for o in outcomes], torch.int64),
         lost=tensor([o.lost for o in outcomes], torch.bool),
@@ -408,18 +418,19 @@ def as_judged(outcomes: Sequence[Outcome], device: Any) -> Judged:
     )
 
 
-def balls_of(found: Enclosure) -> list[tuple[float, float, float]]:
-    """Midpoint, tail and radius of each element."""
+def balls_of(found: Enclosure, unit: Tensor | None = None) -> list[tuple[float, float, float, int]]:
+    """Midpoint, tail and radius of each element, and the exponent of their unit."""
     rad = found.rad
     if rad is None:
         rad = torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
     tail = torch.zeros_like(found.mid) if found.tail is None else found.tail
-    return list(zip(*(t.expand_as(found.mid).tolist() for t in (found.mid, tail, rad)), strict=True))
+    unit = torch.zeros_like(found.mid, dtype=torch.int64) if unit is None else unit
+    return list(zip(*(t.expand_as(found.mid).tolist() for t in (found.mid, tail, rad, unit)), strict=True))
 
 
-def require_inside(ball: tuple[float, float, float], truth: Truth, fmt: Format, place: str) -> None:
+def require_inside(ball: tuple[float, float, float, int], truth: Truth, fmt: Format, place: str) -> None:
     """Raise OracleViolation unless the truth meets the ball; `place` names the element."""
-    mid, tail, rad = ball
+    mid, tail, rad, unit = ball
     if math.isnan(rad):
         return
     if truth.kind != "real" or not math.isfinite(mid):
@@ -427,12 +438,14 @@ def require_inside(ball: tuple[float, float, float], truth: Truth, fmt: Format, 
         if not agrees and not (truth.kind == "either-zero" and mid == 0):
             raise OracleViolation(f"{place}: the ball says {mid!r}, multiprecision {truth.kind}")
         return
+    one = Fraction(2) ** unit
     centre = Fraction(mid) + Fraction(tail)
     limit = Fraction(2) ** (fmt.emax + 2)
-    if math.isinf(rad) or abs(centre) >= limit or abs(centre) <= Fraction(2) ** -990:
+    if math.isinf(rad) or abs(centre) * one >= limit or abs(centre) <= Fraction(2) ** -FAR:
         return  # beyond the format, where balls only say so
-    if truth.hi < centre - Fraction(rad) or truth.lo > centre + Fraction(rad):
-        raise OracleViolation(f"{place}: the ball {mid!r} +- {rad!r} misses the truth {decimal(truth)}")
+    if truth.hi < (centre - Fraction(rad)) * one or truth.lo > (centre + Fraction(rad)) * one:
+        shown = f"{mid!r} +- {rad!r}" + (f", times 2^{unit}," if unit else "")
+        raise OracleViolation(f"{place}: the ball {shown} misses the truth {decimal(truth)}")
 
 
 def _split(region: Tensor, kind: Tensor, which: Tensor) -> Iterator[tuple[int, int, Tensor]]:

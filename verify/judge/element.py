@@ -18,13 +18,14 @@ from verify.decide import (
     NEGLIGIBLE,
     UP,
     Enclosure,
+    Line,
     binade,
     binade_of,
     difference,
     either,
-    ends,
+    ends_on,
+    limited,
     nearest,
-    ordinal,
     subtracts,
 )
 from verify.formats import Format
@@ -37,6 +38,7 @@ Tensor = torch.Tensor
 
 #: Classes in the order of `Judged.cls`.
 CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
+TINY_ULP = 2.0**-500  # an error of which a factor says nothing
 _NO_NUMBER = 2.0**1000  # a share where the element may not err and does
 
 
@@ -86,6 +88,7 @@ class Facts:
     beyond    (kind, float64) of ever wider limits: what is beyond `limit` and within this one fails as that kind
     zeroed    the truth at operands whose subnormals are taken as zero, or None where it is left to a later stage
     flush     float64: how far flushed intermediates may move the result where FTZ is declared
+    unit      int64: every number here is in units of 2^unit of its element; None: of 1 (`verify.decide.Line`)
     """
 
     truth: Enclosure
@@ -100,6 +103,7 @@ class Facts:
     beyond: tuple[tuple[str, Tensor], ...] = ()
     zeroed: Enclosure | None = None
     flush: Tensor | None = None
+    unit: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -133,24 +137,24 @@ def decide(
     Outputs have any dtype whose values float64 holds. coarse: elements whose error is known no better than to that
     many ULP are left open, since they would spoil sums and histogram.
     """
-    top, e = 2.0 ** (fmt.emax + 1), facts.truth
-    yv = y.to(torch.float64)
-    m, rad, tail = e.within(fmt)
-    lo, hi = ends(m, rad, tail, e.sure)
-    nlo, nhi, b_lo, b_hi = nearest(lo, fmt), nearest(hi, fmt), binade(lo, fmt), binade(hi, fmt)
+    e, line = facts.truth, Line(fmt, facts.unit)
+    top, yv = line.top, line.place(y)
+    m, rad, tail = e.within(line)
+    lo, hi = ends_on(m, rad, tail, e.sure, line)
+    nlo, nhi, b_lo, b_hi = lo.nearest, hi.nearest, lo.binade, hi.binade
     yc = yv.clamp(-top, top)
     inverse = 2.0 ** (fmt.precision - 1) / torch.minimum(b_lo, b_hi)
-    signed, spread = difference(yv, m, tail, fmt) * inverse, rad * inverse
+    signed, spread = difference(yv, m, tail, line) * inverse, rad * inverse
     error = signed.abs()
     exact = rad == 0
     nan, ynan = torch.isnan(m) & exact, torch.isnan(yv)
     infinite = facts.special & torch.isinf(e.mid) & exact
-    zero_split = (nlo == 0) & ((lo < 0) != (hi < 0)) & ~exact
+    zero_split = (nlo == 0) & (lo.negative != hi.negative) & ~exact
     one_binade = (b_lo == b_hi) | (error + spread < NEGLIGIBLE)
     agree = (rad >= 0) & (nlo == nhi) & one_binade & ~zero_split
-    d = ordinal(yc, fmt) - ordinal(nlo, fmt)
+    d = line.steps(y, nlo)
     near = d.abs() == 1
-    above, below = (lo > nlo) & (hi > nlo), (lo < nlo) & (hi < nlo)
+    above, below = lo.above & hi.above, lo.below & hi.below  # the same RN, where it matters
     settled = nan | (agree & (ynan | infinite | ~(near & ~exact & ~above & ~below)))
     number = settled & ~(nan | ynan)
     missed = number & infinite & (d != 0)
@@ -172,20 +176,20 @@ def decide(
     if facts.scale is None:
         heavy = light = inverse
     else:  # the scale is known within bounds
-        heavy = 2.0 ** (fmt.precision - 1) / binade(facts.scale[0], fmt)
-        light = 2.0 ** (fmt.precision - 1) / binade(facts.scale[1], fmt)
+        heavy = 2.0 ** (fmt.precision - 1) / binade(facts.scale[0], line)
+        light = 2.0 ** (fmt.precision - 1) / binade(facts.scale[1], line)
     # a zero left by cancellation is no flush: it is wrong by more than rounding could be
-    whole = exact & subtracts(yv, m, fmt)
+    whole = exact & subtracts(yv, m, line)
     sharp = whole if tail is None else whole & (tail == 0)
     slack = either(sharp, 1.0, UP)
-    lost = rest & zero & (size <= 2.0**fmt.emin) & (distance * heavy * slack >= FLUSH_ULP) & ~inf_miss
+    lost = rest & zero & (size <= line.low) & (distance * heavy * slack >= FLUSH_ULP) & ~inf_miss
     flush = lost & (least * light >= FLUSH_ULP * slack)
     unclear = lost & ~flush
     wrong = (rest & ~unclear) | (settled & (nan != ynan))
     if facts.zeroed is None:
         unclear = unclear | (facts.subnormal & wrong & ~flush)
     else:
-        as_zero, undecided = _at_zero(yv, facts.zeroed, fmt)
+        as_zero, undecided = _at_zero(y, yv, facts.zeroed, line)
         known = number & ~missed  # by how much it is off
         suspect = facts.subnormal & wrong & ~flush & (~known | (distance * heavy * slack >= FLUSH_ULP))
         unclear = unclear | (suspect & (undecided | (known & (least * light < FLUSH_ULP * slack))))
@@ -206,7 +210,7 @@ def decide(
         beyond = beyond | (bounded & (least > facts.limit * slack))
         stated = stated & bounded
     if facts.zeroed is not None and facts.flush is not None:
-        allowed, perhaps = _flushed_within(yv, distance, least, inverse, heavy, light, facts, limits, fmt)
+        allowed, perhaps = _flushed_within(yv, distance, least, inverse, heavy, light, facts, limits, line)
         ftz = torch.as_tensor(limits.ftz, device=y.device) > 0
         explained = ftz & allowed & beyond & measured
         beyond = beyond & ~(ftz & perhaps)
@@ -222,7 +226,7 @@ def decide(
     nothing = torch.zeros_like(fails) if facts.limit is None else torch.isinf(facts.limit)
     silent, fails = fails & nothing, fails & ~nothing
     # else the largest scaled error would hide among those that may be twice what they are
-    unclear = unclear | (measured & (heavy != light) & (error > 0))
+    unclear = unclear | (measured & (heavy != light) & (error + spread > TINY_ULP))
     unclear = unclear | (fails & facts.unsure)  # underflow may excuse it, overflow account for it
     kind = torch.full_like(d, -1)
     for name, which in (
@@ -244,25 +248,25 @@ def decide(
     real = ~facts.special
     for name, which in (
         ("intermediate", leaves),
-        ("overflow", size >= float(fmt.max_finite)),
-        ("subnormal-result", (size < 2.0**fmt.emin)),
+        ("overflow", size >= line.largest),
+        ("subnormal-result", size < line.low),
         ("subnormal-operand", facts.subnormal),
         ("exact-zero", exact & ~nonzero),
         ("special", facts.special),
     ):
         region = torch.where(which, REGIONS.index(name), region)
-    early = (
-        facts.special | facts.subnormal | (exact & ~nonzero) | (size < 2.0**fmt.emin) | (size >= float(fmt.max_finite))
-    )
+    early = facts.special | facts.subnormal | (exact & ~nonzero) | (size < line.low) | (size >= line.largest)
     unclear = unclear | (real & ~early & facts.unsure & ~leaves)
 
     different = closer = farther = tie = torch.zeros_like(settled)
     if eager is not None:
         different, closer, farther, tie = _compare(
-            yv, eager.to(torch.float64), m, tail, exact, sharp, nan, number, error, spread, inverse, fmt
+            yv, line.place(eager), m, tail, exact, sharp, nan, number, error, spread, inverse, line
         )
-    error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, fmt)
+    error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, line)
     open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
+    if facts.unit is not None:  # numbers that are limited say nothing of so large an error
+        open_ = open_ | (measured & ~(error < _NO_NUMBER**0.5))
     counted = measured & ~open_
     upper = torch.where(counted, (error + spread) * slack, 0.0)
     scaled = torch.where(counted, distance * heavy * slack, 0.0)
@@ -326,24 +330,24 @@ def _against(
 
 def _flushed_within(
     yv: Tensor, most_off: Tensor, least_off: Tensor, inverse: Tensor, heavy: Tensor, light: Tensor, facts: Facts,
-    limits: Limits, fmt: Format,
+    limits: Limits, line: Line,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Where FTZ is declared: within the bound plus what flushing can do, or within the bound of the truth at operands
     taken as zero. Certainly, and perhaps. most_off, least_off: bounds of |y - t|, in absolute terms."""
     assert facts.zeroed is not None and facts.flush is not None
     ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=yv.device) for v in limits.bounds)
     ulp = torch.minimum(ulp, 2 * count + 0.5)
-    m, rad, tail = facts.zeroed.within(fmt)
-    lo, hi = ends(m, rad, tail, facts.zeroed.sure)
-    unit = 2.0 ** (fmt.precision - 1) / torch.minimum(binade(lo, fmt), binade(hi, fmt))
-    off = difference(yv, m, tail, fmt).abs()
+    m, rad, tail = facts.zeroed.within(line)
+    lo, hi = ends_on(m, rad, tail, facts.zeroed.sure, line)
+    unit = 2.0 ** (line.precision - 1) / torch.minimum(lo.binade, hi.binade)
+    off = difference(yv, m, tail, line).abs()
     far, near = (off + rad) * UP, torch.clamp(off - rad, min=0.0)
     weights = (unit, unit) if facts.scale is None else (heavy, light)
     # an infinity that is no overflow is met or missed, by no distance
     vague = torch.isinf(facts.zeroed.mid) & torch.isfinite(yv)
     at_zero = facts.subnormal & ~vague & (far * unit <= ulp) & (far * weights[0] <= most)
     beyond_zero = (near * unit > ulp * UP) | (near * weights[1] > most * UP) | (torch.isnan(m) & (rad == 0))
-    gone = torch.where(yv == 0, 2.0**fmt.emin, 0.0)  # a subnormal result
+    gone = torch.where(yv == 0, line.low, 0.0)  # a subnormal result
     room = facts.flush + gone
     high = most_off * UP
     by_room = (high * inverse <= ulp + room * inverse) & (high * heavy <= most + room * heavy)
@@ -351,16 +355,15 @@ def _flushed_within(
     return at_zero | by_room, (facts.subnormal & ~beyond_zero) | ~beyond_room
 
 
-def _at_zero(yv: Tensor, e: Enclosure, fmt: Format) -> tuple[Tensor, Tensor]:
+def _at_zero(y: Tensor, yv: Tensor, e: Enclosure, line: Line) -> tuple[Tensor, Tensor]:
     """Elements that are RD or RU of the truth at operands taken as zero, and those of which it is not known."""
-    top = 2.0 ** (fmt.emax + 1)
-    m, rad, tail = e.within(fmt)
-    lo, hi = ends(m, rad, tail, e.sure)
-    nlo, nhi = nearest(lo, fmt), nearest(hi, fmt)
+    m, rad, tail = e.within(line)
+    lo, hi = ends_on(m, rad, tail, e.sure, line)
+    nlo, nhi = lo.nearest, hi.nearest
     exact, ynan = rad == 0, torch.isnan(yv)
     nan = torch.isnan(m) & exact
-    d = ordinal(yv.clamp(-top, top), fmt) - ordinal(nlo, fmt)
-    above, below = (lo > nlo) & (hi > nlo), (lo < nlo) & (hi < nlo)
+    d = line.steps(y, nlo)
+    above, below = lo.above & hi.above, lo.below & hi.below
     agree = (rad >= 0) & (nlo == nhi)
     side = (d.abs() != 1) | exact | above | below
     # the sign of a zero is told by the truth there: flushing keeps signs
@@ -372,35 +375,36 @@ def _at_zero(yv: Tensor, e: Enclosure, fmt: Format) -> tuple[Tensor, Tensor]:
 
 def _beside_edges(
     error: Tensor, spread: Tensor, whole: Tensor, signed: Tensor, yv: Tensor, m: Tensor, tail: Tensor | None,
-    inverse: Tensor, fmt: Format,
+    inverse: Tensor, line: Line,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The error, on the side of a histogram's edge on which it lies, and where that is not known.
 
     whole: where float64 holds the error. Of y - t in double-double the part that float64 rounds away may tell the side.
     """
     edge = binade_of((error + spread) * (1 + 2.0**-40))
-    gap = error - edge
+    gap, blur = error - edge, error * 2.0**-52
     if tail is not None:
-        _, rest = two_sum(difference(yv, m, None, fmt), torch.where(m.abs() < 2.0 ** (fmt.emax + 1), -tail, 0.0))
+        _, rest = two_sum(difference(yv, m, None, line), -limited(m, tail, line))
         rest = torch.where(signed < 0, -rest, rest) * inverse
         error = torch.where((gap == 0) & (rest > 0), error * (1 + 2.0**-52), error)
         gap = gap + rest
-    near = gap.abs() <= spread * (1 + 2.0**-30) + error * 2.0**-52
+        blur = torch.where(subtracts(yv, m, line), gap.abs() * 2.0**-50, blur)  # nothing else was rounded
+    near = gap.abs() <= spread * (1 + 2.0**-30) + blur
     return error, ~whole & near & (edge >= BINS[0]) & (edge <= BINS[-1])
 
 
 def _compare(
     yv: Tensor, ev: Tensor, m: Tensor, tail: Tensor | None, exact: Tensor, sharp: Tensor, nan: Tensor, number: Tensor,
-    error: Tensor, spread: Tensor, inverse: Tensor, fmt: Format,
+    error: Tensor, spread: Tensor, inverse: Tensor, line: Line,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """different, closer, farther, and those that only a closer look tells apart."""
     ynan, enan = torch.isnan(yv), torch.isnan(ev)
-    other = (difference(ev, m, tail, fmt) * inverse).abs()
+    other = (difference(ev, m, tail, line) * inverse).abs()
     different = ~(((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (enan & ynan))
     measurable = different & number & ~enan & (yv != ev)
     # float64 tells exact errors apart where it holds both, which a tail's part of t is not in
     blur = error * 2.0**-50 + either(exact, 0.0, 2.0**-30)
-    apart = sharp & subtracts(ev, m, fmt)
+    apart = sharp & subtracts(ev, m, line)
     tie = measurable & ((error - other).abs() <= 2 * spread * UP + blur) & ~apart
     measurable = measurable & ~tie
     one_nan, due = different & (ynan != enan), nan == ynan  # whoever has the NaN where it is due is closer
@@ -418,18 +422,19 @@ def kinds_of(judged: Judged) -> Sequence[str]:
 def resolution(facts: Facts, fmt: Format, limits: Limits) -> Tensor:
     """The least d for which RN(t (1 + d)) and RN(t (1 - d)) are both beyond what the element may be, at the midpoint of
     the enclosure; NaN where t is zero or no real number, inf where nothing is stated."""
-    m, _, _ = facts.truth.within(fmt)
-    size, unit = m.abs(), binade(m, fmt) * 2.0 ** (1 - fmt.precision)
+    line = Line(fmt)
+    m, _, _ = facts.truth.within(line)
+    size, unit = m.abs(), binade(m, line) * 2.0 ** (1 - fmt.precision)
     scale = size if facts.scale is None else facts.scale[1]
-    heavy = binade(scale, fmt) * 2.0 ** (1 - fmt.precision)
+    heavy = binade(scale, line) * 2.0 ** (1 - fmt.precision)
     ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=m.device) for v in limits.bounds)
     allowed = torch.minimum(torch.minimum(ulp * unit, most * heavy), (count + 0.5) * unit) + facts.slack
     if facts.limit is not None:
         allowed = torch.minimum(allowed, facts.limit)
     found = torch.zeros_like(m)
     for end in (size + allowed, size - allowed):
-        step = binade(end, fmt) * 2.0 ** (1 - fmt.precision)
-        near = nearest(end, fmt)
+        step = binade(end, line) * 2.0 ** (1 - fmt.precision)
+        near = nearest(end, line)
         outward = torch.where(end >= size, 1.0, -1.0)
         beyond = torch.where((near - end) * outward > 0, near, near + outward * step)
         found = torch.maximum(found, ((beyond - outward * step / 2) - size).abs() / size)
