@@ -21,7 +21,7 @@ import torch
 from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
 from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
-from verify.domains import SIZES, domain_of
+from verify.domains import SIZES, SIZES_FLOAT64, domain_of
 from verify.draws import spread
 from verify.formats import FORMATS, Format
 from verify.judge import status
@@ -37,7 +37,6 @@ from verify.numbers.orders import Order
 from verify.oracle import OracleError
 
 RESOLVED = 4096  # elements whose resolution is taken
-QUICK = 1 << SIZES["quick"]
 Progress = Callable[[int, int, str], None]
 
 
@@ -473,7 +472,8 @@ def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
 
 def _limit(target: Target) -> int | None:
     """Spellings other than the default one get the quick domain: they are there to tell formulas apart."""
-    return None if target.spelling == target.default_spelling else QUICK
+    sizes = SIZES_FLOAT64 if FORMATS[target.dtype].bits == 64 else SIZES
+    return None if target.spelling == target.default_spelling else 1 << sizes["quick"]
 
 
 def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
