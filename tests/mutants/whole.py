@@ -98,10 +98,6 @@ KNOWN = {
     "logcumsumexp float32 the last term lost": "one of 2^16 terms or more is within the bound",
     "logcumsumexp float32 a term in the middle lost": "one of 2^16 terms or more is within the bound",
     "logcumsumexp float32 a lane of 8 in the last block lost": "eight of 2^16 terms or more are within the bound",
-    **{
-        f"flex_attention float16 {name}": "`extreme 128` is unjudged for a lowering of one's own: no stratum resolves"
-        for name, _ in flex.VARIANTS
-    },
 }
 
 
