@@ -247,11 +247,18 @@ def defects(kernel: str) -> dict[str, Function]:
 
             return run
 
+        def unrooted(x: Tensor, dim: int, weight: Tensor, eps: float) -> Tensor:
+            v = wide(x)
+            root = torch.sqrt((v * v).mean(-1, keepdim=True) + eps)
+            lost = root.isinf() & v.isfinite().all(-1, keepdim=True)
+            return (v * (1 / torch.where(lost, 1.0, root)) * wide(weight)).to(x.dtype)
+
         found |= {
             "no eps": norm(lambda s, n, eps: torch.sqrt(s / n)),
             "eps outside the root": norm(lambda s, n, eps: torch.sqrt(s / n) + eps),
             "mean over n - 1": norm(lambda s, n, eps: torch.sqrt(s / max(n - 1, 1) + eps)),
             "eps twice": norm(lambda s, n, eps: torch.sqrt(s / n + 2 * eps)),
+            "no root where squares of finite numbers overflow": unrooted,
             "no weight": norm(lambda s, n, eps: torch.sqrt(s / n + eps), weighted=False),
             "squares in bfloat16": norm(
                 lambda s, n, eps: torch.sqrt(s / n + eps), square=lambda v: v.bfloat16().float()

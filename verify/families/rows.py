@@ -237,11 +237,18 @@ def nans(row: Row) -> Ints:
 
 
 def wide(row: Row) -> Ints:
-    """Far apart: terms of 60 binades, factors that overflow and underflow, arguments beyond exp's range."""
+    """Far apart: terms of 60 binades, factors that overflow and underflow, arguments beyond exp's range; of what is
+    squared also rows whose squares overflow, and rows whose squares underflow."""
     d = row.draw
     if row.kind == EXPONENTIALS:
         return row.real(-3000.0, 3000.0)
     reach = min(30, d.fmt.emax // 2 - 1)
+    if row.kind == SQUARES and d.fmt.bits < 64:  # whose own squares bound those of the others
+        middle = d.fmt.emax // 2
+        which = row.r % 3
+        low = (row.j * 0 - reach).where(which == 0, (row.j * 0 + middle).where(which == 1, row.j * 0 + d.fmt.emin))
+        high = (row.j * 0 + reach // 2).where(which == 0, (row.j * 0 + d.fmt.emax - 1).where(which == 1, -middle))
+        return d.value(d.integer(low, high))
     return d.value(d.integer(-reach, reach if row.kind == PRODUCTS else reach // 2))
 
 
