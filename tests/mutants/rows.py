@@ -171,6 +171,10 @@ LOST: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
+#: Defects of half types alone.
+OF_HALVES = ("terms of the sum in the dtype",)
+
+
 def defects(kernel: str) -> dict[str, Function]:
     """Defects of a kernel, by what is wrong."""
     found = {f"{what} lost": without(kernel, lost) for what, lost in LOST.items()}
@@ -224,7 +228,13 @@ def defects(kernel: str) -> dict[str, Function]:
 
             return run
 
+        def terms_in_half(x: Tensor, dim: int) -> Tensor:
+            v = wide(x)
+            e = torch.exp(v - v.amax(dim, keepdim=True))
+            return (e / e.to(x.dtype).to(e.dtype).sum(dim, keepdim=True)).to(x.dtype)
+
         found |= {
+            "terms of the sum in the dtype": terms_in_half,
             "no maximum": of(lambda e: e, torch.zeros_like),
             "exponentials of 11 bits": of(short(11), lambda m: m),
             "exponentials in bfloat16": of(lambda e: e.bfloat16().to(e.dtype), lambda m: m),

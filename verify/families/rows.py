@@ -252,11 +252,26 @@ def wide(row: Row) -> Ints:
     return d.value(d.integer(-reach, reach if row.kind == PRODUCTS else reach // 2))
 
 
+@functools.cache
+def _rounded_down(fmt: Format) -> list[int]:
+    """Patterns of the eight sixteenths above -6 whose exponentials lose most when they are rounded to the format;
+    the losses are too far apart for a library's last place to choose others."""
+
+    def loss(x: float) -> float:
+        significand = math.ldexp(math.frexp(math.exp(x))[0], fmt.precision)
+        return (significand - round(significand)) / significand
+
+    return [fmt.parse(str(x)) for x in sorted((-k / 16 for k in range(1, 97)), key=loss)[-8:]]
+
+
 def dominated(row: Row) -> Ints:
-    """A number that outweighs all the rest, so that small terms count: 0 under exp; factors near 1."""
+    """A number that outweighs all the rest, so that small terms count: 0 under exp, and in every other row beside terms
+    of which seven in eight become less where they are rounded to the dtype; factors near 1."""
     d, first = row.draw, row.j == row.r % 3
     if row.kind == EXPONENTIALS:
-        return d.constant("0").where(first, row.real(-60.0, -9.0))
+        less = d.pick(_rounded_down(d.fmt)).where(d.integer(0, 7) > 0, row.real(-6.0, 0.0))
+        rest = less.where(row.r % 2 == 1, row.real(-60.0, -9.0))
+        return d.constant("0").where(first, rest)
     if row.kind == PRODUCTS:
         return row.at(exp2(d.integer(-24, -8).double()) * d.real(-1.0, 1.0) + 1.0)
     return row.one_of(1.0, -3.0).where(first, d.value(d.integer(-24, -12)))
