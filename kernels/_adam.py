@@ -54,9 +54,10 @@ PARAMETERS: Mapping[str, str] = {
     "amsgrad": "0 or 1: divide by the running maximum of exp_avg_sq",
     "maximize": "0 or 1: negate the gradients",
     "master": "0 or 1: bfloat16 parameters and gradients, float32 master copy and averages",
-    "gradients": "mixed; non-finite: with NaN and infinities among them; exact: numbers for EXACT, see there",
+    "gradients": "mixed; large: without those that are small or mostly zeros; non-finite: with NaN and infinities "
+    "among them; exact: numbers for EXACT, see there",
 }
-GRADIENTS = ("mixed", "non-finite", "exact")
+GRADIENTS = ("mixed", "large", "non-finite", "exact")
 #: Scalars with which one step from `gradients=exact` rounds nothing in any algorithm, in bfloat16 even: powers of two
 #: for lr / (1 - beta1), sqrt(1 - beta2), eps and 1 - lr weight_decay with few bits.
 EXACT: Scalars = {"lr": 0.125, "beta1": 0.5, "beta2": 0.75, "eps": 0.25, "weight_decay": 2.0}
@@ -150,6 +151,8 @@ def require_scalars(scalars: Scalars) -> None:
 #: Gradients of position j take the recipe j // 16 mod 16: ordinary numbers, four ranges of small ones (around eps,
 #: whose squares vanish beside eps^2, whose squares underflow), large and huge ones, and below those, by name.
 ALTERNATING, CONSTANT, SPARSE, ZERO, WIDE, POWERS = range(10, 16)
+#: Recipes of small ones.
+SMALL = range(4, 8)
 _LOW = (-3, -3, -2, -4, -20, -32, -45, -120, 10, 50, -2, -2, -3, -3, -30, -8)
 _HIGH = (1, 1, 1, 0, -10, -22, -35, -100, 20, 58, 0, 1, 1, 1, 5, 4)
 #: Step k's gradients are those of step 0 moved by k * STRIDE positions along one stream, which keeps every recipe in
@@ -157,7 +160,7 @@ _HIGH = (1, 1, 1, 0, -10, -22, -35, -100, 20, 58, 0, 1, 1, 1, 5, 4)
 STRIDE = 256
 
 
-def _stream(dtype: str, length: int, seed: int, finite: bool) -> Any:
+def _stream(dtype: str, length: int, seed: int, kind: str) -> Any:
     """Gradients of the positions 0.. as patterns (int64)."""
     import torch
 
@@ -166,7 +169,7 @@ def _stream(dtype: str, length: int, seed: int, finite: bool) -> Any:
 
     fmt = FORMATS[dtype]
     index = torch.arange(length)
-    recipe = index // 16 % 16
+    recipe = _recipes(index, kind)
     low, high = torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
     d = Draw(fmt, index, seed, "gradients")
     fixed = Draw(fmt, index % STRIDE, seed, "fixed gradients")
@@ -177,14 +180,26 @@ def _stream(dtype: str, length: int, seed: int, finite: bool) -> Any:
     bits = d.signed(pack(fmt, d.integer(low, high), index * 0)).where(recipe == POWERS, bits)
     bits = (bits * 0).where((recipe == SPARSE) & (d.integer(0, 15) != 0), bits)
     bits = d.signed(bits * 0).where(recipe == ZERO, bits)
-    if not finite:
+    if kind == "non-finite":
         special = d.pick([fmt.nan_bits, fmt.inf_bits, fmt.inf_bits | fmt.sign_bit])
         bits = special.where((recipe < 4) & (d.integer(0, 31) == 0), bits)
     return bits
 
 
-def _values(dtype: str, count: int, seed: int) -> tuple[Any, Any, Any]:
-    """Parameters, and averages as of training under way, as patterns."""
+def _recipes(index: Any, kind: str) -> Any:
+    """The recipe of each position; ordinary ones stand in where all are to be large."""
+    recipe = index // 16 % 16
+    return (recipe % 4).where(_weak(recipe), recipe) if kind == "large" else recipe
+
+
+def _weak(recipe: Any) -> Any:
+    """Whether L2 decay may outweigh all of its gradients."""
+    return (recipe >= SMALL.start) & (recipe < SMALL.stop) | (recipe == SPARSE) | (recipe == ZERO)
+
+
+def _values(dtype: str, count: int, seed: int, kind: str, coupled: bool) -> tuple[Any, Any, Any]:
+    """Parameters, and averages as of training under way, as patterns. coupled: L2 decay feeds the parameter's error
+    back into the gradient."""
     import torch
 
     from verify.draws import Draw, pack
@@ -192,14 +207,17 @@ def _values(dtype: str, count: int, seed: int) -> tuple[Any, Any, Any]:
 
     fmt = FORMATS[dtype]
     index = torch.arange(count)
-    recipe = index // 16 % 16
+    recipe = _recipes(index, kind)
     low, high = torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
     d = Draw(fmt, index, seed, "parameters")
+    # a parameter whose decay is all of its gradient does not cross 0, where an error in it is as large as it is
+    alone = _weak(recipe) & coupled
     exponent = d.integer(-8, 2)
+    exponent = exponent.clamp(min=-5).where(alone, exponent)
     exponent = d.integer(5, 10).where(d.integer(0, 7) == 0, exponent)
     parameter = d.value(exponent)
     # +0 alone: what sign a decayed -0 has is the spelling's business, p (1 - c) keeps it and p - c p does not
-    parameter = (parameter * 0).where(d.integer(0, 15) == 0, parameter)
+    parameter = (parameter * 0).where((d.integer(0, 15) == 0) & ~alone, parameter)
     first = d.value(d.integer(low - 3, high - 1))
     second = pack(fmt, d.integer(2 * low - 1, 2 * high), d.significand())
     still = (recipe == ZERO) & (index % 2 == 0)
@@ -264,9 +282,11 @@ def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
         steps, count = parameters["steps"], sum(parameters["sizes"])
         stream = to_tensor(
             FORMATS[dtype],
-            _stream(dtype, count + STRIDE * (steps - 1), seed, parameters["gradients"] != "non-finite"),
+            _stream(dtype, count + STRIDE * (steps - 1), seed, parameters["gradients"]),
         )
-        parameter, first, second = (to_tensor(kept, bits) for bits in _values(kept.name, count, seed))
+        coupled = name == "adam_step" and steps > 1 and bool(scalars.get("weight_decay"))
+        patterns = _values(kept.name, count, seed, parameters["gradients"], coupled)
+        parameter, first, second = (to_tensor(kept, bits) for bits in patterns)
         if not parameters["start"]:
             first, second = torch.zeros_like(first), torch.zeros_like(second)
         grads = stream.as_strided((steps, count), (STRIDE, 1))
@@ -299,7 +319,8 @@ def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
     places = torch.arange(problem.tensors["exp_avg"].numel())
     if problem.parameters["gradients"] == "exact":
         return ("exact",), places * 0
-    return tuple(f"gradients {low} to {high}" for low, high in zip(_LOW, _HIGH, strict=True)), places // 16 % 16
+    names = tuple(f"gradients {low} to {high}" for low, high in zip(_LOW, _HIGH, strict=True))
+    return names, _recipes(places, problem.parameters["gradients"])
 
 
 def kept_format(problem: Problem) -> str:
@@ -376,9 +397,14 @@ STALLS = (
     "a bfloat16 average stalls: a step by (1 - beta)(g - m) is less than half its last place where beta is near 1; "
     "over 1,000 steps the proven bound is as large as the numbers themselves"
 )
+FEEDS_BACK = (
+    "L2 decay is a part of the gradient, and an error of the parameter with it: where no gradient outweighs it, "
+    "nothing is proved after many steps; so 100 steps with decay have large gradients, in float32 (bfloat16: 10 steps)"
+)
 NOTES = (
     "settings with start above 0 resume from drawn averages: after one step from zero, formulas of the averages agree",
     STALLS,
+    FEEDS_BACK,
 )
 #: What a user's own lowering takes by keyword beside parameters and scalars.
 TENSORS = {
@@ -457,8 +483,11 @@ def kernel(
 
 def common_settings(cases: tuple[Scalars, ...], decoupled: bool = False) -> tuple[Setting, ...]:
     """cases: the kernel's, the first with all terms visible in bfloat16, the second torch's own."""
-    seen, torchs = ((case,) for case in cases[:2])
-    known, ema = tuple(cases[0]), "lr" not in cases[0]
+    torchs, known, ema = cases[1:2], tuple(cases[0]), "lr" not in cases[0]
+    # where an error of the parameter feeds back into the gradient, see FEEDS_BACK
+    coupled = tuple(case for case in cases if not (ema or decoupled) and case["weight_decay"])
+    free = tuple(case for case in cases if case not in coupled)
+    seen = ({**cases[0], "weight_decay": 0.0} if coupled else cases[0],)
     exact, still = (({name: case[name] for name in known},) for case in (EXACT, RESTING if decoupled else SWINGING))
     found = [
         setting("1 step, resumed", start=1000),
@@ -470,11 +499,14 @@ def common_settings(cases: tuple[Scalars, ...], decoupled: bool = False) -> tupl
         setting("exact, 100 steps", dtypes=("bfloat16",), gradients="exact", steps=100, cases=still),
         setting("exact, 1000 steps", dtypes=("bfloat16",), gradients="exact", steps=1000, cases=still),
         setting("1 step"),
-        setting("100 steps", steps=100),
+        setting("100 steps", dtypes=("float32",), steps=100, cases=free if coupled else ()),
+        setting("100 steps, large", dtypes=("bfloat16",), steps=100, gradients="large", cases=free if coupled else ()),
         setting("1000 steps", dtypes=("float32",), steps=1000, sizes=FEW, cases=torchs),
         setting("1000 steps, short memory", dtypes=("bfloat16",), steps=1000, sizes=FEW, cases=seen),
         setting("non-finite", steps=10, gradients="non-finite"),
     ]
+    if coupled:
+        found += [setting("100 steps, decay", dtypes=("float32",), steps=100, gradients="large", cases=coupled)]
     if ema:
         found += [setting("maximize", steps=10, maximize=1)]
     else:

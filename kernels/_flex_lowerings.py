@@ -397,8 +397,4 @@ def _interpreted(target: Target) -> Any:
 
 def _uninterpreted(target: Target) -> str | None:
     given = target.backend.triton_options("interpreter")
-    if isinstance(given, str):
-        return given
-    if target.dtype == "bfloat16":
-        return "the interpreter holds bfloat16 as 16-bit integers and multiplies these (triton 3.6 to 3.9)"
-    return _no_triton(target)
+    return given if isinstance(given, str) else _no_triton(target)

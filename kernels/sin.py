@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from verify.bounds import HALVES, SINGLES, vendor
@@ -23,6 +24,31 @@ def turns(d: Draw) -> Bits:
     return (d.near(d.encode(d.spread(2 * d.fmt.precision // 3).to(torch.float64) * (math.pi / 2)), 2),)
 
 
+@functools.cache
+def nearest(fmt: Format) -> tuple[float, ...]:
+    """For each k the m 2^k, m of at most p bits, nearest to a multiple of pi, where an error of a reduction shows most:
+    m is the last denominator below 2^p of the convergents of 2^k / pi (Muller, Elementary Functions, 2016, 11.3.2)."""
+    from mpmath.libmp import pi_fixed
+
+    bits, found = fmt.emax + 3 * fmt.precision, []
+    pi = pi_fixed(bits)
+    for k in range(1 - fmt.precision, fmt.emax - fmt.precision + 2):
+        a, b = 1 << bits + max(k, 0), pi << max(-k, 0)
+        before, m = 0, 1
+        while (a := a % b) and (following := b // a * m + before) < 1 << fmt.precision:
+            a, b, before, m = b, a, m, following
+        found.append(math.ldexp(m, k))
+    return tuple(sorted(set(found)))
+
+
+def reductions(d: Draw) -> Bits:
+    """Those next to a multiple of pi, one after another."""
+    import torch
+
+    table = torch.tensor(nearest(d.fmt), dtype=torch.float64, device=d.index.device)
+    return (d.signed(d.encode(table[d.index % len(table)])),)
+
+
 def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:
     return unary(
         fmt,
@@ -30,6 +56,7 @@ def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -
         interval("turn", -2 * math.pi, 2 * math.pi, 8),
         interval("many-turns", -40000.0, 40000.0, 4),
         Part("multiples", 6, turns),
+        Part("nearest", 1, reductions),
         # Where implementations take a longer reduction: CUDA's 105615, SLEEF's 125 and 39000.
         neighbourhood("reductions", *(x for x in (125.0, 39000.0, 105615.0) if x < fmt.max_finite)),
         neighbourhood("linear", 2.0 ** -(fmt.precision // 2), 2.0 ** -(fmt.precision // 3), 2.0**-fmt.precision),

@@ -124,6 +124,13 @@ def all_storage(n: Any, a: Any, b: Any, w: Any) -> Any:
     return a + n.cast(stored_weight(n, w) * n.cast(b - a, n.storage), n.storage)
 
 
+# Inductor C++ with emulate_precision_casts, for a scalar weight. Named apart from those that Lerp.h excuses.
+@formula("a + storage(w*storage(b-a)); |w| >= 1/2: b - storage(double(1-w)*storage(b-a))", scalars=("w",))
+def two_sided_steps(n: Any, a: Any, b: Any, w: float) -> Any:
+    d = n.cast(b - a, n.storage)
+    return a + n.cast(n.scalar(w) * d, n.storage) if abs(w) < 0.5 else b - n.cast(n.scalar(1 - w) * d, n.storage)
+
+
 # Convex combinations, as hand-written kernels often spell them.
 @formula("fma(w, b, fma(-w, a, a))")
 def convex_two_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
@@ -162,6 +169,7 @@ ORACLE = Oracle(
         one_sided_fused,
         one_sided,
         all_storage,
+        two_sided_steps,
         convex_two_fused,
         convex_fused,
         convex,

@@ -97,6 +97,13 @@ def test_at_most_one_in_100_normal_elements_may_be_unjudged(count: int, told: st
     assert other["status"] == "passed" and (f"nothing is stated of {count}" in other["reason"]["text"]) == (count > 0)
 
 
+@pytest.mark.parametrize("normal", [{}, {"counts": {"unjudged": 50}}, {"fails": {"nan": 1}}])
+def test_a_cell_tells_of_the_unjudged_whatever_its_status(normal: dict[str, Any]) -> None:
+    silent = record(region(counts={"unjudged": 7}), name="intermediate")
+    told = conclude({"intermediate": silent, "normal": record(region(**normal))})["reason"]
+    assert "intermediate: nothing is stated of 7 elements" in told
+
+
 DEVIATES = {("known", "flush"): 2, ("other", "bound"): 1}
 
 

@@ -270,6 +270,19 @@ def test_an_entry_with_a_formula_covers_its_bits(monkeypatch: pytest.MonkeyPatch
     assert beside["status"] == "exceeds-bound"
 
 
+@pytest.mark.parametrize(("lowering", "status"), [("inductor-strict", "deviates"), ("eager", "exceeds-bound")])
+def test_steps_in_the_half_type_are_known_of_one_lowering(lowering: str, status: str) -> None:
+    """lerp with each step rounded to float16, where the difference overflows: no other lowering may do it."""
+
+    def stepwise(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        difference = (b.float() - a.float()).half().float()
+        return (b.float() - (difference * (1 - 0.9)).half().float()).half()
+
+    given = hexes(FORMATS["float16"], "0x1p8 -0x1.ffcp15")
+    found = cell("lerp", {"w": 0.9}, "float16", given, stepwise, lowering=lowering)
+    assert found["status"] == status, found["reason"]
+
+
 def test_a_users_file_never_passes_through_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """It deviates only where its bits are eager's."""
     nan = entry(regions=("normal",), kinds=("nan",), where="b > 0")

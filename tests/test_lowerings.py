@@ -13,7 +13,7 @@ import torch
 
 from verify import backends, ledger
 from verify.backends import cpu, cuda
-from verify.kernel import Kernel, UsageError, elementwise_names, load
+from verify.kernel import Kernel, UsageError, elementwise_names, load, names
 from verify.launch import launch_steady
 from verify.lowerings import (
     LAYOUTS,
@@ -105,6 +105,20 @@ def test_reasons_on_the_cpu() -> None:
     assert "no pow" in str(named(kernel, "triton-tlmath").reason(t))
     double = target(kernel, "float64", **dict(kernel.cases[0]))
     assert "libdevice" in str(named(kernel, "triton-interpreter").reason(double))
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_the_ledger_says_cannot_run_does_not_exist(name: str) -> None:
+    """Of row kernels and the like too."""
+    facts = load(name)
+    for one in lowerings(facts):
+        for dtype in facts.dtypes:
+            if isinstance(facts, Kernel):
+                t = target(facts, dtype)
+            else:
+                t = Target(facts, facts.cases[0], facts.settings[0].name, dtype, backends.load("cpu"))
+            if ledger.not_run("cpu", lowering=one.name, kernel=name, dtype=dtype):
+                assert one.reason(t), (one.name, dtype)
 
 
 def test_flushing_is_declared_where_it_happens() -> None:

@@ -345,6 +345,33 @@ def test_beyond_the_probable_bound_a_lowering_is_suspect_a_registered_one_too() 
         assert filled(facts("sum"), setting, "float32", replace(right, **change))["status"] == "passed"
 
 
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda y, lost: y, "passed"),  # 0, as eager gives
+        (lambda y, lost: torch.where(lost, 3.0, y), "exceeds-bound"),
+        (lambda y, lost: torch.where(lost, math.nan, y), "exceeds-bound"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_where_squares_overflow_nothing_but_zero_and_the_truth_passes(spoil: Any, expected: str, dtype: str) -> None:
+    """Also what computes in float64, where they do not."""
+    setting = rows.setting("wide", (12, 257), recipe="wide,exact")
+
+    def of(function: planted.Function) -> planted.Function:
+        def run(x: Tensor, dim: int, weight: Tensor, eps: float) -> Tensor:
+            lost = planted.wide(x).square().sum(-1, keepdim=True).isinf()
+            return spoil(function(x, dim, weight, eps), lost).to(x.dtype)
+
+        return run
+
+    for function in (planted.CORRECT["rms_norm"], planted.rms_norm_by_division):
+        found = filled(facts("rms_norm"), setting, dtype, planted.lowering(of(function)))
+        assert found["status"] == expected, found["reason"]
+        assert found["regions"]["intermediate"]["inputs"] == 2 * 257
+        assert found["regions"]["intermediate"]["status"] == expected
+
+
 # ---------------------------------------------------------------- resolution
 
 

@@ -281,7 +281,7 @@ def test_problems_have_the_same_bits_everywhere(recipe: str) -> None:
 
 #: A change of these is a change of the problems: of every recorded report and baseline.
 FIRST = tuple(rows.RECIPES)[:12]
-PUBLISHED = {"sums": "2f9896e831ee4955", "products": "5cc7e377e8576eb7", "exponentials": "28e7ce169bc92d17"}
+PUBLISHED = {"sums": "2f9896e831ee4955", "products": "5cc7e377e8576eb7", "exponentials": "20a7411674c13434"}
 PUBLISHED_LATER = {"sums": "e5dea7407d25fb74", "products": "ef6cc9ccfdf555d2", "exponentials": "5d9ba6bbd2e2c4a0"}
 
 

@@ -17,7 +17,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,10 +105,24 @@ class Lowering:
 
 def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
     """All registered lowerings of `kernel`, the reference (`eager`) first."""
+    found: tuple[Lowering, ...]
     if isinstance(kernel, Composite):
-        found: tuple[Lowering, ...] = importlib.import_module(kernel.implementations).lowerings()
-        return (*found, *_metal_composites(kernel))
-    return (EAGER, INDUCTOR, INDUCTOR_STRICT, *_triton_lowerings(kernel), *_metal_lowerings(kernel))
+        found = (*importlib.import_module(kernel.implementations).lowerings(), *_metal_composites(kernel))
+    else:
+        found = (EAGER, INDUCTOR, INDUCTOR_STRICT, *_triton_lowerings(kernel), *_metal_lowerings(kernel))
+    return tuple(map(_by_the_ledger, found))
+
+
+def _by_the_ledger(one: Lowering) -> Lowering:
+    """The lowering, which does not exist either where the ledger says that its cells cannot run."""
+
+    def reason(target: Target) -> str | None:
+        if absent := one.reason(target):
+            return absent
+        known = not_run(target.backend.name, lowering=one.name, kernel=target.kernel.name, dtype=target.dtype)
+        return f"{known.reason} ({known.source})" if known else None
+
+    return replace(one, reason=reason)
 
 
 def lowering_names(kernel: Kernel | Composite) -> tuple[str, ...]:
@@ -446,12 +460,7 @@ def _build_interpreted(target: Target) -> Call:
 
 def _interpreter_reason(target: Target) -> str | None:
     given = target.backend.triton_options("interpreter")
-    if isinstance(given, str):
-        return given
-    if absent := _triton_reason(target, "triton"):
-        return absent
-    known = not_run(target.backend.name, lowering="triton-interpreter", kernel=target.kernel.name, dtype=target.dtype)
-    return f"{known.reason} ({known.source})" if known else None
+    return given if isinstance(given, str) else _triton_reason(target, "triton")
 
 
 def _triton_reason(target: Target, implementation: str) -> str | None:

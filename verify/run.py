@@ -282,7 +282,7 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
         case = case_of(job, selection, held)
         reference = lowerings(target.kernel)[0]
         found, launched = walk(case, job, None if reference.name == lowering.name else reference)
-        cells = {name: cell_of(case, job, one, launched) for name, one in found.items()}
+        cells = {name: cell_of(case, job, one, launched, name) for name, one in found.items()}
     except NotLowered as why:
         return [cell | {"status": "not-run", "reason": str(why), "reason_kind": "not-lowered"} for cell in empty]
     except LoweringError as error:
@@ -307,7 +307,7 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
     return filled
 
 
-def cell_of(case: Case, job: Job, found: Found, launched: Launched) -> dict[str, Any]:
+def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str = "") -> dict[str, Any]:
     """Everything of a cell that its tallies decide."""
     target, exact = job.target, found.tallies["exact"]
     stated, fmt = found.stated, found.fmt
@@ -328,7 +328,7 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched) -> dict[str,
     cell: dict[str, Any] = {
         **concluded,
         "properties": properties,
-        "allowance": _allowed(job, concluded["status"], target),
+        "allowance": _allowed(job, concluded["status"], output),
         "inputs": whole.inputs,
         "regions": records,
         "error": overall(found.readers["exact"], exact, stated if meant == "exact" else None),
@@ -401,12 +401,13 @@ def _worst(records: Mapping[str, Any], meant: str) -> list[dict[str, Any]]:
     return rows[: 2 * WORST]
 
 
-def _allowed(job: Job, found: str, target: Target) -> str:
+def _allowed(job: Job, found: str, output: str) -> str:
     """The id of the allowance of a registered cell, or ''."""
     if job.mine or found not in status.ALLOWABLE:
         return ""
+    target = job.target
     cell = {"lowering": job.lowering.name, "kernel": target.kernel.name, "dtype": target.dtype}
-    entry = ledger.allowance(target.backend.name, found, **cell, spelling=target.spelling)
+    entry = ledger.allowance(target.backend.name, found, **cell, spelling=target.spelling, output=output)
     return entry.id if entry else ""
 
 

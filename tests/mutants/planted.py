@@ -143,6 +143,16 @@ def tie(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return (error == 0) & (distance > 0) & (distance * 2 == (next_up(y).double() - y.double()).abs())
 
 
+def reduced_badly(original: Call) -> Call:
+    """sin of large numbers whose reduction errs by 2^-45."""
+
+    def call(x: Tensor) -> Tensor:
+        wide = x.double()
+        return torch.where(x.abs() > 2.0**17, (wide.sin() + wide.cos() * 2.0**-45).float(), original(x))
+
+    return call
+
+
 MUTANTS = (
     Mutant("subnormal results flushed", "div", lambda f: lambda a, b: flush(f(a, b))),
     Mutant("subnormal inputs flushed", "add", lambda f: lambda a, b: f(flush(a), flush(b)), {"alpha": 1.0}),
@@ -156,6 +166,7 @@ MUTANTS = (
         lambda f: lambda x: torch.pow(x, float(torch.tensor(3.7, dtype=torch.float16))),
         {"y": 3.7},
     ),
+    Mutant("reduction good to 2^-45", "sin", reduced_badly),
     Mutant("exponents with tf32's bits", "pow", lambda f: lambda x, y: f(x, truncated(y, 10))),
     Mutant(
         "last value of each binade",

@@ -171,6 +171,10 @@ LOST: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
+#: Defects of half types alone.
+OF_HALVES = ("terms of the sum in the dtype",)
+
+
 def defects(kernel: str) -> dict[str, Function]:
     """Defects of a kernel, by what is wrong."""
     found = {f"{what} lost": without(kernel, lost) for what, lost in LOST.items()}
@@ -224,7 +228,13 @@ def defects(kernel: str) -> dict[str, Function]:
 
             return run
 
+        def terms_in_half(x: Tensor, dim: int) -> Tensor:
+            v = wide(x)
+            e = torch.exp(v - v.amax(dim, keepdim=True))
+            return (e / e.to(x.dtype).to(e.dtype).sum(dim, keepdim=True)).to(x.dtype)
+
         found |= {
+            "terms of the sum in the dtype": terms_in_half,
             "no maximum": of(lambda e: e, torch.zeros_like),
             "exponentials of 11 bits": of(short(11), lambda m: m),
             "exponentials in bfloat16": of(lambda e: e.bfloat16().to(e.dtype), lambda m: m),
@@ -247,11 +257,18 @@ def defects(kernel: str) -> dict[str, Function]:
 
             return run
 
+        def unrooted(x: Tensor, dim: int, weight: Tensor, eps: float) -> Tensor:
+            v = wide(x)
+            root = torch.sqrt((v * v).mean(-1, keepdim=True) + eps)
+            lost = root.isinf() & v.isfinite().all(-1, keepdim=True)
+            return (v * (1 / torch.where(lost, 1.0, root)) * wide(weight)).to(x.dtype)
+
         found |= {
             "no eps": norm(lambda s, n, eps: torch.sqrt(s / n)),
             "eps outside the root": norm(lambda s, n, eps: torch.sqrt(s / n) + eps),
             "mean over n - 1": norm(lambda s, n, eps: torch.sqrt(s / max(n - 1, 1) + eps)),
             "eps twice": norm(lambda s, n, eps: torch.sqrt(s / n + 2 * eps)),
+            "no root where squares of finite numbers overflow": unrooted,
             "no weight": norm(lambda s, n, eps: torch.sqrt(s / n + eps), weighted=False),
             "squares in bfloat16": norm(
                 lambda s, n, eps: torch.sqrt(s / n + eps), square=lambda v: v.bfloat16().float()

@@ -237,19 +237,41 @@ def nans(row: Row) -> Ints:
 
 
 def wide(row: Row) -> Ints:
-    """Far apart: terms of 60 binades, factors that overflow and underflow, arguments beyond exp's range."""
+    """Far apart: terms of 60 binades, factors that overflow and underflow, arguments beyond exp's range; of what is
+    squared also rows whose squares overflow, and rows whose squares underflow."""
     d = row.draw
     if row.kind == EXPONENTIALS:
         return row.real(-3000.0, 3000.0)
     reach = min(30, d.fmt.emax // 2 - 1)
+    if row.kind == SQUARES and d.fmt.bits < 64:  # whose own squares bound those of the others
+        middle = d.fmt.emax // 2
+        which = row.r % 3
+        low = (row.j * 0 - reach).where(which == 0, (row.j * 0 + middle).where(which == 1, row.j * 0 + d.fmt.emin))
+        high = (row.j * 0 + reach // 2).where(which == 0, (row.j * 0 + d.fmt.emax - 1).where(which == 1, -middle))
+        return d.value(d.integer(low, high))
     return d.value(d.integer(-reach, reach if row.kind == PRODUCTS else reach // 2))
 
 
+@functools.cache
+def _rounded_down(fmt: Format) -> list[int]:
+    """Patterns of the eight sixteenths above -6 whose exponentials lose most when they are rounded to the format;
+    the losses are too far apart for a library's last place to choose others."""
+
+    def loss(x: float) -> float:
+        significand = math.ldexp(math.frexp(math.exp(x))[0], fmt.precision)
+        return (significand - round(significand)) / significand
+
+    return [fmt.parse(str(x)) for x in sorted((-k / 16 for k in range(1, 97)), key=loss)[-8:]]
+
+
 def dominated(row: Row) -> Ints:
-    """A number that outweighs all the rest, so that small terms count: 0 under exp; factors near 1."""
+    """A number that outweighs all the rest, so that small terms count: 0 under exp, and in every other row beside terms
+    of which seven in eight become less where they are rounded to the dtype; factors near 1."""
     d, first = row.draw, row.j == row.r % 3
     if row.kind == EXPONENTIALS:
-        return d.constant("0").where(first, row.real(-60.0, -9.0))
+        less = d.pick(_rounded_down(d.fmt)).where(d.integer(0, 7) > 0, row.real(-6.0, 0.0))
+        rest = less.where(row.r % 2 == 1, row.real(-60.0, -9.0))
+        return d.constant("0").where(first, rest)
     if row.kind == PRODUCTS:
         return row.at(exp2(d.integer(-24, -8).double()) * d.real(-1.0, 1.0) + 1.0)
     return row.one_of(1.0, -3.0).where(first, d.value(d.integer(-24, -12)))

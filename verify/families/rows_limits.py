@@ -15,15 +15,15 @@ from typing import Any
 import torch
 
 from verify.composite import Limit, Problem
-from verify.families.rows import LOWERINGS, Algorithm, Place, Rows
-from verify.families.rows_truth import rows_of
+from verify.families.rows import LOWERINGS, SQUARES, Algorithm, Place, Rows
+from verify.families.rows_truth import rows_of, squares_overflow
 from verify.formats import FORMATS, Format
 from verify.kernel import is_file
 from verify.lowerings import Lowering, Target
 from verify.numbers.arrays import BallArrays
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
-from verify.numbers.roundoff import Roundoff
+from verify.numbers.roundoff import UP, Roundoff
 
 Tensor = torch.Tensor
 #: Covers what a float64 ball or a float64 quotient adds to an error before it is compared with its bound.
@@ -183,7 +183,10 @@ def bound_of(problem: Problem, facts: Rows, one: Algorithm, confidence: float | 
         special, nan = _special(facts, system, [system.input(t) for t in inputs], problem.scalars, part)
         values = (_input(n, facts, t) for t in inputs)
         found = n.result(one.formula(n, *values, order=one.order, **problem.scalars))
-        parts.append(_final(found.error, found.mid, special, nan, storage))
+        error = found.error
+        if facts.kind == SQUARES:  # their reciprocal root is 0 then, and so is its product with a finite number
+            error = torch.where(squares_overflow(part), (found.mid.abs() + found.rad) * UP, error)
+        parts.append(_final(error, found.mid, special, nan, storage))
     return placed(problem, facts, torch.cat(parts))
 
 

@@ -15,7 +15,7 @@ import torch
 
 from verify.composite import Problem
 from verify.decide import Enclosure, enclosure
-from verify.families.rows import PRODUCTS, Rows
+from verify.families.rows import PRODUCTS, SQUARES, Rows
 from verify.formats import FORMATS
 from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays
 from verify.numbers.mp import EXACT, MpValue
@@ -40,6 +40,15 @@ def rows_of(x: Tensor, dim: int) -> Tensor:
     """The slices of x along `dim` as the rows of a matrix, in C order; rows of nothing too."""
     moved = x.movedim(dim, -1)
     return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
+
+
+def squares_overflow(rows: Tensor) -> Tensor:
+    """Of rows (r, n), as (r, 1): whether the sum of squares overflows in float32 (float64 of float64) in every order,
+    each addition and each square down by a unit roundoff."""
+    fmt = FORMATS["float64" if rows.dtype == torch.float64 else "float32"]
+    finite = rows.to(torch.float64).where(rows.isfinite(), 0.0)
+    least = (finite * finite).sum(-1, keepdim=True) * (1 - float(fmt.unit_roundoff)) ** (rows.shape[-1] + 1)
+    return least > float(fmt.max_finite) * (1 + float(fmt.unit_roundoff))
 
 
 class Slices:
@@ -104,7 +113,11 @@ class Slices:
 
     def left(self, output: str) -> tuple[Tensor, Tensor] | None:
         """Where a prefix before an element's own leaves the range of the format in which sums and products are kept:
-        that of the tensor, or float32 for half types; sums below it are exact. None where results are of whole rows."""
+        that of the tensor, or float32 for half types; sums below it are exact. Of whole rows: where a sum of squares
+        does, and None of others."""
+        if self.facts.kind == SQUARES:
+            over = self._flat(squares_overflow(self.rows).expand(self.rows.shape))[0]
+            return torch.zeros_like(over), over
         if not self.facts.prefixes:
             return None
         if self._left is None:

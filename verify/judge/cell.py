@@ -267,7 +267,7 @@ def conclude(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Status, reason, kind of reason and ledger ids of a cell, from the records of its regions."""
     worst = st.worst(record["status"] for record in records.values())
     telling = [(name, r) for name, r in records.items() if r["status"] == worst]
-    others = [(name, r) for name, r in records.items() if r["status"] not in (worst, "passed")]
+    others = [(name, r) for name, r in records.items() if r["status"] != worst]
     texts = [f"{name}: {r['reason']['text']}" for name, r in (*reversed(telling), *others) if r["reason"]["text"]]
     kinds = [r["reason"]["kind"] for _, r in reversed(telling)]
     ids = sorted({i for r in records.values() for i in r["reason"]["ledger"]})
