@@ -599,7 +599,8 @@ class Instance:
         self.backend, self.seed = backend, seed
         host: Problem = facts.problem(dtype, setting, dict(scalars), seed)
         self.digest = problem_digest(host)
-        self.problem = host.to(backend.check_device)
+        origin = {"origin": (dtype, setting, dict(scalars), seed)}  # of which a worker makes it again
+        self.problem = replace(host, extra={**host.extra, **origin}).to(backend.check_device)
         self.outputs = facts.outputs_of(setting)
         self._exact: dict[tuple[str, str], Exact] = {}
         self._sources: dict[tuple[str, str, tuple[int, ...]], OfOutput] = {}

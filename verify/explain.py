@@ -27,12 +27,13 @@ from verify.judge.exact import Exact, Key, decimal, finite
 from verify.judge.tally import Element as Judged
 from verify.kernel import Composite, Kernel, NothingToCompare, Scalars, UsageError, elementwise, is_file, load, suggest
 from verify.launch import LoweringError, launch_steady
-from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, user_composite, user_lowering
+from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
 from verify.oracle import Oracle
 from verify.truth import HUGE, TINY, Truth
+from verify.workers import isolated, isolated_composite
 
 #: The element is launched this often at once, a multiple of every vector's length: it takes the loop that it takes
 #: inside a large tensor, and not the one of a tensor's last elements.
@@ -208,7 +209,7 @@ def _composite_lowerings(facts: Composite, given: tuple[str, ...]) -> list[Lower
         if not is_file(text) and not fnmatch.filter(known, text):
             raise UsageError(suggest("lowering", text, known))
     chosen = [one for one in lowerings(facts) if not given or any(fnmatch.fnmatchcase(one.name, p) for p in given)]
-    return [*(user_composite(text) for text in given if is_file(text)), *chosen]
+    return [*(isolated_composite(text) for text in given if is_file(text)), *chosen]
 
 
 # What is asked for
@@ -271,7 +272,7 @@ def _lowerings(facts: Kernel, given: tuple[str, ...]) -> tuple[Lowering, ...]:
     registered = [
         one for one in lowerings(facts) if not wanted or any(fnmatch.fnmatchcase(one.name, p) for p in wanted)
     ]
-    return (*(user_lowering(text) for text in given if is_file(text)), *registered)
+    return (*(isolated(text) for text in given if is_file(text)), *registered)
 
 
 def _spellings(facts: Kernel, given: tuple[str, ...]) -> tuple[str, ...]:

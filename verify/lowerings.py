@@ -541,15 +541,19 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
 # A user's own function.
 
 
-def user_lowering(text: str) -> Lowering:
+def user_lowering(text: str, elsewhere: Callable[[Target], Call] | None = None) -> Lowering:
     """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs` by position, scalars as floats, in the
     default spelling and in every layout.
 
-    Raises UsageError, at once, for what is wrong with the file; in `build`, for a wrong arity.
+    elsewhere: builds it without importing the file here. Raises UsageError, at once, for what is wrong with the file;
+    in `build`, for a wrong arity.
     """
-    label, function = user_function(text)
+    label, function = _label(text), None if elsewhere else user_function(text)[1]
 
     def build(target: Target) -> Call:
+        if function is None:
+            assert elsewhere is not None
+            return elsewhere(target)
         names, scalars = target.kernel.inputs, target.scalars
         _check_arity(function, label, target.kernel)
 
@@ -568,14 +572,19 @@ def user_lowering(text: str) -> Lowering:
     return Lowering(label, build, reason, ftz=_device_flushes)
 
 
-def user_composite(text: str, order: Order | None = None) -> Lowering:
+def user_composite(
+    text: str, order: Order | None = None, elsewhere: Callable[[Target], Callable[[Any], Any]] | None = None
+) -> Lowering:
     """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
     parameters of their names, by keyword with the problem's other tensors, the setting's parameters, the
-    scalars and what the kernel declares as `keywords`. order: see `Lowering`."""
-    label, function = user_function(text)
+    scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere: see `user_lowering`."""
+    label, function = _label(text), None if elsewhere else user_function(text)[1]
     flags = {} if order is None else {"algorithm": str(order)}
 
     def build(target: Target) -> Callable[[Any], Any]:
+        if function is None:
+            assert elsewhere is not None
+            return elsewhere(target)
         inputs, outputs = target.kernel.inputs, target.kernel.outputs
 
         def run(problem: Any) -> dict[str, Any]:
@@ -597,17 +606,19 @@ def user_composite(text: str, order: Order | None = None) -> Lowering:
     return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
 
 
-def user_function(text: str) -> tuple[str, Callable[..., Any]]:
-    """Label and function of 'FILE.py:FUNCTION'. Raises UsageError for what is wrong with the file."""
+def _label(text: str) -> str:
+    """The name of 'FILE.py:FUNCTION' in reports. Raises UsageError where there is no such file."""
     path, separator, name = text.rpartition(":")
     if not separator or not path.endswith(".py") or not name:
         raise UsageError(f"lowering {text!r} names no function: expected FILE.py:FUNCTION")
-    return f"{Path(path).name}:{name}", _function(Path(path), name)
-
-
-def _function(path: Path, name: str) -> Callable[..., Any]:
-    if not path.is_file():
+    if not Path(path).is_file():
         raise UsageError(f"lowering file {path} does not exist")
+    return f"{Path(path).name}:{name}"
+
+
+def user_function(text: str) -> tuple[str, Callable[..., Any]]:
+    """Label and function of 'FILE.py:FUNCTION'. Raises UsageError for what is wrong with the file."""
+    label, path, name = _label(text), Path(text.rpartition(":")[0]), text.rpartition(":")[2]
     module = _import(path)
     function = getattr(module, name, None)
     if not callable(function):
@@ -615,7 +626,7 @@ def _function(path: Path, name: str) -> Callable[..., Any]:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
-    return function  # type: ignore[no-any-return]
+    return label, function
 
 
 class _Source(importlib.machinery.SourceFileLoader):

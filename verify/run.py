@@ -32,9 +32,10 @@ from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Tally, root
 from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
 from verify.launch import LoweringError, launch_steady, repeats_of
-from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
+from verify.lowerings import Lowering, NotLowered, Target, lowerings
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
+from verify.workers import isolated, isolated_composite
 
 RESOLVED = 4096  # elements whose resolution is taken
 Progress = Callable[[int, int, str], None]
@@ -504,7 +505,7 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
             continue
         if selection.setting:
             raise UsageError(f"--set is for composite kernels; {facts.name} takes --scalar and --spelling")
-        users = [user_lowering(text) for text in selection.user_lowerings]
+        users = [isolated(text) for text in selection.user_lowerings]
         chosen = [
             one
             for one in lowerings(facts)
@@ -527,7 +528,7 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
-    users = [user_composite(text, order) for text in selection.user_lowerings]
+    users = [isolated_composite(text, order) for text in selection.user_lowerings]
     chosen = [
         one
         for one in lowerings(facts)

@@ -45,6 +45,9 @@ REASONS = (
     "resolution",  # nothing smaller than the element itself would be seen
     "contract",  # shape, dtype, device, inputs modified, output not written
     "raised",
+    "ended",  # the lowering's process ended: a signal, an exit code
+    "timeout",
+    "mode",  # the lowering changed a global mode
     "oracle",
     "absent",  # the backend, dtype or library is not there
     "spelling",  # the lowering has one calling convention, listed under the default spelling

@@ -1,0 +1,317 @@
+"""A user's lowering in a process of its own: crashes, hangs, changed modes and spoiled memory end there.
+
+The parent never imports the file. It sends inputs through a file that both map, keeps its own, compares them with what
+the launch left, and takes outputs as bytes. A worker is started when the lowering is named, so that it imports torch
+while the domain is drawn. This is no sandbox: what the file does to the machine it does with the user's rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from verify.composite import Problem
+from verify.kernel import UsageError
+from verify.launch import LoweringError
+from verify.lowerings import Lowering, NotLowered, Target, user_composite, user_lowering
+from verify.numbers.orders import Order
+
+Tensor = torch.Tensor
+TIMEOUT = 60.0  # seconds that a launch may take, beside compilation
+COMPILATION = 900.0  # seconds that a launch may take with it
+START = 120.0  # seconds in which a worker must have imported torch and the file
+BAND = 4096  # bytes of guard on both sides of each storage
+GUARD = 0xA5
+TEXT = 300  # characters that are shown of what a worker says
+
+
+class Worker:
+    """One process. Raises LoweringError, which says how it ended, where it answers no more."""
+
+    def __init__(self, text: str, composite: bool, *, timeout: float, memory: int) -> None:
+        self.timeout = timeout
+        self.files = [_shared(), _shared()]
+        mine, theirs = socket.socketpair()
+        descriptors = [theirs.fileno(), *(file.fileno() for file in self.files)]
+        command = [sys.executable, "-m", "verify.workers.process", *map(str, descriptors), str(memory)]
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+        self.process = subprocess.Popen(
+            command, pass_fds=descriptors, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path}
+        )
+        theirs.close()
+        self.connection = Connection(mine.detach())
+        self.maps: list[mmap.mmap | None] = [None, None]
+        self.loaded = False
+        self._send({"do": "load", "text": text, "composite": composite})
+        self.end = weakref.finalize(self, _stop, self.process, self.connection, self.files)
+
+    def load(self) -> None:
+        """Wait until the file is imported. Raises UsageError for what is wrong with it."""
+        if not self.loaded:
+            answer = self._answer(START, "import")
+            if told := answer.get("usage"):
+                self.end()
+                raise UsageError(_plain(told))
+            self.loaded = True
+
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        self.load()
+        self._send(message)
+        return self._answer(self.timeout, "launch")
+
+    def part(self, which: int, offset: int, size: int) -> Tensor:
+        """uint8 (size,): a part of the file of inputs (0) or outputs (1), which grows as needed."""
+        held = self.maps[which]
+        if held is None or len(held) < offset + size:
+            descriptor = self.files[which].fileno()
+            os.ftruncate(descriptor, _up(max(offset + size, 1), 1 << 20))
+            held = self.maps[which] = mmap.mmap(descriptor, 0)
+        return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # it has ended: the answer tells how
+            self.connection.send_bytes(pickle.dumps(message))
+
+    def _answer(self, limit: float, what: str) -> dict[str, Any]:
+        began = last = time.monotonic()
+        try:
+            while True:
+                left = min(last + limit, began + COMPILATION) - time.monotonic()
+                if left <= 0 or not self.connection.poll(left):
+                    self.end()
+                    raise LoweringError(f"the {what} did not end within {limit:g} s, its process was ended", "timeout")
+                answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
+                if not answer.get("compiling"):
+                    return answer
+                last = time.monotonic()
+        except (EOFError, OSError, ValueError):
+            code = self._code()
+            self.end()
+            raise LoweringError(f"its process ended {_ended(code)}", "ended") from None
+
+    def _code(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(5)
+        return None
+
+
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "its channel and ran on"
+    if code >= 0:
+        return f"with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"by {signal.Signals(-code).name}"
+    return f"by signal {-code}"
+
+
+def _stop(process: subprocess.Popen[bytes], connection: Connection, files: Sequence[IO[bytes]]) -> None:
+    process.kill()
+    process.wait()
+    connection.close()
+    for file in files:
+        file.close()
+
+
+def _shared() -> IO[bytes]:
+    """A file without a name, in memory where the system has such a place."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return tempfile.TemporaryFile(dir=place)
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _plain(text: str) -> str:
+    """What a worker says, fit for a terminal and a report."""
+    shown = "".join(c if c.isprintable() else " " for c in str(text)[: 4 * TEXT])
+    return shown if len(shown) <= TEXT else shown[: TEXT - 3] + "..."
+
+
+def isolated(text: str) -> Lowering:
+    """`verify.lowerings.user_lowering`, in a process of its own."""
+    return user_lowering(text, Own(text, composite=False).call)
+
+
+def isolated_composite(text: str, order: Order | None = None) -> Lowering:
+    """`verify.lowerings.user_composite`, in a process of its own."""
+    return user_composite(text, order, Own(text, composite=True).call)
+
+
+class Own:
+    """A user's FILE.py:FUNCTION and the worker that runs it, started again where one has ended."""
+
+    def __init__(self, text: str, composite: bool, *, timeout: float = TIMEOUT, memory: int | None = None) -> None:
+        self.text, self.composite, self.timeout = text, composite, timeout
+        self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
+        self._worker: Worker | None = None
+
+    def worker(self, device: str) -> Worker:
+        if self._worker is None or not self._worker.end.alive:
+            memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
+            self._worker = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
+        return self._worker
+
+    def call(self, target: Target) -> Launch:
+        return Launch(self, target)
+
+
+class Launch:
+    """The lowering built for a target: a callable of tensors, or of a problem, that runs in the worker."""
+
+    def __init__(self, own: Own, target: Target) -> None:
+        self.own, self.target = own, target
+        self.poison = (0, 0)
+        self.seconds = 0.0
+        self._built: Worker | None = None
+        own.worker(target.backend.device)  # it starts while the domain is drawn
+
+    @contextlib.contextmanager
+    def poisoned(self, size: int, pattern: int) -> Iterator[None]:
+        """As `Backend.poisoned`, in the worker."""
+        self.poison = (size, pattern)
+        yield
+
+    def __call__(self, *given: Any) -> Any:
+        """What the lowering returns. What it has done to its inputs is done to those that are given.
+
+        Raises LoweringError, NotLowered, UsageError.
+        """
+        problem = given[0] if given and isinstance(given[0], Problem) else None
+        tensors = problem.tensors if problem is not None else {str(k): t for k, t in enumerate(given)}
+        worker = self.own.worker(self.target.backend.device)
+        worker.load()
+        label = f"lowering {Path(self.own.text.rpartition(':')[0]).name}:{self.own.text.rpartition(':')[2]}"
+        sent = _Sent(worker, tensors)
+        try:
+            answer = worker.ask(self._message(sent, problem, again=self._built is worker))
+            self._built = worker
+            if kind := answer.get("kind"):
+                self._refused(kind, _plain(answer["told"]), tensors, label)
+            sent.back(label)
+            self.seconds = float(answer["seconds"])
+            if answer["changed"]:
+                worker.end()  # the next launch has a process without it
+                told = "; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in answer["changed"].items())
+                raise LoweringError(f"{label} changed {_plain(told)}", "mode")
+            outputs = self._fetched(worker, answer["outputs"], tensors, label)
+        except LoweringError as error:
+            if error.kind in ("ended", "timeout"):
+                raise LoweringError(f"{label}: {error}", error.kind) from None
+            raise
+        return outputs[""] if list(outputs) == [""] and problem is None else outputs
+
+    def _message(self, sent: _Sent, problem: Problem | None, *, again: bool) -> dict[str, Any]:
+        target = self.target
+        composite = None
+        if problem is not None:
+            composite = {
+                "parameters": dict(problem.parameters), "scalars": dict(problem.scalars), "dtype": problem.dtype,
+                "origin": problem.extra.get("origin"),
+            }  # fmt: skip
+        return {
+            "do": "launch",
+            "text": self.own.text,
+            "target": (target.kernel.name, dict(target.scalars), target.spelling, target.dtype, target.backend.name),
+            "storages": sent.storages,
+            "tensors": sent.tensors,
+            "problem": composite,
+            "poison": self.poison,
+            "again": again,
+        }
+
+    def _refused(self, kind: str, told: str, tensors: Mapping[str, Tensor], label: str) -> None:
+        if kind == "not-lowered":
+            raise NotLowered(told)
+        if kind == "usage":
+            raise UsageError(told)
+        if self.target.backend.device != "cpu":  # the device's context may be spoiled
+            self.own.worker(self.target.backend.device).end()
+        first = next(iter(tensors.values()))
+        shapes = ", ".join(str(tuple(t.shape)) for t in tensors.values())
+        raise LoweringError(f"{label} raised {told} on {first.dtype} inputs of shape {shapes}", "raised")
+
+    def _fetched(
+        self, worker: Worker, outlines: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], label: str
+    ) -> dict[str, Tensor]:
+        device = next(iter(tensors.values())).device
+        sizes, offsets, place = {}, {}, 0
+        for key, one in outlines.items():
+            told = f" for {key}" if key else ""
+            if one["type"] != "Tensor":
+                raise LoweringError(f"{label} returned {_plain(one['type'])}{told}; expected a tensor")
+            for what, due in (("device", device.type), ("layout", "strided")):
+                if one[what] != due:
+                    raise LoweringError(f"{label} returned {what} {_plain(one[what])}{told}; expected {due}")
+            dtype = getattr(torch, str(one["dtype"]), None)
+            if not isinstance(dtype, torch.dtype):
+                raise LoweringError(f"{label} returned dtype {_plain(one['dtype'])}{told}; expected real numbers")
+            shape = tuple(int(n) for n in one["shape"])
+            size = math.prod(shape) * dtype.itemsize
+            most = 64 * sum(t.nbytes for t in tensors.values()) + (1 << 20)
+            if size > most:
+                raise LoweringError(f"{label} returned shape {shape}{told}; that is more than inputs could need")
+            sizes[key], offsets[key], place = (shape, dtype, size), place, _up(place + size, 64)
+        worker.part(1, 0, max(place, 1))
+        worker.ask({"do": "fetch", "offsets": offsets})
+        return {
+            key: worker.part(1, offsets[key], size).clone().view(dtype).reshape(shape).to(device)
+            if size
+            else torch.empty(shape, dtype=dtype, device=device)
+            for key, (shape, dtype, size) in sizes.items()
+        }
+
+
+class _Sent:
+    """Inputs as a worker gets them: their storages in its file, each between guards."""
+
+    def __init__(self, worker: Worker, tensors: Mapping[str, Tensor]) -> None:
+        self.worker = worker
+        held: dict[int, tuple[int, Tensor]] = {}
+        place = BAND
+        self.tensors = []
+        for label, t in tensors.items():
+            key = t.untyped_storage().data_ptr()
+            if key not in held:
+                whole = torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage())
+                held[key] = (place, whole)
+                place = _up(place + len(whole) + BAND, BAND)
+            number = list(held).index(key)
+            kind = str(t.dtype).removeprefix("torch.")
+            self.tensors.append((label, number, kind, tuple(t.shape), tuple(t.stride()), t.storage_offset()))
+        self.held = list(held.values())
+        self.storages = [(start, len(whole)) for start, whole in self.held]
+        self.file = worker.part(0, 0, place)
+        self.file.fill_(GUARD)
+        for start, whole in self.held:
+            self.file[start : start + len(whole)].copy_(whole)
+
+    def back(self, label: str) -> None:
+        """Give the inputs what the launch left of them. Raises LoweringError where it wrote beside them."""
+        last = 0
+        for start, whole in (*self.held, (len(self.file), self.file[:0])):
+            if not bool((self.file[last:start] == GUARD).all()):
+                raise LoweringError(f"{label} wrote into memory beside its inputs")
+            mine = self.file[start : start + len(whole)]
+            if not torch.equal(mine, whole.cpu()):
+                whole.copy_(mine)
+            last = start + len(whole)
