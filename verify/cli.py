@@ -108,6 +108,16 @@ Algorithm = Annotated[
     ),
 ]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Processes that share the work; the report does not depend on it. [as many as pay: one a core, on GPUs up "
+        "to 8 a host; 1 for little work]",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
 Only = Annotated[
     list[str] | None,
@@ -182,6 +192,7 @@ def kernel(
     algorithm: Algorithm = "",
     profile: Profile = "default",
     seed: Seed = 0,
+    jobs: Jobs = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Also write the report; '-' is standard output.")
     ] = None,
@@ -189,7 +200,9 @@ def kernel(
     """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
     selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
-    raise typer.Exit(_walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted]))
+    raise typer.Exit(
+        _walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted], jobs)
+    )
 
 
 @app.command()
@@ -200,6 +213,7 @@ def run(
     spelling: Spellings = None,
     profile: Profile = "default",
     seed: Seed = 0,
+    jobs: Jobs = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -210,7 +224,7 @@ def run(
     """All kernels: write a report and print one row for each kernel."""
     selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
     out = out or "-".join(["report", *(backend or ())]) + ".json"
-    raise typer.Exit(_walk("run", selection, out, lambda report: [run_page(report)]))
+    raise typer.Exit(_walk("run", selection, out, lambda report: [run_page(report)], jobs))
 
 
 @app.command("list")
@@ -598,7 +612,9 @@ def exit_code(report: Report) -> int:
     return combined([*(NOTHING for _ in range(nothing)), *map(code_of, report.cells)])
 
 
-def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]]) -> int:
+def _walk(
+    verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]], jobs: int | None
+) -> int:
     """Run the selection, write the report, print its pages, and return the exit code."""
     from verify.reports import store
 
@@ -611,7 +627,7 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
     try:
         with _terminable() as stop, shown(lambda: _plan(selection)) as progress:
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
-            raw = run(selection, on_cell=Cell.model_validate, progress=progress)
+            raw = run(selection, on_cell=Cell.model_validate, progress=progress, workers=jobs)
     except KeyboardInterrupt:
         return _complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
     except Broken as broken:

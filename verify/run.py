@@ -5,13 +5,14 @@ Nothing here names a kernel, a lowering or a backend.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import hashlib
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ import torch
 from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
 from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
-from verify.domains import SIZES, domain_of
+from verify.domains import SIZES, Domain, domain_of
 from verify.draws import spread
 from verify.formats import FORMATS, Format
+from verify.jobs import pool
+from verify.jobs.pool import Ended, Spent
 from verify.judge import status
 from verify.judge.cell import Reader, Stated, binades, conclude, overall, unresolved
 from verify.judge.chunk import OracleViolation, digests
@@ -35,10 +38,10 @@ from verify.launch import LoweringError, launch_steady, repeats_of
 from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
+from verify.progress import Progress
 
 RESOLVED = 4096  # elements whose resolution is taken
 QUICK = 1 << SIZES["quick"]
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,17 @@ class Job:
         scalars = "".join(f" {name}={value!r}" for name, value in self.target.scalars.items())
         return f"{self.target.kernel.name}{scalars} {self.target.dtype} {self.lowering.name} {self.target.spelling}"
 
+    @property
+    def called(self) -> tuple[Any, ...]:
+        """What is called, however its inputs lie in memory."""
+        target = self.target
+        return target.kernel.name, target.backend.name, target.dtype, self.lowering.name, *target.scalars.items()
+
+    @property
+    def arranged(self) -> bool:
+        """Whether the inputs of an elementwise kernel lie in another way than the plain one."""
+        return self.setting is None and self.target.layout is not None
+
 
 @dataclass(frozen=True)
 class Found:
@@ -102,16 +116,18 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
     Raises LoweringError, NotLowered, OracleViolation, OracleError.
     """
     target, lowering = job.target, job.lowering
+    began = time.perf_counter()
     call = lowering.build(target)
+    launched = Launched(compiling=time.perf_counter() - began)
     found: dict[str, Found] = {}
-    launched = Launched()
     for number in case.portions():
         eager = None if reference is None else case.eager(number, reference, target)
         one = launch_steady(
             call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
             repeats=repeats_of(first=number == 0, user=job.mine),
         )  # fmt: skip
-        launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told)
+        compiling = one.first if number == 0 else 0.0
+        launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
         for outputs in one.results:
             for name, y in outputs.items():
                 new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
@@ -153,23 +169,28 @@ def judged(
 @dataclass(frozen=True)
 class Launched:
     """All launches of a cell: seconds in the kernel, and of a lowering that is not steady the launches of a portion,
-    the most different results of one, and how they differ."""
+    the most different results of one, and how they differ. compiling: seconds of building it and its first launch."""
 
     seconds: float = 0.0
     repeats: int = 1
     distinct: int = 1
     told: str = ""
+    compiling: float = 0.0
 
     def __add__(self, other: Launched) -> Launched:
         return Launched(
             self.seconds + other.seconds, max(self.repeats, other.repeats), max(self.distinct, other.distinct),
-            self.told or other.told,
+            self.told or other.told, self.compiling + other.compiling,
         )  # fmt: skip
 
 
-def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None) -> Any:
+def run(
+    selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None, *,
+    workers: int | None = 1,
+) -> Any:  # fmt: skip
     """Walk everything selected and return a report (`verify.reports.schema`).
 
+    workers: processes that share the jobs; 1: this one does them; None: as many as pay. The report is the same.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
     Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
     project.
@@ -193,33 +214,43 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
         "cells": [],
     }
     cells: list[dict[str, Any]] = report["cells"]
-    try:
-        held: list[Case] = []
-        used: Counter[str] = Counter()  # cells by allowance
-        failed: set[tuple[str, str, str]] = set()  # a user's function whose plain call ends in an error
-        for done, job in enumerate(jobs):
+    used: Counter[str] = Counter()  # cells by allowance
+    number = 0
+
+    def on_end(one: Ended) -> None:
+        if progress:
+            waiting = next((n for n in range(number, len(jobs)) if n not in results.ended and not jobs[n].reason), None)
+            inputs = 0 if isinstance(one.value, BaseException) else sum(cell.get("inputs", 0) for cell in one.value)
+            label = "" if waiting is None else jobs[waiting].label
+            progress(number + len(results.ended), len(jobs), label, (one.number, one.seconds, inputs))
+
+    def complete(number: int) -> None:
+        """Put down the cells of a job, in the order of the jobs."""
+        for cell in results.of(number):
+            _cap(cell, used)
+            if on_cell:
+                on_cell(cell)
+            cells.append(cell)
+
+    with contextlib.closing(_Results(jobs, selection, present, workers, on_end)) as results:
+        try:
             if progress:
-                progress(done, len(jobs), job.label)
-            called = job.target.kernel.name, job.target.dtype, job.lowering.name
-            if job.mine and job.setting is None and job.target.layout is not None and called in failed:
-                job = replace(job, reason="its plain call ended in an error", kind="inapplicable")
-            for cell in fill(job, held, selection):
-                _cap(cell, used)
-                if job.mine and cell["status"] == "error":
-                    failed.add(called)
-                if on_cell:
-                    on_cell(cell)
-                cells.append(cell)
-        if selection == Selection(selection.kernels, profile="default", seed=selection.seed):
-            _stale_ledger(jobs, cells)  # only a whole run can tell that nothing needs an entry
-    except KeyboardInterrupt:
-        report["interrupted"] = True
-    except UsageError:
-        raise
-    except Exception as error:
-        raise Broken(job.label, report | {"interrupted": True}) from error
+                progress(0, len(jobs), jobs[0].label)
+            for number in range(len(jobs)):
+                complete(number)
+            if selection == Selection(selection.kernels, profile="default", seed=selection.seed):
+                _stale_ledger(cells)  # only a whole run can tell that nothing needs an entry
+        except KeyboardInterrupt:
+            report["interrupted"] = True
+            for number, one in sorted(results.ended.items()):
+                if not isinstance(one.value, BaseException):
+                    complete(number)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise Broken(jobs[number].label, report | {"interrupted": True}) from error
     if progress:
-        progress(len(cells), len(jobs), "")
+        progress(number + 1, len(jobs), "")
     return report
 
 
@@ -231,9 +262,10 @@ class Broken(Exception):
         self.report = report
 
 
-def _blank(job: Job, selection: Selection) -> dict[str, Any]:
+def _empty(job: Job, selection: Selection) -> list[dict[str, Any]]:
+    """What is known of a job's cells before it is done."""
     target = job.target
-    return {
+    blank = {
         "kernel": target.kernel.name,
         "lowering": job.lowering.name,
         "spelling": target.spelling,
@@ -243,6 +275,9 @@ def _blank(job: Job, selection: Selection) -> dict[str, Any]:
         "domain": {"kind": "none", "size": 0, "seed": selection.seed, "digest": ""},
         "source": source_of(target.kernel.name),
     }
+    if job.setting is None:
+        return [blank]
+    return [blank | {"output": name} for name in target.kernel.outputs_of(job.setting)]
 
 
 #: A module of kernels or oracles that a file names, imported or as a string, and what it imports from it.
@@ -274,9 +309,7 @@ def source_of(kernel_name: str) -> str:
 def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any]]:
     """The cells of a job, one an output. `held` has the last job's case, then this one's."""
     target, lowering = job.target, job.lowering
-    blank = _blank(job, selection)
-    outputs = target.kernel.outputs_of(job.setting) if job.setting is not None else ("",)
-    empty = [blank | {"output": name} for name in outputs] if job.setting is not None else [blank]
+    empty = _empty(job, selection)
     if job.reason is not None:
         return [cell | {"status": "not-run", "reason": job.reason, "reason_kind": job.kind} for cell in empty]
     began = time.perf_counter()
@@ -296,7 +329,8 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
         return [
             cell | {"status": "oracle-violation", "reason": str(violation), "reason_kind": "oracle"} for cell in empty
         ]
-    check_s = max(time.perf_counter() - began - launched.seconds, 0.0)
+    check_s = max(time.perf_counter() - began - launched.seconds - launched.compiling, 0.0)
+    seconds = {"kernel_s": launched.seconds, "check_s": check_s, "compile_s": launched.compiling}
     filled = []
     for cell in empty:
         one = cells.get(cell.get("output", ""))
@@ -304,7 +338,7 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
             absent = {"status": "not-run", "reason": "the lowering does not give this output"}
             filled.append(cell | absent | {"reason_kind": "inapplicable"})
             continue
-        one["timing"] |= {"kernel_s": launched.seconds / len(cells), "check_s": check_s / len(cells)}
+        one["timing"] |= {name: value / len(cells) for name, value in seconds.items()}
         filled.append(cell | one)
     return filled
 
@@ -460,21 +494,138 @@ def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
                 Instance(target.kernel, job.setting, target.scalars, target.dtype, target.backend, selection.seed)
             )
         return held[0]
-    limits = [n for n in (job.lowering.limit(target), _limit(target)) if n is not None]
-    domain = domain_of(
-        target.kernel, FORMATS[target.dtype], target.scalars, selection.profile, selection.seed,
-        limit=min(limits, default=None), most=target.backend.elements,
-    )  # fmt: skip
-    given = (target.kernel, target.scalars, target.dtype, target.backend, domain)
+    given = (target.kernel, target.scalars, target.dtype, target.backend, _domain(job, selection))
     if not (held and isinstance(held[0], Pointwise) and held[0].serves(*given)):
         held.clear()
         held.append(Pointwise(*given))
     return held[0]
 
 
-def _limit(target: Target) -> int | None:
-    """Spellings other than the default one get the quick domain: they are there to tell formulas apart."""
-    return None if target.spelling == target.default_spelling else QUICK
+def _domain(job: Job, selection: Selection) -> Domain:
+    """The domain of an elementwise job. Spellings other than the default one get the quick one: they are there to tell
+    formulas apart."""
+    target = job.target
+    quick = None if target.spelling == target.default_spelling else QUICK
+    limits = [n for n in (job.lowering.limit(target), quick) if n is not None]
+    return domain_of(
+        target.kernel, FORMATS[target.dtype], target.scalars, selection.profile, selection.seed,
+        limit=min(limits, default=None), most=target.backend.elements,
+    )  # fmt: skip
+
+
+# Where jobs are done.
+
+#: Seconds, roughly, by which jobs are put in order: an element in tensors and one in multiprecision, a compilation, a
+#: problem and its truth, and what a process takes until it can begin (two cores of an EPYC, November 2026).
+EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 2e-6, 5e-4, 3.0, 1.0, 5.0
+
+
+def _groups(jobs: Sequence[Job], numbers: Iterable[int], selection: Selection) -> list[tuple[float, list[int]]]:
+    """The jobs by case, with an estimate of their seconds, the dearest case first."""
+    groups: dict[Any, list[int]] = {}
+    seconds: dict[Any, float] = defaultdict(float)
+    for number in numbers:
+        job, target = jobs[number], jobs[number].target
+        key: tuple[Any, ...] = target.kernel.name, target.dtype, target.backend.name, *sorted(target.scalars.items())
+        if job.setting is not None:
+            key, size = (*key, job.setting.name), 0
+        else:
+            domain = _domain(job, selection)
+            key, size = (*key, domain.kind, domain.size), domain.size
+        seconds[key] += size * (EACH_FLOAT64 if target.dtype == "float64" else EACH)
+        seconds[key] += COMPILING * (job.lowering.name != lowerings(target.kernel)[0].name)
+        seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
+        groups.setdefault(key, []).append(number)
+    return sorted(((seconds[key], group) for key, group in groups.items()), key=lambda one: (-one[0], one[1]))
+
+
+def _places(
+    present: Sequence[Backend], groups: Sequence[tuple[float, list[int]]], workers: int | None
+) -> list[dict[str, str]]:
+    """The variables of each worker process; none where this process does the jobs."""
+    if workers == 1 or not groups:
+        return []
+    each = [backend.processes() for backend in present]
+    count = workers or min(map(len, each))
+    whole, longest = sum(seconds for seconds, _ in groups), groups[0][0]
+    if workers is None and whole - max(whole / count, longest) < 2 * STARTING:
+        return []
+    count = min(count, sum(len(group) for _, group in groups))
+    return [{name: value for one in each for name, value in one[k % len(one)].items()} for k in range(count)]
+
+
+class _Results:
+    """The cells of jobs, done in this process when they are asked for or by worker processes.
+
+    on_end is told of each job that has ended, in the order of their ends."""
+
+    def __init__(
+        self, jobs: Sequence[Job], selection: Selection, present: Sequence[Backend], workers: int | None,
+        on_end: Callable[[Ended], None],
+    ) -> None:  # fmt: skip
+        self.jobs, self.selection, self.on_end = jobs, selection, on_end
+        self.held: list[Case] = []
+        self.ended: dict[int, Ended] = {}
+        self.failed: set[tuple[Any, ...]] = set()  # plain calls that ended in an error
+        self.stream: Generator[Ended] | None = None
+        wanted = [number for number, job in enumerate(jobs) if job.reason is None]
+        groups = [] if workers == 1 else _groups(jobs, wanted, selection)
+        if places := _places(present, groups, workers):
+            make = functools.partial(_worker, selection, backends.threads(), max(backends.cores() // len(places), 1))
+            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs)
+
+    def close(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+    def runs(self, number: int) -> bool:
+        """Whether a job is to be run: where a user's function fails in its plain call, the layouts are not."""
+        job = self.jobs[number]
+        return not (job.mine and job.arranged and job.called in self.failed)
+
+    def of(self, number: int) -> list[dict[str, Any]]:
+        """The cells of a job. Raises what the job raised."""
+        if not self.runs(number):
+            job = replace(self.jobs[number], reason="its plain call ended in an error", kind="inapplicable")
+            return fill(job, self.held, self.selection)
+        while number not in self.ended:
+            if self.stream is None:
+                began = time.perf_counter()
+                cells = fill(self.jobs[number], self.held, self.selection)
+                one = Ended(number, cells, seconds=time.perf_counter() - began)
+            else:
+                one = next(self.stream)
+            if one.died:
+                told = {"status": "error", "reason": f"lowering {self.jobs[one.number].lowering.name}: {one.died}"}
+                empty = _empty(self.jobs[one.number], self.selection)
+                one = replace(one, value=[cell | told | {"reason_kind": "died"} for cell in empty])
+            self.ended[one.number] = one
+            job = self.jobs[one.number]
+            if not job.arranged and not isinstance(one.value, BaseException):
+                self.failed |= {job.called for cell in one.value if cell["status"] == "error"}
+            self.on_end(one)
+        value = self.ended.pop(number).value
+        if isinstance(value, BaseException):
+            raise value
+        return list(value)
+
+
+def _worker(selection: Selection, threads: int, share: int) -> Callable[[int], list[dict[str, Any]]]:
+    """What a worker process does with the number of a job. threads: of a launch; share: of all else."""
+    jobs = [job for backend in _backends(selection)[0] for job in jobs_of(selection, backend)]
+    held: list[Case] = []
+    backends.launch_threads = threads
+    torch.set_num_threads(share)
+
+    def do(number: int) -> list[dict[str, Any]]:
+        cells = fill(jobs[number], held, selection)
+        try:
+            jobs[number].target.backend.synchronize()
+        except RuntimeError:  # a launch that went wrong has taken the device with it
+            raise Spent(cells) from None
+        return cells
+
+    return do
 
 
 def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
@@ -616,10 +767,10 @@ def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | N
         raise UsageError(f"--algorithm {error}") from None
 
 
-def _stale_ledger(jobs: list[Job], cells: list[dict[str, Any]]) -> None:
+def _stale_ledger(cells: list[dict[str, Any]]) -> None:
     """A ledger entry that none of its cells needs any more is an error, told on the last of them."""
-    ran = {job.target.kernel.name for job in jobs}
-    for name in {job.target.backend.name for job in jobs}:
+    ran = {cell["kernel"] for cell in cells}
+    for name in dict.fromkeys(cell["backend"] for cell in cells):
         for entry in ledger.deviations(name):
             meant = {k for k in kernel.names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
             if entry.status != "deviates" or not meant <= ran:

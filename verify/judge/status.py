@@ -45,6 +45,7 @@ REASONS = (
     "resolution",  # nothing smaller than the element itself would be seen
     "contract",  # shape, dtype, device, inputs modified, output not written
     "raised",
+    "died",  # the process of the lowering ended
     "oracle",
     "absent",  # the backend, dtype or library is not there
     "spelling",  # the lowering has one calling convention, listed under the default spelling
