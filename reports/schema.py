@@ -478,6 +478,19 @@ class Cell(Record):
             raise ValueError(f"the regions name the ledger's {sorted(named)}; expected those in ledger: {self.ledger}")
 
 
+class Shard(Record):
+    """Part `index` of `of`, from 1, of a run of so many `jobs`: `numbers` has the job of each cell, in order.
+
+    whole: the run is one of all, by which entries of the ledger that nothing needs are found.
+    """
+
+    index: PositiveInt
+    of: PositiveInt
+    jobs: PositiveInt
+    numbers: Annotated[list[NonNegativeInt], AnySequence]
+    whole: bool
+
+
 class Report(Record):
     """The record of a run. `interrupted` says that cells are missing because the user stopped it.
 
@@ -491,6 +504,7 @@ class Report(Record):
     seed: int
     command: str
     interrupted: bool = False
+    shard: Shard | None = None
     cells: Annotated[list[Cell], AnySequence]
 
     @model_validator(mode="after")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
+import subprocess
+import sys
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +16,14 @@ from typing import Any
 import pytest
 
 from numbered import doubling, nothing
-from verify import run
+from verify import cli, ledger, run
+from verify.jobs import journal
 from verify.jobs.pool import Ended, ended
+from verify.kernel import UsageError
+from verify.ledger import Allowance
+from verify.merge import merged
+from verify.reports import store
+from verify.reports.schema import Timing
 from verify.run import Selection
 
 SMALL = Selection(
@@ -80,3 +91,164 @@ def test_workers_give_the_cells_of_one_process(tmp_path: Path) -> None:
 
 def test_any_number_of_processes_gives_equal_cells() -> None:
     assert bare(run.run(SMALL, workers=3)["cells"]) == serial()
+
+
+# ---------------------------------------------------------------- interrupted, in shards
+
+
+def invoke(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "verify", *words]
+    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=120)
+
+
+def without_timing(path: Path) -> str:
+    report = store.read(path)
+    cells = [cell.model_copy(update={"timing": Timing()}) for cell in report.cells]
+    environment = {name: facts for name, facts in report.environment.items() if name != "created"}
+    return "".join(store.lines(report.model_copy(update={"cells": cells, "environment": environment})))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_run_that_is_killed_goes_on(tmp_path: Path, jobs: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import os, pathlib, time\n"
+        "def quick(x):\n    with open(os.environ['HERE'] + '.quick', 'a') as f: f.write('x')\n    return 1 / x\n"
+        "def slow(x):\n"
+        "    if 'HANG' in os.environ:\n"
+        "        pathlib.Path(os.environ['HERE']).write_text(str(os.getpid()))\n"
+        "        time.sleep(120)\n"
+        "    return 1 / x\n"
+    )
+    out, here = tmp_path / "r.json", tmp_path / "pid"
+    words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--profile", "quick", "--json", str(out)]
+    words += ["--lowering", f"{tmp_path}/mine.py:quick", "--lowering", f"{tmp_path}/mine.py:slow", "--jobs", jobs]
+    variables = {"HERE": str(here)}
+    command = [sys.executable, "-m", "verify", *words]
+    with subprocess.Popen(command, env=os.environ | variables | {"HANG": "1"}, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 100
+        while not here.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        second = invoke(*words, **variables)
+        assert second.returncode == 2 and "another run writes the journal" in second.stderr
+        process.kill()
+    deadline = time.monotonic() + 10
+    while alive(int(here.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(int(here.read_text()))
+    journal = tmp_path / "r.json.journal"
+    kept = journal.read_bytes()
+    assert not out.exists() and b'"lowering": "mine.py:quick"' in kept and b'"lowering": "mine.py:slow"' not in kept
+    journal.write_bytes(kept + b'{"job": 3, "cel')  # what a machine that is lost may leave
+    calls = len((tmp_path / "pid.quick").read_text())
+
+    stale = invoke(*words, "--resume", "--seed", "1", **variables)
+    assert stale.returncode == 2 and "selection: seed was 0, is 1" in stale.stderr and not out.exists()
+    gone_on = invoke(*words, "--resume", **variables)
+    assert gone_on.returncode == 0, gone_on.stderr
+    again = len((tmp_path / "pid.quick").read_text()) - calls
+    assert not journal.exists()
+    resumed = without_timing(out)
+    before = len((tmp_path / "pid.quick").read_text())
+    assert invoke(*words, **variables).returncode == 0
+    assert again < len((tmp_path / "pid.quick").read_text()) - before  # its plain call was not repeated
+    assert without_timing(out) == resumed
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_shards_are_merged_to_the_whole(tmp_path: Path) -> None:
+    words = ("kernel", *SMALL.kernels, "--backend", "cpu", "--dtype", "float16", "--lowering", "eager")
+    words += (*(w for s in SMALL.spellings for w in ("--spelling", s)), "--profile", "quick", "--json")
+    files = [str(tmp_path / f"{k}.json") for k in range(3)]
+    assert cli.main([*words, files[0]]) == 0
+    for k in (1, 2):
+        assert cli.main([*words, files[k], "--shard", f"{k}/2"]) == 0
+    assert all(0 < len(store.read(file).cells) < len(store.read(files[0]).cells) for file in files[1:])
+    whole = tmp_path / "whole.json"
+    assert cli.main(["merge", *files[:0:-1], "-o", str(whole)]) == 0
+    assert without_timing(whole) == without_timing(Path(files[0]))
+    for given, told in (
+        (files[1:2], "shard 2 of 2 is missing"),
+        (files[:2], "cells are in two reports"),
+        ([files[1], files[1]], "cells are in two reports"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            merged([store.read(file) for file in given])
+    broken = store.read(files[1])
+    with pytest.raises(UsageError, match="shard 1 of 2 is not complete"):
+        merged([broken.model_copy(update={"interrupted": True}), store.read(files[2])])
+    assert cli.main([*words, files[1], "--shard", "9/9"]) == 3
+    assert cli.main([*words, files[1], "--shard", "3/2"]) == 2
+
+
+def test_what_a_merge_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An allowance is for so many cells of the run, not of a shard."""
+    entry = Allowance("eager", ("add",), ("*",), id="listed", status="unbounded", cap=2, reason="why")
+    monkeypatch.setattr(ledger, "allowances", lambda backend, capability="": (entry,))
+    cell = {"backend": "cpu", "allowance": "listed", "reason": "r", "reason_kind": "no-bound", "status": "unbounded"}
+    used: Counter[str] = Counter()
+    whole = [dict(cell) for _ in range(5)]
+    for one in whole:
+        ledger.cap(one, used)
+    parts = [[dict(cell) for _ in range(n)] for n in (3, 2)]
+    for part in parts:
+        used = Counter()
+        for one in part:
+            ledger.cap(one, used)
+    used, joined = Counter(), [one for part in parts for one in part]
+    for one in joined:
+        ledger.cap(one, used)
+    assert joined == whole and [one["allowance"] for one in whole] == ["listed"] * 2 + [""] * 3
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def test_a_journal_keeps_what_it_was_given_until_a_run_begins_anew(tmp_path: Path) -> None:
+    path, head = tmp_path / "j", {"selection": {"seed": 0, "kernels": ["a"]}}
+    with journal.opened(path, head, resume=True) as kept:
+        assert kept.known == {}
+        kept.add(4, "four", [{"x": 0.1}])
+        with pytest.raises(UsageError, match="another run writes"), journal.opened(path, head, resume=True):
+            pass
+    with journal.opened(path, head, resume=False):
+        pass  # nothing was done
+    with journal.opened(path, head, resume=True) as kept:
+        assert kept.known == {4: [{"x": 0.1}]}
+        kept.add(5, "five", [])
+    other = {"selection": {"seed": 1, "kernels": ["a"], "more": None}}
+    with pytest.raises(UsageError, match="selection: seed was 0, is 1;"), journal.opened(path, other, resume=True):
+        pass
+    path.write_bytes(path.read_bytes().replace(b'{"job": 4', b'["job": 4'))
+    with pytest.raises(UsageError, match="is no line of a journal"), journal.opened(path, head, resume=True):
+        pass
+    with journal.opened(path, head, resume=False) as kept:
+        kept.add(1, "one", [])
+    with journal.opened(path, head, resume=True) as kept:
+        assert kept.known == {1: []}
+
+
+def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j"
+    with journal.opened(path, {}, resume=True) as kept:
+        kept.add(1, "one", [])
+        before = path.read_bytes()
+        write = os.write
+        with monkeypatch.context() as patch:
+
+            def full(file: int, data: Any) -> int:
+                if len(data) < 20:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return write(file, data[:10])
+
+            patch.setattr(os, "write", full)
+            with pytest.raises(UsageError, match="No space left on device; the jobs"):
+                kept.add(2, "two", [])
+    assert path.read_bytes() == before

@@ -153,10 +153,10 @@ def test_an_entry_that_nothing_needs_is_an_error(monkeypatch: pytest.MonkeyPatch
     listed = {"lowering": "eager", "kernel": "add", "dtype": "float32", "spelling": "out-of-place", "backend": "cpu"}
     needed, unneeded = (listed | {"error": {}, "status": "deviates", "ledger": ids} for ids in (["old"], []))
     for found in ([needed, dict(unneeded)], [dict(unneeded), needed]):
-        run._stale_ledger(found)
+        ledger.unneeded(found)
         assert all(c["status"] == "deviates" for c in found)
     found = [dict(unneeded), dict(unneeded)]
-    run._stale_ledger(found)
+    ledger.unneeded(found)
     assert [c["status"] for c in found] == ["deviates", "error"] and "no longer fails" in found[1]["reason"]
 
 

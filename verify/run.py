@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from verify.domains import SIZES, Domain, domain_of
 from verify.draws import spread
 from verify.formats import FORMATS, Format
 from verify.jobs import pool
+from verify.jobs.journal import Journal
 from verify.jobs.pool import Ended, Spent
 from verify.judge import status
 from verify.judge.cell import Reader, Stated, binades, conclude, overall, unresolved
@@ -186,11 +187,14 @@ class Launched:
 
 def run(
     selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None, *,
-    workers: int | None = 1,
+    workers: int | None = 1, shard: tuple[int, int] = (1, 1), journal: Journal | None = None,
 ) -> Any:  # fmt: skip
     """Walk everything selected and return a report (`verify.reports.schema`).
 
-    workers: processes that share the jobs; 1: this one does them; None: as many as pay. The report is the same.
+    workers: processes that share the jobs; 1: this one does them; None: as many as pay
+    shard: number k of n parts, into which the jobs are divided; `verify.merge` joins their reports
+    journal: of `identity`; the jobs in it are not done again
+    The cells are the same whatever these are.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
     Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
     project.
@@ -213,45 +217,78 @@ def run(
         "interrupted": False,
         "cells": [],
     }
+    numbers = list(range(len(jobs)))
+    whole = selection == Selection(selection.kernels, profile="default", seed=selection.seed)
+    if shard != (1, 1):
+        numbers = _share(jobs, selection, *shard)
+        report["shard"] = {"index": shard[0], "of": shard[1], "jobs": len(jobs), "numbers": [], "whole": whole}
     cells: list[dict[str, Any]] = report["cells"]
     used: Counter[str] = Counter()  # cells by allowance
-    number = 0
+    at = 0  # among `numbers`
 
     def on_end(one: Ended) -> None:
+        if journal is not None and not one.died and not isinstance(one.value, BaseException):
+            journal.add(one.number, jobs[one.number].label, one.value)
         if progress:
-            waiting = next((n for n in range(number, len(jobs)) if n not in results.ended and not jobs[n].reason), None)
+            waiting = next((n for n in numbers[at:] if n not in results.ended and not jobs[n].reason), None)
             inputs = 0 if isinstance(one.value, BaseException) else sum(cell.get("inputs", 0) for cell in one.value)
             label = "" if waiting is None else jobs[waiting].label
-            progress(number + len(results.ended), len(jobs), label, (one.number, one.seconds, inputs))
+            progress(at + len(results.ended), len(numbers), label, (one.number, one.seconds, inputs))
 
     def complete(number: int) -> None:
         """Put down the cells of a job, in the order of the jobs."""
         for cell in results.of(number):
-            _cap(cell, used)
+            ledger.cap(cell, used)
             if on_cell:
                 on_cell(cell)
             cells.append(cell)
+            if "shard" in report:
+                report["shard"]["numbers"].append(number)
 
-    with contextlib.closing(_Results(jobs, selection, present, workers, on_end)) as results:
+    known = {} if journal is None else journal.known
+    with contextlib.closing(_Results(jobs, numbers, selection, present, workers, known, on_end)) as results:
         try:
             if progress:
-                progress(0, len(jobs), jobs[0].label)
-            for number in range(len(jobs)):
+                progress(0, len(numbers), jobs[numbers[0]].label)
+            for at, number in enumerate(numbers):  # noqa: B007
                 complete(number)
-            if selection == Selection(selection.kernels, profile="default", seed=selection.seed):
-                _stale_ledger(cells)  # only a whole run can tell that nothing needs an entry
+            if whole and shard == (1, 1):
+                ledger.unneeded(cells)  # only a whole run can tell that nothing needs an entry
         except KeyboardInterrupt:
             report["interrupted"] = True
-            for number, one in sorted(results.ended.items()):
-                if not isinstance(one.value, BaseException):
-                    complete(number)
+            further = {n for n, one in results.ended.items() if not isinstance(one.value, BaseException)}
+            for number in sorted(further | (known.keys() & set(numbers[at + 1 :]))):
+                complete(number)
         except UsageError:
             raise
         except Exception as error:
-            raise Broken(jobs[number].label, report | {"interrupted": True}) from error
+            raise Broken(jobs[numbers[at]].label, report | {"interrupted": True}) from error
     if progress:
-        progress(number + 1, len(jobs), "")
+        progress(at + 1, len(numbers), "")
     return report
+
+
+#: What decides cells: the engine, kernels, oracles and native code, and the ledger.
+SOURCES = (".py", ".toml", ".cpp", ".h")
+
+
+def identity(selection: Selection) -> dict[str, Any]:
+    """What a journal is for: what was asked, of which source, where. Raises what `run` does for a selection."""
+    root = Path(kernel.__file__).parent
+    folders = [path for path in root.iterdir() if path.is_dir() and path.name != "reports"]
+    files = [*root.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
+    source = {path.relative_to(root).as_posix(): path for path in files if path.suffix in SOURCES}
+    source |= {text: Path(text.rpartition(":")[0]) for text in selection.user_lowerings}
+    present, absent = _backends(selection)
+    return {
+        "selection": asdict(selection),
+        "environment": {b.name: b.fingerprint() for b in present} | {f"{n} absent": why for n, why in absent.items()},
+        "source": {
+            name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            for name, path in sorted(source.items())
+            if path.is_file()
+        },
+    }
 
 
 class Broken(Exception):
@@ -446,18 +483,6 @@ def _allowed(job: Job, found: str, target: Target) -> str:
     return entry.id if entry else ""
 
 
-def _cap(cell: dict[str, Any], used: Counter[str]) -> None:
-    """Take the allowance of a cell beyond the cells that it is for. used: cells so far, by allowance."""
-    name = cell.get("allowance", "")
-    if not name:
-        return
-    used[name] += 1
-    entry = next(a for a in ledger.allowances(cell["backend"]) if a.id == name)
-    if used[name] > entry.cap:
-        told = f"allowance {name} is for {entry.cap} cells, this is the {used[name]}th"
-        cell |= {"allowance": "", "reason": "; ".join(filter(None, (cell["reason"], told)))}
-
-
 def resolved(
     source: Any, y: torch.Tensor, fmt: Format, stated: Stated | None, strata: Strata | None
 ) -> tuple[dict[str, dict[str, float]], str]:  # fmt: skip
@@ -539,6 +564,27 @@ def _groups(jobs: Sequence[Job], numbers: Iterable[int], selection: Selection) -
     return sorted(((seconds[key], group) for key, group in groups.items()), key=lambda one: (-one[0], one[1]))
 
 
+def _share(jobs: Sequence[Job], selection: Selection, index: int, of: int) -> list[int]:
+    """The jobs of a shard: whole cases, so that as much is to be done in each. Raises NothingToCompare for none."""
+    groups = _groups(jobs, [number for number, job in enumerate(jobs) if job.reason is None], selection)
+    shares: list[tuple[float, list[int]]] = [(0.0, []) for _ in range(of)]
+    if selection.user_lowerings:  # whether layouts run depends on the plain call
+        joined: dict[Any, tuple[float, list[int]]] = {}
+        for seconds, group in groups:
+            target = jobs[group[0]].target
+            key = target.kernel.name, target.backend.name, target.dtype
+            before = joined.get(key, (0.0, []))
+            joined[key] = before[0] + seconds, before[1] + group
+        groups = list(joined.values())
+    for seconds, group in groups:
+        least = min(range(of), key=lambda k: shares[k][0])
+        shares[least] = shares[least][0] + seconds, shares[least][1] + group
+    shares[0][1].extend(number for number, job in enumerate(jobs) if job.reason is not None)
+    if not shares[index - 1][1]:
+        raise NothingToCompare(f"shard {index}/{of} has no job: the run has {len(groups)} cases to divide")
+    return sorted(shares[index - 1][1])
+
+
 def _places(
     present: Sequence[Backend], groups: Sequence[tuple[float, list[int]]], workers: int | None
 ) -> list[dict[str, str]]:
@@ -560,15 +606,17 @@ class _Results:
     on_end is told of each job that has ended, in the order of their ends."""
 
     def __init__(
-        self, jobs: Sequence[Job], selection: Selection, present: Sequence[Backend], workers: int | None,
-        on_end: Callable[[Ended], None],
+        self, jobs: Sequence[Job], numbers: Sequence[int], selection: Selection, present: Sequence[Backend],
+        workers: int | None, known: Mapping[int, list[dict[str, Any]]], on_end: Callable[[Ended], None],
     ) -> None:  # fmt: skip
-        self.jobs, self.selection, self.on_end = jobs, selection, on_end
+        self.jobs, self.selection, self.known, self.on_end = jobs, selection, known, on_end
         self.held: list[Case] = []
         self.ended: dict[int, Ended] = {}
         self.failed: set[tuple[Any, ...]] = set()  # plain calls that ended in an error
         self.stream: Generator[Ended] | None = None
-        wanted = [number for number, job in enumerate(jobs) if job.reason is None]
+        for number, cells in known.items():
+            self._learn(number, cells)
+        wanted = [number for number in numbers if jobs[number].reason is None and number not in known]
         groups = [] if workers == 1 else _groups(jobs, wanted, selection)
         if places := _places(present, groups, workers):
             make = functools.partial(_worker, selection, backends.threads(), max(backends.cores() // len(places), 1))
@@ -588,6 +636,10 @@ class _Results:
         if not self.runs(number):
             job = replace(self.jobs[number], reason="its plain call ended in an error", kind="inapplicable")
             return fill(job, self.held, self.selection)
+        if number in self.known:
+            return self.known[number]
+        if self.jobs[number].reason is not None:
+            return fill(self.jobs[number], self.held, self.selection)
         while number not in self.ended:
             if self.stream is None:
                 began = time.perf_counter()
@@ -600,14 +652,21 @@ class _Results:
                 empty = _empty(self.jobs[one.number], self.selection)
                 one = replace(one, value=[cell | told | {"reason_kind": "died"} for cell in empty])
             self.ended[one.number] = one
-            job = self.jobs[one.number]
-            if not job.arranged and not isinstance(one.value, BaseException):
-                self.failed |= {job.called for cell in one.value if cell["status"] == "error"}
+            if not isinstance(one.value, BaseException):
+                self._learn(one.number, one.value)
             self.on_end(one)
         value = self.ended.pop(number).value
         if isinstance(value, BaseException):
             raise value
         return list(value)
+
+    def _learn(self, number: int, cells: Iterable[Mapping[str, Any]]) -> None:
+        job = self.jobs[number]
+        for cell, empty in zip(cells, _empty(job, self.selection), strict=True):
+            if any(cell[name] != empty[name] for name in ("kernel", "lowering", "spelling", "dtype", "scalars")):
+                raise RuntimeError(f"job {number}, {job.label}, came back as {cell}")
+        if not job.arranged:
+            self.failed |= {job.called for cell in cells if cell["status"] == "error"}
 
 
 def _worker(selection: Selection, threads: int, share: int) -> Callable[[int], list[dict[str, Any]]]:
@@ -765,23 +824,3 @@ def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | N
         return Order.parse(selection.algorithm)
     except ValueError as error:
         raise UsageError(f"--algorithm {error}") from None
-
-
-def _stale_ledger(cells: list[dict[str, Any]]) -> None:
-    """A ledger entry that none of its cells needs any more is an error, told on the last of them."""
-    ran = {cell["kernel"] for cell in cells}
-    for name in dict.fromkeys(cell["backend"] for cell in cells):
-        for entry in ledger.deviations(name):
-            meant = {k for k in kernel.names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
-            if entry.status != "deviates" or not meant <= ran:
-                continue
-            covered = [
-                cell
-                for cell in cells
-                if cell["backend"] == name
-                and "error" in cell
-                and entry.suits(**{name: cell[name] for name in ("lowering", "kernel", "dtype", "spelling")})
-            ]
-            if covered and not any(entry.id in cell["ledger"] for cell in covered):
-                told = f"ledger entry {entry.id} no longer fails, remove it: {entry.reason}"
-                covered[-1] |= {"status": "error", "reason": told, "reason_kind": "contract"}
