@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
@@ -686,8 +686,12 @@ def _walk_with(
 
     stop = _Stop()
     on = "" if journal is None else "; go on with --resume"
+
+    def plan() -> list[Kinds]:
+        return _plan(selection, how.shard, journal.known if journal else ())
+
     try:
-        with _terminable() as stop, shown(lambda: _plan(selection)) as progress:
+        with _terminable() as stop, shown(plan) as progress:
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(
                 selection, on_cell=Cell.model_validate, progress=progress, workers=how.jobs, shard=how.shard,
@@ -874,10 +878,10 @@ def _complain(problem: object, code: int) -> int:
     return code
 
 
-def _plan(selection: Selection) -> list[Kinds]:
-    """The jobs of a selection, as their times may be likened to one another's."""
+def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
+    """The jobs of a selection, as their times may be likened to one another's; nothing for those not to be done."""
     from verify import backends
-    from verify.run import Job, jobs_of
+    from verify.run import Job, jobs_of, share
 
     present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
 
@@ -886,7 +890,9 @@ def _plan(selection: Selection) -> list[Kinds]:
         family = "elementwise" if job.setting is None else "composite"
         return () if job.reason else (f"{target.kernel.name} {target.dtype} {name}", f"{family} {name}", name)
 
-    return [kinds(job) for backend in present for job in jobs_of(selection, backend)]
+    jobs = [job for backend in present for job in jobs_of(selection, backend)]
+    due = set(share(jobs, selection, *shard))
+    return [kinds(job) if number in due and number not in known else () for number, job in enumerate(jobs)]
 
 
 class _Stop:

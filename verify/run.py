@@ -217,10 +217,9 @@ def run(
         "interrupted": False,
         "cells": [],
     }
-    numbers = list(range(len(jobs)))
+    numbers = share(jobs, selection, *shard)
     whole = selection == Selection(selection.kernels, profile="default", seed=selection.seed)
     if shard != (1, 1):
-        numbers = _share(jobs, selection, *shard)
         report["shard"] = {"index": shard[0], "of": shard[1], "jobs": len(jobs), "numbers": [], "whole": whole}
     cells: list[dict[str, Any]] = report["cells"]
     used: Counter[str] = Counter()  # cells by allowance
@@ -564,8 +563,10 @@ def _groups(jobs: Sequence[Job], numbers: Iterable[int], selection: Selection) -
     return sorted(((seconds[key], group) for key, group in groups.items()), key=lambda one: (-one[0], one[1]))
 
 
-def _share(jobs: Sequence[Job], selection: Selection, index: int, of: int) -> list[int]:
+def share(jobs: Sequence[Job], selection: Selection, index: int, of: int) -> list[int]:
     """The jobs of a shard: whole cases, so that as much is to be done in each. Raises NothingToCompare for none."""
+    if of == 1:
+        return list(range(len(jobs)))
     groups = _groups(jobs, [number for number, job in enumerate(jobs) if job.reason is None], selection)
     shares: list[tuple[float, list[int]]] = [(0.0, []) for _ in range(of)]
     if selection.user_lowerings:  # whether layouts run depends on the plain call
