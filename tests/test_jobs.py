@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from numbered import doubling, nothing
 from verify import cli, ledger, run
@@ -71,10 +73,22 @@ def test_what_is_not_wanted_is_not_done_and_closing_ends_the_processes() -> None
         os.kill(pid, 0)
 
 
-def test_workers_give_the_cells_of_one_process(tmp_path: Path) -> None:
-    """In the same order, whatever dies beside them."""
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_workers_give_the_cells_of_one_process(tmp_path: Path, three_threads: None) -> None:
+    """In the same order, with the same threads, whatever dies beside them."""
     path = tmp_path / "mine.py"
-    path.write_text("import os\ndef works(x):\n    return 1 / x\ndef dies(x):\n    os._exit(3)\n")
+    path.write_text(
+        "import os, torch\n"
+        "def works(x):\n    assert torch.get_num_threads() == 3\n    return 1 / x\n"
+        "def dies(x):\n    os._exit(3)\n"
+    )
     both = replace(SMALL, kernels=("reciprocal",), spellings=(), user_lowerings=(f"{path}:works", f"{path}:dies"))
     seen: list[Any] = []
     ends: list[tuple[Any, ...]] = []
@@ -82,6 +96,7 @@ def test_workers_give_the_cells_of_one_process(tmp_path: Path) -> None:
     assert found == seen
     alone = run.run(replace(both, user_lowerings=(f"{path}:works",)))["cells"]
     assert bare([cell for cell in found if cell["lowering"] != "mine.py:dies"]) == bare(alone)
+    assert {cell["status"] for cell in alone} == {"passed"}
     plain, *layouts = [cell for cell in found if cell["lowering"] == "mine.py:dies"]
     assert (plain["status"], plain["reason_kind"]) == ("error", "died")
     assert plain["reason"] == "lowering mine.py:dies: the process that ran it ended with exit code 3"
@@ -96,11 +111,6 @@ def test_any_number_of_processes_gives_equal_cells() -> None:
 # ---------------------------------------------------------------- interrupted, in shards
 
 
-def invoke(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "verify", *words]
-    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=120)
-
-
 def without_timing(path: Path) -> str:
     report = store.read(path)
     cells = [cell.model_copy(update={"timing": Timing()}) for cell in report.cells]
@@ -110,7 +120,9 @@ def without_timing(path: Path) -> str:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_run_that_is_killed_goes_on(tmp_path: Path, jobs: str) -> None:
+def test_a_run_that_is_killed_goes_on(
+    tmp_path: Path, jobs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine.py").write_text(
         "import os, pathlib, time\n"
         "def quick(x):\n    with open(os.environ['HERE'] + '.quick', 'a') as f: f.write('x')\n    return 1 / x\n"
@@ -123,14 +135,14 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path, jobs: str) -> None:
     out, here = tmp_path / "r.json", tmp_path / "pid"
     words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--profile", "quick", "--json", str(out)]
     words += ["--lowering", f"{tmp_path}/mine.py:quick", "--lowering", f"{tmp_path}/mine.py:slow", "--jobs", jobs]
-    variables = {"HERE": str(here)}
+    monkeypatch.setenv("HERE", str(here))
     command = [sys.executable, "-m", "verify", *words]
-    with subprocess.Popen(command, env=os.environ | variables | {"HANG": "1"}, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, env=os.environ | {"HANG": "1"}, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 100
         while not here.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        second = invoke(*words, **variables)
-        assert second.returncode == 2 and "another run writes the journal" in second.stderr
+        assert cli.main(words) == 2
+        assert "another run writes the journal" in capsys.readouterr().err
         process.kill()
     deadline = time.monotonic() + 10
     while alive(int(here.read_text())) and time.monotonic() < deadline:
@@ -142,15 +154,14 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path, jobs: str) -> None:
     journal.write_bytes(kept + b'{"job": 3, "cel')  # what a machine that is lost may leave
     calls = len((tmp_path / "pid.quick").read_text())
 
-    stale = invoke(*words, "--resume", "--seed", "1", **variables)
-    assert stale.returncode == 2 and "selection: seed was 0, is 1" in stale.stderr and not out.exists()
-    gone_on = invoke(*words, "--resume", **variables)
-    assert gone_on.returncode == 0, gone_on.stderr
+    assert cli.main([*words, "--resume", "--seed", "1"]) == 2
+    assert "selection: seed was 0, is 1" in capsys.readouterr().err and not out.exists()
+    assert cli.main([*words, "--resume"]) == 0
     again = len((tmp_path / "pid.quick").read_text()) - calls
     assert not journal.exists()
     resumed = without_timing(out)
     before = len((tmp_path / "pid.quick").read_text())
-    assert invoke(*words, **variables).returncode == 0
+    assert cli.main([*words, "--jobs", "1"]) == 0
     assert again < len((tmp_path / "pid.quick").read_text()) - before  # its plain call was not repeated
     assert without_timing(out) == resumed
 
