@@ -18,31 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from verify.kernel import UsageError
+from verify.merge import merged
 from verify.reports import store
 from verify.reports.schema import Cell, Error, Region, Report
-
-
-def joined(reports: list[Report]) -> Report:
-    """One report with the cells of all. Raises UsageError where they are not of one kind."""
-    first = reports[0]
-    for other in reports[1:]:
-        for name in ("environment", "profile", "seed"):
-            if _undated(getattr(other, name)) != _undated(getattr(first, name)):
-                raise UsageError(
-                    f"the reports differ in {name}: {getattr(first, name)} and {getattr(other, name)}; "
-                    "join reports of one run only"
-                )
-    cells = [cell for report in reports for cell in report.cells]
-    repeated = [key for key, times in Counter(cell.key for cell in cells).items() if times > 1]
-    if repeated:
-        raise UsageError(f"{len(repeated)} cells are in two reports, the first {repeated[0]}; name each report once")
-    command = " && ".join(dict.fromkeys(report.command for report in reports))
-    return first.model_copy(update={"cells": cells, "command": command})
-
-
-def _undated(value: Any) -> Any:
-    """An environment without the time of the run, which parts of a split one do not share."""
-    return {name: fact for name, fact in value.items() if name != "created"} if isinstance(value, dict) else value
 
 
 def trimmed(report: Report) -> Report:
@@ -107,7 +85,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(None if arguments is None else list(arguments))
     try:
-        text = "".join(lines(trimmed(joined([store.read(path) for path in options.report]))))
+        text = "".join(lines(trimmed(merged([store.read(path) for path in options.report]))))
         report = store.parse(text, str(options.out))
         store.write_text([text], options.out)
     except UsageError as error:

@@ -1,7 +1,6 @@
 """In which order known code sums and scans rows, and how far the functions that it calls may err.
 
-Facts about ATen, cub, Inductor and this project's Triton and Metal kernels, for the row kernels' `algorithms`. torch is
-imported where its threads are asked for.
+Facts about ATen, cub, Inductor and this project's Triton and Metal kernels, for the row kernels' `algorithms`.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from verify import backends
 from verify.bounds import published
 from verify.families.rows import Algorithm, Place
 from verify.formats import FORMATS
@@ -119,9 +119,7 @@ def anything(place: Place) -> Order | None:
 
 def cascade_depth(n: int) -> int:
     """Additions on the longest path of ATen's cascade_sum, for vectors of 1 to 16 lanes, whole or split by threads."""
-    import torch
-
-    found, threads = 0, torch.get_num_threads()
+    found, threads = 0, backends.threads()
     for size in {n, -(-n // max(threads, 1))}:
         for lanes in (1, 2, 4, 8, 16, 32):
             for rows in (size // lanes, size // lanes // 4):

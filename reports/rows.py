@@ -1120,11 +1120,10 @@ def _totals(cells: Iterable[Cell]) -> Line:
     inputs, undecided = sum(e.inputs for e in errors), sum(e.undecided for e in errors)
     counts = tally(cell.status for cell in cells)
     mp = sum(cell.timing.mp_elements for cell in cells)
-    kernel, check = (sum(getattr(cell.timing, name) for cell in cells) for name in ("kernel_s", "check_s"))
-    text = (
-        f"{tally_text(counts)}; undecided {undecided} of {inputs} elements; "
-        f"{mp} in multiprecision; kernels {kernel:.3g} s, check {check:.3g} s"
-    )
+    named = {"kernels": "kernel_s", "compiling": "compile_s", "check": "check_s"}
+    times = {word: sum(getattr(cell.timing, name) for cell in cells) for word, name in named.items()}
+    shown = ", ".join(f"{word} {seconds:.3g} s" for word, seconds in times.items() if seconds or word != "compiling")
+    text = f"{tally_text(counts)}; undecided {undecided} of {inputs} elements; {mp} in multiprecision; {shown}"
     return Line(text, kind="bad" if undecided else tone(counts))
 
 

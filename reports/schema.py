@@ -332,14 +332,21 @@ class Region(Record):
 class Timing(Record):
     """Seconds, and how many elements went to multiprecision. Never part of a digest.
 
-    `sweep_s` is an exhaustive sweep as a whole, kernel included, once everything is compiled.
+    kernel_s   the lowering, launched on every portion of the inputs
+    compile_s  building it and launching it for the first time, which compiles what is compiled
+    check_s    all else
     """
 
     kernel_s: NonNegativeFloat = 0.0
     check_s: NonNegativeFloat = 0.0
     compile_s: NonNegativeFloat = 0.0
-    sweep_s: NonNegativeFloat = 0.0
     mp_elements: NonNegativeInt = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier(cls, given: Any) -> Any:
+        """Without `sweep_s`, the sum of kernel_s and check_s, which reports had until November 2026."""
+        return {k: v for k, v in given.items() if k != "sweep_s"} if isinstance(given, dict) else given
 
 
 class Cell(Record):
@@ -471,6 +478,19 @@ class Cell(Record):
             raise ValueError(f"the regions name the ledger's {sorted(named)}; expected those in ledger: {self.ledger}")
 
 
+class Shard(Record):
+    """Part `index` of `of`, from 1, of a run of so many `jobs`: `numbers` has the job of each cell, in order.
+
+    whole: the run is one of all, by which entries of the ledger that nothing needs are found.
+    """
+
+    index: PositiveInt
+    of: PositiveInt
+    jobs: PositiveInt
+    numbers: Annotated[list[NonNegativeInt], AnySequence]
+    whole: bool
+
+
 class Report(Record):
     """The record of a run. `interrupted` says that cells are missing because the user stopped it.
 
@@ -484,6 +504,7 @@ class Report(Record):
     seed: int
     command: str
     interrupted: bool = False
+    shard: Shard | None = None
     cells: Annotated[list[Cell], AnySequence]
 
     @model_validator(mode="after")

@@ -254,7 +254,7 @@ def test_an_allowance_is_for_so_many_cells(monkeypatch: pytest.MonkeyPatch) -> N
     found = run(selection)["cells"]
     assert len(found) > 1 and {c["status"] for c in found} == {"unbounded"}
     assert [c["allowance"] for c in found] == ["listed"] + [""] * (len(found) - 1)
-    assert "allowance listed is for 1 cells, this is the 2th" in found[1]["reason"]
+    assert "allowance listed is for 1 cells, which come before this one" in found[1]["reason"]
 
 
 # ---------------------------------------------------------------- maxima

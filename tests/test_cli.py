@@ -41,7 +41,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake | dict[str, Any]]
     def install(fake: Fake | dict[str, Any]) -> list[Any]:
         selections: list[Any] = []
 
-        def run(selection: Any, on_cell: Any, progress: Any) -> dict[str, Any]:
+        def run(selection: Any, on_cell: Any, progress: Any, **_: Any) -> dict[str, Any]:
             selections.append(selection)
             return fake if isinstance(fake, dict) else fake(on_cell=on_cell, progress=progress)
 
@@ -288,7 +288,7 @@ def test_ctrl_c_keeps_the_complete_cells(running: Any, capsys: pytest.CaptureFix
     kept = store.read(path)
     assert kept.interrupted
     assert [c.lowering for c in kept.cells] == ["e", "b"]
-    assert capsys.readouterr().err == f"verify: interrupted; 2 complete cells are kept in {path}\n"
+    assert capsys.readouterr().err == f"verify: interrupted; 2 complete cells are kept in {path}; go on with --resume\n"
     running(report(PASSED, interrupted=True))
     assert invoke("kernel", "addcmul", "--json", "-") == 130
     assert json.loads(capsys.readouterr().out)["interrupted"] is True
@@ -310,7 +310,7 @@ def test_a_termination_keeps_the_complete_cells(
     running(walk)
     assert invoke("run", "--out", str(path)) == 143
     assert [c.lowering for c in store.read(path).cells] == ["e", "b"]
-    assert capsys.readouterr().err == f"verify: terminated; 2 complete cells are kept in {path}\n"
+    assert capsys.readouterr().err == f"verify: terminated; 2 complete cells are kept in {path}; go on with --resume\n"
     assert signal.getsignal(signal.SIGTERM) is before
 
     def early(**_: Any) -> dict[str, Any]:
@@ -345,7 +345,7 @@ def test_a_real_run_that_is_terminated(tmp_path: Path) -> None:
         run.terminate()
         _, told = run.communicate(timeout=60)
     assert run.returncode == 143
-    assert told.splitlines()[-1] == f"verify: terminated; 1 complete cells are kept in {out}"
+    assert told.splitlines()[-1] == f"verify: terminated; 1 complete cells are kept in {out}; go on with --resume"
     assert [cell.lowering for cell in store.read(out).cells] == ["mine.py:quick"]
 
 

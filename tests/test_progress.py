@@ -16,35 +16,36 @@ ADD, POW, SCAN, NONE = ("add eager", "eager"), ("pow eager", "eager"), ("scan in
 
 
 def test_jobs_take_what_others_of_their_kind_took() -> None:
-    left = TimeLeft([ADD, SCAN, NONE, ADD, SCAN, POW, ADD])
-    left.begins(0, 100.0)
+    left = TimeLeft([ADD, SCAN, NONE, ADD, SCAN, POW, ADD], 100.0)
     assert left.seconds(100.0) is None
-    left.begins(1, 102.0)  # add: 2 s, and all that is known
-    assert left.seconds(102.0) == 2.0 + 0.0 + 2.0 + 2.0 + 2.0 + 2.0
-    left.begins(2, 122.0)  # a scan: 20 s
-    assert left.seconds(122.0) == 0.0 + 2.0 + 20.0 + 2.0 + 2.0  # pow is like add: eager
-    left.begins(3, 122.0)
+    left.ends(0, 2.0, 102.0)  # add: 2 s, and all that is known
+    assert left.seconds(102.0) == 2.0 + 2.0 + 2.0 + 2.0 + 2.0
+    left.ends(1, 20.0, 122.0)  # a scan: 20 s
+    assert left.seconds(122.0) == 2.0 + 20.0 + 2.0 + 2.0  # pow is like add: eager
     assert left.seconds(123.5) == 0.5 + 20.0 + 2.0 + 2.0
-    assert left.seconds(130.0) == 0.0 + 20.0 + 2.0 + 2.0
-    left.begins(4, 126.0)  # the second add took 4 s
+    left.ends(3, 4.0, 126.0)  # the second add took 4 s
     assert left.seconds(126.0) == 20.0 + 3.0 + 3.0
-    left.begins(5, 136.0)
-    assert left.seconds(136.0) == 3.0 + 3.0
-    left.begins(6, 137.0)  # pow: 1 s
+    left.ends(4, 10.0, 136.0)
+    left.ends(5, 1.0, 137.0)  # pow: 1 s
     assert left.seconds(137.0) == 3.0
-    left.begins(7, 140.0)
-    assert left.seconds(140.0) == 0.0
-    left.begins(9, 150.0)  # an end that counts something else
-    assert left.seconds(150.0) == 0.0
+    left.ends(6, 3.0, 140.0)
+    left.ends(9, 1.0, 141.0)  # one of which nothing is known
+    assert left.seconds(141.0) == 0.0
+
+
+def test_jobs_that_are_done_at_a_time() -> None:
+    left = TimeLeft([ADD] * 8, 0.0)
+    for number, now in ((2, 4.0), (0, 4.0), (1, 4.0), (5, 8.0)):
+        left.ends(number, 4.0, now)
+    assert left.seconds(8.0) == 4 * 4.0 / 2.0  # 16 s of work in 8 s
+    assert left.seconds(9.0) == 7.0
 
 
 def test_a_job_that_does_not_run_says_nothing_of_others() -> None:
-    left = TimeLeft([NONE, ADD, ADD])
-    left.begins(0, 0.0)
-    left.begins(1, 0.001)
+    left = TimeLeft([NONE, ADD, ADD], 0.0)
     assert left.seconds(0.001) is None
-    left.begins(2, 5.001)
-    assert left.seconds(5.001) == 5.0
+    left.ends(1, 5.0, 5.001)
+    assert left.seconds(5.001) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,15 @@ def test_without_a_terminal_a_line_every_ten_seconds(
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     with shown(lambda: [ADD] * 40) as told:
-        for done in range(40):
-            told(done, 40, f"add {done}")
+        told(0, 40, "add 0")
+        for done in range(1, 40):
             clock(3.0)
+            told(done, 40, f"add {done}", (done - 1, 3.0, 6000))
         told(40, 40, "")
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "verify: 4 of 40 jobs are done; about 1 min 48 s left; next: add 4"
+    assert lines[0] == (
+        "verify: 4 of 40 jobs are done (10%); 2e+03 inputs a second; about 1 min 48 s left; next: add 4"
+    )
     assert [int(line.split()[1]) for line in lines] == list(range(4, 40, 4))
 
 
@@ -107,4 +111,4 @@ def test_without_a_plan_no_time_is_told(clock: Callable[[float], None], monkeypa
         for done, _ in zip(itertools.count(), range(5), strict=False):
             told(done, 5, "chunk")
             clock(6.0)
-    assert stream.getvalue().splitlines()[0] == "verify: 2 of 5 jobs are done; next: chunk"
+    assert stream.getvalue().splitlines()[0] == "verify: 2 of 5 jobs are done (40%); next: chunk"

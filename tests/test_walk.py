@@ -61,14 +61,15 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 def test_a_run_fills_a_cell_for_each_lowering(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with_lowerings(monkeypatch, torch.add, lambda a, b: a - b)
-    seen: list[tuple[int, int, str]] = []
+    seen: list[tuple[Any, ...]] = []
     told: list[Any] = []
     report = run.run(replace(EAGER_ADD, lowerings=()), told.append, lambda *given: seen.append(given))
     found = report["cells"]
     assert [c["lowering"] for c in found] == ["eager", "mine-0", "mine-1"] and told == found
     assert [c["status"] for c in found] == ["passed", "passed", "exceeds-bound"]
     assert (report["schema"], report["interrupted"], report["profile"]) == (2, False, "quick")
-    assert [done for done, _, _ in seen] == [0, 1, 2, 3] and {total for _, total, _ in seen} == {3}
+    assert [done for done, *_ in seen] == [0, 1, 2, 3, 3] and {total for _, total, *_ in seen} == {3}
+    assert [one[0] for *_, one in seen[1:4]] == [0, 1, 2] and all(one[2] == 512 for *_, one in seen[1:4])
     for one in found:
         assert one["reason_kind"] in REASONS and one["status"] in EXIT_CODES
         assert one["inputs"] == one["domain"]["size"] == sum(r["inputs"] for r in one["regions"].values()) == 512
@@ -149,14 +150,13 @@ def test_an_entry_that_nothing_needs_is_an_error(monkeypatch: pytest.MonkeyPatch
         regions=("normal",), kinds=("bound",), at_most={"ulp": 3.0},
     )  # fmt: skip
     monkeypatch.setattr(ledger, "deviations", lambda backend: (known,))
-    job = Job(Target(kernel.load("add"), ALPHA, "out-of-place", "float32", backends.load("cpu")), EAGER)
     listed = {"lowering": "eager", "kernel": "add", "dtype": "float32", "spelling": "out-of-place", "backend": "cpu"}
     needed, unneeded = (listed | {"error": {}, "status": "deviates", "ledger": ids} for ids in (["old"], []))
     for found in ([needed, dict(unneeded)], [dict(unneeded), needed]):
-        run._stale_ledger([job], found)
+        ledger.unneeded(found)
         assert all(c["status"] == "deviates" for c in found)
     found = [dict(unneeded), dict(unneeded)]
-    run._stale_ledger([job], found)
+    ledger.unneeded(found)
     assert [c["status"] for c in found] == ["deviates", "error"] and "no longer fails" in found[1]["reason"]
 
 

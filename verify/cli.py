@@ -14,8 +14,8 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
 
@@ -38,6 +38,7 @@ from verify.reports.rows import (
 )
 
 if TYPE_CHECKING:
+    from verify.jobs.journal import Journal
     from verify.reports.schema import Report
     from verify.run import Selection
 
@@ -108,6 +109,36 @@ Algorithm = Annotated[
     ),
 ]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Processes that share the work; the report does not depend on it. [as many as pay: one a core, on GPUs up "
+        "to 8 a host; 1 for little work]",
+    ),
+]
+JournalFile = Annotated[
+    str | None,
+    typer.Option(
+        "--journal",
+        metavar="FILE",
+        help="Where jobs are recorded as they finish, so that --resume goes on. [beside --json, FILE.journal, which "
+        "is removed when the report is complete]",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on where the journal ends, whatever ended it; another source, environment or selection is refused.",
+    ),
+]
+ShardOf = Annotated[
+    str | None,
+    typer.Option("--shard", metavar="I/N", help="Part I of N of the jobs; `verify merge` joins the reports of all."),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
 Only = Annotated[
     list[str] | None,
@@ -182,6 +213,10 @@ def kernel(
     algorithm: Algorithm = "",
     profile: Profile = "default",
     seed: Seed = 0,
+    jobs: Jobs = None,
+    shard: ShardOf = None,
+    journal: JournalFile = None,
+    resume: Resume = False,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Also write the report; '-' is standard output.")
     ] = None,
@@ -189,7 +224,10 @@ def kernel(
     """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
     selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
-    raise typer.Exit(_walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted]))
+    how = _how(jobs, shard, journal, resume, json_file)
+    raise typer.Exit(
+        _walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted], how)
+    )
 
 
 @app.command()
@@ -200,6 +238,10 @@ def run(
     spelling: Spellings = None,
     profile: Profile = "default",
     seed: Seed = 0,
+    jobs: Jobs = None,
+    shard: ShardOf = None,
+    journal: JournalFile = None,
+    resume: Resume = False,
     out: Annotated[
         str | None,
         typer.Option(
@@ -210,7 +252,28 @@ def run(
     """All kernels: write a report and print one row for each kernel."""
     selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
     out = out or "-".join(["report", *(backend or ())]) + ".json"
-    raise typer.Exit(_walk("run", selection, out, lambda report: [run_page(report)]))
+    raise typer.Exit(
+        _walk("run", selection, out, lambda report: [run_page(report)], _how(jobs, shard, journal, resume, out))
+    )
+
+
+@app.command()
+def merge(
+    report: Annotated[list[str], typer.Argument(metavar="REPORT...", help="The reports of all shards of a run.")],
+    out: Annotated[str, typer.Option("--out", "-o", "--json", metavar="FILE", help="The report of the whole run.")],
+) -> None:
+    """Reports of `--shard 1/N` to `N/N` as the one that the whole run would have written.
+
+    Also parts that were run kernel by kernel. They must be of one environment, profile and seed.
+    """
+    from verify.merge import merged
+    from verify.reports import store
+
+    store.ensure_writable(out)
+    whole = merged([store.read(file) for file in report])
+    store.write(whole, out)
+    _print(run_page(whole), sys.stderr if out == "-" else sys.stdout)
+    raise typer.Exit(exit_code(whole))
 
 
 @app.command("list")
@@ -598,20 +661,42 @@ def exit_code(report: Report) -> int:
     return combined([*(NOTHING for _ in range(nothing)), *map(code_of, report.cells)])
 
 
-def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]]) -> int:
+def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]], how: _How) -> int:
     """Run the selection, write the report, print its pages, and return the exit code."""
     from verify.reports import store
 
     if out is not None:
         store.ensure_writable(out)
+    if how.journal is None:
+        return _walk_with(None, verb, selection, out, pages, how)
+    from verify.jobs import journal
+    from verify.run import identity
+
+    with journal.opened(how.journal, identity(selection), resume=how.resume) as kept:
+        return _walk_with(kept, verb, selection, out, pages, how)
+
+
+def _walk_with(
+    journal: Journal | None, verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]],
+    how: _How,
+) -> int:  # fmt: skip
+    from verify.reports import store
     from verify.reports.schema import Cell, Report
     from verify.run import Broken, run
 
     stop = _Stop()
+    on = "" if journal is None else "; go on with --resume"
+
+    def plan() -> list[Kinds]:
+        return _plan(selection, how.shard, journal.known if journal else ())
+
     try:
-        with _terminable() as stop, shown(lambda: _plan(selection)) as progress:
+        with _terminable() as stop, shown(plan) as progress:
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
-            raw = run(selection, on_cell=Cell.model_validate, progress=progress)
+            raw = run(
+                selection, on_cell=Cell.model_validate, progress=progress, workers=how.jobs, shard=how.shard,
+                journal=journal,
+            )  # fmt: skip
     except KeyboardInterrupt:
         return _complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
     except Broken as broken:
@@ -626,13 +711,15 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
         return _complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
     if out is not None:
         store.write(report, out)
+        if journal is not None and how.temporary and not report.interrupted:
+            journal.remove()
     code = exit_code(report)
     if code != NOTHING:
         for page in pages(report):
             _print(page, sys.stderr if out == "-" else sys.stdout)
     if report.interrupted:
         kept = "standard output" if out == "-" else out or "the table only; --json FILE keeps them in a file"
-        return _complain(f"{stop.word}; {len(report.cells)} complete cells are kept in {kept}", stop.code)
+        return _complain(f"{stop.word}; {len(report.cells)} complete cells are kept in {kept}{on}", stop.code)
     if out not in (None, "-"):
         print(f"report: {out}", file=sys.stderr)
     if code == NOTHING:
@@ -643,6 +730,26 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
         for line in dict.fromkeys(f"{cell.lowering}: {cell.reason}" for cell in errors):
             _complain(line, USAGE)
     return code
+
+
+class _How(NamedTuple):
+    """How a run is done. temporary: the journal goes when the report is complete."""
+
+    jobs: int | None
+    shard: tuple[int, int]
+    journal: str | None
+    resume: bool
+    temporary: bool
+
+
+def _how(jobs: int | None, shard: str | None, journal: str | None, resume: bool, out: str | None) -> _How:
+    index, slash, of = (shard or "1/1").partition("/")
+    if not (slash and index.isdecimal() and of.isdecimal() and 1 <= int(index) <= int(of)):
+        raise UsageError(f"--shard {shard!r}; expected I/N with I from 1 to N, such as 2/8")
+    beside = f"{out}.journal" if out not in (None, "-", os.devnull) else None
+    if resume and not (journal or beside):
+        raise UsageError("--resume needs the journal of the run: give --json FILE or --journal FILE as it had")
+    return _How(jobs, (int(index), int(of)), journal or beside, resume, journal is None)
 
 
 def _selection(
@@ -771,10 +878,10 @@ def _complain(problem: object, code: int) -> int:
     return code
 
 
-def _plan(selection: Selection) -> list[Kinds]:
-    """The jobs of a selection, as their times may be likened to one another's."""
+def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
+    """The jobs of a selection, as their times may be likened to one another's; nothing for those not to be done."""
     from verify import backends
-    from verify.run import Job, jobs_of
+    from verify.run import Job, jobs_of, share
 
     present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
 
@@ -783,7 +890,9 @@ def _plan(selection: Selection) -> list[Kinds]:
         family = "elementwise" if job.setting is None else "composite"
         return () if job.reason else (f"{target.kernel.name} {target.dtype} {name}", f"{family} {name}", name)
 
-    return [kinds(job) for backend in present for job in jobs_of(selection, backend)]
+    jobs = [job for backend in present for job in jobs_of(selection, backend)]
+    due = set(share(jobs, selection, *shard))
+    return [kinds(job) if number in due and number not in known else () for number, job in enumerate(jobs)]
 
 
 class _Stop:

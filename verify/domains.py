@@ -7,7 +7,6 @@ in `verify.draws`. torch is imported on use.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -143,7 +142,7 @@ class Domain:
                 column[at : at + high - low] = bits
 
         if whole[0].is_cpu and len(wanted) > 8:
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
+            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
                 list(pool.map(lambda one: draw(*one), wanted))
         else:
             for one in wanted:

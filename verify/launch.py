@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from verify import backends
 from verify.backends import Backend
 from verify.composite import Problem
 from verify.kernel import UsageError
@@ -56,6 +57,7 @@ class Launches:
                 device that the inputs came from
     which       for each launch the index of its result
     seconds     of the last launch, from call to synchronized completion: no compilation, no transfer
+    first       seconds of the first launch, in which a lowering may compile
     difference  where the first two results differ; '' where the lowering is steady
     """
 
@@ -63,6 +65,7 @@ class Launches:
     which: tuple[int, ...]
     seconds: float
     difference: str = ""
+    first: float = 0.0
 
     @property
     def repeats(self) -> int:
@@ -128,13 +131,14 @@ def launch_steady(
     inputs = _Inputs(given, backend)
     results: list[Outputs] = []
     which: list[int] = []
-    difference, seconds, wanted = "", 0.0, repeats
+    difference, seconds, first, wanted = "", 0.0, 0.0, repeats
     while len(which) < wanted:
         turn = len(which)
         sizes = [inputs.nbytes, *(t.nbytes for t in (results[0] if results else {}).values())]
         # a call into another process fills the memory there, and is timed there
         with getattr(call, "poisoned", backend.poisoned)(max(sizes), _byte(turn)):
             returned, seconds = _timed(call, inputs.arguments, backend, name)
+        first = first or seconds
         outputs = _named(returned, name, inputs.type)
         _check_names(outputs, results, ("",) if inputs.problem is None else names, name)
         _check(outputs, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
@@ -159,7 +163,7 @@ def launch_steady(
             f"lowering {name} returns an output that is not all written: with other bytes in fresh memory {difference}"
         )
     moved = tuple({key: t.to(inputs.home) for key, t in result.items()} for result in results)
-    return Launches(moved, tuple(which), seconds, difference)
+    return Launches(moved, tuple(which), seconds, difference, first)
 
 
 def enqueue(call: Callable[..., Tensor], inputs: Sequence[Tensor], name: str) -> tuple[Tensor, Callable[[], float]]:
@@ -253,13 +257,17 @@ def _timed(call: Callable[..., Any], arguments: Sequence[Any], backend: Backend,
 
 @contextmanager
 def _raising(name: str, arguments: Sequence[Any]) -> Iterator[None]:
-    """Whatever a lowering raises as a LoweringError."""
+    """Whatever a lowering raises as a LoweringError. Inside it has the threads of a launch."""
+    given = torch.get_num_threads()
+    torch.set_num_threads(backends.threads())
     try:
         yield
     except (UsageError, NotLowered):
         raise
     except (Exception, SystemExit) as error:
         raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(arguments)}", "raised") from error
+    finally:
+        torch.set_num_threads(given)
 
 
 def _shapes(arguments: Sequence[Any]) -> str:

@@ -12,6 +12,7 @@ import fnmatch
 import importlib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,7 +22,7 @@ from typing import Any
 from verify import backends
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES
-from verify.kernel import means
+from verify.kernel import means, names
 
 STATUSES = ("not-run", "deviates")
 METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
@@ -114,15 +115,16 @@ class Allowance(Cells):
 
 
 @lru_cache
-def deviations(backend: str) -> tuple[Deviation, ...]:
-    """All deviations for the backend `backend` that its device may need; none where it has no file."""
-    return tuple(_on_device(backend, (_entry(Deviation, e) for e in _file(backend).get("deviation", []))))
+def deviations(backend: str, capability: str = "") -> tuple[Deviation, ...]:
+    """All deviations for the backend `backend` that a device of that capability (this machine's by default) may need;
+    none where it has no file."""
+    return tuple(_on_device(backend, capability, (_entry(Deviation, e) for e in _file(backend).get("deviation", []))))
 
 
 @lru_cache
-def allowances(backend: str) -> tuple[Allowance, ...]:
-    """All allowances for the backend `backend`."""
-    return tuple(_on_device(backend, (_entry(Allowance, e) for e in _file(backend).get("allowance", []))))
+def allowances(backend: str, capability: str = "") -> tuple[Allowance, ...]:
+    """All allowances for the backend `backend`, as `deviations`."""
+    return tuple(_on_device(backend, capability, (_entry(Allowance, e) for e in _file(backend).get("allowance", []))))
 
 
 def known(backend: str, **cell: str) -> tuple[Deviation, ...]:
@@ -141,18 +143,50 @@ def allowance(backend: str, status: str, **cell: str) -> Allowance | None:
     return next((a for a in allowances(backend) if a.status == status and a.suits(**cell)), None)
 
 
+def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
+    """Take the allowance of a cell of a report beyond the cells that it is for. used: those so far, by allowance."""
+    name = cell.get("allowance", "")
+    if not name:
+        return
+    used[name] += 1
+    entry = next(a for a in allowances(cell["backend"], *filter(None, [capability])) if a.id == name)
+    if used[name] > entry.cap:
+        told = f"allowance {name} is for {entry.cap} cells, which come before this one"
+        cell |= {"allowance": "", "reason": "; ".join(filter(None, (cell["reason"], told)))}
+
+
+def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None = None) -> None:
+    """An entry that none of its cells, in a report of all, needs any more is an error, told on the last of them."""
+    ran = {cell["kernel"] for cell in cells}
+    for name in dict.fromkeys(cell["backend"] for cell in cells):
+        for entry in deviations(name, *filter(None, [(capabilities or {}).get(name, "")])):
+            meant = {k for k in names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
+            if entry.status != "deviates" or not meant <= ran:
+                continue
+            covered = [
+                cell
+                for cell in cells
+                if cell["backend"] == name
+                and cell.get("error") is not None
+                and entry.suits(**{name: cell[name] for name in ("lowering", "kernel", "dtype", "spelling")})
+            ]
+            if covered and not any(entry.id in cell["ledger"] for cell in covered):
+                told = f"ledger entry {entry.id} no longer fails, remove it: {entry.reason}"
+                covered[-1] |= {"status": "error", "reason": told, "reason_kind": "contract"}
+
+
 def _file(backend: str) -> dict[str, Any]:
     package = importlib.import_module("verify.kernels")
     path = Path(package.__path__[0]) / "ledger" / f"{backend}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def _on_device(backend: str, entries: Any) -> Any:
-    return (e for e in entries if e.capability == "*" or _has(backend, e.capability))
+def _on_device(backend: str, capability: str, entries: Any) -> Any:
+    return (e for e in entries if e.capability == "*" or _has(backend, capability, e.capability))
 
 
-def _has(backend: str, capability: str) -> bool:
-    return fnmatch.fnmatchcase(backends.load(backend).capability(), capability)
+def _has(backend: str, capability: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(capability or backends.load(backend).capability(), pattern)
 
 
 def _entry(kind: type[Any], entry: dict[str, Any]) -> Any:

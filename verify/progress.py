@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-#: Called before each job with (jobs done, jobs in all, what comes next), and at the end with what is done and ''.
-Progress = Callable[[int, int, str], None]
+#: Called with (jobs done, jobs in all, what comes next): at the begin, when a job has ended, and with '' at the end.
+#: Fourth, where that is known: the number of the job that has ended, its seconds and its inputs.
+Progress = Callable[..., None]
 #: How one job may be likened to others, the closest kind first; empty for a job that takes no time.
 Kinds = tuple[str, ...]
 
@@ -21,36 +22,35 @@ EVERY = 10.0  # seconds between lines, and before the first, where there is no t
 
 
 class TimeLeft:
-    """Seconds left of a list of jobs, one after another, from the times of those that are done.
+    """Seconds left of a list of jobs, some of them at a time, from the times of those that are done.
 
-    A job is expected to take the mean of those done that are of its closest kind of which any is done, or else of all.
+    A job is expected to take the mean of those done that are of its closest kind of which any is done, or else of all,
+    and as many to be done at a time as were until now.
     """
 
-    def __init__(self, jobs: Sequence[Kinds]) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: Sequence[Kinds], began: float) -> None:
+        self._left = {number: kinds for number, kinds in enumerate(jobs) if kinds}
         self._taken: dict[str, tuple[int, float]] = {}
-        self._done, self._since = 0, 0.0
+        self._began = self._since = began
 
-    def begins(self, done: int, now: float) -> None:
-        """Job number `done` begins at the time `now`, and all before it are complete. To be told of each job."""
-        if done == self._done + 1:
-            kinds = self._jobs[self._done] if self._done < len(self._jobs) else ()
-            for kind in (*kinds, "") if kinds else ():
-                count, total = self._taken.get(kind, (0, 0.0))
-                self._taken[kind] = (count + 1, total + now - self._since)
-        self._done, self._since = done, now
+    def ends(self, number: int, seconds: float, now: float) -> None:
+        """A job has ended, which took so long."""
+        for kind in (*self._left.pop(number, ()), ""):
+            count, total = self._taken.get(kind, (0, 0.0))
+            self._taken[kind] = (count + 1, total + seconds)
+        self._since = now
 
     def seconds(self, now: float) -> float | None:
         """None where nothing is known yet."""
         if "" not in self._taken:
             return None
-        current, *rest = [self._expected(kinds) for kinds in self._jobs[self._done :]] or [0.0]
-        return max(current - (now - self._since), 0.0) + sum(rest)
+        together = max(self._taken[""][1] / max(self._since - self._began, 1e-9), 1.0)
+        return max(sum(map(self._expected, self._left.values())) / together - (now - self._since), 0.0)
 
     def _expected(self, kinds: Kinds) -> float:
         known = next((kind for kind in kinds if kind in self._taken), "")
         count, total = self._taken[known]
-        return total / count if kinds else 0.0
+        return total / count
 
 
 def spoken(seconds: float) -> str:
@@ -67,44 +67,50 @@ def spoken(seconds: float) -> str:
 def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progress]:
     """A callback that shows on standard error how far a command is. plan: the kinds of all its jobs, in order, asked
     for once a command has run for DELAY; None: how long the rest takes is not told."""
-    began: list[tuple[int, float]] = []
+    began = time.monotonic()
+    ends: list[tuple[int, float, float]] = []
     known: list[TimeLeft] = []
+    inputs = 0
 
-    def left(done: int) -> str:
+    def left(ended: tuple[int, float, int] | None) -> str:
+        nonlocal inputs
         now = time.monotonic()
-        began.append((done, now))
-        if plan is None or now - began[0][1] < DELAY:
+        if ended is not None:
+            ends.append((ended[0], ended[1], now))
+            inputs += ended[2]
+        if plan is None or now - began < DELAY:
             return ""
         if not known:
-            known.append(TimeLeft(plan()))
-        for number, moment in began:
-            known[0].begins(number, moment)
-        del began[1:]
+            known.append(TimeLeft(plan(), began))
+        for one in ends:
+            known[0].ends(*one)
+        ends.clear()
         seconds = known[0].seconds(now)
-        return "" if seconds is None else f"about {spoken(seconds)} left"
+        rate = f"{inputs / (now - began):.2g} inputs a second" if inputs else ""
+        return "; ".join(filter(None, (rate, "" if seconds is None else f"about {spoken(seconds)} left")))
 
     with _bar(left) if sys.stderr.isatty() else _lines(left) as progress:
         yield progress
 
 
 @contextlib.contextmanager
-def _lines(left: Callable[[int], str]) -> Iterator[Progress]:
+def _lines(left: Callable[[tuple[int, float, int] | None], str]) -> Iterator[Progress]:
     """A line every EVERY seconds."""
     last = time.monotonic()
 
-    def progress(done: int, total: int, label: str) -> None:
+    def progress(done: int, total: int, label: str, ended: tuple[int, float, int] | None = None) -> None:
         nonlocal last
-        told, now = left(done), time.monotonic()
+        told, now = left(ended), time.monotonic()
         if label and now - last >= EVERY:
             last = now
-            share = f"{done} of {total} jobs are done"
+            share = f"{done} of {total} jobs are done ({done / total:.0%})"
             print(f"verify: {'; '.join(filter(None, (share, told)))}; next: {label}", file=sys.stderr, flush=True)
 
     yield progress
 
 
 @contextlib.contextmanager
-def _bar(left: Callable[[int], str]) -> Iterator[Progress]:
+def _bar(left: Callable[[tuple[int, float, int] | None], str]) -> Iterator[Progress]:
     """A bar once DELAY has passed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -124,8 +130,8 @@ def _bar(left: Callable[[int], str]) -> Iterator[Progress]:
     timer = threading.Timer(DELAY, bar.start)
     timer.start()
     try:
-        yield lambda done, total, label: bar.update(
-            task, completed=done, total=total, description=label, left=left(done)
+        yield lambda done, total, label, ended=None: bar.update(
+            task, completed=done, total=total, description=label, left=left(ended)
         )
     finally:
         timer.cancel()

@@ -5,14 +5,15 @@ Nothing here names a kernel, a lowering or a backend.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import hashlib
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ import torch
 from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
 from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
-from verify.domains import SIZES, SIZES_FLOAT64, domain_of
+from verify.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.draws import spread
 from verify.formats import FORMATS, Format
+from verify.jobs import pool
+from verify.jobs.journal import Journal
+from verify.jobs.pool import Ended, Spent
 from verify.judge import status
 from verify.judge.cell import Reader, Stated, binades, conclude, overall, unresolved
 from verify.judge.chunk import OracleViolation
@@ -35,10 +39,10 @@ from verify.launch import LoweringError, launch_steady, repeats_of
 from verify.lowerings import Lowering, NotLowered, Target, lowerings
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
+from verify.progress import Progress
 from verify.workers import isolated, isolated_composite
 
 RESOLVED = 4096  # elements whose resolution is taken
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,17 @@ class Job:
         scalars = "".join(f" {name}={value!r}" for name, value in self.target.scalars.items())
         return f"{self.target.kernel.name}{scalars} {self.target.dtype} {self.lowering.name} {self.target.spelling}"
 
+    @property
+    def called(self) -> tuple[Any, ...]:
+        """What is called, however its inputs lie in memory."""
+        target = self.target
+        return target.kernel.name, target.backend.name, target.dtype, self.lowering.name, *target.scalars.items()
+
+    @property
+    def arranged(self) -> bool:
+        """Whether the inputs of an elementwise kernel lie in another way than the plain one."""
+        return self.setting is None and self.target.layout is not None
+
 
 @dataclass(frozen=True)
 class Found:
@@ -102,16 +117,18 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
     Raises LoweringError, NotLowered, OracleViolation, OracleError.
     """
     target, lowering = job.target, job.lowering
+    began = time.perf_counter()
     call = lowering.build(target)
+    launched = Launched(compiling=time.perf_counter() - began)
     found: dict[str, Found] = {}
-    launched = Launched()
     for number in case.portions():
         eager = None if reference is None else case.eager(number, reference, target)
         one = launch_steady(
             call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
             repeats=repeats_of(first=number == 0, user=job.mine),
         )  # fmt: skip
-        launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told)
+        compiling = one.first if number == 0 else 0.0
+        launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
         for outputs in one.results:
             for name, y in outputs.items():
                 new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
@@ -152,23 +169,31 @@ def judged(
 @dataclass(frozen=True)
 class Launched:
     """All launches of a cell: seconds in the kernel, and of a lowering that is not steady the launches of a portion,
-    the most different results of one, and how they differ."""
+    the most different results of one, and how they differ. compiling: seconds of building it and its first launch."""
 
     seconds: float = 0.0
     repeats: int = 1
     distinct: int = 1
     told: str = ""
+    compiling: float = 0.0
 
     def __add__(self, other: Launched) -> Launched:
         return Launched(
             self.seconds + other.seconds, max(self.repeats, other.repeats), max(self.distinct, other.distinct),
-            self.told or other.told,
+            self.told or other.told, self.compiling + other.compiling,
         )  # fmt: skip
 
 
-def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None) -> Any:
+def run(
+    selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None, *,
+    workers: int | None = 1, shard: tuple[int, int] = (1, 1), journal: Journal | None = None,
+) -> Any:  # fmt: skip
     """Walk everything selected and return a report (`verify.reports.schema`).
 
+    workers: processes that share the jobs; 1: this one does them; None: as many as pay
+    shard: number k of n parts, into which the jobs are divided; `verify.merge` joins their reports
+    journal: of `identity`; the jobs in it are not done again
+    The cells are the same whatever these are.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
     Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
     project.
@@ -191,35 +216,77 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
         "interrupted": False,
         "cells": [],
     }
+    numbers = share(jobs, selection, *shard)
+    whole = selection == Selection(selection.kernels, profile="default", seed=selection.seed)
+    if shard != (1, 1):
+        report["shard"] = {"index": shard[0], "of": shard[1], "jobs": len(jobs), "numbers": [], "whole": whole}
     cells: list[dict[str, Any]] = report["cells"]
-    try:
-        held: list[Case] = []
-        used: Counter[str] = Counter()  # cells by allowance
-        failed: set[tuple[str, str, str]] = set()  # a user's function whose plain call ends in an error
-        for done, job in enumerate(jobs):
+    used: Counter[str] = Counter()  # cells by allowance
+    at = 0  # among `numbers`
+
+    def on_end(one: Ended) -> None:
+        if journal is not None and not one.died and not isinstance(one.value, BaseException):
+            journal.add(one.number, jobs[one.number].label, one.value)
+        if progress:
+            waiting = next((n for n in numbers[at:] if n not in results.ended and not jobs[n].reason), None)
+            inputs = 0 if isinstance(one.value, BaseException) else sum(cell.get("inputs", 0) for cell in one.value)
+            label = "" if waiting is None else jobs[waiting].label
+            progress(at + len(results.ended), len(numbers), label, (one.number, one.seconds, inputs))
+
+    def complete(number: int) -> None:
+        """Put down the cells of a job, in the order of the jobs."""
+        for cell in results.of(number):
+            ledger.cap(cell, used)
+            if on_cell:
+                on_cell(cell)
+            cells.append(cell)
+            if "shard" in report:
+                report["shard"]["numbers"].append(number)
+
+    known = {} if journal is None else journal.known
+    with contextlib.closing(_Results(jobs, numbers, selection, present, workers, known, on_end)) as results:
+        try:
             if progress:
-                progress(done, len(jobs), job.label)
-            called = job.target.kernel.name, job.target.dtype, job.lowering.name
-            if job.mine and job.setting is None and job.target.layout is not None and called in failed:
-                job = replace(job, reason="its plain call ended in an error", kind="inapplicable")
-            for cell in fill(job, held, selection):
-                _cap(cell, used)
-                if job.mine and cell["status"] == "error":
-                    failed.add(called)
-                if on_cell:
-                    on_cell(cell)
-                cells.append(cell)
-        if selection == Selection(selection.kernels, profile="default", seed=selection.seed):
-            _stale_ledger(jobs, cells)  # only a whole run can tell that nothing needs an entry
-    except KeyboardInterrupt:
-        report["interrupted"] = True
-    except UsageError:
-        raise
-    except Exception as error:
-        raise Broken(job.label, report | {"interrupted": True}) from error
+                progress(0, len(numbers), jobs[numbers[0]].label)
+            for at, number in enumerate(numbers):  # noqa: B007
+                complete(number)
+            if whole and shard == (1, 1):
+                ledger.unneeded(cells)  # only a whole run can tell that nothing needs an entry
+        except KeyboardInterrupt:
+            report["interrupted"] = True
+            further = {n for n, one in results.ended.items() if not isinstance(one.value, BaseException)}
+            for number in sorted(further | (known.keys() & set(numbers[at + 1 :]))):
+                complete(number)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise Broken(jobs[numbers[at]].label, report | {"interrupted": True}) from error
     if progress:
-        progress(len(cells), len(jobs), "")
+        progress(at + 1, len(numbers), "")
     return report
+
+
+#: What decides cells: the engine, kernels, oracles and native code, and the ledger.
+SOURCES = (".py", ".toml", ".cpp", ".h")
+
+
+def identity(selection: Selection) -> dict[str, Any]:
+    """What a journal is for: what was asked, of which source, where. Raises what `run` does for a selection."""
+    root = Path(kernel.__file__).parent
+    folders = [path for path in root.iterdir() if path.is_dir() and path.name != "reports"]
+    files = [*root.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
+    source = {path.relative_to(root).as_posix(): path for path in files if path.suffix in SOURCES}
+    source |= {text: Path(text.rpartition(":")[0]) for text in selection.user_lowerings}
+    present, absent = _backends(selection)
+    return {
+        "selection": asdict(selection),
+        "environment": {b.name: b.fingerprint() for b in present} | {f"{n} absent": why for n, why in absent.items()},
+        "source": {
+            name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            for name, path in sorted(source.items())
+            if path.is_file()
+        },
+    }
 
 
 class Broken(Exception):
@@ -230,9 +297,10 @@ class Broken(Exception):
         self.report = report
 
 
-def _blank(job: Job, selection: Selection) -> dict[str, Any]:
+def _empty(job: Job, selection: Selection) -> list[dict[str, Any]]:
+    """What is known of a job's cells before it is done."""
     target = job.target
-    return {
+    blank = {
         "kernel": target.kernel.name,
         "lowering": job.lowering.name,
         "spelling": target.spelling,
@@ -242,6 +310,9 @@ def _blank(job: Job, selection: Selection) -> dict[str, Any]:
         "domain": {"kind": "none", "size": 0, "seed": selection.seed, "digest": ""},
         "source": source_of(target.kernel.name),
     }
+    if job.setting is None:
+        return [blank]
+    return [blank | {"output": name} for name in target.kernel.outputs_of(job.setting)]
 
 
 #: A module of kernels or oracles that a file names, imported or as a string, and what it imports from it.
@@ -273,9 +344,7 @@ def source_of(kernel_name: str) -> str:
 def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any]]:
     """The cells of a job, one an output. `held` has the last job's case, then this one's."""
     target, lowering = job.target, job.lowering
-    blank = _blank(job, selection)
-    outputs = target.kernel.outputs_of(job.setting) if job.setting is not None else ("",)
-    empty = [blank | {"output": name} for name in outputs] if job.setting is not None else [blank]
+    empty = _empty(job, selection)
     if job.reason is not None:
         return [cell | {"status": "not-run", "reason": job.reason, "reason_kind": job.kind} for cell in empty]
     began = time.perf_counter()
@@ -295,7 +364,8 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
         return [
             cell | {"status": "oracle-violation", "reason": str(violation), "reason_kind": "oracle"} for cell in empty
         ]
-    check_s = max(time.perf_counter() - began - launched.seconds, 0.0)
+    check_s = max(time.perf_counter() - began - launched.seconds - launched.compiling, 0.0)
+    seconds = {"kernel_s": launched.seconds, "check_s": check_s, "compile_s": launched.compiling}
     filled = []
     for cell in empty:
         one = cells.get(cell.get("output", ""))
@@ -303,7 +373,7 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
             absent = {"status": "not-run", "reason": "the lowering does not give this output"}
             filled.append(cell | absent | {"reason_kind": "inapplicable"})
             continue
-        one["timing"] |= {"kernel_s": launched.seconds / len(cells), "check_s": check_s / len(cells)}
+        one["timing"] |= {name: value / len(cells) for name, value in seconds.items()}
         filled.append(cell | one)
     return filled
 
@@ -412,18 +482,6 @@ def _allowed(job: Job, found: str, output: str) -> str:
     return entry.id if entry else ""
 
 
-def _cap(cell: dict[str, Any], used: Counter[str]) -> None:
-    """Take the allowance of a cell beyond the cells that it is for. used: cells so far, by allowance."""
-    name = cell.get("allowance", "")
-    if not name:
-        return
-    used[name] += 1
-    entry = next(a for a in ledger.allowances(cell["backend"]) if a.id == name)
-    if used[name] > entry.cap:
-        told = f"allowance {name} is for {entry.cap} cells, this is the {used[name]}th"
-        cell |= {"allowance": "", "reason": "; ".join(filter(None, (cell["reason"], told)))}
-
-
 def resolved(
     source: Any, y: torch.Tensor, fmt: Format, stated: Stated | None, strata: Strata | None
 ) -> tuple[dict[str, dict[str, float]], str]:  # fmt: skip
@@ -460,22 +518,175 @@ def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
                 Instance(target.kernel, job.setting, target.scalars, target.dtype, target.backend, selection.seed)
             )
         return held[0]
-    limits = [n for n in (job.lowering.limit(target), _limit(target)) if n is not None]
-    domain = domain_of(
-        target.kernel, FORMATS[target.dtype], target.scalars, selection.profile, selection.seed,
-        limit=min(limits, default=None), most=target.backend.elements,
-    )  # fmt: skip
-    given = (target.kernel, target.scalars, target.dtype, target.backend, domain)
+    given = (target.kernel, target.scalars, target.dtype, target.backend, _domain(job, selection))
     if not (held and isinstance(held[0], Pointwise) and held[0].serves(*given)):
         held.clear()
         held.append(Pointwise(*given))
     return held[0]
 
 
-def _limit(target: Target) -> int | None:
-    """Spellings other than the default one get the quick domain: they are there to tell formulas apart."""
+def _domain(job: Job, selection: Selection) -> Domain:
+    """The domain of an elementwise job. Spellings other than the default one get the quick one: they are there to tell
+    formulas apart."""
+    target = job.target
     sizes = SIZES_FLOAT64 if FORMATS[target.dtype].bits == 64 else SIZES
-    return None if target.spelling == target.default_spelling else 1 << sizes["quick"]
+    quick = None if target.spelling == target.default_spelling else 1 << sizes["quick"]
+    limits = [n for n in (job.lowering.limit(target), quick) if n is not None]
+    return domain_of(
+        target.kernel, FORMATS[target.dtype], target.scalars, selection.profile, selection.seed,
+        limit=min(limits, default=None), most=target.backend.elements,
+    )  # fmt: skip
+
+
+# Where jobs are done.
+
+#: Seconds, roughly, by which jobs are put in order: an element in tensors and one in multiprecision, a compilation, a
+#: problem and its truth, and what a process takes until it can begin (two cores of an EPYC, November 2026).
+EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0
+
+
+def _groups(jobs: Sequence[Job], numbers: Iterable[int], selection: Selection) -> list[tuple[float, list[int]]]:
+    """The jobs by case, with an estimate of their seconds, the dearest case first."""
+    groups: dict[Any, list[int]] = {}
+    seconds: dict[Any, float] = defaultdict(float)
+    for number in numbers:
+        job, target = jobs[number], jobs[number].target
+        key: tuple[Any, ...] = target.kernel.name, target.dtype, target.backend.name, *sorted(target.scalars.items())
+        if job.setting is not None:
+            key, size = (*key, job.setting.name), 0
+        else:
+            domain = _domain(job, selection)
+            key, size = (*key, domain.kind, domain.size), domain.size
+        seconds[key] += size * (EACH_FLOAT64 if target.dtype == "float64" else EACH)
+        seconds[key] += COMPILING * (job.lowering.name != lowerings(target.kernel)[0].name)
+        seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
+        groups.setdefault(key, []).append(number)
+    return sorted(((seconds[key], group) for key, group in groups.items()), key=lambda one: (-one[0], one[1]))
+
+
+def share(jobs: Sequence[Job], selection: Selection, index: int, of: int) -> list[int]:
+    """The jobs of a shard: whole cases, so that as much is to be done in each. Raises NothingToCompare for none."""
+    if of == 1:
+        return list(range(len(jobs)))
+    groups = _groups(jobs, [number for number, job in enumerate(jobs) if job.reason is None], selection)
+    shares: list[tuple[float, list[int]]] = [(0.0, []) for _ in range(of)]
+    if selection.user_lowerings:  # whether layouts run depends on the plain call
+        joined: dict[Any, tuple[float, list[int]]] = {}
+        for seconds, group in groups:
+            target = jobs[group[0]].target
+            key = target.kernel.name, target.backend.name, target.dtype
+            before = joined.get(key, (0.0, []))
+            joined[key] = before[0] + seconds, before[1] + group
+        groups = list(joined.values())
+    for seconds, group in groups:
+        least = min(range(of), key=lambda k: shares[k][0])
+        shares[least] = shares[least][0] + seconds, shares[least][1] + group
+    shares[0][1].extend(number for number, job in enumerate(jobs) if job.reason is not None)
+    if not shares[index - 1][1]:
+        raise NothingToCompare(f"shard {index}/{of} has no job: the run has {len(groups)} cases to divide")
+    return sorted(shares[index - 1][1])
+
+
+def _places(
+    present: Sequence[Backend], groups: Sequence[tuple[float, list[int]]], workers: int | None
+) -> list[dict[str, str]]:
+    """The variables of each worker process; none where this process does the jobs."""
+    if workers == 1 or not groups:
+        return []
+    each = [backend.processes() for backend in present]
+    count = workers or min(map(len, each))
+    whole, longest = sum(seconds for seconds, _ in groups), groups[0][0]
+    if workers is None and whole - max(whole / count, longest) < 2 * STARTING:
+        return []
+    count = min(count, sum(len(group) for _, group in groups))
+    return [{name: value for one in each for name, value in one[k % len(one)].items()} for k in range(count)]
+
+
+class _Results:
+    """The cells of jobs, done in this process when they are asked for or by worker processes.
+
+    on_end is told of each job that has ended, in the order of their ends."""
+
+    def __init__(
+        self, jobs: Sequence[Job], numbers: Sequence[int], selection: Selection, present: Sequence[Backend],
+        workers: int | None, known: Mapping[int, list[dict[str, Any]]], on_end: Callable[[Ended], None],
+    ) -> None:  # fmt: skip
+        self.jobs, self.selection, self.known, self.on_end = jobs, selection, known, on_end
+        self.held: list[Case] = []
+        self.ended: dict[int, Ended] = {}
+        self.failed: set[tuple[Any, ...]] = set()  # plain calls that ended in an error
+        self.stream: Generator[Ended] | None = None
+        for number, cells in known.items():
+            self._learn(number, cells)
+        wanted = [number for number in numbers if jobs[number].reason is None and number not in known]
+        groups = [] if workers == 1 else _groups(jobs, wanted, selection)
+        if places := _places(present, groups, workers):
+            make = functools.partial(_worker, selection, backends.threads(), max(backends.cores() // len(places), 1))
+            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs)
+
+    def close(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+
+    def runs(self, number: int) -> bool:
+        """Whether a job is to be run: where a user's function fails in its plain call, the layouts are not."""
+        job = self.jobs[number]
+        return not (job.mine and job.arranged and job.called in self.failed)
+
+    def of(self, number: int) -> list[dict[str, Any]]:
+        """The cells of a job. Raises what the job raised."""
+        if not self.runs(number):
+            job = replace(self.jobs[number], reason="its plain call ended in an error", kind="inapplicable")
+            return fill(job, self.held, self.selection)
+        if number in self.known:
+            return self.known[number]
+        if self.jobs[number].reason is not None:
+            return fill(self.jobs[number], self.held, self.selection)
+        while number not in self.ended:
+            if self.stream is None:
+                began = time.perf_counter()
+                cells = fill(self.jobs[number], self.held, self.selection)
+                one = Ended(number, cells, seconds=time.perf_counter() - began)
+            else:
+                one = next(self.stream)
+            if one.died:
+                told = {"status": "error", "reason": f"lowering {self.jobs[one.number].lowering.name}: {one.died}"}
+                empty = _empty(self.jobs[one.number], self.selection)
+                one = replace(one, value=[cell | told | {"reason_kind": "ended"} for cell in empty])
+            self.ended[one.number] = one
+            if not isinstance(one.value, BaseException):
+                self._learn(one.number, one.value)
+            self.on_end(one)
+        value = self.ended.pop(number).value
+        if isinstance(value, BaseException):
+            raise value
+        return list(value)
+
+    def _learn(self, number: int, cells: Iterable[Mapping[str, Any]]) -> None:
+        job = self.jobs[number]
+        for cell, empty in zip(cells, _empty(job, self.selection), strict=True):
+            if any(cell[name] != empty[name] for name in ("kernel", "lowering", "spelling", "dtype", "scalars")):
+                raise RuntimeError(f"job {number}, {job.label}, came back as {cell}")
+        if not job.arranged:
+            self.failed |= {job.called for cell in cells if cell["status"] == "error"}
+
+
+def _worker(selection: Selection, threads: int, share: int) -> Callable[[int], list[dict[str, Any]]]:
+    """What a worker process does with the number of a job. threads: of a launch; share: of all else."""
+    jobs = [job for backend in _backends(selection)[0] for job in jobs_of(selection, backend)]
+    held: list[Case] = []
+    backends.launch_threads = threads
+    torch.set_num_threads(share)
+
+    def do(number: int) -> list[dict[str, Any]]:
+        cells = fill(jobs[number], held, selection)
+        try:
+            jobs[number].target.backend.synchronize()
+        except RuntimeError:  # a launch that went wrong has taken the device with it
+            raise Spent(cells) from None
+        return cells
+
+    return do
 
 
 def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
@@ -615,23 +826,3 @@ def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | N
         return Order.parse(selection.algorithm)
     except ValueError as error:
         raise UsageError(f"--algorithm {error}") from None
-
-
-def _stale_ledger(jobs: list[Job], cells: list[dict[str, Any]]) -> None:
-    """A ledger entry that none of its cells needs any more is an error, told on the last of them."""
-    ran = {job.target.kernel.name for job in jobs}
-    for name in {job.target.backend.name for job in jobs}:
-        for entry in ledger.deviations(name):
-            meant = {k for k in kernel.names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
-            if entry.status != "deviates" or not meant <= ran:
-                continue
-            covered = [
-                cell
-                for cell in cells
-                if cell["backend"] == name
-                and "error" in cell
-                and entry.suits(**{name: cell[name] for name in ("lowering", "kernel", "dtype", "spelling")})
-            ]
-            if covered and not any(entry.id in cell["ledger"] for cell in covered):
-                told = f"ledger entry {entry.id} no longer fails, remove it: {entry.reason}"
-                covered[-1] |= {"status": "error", "reason": told, "reason_kind": "contract"}

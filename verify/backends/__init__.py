@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import platform
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,9 @@ class Backend(Protocol):
 
     def fingerprint(self) -> dict[str, Any]:
         """Chip, driver, toolkit, software: everything that may change bits. `chip` and `capability` name the device."""
+
+    def processes(self) -> list[dict[str, str]]:
+        """The variables of each of the processes that may work here at once, as many as pay and as give equal bits."""
 
     def synchronize(self) -> None:
         """Wait for all launched work."""
@@ -111,6 +115,35 @@ def subnormals(device: str, dtypes: Iterable[str]) -> dict[str, str]:
             (True, True): "flushed",
         }[operand, result]  # fmt: skip
     return found
+
+
+#: torch's threads in a launch where all else is given fewer, see `threads`.
+launch_threads: int | None = None
+
+
+def threads() -> int:
+    """How many threads torch's own operators have in a launch, however many all else is given: how they divide the work
+    may decide bits, and so does the order in which they combine terms."""
+    import torch
+
+    return launch_threads or torch.get_num_threads()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def on_gpus(variable: str) -> list[dict[str, str]]:
+    """The processes of `Backend.processes` for torch's GPUs that are like the first, each of which sees one GPU by
+    `variable`. Where compiling is most of the work several share one."""
+    import torch
+
+    each = [torch.cuda.get_device_properties(k) for k in range(torch.cuda.device_count())]
+    kinds = [(one.name, one.major, one.minor, one.total_memory) for one in each]
+    seen = os.environ.get(variable, "").split(",") if os.environ.get(variable) else [str(k) for k in range(len(each))]
+    alike = [seen[k] for k, kind in enumerate(kinds) if kind == kinds[0]]
+    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, 8)))]
 
 
 def software() -> dict[str, Any]:

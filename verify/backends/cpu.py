@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verify.backends import CK_TEMPLATES, CUTLASS_TEMPLATES, NO_METAL, TRITON_CODE, software
+from verify.backends import CK_TEMPLATES, CUTLASS_TEMPLATES, NO_METAL, TRITON_CODE, cores, software, threads
 
 name = "cpu"
 device = "cpu"
@@ -57,11 +57,15 @@ def fingerprint() -> dict[str, Any]:
         "backend": name,
         "chip": _model(),
         "capability": capability(),
-        "threads": torch.get_num_threads(),
+        "threads": threads(),
         "flush_denormal": bool(torch.tensor(2.0**-149) * 1 == 0),
         **({"variables": variables} if variables else {}),
         **software(),
     }
+
+
+def processes() -> list[dict[str, str]]:
+    return [{} for _ in range(cores())]
 
 
 def synchronize() -> None:

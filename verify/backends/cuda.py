@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL, software
+from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL, on_gpus, software
 
 name = "cuda"
 device = "cuda"
@@ -65,6 +65,10 @@ def fingerprint() -> dict[str, Any]:
         "toolkit_libdevice": str(toolkit) if toolkit else None,
         **software(),
     }
+
+
+def processes() -> list[dict[str, str]]:
+    return on_gpus("CUDA_VISIBLE_DEVICES")
 
 
 def synchronize() -> None:

@@ -80,6 +80,10 @@ def fingerprint() -> dict[str, Any]:
     }
 
 
+def processes() -> list[dict[str, str]]:
+    return [{}]
+
+
 def synchronize() -> None:
     import torch
 

@@ -16,7 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL, NVIDIA_CODE, software, subnormals
+from verify.backends import (
+    CK_TEMPLATES,
+    CPP_CODE,
+    CUTLASS_TEMPLATES,
+    NO_METAL,
+    NVIDIA_CODE,
+    on_gpus,
+    software,
+    subnormals,
+)
 
 name = "rocm"
 device = "cuda"
@@ -80,6 +89,10 @@ def fingerprint() -> dict[str, Any]:
         "rocm_ocml_digest": _digest(installed),
         **software(),
     }
+
+
+def processes() -> list[dict[str, str]]:
+    return on_gpus("HIP_VISIBLE_DEVICES")
 
 
 def synchronize() -> None:

@@ -27,6 +27,7 @@ from typing import IO, Any
 
 import torch
 
+from verify import backends
 from verify.composite import Problem
 from verify.kernel import UsageError
 from verify.launch import LoweringError
@@ -60,7 +61,7 @@ class Worker:
         self.connection = Connection(mine.detach())
         self.maps: list[mmap.mmap | None] = [None, None]
         self.loaded = False
-        self._send({"do": "load", "text": text, "composite": composite})
+        self._send({"do": "load", "text": text, "composite": composite, "threads": backends.threads()})
         self.end = weakref.finalize(self, _stop, self.process, self.connection, self.files)
 
     def load(self) -> None:

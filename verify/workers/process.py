@@ -67,16 +67,22 @@ class Server:
                 answer = getattr(self, message.pop("do"))(**message)
             finally:
                 self.busy.clear()
-            self.tell(answer)
+            try:
+                self.tell(answer)
+            except OSError:  # the parent has ended
+                return
 
     def tell(self, answer: Mapping[str, Any]) -> None:
         with self.lock:
             self.connection.send_bytes(json.dumps(answer).encode())
 
     def watch(self, main_thread: int) -> None:
-        """Tell the parent while something is compiled, for which a launch has time of its own."""
+        """Tell the parent while something is compiled, for which a launch has time of its own; end with the parent."""
+        parent = os.getppid()
         while True:
             time.sleep(BEAT)
+            if os.getppid() != parent:
+                os._exit(1)
             if not self.busy.is_set():
                 continue
             frame = sys._current_frames().get(main_thread)
@@ -89,8 +95,9 @@ class Server:
 
     # what the parent asks for
 
-    def load(self, text: str, composite: bool) -> dict[str, Any]:
-        """Import the file. Answers with what is wrong with it."""
+    def load(self, text: str, composite: bool, threads: int) -> dict[str, Any]:
+        """Import the file. Answers with what is wrong with it. threads: of a launch."""
+        torch.set_num_threads(threads)
         try:
             self.lowerings[text] = user_composite(text) if composite else user_lowering(text)
         except UsageError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -550,18 +549,14 @@ def _tiled(graph: Graph, name: str, place: int) -> str:
 def _pieces(n: int, threads: int | None) -> list[tuple[int, int]]:
     """Ranges of whole tiles, one for each thread; small ones are not worth a thread."""
     tiles = -(-n // TILE)
-    count = max(1, min(threads or _cores(), tiles // 64))
+    count = max(1, min(threads or torch.get_num_threads(), tiles // 64))
     ends = [min(n, TILE * (tiles * (k + 1) // count)) for k in range(count)]
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores())
+    return ThreadPoolExecutor(torch.get_num_threads())
 
 
 @functools.cache

@@ -1,0 +1,27 @@
+"""What the worker processes of `test_jobs` do, with nothing to import that takes time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from verify.jobs.pool import Spent
+
+
+def doubling(die: tuple[int, ...] = ()) -> Callable[[int], Any]:
+    def do(number: int) -> Any:
+        if number in die:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if number == 7:
+            raise ValueError("seven")
+        if number == 8:
+            raise Spent((8, os.getpid()))
+        return 2 * number, os.getpid()
+
+    return do
+
+
+def nothing() -> Any:
+    os._exit(5)

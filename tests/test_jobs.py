@@ -1,0 +1,265 @@
+"""Runs as jobs: in worker processes, interrupted and gone on with, in shards."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from numbered import doubling, nothing
+from verify import cli, ledger, run
+from verify.jobs import journal
+from verify.jobs.pool import Ended, ended
+from verify.kernel import UsageError
+from verify.ledger import Allowance
+from verify.merge import merged
+from verify.reports import store
+from verify.reports.schema import Timing
+from verify.run import Selection
+
+SMALL = Selection(
+    ("reciprocal", "rms_norm"), ("cpu",), ("float16",), ("eager",), ("out-of-place", "length-2", "length-33"), "quick"
+)
+
+
+def bare(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cells without what another run need not repeat."""
+    return [{name: value for name, value in cell.items() if name != "timing"} for cell in cells]
+
+
+@functools.cache
+def serial() -> list[dict[str, Any]]:
+    return bare(run.run(SMALL)["cells"])
+
+
+# ---------------------------------------------------------------- worker processes
+
+
+def test_a_worker_that_dies_takes_one_job_with_it() -> None:
+    places = [{}, {}]
+    found = {one.number: one for one in ended(functools.partial(doubling, (1,)), [[0, 1, 2, 8, 9], [7, 6]], places)}
+    assert sorted(found) == [0, 1, 2, 6, 7, 8, 9]
+    assert found[1] == Ended(1, died="the process that ran it was killed by SIGSEGV")
+    assert isinstance(found[7].value, ValueError) and "in do" in found[7].value.__notes__[0]
+    assert {n: found[n].value[0] for n in (0, 2, 6, 8, 9)} == {0: 0, 2: 4, 6: 12, 8: 8, 9: 18}
+    assert found[0].value[1] != found[2].value[1] == found[8].value[1] != found[9].value[1]
+    assert os.getpid() not in {found[n].value[1] for n in (0, 2, 6, 8, 9)}
+
+
+def test_a_worker_that_cannot_begin_ends_the_run() -> None:
+    with pytest.raises(RuntimeError, match="ended with exit code 5 before it did anything"):
+        list(ended(nothing, [[0], [1]], [{}, {}]))
+
+
+def test_what_is_not_wanted_is_not_done_and_closing_ends_the_processes() -> None:
+    stream = ended(doubling, [[0, 1, 2], [3]], [{"PLACE": "a"}], lambda number: number != 1)
+    first = next(stream)
+    assert first.number == 0 and [one.number for one in stream] == [2, 3]
+    stream = ended(doubling, [[0, 1, 2]], [{}])
+    pid = next(stream).value[1]
+    stream.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_workers_give_the_cells_of_one_process(tmp_path: Path, three_threads: None) -> None:
+    """In the same order, with the same threads, whatever dies beside them."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import os, torch\n"
+        "def works(x):\n    assert torch.get_num_threads() == 3\n    return 1 / x\n"
+        "def dies(x):\n    os.kill(os.getppid(), 9)\n    return x\n"
+    )
+    both = replace(SMALL, kernels=("reciprocal",), spellings=(), user_lowerings=(f"{path}:works", f"{path}:dies"))
+    seen: list[Any] = []
+    ends: list[tuple[Any, ...]] = []
+    found = run.run(both, seen.append, lambda *given: ends.append(given), workers=2)["cells"]
+    assert found == seen
+    alone = run.run(replace(both, user_lowerings=(f"{path}:works",)))["cells"]
+    assert bare([cell for cell in found if cell["lowering"] != "mine.py:dies"]) == bare(alone)
+    assert {cell["status"] for cell in alone} == {"passed"}
+    plain, *layouts = [cell for cell in found if cell["lowering"] == "mine.py:dies"]
+    assert (plain["status"], plain["reason_kind"]) == ("error", "ended")
+    assert plain["reason"] == "lowering mine.py:dies: the process that ran it was killed by SIGKILL"
+    assert layouts and {cell["reason"] for cell in layouts} == {"its plain call ended in an error"}
+    assert [done for done, *_ in ends] == sorted(done for done, *_ in ends) and ends[-1][:2] == (len(found), len(found))
+
+
+def test_any_number_of_processes_gives_equal_cells() -> None:
+    assert bare(run.run(SMALL, workers=3)["cells"]) == serial()
+
+
+# ---------------------------------------------------------------- interrupted, in shards
+
+
+def without_timing(path: Path) -> str:
+    report = store.read(path)
+    cells = [cell.model_copy(update={"timing": Timing()}) for cell in report.cells]
+    environment = {name: facts for name, facts in report.environment.items() if name != "created"}
+    return "".join(store.lines(report.model_copy(update={"cells": cells, "environment": environment})))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_run_that_is_killed_goes_on(
+    tmp_path: Path, jobs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import os, pathlib, time\n"
+        "def quick(x):\n    with open(os.environ['HERE'] + '.quick', 'a') as f: f.write('x')\n    return 1 / x\n"
+        "def slow(x):\n"
+        "    if 'HANG' in os.environ:\n"
+        "        pathlib.Path(os.environ['HERE']).write_text(str(os.getpid()))\n"
+        "        time.sleep(120)\n"
+        "    return 1 / x\n"
+    )
+    out, here = tmp_path / "r.json", tmp_path / "pid"
+    words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--profile", "quick", "--json", str(out)]
+    words += ["--lowering", f"{tmp_path}/mine.py:quick", "--lowering", f"{tmp_path}/mine.py:slow", "--jobs", jobs]
+    monkeypatch.setenv("HERE", str(here))
+    command = [sys.executable, "-m", "verify", *words]
+    with subprocess.Popen(command, env=os.environ | {"HANG": "1"}, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 100
+        while not here.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert cli.main(words) == 2
+        assert "another run writes the journal" in capsys.readouterr().err
+        process.kill()
+    deadline = time.monotonic() + 10
+    while alive(int(here.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(int(here.read_text()))
+    journal = tmp_path / "r.json.journal"
+    kept = journal.read_bytes()
+    assert not out.exists() and b'"lowering": "mine.py:quick"' in kept and b'"lowering": "mine.py:slow"' not in kept
+    journal.write_bytes(kept + b'{"job": 3, "cel')  # what a machine that is lost may leave
+    calls = len((tmp_path / "pid.quick").read_text())
+
+    assert cli.main([*words, "--resume", "--seed", "1"]) == 2
+    assert "selection: seed was 0, is 1" in capsys.readouterr().err and not out.exists()
+    assert cli.main([*words, "--resume"]) == 0
+    again = len((tmp_path / "pid.quick").read_text()) - calls
+    assert not journal.exists()
+    resumed = without_timing(out)
+    before = len((tmp_path / "pid.quick").read_text())
+    assert cli.main([*words, "--jobs", "1"]) == 0
+    assert again < len((tmp_path / "pid.quick").read_text()) - before  # its plain call was not repeated
+    assert without_timing(out) == resumed
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_shards_are_merged_to_the_whole(tmp_path: Path) -> None:
+    words = ("kernel", *SMALL.kernels, "--backend", "cpu", "--dtype", "float16", "--lowering", "eager")
+    words += (*(w for s in SMALL.spellings for w in ("--spelling", s)), "--profile", "quick", "--json")
+    files = [str(tmp_path / f"{k}.json") for k in range(3)]
+    assert cli.main([*words, files[0]]) == 0
+    for k in (1, 2):
+        assert cli.main([*words, files[k], "--shard", f"{k}/2"]) == 0
+    assert all(0 < len(store.read(file).cells) < len(store.read(files[0]).cells) for file in files[1:])
+    whole = tmp_path / "whole.json"
+    assert cli.main(["merge", *files[:0:-1], "-o", str(whole)]) == 0
+    assert without_timing(whole) == without_timing(Path(files[0]))
+    for given, told in (
+        (files[1:2], "shard 2 of 2 is missing"),
+        (files[:2], "cells are in two reports"),
+        ([files[1], files[1]], "cells are in two reports"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            merged([store.read(file) for file in given])
+    broken = store.read(files[1])
+    with pytest.raises(UsageError, match="shard 1 of 2 is not complete"):
+        merged([broken.model_copy(update={"interrupted": True}), store.read(files[2])])
+    assert cli.main([*words, files[1], "--shard", "9/9"]) == 3
+    assert cli.main([*words, files[1], "--shard", "3/2"]) == 2
+
+
+def test_what_a_merge_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An allowance is for so many cells of the run, not of a shard."""
+    entry = Allowance("eager", ("add",), ("*",), id="listed", status="unbounded", cap=2, reason="why")
+    monkeypatch.setattr(ledger, "allowances", lambda backend, capability="": (entry,))
+    cell = {"backend": "cpu", "allowance": "listed", "reason": "r", "reason_kind": "no-bound", "status": "unbounded"}
+    used: Counter[str] = Counter()
+    whole = [dict(cell) for _ in range(5)]
+    for one in whole:
+        ledger.cap(one, used)
+    parts = [[dict(cell) for _ in range(n)] for n in (3, 2)]
+    for part in parts:
+        used = Counter()
+        for one in part:
+            ledger.cap(one, used)
+    used, joined = Counter(), [one for part in parts for one in part]
+    for one in joined:
+        ledger.cap(one, used)
+    assert joined == whole and [one["allowance"] for one in whole] == ["listed"] * 2 + [""] * 3
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def test_a_journal_keeps_what_it_was_given_until_a_run_begins_anew(tmp_path: Path) -> None:
+    path, head = tmp_path / "j", {"selection": {"seed": 0, "kernels": ["a"]}}
+    with journal.opened(path, head, resume=True) as kept:
+        assert kept.known == {}
+        kept.add(4, "four", [{"x": 0.1}])
+        with pytest.raises(UsageError, match="another run writes"), journal.opened(path, head, resume=True):
+            pass
+    with journal.opened(path, head, resume=False):
+        pass  # nothing was done
+    with journal.opened(path, head, resume=True) as kept:
+        assert kept.known == {4: [{"x": 0.1}]}
+        kept.add(5, "five", [])
+    other = {"selection": {"seed": 1, "kernels": ["a"], "more": None}}
+    with pytest.raises(UsageError, match="selection: seed was 0, is 1;"), journal.opened(path, other, resume=True):
+        pass
+    path.write_bytes(path.read_bytes().replace(b'{"job": 4', b'["job": 4'))
+    with pytest.raises(UsageError, match="is no line of a journal"), journal.opened(path, head, resume=True):
+        pass
+    with journal.opened(path, head, resume=False) as kept:
+        kept.add(1, "one", [])
+    with journal.opened(path, head, resume=True) as kept:
+        assert kept.known == {1: []}
+
+
+def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j"
+    with journal.opened(path, {}, resume=True) as kept:
+        kept.add(1, "one", [])
+        before = path.read_bytes()
+        write = os.write
+        with monkeypatch.context() as patch:
+
+            def full(file: int, data: Any) -> int:
+                if len(data) < 20:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return write(file, data[:10])
+
+            patch.setattr(os, "write", full)
+            with pytest.raises(UsageError, match="No space left on device; the jobs"):
+                kept.add(2, "two", [])
+    assert path.read_bytes() == before

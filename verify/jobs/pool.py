@@ -1,0 +1,224 @@
+"""Processes of this machine that do numbered jobs. They are spawned, never forked: torch and CUDA have threads.
+
+What a job is, its caller knows: a worker calls `make()` once and what that gives with each number. A worker that dies
+takes the job in its hands with it, and nothing else. No torch here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that has ended: its value or the exception that it raised, or how the process died that did it."""
+
+    number: int
+    value: Any = None
+    died: str = ""
+    seconds: float = 0.0
+
+
+class Spent(Exception):
+    """Raised by a job whose process can do no other, such as one that lost its device; `value` is the job's."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+def ended(
+    make: Callable[[], Callable[[int], Any]], groups: Sequence[Sequence[int]], places: Sequence[Mapping[str, str]],
+    wanted: Callable[[int], bool] = lambda number: True,
+) -> Generator[Ended]:  # fmt: skip
+    """Every job of the groups, in the order in which they end.
+
+    make     picklable
+    groups   jobs that share what they need, and so a process; the first is begun first. The last ones are divided
+             where others have nothing left to do
+    places   the variables of each process's environment, beside those of this one
+    wanted   whether a job is still to be done, asked when it is due
+
+    To be closed (`contextlib.closing`): that ends the processes. Raises RuntimeError where a process ends before it
+    has begun a job.
+    """
+    waiting = deque(deque(group) for group in groups)
+    given = pickle.dumps(make)
+    workers = [_Worker(given, place) for place in places[: sum(map(len, groups))]]
+    try:
+        while waiting or any(w.number is not None or w.own for w in workers):
+            for worker in workers:
+                if worker.state == "ready" and worker.number is None:
+                    worker.begin(waiting, workers, wanted)
+            sources: dict[Any, _Worker] = {source: w for w in workers for source in (w.pipe, w.process.sentinel)}
+            for worker in {id(w): w for w in (sources[source] for source in wait(list(sources)))}.values():
+                alive = worker.process.is_alive()  # asked first: it may send and die
+                yield from worker.told()
+                if not alive:
+                    if (one := worker.fallen()) is not None:
+                        yield one
+                    if waiting or worker.own:
+                        worker.start()
+                    else:
+                        workers.remove(worker)
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+@dataclass
+class _Worker:
+    """A process, the rest of the group that it is in, and the job in its hands."""
+
+    given: bytes
+    place: Mapping[str, str]
+    own: deque[int] = field(default_factory=deque)
+    took: list[float] = field(default_factory=list)  # seconds of the group's jobs so far
+    number: int | None = None
+    state: str = ""  # "starting", "ready" or "leaving"
+    since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.state, self.number = "starting", None
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, self.given, dict(self.place)))
+        with _without_interrupts():  # it inherits that: Ctrl-C is for the parent, which ends all
+            self.process.start()
+        theirs.close()
+
+    def begin(
+        self, waiting: deque[deque[int]], others: Sequence[_Worker], wanted: Callable[[int], bool]
+    ) -> None:  # fmt: skip
+        """The next job of its group, of the next group, or of one that another is in."""
+        while self.number is None:
+            if not self.own:
+                self.own, self.took = waiting.popleft() if waiting else _part(others), []
+            if not self.own:
+                return
+            if wanted(number := self.own.popleft()):
+                self.number, self.since = number, time.monotonic()
+                with contextlib.suppress(BrokenPipeError):  # it has died, which `fallen` tells
+                    self.pipe.send(number)
+
+    def told(self) -> Iterator[Ended]:
+        """What it has sent: that it is ready, or what became of its job."""
+        with contextlib.suppress(EOFError, OSError):
+            while self.pipe.poll():
+                self.state, value = self.pipe.recv()
+                if self.number is not None:
+                    number, self.number = self.number, None
+                    self.took.append(time.monotonic() - self.since)
+                    yield Ended(number, value, seconds=self.took[-1])
+
+    def fallen(self) -> Ended | None:
+        """The job that it died of, if it was in one."""
+        self.process.join()
+        number, self.number = self.number, None
+        self.pipe.close()
+        code = self.process.exitcode or 0
+        told = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+        if self.state == "starting":
+            raise RuntimeError(f"a worker process {told} before it did anything")
+        return None if number is None else Ended(number, died=f"the process that ran it {told}")
+
+    def kill(self) -> None:
+        """With the compilers that it has started: it leads a group of its own."""
+        if self.process.pid is not None and self.process.is_alive():
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except (AttributeError, OSError):  # not yet, or not on this system
+                self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _part(others: Sequence[_Worker]) -> deque[int]:
+    """Half of the jobs that wait in a process, where what they share took less than they will."""
+    found: deque[int] = deque()
+    for other in sorted(others, key=lambda w: -len(w.own)):
+        first, later = other.took[:1], other.took[1:]
+        if len(other.own) > 1 and later and sum(later) / len(later) * len(other.own) > first[0]:
+            for _ in range(len(other.own) // 2):
+                found.appendleft(other.own.pop())
+            break
+    return found
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# In the worker.
+
+
+def _serve(pipe: Connection, given: bytes, place: Mapping[str, str]) -> None:
+    """Do jobs until there are no more. `given` is unpickled after the environment is set: that may import torch."""
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.update(place)
+    do = pickle.loads(given)()
+    pipe.send(("ready", None))
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            number = pipe.recv()
+            try:
+                pipe.send(("ready", do(number)))
+            except Spent as spent:
+                pipe.send(("leaving", spent.value))
+                os._exit(0)  # what it has lost may not be there to be put away
+            except (Exception, KeyboardInterrupt) as error:
+                pipe.send(("ready", _told(error)))
+
+
+def _told(error: BaseException) -> BaseException:
+    """The exception as another process can raise it, with its traceback as a note."""
+    note = "".join(traceback.format_exception(error))
+    try:
+        error = pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"in a worker process:\n{note}")
+    return error
+
+
+def _end_with_parent() -> None:
+    """Nobody asks a worker to end where its parent is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
