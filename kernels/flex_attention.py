@@ -276,6 +276,7 @@ KERNEL = Composite(
         "backward": "yes or no: whether gradients are taken",
     },
     custom=custom,
+    batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,
     problem=problem,
     truth=truth,

@@ -553,6 +553,32 @@ def query_page(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Page:
     return Page(_count(len(rows), "row"), (Table(columns, tuple(texts)),))
 
 
+def invariance_page(found: Sequence[Mapping[str, Any]]) -> Page:
+    """`verify kernel NAME --invariance`: the rows of `verify.invariance.walk`."""
+    columns = (
+        Column("lowering"), Column("dtype"), Column("length", right=True), Column("invariant"),
+        Column("sizes that differ", right=True), Column("from size", right=True), Column("row", right=True),
+        Column("steps", right=True), Column("place"), Column("other rows"),
+    )  # fmt: skip
+    rows: list[Row] = []
+    notes: list[Line] = []
+    for kernel, backend in dict.fromkeys((one["kernel"], one["backend"]) for one in found):
+        rows.append(Row((f"{kernel} on {backend}", *[""] * (len(columns) - 1)), heading=True))
+        for one in found:
+            if (one["kernel"], one["backend"]) != (kernel, backend):
+                continue
+            name = one["lowering"], one["dtype"], str(one["length"])
+            if one["reason"]:
+                notes.append(Line(f"{kernel} {' '.join(name)}: {one['reason']}", label="not run:"))
+                continue
+            differing = one["differing"]
+            where = (str(differing[0]), str(one["row"]), str(one["steps"])) if differing else ("-",) * 3
+            told = ("other bits" if one["place"] else "same", "other bits" if one["contents"] else "same")
+            answer = "yes" if one["invariant"] else "no"
+            rows.append(Row((*name, answer, f"{len(differing)} of {one['sizes']}", *where, *told)))
+    return Page("batch invariance: bits of a row beside those that it has alone", (Table(columns, tuple(rows)), *notes))
+
+
 def explain_page(told: dict[str, Any]) -> Page:
     """`verify explain`: the dict of `verify.explain.explain`, one element taken apart."""
     inputs = " ".join(f"{name}={value}" for name, value in told["inputs"].items())

@@ -30,6 +30,7 @@ from verify.reports.rows import (
     code_of,
     explain_page,
     explain_place_page,
+    invariance_page,
     kernel_page,
     list_page,
     printable,
@@ -217,6 +218,16 @@ def kernel(
     shard: ShardOf = None,
     journal: JournalFile = None,
     resume: Resume = False,
+    invariance: Annotated[
+        bool,
+        typer.Option(
+            "--invariance", help="Of kernels of rows: whether a row's bits depend on the batch; nothing else is judged."
+        ),
+    ] = False,
+    length: Annotated[
+        list[int] | None,
+        typer.Option("--length", metavar="N", min=1, help="With --invariance: of rows; repeatable. [64, 1000, 4096]"),
+    ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Also write the report; '-' is standard output.")
     ] = None,
@@ -224,6 +235,11 @@ def kernel(
     """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
     selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
+    if length and not invariance:
+        raise UsageError("--length is for --invariance; the shape of rows is given by --set")
+    if invariance:
+        _invariance(selection, tuple(length or (64, 1000, 4096)), json_file)
+        return
     how = _how(jobs, shard, journal, resume, json_file)
     raise typer.Exit(
         _walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted], how)
@@ -785,6 +801,20 @@ def _selection(
         setting=setting,
         algorithm=algorithm,
     )
+
+
+def _invariance(selection: Selection, lengths: tuple[int, ...], json_file: str | None) -> None:
+    """`verify kernel NAME --invariance`."""
+    from verify import invariance
+    from verify.reports import store
+
+    if json_file is not None:
+        store.ensure_writable(json_file)
+    with shown() as progress:
+        found = invariance.walk(selection, lengths, progress)
+    if json_file is not None:
+        store.write_text([json.dumps(found, indent=1), "\n"], json_file)
+    _print(invariance_page(found["rows"]), sys.stderr if json_file == "-" else sys.stdout)
 
 
 def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) -> str:

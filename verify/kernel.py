@@ -215,6 +215,7 @@ class Composite:
     settings    what is run, see `Setting`; the first is the default
     parameters  what `--set NAME=VALUE` may give, with a line of help each
     custom      custom(given) -> Setting from NAME -> text; raises UsageError
+    batched     batched(rows, length) -> what is given to `custom` for a batch of rows; see `verify.invariance`
     problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.composite.Source
     limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
@@ -252,6 +253,7 @@ class Composite:
     defined: Callable[..., tuple[str, ...]] | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     custom: Callable[[Mapping[str, str]], Setting] | None = None
+    batched: Callable[[int, int], Mapping[str, str]] | None = None
     formulas: Callable[..., Any] | None = None
     cases: tuple[Scalars, ...] = ({},)
     quick_cases: int = 1

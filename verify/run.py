@@ -198,7 +198,7 @@ def run(
     Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
     project.
     """
-    present, absent = _backends(selection)
+    present, absent = backends_of(selection)
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
     if not jobs:
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
@@ -277,7 +277,7 @@ def identity(selection: Selection) -> dict[str, Any]:
     files = [*root.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
     source = {path.relative_to(root).as_posix(): path for path in files if path.suffix in SOURCES}
     source |= {text: Path(text.rpartition(":")[0]) for text in selection.user_lowerings}
-    present, absent = _backends(selection)
+    present, absent = backends_of(selection)
     return {
         "selection": asdict(selection),
         "environment": {b.name: b.fingerprint() for b in present} | {f"{n} absent": why for n, why in absent.items()},
@@ -673,7 +673,7 @@ class _Results:
 
 def _worker(selection: Selection, threads: int, share: int) -> Callable[[int], list[dict[str, Any]]]:
     """What a worker process does with the number of a job. threads: of a launch; share: of all else."""
-    jobs = [job for backend in _backends(selection)[0] for job in jobs_of(selection, backend)]
+    jobs = [job for backend in backends_of(selection)[0] for job in jobs_of(selection, backend)]
     held: list[Case] = []
     backends.launch_threads = threads
     torch.set_num_threads(share)
@@ -689,7 +689,7 @@ def _worker(selection: Selection, threads: int, share: int) -> Callable[[int], l
     return do
 
 
-def _backends(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
+def backends_of(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
     """Backends to run on, and the absent ones with their reason."""
     names = selection.backends or tuple(backends.names())
     found, absent = [], {}

@@ -599,6 +599,7 @@ def kernel(
         inputs=("x", *rows.weights),
         settings=LAST if last else EXTREMES if extremes else SETTINGS,
         parameters=PARAMETERS | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"},
+        batched=lambda rows, length: {"shape": f"{rows}x{length}", "recipe": "random"},
         custom=functools.partial(custom, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
         truth=functools.partial(_truth, rows),

@@ -1,0 +1,68 @@
+"""Whether a row's bits depend on its batch: planted lowerings that do, and one that does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from verify import backends, cli, kernel
+from verify.invariance import SIZES, judge
+from verify.lowerings import Lowering
+
+#: How the rows of x are summed.
+PLANTED = {
+    "alike": lambda x: torch.stack([row.double().sum().float() for row in x]),
+    "by size": lambda x: ordered(x, len(x) < 16),
+    "by place": lambda x: torch.cat([ordered(x[k : k + 1], k % 2 == 0) for k in range(len(x))]),
+    "by others": lambda x: ordered(x, bool(x[1::2].abs().sum() > x[::2].abs().sum() * 1.5)),
+}
+
+
+def ordered(x: torch.Tensor, forwards: bool) -> torch.Tensor:
+    total = torch.zeros(len(x))
+    for column in x.unbind(1) if forwards else reversed(x.unbind(1)):
+        total = total + column
+    return total
+
+
+def planted(name: str) -> Any:
+    def build(target: Any) -> Any:
+        return lambda problem: {"": PLANTED[name](problem.tensors["x"])}
+
+    lowering = Lowering(name, build, lambda target: None)
+    facts = kernel.load("sum")
+    assert isinstance(facts, kernel.Composite)
+    return judge(facts, lowering, backends.load("cpu"), "float32", 100)
+
+
+def test_rows_that_are_summed_alone_are_invariant() -> None:
+    found = planted("alike")
+    assert not found.reason and found.invariant and (found.sizes, found.differing) == (len(SIZES), ())
+
+
+def test_another_order_from_a_size_on_is_found() -> None:
+    found = planted("by size")
+    assert found.differing == tuple(size for size in SIZES if size >= 16)
+    assert found.row >= 0 and found.steps > 0 and not found.invariant
+
+
+def test_the_place_and_the_other_rows_are_found() -> None:
+    assert planted("by place").place
+    found = planted("by others")
+    assert found.contents and not found.invariant
+
+
+def test_the_command_tells_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["kernel", "cumsum", "--invariance", "--length", "33", "--dtype", "float32", "--lowering", "eager"]
+    assert cli.main([*words, "--backend", "cpu", "--json", str(tmp_path / "i.json")]) == 0
+    assert "0 of 16" in capsys.readouterr().out
+    told = json.loads((tmp_path / "i.json").read_text())
+    assert told["rows"][0] | {"invariant": True, "length": 33} == told["rows"][0] and told["environment"]["cpu"]
+    assert cli.main(["kernel", "exp", "--invariance", "--backend", "cpu"]) == 2
+    assert "kernels of rows" in capsys.readouterr().err
+    assert cli.main(["kernel", "cumsum", "--length", "33"]) == 2
+    assert "--length is for --invariance" in capsys.readouterr().err
