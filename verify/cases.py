@@ -525,7 +525,7 @@ class OfOutput:
         special = (torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (rad == 0)
         limit = self.bounds if self.bounds is None or index is None else self.bounds.each(lambda t: t[index])
         low = None if scale is None else scale[0]
-        left = self.left
+        left = _left(self.source, self.output)
         under, over = (false, false) if left is None else left
         if left is not None and index is not None:
             under, over = under[index], over[index]
@@ -543,10 +543,6 @@ class OfOutput:
         if self._enclosed is None:
             self._enclosed = self.source.enclose(self.output)
         return self._enclosed
-
-    @cached_property
-    def left(self) -> tuple[Tensor, Tensor] | None:
-        return _left(self.source, self.output)
 
     @property
     def scaled(self) -> bool:

@@ -116,8 +116,10 @@ class Slices:
         that of the tensor, or float32 for half types; sums below it are exact. Of whole rows: where a sum of squares
         does, and None of others."""
         if self.facts.kind == SQUARES:
-            over = self._flat(squares_overflow(self.rows).expand(self.rows.shape))[0]
-            return torch.zeros_like(over), over
+            if self._left is None:
+                over = self._flat(squares_overflow(self.rows).expand(self.rows.shape))[0]
+                self._left = torch.zeros_like(over), over
+            return self._left
         if not self.facts.prefixes:
             return None
         if self._left is None:
