@@ -42,7 +42,7 @@ class NotMeasured(Exception):
 class Item:
     """One measurement.
 
-    targets  upper limits by the name of what is measured: seconds, start_s, peak_mib, mp_share, share_of_kernel (of
+    targets  upper limits by the name of what is measured: seconds, ratio, peak_mib, mp_share, share_of_kernel (of
              the kernel's own time), memory_share (of four times the kernel's inputs and outputs and 1 GiB)
     measure  (scale) -> the values measured. Called in a fresh process, whose peak memory is added. `runs_s` are the
              repetitions, of which the best becomes `seconds`; `finished` is when the first one ended. `processor_s`
@@ -60,8 +60,11 @@ class Item:
 # What is measured
 
 
-def sweep(kernel: str, lowering: str, backend: str, repetitions: int = 3) -> Callable[[float], Values]:
-    """All 2^32 float32 inputs through the exhaustive profile: classes, sums, maxima, digests."""
+def sweep(
+    kernel: str, lowering: str, backend: str, dtype: str = "float32", repetitions: int = 3
+) -> Callable[[float], Values]:
+    """All 2^32 inputs or pairs through the exhaustive profile: classes, sums, maxima, digests. On the CPU beside the
+    kernel alone, on the same inputs."""
 
     def measure(scale: float) -> Values:
         from verify.kernel import load
@@ -70,7 +73,7 @@ def sweep(kernel: str, lowering: str, backend: str, repetitions: int = 3) -> Cal
         selection = Selection(
             kernels=(kernel,),
             backends=(backend,),
-            dtypes=("float32",),
+            dtypes=(dtype,),
             lowerings=(lowering,),
             spellings=(next(iter(load(kernel).spellings)),),
             profile="exhaustive",
@@ -80,15 +83,18 @@ def sweep(kernel: str, lowering: str, backend: str, repetitions: int = 3) -> Cal
             began, used = time.perf_counter(), time.process_time()
             # A GPU judges hundreds of chunks a launch and is quick enough to be measured whole.
             with thinned(scale) if backend == "cpu" else contextlib.nullcontext():
-                cells = run(selection)["cells"]
+                cells = [cell for cell in run(selection)["cells"] if not cell["scalars"]]
             walls.append(time.perf_counter() - began)
             processor.append(time.process_time() - used)
             finished = finished or time.monotonic()
             timing = proved(cells)["timing"]
             runs.append(timing["kernel_s"] + timing["check_s"])
         [cell] = cells
+        beside = alone(kernel, scale) if backend == "cpu" else {}
         return {
             "runs_s": runs,
+            **beside,
+            **({"ratio": sorted(runs)[len(runs) // 2] / beside["alone_s"]} if beside else {}),
             "wall_s": walls,
             "processor_s": processor,
             "finished": finished,
@@ -101,6 +107,23 @@ def sweep(kernel: str, lowering: str, backend: str, repetitions: int = 3) -> Cal
         }
 
     return measure
+
+
+def alone(kernel: str, scale: float) -> Values:
+    """Seconds of the eager kernel on the chunks of a sweep, which are not judged."""
+    import torch
+
+    from verify.domains import Domain
+    from verify.formats import FORMATS
+
+    seconds, function = 0.0, getattr(torch, kernel)
+    domain = Domain("exhaustive", FORMATS["float32"], ("x",))
+    for number in domain.chunks()[:: max(1, round(1 / scale))]:
+        (x,) = domain.chunk(number, "cpu")
+        began = time.perf_counter()
+        function(x)
+        seconds += time.perf_counter() - began
+    return {"alone_s": seconds}
 
 
 def multiprecision(kernel: str) -> Callable[[float], Values]:
@@ -242,11 +265,17 @@ def light(*arguments: str, repetitions: int = 5) -> Callable[[float], Values]:
     return measure
 
 
-def warm(*arguments: str, small: tuple[str, ...], repetitions: int = 3) -> Callable[[float], Values]:
-    """A command whose compiled code is cached. `small` is added to it where the scale is below 1."""
+def warm(
+    *arguments: str, small: tuple[str, ...] = (), own: str = "", repetitions: int = 3
+) -> Callable[[float], Values]:
+    """A command whose compiled code is cached. `small` is added to it where the scale is below 1; own: the source of
+    a file whose function f it is given as a lowering."""
 
     def measure(scale: float) -> Values:
         command = [sys.executable, "-m", "verify", *arguments, *(small if scale < 1 else ())]
+        if own:
+            Path("own.py").write_text(f"{own}\n")
+            command += ["--lowering", "own.py:f"]
         cold, code = timed(command, accept=(0, 1))
         return {
             "runs_s": [timed(command, accept=(0, 1))[0] for _ in range(repetitions)],
@@ -254,17 +283,6 @@ def warm(*arguments: str, small: tuple[str, ...], repetitions: int = 3) -> Calla
             "exit_code": code,
             "command": shlex.join(command[2:]),
         }
-
-    return measure
-
-
-def cold(*arguments: str, small: tuple[str, ...]) -> Callable[[float], Values]:
-    """A command with every cache empty."""
-
-    def measure(scale: float) -> Values:
-        command = [sys.executable, "-m", "verify", *arguments, *(small if scale < 1 else ())]
-        seconds, code = timed(command, accept=(0, 1))
-        return {"runs_s": [seconds], "exit_code": code, "command": shlex.join(command[2:])}
 
     return measure
 
@@ -287,33 +305,30 @@ _ATTENTION = "attention at batch 2, heads 4, length 4,096, head 64"
 _OF_THE_REPORT = "all 2^32 float32 inputs"
 ITEMS = (
     Item(
-        "cpu-exp", f"exp, eager, {_OF_THE_REPORT}", {"seconds": 25, "peak_mib": 2048}, sweep("exp", "eager", "cpu")
-    ),
-    Item(
-        "cpu-exp-all",
-        f"exp, inductor against eager, {_OF_THE_REPORT}",
-        {"seconds": 40, "peak_mib": 2048},
-        sweep("exp", "inductor", "cpu"),
+        "cpu-exp",
+        f"exp, eager, {_OF_THE_REPORT}, over the kernel alone",
+        {"ratio": 1.7, "peak_mib": 2048},
+        sweep("exp", "eager", "cpu"),
     ),
     *(
         Item(
             f"cuda-{kernel}",
             f"{kernel}, eager, {_OF_THE_REPORT}",
-            {"seconds": 0.060, "start_s": 60},
+            {"seconds": most},
             sweep(kernel, "eager", "cuda"),
             "cuda",
         )
-        for kernel in ("exp", "reciprocal", "log")
+        for kernel, most in (("exp", 0.04), ("reciprocal", 0.04), ("log", 0.04), ("sqrt", 0.1), ("rsqrt", 0.1))
     ),
     *(
         Item(
-            f"cuda-{kernel}-all",
-            f"{kernel}, inductor against eager, {_OF_THE_REPORT}",
-            {"seconds": 0.150, "start_s": 60},
-            sweep(kernel, "inductor", "cuda"),
+            f"cuda-{kernel}-pairs",
+            f"{kernel}, eager, all 2^32 pairs of float16",
+            {"seconds": 0.4},
+            sweep(kernel, "eager", "cuda", "float16"),
             "cuda",
         )
-        for kernel in ("exp", "reciprocal", "log")
+        for kernel in ("pow", "div")
     ),
     *(
         Item(f"mp-{kernel}", f"{kernel}'s share in multiprecision", {"mp_share": 1e-6}, multiprecision(kernel))
@@ -322,18 +337,25 @@ ITEMS = (
     Item("list", "verify list", {"seconds": 0.3}, light("list")),
     Item("show", "verify show pow", {"seconds": 0.3}, light("show", "pow")),
     Item(
-        "kernel-quick",
-        "verify kernel addcmul --profile quick, caches warm",
-        {"seconds": 20},
-        warm("kernel", "addcmul", "--profile", "quick", "--backend", "cpu", small=("--dtype", "float16")),
+        "kernel-own",
+        "verify kernel lerp --dtype float32 --lowering FILE:f, default profile",
+        {"seconds": 10},
+        warm("kernel", "lerp", "--dtype", "float32", "--backend", "cpu", own="def f(a, b, w): return a + w * (b - a)"),
     ),
     Item(
         "run-quick",
-        "verify run --profile quick, caches cold",
-        {"seconds": 600},
-        cold(
-            *("run", "--profile", "quick", "--backend", "cpu"), small=("--dtype", "float16", "--lowering", "eager")
+        "verify run --profile quick, caches warm",
+        {"seconds": 240},
+        warm(
+            *("run", "--profile", "quick", "--backend", "cpu"), small=("--dtype", "float16", "--lowering", "eager"),
+            repetitions=1,
         ),
+    ),
+    Item(
+        "run-default",
+        "verify run, caches warm",
+        {"seconds": 1200},
+        warm("run", "--backend", "cpu", small=("--dtype", "float16", "--lowering", "eager"), repetitions=1),
     ),
     Item("cpu-flex", f"the check of {_ATTENTION} in balls", {"seconds": 20, "memory_share": 1}, attention("cpu")),
     Item("mp-flex", f"64 rows of {_ATTENTION} in multiprecision", {"seconds": 30}, rows),
@@ -382,11 +404,11 @@ ITEMS = (
 
 @contextlib.contextmanager
 def thinned(scale: float) -> Iterator[None]:
-    """Inside, domains have only every (1/scale)-th chunk."""
-    from verify.domains import Domain
+    """Inside, elementwise cases have only every (1/scale)-th portion."""
+    from verify.cases import Pointwise
 
-    whole, step = Domain.chunks, max(1, round(1 / scale))
-    with mock.patch.object(Domain, "chunks", lambda self: whole(self)[::step]):
+    whole, step = Pointwise.portions, max(1, round(1 / scale))
+    with mock.patch.object(Pointwise, "portions", lambda self: whole(self)[::step]):
         yield
 
 
