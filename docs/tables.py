@@ -582,6 +582,28 @@ def _of_documents(render: Callable[[Sequence[Mapping[str, Any]]], str]) -> Calla
     return lambda paths, keep: render([json.loads(path.read_text()) for path in paths])
 
 
+def invariance_table(files: Sequence[Mapping[str, Any]]) -> str:
+    """Whether the bits of a row depend on its batch; see verify/invariance.py. Dtypes of one answer share a row."""
+    head = ("kernel", "device", "lowering", "length", "dtype", "batch invariant", "sizes that differ", "first", "steps")
+    body: dict[tuple[str, ...], list[str]] = {}
+    for document in files:
+        devices = {name: facts["chip"] for name, facts in document["environment"].items() if isinstance(facts, dict)}
+        for one in document["rows"]:
+            if one["reason"]:
+                continue
+            differing = one["differing"]
+            also = [what for what, told in (("place", one["place"]), ("other rows", one["contents"])) if told]
+            answer = "yes" if one["invariant"] else ", ".join(["no", *also])
+            first = f"row {one['row']} of {differing[0]}" if differing else ""
+            key = (
+                f"`{one['kernel']}`", f"{one['backend']}, {devices[one['backend']]}", f"`{one['lowering']}`",
+                str(one["length"]), answer, f"{len(differing)} of {one['sizes']}", first,
+                str(one["steps"]) if differing else "",
+            )  # fmt: skip
+            body.setdefault(key, []).append(one["dtype"])
+    return table(head, [(*key[:4], " ".join(dtypes), *key[4:]) for key, dtypes in body.items()])
+
+
 KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "errors": _of_reports(errors_table),
     "differences": _of_reports(differences_table),
@@ -593,6 +615,7 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "bench": _of_documents(bench_table),
     "mutants": _of_documents(mutants_table),
     "kills": _of_documents(kills_table),
+    "invariance": _of_documents(invariance_table),
 }
 
 
