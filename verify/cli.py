@@ -7,6 +7,7 @@ Everything heavy (torch, triton, pydantic, rich) is imported inside the command 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -107,6 +108,14 @@ Algorithm = Annotated[
         "it, what is beyond the known algorithms and within any order in float32 is suspect.",
     ),
 ]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", help="For a launch of your own lowering, compilation apart."),
+]
+Memory = Annotated[
+    float | None,
+    typer.Option("--memory", metavar="GIB", help="What your own lowering may allocate on the CPU. [the machine's]"),
+]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
 Only = Annotated[
@@ -180,6 +189,8 @@ def kernel(
     scalar: Scalars = None,
     setting: Settings = None,
     algorithm: Algorithm = "",
+    timeout: Timeout = 60.0,
+    memory: Memory = None,
     profile: Profile = "default",
     seed: Seed = 0,
     json_file: Annotated[
@@ -188,7 +199,11 @@ def kernel(
 ) -> None:
     """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
+    for option, amount in (("--timeout", timeout), ("--memory", memory)):
+        if amount is not None and not 0 < amount < math.inf:
+            raise UsageError(f"{option} {amount:g}; expected a number above 0")
     selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
+    selection = dataclasses.replace(selection, timeout=timeout, memory=memory)
     raise typer.Exit(_walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted]))
 
 
@@ -694,6 +709,10 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
         words += ["--scalar", f"{name}={number!r}"]
     for name, text in (selection.setting or {}).items():
         words += ["--set", f"{name}={text}"]
+    defaults = type(selection)(())
+    for option in ("timeout", "memory"):
+        if (amount := getattr(selection, option)) != getattr(defaults, option):
+            words += [f"--{option}", f"{amount:g}"]
     words += ["--profile", selection.profile, "--seed", str(selection.seed)]
     variables = "".join(dict.fromkeys(assignments(fingerprint) for fingerprint in environment.values()))
     return variables + shlex.join(words).encode(errors="backslashreplace").decode()

@@ -35,7 +35,7 @@ from verify.launch import LoweringError, launch_steady, repeats_of
 from verify.lowerings import Lowering, NotLowered, Target, lowerings
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
-from verify.workers import isolated, isolated_composite
+from verify.workers import TIMEOUT, isolated, isolated_composite
 
 RESOLVED = 4096  # elements whose resolution is taken
 Progress = Callable[[int, int, str], None]
@@ -61,6 +61,9 @@ class Selection:
     seed: int = 0
     #: NAME -> text: the user's own setting of a composite kernel
     setting: Mapping[str, str] | None = None
+    #: of the user's own: seconds that a launch may take, beside compilation, and GiB of memory on the CPU
+    timeout: float = TIMEOUT
+    memory: float | None = None
 
 
 @dataclass(frozen=True)
@@ -505,7 +508,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
             continue
         if selection.setting:
             raise UsageError(f"--set is for composite kernels; {facts.name} takes --scalar and --spelling")
-        users = [isolated(text) for text in selection.user_lowerings]
+        limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
+        users = [isolated(text, **limits) for text in selection.user_lowerings]
         chosen = [
             one
             for one in lowerings(facts)
@@ -528,7 +532,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
-    users = [isolated_composite(text, order) for text in selection.user_lowerings]
+    limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
+    users = [isolated_composite(text, order, **limits) for text in selection.user_lowerings]
     chosen = [
         one
         for one in lowerings(facts)

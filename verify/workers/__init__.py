@@ -97,7 +97,8 @@ class Worker:
                 left = min(last + limit, began + COMPILATION) - time.monotonic()
                 if left <= 0 or not self.connection.poll(left):
                     self.end()
-                    raise LoweringError(f"the {what} did not end within {limit:g} s, its process was ended", "timeout")
+                    told = f"the {what} did not end within {limit:g} s (--timeout), its process was ended"
+                    raise LoweringError(told if what == "launch" else told.replace(" (--timeout)", ""), "timeout")
                 answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
                 if not answer.get("compiling"):
                     return answer
@@ -147,22 +148,26 @@ def _plain(text: str) -> str:
     return shown if len(shown) <= TEXT else shown[: TEXT - 3] + "..."
 
 
-def isolated(text: str) -> Lowering:
-    """`verify.lowerings.user_lowering`, in a process of its own."""
-    return user_lowering(text, Own(text, composite=False).call)
+def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None) -> Lowering:
+    """`verify.lowerings.user_lowering`, in a process of its own. timeout: seconds for a launch; memory: GiB that the
+    process may take on the CPU beside what torch has, by default as much as the machine has."""
+    return user_lowering(text, Own(text, composite=False, timeout=timeout, memory=memory).call)
 
 
-def isolated_composite(text: str, order: Order | None = None) -> Lowering:
-    """`verify.lowerings.user_composite`, in a process of its own."""
-    return user_composite(text, order, Own(text, composite=True).call)
+def isolated_composite(
+    text: str, order: Order | None = None, *, timeout: float = TIMEOUT, memory: float | None = None
+) -> Lowering:
+    """`verify.lowerings.user_composite`, likewise."""
+    return user_composite(text, order, Own(text, composite=True, timeout=timeout, memory=memory).call)
 
 
 class Own:
     """A user's FILE.py:FUNCTION and the worker that runs it, started again where one has ended."""
 
-    def __init__(self, text: str, composite: bool, *, timeout: float = TIMEOUT, memory: int | None = None) -> None:
+    def __init__(self, text: str, composite: bool, *, timeout: float, memory: float | None) -> None:
         self.text, self.composite, self.timeout = text, composite, timeout
-        self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
         self._worker: Worker | None = None
 
     def worker(self, device: str) -> Worker:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,10 +35,13 @@ BEAT = 0.5  # seconds between two looks at what the main thread does
 
 def main(channel: int, inputs: int, outputs: int, memory: int) -> None:
     """Serve until the parent closes the channel. channel, inputs, outputs: file descriptors; memory: bytes of address
-    space, 0 for as many as there are."""
+    space beside what torch has by now, 0 for as many as there are."""
     if memory:
         import resource
 
+        sizes = Path("/proc/self/statm")
+        if sizes.exists():
+            memory += int(sizes.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     Server(Connection(channel), inputs, outputs).serve()
 
