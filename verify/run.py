@@ -20,6 +20,7 @@ import torch
 
 from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
+from verify.calls import Called, Sample, call_all
 from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
 from verify.domains import SIZES, SIZES_FLOAT64, domain_of
 from verify.draws import spread
@@ -119,6 +120,9 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
             for name, y in outputs.items():
                 new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
                 found[name] = new
+        if number == 0 and one.steady and job.mine and isinstance(case, Pointwise) and not target.layout:
+            sample = Sample.of(case.given(0), one.output)
+            launched = replace(launched, calls=call_all(case, target, lowering, reference, sample))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
@@ -155,17 +159,18 @@ def judged(
 @dataclass(frozen=True)
 class Launched:
     """All launches of a cell: seconds in the kernel, and of a lowering that is not steady the launches of a portion,
-    the most different results of one, and how they differ."""
+    the most different results of one, and how they differ. calls: other calls than the walk's."""
 
     seconds: float = 0.0
     repeats: int = 1
     distinct: int = 1
     told: str = ""
+    calls: Called | None = None
 
     def __add__(self, other: Launched) -> Launched:
         return Launched(
             self.seconds + other.seconds, max(self.repeats, other.repeats), max(self.distinct, other.distinct),
-            self.told or other.told,
+            self.told or other.told, self.calls or other.calls,
         )  # fmt: skip
 
 
@@ -322,6 +327,8 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str 
         meant, stated, records, concluded = _kinder(found, (meant, stated, records, concluded))
     if launched.distinct > 1:
         concluded = weighed(concluded, "unsteady", "unsteady", f"not deterministic: {launched.told}")
+    if launched.calls:
+        concluded = weighed(concluded, launched.calls.status, launched.calls.kind, launched.calls.told)
     if found.unresolved:
         concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
     whole = exact.whole
@@ -361,6 +368,8 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str 
             "value": stated.value, "metric": stated.metric, "source": stated.source, "truth": stated.truth,
             "measured": value,
         }  # fmt: skip
+    if launched.calls:
+        cell["calls"] = launched.calls.record()
     if launched.distinct > 1:
         cell |= {"repeats": launched.repeats, "distinct": launched.distinct}
     return cell

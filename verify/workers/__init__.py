@@ -84,6 +84,8 @@ class Worker:
             descriptor = self.files[which].fileno()
             os.ftruncate(descriptor, _up(max(offset + size, 1), 1 << 20))
             held = self.maps[which] = mmap.mmap(descriptor, 0)
+        if not size:
+            return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -185,7 +187,7 @@ class Launch:
 
     def __init__(self, own: Own, target: Target) -> None:
         self.own, self.target = own, target
-        self.poison = (0, 0)
+        self.poison, self.how = (0, 0), ""
         self.seconds = 0.0
         self._built: Worker | None = None
         own.worker(target.backend.device)  # it starts while the domain is drawn
@@ -195,6 +197,20 @@ class Launch:
         """As `Backend.poisoned`, in the worker."""
         self.poison = (size, pattern)
         yield
+
+    @contextlib.contextmanager
+    def manner(self, how: str) -> Iterator[None]:
+        """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'thread', from
+        another thread."""
+        self.how = how
+        try:
+            yield
+        finally:
+            self.how = ""
+
+    def restart(self) -> None:
+        """Let the next launch be the first of its process."""
+        self.own.worker(self.target.backend.device).end()
 
     def __call__(self, *given: Any) -> Any:
         """What the lowering returns. What it has done to its inputs is done to those that are given.
@@ -206,7 +222,7 @@ class Launch:
         worker = self.own.worker(self.target.backend.device)
         worker.load()
         label = f"lowering {Path(self.own.text.rpartition(':')[0]).name}:{self.own.text.rpartition(':')[2]}"
-        sent = _Sent(worker, tensors)
+        sent = _Sent(worker, tensors, GUARD ^ 0xFF if self.how == "guard" else GUARD)
         try:
             answer = worker.ask(self._message(sent, problem, again=self._built is worker))
             self._built = worker
@@ -242,6 +258,7 @@ class Launch:
             "problem": composite,
             "poison": self.poison,
             "again": again,
+            "thread": self.how == "thread",
         }
 
     def _refused(self, kind: str, told: str, tensors: Mapping[str, Tensor], label: str) -> None:
@@ -289,8 +306,8 @@ class Launch:
 class _Sent:
     """Inputs as a worker gets them: their storages in its file, each between guards."""
 
-    def __init__(self, worker: Worker, tensors: Mapping[str, Tensor]) -> None:
-        self.worker = worker
+    def __init__(self, worker: Worker, tensors: Mapping[str, Tensor], guard: int) -> None:
+        self.worker, self.guard = worker, guard
         held: dict[int, tuple[int, Tensor]] = {}
         place = BAND
         self.tensors = []
@@ -306,7 +323,7 @@ class _Sent:
         self.held = list(held.values())
         self.storages = [(start, len(whole)) for start, whole in self.held]
         self.file = worker.part(0, 0, place)
-        self.file.fill_(GUARD)
+        self.file.fill_(guard)
         for start, whole in self.held:
             self.file[start : start + len(whole)].copy_(whole)
 
@@ -314,7 +331,7 @@ class _Sent:
         """Give the inputs what the launch left of them. Raises LoweringError where it wrote beside them."""
         last = 0
         for start, whole in (*self.held, (len(self.file), self.file[:0])):
-            if not bool((self.file[last:start] == GUARD).all()):
+            if not bool((self.file[last:start] == self.guard).all()):
                 raise LoweringError(f"{label} wrote into memory beside its inputs")
             mine = self.file[start : start + len(whole)]
             if not torch.equal(mine, whole.cpu()):

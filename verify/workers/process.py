@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,12 @@ class Server:
 
     def launch(
         self, text: str, target: Sequence[Any], storages: Sequence[Sequence[int]], tensors: Sequence[Sequence[Any]],
-        problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool,
+        problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool, thread: bool,
     ) -> dict[str, Any]:  # fmt: skip
         """Call the lowering once. storages: offset and bytes of each in the file of inputs; tensors: name, storage,
         dtype, shape, strides, offset. problem: of a composite kernel. poison: bytes of fresh memory to fill, and with
-        what. again: with the callable that was built for the last launch. Answers with what is returned, which `fetch`
-        copies, or with why nothing is."""
+        what. again: with the callable that was built for the last launch. thread: from another thread. Answers with
+        what is returned, which `fetch` copies, or with why nothing is."""
         name, scalars, spelling, dtype, backend_name = target
         backend = backends.load(backend_name)
         before = modes()
@@ -127,8 +128,7 @@ class Server:
                 self.spoil(t, poison[1])
             with backend.poisoned(*poison):
                 began = time.perf_counter()
-                with torch.no_grad():
-                    returned = call(*arguments)
+                returned = threaded(call, arguments) if thread else plainly(call, arguments)
                 backend.synchronize()
             seconds = time.perf_counter() - began
         except NotLowered as why:
@@ -167,6 +167,8 @@ class Server:
         held = self.maps[which]
         if held is None or len(held) < offset + size:
             held = self.maps[which] = mmap.mmap(self.files[which], os.fstat(self.files[which]).st_size)
+        if not size:
+            return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
 
     def problem(self, tensors: Mapping[str, torch.Tensor], problem: Mapping[str, Any], name: str) -> Problem:
@@ -183,6 +185,16 @@ class Server:
             self.bytes(held.data_ptr(), pattern, held.nbytes())
         else:
             torch.empty(0, dtype=torch.uint8, device=t.device).set_(held).fill_(pattern)
+
+
+def plainly(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    with torch.no_grad():
+        return call(*arguments)
+
+
+def threaded(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(plainly, call, arguments).result()
 
 
 def inside(address: int, held: mmap.mmap) -> bool:
