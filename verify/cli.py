@@ -88,7 +88,11 @@ Spellings = Annotated[
 ]
 Scalars = Annotated[
     list[str] | None,
-    typer.Option("--scalar", metavar="NAME=VALUE", help="A Python scalar of the kernel, as a decimal or hex float."),
+    typer.Option(
+        "--scalar",
+        metavar="NAME=VALUE",
+        help="A Python scalar of the kernel, as a decimal or hex float; none: tensors alone.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -705,6 +709,7 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
         words += ["--lowering", value]
     if selection.algorithm:
         words += ["--algorithm", selection.algorithm]
+    words += ["--scalar", "none"] if selection.scalars == {} else []
     for name, number in (selection.scalars or {}).items():
         words += ["--scalar", f"{name}={number!r}"]
     for name, text in (selection.setting or {}).items():
@@ -719,8 +724,10 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
 
 
 def _scalars(texts: list[str] | None) -> dict[str, float] | None:
-    """'name=value' options as numbers; None where there are none."""
+    """'name=value' options as numbers; {} for 'none', None where there are none."""
     found: dict[str, float] = {}
+    if texts == ["none"]:
+        return found
     for text in texts or ():
         name, equals, literal = text.partition("=")
         try:

@@ -31,7 +31,7 @@ from verify.judge.chunk import OracleViolation
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Tally, root
-from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
+from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, is_file, suggest
 from verify.launch import LoweringError, launch_steady, repeats_of
 from verify.lowerings import Lowering, NotLowered, Target, lowerings
 from verify.numbers.orders import Order
@@ -58,6 +58,7 @@ class Selection:
     user_lowerings: tuple[str, ...] = ()
     #: ORDER:ACCUMULATOR that the user declares of them, see `verify.numbers.orders`
     algorithm: str = ""
+    #: Python scalars; {}: none, every input is a tensor
     scalars: Mapping[str, float] | None = None
     seed: int = 0
     #: NAME -> text: the user's own setting of a composite kernel
@@ -217,11 +218,14 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
                 if on_cell:
                     on_cell(cell)
                 cells.append(cell)
+        own = [cell for cell in cells if is_file(cell["lowering"])]
+        if own and all(cell["status"] == "not-run" for cell in own):
+            raise NothingToCompare(own[0]["reason"])
         if selection == Selection(selection.kernels, profile="default", seed=selection.seed):
             _stale_ledger(jobs, cells)  # only a whole run can tell that nothing needs an entry
     except KeyboardInterrupt:
         report["interrupted"] = True
-    except UsageError:
+    except (UsageError, NothingToCompare):
         raise
     except Exception as error:
         raise Broken(job.label, report | {"interrupted": True}) from error
@@ -565,6 +569,8 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
     given = dict(selection.scalars or {})
+    if selection.scalars is not None and not given and {} not in facts.cases:
+        raise UsageError(f"--scalar none: {facts.name} has no case of tensors alone, see `verify show {facts.name}`")
     unknown = [name for name in given if name not in facts.inputs]
     if unknown:
         raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], facts.inputs))
@@ -574,6 +580,8 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
         if given and not set(given) <= set(scalars) and not given.keys() <= set(facts.inputs):
             continue
         chosen = scalars
+        if selection.scalars is not None and not given and scalars:
+            continue
         if given:
             if set(scalars) != set(given):
                 continue
