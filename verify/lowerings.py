@@ -541,14 +541,17 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
 # A user's own function.
 
 
-def user_lowering(text: str, elsewhere: Callable[[Target], Call] | None = None) -> Lowering:
+def user_lowering(
+    text: str, elsewhere: Callable[[Target], Call] | None = None, function: Callable[..., Any] | None = None
+) -> Lowering:  # fmt: skip
     """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs`, scalars as floats, in the default spelling
     and in every layout; with an output to write where it has a parameter `out` without a default.
 
-    elsewhere: builds it without importing the file here. Raises UsageError, at once, for what is wrong with the file;
-    in `build`, where its signature fits no case of the kernel, and NotLowered where it fits another case.
+    elsewhere: builds it without importing the file here; function: what it is, of which the text is the name alone.
+    Raises UsageError, at once, for what is wrong with the file; in `build`, where its signature fits no case of the
+    kernel, and NotLowered where it fits another case.
     """
-    label, function = _label(text), None if elsewhere else user_function(text)[1]
+    label, function, flags = _found(text, elsewhere, function)
 
     def build(target: Target) -> Call:
         if function is None:
@@ -574,17 +577,28 @@ def user_lowering(text: str, elsewhere: Callable[[Target], Call] | None = None) 
             return f"{label} is called as {target.default_spelling!r} and in every layout, not as {target.spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=_device_flushes)
+    return Lowering(label, build, reason, ftz=_device_flushes, flags=lambda target: flags)
+
+
+def _found(
+    text: str, elsewhere: Any, function: Callable[..., Any] | None
+) -> tuple[str, Callable[..., Any] | None, dict[str, Any]]:  # fmt: skip
+    """Name, function (None: elsewhere) and flags of a user's own lowering."""
+    if function is not None:
+        return text, function, {"process": "the caller's"}
+    return _label(text), None if elsewhere else user_function(text)[1], {}
 
 
 def user_composite(
-    text: str, order: Order | None = None, elsewhere: Callable[[Target], Callable[[Any], Any]] | None = None
-) -> Lowering:
+    text: str, order: Order | None = None, elsewhere: Callable[[Target], Callable[[Any], Any]] | None = None,
+    function: Callable[..., Any] | None = None,
+) -> Lowering:  # fmt: skip
     """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
     parameters of their names, by keyword with the problem's other tensors, the setting's parameters, the
-    scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere: see `user_lowering`."""
-    label, function = _label(text), None if elsewhere else user_function(text)[1]
-    flags = {} if order is None else {"algorithm": str(order)}
+    scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere, function: see
+    `user_lowering`."""
+    label, function, flags = _found(text, elsewhere, function)
+    flags |= {} if order is None else {"algorithm": str(order)}
 
     def build(target: Target) -> Callable[[Any], Any]:
         if function is None:

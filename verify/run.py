@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Tally, root
 from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, is_file, suggest
 from verify.launch import LoweringError, launch_steady, repeats_of
-from verify.lowerings import Lowering, NotLowered, Target, lowerings
+from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
 from verify.workers import TIMEOUT, isolated, isolated_composite
@@ -66,6 +66,13 @@ class Selection:
     #: of the user's own: seconds that a launch may take, beside compilation, and GiB of memory on the CPU
     timeout: float = TIMEOUT
     memory: float | None = None
+    #: the user's functions, by name, that are judged in this process
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def own(self) -> bool:
+        """Whether lowerings of the user's own are asked for."""
+        return bool(self.user_lowerings or self.functions)
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,7 @@ def run(selection: Selection, on_cell: Callable[[Any], Any] | None = None, progr
     if not jobs:
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
     mine = [job for job in jobs if job.mine]
-    if selection.user_lowerings and all(job.reason for job in mine):
+    if selection.own and all(job.reason for job in mine):
         raise NothingToCompare(mine[0].reason if mine else "no job runs your lowering")
     report: dict[str, Any] = {
         "schema": 2,
@@ -523,12 +530,13 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
             raise UsageError(f"--set is for composite kernels; {facts.name} takes --scalar and --spelling")
         limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
         users = [isolated(text, **limits) for text in selection.user_lowerings]
+        users += [user_lowering(name, function=function) for name, function in selection.functions.items()]
         chosen = [
             one
             for one in lowerings(facts)
             if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
         ]
-        if selection.user_lowerings and not selection.lowerings:
+        if selection.own and not selection.lowerings:
             chosen = chosen[:1]  # the reference, beside the user's own; the others when asked for
         for dtype in selection.dtypes or facts.dtypes:
             pairs = list(_targets(facts, selection))
@@ -547,12 +555,13 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
     limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
     users = [isolated_composite(text, order, **limits) for text in selection.user_lowerings]
+    users += [user_composite(name, order, function=function) for name, function in selection.functions.items()]
     chosen = [
         one
         for one in lowerings(facts)
         if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
     ]
-    if selection.user_lowerings and not selection.lowerings:
+    if selection.own and not selection.lowerings:
         chosen = chosen[:1]
     cases = cases_of(facts, selection.scalars, selection.profile)
     for dtype in selection.dtypes or facts.dtypes:
@@ -626,7 +635,7 @@ def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | N
     """What --algorithm declares. Raises UsageError where it means nothing."""
     if not selection.algorithm:
         return None
-    if not selection.user_lowerings:
+    if not selection.own:
         raise UsageError("--algorithm is for a lowering of your own: expected --lowering FILE.py:FUNCTION beside it")
     for facts in kernels:
         if not (isinstance(facts, Composite) and facts.orders):

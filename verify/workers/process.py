@@ -100,6 +100,9 @@ class Server:
             self.lowerings[text] = user_composite(text) if composite else user_lowering(text)
         except UsageError as error:
             return {"usage": str(error)}
+        if dynamo := sys.modules.get("torch._dynamo"):
+            # calls of many shapes, each compiled: beyond its limit a compiled function would silently run eagerly
+            dynamo.config.recompile_limit = dynamo.config.accumulated_recompile_limit = 1024
         return {}
 
     def launch(
