@@ -62,7 +62,7 @@ def test_any_other_is_judged_here_and_the_result_says_so() -> None:
     cells = own(verify.check(lambda x: 1 / x, "reciprocal", dtype=torch.float32))
     assert cells and all(cell.status == "passed" and cell.flags["process"] == "the caller's" for cell in cells)
     assert cells[0].calls is not None and cells[0].calls.made > 20
-    with pytest.raises(verify.Inaccurate, match="exceeds-bound: reciprocal test_asserting.py:test_any_other") as raised:
+    with pytest.raises(verify.Inaccurate, match="exceeds-bound: reciprocal") as raised:
         verify.check(lambda x: (1 / x.bfloat16()).float(), "reciprocal", dtype=torch.float32)
     assert raised.value.cells and str(raised.value).startswith("reciprocal: errors against the real number")
 
@@ -126,3 +126,11 @@ def test_an_example_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name
     f = function(tmp_path, monkeypatch, text, kernel, name)
     cells = own(verify.check(f, kernel, dtype="float32", device=None if device is None else device.type))
     assert cells and cells[0].status == "passed" and "process" not in cells[0].flags
+
+
+def test_what_docs_trust_says_names_tests_that_exist() -> None:
+    root = Path(__file__).parents[1]
+    named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", (root / "docs" / "trust.md").read_text())
+    assert len(named) > 10
+    for file, test in named:
+        assert f"def {test}" in (root / file).read_text(), (file, test)
