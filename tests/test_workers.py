@@ -17,6 +17,7 @@ from verify.launch import LoweringError, launch_steady
 from verify.lowerings import Target
 from verify.run import Selection, run
 from verify.workers import isolated
+from verify.workers.process import spoiled
 
 HEAD = "import ctypes, os, signal, time\nimport torch\n\n\n"
 
@@ -174,6 +175,22 @@ def test_a_worker_that_ended_is_started_again(tmp_path: Path) -> None:
     with pytest.raises(LoweringError, match="exit code 7"):
         call(zero, one)
     assert torch.equal(call(one, one), one + one)
+
+
+def test_an_exception_ends_the_worker_only_where_it_spoiled_the_device(tmp_path: Path) -> None:
+    """A refusal must not cost a start; after an illegal access nothing more can be launched."""
+    call = isolated(planted(tmp_path, "assert a[0] != 0\nreturn a * 0 + os.getpid()")).build(target())
+    zero, one = torch.zeros(3), torch.ones(3)
+    before = call(one, one)
+    with pytest.raises(LoweringError, match="AssertionError"):
+        call(zero, one)
+    assert torch.equal(call(one, one), before)
+
+    class Lost:
+        def synchronize(self) -> None:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    assert spoiled(Lost()) and not spoiled(backends.load("cpu"))  # type: ignore[arg-type]
 
 
 def test_a_message_in_place_of_an_answer_ends_the_worker(tmp_path: Path) -> None:

@@ -227,6 +227,8 @@ class Launch:
             answer = worker.ask(self._message(sent, problem, again=self._built is worker))
             self._built = worker
             if kind := answer.get("kind"):
+                if answer.get("spoiled"):
+                    worker.end()
                 self._refused(kind, _plain(answer["told"]), tensors, label)
             sent.back(label)
             self.seconds = float(answer["seconds"])
@@ -266,8 +268,6 @@ class Launch:
             raise NotLowered(told)
         if kind == "usage":
             raise UsageError(told)
-        if self.target.backend.device != "cpu":  # the device's context may be spoiled
-            self.own.worker(self.target.backend.device).end()
         first = next(iter(tensors.values()))
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors.values())
         raise LoweringError(f"{label} raised {told} on {first.dtype} inputs of shape {shapes}", "raised")

@@ -139,7 +139,7 @@ class Server:
         except UsageError as error:
             return {"kind": "usage", "told": str(error)}
         except (Exception, SystemExit) as error:
-            return {"kind": "raised", "told": describe(error)}
+            return {"kind": "raised", "told": describe(error), "spoiled": spoiled(backend)}
         self.returned = dict(returned) if isinstance(returned, Mapping) else {"": returned}
         if backend.device != "cpu":  # the parent looks at what became of its inputs
             for place, t in zip(storages, whole, strict=True):
@@ -198,6 +198,15 @@ def plainly(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
 def threaded(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(plainly, call, arguments).result()
+
+
+def spoiled(backend: backends.Backend) -> bool:
+    """Whether the device's context answers no more, as after an illegal access."""
+    try:
+        backend.synchronize()
+    except Exception:
+        return True
+    return False
 
 
 def inside(address: int, held: mmap.mmap) -> bool:
