@@ -150,6 +150,12 @@ def test_a_refusal_is_listed_and_no_fault(tmp_path: Path) -> None:
     found = called(tmp_path, "refusing", target())
     assert found.status == "passed" and "contiguous vectors only" in found.refused["transposed"]
     assert {"0 dimensions", "channels last", "every other"} < set(found.refused) and "misaligned" not in found.refused
+    assert found.remark.startswith("calls refused: 0 dimensions, 2 dimensions")
+
+
+def test_a_remark_tells_what_was_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (found,) = cells(monkeypatch, tmp_path, "refusing")
+    assert found["status"] == "passed" and "calls refused: " in found["reason"]
 
 
 def test_another_shape_is_another_result_and_the_call_is_named(tmp_path: Path) -> None:

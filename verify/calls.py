@@ -98,6 +98,13 @@ class Called:
     excused: str = ""
     script: str = ""
 
+    @property
+    def remark(self) -> str:
+        """For people: what is wrong, else what is not as in the plain call."""
+        parts = {"refused": self.refused, "not made": self.untried}
+        listed = (f"calls {what}: {', '.join(names)}" for what, names in parts.items() if names)
+        return self.told or "; ".join(filter(None, (self.excused, *listed)))
+
     def record(self) -> dict[str, Any]:
         lists = {"different": list(self.different), "untried": list(self.untried), "refused": dict(self.refused)}
         return {"made": self.made, **lists, "note": self.excused, "script": self.script.splitlines()}

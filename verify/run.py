@@ -339,7 +339,7 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str 
     if launched.distinct > 1:
         concluded = weighed(concluded, "unsteady", "unsteady", f"not deterministic: {launched.told}")
     if launched.calls:
-        concluded = weighed(concluded, launched.calls.status, launched.calls.kind, launched.calls.told)
+        concluded = weighed(concluded, launched.calls.status, launched.calls.kind, launched.calls.remark)
     if found.unresolved:
         concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
     whole = exact.whole
