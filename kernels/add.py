@@ -38,7 +38,7 @@ def spellings(name: str) -> dict[str, Spelling]:
     call = function(name, keywords=("alpha",))
     return {
         **elementwise(name, keywords=("alpha",)),
-        "alpha omitted": Spelling(omitting("alpha", call), unit),
+        "alpha omitted": Spelling(omitting("alpha", call), unit, omits="alpha"),
         "alpha as tensor": Spelling(as_tensor("alpha", call), scaled),
     }
 

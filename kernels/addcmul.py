@@ -48,7 +48,7 @@ KERNEL = Kernel(
     quick_cases=2,
     spellings={
         **elementwise("addcmul", keywords=("value",)),
-        "value omitted": Spelling(omitting("value", CALL), unit),
+        "value omitted": Spelling(omitting("value", CALL), unit, omits="value"),
         "value as tensor": Spelling(as_tensor("value", CALL), scaled),
     },
     domain=domain,

@@ -261,6 +261,8 @@ def beside_regions(cell: Cell) -> list[tuple[str, str]]:
     found = []
     if cell.distinct > 1 and cell.status != "unsteady":
         found.append(("unsteady", f"{cell.distinct} different results in {cell.repeats} launches, all judged"))
+    if cell.calls and cell.calls.different and not cell.calls.note and cell.reason_kind != "calls":
+        found.append(("unsteady", f"{len(cell.calls.different)} of {cell.calls.made} other calls give other bits"))
     for one in cell.properties:
         if one.violations:
             at = f", such as {','.join(one.witness)}" if one.witness else ""
@@ -1034,6 +1036,7 @@ def _failures(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int 
         named = f"{cell.kernel} {_place(cell)}"
         regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
         lines += [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
+        lines += [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
         if not cell.regions:
             lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
             if cell.worst:

@@ -329,6 +329,24 @@ class Region(Record):
         return self
 
 
+class Calls(Record):
+    """Other calls of a lowering with elements of the walk, whose bits must be the walk's.
+
+    made       how many calls gave a result
+    different  names of those whose bits are others (`verify.calls.CALLS`); `note`: why that is no fault
+    untried    those for which there was no time
+    refused    those that the lowering refused, with its exception
+    script     lines of Python that show the smallest that is different
+    """
+
+    made: NonNegativeInt
+    different: Strings = Field(default_factory=list)
+    note: str = ""
+    untried: Strings = Field(default_factory=list)
+    refused: Annotated[dict[str, str], AfterValidator(_sorted)] = Field(default_factory=dict)
+    script: Strings = Field(default_factory=list)
+
+
 class Timing(Record):
     """Seconds, and how many elements went to multiprecision. Never part of a digest.
 
@@ -367,6 +385,7 @@ class Cell(Record):
     source                digest of the kernel's files: facts, oracle, own lowerings, and what these use
     repeats, distinct     of a lowering that is not deterministic: launches of each chunk, and the most different
                           results of one; an elementwise cell counts the elements of all launches
+    calls                 other calls than the walk's; null where none were made
     """
 
     kernel: str
@@ -403,6 +422,7 @@ class Cell(Record):
     source: str = ""
     repeats: PositiveInt = 1
     distinct: PositiveInt = 1
+    calls: Calls | None = None
     timing: Timing = Field(default_factory=Timing)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -482,11 +482,62 @@ def test_missing_function_suggests_near_names(write: Callable[[str], Path]) -> N
         user_lowering(f"{path}:lerp2")
 
 
-@pytest.mark.parametrize("signature", ["a, b", "a, b, w, x", "a, b, *, w", ""])
+@pytest.mark.parametrize("signature", ["a, b", "a, b, w, x", "a, b, *, u", ""])
 def test_wrong_arity(write: Callable[[str], Path], kernel: Kernel, signature: str) -> None:
     lowering = user_lowering(f"{write(f'def lerp({signature}): return a')}:lerp")
     with pytest.raises(UsageError, match=r"mine\.py:lerp takes \(.*\), but is called .* 3 inputs of lerp: a, b, w"):
         lowering.build(target(kernel))
+
+
+LERP = "return a + w * (b - a)"
+
+
+@pytest.mark.parametrize("text", [
+    f"def lerp(w, a, b): {LERP}", f"def lerp(a, b, *, w): {LERP}", f"def lerp(*, b, a, w): {LERP}",
+    "def lerp(x, y, z): return x + z * (y - x)", "def lerp(x, y, /, z, eps=0): return x + z * (y - x)",
+    f"def lerp(a, b, w, out=None): {LERP}",
+    "def lerp(a, b, w, out): out.copy_(a + w * (b - a))",
+    "def lerp(out, a, b, w): out.copy_(a + w * (b - a))",
+    "def lerp(out, x, y, z): out.copy_(x + z * (y - x))",
+    "def lerp(x, y, z, *, out): return out.copy_(x + z * (y - x))",
+    f"def lerp(a: 'torch.Tensor', b: 'Tensor', w: 'float | object'): {LERP}",
+])  # fmt: skip
+def test_inputs_come_by_name_or_by_position(write: Callable[[str], Path], kernel: Kernel, text: str) -> None:
+    a, b, w = inputs()
+    assert torch.equal(check(write(text), kernel), a + w * (b - a))
+
+
+def test_an_output_that_is_not_written_is_found(write: Callable[[str], Path], kernel: Kernel) -> None:
+    with pytest.raises(LoweringError, match="not all written"):
+        check(write("def lerp(a, b, w, out): out[1:] = (a + w * (b - a))[1:]"), kernel)
+
+
+@pytest.mark.parametrize(("signature", "admitted"), [
+    ("x, y", 3), ("x, y: float", 1), ("x: torch.Tensor, y: torch.Tensor", 1), ("x, *, y: 'Tensor'", 2),
+])  # fmt: skip
+def test_a_case_is_admitted_by_the_signature(
+    write: Callable[[str], Path], signature: str, admitted: int
+) -> None:  # fmt: skip
+    """Never by whether a call raises: the function's own mistakes are its faults."""
+    facts = load("pow")
+    assert isinstance(facts, Kernel)
+    lowering = user_lowering(f"{write(f'import torch{chr(10)}def f({signature}): return torch.pow(x, y)')}:f")
+    taken = 0
+    for scalars in ({}, {"y": 2.0}, {"x": 2.0}):
+        spelling = next(name for name, one in facts.spellings.items() if one.applies(scalars))
+        with suppress(NotLowered):
+            lowering.build(Target(facts, scalars, spelling, "float32", cpu))
+            taken += 1
+    assert taken == admitted
+
+
+def test_a_scalar_with_the_operations_default_may_be_left_out(write: Callable[[str], Path]) -> None:
+    facts = load("add")
+    lowering = user_lowering(f"{write('def f(a, b): return a + b')}:f")
+    a, b, _ = inputs()
+    assert torch.equal(lowering.build(Target(facts, {"alpha": 1.0}, "out-of-place", "float32", cpu))(a, b), a + b)
+    with pytest.raises(NotLowered, match="a, b are tensors and alpha Python numbers"):
+        lowering.build(Target(facts, {"alpha": 0.3}, "out-of-place", "float32", cpu))
 
 
 def test_defaults_and_varargs_are_fine(write: Callable[[str], Path], kernel: Kernel) -> None:

@@ -6,14 +6,17 @@ import importlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from verify import backends, ledger
+from verify import backends, domains, ledger
 from verify.backends import cpu, cuda
-from verify.kernel import Kernel, UsageError, elementwise_names, load, names
+from verify.cli import main
+from verify.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
 from verify.launch import launch_steady
 from verify.lowerings import (
     LAYOUTS,
@@ -24,6 +27,7 @@ from verify.lowerings import (
     lowering_names,
     lowerings,
 )
+from verify.run import Selection, jobs_of, run
 
 
 def named(kernel: Kernel, name: str) -> Lowering:
@@ -360,3 +364,27 @@ def test_a_ledger_entry_says_where_and_how_far(given: dict[str, Any], message: s
     ledger.Deviation(**whole)
     with pytest.raises(ValueError, match=message):
         ledger.Deviation(**whole | given)
+
+
+def test_what_a_signature_does_not_admit_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    own = tmp_path / "mine.py"
+    own.write_text("import torch\n\n\ndef f(x, y: float):\n    return torch.pow(x, y)\n")
+    chosen = Selection(("pow",), ("cpu",), ("float32",), spellings=("out-of-place",), user_lowerings=(f"{own}:f",))
+    for scalars, status in (({}, ""), ({"y": 2.0}, "passed")):
+        selection = replace(chosen, profile="quick", lowerings=("eager",), scalars=scalars)
+        if not status:
+            with pytest.raises(NothingToCompare, match=r"takes .* which does not fit x, y where x, y are tensors"):
+                run(selection)
+            continue
+        found = run(selection)["cells"]
+        assert [one["status"] for one in found] == [status, "passed"]
+
+
+def test_no_scalars_select_tensor_by_tensor(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [*jobs_of(Selection(("pow",), scalars={}), backends.load("cpu"))]
+    assert jobs and all(not job.target.scalars for job in jobs)
+    with pytest.raises(UsageError, match="--scalar none: add has no case of tensors alone"):
+        [*jobs_of(Selection(("add",), scalars={}), backends.load("cpu"))]
+    assert main(["kernel", "add", "--scalar", "none", "--scalar", "alpha=1"]) == 2
+    assert "expected NAME=VALUE" in capsys.readouterr().err

@@ -7,6 +7,7 @@ Everything heavy (torch, triton, pydantic, rich) is imported inside the command 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -89,7 +90,11 @@ Spellings = Annotated[
 ]
 Scalars = Annotated[
     list[str] | None,
-    typer.Option("--scalar", metavar="NAME=VALUE", help="A Python scalar of the kernel, as a decimal or hex float."),
+    typer.Option(
+        "--scalar",
+        metavar="NAME=VALUE",
+        help="A Python scalar of the kernel, as a decimal or hex float; none: tensors alone.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -108,6 +113,14 @@ Algorithm = Annotated[
         "sequential:float32, tree:float32, blocked=128:float32, any:bfloat16. Its bound is then that order's; without "
         "it, what is beyond the known algorithms and within any order in float32 is suspect.",
     ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", help="For a launch of your own lowering, compilation apart."),
+]
+Memory = Annotated[
+    float | None,
+    typer.Option("--memory", metavar="GIB", help="What your own lowering may allocate on the CPU. [the machine's]"),
 ]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help=f"Size of the domains: {', '.join(PROFILES)}.")]
 Jobs = Annotated[
@@ -212,6 +225,8 @@ def kernel(
     scalar: Scalars = None,
     setting: Settings = None,
     algorithm: Algorithm = "",
+    timeout: Timeout = 60.0,
+    memory: Memory = None,
     profile: Profile = "default",
     seed: Seed = 0,
     jobs: Jobs = None,
@@ -234,7 +249,11 @@ def kernel(
 ) -> None:
     """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
+    for option, amount in (("--timeout", timeout), ("--memory", memory)):
+        if amount is not None and not 0 < amount < math.inf:
+            raise UsageError(f"{option} {amount:g}; expected a number above 0")
     selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
+    selection = dataclasses.replace(selection, timeout=timeout, memory=memory)
     if length and not invariance:
         raise UsageError("--length is for --invariance; the shape of rows is given by --set")
     if invariance:
@@ -827,18 +846,25 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
         words += ["--lowering", value]
     if selection.algorithm:
         words += ["--algorithm", selection.algorithm]
+    words += ["--scalar", "none"] if selection.scalars == {} else []
     for name, number in (selection.scalars or {}).items():
         words += ["--scalar", f"{name}={number!r}"]
     for name, text in (selection.setting or {}).items():
         words += ["--set", f"{name}={text}"]
+    defaults = type(selection)(())
+    for option in ("timeout", "memory"):
+        if (amount := getattr(selection, option)) != getattr(defaults, option):
+            words += [f"--{option}", f"{amount:g}"]
     words += ["--profile", selection.profile, "--seed", str(selection.seed)]
     variables = "".join(dict.fromkeys(assignments(fingerprint) for fingerprint in environment.values()))
     return variables + shlex.join(words).encode(errors="backslashreplace").decode()
 
 
 def _scalars(texts: list[str] | None) -> dict[str, float] | None:
-    """'name=value' options as numbers; None where there are none."""
+    """'name=value' options as numbers; {} for 'none', None where there are none."""
     found: dict[str, float] = {}
+    if texts == ["none"]:
+        return found
     for text in texts or ():
         name, equals, literal = text.partition("=")
         try:

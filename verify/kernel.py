@@ -34,13 +34,15 @@ class Spelling:
     """One way to call the operation. `call(torch, **inputs)` returns the result tensor.
 
     `applies(scalars)` says for which cases it exists. `layout` names the arrangement of the
-    tensors (see `verify.lowerings`; None: contiguous). `quick`: also run by the quick profile.
+    tensors (see `verify.lowerings`; None: contiguous). `quick`: also run by the quick profile. `omits`: the scalar that
+    the call leaves out, which has the operation's default.
     """
 
     call: Callable[..., Any]
     applies: Callable[[Scalars], bool] = lambda scalars: True
     layout: str | None = None
     quick: bool = False
+    omits: str = ""
 
 
 def is_file(lowering: str) -> bool:

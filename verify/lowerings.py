@@ -541,26 +541,34 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
 # A user's own function.
 
 
-def user_lowering(text: str, elsewhere: Callable[[Target], Call] | None = None) -> Lowering:
-    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs` by position, scalars as floats, in the
-    default spelling and in every layout.
+def user_lowering(
+    text: str, elsewhere: Callable[[Target], Call] | None = None, function: Callable[..., Any] | None = None
+) -> Lowering:  # fmt: skip
+    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs`, scalars as floats, in the default spelling
+    and in every layout; with an output to write where it has a parameter `out` without a default.
 
-    elsewhere: builds it without importing the file here. Raises UsageError, at once, for what is wrong with the file;
-    in `build`, for a wrong arity.
+    elsewhere: builds it without importing the file here; function: what it is, of which the text is the name alone.
+    Raises UsageError, at once, for what is wrong with the file; in `build`, where its signature fits no case of the
+    kernel, and NotLowered where it fits another case.
     """
-    label, function = _label(text), None if elsewhere else user_function(text)[1]
+    label, function, flags = _found(text, elsewhere, function)
 
     def build(target: Target) -> Call:
         if function is None:
             assert elsewhere is not None
             return elsewhere(target)
-        names, scalars = target.kernel.inputs, target.scalars
-        _check_arity(function, label, target.kernel)
+        import torch
 
-        def run(*tensors: torch.Tensor) -> torch.Tensor:
-            values = {**dict(zip(target.kernel.tensors(scalars), tensors, strict=True)), **scalars}
-            result: torch.Tensor = function(*(values[name] for name in names))
-            return result
+        names, scalars = target.kernel.tensors(target.scalars), target.scalars
+        positional, named = _arguments(function, label, target)
+
+        def run(*tensors: torch.Tensor) -> Any:
+            values = {**dict(zip(names, tensors, strict=True)), **scalars}
+            if "out" in (*positional, *named):
+                shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
+                values["out"] = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
+            result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
+            return values.get("out") if result is None else result
 
         return _laid_out(target, run)
 
@@ -569,17 +577,28 @@ def user_lowering(text: str, elsewhere: Callable[[Target], Call] | None = None) 
             return f"{label} is called as {target.default_spelling!r} and in every layout, not as {target.spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=_device_flushes)
+    return Lowering(label, build, reason, ftz=_device_flushes, flags=lambda target: flags)
+
+
+def _found(
+    text: str, elsewhere: Any, function: Callable[..., Any] | None
+) -> tuple[str, Callable[..., Any] | None, dict[str, Any]]:  # fmt: skip
+    """Name, function (None: elsewhere) and flags of a user's own lowering."""
+    if function is not None:
+        return text, function, {"process": "the caller's"}
+    return _label(text), None if elsewhere else user_function(text)[1], {}
 
 
 def user_composite(
-    text: str, order: Order | None = None, elsewhere: Callable[[Target], Callable[[Any], Any]] | None = None
-) -> Lowering:
+    text: str, order: Order | None = None, elsewhere: Callable[[Target], Callable[[Any], Any]] | None = None,
+    function: Callable[..., Any] | None = None,
+) -> Lowering:  # fmt: skip
     """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
     parameters of their names, by keyword with the problem's other tensors, the setting's parameters, the
-    scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere: see `user_lowering`."""
-    label, function = _label(text), None if elsewhere else user_function(text)[1]
-    flags = {} if order is None else {"algorithm": str(order)}
+    scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere, function: see
+    `user_lowering`."""
+    label, function, flags = _found(text, elsewhere, function)
+    flags |= {} if order is None else {"algorithm": str(order)}
 
     def build(target: Target) -> Callable[[Any], Any]:
         if function is None:
@@ -657,18 +676,62 @@ def _import(path: Path) -> types.ModuleType:
     return module
 
 
-def _check_arity(function: Callable[..., Any], label: str, kernel: Kernel) -> None:
+def _arguments(function: Callable[..., Any], label: str, target: Target) -> tuple[list[str], list[str]]:
+    """The inputs (and 'out') that a function takes by position and by name, from its signature alone."""
+    kernel, scalars = target.kernel, target.scalars
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin without one: the first call will tell
-        return
-    try:
-        signature.bind(*kernel.inputs)
-    except TypeError:
-        raise UsageError(
-            f"{label} takes {signature}, but is called by position with the {len(kernel.inputs)} inputs of "
-            f"{kernel.name}: {', '.join(kernel.inputs)}"
-        ) from None
+        return list(kernel.inputs), []
+    if found := _fitted(signature, kernel, scalars):
+        return found
+    told = f"{label} takes {signature}"
+    if any(_fitted(signature, kernel, case) for case in kernel.cases):
+        told += f", which does not fit {', '.join(kernel.inputs)} where "
+        texts = [f"{', '.join(kernel.tensors(scalars))} are tensors", f"{', '.join(scalars)} Python numbers"]
+        raise NotLowered(told + " and ".join(texts[: 1 + bool(scalars)]))
+    raise UsageError(
+        f"{told}, but is called by position or by name with the {len(kernel.inputs)} inputs of {kernel.name}: "
+        f"{', '.join(kernel.inputs)}"
+    )
+
+
+def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> tuple[list[str], list[str]] | None:
+    """How the signature takes the inputs of a case; None where it does not. A scalar that has the operation's default
+    may be left out."""
+    parameters, tensors = signature.parameters, kernel.tensors(scalars)
+    out = parameters.get("out") if "out" not in kernel.inputs else None
+    writes = ["out"] if out is not None and out.default is inspect.Parameter.empty else []
+    omitted = {one.omits for one in kernel.spellings.values() if one.omits and one.applies(scalars)}
+    for left_out in (set(), omitted):
+        given = [name for name in kernel.inputs if name not in left_out]
+        positional: list[str] = []
+        if all(name in parameters and parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY for name in given):
+            named = [*given, *writes]
+        else:
+            by_name = [one.name for one in parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+            named = [name for name in (*given, *writes) if name in by_name]
+            waiting = [name for name in given if name not in named]
+            for one in parameters.values():
+                if one.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+                    break
+                if one.name in writes or waiting:
+                    positional.append(one.name if one.name in writes else waiting.pop(0))
+            positional += waiting
+        try:
+            bound = signature.bind(*positional, **{name: name for name in named}).arguments
+        except TypeError:
+            continue
+        kinds = {value: _annotated(parameters[key].annotation) for key, value in bound.items() if value in given}
+        if all(kind in ("", "tensor" if name in tensors else "number") for name, kind in kinds.items()):
+            return positional, named
+    return None
+
+
+def _annotated(annotation: Any) -> str:
+    """What an annotation says that a parameter is: 'tensor', 'number', or '' (nothing, or either)."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    return {"Tensor": "tensor", "torch.Tensor": "tensor", "float": "number", "int": "number"}.get(text, "")
 
 
 def describe(error: BaseException, path: Path | None = None) -> str:

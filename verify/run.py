@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 
 from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
+from verify.calls import Called, Sample, call_all
 from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
 from verify.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.draws import spread
@@ -34,13 +35,13 @@ from verify.judge.chunk import OracleViolation
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Tally, root
-from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
+from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, is_file, suggest
 from verify.launch import LoweringError, launch_steady, repeats_of
-from verify.lowerings import Lowering, NotLowered, Target, lowerings
+from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
 from verify.progress import Progress
-from verify.workers import isolated, isolated_composite
+from verify.workers import TIMEOUT, isolated, isolated_composite
 
 RESOLVED = 4096  # elements whose resolution is taken
 
@@ -61,10 +62,21 @@ class Selection:
     user_lowerings: tuple[str, ...] = ()
     #: ORDER:ACCUMULATOR that the user declares of them, see `verify.numbers.orders`
     algorithm: str = ""
+    #: Python scalars; {}: none, every input is a tensor
     scalars: Mapping[str, float] | None = None
     seed: int = 0
     #: NAME -> text: the user's own setting of a composite kernel
     setting: Mapping[str, str] | None = None
+    #: of the user's own: seconds that a launch may take, beside compilation, and GiB of memory on the CPU
+    timeout: float = TIMEOUT
+    memory: float | None = None
+    #: the user's functions, by name, that are judged in this process
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def own(self) -> bool:
+        """Whether lowerings of the user's own are asked for."""
+        return bool(self.user_lowerings or self.functions)
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,9 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
             for name, y in outputs.items():
                 new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
                 found[name] = new
+        if number == 0 and one.steady and job.mine and isinstance(case, Pointwise) and not target.layout:
+            sample = Sample.of(case.given(0), one.output)
+            launched = replace(launched, calls=call_all(case, target, lowering, reference, sample))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
@@ -169,18 +184,20 @@ def judged(
 @dataclass(frozen=True)
 class Launched:
     """All launches of a cell: seconds in the kernel, and of a lowering that is not steady the launches of a portion,
-    the most different results of one, and how they differ. compiling: seconds of building it and its first launch."""
+    the most different results of one, and how they differ. compiling: seconds of building it and its first launch;
+    calls: other calls than the walk's."""
 
     seconds: float = 0.0
     repeats: int = 1
     distinct: int = 1
     told: str = ""
     compiling: float = 0.0
+    calls: Called | None = None
 
     def __add__(self, other: Launched) -> Launched:
         return Launched(
             self.seconds + other.seconds, max(self.repeats, other.repeats), max(self.distinct, other.distinct),
-            self.told or other.told, self.compiling + other.compiling,
+            self.told or other.told, self.compiling + other.compiling, self.calls or other.calls,
         )  # fmt: skip
 
 
@@ -203,7 +220,7 @@ def run(
     if not jobs:
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
     mine = [job for job in jobs if job.mine]
-    if selection.user_lowerings and all(job.reason for job in mine):
+    if selection.own and all(job.reason for job in mine):
         raise NothingToCompare(mine[0].reason if mine else "no job runs your lowering")
     report: dict[str, Any] = {
         "schema": 2,
@@ -250,6 +267,9 @@ def run(
                 progress(0, len(numbers), jobs[numbers[0]].label)
             for at, number in enumerate(numbers):  # noqa: B007
                 complete(number)
+            own = [cell for cell in cells if is_file(cell["lowering"])]
+            if own and shard == (1, 1) and all(cell["status"] == "not-run" for cell in own):
+                raise NothingToCompare(own[0]["reason"])
             if whole and shard == (1, 1):
                 ledger.unneeded(cells)  # only a whole run can tell that nothing needs an entry
         except KeyboardInterrupt:
@@ -257,7 +277,7 @@ def run(
             further = {n for n, one in results.ended.items() if not isinstance(one.value, BaseException)}
             for number in sorted(further | (known.keys() & set(numbers[at + 1 :]))):
                 complete(number)
-        except UsageError:
+        except (UsageError, NothingToCompare):
             raise
         except Exception as error:
             raise Broken(jobs[numbers[at]].label, report | {"interrupted": True}) from error
@@ -389,6 +409,8 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str 
         meant, stated, records, concluded = _kinder(found, (meant, stated, records, concluded))
     if launched.distinct > 1:
         concluded = weighed(concluded, "unsteady", "unsteady", f"not deterministic: {launched.told}")
+    if launched.calls:
+        concluded = weighed(concluded, launched.calls.status, launched.calls.kind, launched.calls.remark)
     if found.unresolved:
         concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
     whole = exact.whole
@@ -428,6 +450,8 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str 
             "value": stated.value, "metric": stated.metric, "source": stated.source, "truth": stated.truth,
             "measured": value,
         }  # fmt: skip
+    if launched.calls:
+        cell["calls"] = launched.calls.record()
     if launched.distinct > 1:
         cell |= {"repeats": launched.repeats, "distinct": launched.distinct}
     return cell
@@ -716,13 +740,15 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
             continue
         if selection.setting:
             raise UsageError(f"--set is for composite kernels; {facts.name} takes --scalar and --spelling")
-        users = [isolated(text) for text in selection.user_lowerings]
+        limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
+        users = [isolated(text, **limits) for text in selection.user_lowerings]
+        users += [user_lowering(name, function=function) for name, function in selection.functions.items()]
         chosen = [
             one
             for one in lowerings(facts)
             if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
         ]
-        if selection.user_lowerings and not selection.lowerings:
+        if selection.own and not selection.lowerings:
             chosen = chosen[:1]  # the reference, beside the user's own; the others when asked for
         for dtype in selection.dtypes or facts.dtypes:
             pairs = list(_targets(facts, selection))
@@ -739,13 +765,15 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
-    users = [isolated_composite(text, order) for text in selection.user_lowerings]
+    limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
+    users = [isolated_composite(text, order, **limits) for text in selection.user_lowerings]
+    users += [user_composite(name, order, function=function) for name, function in selection.functions.items()]
     chosen = [
         one
         for one in lowerings(facts)
         if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
     ]
-    if selection.user_lowerings and not selection.lowerings:
+    if selection.own and not selection.lowerings:
         chosen = chosen[:1]
     cases = cases_of(facts, selection.scalars, selection.profile)
     for dtype in selection.dtypes or facts.dtypes:
@@ -762,6 +790,8 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
     given = dict(selection.scalars or {})
+    if selection.scalars is not None and not given and {} not in facts.cases:
+        raise UsageError(f"--scalar none: {facts.name} has no case of tensors alone, see `verify show {facts.name}`")
     unknown = [name for name in given if name not in facts.inputs]
     if unknown:
         raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], facts.inputs))
@@ -771,6 +801,8 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
         if given and not set(given) <= set(scalars) and not given.keys() <= set(facts.inputs):
             continue
         chosen = scalars
+        if selection.scalars is not None and not given and scalars:
+            continue
         if given:
             if set(scalars) != set(given):
                 continue
@@ -815,7 +847,7 @@ def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | N
     """What --algorithm declares. Raises UsageError where it means nothing."""
     if not selection.algorithm:
         return None
-    if not selection.user_lowerings:
+    if not selection.own:
         raise UsageError("--algorithm is for a lowering of your own: expected --lowering FILE.py:FUNCTION beside it")
     for facts in kernels:
         if not (isinstance(facts, Composite) and facts.orders):

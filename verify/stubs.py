@@ -99,8 +99,9 @@ def _of_elements(kernel: Kernel) -> Iterator[tuple[str, str]]:
     scalars = list(dict.fromkeys(itertools.chain.from_iterable(kernel.cases)))
     tensors = _tensors(kernel)
     both = [name for name in tensors if name in scalars]
-    told = f"{kernel.name}({', '.join(kernel.inputs)}), by position; {', '.join(tensors)}: contiguous tensors of one "
-    told += "dtype and of one dimension"
+    told = f"{kernel.name}({', '.join(kernel.inputs)}), by name or by position; "
+    told += f"{', '.join(tensors)}: contiguous tensors of one dtype and of one dimension, and of other shapes and "
+    told += "strides, which it may refuse with an exception"
     if only := [name for name in scalars if name not in both]:
         told += f"; {', '.join(only)}: a Python float"
     if both:

@@ -41,6 +41,7 @@ REASONS = (
     *KINDS,
     "property",  # a law that the kernel states is broken
     "unsteady",  # launches differ
+    "calls",  # other bits for another size, shape, stride, address, neighbour or thread
     "no-bound",
     "resolution",  # nothing smaller than the element itself would be seen
     "contract",  # shape, dtype, device, inputs modified, output not written

@@ -231,7 +231,9 @@ class BallDDArrays(_LastAxis, BallDD):
 
     def exp(self, a: Ball) -> Ball:
         """2^k (1 + expm1(r)), a = k log 2 + r. Undecided above 700; from -700 down only below 2^-1009."""
-        if a.mid.dim() and (n := a.mid.shape[-1]) > TOGETHER:  # hundreds of operations each: in parts that a cache holds
+        if (
+            a.mid.dim() and (n := a.mid.shape[-1]) > TOGETHER
+        ):  # hundreds of operations each: in parts that a cache holds
             parts = [self.exp(_at(a, slice(start, start + TOGETHER))) for start in range(0, n, TOGETHER)]
             mid, rad, tail = (torch.cat([getattr(p, name) for p in parts], -1) for name in ("mid", "rad", "tail"))
             return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)

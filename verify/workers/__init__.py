@@ -85,6 +85,8 @@ class Worker:
             descriptor = self.files[which].fileno()
             os.ftruncate(descriptor, _up(max(offset + size, 1), 1 << 20))
             held = self.maps[which] = mmap.mmap(descriptor, 0)
+        if not size:
+            return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -98,7 +100,8 @@ class Worker:
                 left = min(last + limit, began + COMPILATION) - time.monotonic()
                 if left <= 0 or not self.connection.poll(left):
                     self.end()
-                    raise LoweringError(f"the {what} did not end within {limit:g} s, its process was ended", "timeout")
+                    told = f"the {what} did not end within {limit:g} s (--timeout), its process was ended"
+                    raise LoweringError(told if what == "launch" else told.replace(" (--timeout)", ""), "timeout")
                 answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
                 if not answer.get("compiling"):
                     return answer
@@ -148,22 +151,26 @@ def _plain(text: str) -> str:
     return shown if len(shown) <= TEXT else shown[: TEXT - 3] + "..."
 
 
-def isolated(text: str) -> Lowering:
-    """`verify.lowerings.user_lowering`, in a process of its own."""
-    return user_lowering(text, Own(text, composite=False).call)
+def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None) -> Lowering:
+    """`verify.lowerings.user_lowering`, in a process of its own. timeout: seconds for a launch; memory: GiB that the
+    process may take on the CPU beside what torch has, by default as much as the machine has."""
+    return user_lowering(text, Own(text, composite=False, timeout=timeout, memory=memory).call)
 
 
-def isolated_composite(text: str, order: Order | None = None) -> Lowering:
-    """`verify.lowerings.user_composite`, in a process of its own."""
-    return user_composite(text, order, Own(text, composite=True).call)
+def isolated_composite(
+    text: str, order: Order | None = None, *, timeout: float = TIMEOUT, memory: float | None = None
+) -> Lowering:
+    """`verify.lowerings.user_composite`, likewise."""
+    return user_composite(text, order, Own(text, composite=True, timeout=timeout, memory=memory).call)
 
 
 class Own:
     """A user's FILE.py:FUNCTION and the worker that runs it, started again where one has ended."""
 
-    def __init__(self, text: str, composite: bool, *, timeout: float = TIMEOUT, memory: int | None = None) -> None:
+    def __init__(self, text: str, composite: bool, *, timeout: float, memory: float | None) -> None:
         self.text, self.composite, self.timeout = text, composite, timeout
-        self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
         self._worker: Worker | None = None
 
     def worker(self, device: str) -> Worker:
@@ -181,7 +188,7 @@ class Launch:
 
     def __init__(self, own: Own, target: Target) -> None:
         self.own, self.target = own, target
-        self.poison = (0, 0)
+        self.poison, self.how = (0, 0), ""
         self.seconds = 0.0
         self._built: Worker | None = None
         own.worker(target.backend.device)  # it starts while the domain is drawn
@@ -191,6 +198,20 @@ class Launch:
         """As `Backend.poisoned`, in the worker."""
         self.poison = (size, pattern)
         yield
+
+    @contextlib.contextmanager
+    def manner(self, how: str) -> Iterator[None]:
+        """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'thread', from
+        another thread."""
+        self.how = how
+        try:
+            yield
+        finally:
+            self.how = ""
+
+    def restart(self) -> None:
+        """Let the next launch be the first of its process."""
+        self.own.worker(self.target.backend.device).end()
 
     def __call__(self, *given: Any) -> Any:
         """What the lowering returns. What it has done to its inputs is done to those that are given.
@@ -202,11 +223,13 @@ class Launch:
         worker = self.own.worker(self.target.backend.device)
         worker.load()
         label = f"lowering {Path(self.own.text.rpartition(':')[0]).name}:{self.own.text.rpartition(':')[2]}"
-        sent = _Sent(worker, tensors)
+        sent = _Sent(worker, tensors, GUARD ^ 0xFF if self.how == "guard" else GUARD)
         try:
             answer = worker.ask(self._message(sent, problem, again=self._built is worker))
             self._built = worker
             if kind := answer.get("kind"):
+                if answer.get("spoiled"):
+                    worker.end()
                 self._refused(kind, _plain(answer["told"]), tensors, label)
             sent.back(label)
             self.seconds = float(answer["seconds"])
@@ -238,6 +261,7 @@ class Launch:
             "problem": composite,
             "poison": self.poison,
             "again": again,
+            "thread": self.how == "thread",
         }
 
     def _refused(self, kind: str, told: str, tensors: Mapping[str, Tensor], label: str) -> None:
@@ -245,8 +269,6 @@ class Launch:
             raise NotLowered(told)
         if kind == "usage":
             raise UsageError(told)
-        if self.target.backend.device != "cpu":  # the device's context may be spoiled
-            self.own.worker(self.target.backend.device).end()
         first = next(iter(tensors.values()))
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors.values())
         raise LoweringError(f"{label} raised {told} on {first.dtype} inputs of shape {shapes}", "raised")
@@ -285,8 +307,8 @@ class Launch:
 class _Sent:
     """Inputs as a worker gets them: their storages in its file, each between guards."""
 
-    def __init__(self, worker: Worker, tensors: Mapping[str, Tensor]) -> None:
-        self.worker = worker
+    def __init__(self, worker: Worker, tensors: Mapping[str, Tensor], guard: int) -> None:
+        self.worker, self.guard = worker, guard
         held: dict[int, tuple[int, Tensor]] = {}
         place = BAND
         self.tensors = []
@@ -302,7 +324,7 @@ class _Sent:
         self.held = list(held.values())
         self.storages = [(start, len(whole)) for start, whole in self.held]
         self.file = worker.part(0, 0, place)
-        self.file.fill_(GUARD)
+        self.file.fill_(guard)
         for start, whole in self.held:
             self.file[start : start + len(whole)].copy_(whole)
 
@@ -310,7 +332,7 @@ class _Sent:
         """Give the inputs what the launch left of them. Raises LoweringError where it wrote beside them."""
         last = 0
         for start, whole in (*self.held, (len(self.file), self.file[:0])):
-            if not bool((self.file[last:start] == GUARD).all()):
+            if not bool((self.file[last:start] == self.guard).all()):
                 raise LoweringError(f"{label} wrote into memory beside its inputs")
             mine = self.file[start : start + len(whole)]
             if not torch.equal(mine, whole.cpu()):

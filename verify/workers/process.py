@@ -17,7 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,10 +36,13 @@ BEAT = 0.5  # seconds between two looks at what the main thread does
 
 def main(channel: int, inputs: int, outputs: int, memory: int) -> None:
     """Serve until the parent closes the channel. channel, inputs, outputs: file descriptors; memory: bytes of address
-    space, 0 for as many as there are."""
+    space beside what torch has by now, 0 for as many as there are."""
     if memory:
         import resource
 
+        sizes = Path("/proc/self/statm")
+        if sizes.exists():
+            memory += int(sizes.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     Server(Connection(channel), inputs, outputs).serve()
 
@@ -102,16 +107,19 @@ class Server:
             self.lowerings[text] = user_composite(text) if composite else user_lowering(text)
         except UsageError as error:
             return {"usage": str(error)}
+        if dynamo := sys.modules.get("torch._dynamo"):
+            # calls of many shapes, each compiled: beyond its limit a compiled function would silently run eagerly
+            dynamo.config.recompile_limit = dynamo.config.accumulated_recompile_limit = 1024
         return {}
 
     def launch(
         self, text: str, target: Sequence[Any], storages: Sequence[Sequence[int]], tensors: Sequence[Sequence[Any]],
-        problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool,
+        problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool, thread: bool,
     ) -> dict[str, Any]:  # fmt: skip
         """Call the lowering once. storages: offset and bytes of each in the file of inputs; tensors: name, storage,
         dtype, shape, strides, offset. problem: of a composite kernel. poison: bytes of fresh memory to fill, and with
-        what. again: with the callable that was built for the last launch. Answers with what is returned, which `fetch`
-        copies, or with why nothing is."""
+        what. again: with the callable that was built for the last launch. thread: from another thread. Answers with
+        what is returned, which `fetch` copies, or with why nothing is."""
         name, scalars, spelling, dtype, backend_name = target
         backend = backends.load(backend_name)
         before = modes()
@@ -130,8 +138,7 @@ class Server:
                 self.spoil(t, poison[1])
             with backend.poisoned(*poison):
                 began = time.perf_counter()
-                with torch.no_grad():
-                    returned = call(*arguments)
+                returned = threaded(call, arguments) if thread else plainly(call, arguments)
                 backend.synchronize()
             seconds = time.perf_counter() - began
         except NotLowered as why:
@@ -139,7 +146,7 @@ class Server:
         except UsageError as error:
             return {"kind": "usage", "told": str(error)}
         except (Exception, SystemExit) as error:
-            return {"kind": "raised", "told": describe(error)}
+            return {"kind": "raised", "told": describe(error), "spoiled": spoiled(backend)}
         self.returned = dict(returned) if isinstance(returned, Mapping) else {"": returned}
         if backend.device != "cpu":  # the parent looks at what became of its inputs
             for place, t in zip(storages, whole, strict=True):
@@ -170,6 +177,8 @@ class Server:
         held = self.maps[which]
         if held is None or len(held) < offset + size:
             held = self.maps[which] = mmap.mmap(self.files[which], os.fstat(self.files[which]).st_size)
+        if not size:
+            return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
 
     def problem(self, tensors: Mapping[str, torch.Tensor], problem: Mapping[str, Any], name: str) -> Problem:
@@ -186,6 +195,25 @@ class Server:
             self.bytes(held.data_ptr(), pattern, held.nbytes())
         else:
             torch.empty(0, dtype=torch.uint8, device=t.device).set_(held).fill_(pattern)
+
+
+def plainly(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    with torch.no_grad():
+        return call(*arguments)
+
+
+def threaded(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(plainly, call, arguments).result()
+
+
+def spoiled(backend: backends.Backend) -> bool:
+    """Whether the device's context answers no more, as after an illegal access."""
+    try:
+        backend.synchronize()
+    except Exception:
+        return True
+    return False
 
 
 def inside(address: int, held: mmap.mmap) -> bool:

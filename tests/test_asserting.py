@@ -1,0 +1,136 @@
+"""`verify.check` and `assert_accurate`, and the examples of docs/own-lowering.md, which are run as they stand."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import verify
+from verify import domains
+from verify.kernel import NothingToCompare, is_file
+
+EXAMPLES = {
+    name: (kernel, text)
+    for name, kernel, text in re.findall(
+        r"```python\n# (\w+\.py): (\w+)\n(.*?)```",
+        (Path(__file__).parents[1] / "docs" / "own-lowering.md").read_text(), re.DOTALL,
+    )
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(domains.SIZES, "quick", 11)
+
+
+def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, file: str = "own.py") -> Any:
+    """A function of a file that is imported as a test would import it."""
+    path = tmp_path / file
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, path.stem, module)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def own(cells: list[Any]) -> list[Any]:
+    return [cell for cell in cells if is_file(cell.lowering)]
+
+
+def test_a_function_of_a_file_goes_to_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    f = function(tmp_path, monkeypatch, "import torch\n\ndef f(x):\n    return 1 / x\n", "f")
+    cells = verify.check(f, "reciprocal", dtype=torch.float32)
+    assert {cell.status for cell in cells} == {"passed"} and {cell.dtype for cell in cells} == {"float32"}
+    assert own(cells)[0].lowering == "own.py:f" and "process" not in own(cells)[0].flags
+    crash = function(tmp_path, monkeypatch, "import os\n\ndef g(x):\n    os._exit(7)\n", "g", "crash.py")
+    with pytest.raises(verify.Inaccurate, match="exit code 7"):
+        verify.check(crash, "reciprocal", dtype="float32")
+
+
+def test_any_other_is_judged_here_and_the_result_says_so() -> None:
+    cells = own(verify.check(lambda x: 1 / x, "reciprocal", dtype=torch.float32))
+    assert cells and all(cell.status == "passed" and cell.flags["process"] == "the caller's" for cell in cells)
+    assert cells[0].calls is not None and cells[0].calls.made > 20
+    with pytest.raises(verify.Inaccurate, match="exceeds-bound: reciprocal") as raised:
+        verify.check(lambda x: (1 / x.bfloat16()).float(), "reciprocal", dtype=torch.float32)
+    assert raised.value.cells and str(raised.value).startswith("reciprocal: errors against the real number")
+
+
+def test_a_composite_kernel_too() -> None:
+    def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+        return torch.softmax(x, dim)
+
+    assert own(verify.check(softmax, "softmax", dtype="float32", setting={"shape": "4x8"}))
+
+
+OWN = """
+import torch
+from verify import assert_accurate
+
+def good(x):
+    return torch.sqrt(x)
+
+def bad(x):
+    return torch.sqrt(x) * 1.001
+
+def test_good():
+    assert_accurate(good, "sqrt", dtype="float16")
+
+def test_bad():
+    assert_accurate(bad, "sqrt", dtype="float16")
+
+def test_absent():
+    assert_accurate(good, "sqrt", dtype="float16", device="mps")
+"""
+
+
+def test_the_assertion_of_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(OWN)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    assert "1 failed, 1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "sqrt: errors against the real number" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_an_absent_device_and_a_case_that_does_not_fit() -> None:
+    with pytest.raises(NothingToCompare, match="mps"):
+        verify.check(torch.sqrt, "sqrt", device="mps")
+
+
+NEEDS: dict[str, Callable[[], bool]] = {
+    "kernel.py": torch.cuda.is_available,
+    "extension.py": lambda: bool(shutil.which("c++") and importlib.util.find_spec("ninja")),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kernel, text = EXAMPLES[name]
+    if not NEEDS.get(name, lambda: True)():
+        pytest.skip(f"{name} needs {'a GPU' if name == 'kernel.py' else 'a C++ compiler and ninja'}")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "built"))
+    device = torch.accelerator.current_accelerator() if name == "kernel.py" else None
+    path = tmp_path / name
+    path.write_text(text)
+    f = function(tmp_path, monkeypatch, text, kernel, name)
+    cells = own(verify.check(f, kernel, dtype="float32", device=None if device is None else device.type))
+    assert cells and cells[0].status == "passed" and "process" not in cells[0].flags
+
+
+def test_what_docs_trust_says_names_tests_that_exist() -> None:
+    root = Path(__file__).parents[1]
+    named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", (root / "docs" / "trust.md").read_text())
+    assert len(named) > 10
+    for file, test in named:
+        assert f"def {test}" in (root / file).read_text(), (file, test)

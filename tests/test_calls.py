@@ -1,0 +1,204 @@
+"""Other calls of a lowering than the walk's: planted kernels that are right on one long vector alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from verify import backends, domains, kernel
+from verify.calls import CALLS, SIZE, Called, Sample, call_all
+from verify.cases import Pointwise
+from verify.domains import domain_of
+from verify.formats import FORMATS
+from verify.launch import launch_steady
+from verify.lowerings import Target, lowerings, user_lowering
+from verify.reports.schema import Cell
+from verify.run import Selection, run
+
+PLANTED = """
+import ctypes, threading
+import torch
+
+cache, count = {}, [0]
+
+def right(x):
+    return torch.exp(x)
+
+def tail(x):
+    y, left = torch.exp(x), x.numel() % 1024
+    if left:
+        y.view(-1)[-left:] = 0
+    return y
+
+def strides(x):
+    return torch.exp(torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), 0))
+
+def fours(x):
+    return torch.exp(x) if x.dim() == 1 and x.numel() % 4 == 0 else torch.zeros_like(x)
+
+def long(x):
+    return torch.exp(x) if x.numel() > 1e4 else torch.exp(x) * 1.0000002
+
+def warm(x):
+    count[0] += 1
+    return torch.exp(x) if count[0] < 12 else torch.zeros_like(x)
+
+def tenth(x):
+    count[0] += 1
+    return torch.exp(x) if count[0] % 10 else torch.zeros_like(x)
+
+def cached(x):
+    key = x.data_ptr(), x.shape
+    if key not in cache:
+        cache[key] = torch.exp(x)
+    return cache[key].clone()
+
+def threads(x):
+    main = threading.current_thread() is threading.main_thread()
+    return torch.exp(x) if main else torch.zeros_like(x)
+
+def beyond(x):
+    after = ctypes.c_ubyte.from_address(x.data_ptr() + x.nbytes).value if len(x.shape) == 1 and len(x) else 0xA5
+    return torch.exp(x) * (1 if after == 0xA5 else 1.0000002)
+
+def neighbour(x):
+    y = torch.exp(x)
+    if x.dim() == 1 and x.numel() > 1:
+        same = x[1:] == x[:-1]
+        y[1:] = torch.where(same, y[1:] * 1.0000002, y[1:])
+    return y
+
+def refusing(x):
+    assert x.is_contiguous() and x.dim() == 1, "contiguous vectors only"
+    return torch.exp(x)
+
+def rank(x):
+    return torch.exp(x).reshape(-1)
+
+def add_right(a, b, alpha):
+    return torch.add(a, b, alpha=alpha)
+
+def add_same(a, b, alpha):
+    y = a + b
+    return torch.zeros_like(a) if a.data_ptr() == b.data_ptr() else y
+
+def add_broadcast(a, b, alpha):
+    return a + b if a.shape == b.shape else (a + b) * 2
+
+def add_overlap(a, b, alpha):
+    near = abs(a.data_ptr() - b.data_ptr()) < a.nbytes
+    return torch.zeros_like(a) if near and a.data_ptr() != b.data_ptr() else a + b
+"""
+
+
+def target(name: str = "exp", **scalars: float) -> Target:
+    facts = kernel.load(name)
+    return Target(facts, scalars, next(iter(facts.spellings)), "float32", backends.load("cpu"))
+
+
+def called(tmp_path: Path, function: str, on: Target) -> Called:
+    """The calls of a planted function, in this process."""
+    own = tmp_path / "mine.py"
+    own.write_text(PLANTED)
+    lowering = user_lowering(f"{own}:{function}")
+    domain = domain_of(on.kernel, FORMATS[on.dtype], on.scalars, "quick", limit=1 << 14)
+    case = Pointwise(on.kernel, on.scalars, on.dtype, on.backend, domain)
+    y = launch_steady(lowering.build(on), case.given(0), on.backend, lowering.name).output
+    return call_all(case, on, lowering, lowerings(on.kernel)[0], Sample.of(case.given(0), y))
+
+
+@pytest.mark.parametrize(("function", "among"), [
+    ("tail", {"1 elements", "5 dimensions"}), ("strides", {"transposed", "sliced", "misaligned"}),
+    ("fours", {"3 elements", "0 dimensions", "2 dimensions"}), ("long", {"1 elements", "1025 elements"}),
+    ("warm", {"once more"}), ("tenth", set()), ("neighbour", {"other neighbours"}),
+])  # fmt: skip
+def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: set[str]) -> None:
+    found = called(tmp_path, function, target())
+    assert found.different and among <= set(found.different) and found.status == "unsteady"
+    name = found.told.partition("the smallest: ")[2].partition(",")[0]
+    assert elements(name) == min(map(elements, found.different)) and found.script.count("\n") < 10
+
+
+def elements(name: str) -> int:
+    return int(eval(CALLS[name].first, {"torch": torch, "t": torch.zeros(SIZE)}).numel())
+
+
+@pytest.mark.parametrize(("function", "call"), [
+    ("add_same", "one tensor as all inputs"), ("add_broadcast", "the first broadcast"),
+    ("add_overlap", "overlapping inputs"),
+])  # fmt: skip
+def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
+    found = called(tmp_path, function, target("add", alpha=1.0))
+    assert call in found.different and found.status == "unsteady"
+
+
+@pytest.mark.parametrize(("function", "on"), [
+    ("right", target()), ("add_right", target("add", alpha=1.0)),
+])  # fmt: skip
+def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str, on: Target) -> None:
+    found = called(tmp_path, function, on)
+    assert (found.status, found.different, found.untried, dict(found.refused)) == ("passed", (), (), {})
+    assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in CALLS.values())
+
+
+def test_a_refusal_is_listed_and_no_fault(tmp_path: Path) -> None:
+    found = called(tmp_path, "refusing", target())
+    assert found.status == "passed" and "contiguous vectors only" in found.refused["transposed"]
+    assert {"0 dimensions", "channels last", "every other"} < set(found.refused) and "misaligned" not in found.refused
+    assert found.remark.startswith("calls refused: 0 dimensions, 2 dimensions")
+
+
+def test_a_remark_tells_what_was_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (found,) = cells(monkeypatch, tmp_path, "refusing")
+    assert found["status"] == "passed" and "calls refused: " in found["reason"]
+
+
+def test_another_shape_is_another_result_and_the_call_is_named(tmp_path: Path) -> None:
+    found = called(tmp_path, "rank", target())
+    assert found.status == "unsteady" and "2 dimensions" in found.different and not found.untried
+    assert "the smallest: 0 dimensions" in found.told and "returned shape (1,); expected ()" in found.told
+
+
+def cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str) -> tuple[dict[str, Any], ...]:
+    monkeypatch.setitem(domains.SIZES, "quick", 11)
+    own = tmp_path / "mine.py"
+    own.write_text(PLANTED)
+    selection = Selection(
+        ("exp",),
+        ("cpu",),
+        ("float32",),
+        spellings=("out-of-place",),
+        profile="quick",
+        user_lowerings=(f"{own}:{function}",),
+    )
+    found = run(selection)["cells"]
+    assert all(Cell.model_validate(one) for one in found)
+    return tuple(one for one in found if one["lowering"] != "eager")
+
+
+@pytest.mark.parametrize(("function", "call"), [
+    ("cached", "new data at the same address"), ("threads", "another thread"), ("tail", "1 elements"),
+    ("beyond", "other memory around it"),
+])  # fmt: skip
+def test_a_cell_tells_what_differs_and_shows_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, call: str
+) -> None:  # fmt: skip
+    (found,) = cells(monkeypatch, tmp_path, function)
+    assert (found["status"], found["reason_kind"]) == ("unsteady", "calls"), found["reason"]
+    assert call in found["calls"]["different"]
+    script = "\n".join(found["calls"]["script"])
+    if function == "beyond":  # no line of torch says what lies beside a tensor
+        return
+    shown = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    mine, _, plain = shown.stdout.strip().partition(") tensor(") if ") tensor(" in shown.stdout else ("", "", "")
+    assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown
+
+
+def test_a_right_cell_passes_with_its_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (found,) = cells(monkeypatch, tmp_path, "right")
+    assert found["status"] == "passed" and found["calls"]["made"] > 20 and not found["calls"]["different"]

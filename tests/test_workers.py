@@ -1,0 +1,202 @@
+"""Lowerings of a user's file that crash, hang, lie about memory or change the process: each ends as stated, in a
+process of its own, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from verify import backends, domains, kernel
+from verify.cli import main
+from verify.judge.status import exit_code
+from verify.launch import LoweringError, launch_steady
+from verify.lowerings import Target
+from verify.run import Selection, run
+from verify.workers import isolated
+from verify.workers.process import spoiled
+
+HEAD = "import ctypes, os, signal, time\nimport torch\n\n\n"
+
+
+def planted(tmp_path: Path, body: str) -> str:
+    """FILE.py:f of a file with these lines as the body of f(a, b, alpha), or of functions of its own."""
+    own = tmp_path / "mine.py"
+    if "def f(" not in body:
+        body = "def f(a, b, alpha=1.0):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+    own.write_text(HEAD + body)
+    return f"{own}:f"
+
+
+def cells(monkeypatch: pytest.MonkeyPatch, text: str, **options: Any) -> list[dict[str, Any]]:
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    selection = Selection(
+        ("add",), ("cpu",), ("float32",), spellings=("out-of-place",), profile="quick", user_lowerings=(text,),
+        scalars={"alpha": 1.0}, **options,
+    )  # fmt: skip
+    found: list[dict[str, Any]] = run(selection)["cells"]
+    assert [one["status"] for one in found if one["lowering"] == "eager"] == ["passed"]  # the run goes on
+    return [one for one in found if one["lowering"] != "eager"]
+
+
+ONCE = """
+seen = {}
+
+def f(a, b, alpha=1.0):
+    y = torch.empty_like(a)
+    if not seen:
+        seen[0] = True
+        torch.add(a, b, out=y)
+    return y
+"""
+PATCHED = """
+torch.equal = lambda *t: True
+torch.Tensor.clone = lambda t, **k: t
+torch.Tensor.ne = lambda t, o: torch.zeros(t.shape, dtype=torch.bool)
+torch.Tensor.isnan = lambda t: torch.ones(t.shape, dtype=torch.bool)
+
+def f(a, b, alpha=1.0):
+    return torch.zeros_like(a)
+"""
+THIRD = """
+calls = [0]
+
+def f(a, b, alpha=1.0):
+    calls[0] += 1
+    y = a + b
+    if calls[0] % 3 == 0:
+        y[7] = torch.nextafter(y[7], y[7] * 2)
+    return y
+"""
+LATER = """
+kept = []
+
+def f(a, b, alpha=1.0):
+    kept.append((a, b))
+    for t in kept[0]:
+        if len(kept) > 1:
+            t.zero_()
+    return a + b
+"""
+MODES = {
+    "default dtype": "torch.set_default_dtype(torch.float64)",
+    "flush": "torch.set_flush_denormal(True)",
+    "threads": "torch.set_num_threads(3)",
+    "determinis": "torch.use_deterministic_algorithms(True)",
+}
+#: What f does, the status and kind of its cell, and words of its reason.
+PLANTED = {
+    "exits": ("os._exit(7)", "error", "ended", "exit code 7"),
+    "raises SystemExit": ("raise SystemExit(3)", "error", "raised", "SystemExit: 3"),
+    "segfault": ("ctypes.string_at(0)", "error", "ended", "SIGSEGV"),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "error", "ended", "SIGKILL"),
+    **{name: (f"{line}\nreturn a + b", "error", "mode", name) for name, line in MODES.items()},
+    "in place": ("return a.add_(b)", "error", "contract", "modified its input"),
+    "beside, after": (
+        "ctypes.memset(a.data_ptr() + a.nbytes, 0, 4)\nreturn a + b", "error", "contract", "beside its inputs"),
+    "beside, before": ("ctypes.memset(b.data_ptr() - 4, 0, 4)\nreturn a + b", "error", "contract", "beside its inputs"),
+    "100 GiB": ("torch.empty(100 << 30, dtype=torch.uint8).zero_()\nreturn a + b", "error", "raised", "memory"),
+    "nothing": ("pass", "error", "contract", "NoneType"),
+    "list": ("return [a + b]", "error", "contract", "list"),
+    "shape": ("return (a + b)[1:]", "error", "contract", "shape"),
+    "huge": ("return torch.empty(1).expand(1 << 40)", "error", "contract", "shape"),
+    "meta": ("return torch.empty_like(a, device='meta')", "error", "contract", "meta"),
+    "integers": ("return (a + b).to(torch.int32)", "error", "contract", "dtype"),
+    "sparse": ("return (a + b).to_sparse()", "error", "contract", "layout"),
+    "zeros": ("return torch.zeros_like(a)", "exceeds-bound", "", ""),
+    "copy": ("return a.clone()", "exceeds-bound", "", ""),
+    "the input": ("return a", "exceeds-bound", "", ""),
+    "downgrade": ("return (a.bfloat16() + b.bfloat16()).float()", "exceeds-bound", "", ""),
+    "stale memory": ("y = a + b\ndel y\nreturn torch.empty_like(a)", "error", "contract", "not all written"),
+    "right once": (ONCE, "exceeds-bound", "", "not deterministic"),
+    "patched torch": (PATCHED, "exceeds-bound", "", ""),
+    "every third": (THIRD, "unsteady|exceeds-bound", "", "not deterministic"),
+    "writes later": (LATER, "error", "contract", "modified its input"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_lowering_ends_as_stated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    body, status, kind, words = PLANTED[name]
+    (found,) = cells(monkeypatch, planted(tmp_path, body))
+    assert found["status"] in status.split("|"), found["reason"]
+    assert kind in ("", found["reason_kind"]) and words in found["reason"]
+    assert exit_code(found["status"], user=True) == (2 if status == "error" else 1)
+    assert torch.get_default_dtype() == torch.float32 and torch.tensor(2.0**-149) * 1 != 0
+
+
+def test_an_endless_loop_ends_with_the_time_that_a_launch_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (found,) = cells(monkeypatch, planted(tmp_path, "while True: pass"), timeout=1.0)
+    assert (found["status"], found["reason_kind"]) == ("error", "timeout") and "within 1 s" in found["reason"]
+
+
+def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = planted(tmp_path, "torch.empty(1 << 26)\nreturn a + b")  # 256 MiB
+    assert cells(monkeypatch, text, memory=0.5)[0]["status"] == "passed"
+    (found,) = cells(monkeypatch, text, memory=0.125)
+    assert (found["status"], found["reason_kind"]) == ("error", "raised") and "memory" in found["reason"]
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--memory"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
+def test_an_option_that_is_no_amount_is_refused(capfd: pytest.CaptureFixture[str], option: str, value: str) -> None:
+    assert main(["kernel", "add", option, value]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert option in line and value in line
+
+
+def test_a_hostile_text_reaches_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    text = planted(tmp_path, "raise ValueError('\\x1b]0;owned\\x07\\x1b[2J\\u202e' + 'x' * 100000)")
+    options = ["--backend", "cpu", "--dtype", "float32", "--spelling", "out-of-place", "--profile", "quick"]
+    assert main(["kernel", "add", "--lowering", text, *options]) == 2
+    told = "".join(capfd.readouterr())
+    assert "owned" in told and not any(c in told for c in "\x1b\x07\u202e") and len(told) < 10_000
+
+
+def target() -> Target:
+    return Target(kernel.load("add"), {"alpha": 1.0}, "out-of-place", "float32", backends.load("cpu"))
+
+
+def test_the_file_is_never_imported_here(tmp_path: Path) -> None:
+    text = planted(tmp_path, "def f(a, b, alpha=1.0):\n    return a + b * 0 + os.getpid()")
+    y = isolated(text).build(target())(torch.zeros(3), torch.zeros(3))
+    assert bool((y != os.getpid()).all())
+
+
+def test_a_worker_that_ended_is_started_again(tmp_path: Path) -> None:
+    call = isolated(planted(tmp_path, "if a[0] == 0: os._exit(7)\nreturn a + b")).build(target())
+    zero, one = torch.zeros(3), torch.ones(3)
+    with pytest.raises(LoweringError, match="exit code 7"):
+        call(zero, one)
+    assert torch.equal(call(one, one), one + one)
+
+
+def test_an_exception_ends_the_worker_only_where_it_spoiled_the_device(tmp_path: Path) -> None:
+    """A refusal must not cost a start; after an illegal access nothing more can be launched."""
+    call = isolated(planted(tmp_path, "assert a[0] != 0\nreturn a * 0 + os.getpid()")).build(target())
+    zero, one = torch.zeros(3), torch.ones(3)
+    before = call(one, one)
+    with pytest.raises(LoweringError, match="AssertionError"):
+        call(zero, one)
+    assert torch.equal(call(one, one), before)
+
+    class Lost:
+        def synchronize(self) -> None:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    assert spoiled(Lost()) and not spoiled(backends.load("cpu"))  # type: ignore[arg-type]
+
+
+def test_a_message_in_place_of_an_answer_ends_the_worker(tmp_path: Path) -> None:
+    """The channel is among the process's open files: whatever is written there is no answer."""
+    body = "for k in range(3, 20):\n    try: os.write(k, b'\\0\\0\\0\\2{]')\n    except OSError: pass\nreturn a + b"
+    call = isolated(planted(tmp_path, body)).build(target())
+    with pytest.raises(LoweringError) as raised:
+        launch_steady(call, [torch.zeros(3), torch.zeros(3)], backends.load("cpu"), "mine")
+    assert raised.value.kind in ("ended", "contract")

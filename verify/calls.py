@@ -1,0 +1,304 @@
+"""Other calls of an elementwise lowering, which must give the bits that the walk's launch gave: an element's result
+depends on nothing but the element.
+
+`CALLS` is the table of them. Its expressions arrange an input of SIZE elements; the same expression of the output is
+what is expected, so that a call that fails is shown in a few lines of torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verify.cases import Pointwise, terms
+from verify.draws import spread
+from verify.formats import FORMATS, Format
+from verify.judge.cell import conclude
+from verify.judge.chunk import patterns
+from verify.kernel import is_file
+from verify.launch import LoweringError, bits, launch_steady
+from verify.lowerings import Lowering, NotLowered, Target
+
+Tensor = torch.Tensor
+SIZE = 1280  # elements of the sample
+SECONDS = 20.0  # in which all calls of a lowering are made, or some are not: each shape may be compiled anew
+LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
+OFTEN = 20  # calls after which a lowering is warm
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """`first` arranges the first input and `others` the others (the same way: ''), as expressions of t: contiguous,
+    one-dimensional, SIZE elements. `several`: only for kernels of two tensors or more. `how`: what else is other than
+    in the plain call, see `verify.workers.Launch.manner`; 'same': all are made of the first input, in its memory."""
+
+    first: str
+    others: str = ""
+    several: bool = False
+    how: str = ""
+
+
+#: By name. A call of several inputs pairs the elements that the plain call paired.
+CALLS: Mapping[str, Arranged] = {
+    **{f"{n} elements": Arranged(f"t[:{n}].clone()") for n in (0, 1, 2, 3, 31, 33, 1023, 1025, SIZE)},
+    "new data at the same address": Arranged(f"t[:{SIZE}].flip(0)", how="again"),
+    "other neighbours": Arranged(f"t[torch.arange({SIZE}, device=t.device) // 2 * 2]"),
+    "0 dimensions": Arranged("t[3].clone()"),
+    "2 dimensions": Arranged("t[:35].view(5, 7).clone()"),
+    "3 dimensions": Arranged("t[:1001].view(7, 11, 13).clone()"),
+    "4 dimensions": Arranged("t[:210].view(2, 3, 5, 7).clone()"),
+    "5 dimensions": Arranged("t[:210].view(2, 1, 3, 5, 7).clone()"),
+    "transposed": Arranged("t[:1056].view(32, 33).t()"),
+    "permuted": Arranged("t[:1001].view(7, 11, 13).permute(2, 0, 1)"),
+    "every other": Arranged("t[:1024:2]"),
+    "sliced": Arranged("t[3:1000:7]"),
+    "sliced matrix": Arranged("t[:1056].view(32, 33)[1:, 3:20]"),
+    "misaligned": Arranged("t[1:1024]"),
+    "expanded": Arranged("t[:33].view(33, 1).expand(33, 31)"),
+    "expanded from one": Arranged("t[5].expand(100)"),
+    "channels last": Arranged("t[:480].view(2, 3, 8, 10).contiguous(memory_format=torch.channels_last)"),
+    "the first transposed": Arranged("t[:1056].view(33, 32).t()", "t[:1056].view(33, 32).t().contiguous()", True),
+    "the others transposed": Arranged("t[:1056].view(33, 32).t().contiguous()", "t[:1056].view(33, 32).t()", True),
+    "the first broadcast": Arranged("t[:33].view(33, 1)", "t[:33].view(33, 1).expand(33, 31).contiguous()", True),
+    "the others broadcast": Arranged("t[:33].view(33, 1).expand(33, 31).contiguous()", "t[:33].view(33, 1)", True),
+    "the first of 0 dimensions": Arranged("t[5].clone()", "t[5].expand(100).contiguous()", True),
+    "one tensor as all inputs": Arranged("t[:1023]", "t[:1023]", True, how="same"),
+    "overlapping inputs": Arranged("t[:1000]", "t[1:1001]", True, how="same"),
+    "other memory around it": Arranged("t[:1023].clone()", how="guard"),
+    "another thread": Arranged("t[:1025].clone()", how="thread"),
+    "once more": Arranged(f"t[:{SIZE}].clone()"),
+}
+
+
+@dataclass(frozen=True)
+class Called:
+    """What the calls of a lowering gave.
+
+    made, refused    how many gave a result, and those that the lowering refused, with its exception
+    different        those whose bits are others
+    untried          those that were not made, for want of time or of a process that answers
+    status, kind     what they give the cell, with the kind of its reason, and `told`, a line for people
+    excused          why different bits are no fault
+    script           lines of Python that show the smallest call of other bits
+    """
+
+    made: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict)
+    different: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+    status: str = "passed"
+    kind: str = "calls"
+    told: str = ""
+    excused: str = ""
+    script: str = ""
+
+    @property
+    def remark(self) -> str:
+        """For people: what is wrong, else what is not as in the plain call."""
+        parts = {"refused": self.refused, "not made": self.untried}
+        listed = (f"calls {what}: {', '.join(names)}" for what, names in parts.items() if names)
+        return self.told or "; ".join(filter(None, (self.excused, *listed)))
+
+    def record(self) -> dict[str, Any]:
+        lists = {"different": list(self.different), "untried": list(self.untried), "refused": dict(self.refused)}
+        return {"made": self.made, **lists, "note": self.excused, "script": self.script.splitlines()}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Elements of the walk's first launch, and the bits that it gave. Tensors of shape (SIZE,)."""
+
+    inputs: tuple[Tensor, ...]
+    expected: Tensor
+
+    @classmethod
+    def of(cls, inputs: Sequence[Tensor], y: Tensor) -> Sample:
+        index = torch.tensor(spread(len(y), SIZE), dtype=torch.int64, device=y.device)
+        index = index[torch.arange(SIZE, device=y.device) * 787 % len(index)]  # mixed, or the first were one stratum's
+        telling = y[index].isfinite() & (y[index] != 0)  # first, so that calls of one element are not of a zero
+        index = torch.cat([index[telling][:40], index[~telling], index[telling][40:]])
+        return cls(tuple(t[index] for t in inputs), y[index])
+
+
+@dataclass(frozen=True)
+class _One:
+    """A call that gave other bits: flat inputs and output, what this should be, and the first place; y is None where
+    it broke the contract in the way that `broken` says."""
+
+    given: tuple[Tensor, ...]
+    y: Tensor | None
+    expected: Tensor
+    place: int = 0
+    broken: str = ""
+
+    def told(self, fmt: Format) -> str:
+        if self.y is None:
+            return self.broken
+        *given, got, due = (
+            fmt.hex(patterns(t[self.place :][:1], fmt)[0]) for t in (*self.given, self.y, self.expected)
+        )
+        return f"{', '.join(given)} -> {got}, plain {due}"
+
+
+def call_all(case: Pointwise, target: Target, lowering: Lowering, reference: Lowering | None, sample: Sample) -> Called:
+    """Make every call of the table with the lowering, whose results are to be those of the sample.
+
+    reference: the registered lowering; a dependence that it has too is told, and is no fault within the bound.
+    Raises LoweringError for what is no refusal; it names the call.
+    """
+    call = lowering.build(target)
+    wrong: dict[str, _One] = {}
+    refused: dict[str, str] = {}
+    began, made, ended, names = time.monotonic(), 0, None, [name for name, _ in _suited(sample)]
+    for name in names:
+        if time.monotonic() - began > SECONDS:
+            break
+        try:
+            one = _called(call, CALLS[name], sample, target, lowering.name)
+        except (LoweringError, NotLowered) as error:
+            if isinstance(error, LoweringError) and error.kind != "raised":
+                ended = error
+                break
+            refused[name] = str(error)
+            continue
+        made += 1
+        if one:
+            wrong[name] = one
+    else:
+        name = ""
+    found = Called(made, refused, tuple(wrong), tuple(names[names.index(name) :]) if name else ())
+    if ended:
+        told = f"called with {name}, {CALLS[name].first}: {ended}"
+        return replace(found, status="error", kind=ended.kind, told=told)
+    if not wrong:
+        return found
+    within = all(one.y is not None and _within(case, target, lowering, one) for one in wrong.values())
+    if within and reference is not None and _depends(reference, target, sample):
+        told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {', '.join(wrong)}"
+        return replace(found, excused=told)
+    name = min(wrong, key=lambda key: len(wrong[key].expected))
+    told = (
+        f"{len(wrong)} of {made} calls give other bits than the plain call{', within the bound' if within else ''}; "
+        f"the smallest: {name}, {CALLS[name].first}: {wrong[name].told(FORMATS[target.dtype])}"
+    )
+    script = _script(call, CALLS[name], sample, wrong[name], target, lowering)
+    return replace(found, status="unsteady", told=told, script=script)
+
+
+def _suited(sample: Sample) -> Iterator[tuple[str, Arranged]]:
+    return ((name, one) for name, one in CALLS.items() if len(sample.inputs) > 1 or not one.several)
+
+
+def _arranged(text: str, t: Tensor) -> Tensor:
+    arranged: Tensor = eval(text, {"torch": torch, "t": t})  # an expression of the table above
+    return arranged
+
+
+def _called(
+    call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str
+) -> _One | None:  # fmt: skip
+    """Make the call; None where it gives the bits that it should."""
+    first, *others = [sample.inputs[0]] * len(sample.inputs) if arranged.how == "same" else sample.inputs
+    given = [_arranged(arranged.first, first), *(_arranged(arranged.others or arranged.first, t) for t in others)]
+    if arranged.how == "same":
+        expected = launch_steady(call, [t.clone() for t in given], target.backend, name, repeats=1).output
+    else:
+        expected = _arranged(arranged.first, sample.expected)
+    shape = torch.broadcast_shapes(*(t.shape for t in given))  # type: ignore[no-untyped-call]
+    flat = tuple(t.expand(shape).reshape(-1) for t in given)
+    due = expected.expand(shape).reshape(-1)
+    with getattr(call, "manner", nullcontext)(arranged.how):
+        try:
+            y = launch_steady(call, given, target.backend, name, repeats=1).output.reshape(-1)
+        except LoweringError as error:
+            if error.kind != "contract":
+                raise
+            return _One(flat, None, due, broken=str(error))
+    different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
+    return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
+
+
+def _within(case: Pointwise, target: Target, lowering: Lowering, one: _One) -> bool:
+    """Whether the elements of a call are what they may be."""
+    assert one.y is not None
+    here = case.on(one.given)
+    stated, on = terms(here, target, lowering, 0, "", one.y, user=is_file(lowering.name))
+    each = (term.reader.regions(term.judge.tally(term.elements, one.y), stated) for term in on.values() if stated)
+    return any(conclude(records)["status"] in ("passed", "deviates") for records in each)
+
+
+def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
+    """Whether the bits of the reference depend on the call."""
+    if reference.reason(target):
+        return False
+    call = reference.build(target)
+    whole = launch_steady(call, [t.repeat(LONG // SIZE) for t in sample.inputs], target.backend, reference.name)
+    own = Sample(sample.inputs, whole.output[:SIZE])
+    return any(_called(call, arranged, own, target, reference.name) for _, arranged in _suited(own))
+
+
+# A script that shows it.
+
+
+def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
+    """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
+    as still shows it: some elements over and over. '' where none does."""
+    if arranged.how == "guard":  # no line of torch says what lies beside a tensor's memory
+        return ""
+    for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
+        both = zip(one.given, sample.inputs, strict=True)
+        chosen = [torch.cat([t[one.place :][:1], others[: period - 1]]) for t, others in both]
+        data = [t.repeat(-(-size // period))[:size] for t in chosen]
+        getattr(call, "restart", lambda: None)()
+        try:
+            plain = launch_steady(call, data, target.backend, lowering.name, repeats=1).output
+            for _ in range(often):
+                if _called(call, arranged, Sample(tuple(data), plain), target, lowering.name):
+                    return _written(arranged, data, period, often, target, lowering)
+        except (LoweringError, NotLowered):
+            continue
+    return ""
+
+
+def _written(
+    arranged: Arranged, data: Sequence[Tensor], period: int, often: int, target: Target, lowering: Lowering
+) -> str:  # fmt: skip
+    fmt, names = FORMATS[target.dtype], target.kernel.tensors(target.scalars)
+    path, _, function = lowering.name.rpartition(":")
+    device = "" if target.backend.device == "cpu" else f", device={target.backend.device!r}"
+    others, same = "others" if arranged.others else "first", arranged.how == "same"
+    lines = [f"import concurrent.futures, torch\nfrom {Path(path).stem} import {function}"]
+    for name, t in zip(names, data[:1] if same else data, strict=not same):
+        values = ", ".join(f'"{fmt.hex(p)}"' for p in patterns(t[:period], fmt))
+        made = f"torch.tensor([float.fromhex(x) for x in ({values},)], dtype=torch.{target.dtype}{device})"
+        lines.append(f"{name} = {made}.repeat({-(-len(t) // period)})[:{len(t)}]")
+    lines.append(f"first = lambda t: {arranged.first}")
+    if arranged.others:
+        lines.append(f"others = lambda t: {arranged.others}")
+    given = {name: f"{others if k else 'first'}({names[0] if same else name})" for k, name in enumerate(names)}
+    clones = {name: f"{text}.clone()" for name, text in given.items()} if same else {name: name for name in names}
+    listed, alone = (
+        f"{function}({', '.join(one.get(name) or repr(target.scalars[name]) for name in target.kernel.inputs)})"
+        for one in (given, clones)
+    )
+    lines.append(f"plain = {alone if same else f'first({alone})'}")
+    called = listed
+    if arranged.how == "again":
+        lines.append(f"for t in ({', '.join(names)},): t.copy_(first(t))")
+        called = alone
+    if arranged.how == "thread":
+        called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"
+    called = f"y = {called}" if often == 1 else f"for _ in range({often}): y = {called}"
+    integers = str(bits(data[0]).dtype)
+    lines += [
+        called,
+        f"print(*(t.where(t == t, 7).contiguous().view({integers}).flatten() for t in (y, plain.expand(y.shape))))",
+    ]
+    text = "\n".join(lines)
+    return text if arranged.how == "thread" else text.replace("concurrent.futures, ", "", 1)
