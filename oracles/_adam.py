@@ -14,10 +14,10 @@ they meet the tensors, and step s = lr / (1 - beta1^t), root2 c = sqrt(1 - beta2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from verify.oracle import Formula, formula
+from verify.oracle import Formula, expression, formula
 
 # ---------------------------------------------------------------- the real function
 
@@ -50,39 +50,35 @@ def corrections(n: Any, lr: Any, beta1: Any, beta2: Any, t: int) -> tuple[Any, A
 # ---------------------------------------------------------------- formulas
 # Their text is their code: b and w are beta and 1 - beta of the average, c is root2 and s the step.
 
-_SIDES = "w < 1/2: "
+_NEAR = "w < 1/2: "
 _SPELLED = {
     "torch.sqrt(v)": "library_sqrt(n, v)", "fl(1/c)": "inverse_root2", "fl(lr*wd)": "lr_decay", "fl(1-lr*wd)": "decay",
 }  # fmt: skip
 _SYMBOLS = {"wd": "weight_decay", "c": "root2", "s": "step"}
 
 
-def _written(text: str) -> tuple[Any, Any]:
-    """The code of a formula's two sides, the same where it has one."""
+def _sides(text: str) -> list[Callable[..., Any]]:
+    """What runs a formula's sides: one, or that of w < 1/2 and the other."""
     for spelled, name in _SPELLED.items():
         text = text.replace(spelled, name)
-    near, _, far = text.removeprefix(_SIDES).partition("; else: ")
-    return compile(near, text, "eval"), compile(far or near, text, "eval")
-
-
-def _run(code: Any, n: Any, k: Any, values: Mapping[str, Any]) -> Any:
-    """values: by name; what else the code names is a function of n or a part of k."""
-    given = {"n": n, "fma": n.fma, "sqrt": n.sqrt, "storage": lambda x: n.cast(x, n.storage), **values}
-    known = {name: getattr(k, _SYMBOLS.get(name, name)) for name in code.co_names if name not in given}
-    return eval(code, {"__builtins__": {}}, given | known)
+    return [expression(side) for side in text.removeprefix(_NEAR).split("; else: ")]
 
 
 def _stage(arguments: str, beta: str = "") -> Callable[..., Formula]:
     """What makes a formula of its text. arguments: those of `evaluate` behind n and k. beta: the average's, 1 or 2."""
 
     def named(text: str, **options: Any) -> Formula:
-        near, far = _written(text)
+        sides = _sides(text)
 
         def evaluate(n: Any, k: Any, *values: Any) -> Any:
             given = dict(zip(arguments.split(), values, strict=True))
             if beta:
                 given |= {"b": getattr(k, f"beta{beta}"), "w": getattr(k, f"rest{beta}")}
-            return _run(near if not text.startswith(_SIDES) or k.near1 else far, n, k, given)
+
+            def look_up(name: str) -> Any:
+                return given[name] if name in given else getattr(k, _SYMBOLS.get(name, name))
+
+            return sides[0 if len(sides) == 1 or k.near1 else 1](n, look_up)
 
         return formula(text, **options)(evaluate)
 
@@ -244,12 +240,12 @@ def in_double(n: Any, k: Any, t: int) -> tuple[Any, Any]:
 
 def _correction(text: str) -> Formula:
     """In float32; b^t as torch.pow has it, or rounded once."""
-    code, _ = _written(text.removeprefix("float32, ").replace("torch.pow(b, t)", "power").replace("RN(b^t)", "power"))
+    run = expression(text.removeprefix("float32, ").replace("torch.pow(b, t)", "power").replace("RN(b^t)", "power"))
 
     def evaluate(n: Any, k: Any, t: int) -> tuple[Any, Any]:
         power = k.library_power if "torch.pow" in text else k.power
         first, second = (power(n, k.scalars[beta], t) for beta in ("beta1", "beta2"))
-        return _run(code, n, k, {"power": first}), n.sqrt(1 - second)
+        return run(n, {"power": first, "lr": k.lr}.__getitem__), n.sqrt(1 - second)
 
     return formula(text)(evaluate)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, formula
+from verify.oracle import Oracle, formula, written
 
 
 def lerp(n: Any, a: Any, b: Any, w: Any) -> Any:
@@ -106,48 +106,11 @@ def two_sided_rounded(n: Any, a: Any, b: Any, w: float) -> Any:
     return n.where(abs(rounded) < 0.5, a + rounded * d, b - (1 - rounded) * d)
 
 
-# Eager MPS for a tensor weight: not exact at w = 1.
-@formula("fma(w, b-a, a)", admissible=True)
-def one_sided_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    return n.fma(weight(n, w), b - a, a)
-
-
-# Inductor C++ for _foreach_lerp, whatever the weight.
-@formula("a + w*(b-a)", admissible=True)
-def one_sided(n: Any, a: Any, b: Any, w: Any) -> Any:
-    return a + weight(n, w) * (b - a)
-
-
-# Eager MPS for a scalar weight: everything has the tensors' type (BinaryKernel.metal).
-@formula("a + storage(storage(w)*storage(b-a))")
-def all_storage(n: Any, a: Any, b: Any, w: Any) -> Any:
-    return a + n.cast(stored_weight(n, w) * n.cast(b - a, n.storage), n.storage)
-
-
 # Inductor C++ with emulate_precision_casts, for a scalar weight. Named apart from those that Lerp.h excuses.
 @formula("a + storage(w*storage(b-a)); |w| >= 1/2: b - storage(double(1-w)*storage(b-a))", scalars=("w",))
 def two_sided_steps(n: Any, a: Any, b: Any, w: float) -> Any:
     d = n.cast(b - a, n.storage)
     return a + n.cast(n.scalar(w) * d, n.storage) if abs(w) < 0.5 else b - n.cast(n.scalar(1 - w) * d, n.storage)
-
-
-# Convex combinations, as hand-written kernels often spell them.
-@formula("fma(w, b, fma(-w, a, a))")
-def convex_two_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w = weight(n, w)
-    return n.fma(w, b, n.fma(-w, a, a))
-
-
-@formula("fma(w, b, (1-w)*a)")
-def convex_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w = weight(n, w)
-    return n.fma(w, b, (1 - w) * a)
-
-
-@formula("(1-w)*a + w*b")
-def convex(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w = weight(n, w)
-    return (1 - w) * a + w * b
 
 
 ORACLE = Oracle(
@@ -166,12 +129,16 @@ ORACLE = Oracle(
         two_sided_storage,
         two_sided_rounded_fused,
         two_sided_rounded,
-        one_sided_fused,
-        one_sided,
-        all_storage,
+        # Eager MPS for a tensor weight: not exact at w = 1.
+        written("fma(w, b-a, a)", admissible=True),
+        # Inductor C++ for _foreach_lerp, whatever the weight.
+        written("a + w*(b-a)", admissible=True),
+        # Eager MPS for a scalar weight: everything has the tensors' type (BinaryKernel.metal).
+        written("a + storage(storage(w)*storage(b-a))"),
         two_sided_steps,
-        convex_two_fused,
-        convex_fused,
-        convex,
+        # Convex combinations, as hand-written kernels often spell them.
+        written("fma(w, b, fma(-w, a, a))"),
+        written("fma(w, b, (1-w)*a)"),
+        written("(1-w)*a + w*b"),
     ),
 )

@@ -23,6 +23,7 @@ from verify.numbers import enclosure as en
 from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, two_prod
 from verify.numbers.functions import EXACT_BITS, FUNCTIONS, offer
 from verify.numbers.mp import EXACT, MpSystem, MpValue
+from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.truth import LIMIT, ZERO
 
 Tensor = torch.Tensor
@@ -426,7 +427,7 @@ def _filled(value: Tensor | float | None, like: Tensor) -> Tensor:
 # ---------------------------------------------------------------- multiprecision
 
 
-class ExactRow:
+class ExactRow(Arithmetic, Comparing):
     """The exact values of a 1-D tensor, as integers with one exponent each; MpValues when first asked for.
 
     Long sums, products and sums of exponentials are taken from the integers. What was computed for one
@@ -477,52 +478,17 @@ class ExactRow:
         self.kept["dot"] = other, found
         return found
 
-    def __add__(self, other: Any) -> Any:
-        return self.values + other
+    def _operate(self, op: Binary, left: Any, right: Any) -> Any:
+        return op(_values(left), _values(right))
 
-    def __radd__(self, other: Any) -> Any:
-        return other + self.values
-
-    def __sub__(self, other: Any) -> Any:
-        return self.values - other
-
-    def __rsub__(self, other: Any) -> Any:
-        return other - self.values
-
-    def __mul__(self, other: Any) -> Any:
-        return self.values * other
-
-    def __rmul__(self, other: Any) -> Any:
-        return other * self.values
-
-    def __truediv__(self, other: Any) -> Any:
-        return self.values / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self.values
+    def _compare(self, op: Binary, other: Any) -> Any:
+        return op(_compared(self, other), _bare(other))
 
     def __neg__(self) -> ExactRow:
         return ExactRow(-self.tensor)
 
     def __abs__(self) -> ExactRow:
         return ExactRow(self.tensor.abs())
-
-    def __lt__(self, other: Any) -> Any:
-        return _compared(self, other) < _bare(other)
-
-    def __le__(self, other: Any) -> Any:
-        return _compared(self, other) <= _bare(other)
-
-    def __gt__(self, other: Any) -> Any:
-        return _compared(self, other) > _bare(other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _compared(self, other) >= _bare(other)
-
-    def __eq__(self, other: object) -> Any:
-        return _compared(self, other) == _bare(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     # numpy would otherwise take a row for one object
     __array_ufunc__ = None

@@ -22,7 +22,6 @@ subnormals never occur: narrow formats may be compiled, and run where float64 fl
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,6 +32,7 @@ from verify.formats import FORMATS, Format
 from verify.numbers import primitives
 from verify.numbers.ball import two_prod, two_sum
 from verify.numbers.functions import Function, offer
+from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.numbers.orders import Order, reduce, scan
 
 Tensor = torch.Tensor
@@ -75,7 +75,7 @@ def round_to_odd(high: Tensor, low: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounded:
+class Rounded(Arithmetic, Comparing):
     """Elements of `n.compute`, held in a float64 tensor of any shape.
 
     + - * / round to the wider compute format of the two operands (C23 6.3.1.8); Python numbers
@@ -85,29 +85,12 @@ class Rounded:
     tensor: Tensor
     n: IeeeSystem
 
-    def __add__(self, other: Operand) -> Rounded:
-        return _operate(operator.add, self, other)
+    def _operate(self, op: Binary, left: Operand, right: Operand) -> Rounded:
+        n = _common(left, right)
+        return Rounded(round_to(op(*n._tensors(left, right)), n.compute), n)
 
-    def __radd__(self, other: Operand) -> Rounded:
-        return _operate(operator.add, other, self)
-
-    def __sub__(self, other: Operand) -> Rounded:
-        return _operate(operator.sub, self, other)
-
-    def __rsub__(self, other: Operand) -> Rounded:
-        return _operate(operator.sub, other, self)
-
-    def __mul__(self, other: Operand) -> Rounded:
-        return _operate(operator.mul, self, other)
-
-    def __rmul__(self, other: Operand) -> Rounded:
-        return _operate(operator.mul, other, self)
-
-    def __truediv__(self, other: Operand) -> Rounded:
-        return _operate(operator.truediv, self, other)
-
-    def __rtruediv__(self, other: Operand) -> Rounded:
-        return _operate(operator.truediv, other, self)
+    def _compare(self, op: Binary, other: Operand) -> Tensor:
+        return op(*_common(self, other)._tensors(self, other))  # type: ignore[no-any-return]
 
     def __neg__(self) -> Rounded:
         return Rounded(-self.tensor, self.n)
@@ -115,28 +98,8 @@ class Rounded:
     def __abs__(self) -> Rounded:
         return Rounded(self.tensor.abs(), self.n)
 
-    def __lt__(self, other: Operand) -> Tensor:
-        return _compare(operator.lt, self, other)
-
-    def __le__(self, other: Operand) -> Tensor:
-        return _compare(operator.le, self, other)
-
-    def __gt__(self, other: Operand) -> Tensor:
-        return _compare(operator.gt, self, other)
-
-    def __ge__(self, other: Operand) -> Tensor:
-        return _compare(operator.ge, self, other)
-
-    def __eq__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return _compare(operator.eq, self, other)
-
-    def __ne__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return _compare(operator.ne, self, other)
-
     def __bool__(self) -> bool:
         raise TypeError("a formula used a tensor's values as one truth value; select with n.where(predicate, a, b)")
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 Operand = Rounded | float
@@ -376,15 +339,6 @@ def evaluate(
         values = {name: n.input(t[start : start + block]) for name, t in flat.items()}
         parts.append(n.result(function(n, **values, **scalars)))
     return torch.cat(parts).reshape(like.shape)
-
-
-def _operate(operation: Callable[[Tensor, Tensor], Tensor], a: Operand, b: Operand) -> Rounded:
-    n = _common(a, b)
-    return Rounded(round_to(operation(*n._tensors(a, b)), n.compute), n)
-
-
-def _compare(operation: Callable[[Tensor, Tensor], Tensor], a: Operand, b: Operand) -> Tensor:
-    return operation(*_common(a, b)._tensors(a, b))
 
 
 def _common(a: Operand, b: Operand) -> IeeeSystem:

@@ -26,6 +26,7 @@ from verify.numbers import Undecidable
 from verify.numbers.arrays import BallDDArrays, gamma
 from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, U, two_sum
 from verify.numbers.functions import LIBRARY
+from verify.numbers.operators import Enclosing
 
 Tensor = torch.Tensor
 Radius = Tensor | float
@@ -39,7 +40,7 @@ _EXPONENT = 0x7FF << 52
 
 
 @dataclass(frozen=True, eq=False)
-class RowBall:
+class RowBall(Enclosing):
     """|true - mid| <= relative |mid| + absolute elementwise.
 
     `relative` and `absolute` are floats or tensors that broadcast against `mid`: of a column's shape where a row shares
@@ -93,36 +94,11 @@ class RowBall:
         """Matrix `k` of a stack."""
         return RowBall(self.n, self.mid[k], 0.0, self.radius[k])
 
-    def __add__(self, other: Any) -> RowBall:
-        return self.n.add(self, self.n.const(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> RowBall:
-        return self.n.add(self, -self.n.const(other))
-
-    def __rsub__(self, other: Any) -> RowBall:
-        return self.n.add(self.n.const(other), -self)
-
-    def __mul__(self, other: Any) -> RowBall:
-        return self.n.mul(self, self.n.const(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> RowBall:
-        return self.n.div(self, self.n.const(other))
-
-    def __rtruediv__(self, other: Any) -> RowBall:
-        return self.n.div(self.n.const(other), self)
-
     def __neg__(self) -> RowBall:
         return replace(self, mid=-self.mid, positive=False)
 
     def __abs__(self) -> RowBall:
         return self if self.positive else replace(self, mid=self.mid.abs(), positive=True)
-
-    def __bool__(self) -> bool:
-        raise Undecidable("an oracle used an enclosure as a truth value; use n.where")
 
 
 class RowBalls:

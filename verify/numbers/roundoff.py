@@ -26,6 +26,7 @@ Bounds are evaluated in float64 and enlarged by UP after each operation, which c
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -40,6 +41,7 @@ from verify.numbers.ball import two_prod, two_sum
 from verify.numbers.documented import Documented as Documented
 from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, fell, offer
 from verify.numbers.ieee import round_to
+from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.numbers.orders import Order
 from verify.numbers.roundoff_scans import log_sums, products
 
@@ -52,10 +54,11 @@ TINY = 2.0**-1060
 #: Its part where exact results are not looked for: products with it stay normal, which are a hundred times as fast.
 LEAST = 2.0**-900
 Operand: TypeAlias = "Rough | float"
+_RULES = {operator.add: "add", operator.sub: "subtract", operator.mul: "mul", operator.truediv: "div"}
 
 
 @dataclass(frozen=True, eq=False)
-class Rough:
+class Rough(Arithmetic, Comparing):
     """One value of a formula; float64 tensors that broadcast against one another.
 
     mid, rad   the exact value lies within rad of mid (rad 0: it is mid)
@@ -86,30 +89,6 @@ class Rough:
         """Where the computed number is mid, and so is the exact one."""
         return (self.rad == 0) & (self.error == 0)
 
-    def __add__(self, other: Operand) -> Rough:
-        return self.n.add(self, other)
-
-    def __radd__(self, other: Operand) -> Rough:
-        return self.n.add(other, self)
-
-    def __sub__(self, other: Operand) -> Rough:
-        return self.n.subtract(self, other)
-
-    def __rsub__(self, other: Operand) -> Rough:
-        return self.n.subtract(other, self)
-
-    def __mul__(self, other: Operand) -> Rough:
-        return self.n.mul(self, other)
-
-    def __rmul__(self, other: Operand) -> Rough:
-        return self.n.mul(other, self)
-
-    def __truediv__(self, other: Operand) -> Rough:
-        return self.n.div(self, other)
-
-    def __rtruediv__(self, other: Operand) -> Rough:
-        return self.n.div(other, self)
-
     def __neg__(self) -> Rough:
         return replace(self, mid=-self.mid, positive=False)
 
@@ -121,25 +100,15 @@ class Rough:
             raise Undecidable("a formula compared a computed value; in roundoff predicates take exact values only")
         return self.mid
 
-    def __lt__(self, other: float) -> Tensor:
-        return self._exact() < other
+    def _operate(self, op: Binary, left: Operand, right: Operand) -> Rough:
+        found: Rough = getattr(self.n, _RULES[op])(left, right)
+        return found
 
-    def __le__(self, other: float) -> Tensor:
-        return self._exact() <= other
-
-    def __gt__(self, other: float) -> Tensor:
-        return self._exact() > other
-
-    def __ge__(self, other: float) -> Tensor:
-        return self._exact() >= other
-
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return torch.eq(self._exact(), other)  # type: ignore[call-overload,no-any-return]
+    def _compare(self, op: Binary, other: Any) -> Tensor:
+        return op(self._exact(), other)  # type: ignore[no-any-return]
 
     def __bool__(self) -> bool:
         raise Undecidable("a formula used a value as one truth value; select with n.where(predicate, a, b)")
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
