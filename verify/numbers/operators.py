@@ -1,10 +1,12 @@
-"""The operators of the values of a number system: what `x + y` calls. What it computes is the system's."""
+"""The operators of the values of a number system, and its predicates: what is the same in several of them."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
 from typing import Any, Self
+
+import torch
 
 from verify.numbers import Undecidable
 
@@ -106,3 +108,30 @@ class Enclosing:
 
     def __bool__(self) -> bool:
         raise Undecidable("an oracle used an enclosure as a truth value; use n.where")
+
+
+class Predicates:
+    """What a system asks of exact inputs, given as a float64 tensor by `_asked`."""
+
+    def _asked(self, a: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+    def is_nan(self, a: Any) -> torch.Tensor:
+        return self._asked(a).isnan()
+
+    def is_inf(self, a: Any) -> torch.Tensor:
+        return self._asked(a).isinf()
+
+    def is_zero(self, a: Any) -> torch.Tensor:
+        return self._asked(a) == 0
+
+    def signbit(self, a: Any) -> torch.Tensor:
+        return self._asked(a).signbit()
+
+    def is_integer(self, a: Any) -> torch.Tensor:
+        x = self._asked(a)
+        return (x == x.floor()) & x.isfinite()
+
+    def is_odd(self, a: Any) -> torch.Tensor:
+        half = self._asked(a) * 0.5
+        return self.is_integer(a) & (half != half.floor())

@@ -43,7 +43,7 @@ from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, fell, offer
 from verify.numbers.ieee import round_to
 from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.numbers.orders import Order
-from verify.numbers.roundoff_scans import log_sums, products
+from verify.numbers.roundoff_scans import log_sums, products, running
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
@@ -144,7 +144,7 @@ class Roundoff:
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
         """What does not depend on the algorithm, as long as inputs are not rounded to `compute`."""
-        if self.kept is None or not _contains(self.compute, self.storage):
+        if self.kept is None or not self.compute.contains(self.storage):
             return make()
         if what not in self.kept:
             self.kept[what] = make()
@@ -162,7 +162,7 @@ class Roundoff:
         given = self.given(mid)
         if self.flush:
             given = replace(given, error=torch.where(mid.abs() <= self.flush, mid.abs(), 0.0))
-        return given if _contains(self.compute, self.storage) else self._stored(given, self.compute)
+        return given if self.compute.contains(self.storage) else self._stored(given, self.compute)
 
     def given(self, mid: Tensor, rad: Tensor | float = 0.0, error: Tensor | float = 0.0) -> Rough:
         """A value within `rad` of `mid`, computed within `error` of it; float64."""
@@ -202,7 +202,7 @@ class Roundoff:
             return self.scalar(x)
         if x.n is self or x.n.compute == self.compute:
             return x
-        if _contains(self.compute, x.n.compute):
+        if self.compute.contains(x.n.compute):
             return replace(x, n=self)
         return replace(self._stored(x, self.compute), n=self)
 
@@ -215,7 +215,7 @@ class Roundoff:
     def result(self, value: Operand) -> Rough:
         """The value rounded to storage. Infinity counts as 2^(emax+1) there, so that overflow is no exception."""
         last = self.value(value)
-        if _contains(self.storage, last.n.compute):
+        if self.storage.contains(last.n.compute):
             return last
         return self._stored(last, self.storage, overflows=False)
 
@@ -416,7 +416,7 @@ class Roundoff:
     def cummax(self, a: Operand) -> Rough:
         """Running maxima: exact, off by the largest error so far."""
         x = _wide(self.value(a))
-        return Rough(self, _running(x.mid), _running(x.rad), _running(x.error), x.positive)
+        return Rough(self, running(x.mid), running(x.rad), running(x.error), x.positive)
 
     def cummin(self, a: Operand) -> Rough:
         return -self.cummax(-self.value(a))
@@ -465,7 +465,7 @@ class Roundoff:
         x = _wide(self.at(order.accumulator).value(a))
         count = torch.arange(1, x.mid.shape[-1] + 1, dtype=torch.float64, device=x.mid.device).expand_as(x.mid)
         size = x.mid.abs().cumsum(-1)
-        finest = -_running(-_finest(x))
+        finest = -running(-_finest(x))
         rad = torch.where(_below(size, finest, 53), 0.0, _growth(count, U) * size) + x.rad.cumsum(-1) * UP
         return x.n._summed(x, order, count, x.mid.cumsum(-1), _up(rad), size, finest, lambda t: t.cumsum(-1))
 
@@ -511,7 +511,7 @@ class Roundoff:
             error = own.cumsum(-1) * (math.exp(n * self.u) * (1.0 + n * 2.0**-52))
         else:
             error = _affine(1 + self.u, own) * UP
-        return error, _running(prefix + error)
+        return error, running(prefix + error)
 
     def cumprod(self, a: Operand, order: Order | None = None) -> Rough:
         """Inclusive prefix products of exact values, see `roundoff_scans.products`."""
@@ -614,7 +614,7 @@ class Roundoff:
     def _stored(self, x: Rough, fmt: Format, *, overflows: bool = True) -> Rough:
         """One rounding of `x` to `fmt`, to nearest: none of a number of `fmt`, and back to an exact value that is one
         from within half the way to its neighbours."""
-        if x.held is not None and _contains(fmt, x.held):
+        if x.held is not None and fmt.contains(x.held):
             return x
         n = self.at(fmt)
         if not self.exact and overflows and x.mid.dim():
@@ -644,18 +644,12 @@ class Roundoff:
         """The operands in the system of the wider one, as `ieee` has it (C23, 6.3.1.8)."""
         n = next((x.n for x in (a, b) if isinstance(x, Rough)), self)
         if isinstance(a, Rough) and isinstance(b, Rough):
-            if not (_contains(a.n.compute, b.n.compute) or _contains(b.n.compute, a.n.compute)):
+            if not (a.n.compute.contains(b.n.compute) or b.n.compute.contains(a.n.compute)):
                 raise TypeError(
                     f"{a.n.compute.name} met {b.n.compute.name} and neither contains the other; use n.value(x)"
                 )
-            n = a.n if _contains(a.n.compute, b.n.compute) else b.n
+            n = a.n if a.n.compute.contains(b.n.compute) else b.n
         return n, n.value(a), n.value(b)
-
-
-def _contains(wide: Format, narrow: Format) -> bool:
-    """Whether every value of `narrow` is one of `wide`, subnormals included."""
-    lowest = wide.emin - wide.mantissa_bits <= narrow.emin - narrow.mantissa_bits
-    return wide.precision >= narrow.precision and wide.emax >= narrow.emax and lowest
 
 
 @cache
@@ -718,12 +712,6 @@ def _affine(factor: float, term: Tensor) -> Tensor:
 
 def _arange(like: Tensor) -> Tensor:
     return torch.arange(1, like.shape[-1] + 1, dtype=torch.float64, device=like.device)
-
-
-def _running(t: Tensor) -> Tensor:
-    """Running maxima along the last axis."""
-    found: Tensor = t.cummax(-1).values if t.shape[-1] else t
-    return found
 
 
 def _wide(x: Rough) -> Rough:

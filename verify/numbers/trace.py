@@ -16,7 +16,7 @@ import torch
 from verify.formats import Format
 from verify.numbers.functions import offer
 from verify.numbers.ieee import IeeeSystem, Predicate, Rounded
-from verify.numbers.operators import Arithmetic, Binary, Comparing
+from verify.numbers.operators import Arithmetic, Binary, Comparing, Predicates
 from verify.oracle import Formula
 
 Tensor = torch.Tensor
@@ -78,7 +78,7 @@ Operand = Traced | float
 
 
 @dataclass(frozen=True)
-class TraceSystem:
+class TraceSystem(Predicates):
     """`ieee`, for formulas: the same operations on `Traced` values."""
 
     ieee: IeeeSystem
@@ -134,23 +134,8 @@ class TraceSystem:
     def min(self, a: Operand, b: Operand) -> Traced:
         return _step("min({}, {})", self.ieee.min(_bare(a), _bare(b)), a, b)
 
-    def is_nan(self, a: Operand) -> Tensor:
-        return self.ieee.is_nan(_bare(a))
-
-    def is_inf(self, a: Operand) -> Tensor:
-        return self.ieee.is_inf(_bare(a))
-
-    def is_zero(self, a: Operand) -> Tensor:
-        return self.ieee.is_zero(_bare(a))
-
-    def signbit(self, a: Operand) -> Tensor:
-        return self.ieee.signbit(_bare(a))
-
-    def is_integer(self, a: Operand) -> Tensor:
-        return self.ieee.is_integer(_bare(a))
-
-    def is_odd(self, a: Operand) -> Tensor:
-        return self.ieee.is_odd(_bare(a))
+    def _asked(self, a: Operand) -> Tensor:
+        return self.ieee.value(_bare(a)).tensor
 
     def result(self, value: Operand) -> Traced:
         """The value rounded to storage, where that changes it."""
