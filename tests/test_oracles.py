@@ -464,6 +464,9 @@ def test_a_written_formula_rounds_a_scalar_once_and_refuses_an_unknown_name() ->
         ("(1/y)*x", tie, 1.0),
     ):
         assert written(text).evaluate(n, x=x, y=y).tensor.item() == gives, text
+    size = written("x < 0: -x; else: x*x", when=lambda n, x: x < 0)
+    both = n.input(torch.tensor([-3.0, 3.0], dtype=torch.bfloat16))
+    assert size.evaluate(n, x=both).tensor.tolist() == [3.0, 9.0]
     with pytest.raises(OracleError, match=r"names z; expected one of fma, .*, x, y"):
         written("fma(z, x, y)").evaluate(n, x=x, y=tie)
 

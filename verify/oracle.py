@@ -94,10 +94,12 @@ def expression(text: str) -> Callable[..., Any]:
     return evaluate
 
 
-def written(text: str, **options: Any) -> Formula:
+def written(text: str, *, when: Callable[..., Any] | None = None, **options: Any) -> Formula:
     """A formula whose text is its code, see `expression`. A scalar is rounded to the compute dtype first, but in
-    storage(.), where it is rounded once, and in double(.), arithmetic of the host. options: as of `formula`."""
-    run = expression(_HOST.sub(r"\1(\2host_\3)", text))
+    storage(.), where it is rounded once, and in double(.), arithmetic of the host. when: of a text 'condition: one;
+    else: other' the predicate that the condition stands for. options: as of `formula`."""
+    sides = [text] if when is None else text.partition(": ")[2].split("; else: ")
+    runs = [expression(_HOST.sub(r"\1(\2host_\3)", side)) for side in sides]
 
     def evaluate(n: Any, **inputs: Any) -> Any:
         def look_up(name: str) -> Any:
@@ -107,7 +109,8 @@ def written(text: str, **options: Any) -> Formula:
                 raise OracleError(f"formula {text!r} names {name}; expected one of {known}")
             return n.scalar(value) if name in inputs and isinstance(value, float) else value
 
-        return run(n, look_up)
+        found = [run(n, look_up) for run in runs]
+        return found[0] if when is None else n.where(when(n, **inputs), *found)
 
     return formula(text, **options)(evaluate)
 
