@@ -11,16 +11,12 @@ import hashlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NVIDIA_CODE, software, subnormals
-from verify.backends.cuda import dtype_unavailable as dtype_unavailable
-from verify.backends.cuda import inductor_unavailable as inductor_unavailable
-from verify.backends.cuda import metal_compiler as metal_compiler
-from verify.backends.cuda import synchronize as synchronize
+from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL, NVIDIA_CODE, software, subnormals
 
 name = "rocm"
 device = "cuda"
@@ -53,6 +49,10 @@ def unavailable() -> str | None:
     return None
 
 
+def dtype_unavailable(dtype: str) -> str | None:
+    return None
+
+
 def capability() -> str:
     """The architecture with the features that code is compiled for, such as gfx942:sramecc+:xnack-."""
     import torch
@@ -82,6 +82,12 @@ def fingerprint() -> dict[str, Any]:
     }
 
 
+def synchronize() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
 @contextmanager
 def poisoned(size: int, pattern: int) -> Iterator[None]:
     """As on CUDA: the caching allocator hands the last freed block of a size out again."""
@@ -90,6 +96,10 @@ def poisoned(size: int, pattern: int) -> Iterator[None]:
     blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
     del blocks
     yield
+
+
+def inductor_unavailable() -> str | None:
+    return None if importlib.util.find_spec("triton") else "Inductor needs triton, which is not installed"
 
 
 def triton_options(variant: str) -> Mapping[str, Any] | str:
@@ -106,6 +116,10 @@ def triton_options(variant: str) -> Mapping[str, Any] | str:
             return "Triton links its bundled ocml.bc on AMD GPUs, whatever extern_libs names"
         case _:
             return "the Triton interpreter runs on the CPU; kernels are compiled here"
+
+
+def metal_compiler() -> Callable[[str], Any] | str:
+    return NO_METAL
 
 
 def flushes(variant: str) -> bool:
