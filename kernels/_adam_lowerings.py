@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,11 +24,11 @@ from verify.lowerings import (
     _compile_disabled,
     _default_flags,
     _device_flushes,
-    _libdevice_path_restored,
-    _quiet,
     _strict_flags,
     _strict_options,
+    compile_apart,
     describe,
+    first_call,
 )
 
 Tensor = torch.Tensor
@@ -204,10 +203,6 @@ def _compiled(variant: str, options: Flags) -> Build:
 
 
 def _compiled_step(variant: str, target: Target, problem: Problem, options: dict[str, Any]) -> Step:
-    from torch._dynamo import config
-    from torch._dynamo.exc import TorchDynamoException
-    from torch._inductor import metrics
-
     parameters = problem.parameters
     key = (
         variant, target.backend.name, target.kernel.name, kept_format(problem), repr(sorted(options.items())),
@@ -223,14 +218,8 @@ def _compiled_step(variant: str, target: Target, problem: Problem, options: dict
         if key in _SEEN:
             compiled(*lists)
             return
-        metrics.reset()
-        try:
-            with _libdevice_path_restored(), _quiet(), config.patch(recompile_limit=1024, suppress_errors=False):
-                compiled(*lists)
-        except TorchDynamoException as error:
-            raise NotLowered(f"torch.compile fails: {_short(error)}") from error
-        if not metrics.generated_kernel_count:
-            raise NotLowered("Inductor generated no kernel: it calls aten, so this would measure eager")
+        with first_call(_short):
+            compiled(*lists)
         _SEEN.add(key)
 
     return step
@@ -240,14 +229,12 @@ _SEEN: set[Any] = set()
 
 
 def _fresh(step: Step, name: str, options: dict[str, Any]) -> Callable[..., None]:
-    """`step` of plain lists, with a code object of its own: Dynamo's guards and recompilation limit hang on it."""
+    """`step` of plain lists, compiled."""
 
     def flat(*lists: list[Tensor]) -> None:
         step(State(*lists))
 
-    function = types.FunctionType(flat.__code__.replace(co_name=name), flat.__globals__, name, None, flat.__closure__)
-    compiled: Callable[..., None] = torch.compile(function, fullgraph=True, dynamic=False, options=options)
-    return compiled
+    return compile_apart(flat, name, options)
 
 
 def _short(error: BaseException) -> str:

@@ -18,9 +18,10 @@ import torch
 from verify.draws import mix
 from verify.formats import FORMATS
 from verify.numbers import enclosure as en
-from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, U
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, U, filled
 from verify.numbers.functions import FUNCTIONS
 from verify.numbers.mp import EXACT, INF, NAN, MpSystem, MpValue
+from verify.numbers.operators import Enclosing
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
@@ -29,8 +30,8 @@ HOST = torch.empty(0).device
 # ---------------------------------------------------------------- float64
 
 
-@dataclass(frozen=True)
-class Near:
+@dataclass(frozen=True, eq=False)
+class Near(Enclosing):
     """|true - mid| <= rho size + tau elementwise, where |mid| <= size. `size` is mid itself where the value is known
     to be positive or zero; `floor` is a lower bound of such a mid."""
 
@@ -44,18 +45,6 @@ class Near:
     @property
     def positive(self) -> bool:
         return self.size is self.mid
-
-    def __add__(self, other: Near) -> Near:
-        return self.n.add(self, other)
-
-    def __sub__(self, other: Near) -> Near:
-        return self.n.add(self, -other)
-
-    def __mul__(self, other: Near) -> Near:
-        return self.n.mul(self, other)
-
-    def __truediv__(self, other: Near) -> Near:
-        return self.n.div(self, other)
 
     def __neg__(self) -> Near:
         return Near(self.n, -self.mid, self.size, self.rho, self.tau)
@@ -92,7 +81,9 @@ class Certified:
         mid = tensor.to(torch.float64)
         return Near(self, mid, mid if positive else mid.abs(), 0.0)
 
-    def const(self, exact: Fraction) -> Near:
+    def const(self, exact: Fraction | Near) -> Near:
+        if isinstance(exact, Near):
+            return exact
         near = float(exact)
         rho = 0.0 if Fraction(near) == exact else U * GROW
         mid = torch.tensor(near, dtype=torch.float64, device=self.device)
@@ -190,7 +181,7 @@ def underflow(steps: int, scalars: Mapping[str, float]) -> float:
 def _larger(n: Any, a: Ball, b: Ball, difference: Tensor) -> Ball:
     """max(a, b), given a - b: |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|). NaN propagates."""
     first = ((difference >= 0) | a.mid.isnan()) & ~b.mid.isnan()
-    rad = torch.maximum(_wide(a.radius, difference), _wide(b.radius, difference))
+    rad = torch.maximum(filled(a.radius, difference), filled(b.radius, difference))
     larger: Ball = n.where(first, a, b)
     return replace(larger, rad=rad, source=False)
 
@@ -213,19 +204,19 @@ class Balls(Ball64):
         product = super().mul(a, b)
         zero = torch.zeros((), dtype=torch.bool, device=self.device)
         for one, other in ((a, b), (b, a)):
-            zero = zero | ((one.mid == 0) & (_wide(one.radius, one.mid) == 0) & other.mid.isfinite())
-        return replace(product, rad=torch.where(zero, 0.0, _wide(product.radius, product.mid)))
+            zero = zero | ((one.mid == 0) & (filled(one.radius, one.mid) == 0) & other.mid.isfinite())
+        return replace(product, rad=torch.where(zero, 0.0, filled(product.radius, product.mid)))
 
     def div(self, a: Ball, b: Ball) -> Ball:
         """Exact where the dividend is exactly zero and the divisor is not."""
         quotient = super().div(a, b)
-        rad = _wide(quotient.radius, quotient.mid)
-        zero = (a.mid == 0) & (_wide(a.radius, a.mid) == 0) & rad.isfinite()
+        rad = filled(quotient.radius, quotient.mid)
+        zero = (a.mid == 0) & (filled(a.radius, a.mid) == 0) & rad.isfinite()
         return replace(quotient, rad=torch.where(zero, 0.0, rad))
 
     def sqrt(self, a: Ball) -> Ball:
         """|sqrt(x) - sqrt(y)| <= |x - y| / sqrt(x) for x, y >= 0."""
-        mid, rad = root(a.mid.clamp(min=0.0)), _wide(a.radius, a.mid)
+        mid, rad = root(a.mid.clamp(min=0.0)), filled(a.radius, a.mid)
         spread = torch.where(rad > 0, rad / mid * GROW, 0.0)
         own = torch.where(rad < a.mid, mid * (self.root * U) + spread, torch.nan)
         zero = (a.mid == 0) & (rad == 0)
@@ -267,12 +258,8 @@ def radius(value: Near | Ball) -> Tensor:
     """The error of a value of `Certified` or `Balls`, as a tensor shaped as its midpoint."""
     if isinstance(value, Near):
         return value.radius()
-    rad = _wide(value.radius, value.mid)
+    rad = filled(value.radius, value.mid)
     return torch.where(rad == 0, 0.0, rad * GROW + value.mid.abs() * (2 * U))
-
-
-def _wide(value: Tensor | float, like: Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand_as(like)
 
 
 class Multiprecision(MpSystem):

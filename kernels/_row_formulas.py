@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from verify.composite import Problem
 from verify.families.rows_truth import rows_of
 from verify.formats import FORMATS, Format
 from verify.kernels._orders import inner_threads
+from verify.numbers.ball import power_of_two
 from verify.numbers.ieee import BLOCK, IeeeSystem, Rounded, round_to
+from verify.numbers.orders import Order, reduce, scan
 
 Tensor = torch.Tensor
 Combine = Callable[[Tensor, Tensor], Tensor]
@@ -26,6 +29,7 @@ Combine = Callable[[Tensor, Tensor], Tensor]
 SLOW = 1 << 17
 #: Steps of such a loop.
 STEPS = 1 << 14
+IN_TURN = Order("sequential", FORMATS["float32"])  # whatever the terms' format
 
 
 def formulas(name: str, problem: Problem) -> dict[str, Callable[[], Tensor]]:
@@ -57,7 +61,7 @@ def formulas(name: str, problem: Problem) -> dict[str, Callable[[], Tensor]]:
             add(f"left to right in {accumulator}{once}", _accumulated(operation, given))
         if name == "logcumsumexp" and short:
             text = f"max + log1p(exp(min - max)) from left to right in {accumulator}, the C library's{once}"
-            add(text, _bind(_log_add_exps, given))
+            add(text, partial(_log_add_exps, given))
     compute = formats[0]
     given = rows.to(getattr(torch, compute))
     combinations: dict[str, tuple[Combine, float]] = {
@@ -70,37 +74,37 @@ def formulas(name: str, problem: Problem) -> dict[str, Callable[[], Tensor]]:
             given = given.to(x.device)  # exp and log1p are the device's
             step += ": max + log1p(exp(min - max)) by torch's functions"
         block = 2 * inner_threads(rows.shape[0], rows.shape[1])
-        add(f"Sklansky's scan in blocks of {block}, {step}", _bind(_sklansky, given, each, block, start))
+        add(f"Sklansky's scan in blocks of {block}, {step}", partial(_sklansky, given, each, block, start))
         if storage.bits == 16 or name == "logcumsumexp":
-            add(f"left to right, {step}", _bind(_steps, given, each))
+            add(f"left to right, {step}", partial(scan, IN_TURN, each, given))
     if name == "sum" and short:
-        add(f"left to right in {compute}", _bind(_left_to_right, given))
-        add(f"by halves in {compute}", _bind(_halves, given))
+        add(f"left to right in {compute}", partial(_left_to_right, given))
+        add(f"by halves in {compute}", partial(_halves, given))
         for lanes in (4, 8, 16):
             add(
-                f"cascade of 4 x {lanes} lanes in {compute} (SumKernel.cpp, inner)", _bind(_cascade_inner, given, lanes)
+                f"cascade of 4 x {lanes} lanes in {compute} (SumKernel.cpp, inner)",
+                partial(_cascade_inner, given, lanes),
             )
-            add(f"{lanes} lanes in {compute}, then by halves", _bind(_lanes, given, lanes))
-        add(f"cascade of 4 lanes in {compute} (SumKernel.cpp, row_sum)", _bind(_row_sum, given[..., None]))
-        add(f"cascade in {compute} (SumKernel.cpp, multi_row_sum)", _bind(_multi_row_sum, given[..., None]))
+            add(f"{lanes} lanes in {compute}, then by halves", partial(_lanes, given, lanes))
+        add(f"cascade of 4 lanes in {compute} (SumKernel.cpp, row_sum)", partial(_row_sum, given[..., None]))
+        add(f"cascade in {compute} (SumKernel.cpp, multi_row_sum)", partial(_multi_row_sum, given[..., None]))
     if name == "softmax" and short and compute == "float32":
 
         @functools.cache
         def e() -> Tensor:
             return sleef_expf(given - given.amax(-1, keepdim=True))
 
-        orders = {"left to right": _left_to_right, "8 lanes, then by halves": _with_lanes(8)}
-        for order, total in (orders | {"16 lanes, then by halves": _with_lanes(16)}).items():
+        orders: dict[str, Callable[[Tensor], Tensor]] = {
+            "left to right": _left_to_right,
+            **{f"{lanes} lanes, then by halves": partial(_lanes, lanes=lanes) for lanes in (8, 16)},
+        }
+        for order, total in orders.items():
             add(f"e = SLEEF's expf(x - max); s {order}; e / s", _quotient(e, total, False))
             add(f"e = SLEEF's expf(x - max); s {order}; e (1 / s)", _quotient(e, total, True))
         if storage.bits == 16:
             text = f"e = SLEEF's expf(x - max); s left to right; h = e rounded to {storage.name}; h / s"
             add(text, lambda: round_to(e().double(), storage).float() / _left_to_right(e())[..., None])
     return found
-
-
-def _bind(function: Callable[..., Tensor], *arguments: Any) -> Callable[[], Tensor]:
-    return lambda: function(*arguments)
 
 
 def _rounded(y: Tensor, fmt: Format) -> Tensor:
@@ -128,18 +132,8 @@ def _accumulated(operation: Any, x: Tensor) -> Callable[[], Tensor]:
     return run
 
 
-def _steps(x: Tensor, combine: Combine) -> Tensor:
-    found = [x[..., 0]]
-    for k in range(1, x.shape[-1]):
-        found.append(combine(found[-1], x[..., k]))
-    return torch.stack(found, -1)
-
-
 def _left_to_right(x: Tensor) -> Tensor:
-    total = x[..., 0]
-    for k in range(1, x.shape[-1]):
-        total = total + x[..., k]
-    return total
+    return reduce(IN_TURN, torch.add, x)[..., 0]
 
 
 def _halves(x: Tensor) -> Tensor:
@@ -152,23 +146,12 @@ def _halves(x: Tensor) -> Tensor:
 
 def _lanes(x: Tensor, lanes: int) -> Tensor:
     """A vector of accumulators, the last one partly fed, and their sum by halves (Inductor's C++ on full vectors)."""
-    padded = _in_blocks(x, lanes, 0.0)
-    total = padded[..., 0, :]
-    for k in range(1, padded.shape[-2]):
-        total = total + padded[..., k, :]
-    while total.shape[-1] > 1:
-        half = total.shape[-1] // 2
-        total = total[..., :half] + total[..., half:]
-    return total[..., 0]
+    return _halves(_left_to_right(_in_blocks(x, lanes, 0.0).mT))
 
 
 def _in_blocks(x: Tensor, block: int, fill: float) -> Tensor:
     padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % block), value=fill)
     return padded.reshape(*x.shape[:-1], -1, block)
-
-
-def _with_lanes(lanes: int) -> Callable[[Tensor], Tensor]:
-    return lambda x: _lanes(x, lanes)
 
 
 def _sklansky(x: Tensor, combine: Combine, block: int, start: float) -> Tensor:
@@ -234,12 +217,8 @@ def _cascade_inner(x: Tensor, lanes: int) -> Tensor:
     n = x.shape[-1]
     whole = n // lanes
     vectors = _row_sum(x[..., : whole * lanes].reshape(*x.shape[:-1], whole, lanes))
-    total = torch.zeros_like(x[..., 0])
-    for k in range(whole * lanes, n):
-        total = total + x[..., k]
-    for k in range(lanes):
-        total = total + vectors[..., k]
-    return total
+    start = torch.zeros_like(x[..., :1])
+    return _left_to_right(torch.cat([start, x[..., whole * lanes :], vectors], -1))
 
 
 # Exponentials
@@ -303,11 +282,7 @@ def _sleef_expf(x: Tensor) -> Tensor:
     # ldexp2 multiplies by two powers of two: the second product alone may be inexact
     k = q.tensor.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-300, 300).long()
     half = k >> 1
-    y = round_to(y * _power(half), fmt)
-    y = round_to(y * _power(k - half), fmt)
+    y = round_to(y * power_of_two(half), fmt)
+    y = round_to(y * power_of_two(k - half), fmt)
     y = torch.where(a.tensor < -104, 0.0, y)
     return torch.where(a.tensor.isnan(), torch.nan, y).to(torch.float32)
-
-
-def _power(k: Tensor) -> Tensor:
-    return ((k + 1023) << 52).view(torch.float64)

@@ -14,9 +14,10 @@ they meet the tensors, and step s = lr / (1 - beta1^t), root2 c = sqrt(1 - beta2
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from verify.oracle import Formula, formula
+from verify.oracle import Formula, expression, formula
 
 # ---------------------------------------------------------------- the real function
 
@@ -46,76 +47,67 @@ def corrections(n: Any, lr: Any, beta1: Any, beta2: Any, t: int) -> tuple[Any, A
     return n.const(lr) / (1 - n.pow(n.const(beta1), t)), 1 / (1 - n.pow(n.const(beta2), t))
 
 
+# ---------------------------------------------------------------- formulas
+# Their text is their code: b and w are beta and 1 - beta of the average, c is root2 and s the step.
+
+_NEAR = "w < 1/2: "
+_SPELLED = {
+    "torch.sqrt(v)": "library_sqrt(n, v)", "fl(1/c)": "inverse_root2", "fl(lr*wd)": "lr_decay", "fl(1-lr*wd)": "decay",
+}  # fmt: skip
+_SYMBOLS = {"wd": "weight_decay", "c": "root2", "s": "step"}
+
+
+def _sides(text: str) -> list[Callable[..., Any]]:
+    """What runs a formula's sides: one, or that of w < 1/2 and the other."""
+    for spelled, name in _SPELLED.items():
+        text = text.replace(spelled, name)
+    return [expression(side) for side in text.removeprefix(_NEAR).split("; else: ")]
+
+
+def _stage(arguments: str, beta: str = "") -> Callable[..., Formula]:
+    """What makes a formula of its text. arguments: those of `evaluate` behind n and k. beta: the average's, 1 or 2."""
+
+    def named(text: str, **options: Any) -> Formula:
+        sides = _sides(text)
+
+        def evaluate(n: Any, k: Any, *values: Any) -> Any:
+            given = dict(zip(arguments.split(), values, strict=True))
+            if beta:
+                given |= {"b": getattr(k, f"beta{beta}"), "w": getattr(k, f"rest{beta}")}
+
+            def look_up(name: str) -> Any:
+                return given[name] if name in given else getattr(k, _SYMBOLS.get(name, name))
+
+            return sides[0 if len(sides) == 1 or k.near1 else 1](n, look_up)
+
+        return formula(text, **options)(evaluate)
+
+    return named
+
+
+_first, _second, _l2, _decay = _stage("m g", "1"), _stage("v g", "2"), _stage("p g"), _stage("p")
+_denominator, _update = _stage("v"), _stage("p m d")
+
 # ---------------------------------------------------------------- first average
 
-
 # Eager CPU from AVX2 on and CUDA (Lerp.h, contracted), single-tensor and foreach; the vector body of fused CPU.
-@formula("w < 1/2: fma(w, g-m, m); else: fma(-(1-w), g-m, g)")
-def lerp_fused(n: Any, k: Any, m: Any, g: Any) -> Any:
-    d = g - m
-    return n.fma(k.rest1, d, m) if k.near1 else n.fma(-(1 - k.rest1), d, g)
-
-
+lerp_fused = _first("w < 1/2: fma(w, g-m, m); else: fma(-(1-w), g-m, g)")
 # Inductor C++, which contracts nothing; eager CPU without SIMD.
-@formula("w < 1/2: m + w*(g-m); else: g - (1-w)*(g-m)")
-def lerp_separate(n: Any, k: Any, m: Any, g: Any) -> Any:
-    d = g - m
-    return m + k.rest1 * d if k.near1 else g - (1 - k.rest1) * d
-
-
+lerp_separate = _first("w < 1/2: m + w*(g-m); else: g - (1-w)*(g-m)")
 # Inductor for _foreach_lerp_, whose polyfill takes 1 - w in the tensors' dtype (torch/_dynamo/polyfills).
-@formula("w < 1/2: m + w*(g-m); else: g - storage(1-storage(w))*(g-m)")
-def lerp_stored_weight(n: Any, k: Any, m: Any, g: Any) -> Any:
-    d = g - m
-    return m + k.rest1 * d if k.near1 else g - n.cast(1 - n.cast(k.rest1, n.storage), n.storage) * d
-
-
-@formula("w < 1/2: fma(w, g-m, m); else: fma(-storage(1-storage(w)), g-m, g)")
-def lerp_stored_weight_fused(n: Any, k: Any, m: Any, g: Any) -> Any:
-    d = g - m
-    if k.near1:
-        return n.fma(k.rest1, d, m)
-    return n.fma(-n.cast(1 - n.cast(k.rest1, n.storage), n.storage), d, g)
-
-
+lerp_stored_weight = _first("w < 1/2: m + w*(g-m); else: g - storage(1-storage(w))*(g-m)")
+lerp_stored_weight_fused = _first("w < 1/2: fma(w, g-m, m); else: fma(-storage(1-storage(w)), g-m, g)")
 # Inductor under emulate_precision_casts.
-@formula("w < 1/2: m + storage(w*storage(g-m)); else: g - storage((1-w)*storage(g-m))")
-def lerp_stored(n: Any, k: Any, m: Any, g: Any) -> Any:
-    d = n.cast(g - m, n.storage)
-    return m + n.cast(k.rest1 * d, n.storage) if k.near1 else g - n.cast((1 - k.rest1) * d, n.storage)
-
-
+lerp_stored = _first("w < 1/2: m + storage(w*storage(g-m)); else: g - storage((1-w)*storage(g-m))")
 # The hand-written Triton step, whatever the weight; separate under an interpreter whose fma rounds twice.
-@formula("m + w*(g-m)", applies=lambda scalars: scalars["beta1"] <= 0.5)
-def lerp_one_sided(n: Any, k: Any, m: Any, g: Any) -> Any:
-    return m + k.rest1 * (g - m)
-
-
-@formula("fma(w, g-m, m)", applies=lambda scalars: scalars["beta1"] <= 0.5)
-def lerp_one_sided_fused(n: Any, k: Any, m: Any, g: Any) -> Any:
-    return n.fma(k.rest1, g - m, m)
-
-
+lerp_one_sided = _first("m + w*(g-m)", applies=lambda scalars: scalars["beta1"] <= 0.5)
+lerp_one_sided_fused = _first("fma(w, g-m, m)", applies=lambda scalars: scalars["beta1"] <= 0.5)
 # torch's fused CUDA step (fused_adam_utils.cuh).
-@formula("fma(b, m, fma(-b, g, g))")
-def ema_two_fused(n: Any, k: Any, m: Any, g: Any) -> Any:
-    return n.fma(k.beta1, m, n.fma(-k.beta1, g, g))
-
-
+ema_two_fused = _first("fma(b, m, fma(-b, g, g))")
 # As written in the paper and in torch's documentation; fused MPS.
-@formula("b*m + w*g")
-def ema_separate(n: Any, k: Any, m: Any, g: Any) -> Any:
-    return k.beta1 * m + k.rest1 * g
-
-
-@formula("fma(b, m, w*g)")
-def ema_fused(n: Any, k: Any, m: Any, g: Any) -> Any:
-    return n.fma(k.beta1, m, k.rest1 * g)
-
-
-@formula("fma(w, g, b*m)")
-def ema_fused_gradient(n: Any, k: Any, m: Any, g: Any) -> Any:
-    return n.fma(k.rest1, g, k.beta1 * m)
+ema_separate = _first("b*m + w*g")
+ema_fused = _first("fma(b, m, w*g)")
+ema_fused_gradient = _first("fma(w, g, b*m)")
 
 
 FIRST = (
@@ -123,42 +115,18 @@ FIRST = (
     lerp_stored, ema_two_fused, ema_separate, ema_fused, ema_fused_gradient,
 )  # fmt: skip
 
-
 # ---------------------------------------------------------------- second average
 
-
 # addcmul_ of eager CPU from AVX2 on, and the vector body of fused CPU (contracted).
-@formula("fma(w*g, g, b*v)")
-def square_last_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.rest2 * g, g, k.beta2 * v)
-
-
+square_last_fused = _second("fma(w*g, g, b*v)")
 # addcmul_ of eager CUDA; Inductor, which calls fma, for addcmul_.
-@formula("fma(w, g*g, b*v)")
-def square_first_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.rest2, g * g, k.beta2 * v)
-
-
+square_first_fused = _second("fma(w, g*g, b*v)")
 # Eager CPU without SIMD, fused MPS.
-@formula("b*v + (w*g)*g")
-def square_last(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return k.beta2 * v + k.rest2 * g * g
-
-
+square_last = _second("b*v + (w*g)*g")
 # Inductor C++ for _foreach_addcmul.
-@formula("b*v + w*(g*g)")
-def square_first(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return k.beta2 * v + k.rest2 * (g * g)
-
-
-@formula("fma(b, v, (w*g)*g)")
-def decay_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.beta2, v, k.rest2 * g * g)
-
-
-@formula("fma(b, v, w*(g*g))")
-def decay_fused_square(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.beta2, v, k.rest2 * (g * g))
+square_first = _second("b*v + w*(g*g)")
+decay_fused = _second("fma(b, v, (w*g)*g)")
+decay_fused_square = _second("fma(b, v, w*(g*g))")
 
 
 # Fused CPU (FusedAdamKernel.cpp): its scalar loop for what is left of a thread's share is contracted the other way.
@@ -169,71 +137,24 @@ def square_by_place(n: Any, k: Any, v: Any, g: Any) -> Any:
 
 
 # torch's fused CUDA step (fused_adam_utils.cuh).
-@formula("fma(b, v, fma(-b, g*g, g*g))")
-def square_two_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
-    square = g * g
-    return n.fma(k.beta2, v, n.fma(-k.beta2, square, square))
-
-
+square_two_fused = _second("fma(b, v, fma(-b, g*g, g*g))")
 # The hand-written Triton step.
-@formula("fma(w, fma(g, g, -v), v)")
-def square_lerp_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.rest2, n.fma(g, g, -v), v)
-
-
-@formula("v + w*(g*g - v)")
-def square_lerp(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return v + k.rest2 * (g * g - v)
-
-
+square_lerp_fused = _second("fma(w, fma(g, g, -v), v)")
+square_lerp = _second("v + w*(g*g - v)")
 # mul_ and addcmul_ are two operations, each of which rounds to storage: eager, single-tensor and foreach.
-@formula("fma(w*g, g, storage(b*v))")
-def square_last_fused_stored(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.rest2 * g, g, n.cast(k.beta2 * v, n.storage))
-
-
-@formula("fma(w, g*g, storage(b*v))")
-def square_first_fused_stored(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.rest2, g * g, n.cast(k.beta2 * v, n.storage))
-
-
+square_last_fused_stored = _second("fma(w*g, g, storage(b*v))")
+square_first_fused_stored = _second("fma(w, g*g, storage(b*v))")
 # Inductor under emulate_precision_casts.
-@formula("fma(w, storage(g*g), storage(b*v))")
-def square_stored_first_fused(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.rest2, n.cast(g * g, n.storage), n.cast(k.beta2 * v, n.storage))
-
-
+square_stored_first_fused = _second("fma(w, storage(g*g), storage(b*v))")
 # ... in torch 2.11, where addcmul_ is three operations.
-@formula("storage(b*v) + storage(w*storage(g*g))")
-def square_stored_products(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.cast(k.beta2 * v, n.storage) + n.cast(k.rest2 * n.cast(g * g, n.storage), n.storage)
-
-
-@formula("storage(b*v) + (w*g)*g")
-def square_last_stored(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.cast(k.beta2 * v, n.storage) + k.rest2 * g * g
-
-
+square_stored_products = _second("storage(b*v) + storage(w*storage(g*g))")
+square_last_stored = _second("storage(b*v) + (w*g)*g")
 # ... and the factor 1 - beta2 is rounded to storage where the kernel takes it in the tensors' dtype.
-@formula("fma(storage(w)*g, g, storage(b*v))")
-def square_last_fused_stored_weight(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(n.cast(k.rest2, n.storage) * g, g, n.cast(k.beta2 * v, n.storage))
-
-
-@formula("storage(b*v) + (storage(w)*g)*g")
-def square_last_stored_weight(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.cast(k.beta2 * v, n.storage) + n.cast(k.rest2, n.storage) * g * g
-
-
+square_last_fused_stored_weight = _second("fma(storage(w)*g, g, storage(b*v))")
+square_last_stored_weight = _second("storage(b*v) + (storage(w)*g)*g")
 # _foreach_mul_ of the CPU takes its scalar in the tensors' dtype, where mul_ takes it in float32.
-@formula("fma(w*g, g, storage(storage(b)*v))")
-def square_last_fused_stored_beta(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.fma(k.rest2 * g, g, n.cast(n.cast(k.beta2, n.storage) * v, n.storage))
-
-
-@formula("storage(storage(b)*v) + (w*g)*g")
-def square_last_stored_beta(n: Any, k: Any, v: Any, g: Any) -> Any:
-    return n.cast(n.cast(k.beta2, n.storage) * v, n.storage) + k.rest2 * g * g
+square_last_fused_stored_beta = _second("fma(w*g, g, storage(storage(b)*v))")
+square_last_stored_beta = _second("storage(storage(b)*v) + (w*g)*g")
 
 
 SECOND = (
@@ -243,206 +164,65 @@ SECOND = (
     square_last_stored_weight, square_last_fused_stored_beta, square_last_stored_beta,
 )  # fmt: skip
 
-
 # ---------------------------------------------------------------- the parameter
 
-
 # Eager CPU and CUDA from AVX2 on: add(alpha=) contracts. Fused CUDA.
-@formula("fma(wd, p, g)")
-def l2_fused(n: Any, k: Any, p: Any, g: Any) -> Any:
-    return n.fma(k.weight_decay, p, g)
-
-
+l2_fused = _l2("fma(wd, p, g)")
 # Inductor C++; fused CPU where the compiler does not contract.
-@formula("g + wd*p")
-def l2_separate(n: Any, k: Any, p: Any, g: Any) -> Any:
-    return g + k.weight_decay * p
-
-
+l2_separate = _l2("g + wd*p")
 # Eager CPU in bfloat16: add takes alpha in the tensors' dtype.
-@formula("fma(storage(wd), p, g)")
-def l2_stored_weight_fused(n: Any, k: Any, p: Any, g: Any) -> Any:
-    return n.fma(n.cast(k.weight_decay, n.storage), p, g)
-
-
-@formula("g + storage(wd)*p")
-def l2_stored_weight(n: Any, k: Any, p: Any, g: Any) -> Any:
-    return g + n.cast(k.weight_decay, n.storage) * p
-
-
+l2_stored_weight_fused = _l2("fma(storage(wd), p, g)")
+l2_stored_weight = _l2("g + storage(wd)*p")
 # ... and its scalar loop rounds the product too.
-@formula("g + storage(storage(wd)*p)")
-def l2_stored_product(n: Any, k: Any, p: Any, g: Any) -> Any:
-    return g + n.cast(n.cast(k.weight_decay, n.storage) * p, n.storage)
-
-
+l2_stored_product = _l2("g + storage(storage(wd)*p)")
 # Inductor under emulate_precision_casts.
-@formula("g + storage(wd*p)")
-def l2_stored(n: Any, k: Any, p: Any, g: Any) -> Any:
-    return g + n.cast(k.weight_decay * p, n.storage)
-
-
-@formula("p*fl(1-lr*wd)")
-def decay_factor(n: Any, k: Any, p: Any) -> Any:
-    return k.decay * p
-
-
+l2_stored = _l2("g + storage(wd*p)")
+decay_factor = _decay("p*fl(1-lr*wd)")
 # Eager: mul_ is an operation of its own.
-@formula("storage(p*fl(1-lr*wd))")
-def decay_factor_stored(n: Any, k: Any, p: Any) -> Any:
-    return n.cast(k.decay * p, n.storage)
-
-
+decay_factor_stored = _decay("storage(p*fl(1-lr*wd))")
 # ... and _foreach_mul_ of the CPU.
-@formula("storage(p*storage(fl(1-lr*wd)))")
-def decay_stored_factor(n: Any, k: Any, p: Any) -> Any:
-    return n.cast(n.cast(k.decay, n.storage) * p, n.storage)
-
-
+decay_stored_factor = _decay("storage(p*storage(fl(1-lr*wd)))")
 # Fused CUDA, contracted: p -= lr * wd * p with both in float32.
-@formula("fma(-(lr*wd), p, p)")
-def decay_contracted(n: Any, k: Any, p: Any) -> Any:
-    return n.fma(-(k.lr * k.weight_decay), p, p)
-
-
-@formula("p - (lr*wd)*p")
-def decay_subtracted(n: Any, k: Any, p: Any) -> Any:
-    return p - k.lr * k.weight_decay * p
-
-
+decay_contracted = _decay("fma(-(lr*wd), p, p)")
+decay_subtracted = _decay("p - (lr*wd)*p")
 # The hand-written Triton step: lr wd in double.
-@formula("fma(-fl(lr*wd), p, p)")
-def decay_host(n: Any, k: Any, p: Any) -> Any:
-    return n.fma(-k.lr_decay, p, p)
-
-
-@formula("p - fl(lr*wd)*p")
-def decay_host_separate(n: Any, k: Any, p: Any) -> Any:
-    return p - k.lr_decay * p
-
-
+decay_host = _decay("fma(-fl(lr*wd), p, p)")
+decay_host_separate = _decay("p - fl(lr*wd)*p")
 # Eager CPU; fused CPU and CUDA; Inductor.
-@formula("sqrt(v)/c + eps")
-def quotient(n: Any, k: Any, v: Any) -> Any:
-    return n.sqrt(v) / k.root2 + k.eps
-
-
+quotient = _denominator("sqrt(v)/c + eps")
 # Eager CPU, whose square root is Intel's VML (within 1 ULP).
-@formula("torch.sqrt(v)/c + eps")
-def library_quotient(n: Any, k: Any, v: Any) -> Any:
-    return k.library_sqrt(n, v) / k.root2 + k.eps
-
-
+library_quotient = _denominator("torch.sqrt(v)/c + eps")
 # Eager CUDA divides by a Python scalar through its reciprocal in the compute dtype.
-@formula("sqrt(v)*(1/c) + eps")
-def reciprocal(n: Any, k: Any, v: Any) -> Any:
-    return n.sqrt(v) * (1 / k.root2) + k.eps
-
-
-@formula("fma(sqrt(v), 1/c, eps)")
-def reciprocal_fused(n: Any, k: Any, v: Any) -> Any:
-    return n.fma(n.sqrt(v), 1 / k.root2, k.eps)
-
-
+reciprocal = _denominator("sqrt(v)*(1/c) + eps")
+reciprocal_fused = _denominator("fma(sqrt(v), 1/c, eps)")
 # The hand-written Triton step: 1 / c in double.
-@formula("fma(sqrt(v), fl(1/c), eps)")
-def reciprocal_host(n: Any, k: Any, v: Any) -> Any:
-    return n.fma(n.sqrt(v), k.inverse_root2, k.eps)
-
-
-@formula("sqrt(v)*fl(1/c) + eps")
-def reciprocal_host_separate(n: Any, k: Any, v: Any) -> Any:
-    return n.sqrt(v) * k.inverse_root2 + k.eps
-
-
+reciprocal_host = _denominator("fma(sqrt(v), fl(1/c), eps)")
+reciprocal_host_separate = _denominator("sqrt(v)*fl(1/c) + eps")
 # Eager in bfloat16: sqrt, div and add_ are operations of their own.
-@formula("storage(storage(storage(sqrt(v))/c) + eps)")
-def quotient_stored(n: Any, k: Any, v: Any) -> Any:
-    root = n.cast(n.sqrt(v), n.storage)
-    return n.cast(n.cast(root / k.root2, n.storage) + k.eps, n.storage)
-
-
+quotient_stored = _denominator("storage(storage(storage(sqrt(v))/c) + eps)")
 # ... on the CPU, where add_ takes a scalar in the tensors' dtype.
-@formula("storage(storage(storage(sqrt(v))/c) + storage(eps))")
-def quotient_stored_eps(n: Any, k: Any, v: Any) -> Any:
-    root = n.cast(n.sqrt(v), n.storage)
-    return n.cast(n.cast(root / k.root2, n.storage) + n.cast(k.eps, n.storage), n.storage)
-
-
+quotient_stored_eps = _denominator("storage(storage(storage(sqrt(v))/c) + storage(eps))")
 # Inductor under emulate_precision_casts: c, a tensor of one element, is stored too.
-@formula("storage(storage(storage(sqrt(v))/storage(c)) + eps)")
-def quotient_stored_root(n: Any, k: Any, v: Any) -> Any:
-    root = n.cast(n.sqrt(v), n.storage)
-    return n.cast(n.cast(root / n.cast(k.root2, n.storage), n.storage) + k.eps, n.storage)
-
-
-@formula("storage(storage(storage(sqrt(v))*(1/c)) + eps)")
-def reciprocal_stored(n: Any, k: Any, v: Any) -> Any:
-    root = n.cast(n.sqrt(v), n.storage)
-    return n.cast(n.cast(root * (1 / k.root2), n.storage) + k.eps, n.storage)
-
-
+quotient_stored_root = _denominator("storage(storage(storage(sqrt(v))/storage(c)) + eps)")
+reciprocal_stored = _denominator("storage(storage(storage(sqrt(v))*(1/c)) + eps)")
 # capturable, single-tensor: -step is folded into the denominator.
-@formula("sqrt(v)/(c*(-s)) + eps*(1/(-s))")
-def folded(n: Any, k: Any, v: Any) -> Any:
-    return n.sqrt(v) / (k.root2 * -k.step) + (1 / -k.step) * k.eps
-
-
-@formula("storage(storage(storage(sqrt(v))/(c*(-s))) + eps*(1/(-s)))")
-def folded_stored(n: Any, k: Any, v: Any) -> Any:
-    root = n.cast(n.sqrt(v), n.storage)
-    return n.cast(n.cast(root / (k.root2 * -k.step), n.storage) + (1 / -k.step) * k.eps, n.storage)
-
-
+folded = _denominator("sqrt(v)/(c*(-s)) + eps*(1/(-s))")
+folded_stored = _denominator("storage(storage(storage(sqrt(v))/(c*(-s))) + eps*(1/(-s)))")
 # capturable, foreach.
-@formula("(sqrt(v)/c + eps)/(-s)")
-def divided(n: Any, k: Any, v: Any) -> Any:
-    return (n.sqrt(v) / k.root2 + k.eps) / -k.step
-
-
-@formula("storage(storage(storage(storage(sqrt(v))/c) + eps)/(-s))")
-def divided_stored(n: Any, k: Any, v: Any) -> Any:
-    return n.cast(quotient_stored.evaluate(n, k, v) / -k.step, n.storage)
-
-
+divided = _denominator("(sqrt(v)/c + eps)/(-s)")
+divided_stored = _denominator("storage(storage(storage(storage(sqrt(v))/c) + eps)/(-s))")
 # Eager CPU, fused CPU and CUDA (p - (s*m)/d is the same).
-@formula("p + (-s*m)/d")
-def product_over(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
-    return p + -k.step * m / d
-
-
-@formula("p + (storage(-s)*m)/d")
-def stored_product_over(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
-    return p + n.cast(-k.step, n.storage) * m / d
-
-
+product_over = _update("p + (-s*m)/d")
+stored_product_over = _update("p + (storage(-s)*m)/d")
 # Eager CUDA; Inductor, which calls fma, for addcdiv_.
-@formula("fma(-s, m/d, p)")
-def quotient_fused(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
-    return n.fma(-k.step, m / d, p)
-
-
+quotient_fused = _update("fma(-s, m/d, p)")
 # Inductor under emulate_precision_casts.
-@formula("fma(storage(-s), storage(m/d), p)")
-def stored_quotient_fused(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
-    return n.fma(n.cast(-k.step, n.storage), n.cast(m / d, n.storage), p)
-
-
+stored_quotient_fused = _update("fma(storage(-s), storage(m/d), p)")
 # ... in torch 2.11, where addcdiv_ is three operations.
-@formula("p + storage(storage(-s)*storage(m/d))")
-def stored_quotient_separate(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
-    return p + n.cast(n.cast(-k.step, n.storage) * n.cast(m / d, n.storage), n.storage)
-
-
-@formula("p + -s*(m/d)")
-def quotient_separate(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
-    return p + -k.step * (m / d)
-
-
+stored_quotient_separate = _update("p + storage(storage(-s)*storage(m/d))")
+quotient_separate = _update("p + -s*(m/d)")
 # capturable: the step size is in the denominator.
-@formula("p + m/d")
-def plain_quotient(n: Any, k: Any, p: Any, m: Any, d: Any) -> Any:
-    return p + m / d
+plain_quotient = _update("p + m/d")
 
 
 # ---------------------------------------------------------------- bias corrections: step and root2 of k,
@@ -458,53 +238,27 @@ def in_double(n: Any, k: Any, t: int) -> tuple[Any, Any]:
     return n.value(step), n.value(root2)
 
 
-def _float32(n: Any, k: Any, t: int, power: Any) -> tuple[Any, Any]:
-    step = k.lr / (1 - power(n, k.scalars["beta1"], t))
-    return step, n.sqrt(1 - power(n, k.scalars["beta2"], t))
+def _correction(text: str) -> Formula:
+    """In float32; b^t as torch.pow has it, or rounded once."""
+    run = expression(text.removeprefix("float32, ").replace("torch.pow(b, t)", "power").replace("RN(b^t)", "power"))
 
+    def evaluate(n: Any, k: Any, t: int) -> tuple[Any, Any]:
+        power = k.library_power if "torch.pow" in text else k.power
+        first, second = (power(n, k.scalars[beta], t) for beta in ("beta1", "beta2"))
+        return run(n, {"power": first, "lr": k.lr}.__getitem__), n.sqrt(1 - second)
 
-def _tensor(n: Any, k: Any, t: int, power: Any) -> tuple[Any, Any]:
-    step = 1 / (1 - power(n, k.scalars["beta1"], t)) * k.lr
-    return step, n.sqrt(1 - power(n, k.scalars["beta2"], t))
-
-
-def _tensors(n: Any, k: Any, t: int, power: Any) -> tuple[Any, Any]:
-    step = 1 / ((1 - power(n, k.scalars["beta1"], t)) / k.lr)
-    return step, n.sqrt(1 - power(n, k.scalars["beta2"], t))
+    return formula(text)(evaluate)
 
 
 # Fused CUDA: all of it in float32 (FusedAdamMathFunctor).
-@formula("float32, lr/(1-RN(b^t))")
-def in_float32(n: Any, k: Any, t: int) -> tuple[Any, Any]:
-    return _float32(n, k, t, k.power)
-
-
-@formula("float32, lr/(1-torch.pow(b, t))")
-def in_float32_library(n: Any, k: Any, t: int) -> tuple[Any, Any]:
-    return _float32(n, k, t, k.library_power)
-
-
+in_float32 = _correction("float32, lr/(1-RN(b^t))")
+in_float32_library = _correction("float32, lr/(1-torch.pow(b, t))")
 # capturable and compiled single-tensor steps: lr / tensor is a reciprocal and a product.
-@formula("float32, (1/(1-RN(b^t)))*lr")
-def in_tensor(n: Any, k: Any, t: int) -> tuple[Any, Any]:
-    return _tensor(n, k, t, k.power)
-
-
-@formula("float32, (1/(1-torch.pow(b, t)))*lr")
-def in_tensor_library(n: Any, k: Any, t: int) -> tuple[Any, Any]:
-    return _tensor(n, k, t, k.library_power)
-
-
+in_tensor = _correction("float32, (1/(1-RN(b^t)))*lr")
+in_tensor_library = _correction("float32, (1/(1-torch.pow(b, t)))*lr")
 # capturable foreach: _foreach_div_ and _foreach_reciprocal_.
-@formula("float32, 1/((1-RN(b^t))/lr)")
-def in_tensors(n: Any, k: Any, t: int) -> tuple[Any, Any]:
-    return _tensors(n, k, t, k.power)
-
-
-@formula("float32, 1/((1-torch.pow(b, t))/lr)")
-def in_tensors_library(n: Any, k: Any, t: int) -> tuple[Any, Any]:
-    return _tensors(n, k, t, k.library_power)
-
+in_tensors = _correction("float32, 1/((1-RN(b^t))/lr)")
+in_tensors_library = _correction("float32, 1/((1-torch.pow(b, t))/lr)")
 
 # ---------------------------------------------------------------- a whole step
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, formula
+from verify.oracle import Oracle, written
 
 
 def addcdiv(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
@@ -40,93 +40,6 @@ def scaled(scalars: dict[str, float]) -> bool:
     return scalars["value"] != 1
 
 
-# Eager CPU and CUDA, Inductor C++.
-@formula("a + b/c", applies=unit, admissible=True)
-def unit_quotient(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + b / c
-
-
-@formula("a + b*(1/c)", applies=unit)
-def unit_reciprocal(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + b * (1 / c)
-
-
-@formula("fma(b, 1/c, a)", applies=unit)
-def unit_reciprocal_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return n.fma(b, 1 / c, a)
-
-
-@formula("a + storage(b/c)", applies=unit)
-def unit_stored_quotient(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.cast(b / c, n.storage)
-
-
-# Eager CUDA (DeviceAddCmulCdiv.cuh), Inductor Triton with div_rn, the in-place decomposition.
-@formula("fma(value, b/c, a)", applies=scaled, admissible=True)
-def quotient_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return n.fma(n.scalar(value), b / c, a)
-
-
-# Inductor C++, and the div, mul, add of torch.addcdiv(value=) where nothing is contracted.
-@formula("a + value*(b/c)", applies=scaled, admissible=True)
-def quotient_separate(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.scalar(value) * (b / c)
-
-
-# Eager CPU and MPS.
-@formula("a + (value*b)/c", applies=scaled, admissible=True)
-def value_first(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.scalar(value) * b / c
-
-
-@formula("fma(value*b, 1/c, a)", applies=scaled)
-def reciprocal_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return n.fma(n.scalar(value) * b, 1 / c, a)
-
-
-@formula("fma(value, b*(1/c), a)", applies=scaled)
-def reciprocal_quotient_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return n.fma(n.scalar(value), b * (1 / c), a)
-
-
-@formula("a + value*(b*(1/c))", applies=scaled)
-def reciprocal_quotient(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.scalar(value) * (b * (1 / c))
-
-
-# value rounded to float16 or bfloat16 on its way, in each of the orders above.
-@formula("fma(storage(value), b/c, a)", applies=scaled, admissible=True)
-def quotient_fused_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return n.fma(n.scalar(value, n.storage), b / c, a)
-
-
-@formula("a + storage(value)*(b/c)", applies=scaled, admissible=True)
-def quotient_separate_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.scalar(value, n.storage) * (b / c)
-
-
-@formula("a + (storage(value)*b)/c", applies=scaled, admissible=True)
-def value_first_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.scalar(value, n.storage) * b / c
-
-
-# The decompositions with an explicit cast after each of their steps.
-@formula("fma(value, storage(b/c), a)", applies=scaled)
-def stored_quotient_fused(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return n.fma(n.scalar(value), n.cast(b / c, n.storage), a)
-
-
-@formula("a + storage(value*storage(b/c))", applies=scaled)
-def stored_steps(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.cast(n.scalar(value) * n.cast(b / c, n.storage), n.storage)
-
-
-# Eager MPS for the 16-bit types: everything has the tensors' type (PointwiseOps.metal).
-@formula("a + storage(storage(storage(value)*b)/c)", applies=scaled)
-def all_storage(n: Any, a: Any, b: Any, c: Any, value: float) -> Any:
-    return a + n.cast(n.cast(n.scalar(value, n.storage) * b, n.storage) / c, n.storage)
-
-
 ORACLE = Oracle(
     addcdiv,
     scale=scale,
@@ -134,21 +47,28 @@ ORACLE = Oracle(
     underflow=underflow,
     arithmetic=True,
     formulas=(
-        unit_quotient,
-        unit_reciprocal,
-        unit_reciprocal_fused,
-        unit_stored_quotient,
-        quotient_fused,
-        quotient_separate,
-        value_first,
-        reciprocal_fused,
-        reciprocal_quotient_fused,
-        reciprocal_quotient,
-        quotient_fused_storage,
-        quotient_separate_storage,
-        value_first_storage,
-        stored_quotient_fused,
-        stored_steps,
-        all_storage,
+        # Eager CPU and CUDA, Inductor C++.
+        written("a + b/c", applies=unit, admissible=True),
+        written("a + b*(1/c)", applies=unit),
+        written("fma(b, 1/c, a)", applies=unit),
+        written("a + storage(b/c)", applies=unit),
+        # Eager CUDA (DeviceAddCmulCdiv.cuh), Inductor Triton with div_rn, the in-place decomposition.
+        written("fma(value, b/c, a)", applies=scaled, admissible=True),
+        # Inductor C++, and the div, mul, add of torch.addcdiv(value=) where nothing is contracted.
+        written("a + value*(b/c)", applies=scaled, admissible=True),
+        # Eager CPU and MPS.
+        written("a + (value*b)/c", applies=scaled, admissible=True),
+        written("fma(value*b, 1/c, a)", applies=scaled),
+        written("fma(value, b*(1/c), a)", applies=scaled),
+        written("a + value*(b*(1/c))", applies=scaled),
+        # value rounded to float16 or bfloat16 on its way, in each of the orders above.
+        written("fma(storage(value), b/c, a)", applies=scaled, admissible=True),
+        written("a + storage(value)*(b/c)", applies=scaled, admissible=True),
+        written("a + (storage(value)*b)/c", applies=scaled, admissible=True),
+        # The decompositions with an explicit cast after each of their steps.
+        written("fma(value, storage(b/c), a)", applies=scaled),
+        written("a + storage(value*storage(b/c))", applies=scaled),
+        # Eager MPS for the 16-bit types: everything has the tensors' type (PointwiseOps.metal).
+        written("a + storage(storage(storage(value)*b)/c)", applies=scaled),
     ),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, formula
+from verify.oracle import Oracle, written
 
 
 def div(n: Any, a: Any, b: Any) -> Any:
@@ -33,51 +33,21 @@ def divisor(n: Any, b: Any) -> Any:
     return n.scalar(b) if isinstance(b, float) else b
 
 
-# One correctly rounded division: eager, but for scalars on CUDA; Inductor C++; Triton's div_rn.
-@formula("a / b", admissible=True)
-def quotient(n: Any, a: Any, b: Any) -> Any:
-    return a / divisor(n, b)
-
-
-# Eager CUDA (BinaryDivTrueKernel.cu) and Inductor off the CPU, for a scalar divisor.
-@formula("a * double(1/b)", scalars=("b",))
-def host_reciprocal(n: Any, a: Any, b: float) -> Any:
-    return a * n.scalar(1 / b)
-
-
-@formula("a * (1/b)")
-def reciprocal_product(n: Any, a: Any, b: Any) -> Any:
-    return a * (1 / divisor(n, b))
-
-
-# A divisor that became a tensor of the operand's dtype.
-@formula("a / storage(b)", scalars=("b",), admissible=True)
-def rounded_quotient(n: Any, a: Any, b: float) -> Any:
-    return a / n.scalar(b, n.storage)
-
-
-@formula("a * (1/storage(b))", scalars=("b",))
-def rounded_reciprocal(n: Any, a: Any, b: float) -> Any:
-    return a * (1 / n.scalar(b, n.storage))
-
-
-# A user's a * b.reciprocal().
-@formula("a * storage(1/b)", scalars=())
-def stored_reciprocal(n: Any, a: Any, b: Any) -> Any:
-    return a * n.cast(1 / b, n.storage)
-
-
 ORACLE = Oracle(
     div,
     intermediates=intermediates,
     underflow=underflow,
     arithmetic=True,
     formulas=(
-        quotient,
-        host_reciprocal,
-        reciprocal_product,
-        rounded_quotient,
-        rounded_reciprocal,
-        stored_reciprocal,
+        # One correctly rounded division: eager, but for scalars on CUDA; Inductor C++; Triton's div_rn.
+        written("a / b", admissible=True),
+        # Eager CUDA (BinaryDivTrueKernel.cu) and Inductor off the CPU, for a scalar divisor.
+        written("a * double(1/b)", scalars=("b",)),
+        written("a * (1/b)"),
+        # A divisor that became a tensor of the operand's dtype.
+        written("a / storage(b)", scalars=("b",), admissible=True),
+        written("a * (1/storage(b))", scalars=("b",)),
+        # A user's a * b.reciprocal().
+        written("a * storage(1/b)", scalars=()),
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, formula
+from verify.oracle import Oracle, formula, written
 
 
 def lerp(n: Any, a: Any, b: Any, w: Any) -> Any:
@@ -36,16 +36,21 @@ def weight(n: Any, w: Any) -> Any:
     return n.scalar(w) if isinstance(w, float) else w
 
 
+def low(n: Any, a: Any, b: Any, w: Any) -> Any:
+    return abs(weight(n, w)) < 0.5
+
+
+def stored_low(n: Any, a: Any, b: Any, w: Any) -> Any:
+    return abs(n.scalar(w, n.storage) if isinstance(w, float) else w) < 0.5
+
+
+def exactly_low(n: Any, a: Any, b: Any, w: float) -> bool:
+    return abs(w) < 0.5
+
+
 def two_sides(scalars: dict[str, float]) -> bool:
     """A scalar weight below 1/2 takes the low side only, which is a formula of its own."""
     return abs(scalars.get("w", 1.0)) >= 0.5
-
-
-# Eager CUDA and CPU from AVX2 on: Lerp.h, contracted. Inductor Triton for a tensor weight.
-@formula("|w| < 1/2: fma(w, b-a, a); else: fma(-(1-w), b-a, b)", applies=two_sides)
-def two_sided_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w, d = weight(n, w), b - a
-    return n.where(abs(w) < 0.5, n.fma(w, d, a), n.fma(-(1 - w), d, b))
 
 
 # The vector body of eager CPU: fmadd of a selected base and coefficient (Lerp.h, lerp_vec).
@@ -55,99 +60,11 @@ def two_sided_selected(n: Any, a: Any, b: Any, w: Any) -> Any:
     return n.fma(n.where(low, w, w - 1), b - a, n.where(low, a, b))
 
 
-# Eager CPU without SIMD; Inductor C++ for a tensor weight.
-@formula("|w| < 1/2: a + w*(b-a); else: b - (1-w)*(b-a)", applies=two_sides)
-def two_sided(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w, d = weight(n, w), b - a
-    return n.where(abs(w) < 0.5, a + w * d, b - (1 - w) * d)
-
-
-# Inductor Triton for a scalar weight: the host computes 1 - w.
-@formula("|w| < 1/2: fma(w, b-a, a); else: fma(-double(1-w), b-a, b)", scalars=("w",), applies=two_sides)
-def two_sided_host_fused(n: Any, a: Any, b: Any, w: float) -> Any:
-    d = b - a
-    return n.fma(n.scalar(w), d, a) if abs(w) < 0.5 else n.fma(n.scalar(-(1 - w)), d, b)
-
-
-# Inductor C++ for a scalar weight.
-@formula("|w| < 1/2: a + w*(b-a); else: b - double(1-w)*(b-a)", scalars=("w",), applies=two_sides)
-def two_sided_host(n: Any, a: Any, b: Any, w: float) -> Any:
-    d = b - a
-    return a + n.scalar(w) * d if abs(w) < 0.5 else b - n.scalar(1 - w) * d
-
-
-# In-place _foreach_lerp_ under Inductor: the polyfill computes 1 - w in the tensors' dtype.
-@formula("|w| < 1/2: fma(storage(w), b-a, a); else: fma(-storage(1-storage(w)), b-a, b)", applies=two_sides)
-def two_sided_storage_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w, d = stored_weight(n, w), b - a
-    return n.where(abs(w) < 0.5, n.fma(w, d, a), n.fma(-n.cast(1 - w, n.storage), d, b))
-
-
-@formula("|w| < 1/2: a + storage(w)*(b-a); else: b - storage(1-storage(w))*(b-a)", applies=two_sides)
-def two_sided_storage(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w, d = stored_weight(n, w), b - a
-    return n.where(abs(w) < 0.5, a + w * d, b - n.cast(1 - w, n.storage) * d)
-
-
-def stored_weight(n: Any, w: Any) -> Any:
-    return n.scalar(w, n.storage) if isinstance(w, float) else w
-
-
-# A scalar weight that became a tensor of the operands' dtype.
-@formula("|w| < 1/2: fma(storage(w), b-a, a); else: fma(-(1-storage(w)), b-a, b)", scalars=("w",), applies=two_sides)
-def two_sided_rounded_fused(n: Any, a: Any, b: Any, w: float) -> Any:
-    rounded, d = n.scalar(w, n.storage), b - a
-    return n.where(abs(rounded) < 0.5, n.fma(rounded, d, a), n.fma(-(1 - rounded), d, b))
-
-
-@formula("|w| < 1/2: a + storage(w)*(b-a); else: b - (1-storage(w))*(b-a)", scalars=("w",), applies=two_sides)
-def two_sided_rounded(n: Any, a: Any, b: Any, w: float) -> Any:
-    rounded, d = n.scalar(w, n.storage), b - a
-    return n.where(abs(rounded) < 0.5, a + rounded * d, b - (1 - rounded) * d)
-
-
-# Eager MPS for a tensor weight: not exact at w = 1.
-@formula("fma(w, b-a, a)", admissible=True)
-def one_sided_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    return n.fma(weight(n, w), b - a, a)
-
-
-# Inductor C++ for _foreach_lerp, whatever the weight.
-@formula("a + w*(b-a)", admissible=True)
-def one_sided(n: Any, a: Any, b: Any, w: Any) -> Any:
-    return a + weight(n, w) * (b - a)
-
-
-# Eager MPS for a scalar weight: everything has the tensors' type (BinaryKernel.metal).
-@formula("a + storage(storage(w)*storage(b-a))")
-def all_storage(n: Any, a: Any, b: Any, w: Any) -> Any:
-    return a + n.cast(stored_weight(n, w) * n.cast(b - a, n.storage), n.storage)
-
-
 # Inductor C++ with emulate_precision_casts, for a scalar weight. Named apart from those that Lerp.h excuses.
 @formula("a + storage(w*storage(b-a)); |w| >= 1/2: b - storage(double(1-w)*storage(b-a))", scalars=("w",))
 def two_sided_steps(n: Any, a: Any, b: Any, w: float) -> Any:
     d = n.cast(b - a, n.storage)
     return a + n.cast(n.scalar(w) * d, n.storage) if abs(w) < 0.5 else b - n.cast(n.scalar(1 - w) * d, n.storage)
-
-
-# Convex combinations, as hand-written kernels often spell them.
-@formula("fma(w, b, fma(-w, a, a))")
-def convex_two_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w = weight(n, w)
-    return n.fma(w, b, n.fma(-w, a, a))
-
-
-@formula("fma(w, b, (1-w)*a)")
-def convex_fused(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w = weight(n, w)
-    return n.fma(w, b, (1 - w) * a)
-
-
-@formula("(1-w)*a + w*b")
-def convex(n: Any, a: Any, b: Any, w: Any) -> Any:
-    w = weight(n, w)
-    return (1 - w) * a + w * b
 
 
 ORACLE = Oracle(
@@ -158,20 +75,53 @@ ORACLE = Oracle(
     arithmetic=True,
     formulas=(
         two_sided_selected,
-        two_sided_fused,
-        two_sided,
-        two_sided_host_fused,
-        two_sided_host,
-        two_sided_storage_fused,
-        two_sided_storage,
-        two_sided_rounded_fused,
-        two_sided_rounded,
-        one_sided_fused,
-        one_sided,
-        all_storage,
+        # Eager CUDA and CPU from AVX2 on: Lerp.h, contracted. Inductor Triton for a tensor weight.
+        written("|w| < 1/2: fma(w, b-a, a); else: fma(-(1-w), b-a, b)", when=low, applies=two_sides),
+        # Eager CPU without SIMD; Inductor C++ for a tensor weight.
+        written("|w| < 1/2: a + w*(b-a); else: b - (1-w)*(b-a)", when=low, applies=two_sides),
+        # Inductor Triton for a scalar weight: the host computes 1 - w.
+        written(
+            "|w| < 1/2: fma(w, b-a, a); else: fma(-double(1-w), b-a, b)",
+            when=exactly_low,
+            scalars=("w",),
+            applies=two_sides,
+        ),
+        # Inductor C++ for a scalar weight.
+        written(
+            "|w| < 1/2: a + w*(b-a); else: b - double(1-w)*(b-a)", when=exactly_low, scalars=("w",), applies=two_sides
+        ),
+        # In-place _foreach_lerp_ under Inductor: the polyfill computes 1 - w in the tensors' dtype.
+        written(
+            "|w| < 1/2: fma(storage(w), b-a, a); else: fma(-storage(1-storage(w)), b-a, b)",
+            when=stored_low,
+            applies=two_sides,
+        ),
+        written(
+            "|w| < 1/2: a + storage(w)*(b-a); else: b - storage(1-storage(w))*(b-a)", when=stored_low, applies=two_sides
+        ),
+        # A scalar weight that became a tensor of the operands' dtype.
+        written(
+            "|w| < 1/2: fma(storage(w), b-a, a); else: fma(-(1-storage(w)), b-a, b)",
+            when=stored_low,
+            scalars=("w",),
+            applies=two_sides,
+        ),
+        written(
+            "|w| < 1/2: a + storage(w)*(b-a); else: b - (1-storage(w))*(b-a)",
+            when=stored_low,
+            scalars=("w",),
+            applies=two_sides,
+        ),
+        # Eager MPS for a tensor weight: not exact at w = 1.
+        written("fma(w, b-a, a)", admissible=True),
+        # Inductor C++ for _foreach_lerp, whatever the weight.
+        written("a + w*(b-a)", admissible=True),
+        # Eager MPS for a scalar weight: everything has the tensors' type (BinaryKernel.metal).
+        written("a + storage(storage(w)*storage(b-a))"),
         two_sided_steps,
-        convex_two_fused,
-        convex_fused,
-        convex,
+        # Convex combinations, as hand-written kernels often spell them.
+        written("fma(w, b, fma(-w, a, a))"),
+        written("fma(w, b, (1-w)*a)"),
+        written("(1-w)*a + w*b"),
     ),
 )

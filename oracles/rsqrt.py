@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, Row, formula
+from verify.oracle import Oracle, Row, written
 
 
 def rsqrt(n: Any, x: Any) -> Any:
@@ -26,16 +26,13 @@ ROWS = (
 )
 
 
-# Eager CPU.
-@formula("1/sqrt(x)")
-def inverse_root(n: Any, x: Any) -> Any:
-    return 1 / n.sqrt(x)
-
-
-# A user's x.sqrt().reciprocal() in a 16-bit dtype.
-@formula("1/storage(sqrt(x))")
-def inverse_stored_root(n: Any, x: Any) -> Any:
-    return 1 / n.cast(n.sqrt(x), n.storage)
-
-
-ORACLE = Oracle(rsqrt, rows=ROWS, formulas=(inverse_root, inverse_stored_root))
+ORACLE = Oracle(
+    rsqrt,
+    rows=ROWS,
+    formulas=(
+        # Eager CPU.
+        written("1/sqrt(x)"),
+        # A user's x.sqrt().reciprocal() in a 16-bit dtype.
+        written("1/storage(sqrt(x))"),
+    ),
+)

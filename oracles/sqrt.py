@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, Row, formula
+from verify.oracle import Oracle, Row, written
 
 
 def sqrt(n: Any, x: Any) -> Any:
@@ -23,16 +23,13 @@ ROWS = (
 )
 
 
-# Eager CUDA, Triton's sqrt_rn, Inductor C++.
-@formula("sqrt(x)", rounds_once=True)
-def root(n: Any, x: Any) -> Any:
-    return n.sqrt(x)
-
-
-# The shape of fast approximations.
-@formula("x * (1/sqrt(x))")
-def root_by_inverse(n: Any, x: Any) -> Any:
-    return x * (1 / n.sqrt(x))
-
-
-ORACLE = Oracle(sqrt, rows=ROWS, formulas=(root, root_by_inverse))
+ORACLE = Oracle(
+    sqrt,
+    rows=ROWS,
+    formulas=(
+        # Eager CUDA, Triton's sqrt_rn, Inductor C++.
+        written("sqrt(x)", rounds_once=True),
+        # The shape of fast approximations.
+        written("x * (1/sqrt(x))"),
+    ),
+)

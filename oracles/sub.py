@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, formula
+from verify.oracle import Oracle, written
 
 
 def sub(n: Any, a: Any, b: Any, alpha: Any) -> Any:
@@ -38,51 +38,24 @@ def scaled(scalars: dict[str, float]) -> bool:
     return scalars["alpha"] != 1
 
 
-@formula("a - b", applies=unit, admissible=True)
-def plain(n: Any, a: Any, b: Any, alpha: float) -> Any:
-    return a - b
-
-
-# Eager CUDA and CPU implement sub as add with -alpha, and are contracted like it.
-@formula("fma(-alpha, b, a)", applies=scaled, admissible=True)
-def fused(n: Any, a: Any, b: Any, alpha: float) -> Any:
-    return n.fma(n.scalar(-alpha), b, a)
-
-
-# Inductor has no fma for sub: separate in C++ always, in Triton without fp fusion.
-@formula("a - alpha*b", applies=scaled, admissible=True)
-def separate(n: Any, a: Any, b: Any, alpha: float) -> Any:
-    return a - n.scalar(alpha) * b
-
-
-# Eager CPU rounds alpha to float16 or bfloat16 before it computes in float32.
-@formula("fma(-storage(alpha), b, a)", applies=scaled, admissible=True)
-def fused_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
-    return n.fma(n.scalar(-alpha, n.storage), b, a)
-
-
-@formula("a - storage(alpha)*b", applies=scaled, admissible=True)
-def separate_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
-    return a - n.scalar(alpha, n.storage) * b
-
-
-# A product kept in the tensors' dtype: Inductor under emulate_precision_casts, a user's mul and sub.
-@formula("a - storage(alpha*b)", applies=scaled)
-def stored_product(n: Any, a: Any, b: Any, alpha: float) -> Any:
-    return a - n.cast(n.scalar(alpha) * b, n.storage)
-
-
-# Eager MPS: alpha, product and difference all have the tensors' type (BinaryKernel.metal).
-@formula("a - storage(storage(alpha)*b)", applies=scaled)
-def all_storage(n: Any, a: Any, b: Any, alpha: float) -> Any:
-    return a - n.cast(n.scalar(alpha, n.storage) * b, n.storage)
-
-
 ORACLE = Oracle(
     sub,
     scale=scale,
     intermediates=intermediates,
     underflow=underflow,
     arithmetic=True,
-    formulas=(plain, fused, separate, fused_storage, separate_storage, stored_product, all_storage),
+    formulas=(
+        written("a - b", applies=unit, admissible=True),
+        # Eager CUDA and CPU implement sub as add with -alpha, and are contracted like it.
+        written("fma(-alpha, b, a)", applies=scaled, admissible=True),
+        # Inductor has no fma for sub: separate in C++ always, in Triton without fp fusion.
+        written("a - alpha*b", applies=scaled, admissible=True),
+        # Eager CPU rounds alpha to float16 or bfloat16 before it computes in float32.
+        written("fma(-storage(alpha), b, a)", applies=scaled, admissible=True),
+        written("a - storage(alpha)*b", applies=scaled, admissible=True),
+        # A product kept in the tensors' dtype: Inductor under emulate_precision_casts, a user's mul and sub.
+        written("a - storage(alpha*b)", applies=scaled),
+        # Eager MPS: alpha, product and difference all have the tensors' type (BinaryKernel.metal).
+        written("a - storage(storage(alpha)*b)", applies=scaled),
+    ),
 )

@@ -31,7 +31,7 @@ from verify.formats import FORMATS, Format, floor_log2
 from verify.kernel import elementwise, elementwise_names
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.mp import MpSystem, evaluate
-from verify.oracle import Oracle, OracleError
+from verify.oracle import Oracle, OracleError, written
 from verify.truth import Truth
 
 Values = dict[str, Fraction]
@@ -442,12 +442,33 @@ def test_names_of_formulas_are_unique_and_their_inputs_are_the_oracles(kernel: s
     oracle, inputs = oracle_of(kernel), FACTS[kernel].inputs
     texts = [f.text for f in oracle.formulas]
     assert len(set(texts)) == len(texts)
-    functions = [oracle.function, oracle.scale, oracle.intermediates, *(f.evaluate for f in oracle.formulas)]
-    for function in functions:
+    for function in (oracle.function, oracle.scale, oracle.intermediates):
         if function is not None:
             assert tuple(inspect.signature(function).parameters) == ("n", *inputs)
+    for f in oracle.formulas:  # a written one takes its inputs by name
+        assert tuple(inspect.signature(f.evaluate).parameters) in (("n", *inputs), ("n", "inputs"))
     for f in oracle.formulas:
         assert any(f.suits(dict(case)) for case in CASES[kernel]), f"{f.text!r} applies to no case"
+
+
+def test_a_written_formula_rounds_a_scalar_once_and_refuses_an_unknown_name() -> None:
+    n = IeeeSystem(FORMATS["float32"], FORMATS["bfloat16"])
+    x = n.input(torch.tensor([1.0], dtype=torch.bfloat16))
+    above = 1 + 2.0**-8 + 2.0**-40  # of bfloat16's midpoint, which is float32's nearest
+    tie = 1 + 2.0**-24  # of float32, to 1
+    for text, y, gives in (
+        ("storage(y)*x", above, 1 + 2.0**-7),
+        ("y*x", above, 1 + 2.0**-8),
+        ("storage(y*x)", above, 1.0),
+        ("double(1/y)*x", tie, 1 - 2.0**-24),
+        ("(1/y)*x", tie, 1.0),
+    ):
+        assert written(text).evaluate(n, x=x, y=y).tensor.item() == gives, text
+    size = written("x < 0: -x; else: x*x", when=lambda n, x: x < 0)
+    both = n.input(torch.tensor([-3.0, 3.0], dtype=torch.bfloat16))
+    assert size.evaluate(n, x=both).tensor.tolist() == [3.0, 9.0]
+    with pytest.raises(OracleError, match=r"names z; expected one of fma, .*, x, y"):
+        written("fma(z, x, y)").evaluate(n, x=x, y=tie)
 
 
 #: Pairs are told apart by a witness in one of these formats (float64 computes as it stores, like float32).

@@ -97,6 +97,24 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]
+#: Paths of the repository, but none with a placeholder, such as kernels/<kernel>.py.
+PATHS = re.compile(r"\b(?:verify|kernels|oracles|reports|tests|docs|bench)/[\w./*-]*+(?!<(?!br>))")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_page_names_files_that_exist(page: Path) -> None:
+    named = {path.rstrip(".") for path in PATHS.findall(page.read_text())}
+    assert sorted(path for path in named if not any(ROOT.glob(path.rstrip("/")))) == []
+
+
+def test_every_room_of_the_engine_is_in_the_architecture() -> None:
+    named = {path.rstrip("/") for path in PATHS.findall((ROOT / "docs" / "architecture.md").read_text())}
+    rooms = [path for path in (ROOT / "verify").iterdir() if not path.is_symlink() and path.name[:2] != "__"]
+    unnamed = {path.relative_to(ROOT).as_posix() for path in rooms if path.is_dir() or path.suffix == ".py"} - named
+    assert sorted(room for room in unnamed if not any(path.startswith(f"{room}/") for path in named)) == []
+
+
 @pytest.mark.parametrize("command", re.findall(r"`verify (explain .*--backend cpu.*)`", README))
 def test_a_finding_of_the_readme_is_found_again(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Truth and correct rounding are the same on every machine; what a library gives there is its own."""

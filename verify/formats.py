@@ -65,6 +65,11 @@ class Format:
         """The canonical quiet NaN: only the leading trailing-significand bit set."""
         return self.inf_bits | 1 << (self.mantissa_bits - 1)
 
+    def contains(self, narrow: Format) -> bool:
+        """Whether every value of `narrow` is one of this format, subnormals included."""
+        lowest = self.emin - self.mantissa_bits <= narrow.emin - narrow.mantissa_bits
+        return self.precision >= narrow.precision and self.emax >= narrow.emax and lowest
+
     def is_nan(self, bits: int) -> bool:
         return bits & ~self.sign_bit > self.inf_bits
 

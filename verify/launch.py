@@ -166,21 +166,6 @@ def launch_steady(
     return Launches(moved, tuple(which), seconds, difference, first)
 
 
-def enqueue(call: Callable[..., Tensor], inputs: Sequence[Tensor], name: str) -> tuple[Tensor, Callable[[], float]]:
-    """Launch once on inputs on the backend's device, given as they are, without waiting: the output, and a function
-    that gives the seconds between begin and end on the device, to be called once that has finished.
-
-    For the later parts of a sweep, whose first goes through `launch_steady`. Raises LoweringError for what the host
-    notices; what the device does is raised where the host waits for it.
-    """
-    ends = [torch.Event(inputs[0].device, enable_timing=True) for _ in range(2)]
-    ends[0].record()
-    with _raising(name, inputs), torch.no_grad():
-        returned = call(*inputs)
-    ends[1].record()
-    return _single(returned, inputs, name), lambda: ends[0].elapsed_time(ends[1]) / 1000
-
-
 # What a lowering is given.
 
 
@@ -301,14 +286,6 @@ def _known(results: Sequence[Outputs], like: Mapping[str, Tensor] | None) -> _Ex
     """Of a problem: what the first launch gave, else what is expected of some of the outputs."""
     given = results[0] if results else like or {}
     return {key: (tuple(t.shape), t.dtype) for key, t in given.items()}
-
-
-def _single(returned: Any, inputs: Sequence[Tensor], name: str) -> Tensor:
-    """The output of a call of tensors, held to the contract."""
-    outputs = _named(returned, name, type(inputs[0]))
-    _check_names(outputs, (), ("",), name)
-    _check(outputs, _elementwise(inputs), inputs[0].device, name)
-    return outputs[""].detach()
 
 
 def _check(outputs: Outputs, expected: _Expected, device: torch.device, name: str) -> None:

@@ -275,39 +275,50 @@ def _compiler(flags: Callable[[Target], dict[str, Any]]) -> Callable[[Target], C
     """A build function that compiles with Inductor under the options `flags`."""
 
     def build(target: Target) -> Call:
-        import torch
-        from torch._dynamo import config
-        from torch._dynamo.exc import TorchDynamoException
-        from torch._inductor import metrics
-
-        options = flags(target)
-        traced = _by_name(target)
-        # A code object of its own: Dynamo's cache, its guards and its recompilation limit hang on it.
-        name = f"{target.kernel.name}_{target.dtype}"
-        fresh = types.FunctionType(
-            traced.__code__.replace(co_name=name), traced.__globals__, name, None, traced.__closure__
-        )
-        compiled = torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
+        compiled = compile_apart(_by_name(target), f"{target.kernel.name}_{target.dtype}", flags(target))
         seen: set[tuple[tuple[torch.Size, tuple[int, ...]], ...]] = set()
 
         def run(*tensors: torch.Tensor) -> torch.Tensor:
             signature = tuple((tensor.shape, tensor.stride()) for tensor in tensors)
             if signature in seen:
                 return compiled(*tensors)  # type: ignore[no-any-return]
-            metrics.reset()
-            try:
-                with _libdevice_path_restored(), _quiet(), config.patch(recompile_limit=1024, suppress_errors=False):
-                    result = compiled(*tensors)
-            except TorchDynamoException as error:
-                raise NotLowered(f"torch.compile fails: {describe(error)}") from error
-            if not metrics.generated_kernel_count:
-                raise NotLowered("Inductor generated no kernel: it calls aten, so this would measure eager")
+            with first_call():
+                result = compiled(*tensors)
             seen.add(signature)
             return result  # type: ignore[no-any-return]
 
         return _laid_out(target, run)
 
     return build
+
+
+def compile_apart(function: Callable[..., Any], name: str, options: dict[str, Any]) -> Callable[..., Any]:
+    """`function` under torch.compile, with a code object of its own: Dynamo's cache, its guards and its recompilation
+    limit hang on it."""
+    import torch
+
+    assert isinstance(function, types.FunctionType)
+    code = function.__code__.replace(co_name=name)
+    fresh = types.FunctionType(code, function.__globals__, name, None, function.__closure__)
+    return torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
+
+
+@contextlib.contextmanager
+def first_call(told: Callable[[BaseException], str] | None = None) -> Iterator[None]:
+    """Around a call that compiles. Raises NotLowered where that fails (`told`: the failure in words) or Inductor
+    generated no kernel."""
+    from torch._dynamo import config
+    from torch._dynamo.exc import TorchDynamoException
+    from torch._inductor import metrics
+
+    metrics.reset()
+    try:
+        with _libdevice_path_restored(), _quiet(), config.patch(recompile_limit=1024, suppress_errors=False):
+            yield
+    except TorchDynamoException as error:
+        raise NotLowered(f"torch.compile fails: {(told or describe)(error)}") from error
+    if not metrics.generated_kernel_count:
+        raise NotLowered("Inductor generated no kernel: it calls aten, so this would measure eager")
 
 
 @contextlib.contextmanager

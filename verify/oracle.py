@@ -6,6 +6,7 @@ Files in `oracles/` use only this module. Evaluation lives in `verify.numbers`.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -75,6 +76,43 @@ def formula(
         return Formula(text, evaluate, names, applies, rounds_once, admissible)
 
     return wrap
+
+
+_HOST = re.compile(r"\b(storage|double)\((1[-/])?(\w+)\)")
+
+
+def expression(text: str) -> Callable[..., Any]:
+    """What a text says, as a function of a number system and of how to look up what it names: + - * /, fma, sqrt and
+    storage(.), which is rounding to the tensors' dtype."""
+    code = compile(text, text, "eval")
+
+    def evaluate(n: Any, look_up: Callable[[str], Any]) -> Any:
+        known = {"n": n, "fma": n.fma, "sqrt": n.sqrt, "storage": lambda x: n.cast(x, n.storage), "double": n.scalar}
+        named = {name: look_up(name) for name in code.co_names if name not in known}
+        return eval(code, {"__builtins__": {}}, known | named)
+
+    return evaluate
+
+
+def written(text: str, *, when: Callable[..., Any] | None = None, **options: Any) -> Formula:
+    """A formula whose text is its code, see `expression`. A scalar is rounded to the compute dtype first, but in
+    storage(.), where it is rounded once, and in double(.), arithmetic of the host. when: of a text 'condition: one;
+    else: other' the predicate that the condition stands for. options: as of `formula`."""
+    sides = [text] if when is None else text.partition(": ")[2].split("; else: ")
+    runs = [expression(_HOST.sub(r"\1(\2host_\3)", side)) for side in sides]
+
+    def evaluate(n: Any, **inputs: Any) -> Any:
+        def look_up(name: str) -> Any:
+            value = inputs.get(name.removeprefix("host_"))
+            if value is None:
+                known = ", ".join(("fma", "sqrt", "storage", "double", *inputs))
+                raise OracleError(f"formula {text!r} names {name}; expected one of {known}")
+            return n.scalar(value) if name in inputs and isinstance(value, float) else value
+
+        found = [run(n, look_up) for run in runs]
+        return found[0] if when is None else n.where(when(n, **inputs), *found)
+
+    return formula(text, **options)(evaluate)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,10 @@ from verify.lowerings import (
     Target,
     _compile_disabled,
     _default_flags,
-    _libdevice_path_restored,
-    _quiet,
     _strict_flags,
     _strict_options,
-    describe,
+    compile_apart,
+    first_call,
 )
 
 if TYPE_CHECKING:
@@ -72,11 +70,6 @@ def _inductor(options: Callable[[Target], dict[str, Any]]) -> Callable[[Target],
     """Compiled when first called, then kept: one build serves one problem."""
 
     def build(target: Target) -> Call:
-        import torch
-        from torch._dynamo import config
-        from torch._dynamo.exc import TorchDynamoException
-        from torch._inductor import metrics
-
         name = f"{target.kernel.name}_{target.dtype}"
         compiled: list[Callable[..., torch.Tensor]] = []
 
@@ -84,21 +77,9 @@ def _inductor(options: Callable[[Target], dict[str, Any]]) -> Callable[[Target],
             given = problem.tensors.values()
             if compiled:
                 return {"": compiled[0](*given)}
-            traced = operation(target, problem)
-            assert isinstance(traced, types.FunctionType)
-            # A code object of its own: Dynamo's cache, its guards and its recompilation limit hang on it.
-            code = traced.__code__.replace(co_name=name)
-            fresh = types.FunctionType(code, traced.__globals__, name, None, traced.__closure__)
-            compiled.append(torch.compile(fresh, fullgraph=True, dynamic=False, options=options(target)))
-            metrics.reset()
-            try:
-                with _libdevice_path_restored(), _quiet(), config.patch(recompile_limit=1024, suppress_errors=False):
-                    result = compiled[0](*given)
-            except TorchDynamoException as error:
-                raise NotLowered(f"torch.compile fails: {describe(error)}") from error
-            if not metrics.generated_kernel_count:
-                raise NotLowered("Inductor generated no kernel: it calls aten, so this would measure eager")
-            return {"": result}
+            compiled.append(compile_apart(operation(target, problem), name, options(target)))
+            with first_call():
+                return {"": compiled[0](*given)}
 
         return run
 

@@ -8,7 +8,6 @@ fused pass (`verify.judge.fused`), so there is no control flow on data. What an 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -411,12 +410,6 @@ def _compare(
     closer = (measurable & (error < other)) | (one_nan & due)
     farther = (measurable & (error > other)) | (one_nan & ~due)
     return different, closer, farther, tie
-
-
-def kinds_of(judged: Judged) -> Sequence[str]:
-    """The kinds of failure among the elements, in the order of KINDS."""
-    found = judged.kind[judged.fails].unique().tolist()  # type: ignore[no-untyped-call]
-    return [KINDS[k] for k in sorted(found)]
 
 
 def resolution(facts: Facts, fmt: Format, limits: Limits) -> Tensor:

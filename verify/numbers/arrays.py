@@ -20,9 +20,10 @@ from mpmath.libmp import from_man_exp, fzero, mpf_exp, mpf_sub, to_int
 
 from verify.formats import FORMATS, Format
 from verify.numbers import enclosure as en
-from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, two_prod
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, filled, power_of_two, two_prod
 from verify.numbers.functions import EXACT_BITS, FUNCTIONS, offer
 from verify.numbers.mp import EXACT, MpSystem, MpValue
+from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.truth import LIMIT, ZERO
 
 Tensor = torch.Tensor
@@ -170,11 +171,11 @@ class _LastAxis:
         beyond = exponent > 1024
         bounded = exponent.clamp(-2200, 1024)
         half = bounded.div(2, rounding_mode="floor")
-        factors = _power_of_two(half.clamp(min=-1022)), _power_of_two((bounded - half).clamp(min=-1022))
+        factors = power_of_two(half.clamp(min=-1022)), power_of_two((bounded - half).clamp(min=-1022))
         scaled = _scaled(_scaled(a, factors[0]), factors[1])
         under = (exponent < -900).to(torch.float64) * TINY  # parts may have become subnormal
         mid = torch.where(beyond, torch.copysign(torch.full_like(a.mid, torch.inf), a.mid), scaled.mid)
-        rad = torch.where(beyond, 0.0, _filled(scaled.radius, mid) + under)
+        rad = torch.where(beyond, 0.0, filled(scaled.radius, mid) + under)
         tail = torch.where(beyond, 0.0, scaled.tail) if self.double else 0.0
         return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
 
@@ -185,21 +186,21 @@ class BallArrays(_LastAxis, Ball64):
     def exp(self, a: Ball) -> Ball:
         """As elementwise; exactly 1 at an exact 0, and below 2^-1074 from -760 down, however wide the ball."""
         f = self.apply(FUNCTIONS["exp"], a)
-        spread = _filled(a.radius, a.mid)
+        spread = filled(a.radius, a.mid)
         one, none = (a.mid == 0) & (spread == 0), a.mid + spread <= -760
-        rad = torch.where(none, TINY, torch.where(one, 0.0, _filled(f.radius, f.mid)))
+        rad = torch.where(none, TINY, torch.where(one, 0.0, filled(f.radius, f.mid)))
         return replace(f, mid=torch.where(none, 0.0, torch.where(one, 1.0, f.mid)), rad=rad)
 
     def log1p(self, a: Ball) -> Ball:
         """As elementwise, and exactly 0 at an exact 0."""
         f = self.apply(FUNCTIONS["log1p"], a)
-        none = (a.mid == 0) & (_filled(a.radius, a.mid) == 0)
-        return replace(f, rad=torch.where(none, 0.0, _filled(f.radius, f.mid)))
+        none = (a.mid == 0) & (filled(a.radius, a.mid) == 0)
+        return replace(f, rad=torch.where(none, 0.0, filled(f.radius, f.mid)))
 
     def _product(self, a: Ball, b: Ball) -> Ball:
         """Of significands, where TwoProd is exact: an exact product keeps radius 0."""
         mid, error = two_prod(a.mid, b.mid)
-        x, y = _filled(a.radius, mid), _filled(b.radius, mid)
+        x, y = filled(a.radius, mid), filled(b.radius, mid)
         return Ball(self, mid, (error.abs() + a.mid.abs() * y + b.mid.abs() * x + x * y) * GROW, LOOSE)
 
 
@@ -238,17 +239,17 @@ class BallDDArrays(_LastAxis, BallDD):
             mid, rad, tail = (torch.cat([getattr(p, name) for p in parts], -1) for name in ("mid", "rad", "tail"))
             return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
         k, e = self._reduced(a)
-        f = _scaled(self.add(self._exactly(torch.ones_like(e.mid), Span(1, 0, 0)), e), _power_of_two(k))
+        f = _scaled(self.add(self._exactly(torch.ones_like(e.mid), Span(1, 0, 0)), e), power_of_two(k))
         # Low parts may have become subnormal.
-        rad = _filled(f.radius, f.mid) + (k < -900).to(torch.float64) * TINY
-        none = a.mid + _filled(a.radius, a.mid) <= -700
+        rad = filled(f.radius, f.mid) + (k < -900).to(torch.float64) * TINY
+        none = a.mid + filled(a.radius, a.mid) <= -700
         rad = torch.where(none, 2.0**-1009, torch.where(a.mid.abs() > 700, torch.nan, rad))
-        mid, tail = (torch.where(none, 0.0, _filled(t, f.mid)) for t in (f.mid, f.tail))
+        mid, tail = (torch.where(none, 0.0, filled(t, f.mid)) for t in (f.mid, f.tail))
         return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
 
     def expm1(self, a: Ball) -> Ball:
         k, e = self._reduced(a)
-        plain = (k == 0) & (_filled(e.radius, e.mid) >= 0)
+        plain = (k == 0) & (filled(e.radius, e.mid) >= 0)
         return self.where(plain, e, self.exp(a) - 1)
 
     def log(self, a: Ball) -> Ball:
@@ -267,25 +268,25 @@ class BallDDArrays(_LastAxis, BallDD):
     def _near_one(self, z: Ball) -> Ball:
         """log1p of a small z: z - z^2/2, off by at most |z|^3/3/(1 - |z|) <= |z|^3 for |z| <= 1/2."""
         series = self.add(z, self.mul(self.mul(z, z), self.const(Fraction(-1, 2))))
-        size = (z.mid.abs() + _filled(z.radius, z.mid)) * GROW
+        size = (z.mid.abs() + filled(z.radius, z.mid)) * GROW
         cube = size * size * size * GROW
-        rad = _filled(series.radius, z.mid) + torch.where((size > 0) & (cube < TINY), TINY, cube)
+        rad = filled(series.radius, z.mid) + torch.where((size > 0) & (cube < TINY), TINY, cube)
         return replace(series, rad=torch.where(size <= 0.5, rad * GROW, torch.nan))
 
     def _reduced(self, a: Ball) -> tuple[Tensor, Ball]:
         """k (int64) and expm1(a - k log 2); an undecided ball where a is too large, wide or no number."""
         x = a.mid
-        fine = torch.isfinite(x) & (x.abs() <= 720) & (_filled(a.radius, x) <= 2.0**-12)
+        fine = torch.isfinite(x) & (x.abs() <= 720) & (filled(a.radius, x) <= 2.0**-12)
         k = torch.where(fine, x * 1.4426950408889634, 0.0).round()
         r = replace(a, mid=torch.where(fine, x, 0.0), source=False)
         for part in _LN2:  # k has 11 bits, each part 40: exact products
             r = self.add(r, self._exactly(-k * part, LOOSE))
-        rad = _filled(r.radius, x) + k.abs() * _LN2_LEFT
+        rad = filled(r.radius, x) + k.abs() * _LN2_LEFT
         steps = 6
         t = _scaled(replace(r, rad=rad), torch.full_like(x, 2.0**-steps))
         shrunk = (t.mid != 0) & (t.mid.abs() < 2.0**-900)
-        t = replace(t, rad=torch.where(shrunk, _filled(t.radius, x) + TINY, t.radius))
-        size = (t.mid.abs() + _filled(t.radius, x)) * GROW
+        t = replace(t, rad=torch.where(shrunk, filled(t.radius, x) + TINY, t.radius))
+        size = (t.mid.abs() + filled(t.radius, x)) * GROW
         e = self.const(_INVERSE_FACTORIALS[-1])
         for coefficient in reversed(_INVERSE_FACTORIALS[:-1]):
             e = self.add(self.mul(e, t), self.const(coefficient))
@@ -294,11 +295,11 @@ class BallDDArrays(_LastAxis, BallDD):
         fourth = size * size * size * size
         left = fourth * fourth * fourth * size * (_LEFT * GROW)
         left = torch.where((size > 0) & (left < TINY), TINY, left)
-        e = replace(e, rad=(_filled(e.radius, x) + left) * GROW)
+        e = replace(e, rad=(filled(e.radius, x) + left) * GROW)
         for _ in range(steps):  # expm1(2 t) = e (e + 2)
             e = self.mul(e, self.add(e, self.const(2)))
         bad = ~fine | ~(size < 2.0**-7)
-        return k.to(torch.int64), replace(e, rad=torch.where(bad, torch.nan, _filled(e.radius, x)))
+        return k.to(torch.int64), replace(e, rad=torch.where(bad, torch.nan, filled(e.radius, x)))
 
 
 #: Coefficients of expm1(t)/t for |t| < 2^-7: the first omitted term of expm1 is t^13/13!, below 2^-123.
@@ -347,8 +348,8 @@ def _at(part: Any, index: slice) -> Any:
 
 def _mapped(function: Callable[[Tensor], Tensor], a: Ball) -> Ball:
     """A ball with each of its tensors (given the midpoint's shape) transformed."""
-    rad = function(_filled(a.rad, a.mid)) if isinstance(a.rad, Tensor) else a.rad
-    tail = function(_filled(a.tail, a.mid)) if isinstance(a.tail, Tensor) else a.tail
+    rad = function(filled(a.rad, a.mid)) if isinstance(a.rad, Tensor) else a.rad
+    tail = function(filled(a.tail, a.mid)) if isinstance(a.tail, Tensor) else a.tail
     return replace(a, mid=function(a.mid), rad=rad, tail=tail)
 
 
@@ -358,10 +359,10 @@ def _merged(function: Callable[[Tensor, Tensor], Tensor], a: Any, b: Any) -> Any
         return function(a, b)
     rad: Tensor | float = 0.0
     if not (isinstance(a.rad, float) and isinstance(b.rad, float)):
-        rad = function(_filled(a.radius, a.mid), _filled(b.radius, b.mid))
+        rad = function(filled(a.radius, a.mid), filled(b.radius, b.mid))
     tail: Tensor | float = 0.0
     if isinstance(a.tail, Tensor) or isinstance(b.tail, Tensor):
-        tail = function(_filled(a.tail, a.mid), _filled(b.tail, b.mid))
+        tail = function(filled(a.tail, a.mid), filled(b.tail, b.mid))
     wide = Span(max(a.span.width, b.span.width), min(a.span.low, b.span.low), max(a.span.high, b.span.high))
     return Ball(a.n, function(a.mid, b.mid), rad, wide, tail=tail, sure=a.sure and b.sure)
 
@@ -398,7 +399,7 @@ def _any_order(a: Ball) -> Ball:
     bound = gamma(roundings)
     mid = _two_levels(a.mid, width)
     size = _two_levels(a.mid.abs(), width) * (1 + 2 * bound)
-    spread = _two_levels(_filled(a.radius, a.mid), width) * (1 + 2 * bound)
+    spread = _two_levels(filled(a.radius, a.mid), width) * (1 + 2 * bound)
     rad = (size * bound + spread) * GROW
     span = Span(53, a.span.low, a.span.high + n.bit_length())
     return Ball(a.n, mid, torch.where(torch.isfinite(mid), rad, torch.nan), span, sure=a.sure)
@@ -417,25 +418,15 @@ def _two_levels(t: Tensor, width: int) -> Tensor:
 
 def _scaled(a: Ball, factor: Tensor) -> Ball:
     """a times powers of two, exact in the normal range."""
-    rad = a.rad if isinstance(a.rad, float) else _filled(a.radius, a.mid) * factor
+    rad = a.rad if isinstance(a.rad, float) else filled(a.radius, a.mid) * factor
     tail = a.tail * factor if isinstance(a.tail, Tensor) else a.tail
     return replace(a, mid=a.mid * factor, rad=rad, tail=tail, span=LOOSE, source=False)
-
-
-def _power_of_two(exponent: Tensor) -> Tensor:
-    """2^exponent for int64 exponents of normal float64."""
-    return ((exponent + 1023) << 52).view(torch.float64)
-
-
-def _filled(value: Tensor | float | None, like: Tensor) -> Tensor:
-    """A tensor of the shape of `like` from one that broadcasts to it, or from a number."""
-    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand_as(like)
 
 
 # ---------------------------------------------------------------- multiprecision
 
 
-class ExactRow:
+class ExactRow(Arithmetic, Comparing):
     """The exact values of a 1-D tensor, as integers with one exponent each; MpValues when first asked for.
 
     Long sums, products and sums of exponentials are taken from the integers. What was computed for one
@@ -486,52 +477,17 @@ class ExactRow:
         self.kept["dot"] = other, found
         return found
 
-    def __add__(self, other: Any) -> Any:
-        return self.values + other
+    def _operate(self, op: Binary, left: Any, right: Any) -> Any:
+        return op(_values(left), _values(right))
 
-    def __radd__(self, other: Any) -> Any:
-        return other + self.values
-
-    def __sub__(self, other: Any) -> Any:
-        return self.values - other
-
-    def __rsub__(self, other: Any) -> Any:
-        return other - self.values
-
-    def __mul__(self, other: Any) -> Any:
-        return self.values * other
-
-    def __rmul__(self, other: Any) -> Any:
-        return other * self.values
-
-    def __truediv__(self, other: Any) -> Any:
-        return self.values / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self.values
+    def _compare(self, op: Binary, other: Any) -> Any:
+        return op(_compared(self, other), _bare(other))
 
     def __neg__(self) -> ExactRow:
         return ExactRow(-self.tensor)
 
     def __abs__(self) -> ExactRow:
         return ExactRow(self.tensor.abs())
-
-    def __lt__(self, other: Any) -> Any:
-        return _compared(self, other) < _bare(other)
-
-    def __le__(self, other: Any) -> Any:
-        return _compared(self, other) <= _bare(other)
-
-    def __gt__(self, other: Any) -> Any:
-        return _compared(self, other) > _bare(other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _compared(self, other) >= _bare(other)
-
-    def __eq__(self, other: object) -> Any:
-        return _compared(self, other) == _bare(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     # numpy would otherwise take a row for one object
     __array_ufunc__ = None

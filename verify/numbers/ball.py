@@ -23,6 +23,7 @@ import torch
 from verify.formats import FORMATS, Format, floor_log2
 from verify.numbers import Undecidable, primitives
 from verify.numbers.functions import LIBRARY, Function, offer
+from verify.numbers.operators import Binary, Comparing, Enclosing, Predicates
 
 Tensor = torch.Tensor
 U = 2.0**-53
@@ -76,8 +77,18 @@ def two_prod(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
-@dataclass(frozen=True)
-class Ball:
+def power_of_two(exponent: Tensor) -> Tensor:
+    """2^exponent for int64 exponents of normal float64."""
+    return ((exponent + 1023) << 52).view(torch.float64)
+
+
+def filled(value: Tensor | float | None, like: Tensor) -> Tensor:
+    """A tensor of the shape of `like` from one that broadcasts to it, or from a number."""
+    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand_as(like)
+
+
+@dataclass(frozen=True, eq=False)
+class Ball(Enclosing, Comparing):
     """|true - (mid + tail)| <= radius elementwise: a float64 tensor, or the float 0.0.
 
     `rad` None stands for relative |mid| + absolute, computed when asked for. `source` marks an
@@ -101,28 +112,6 @@ class Ball:
             return self.rad
         return _saturate(self.mid.abs() * self.relative + self.absolute, self.mid)
 
-    def __add__(self, other: Any) -> Ball:
-        return self.n.add(self, self.n.const(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Ball:
-        return self.n.add(self, -self.n.const(other))
-
-    def __rsub__(self, other: Any) -> Ball:
-        return self.n.add(self.n.const(other), -self)
-
-    def __mul__(self, other: Any) -> Ball:
-        return self.n.mul(self, self.n.const(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Ball:
-        return self.n.div(self, self.n.const(other))
-
-    def __rtruediv__(self, other: Any) -> Ball:
-        return self.n.div(self.n.const(other), self)
-
     def __neg__(self) -> Ball:
         return replace(self, mid=-self.mid, tail=-self.tail)
 
@@ -136,28 +125,11 @@ class Ball:
             raise Undecidable("an oracle compared a computed value; predicates take exact inputs only")
         return self.mid
 
-    def __lt__(self, other: float) -> Tensor:
-        return self._exact() < other
-
-    def __le__(self, other: float) -> Tensor:
-        return self._exact() <= other
-
-    def __gt__(self, other: float) -> Tensor:
-        return self._exact() > other
-
-    def __ge__(self, other: float) -> Tensor:
-        return self._exact() >= other
-
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return torch.eq(self._exact(), other)  # type: ignore[call-overload,no-any-return]
-
-    def __bool__(self) -> bool:
-        raise Undecidable("an oracle used an enclosure as a truth value; use n.where")
-
-    __hash__ = None  # type: ignore[assignment]
+    def _compare(self, op: Binary, other: Any) -> Tensor:
+        return op(self._exact(), other)  # type: ignore[no-any-return]
 
 
-class Ball64:
+class Ball64(Predicates):
     """The float64 ball system on one device.
 
     bounds: relative error of each admitted library function in units of 2^-53 |f|; one that is
@@ -293,25 +265,8 @@ class Ball64:
     def min(self, a: Any, b: Any) -> Ball:
         return -self.max(-self.const(a), -self.const(b))
 
-    def is_nan(self, a: Ball) -> Tensor:
-        return torch.isnan(a._exact())
-
-    def is_inf(self, a: Ball) -> Tensor:
-        return torch.isinf(a._exact())
-
-    def is_zero(self, a: Ball) -> Tensor:
-        return a._exact() == 0
-
-    def signbit(self, a: Ball) -> Tensor:
-        return torch.signbit(a._exact())
-
-    def is_integer(self, a: Ball) -> Tensor:
-        x = a._exact()
-        return (x == x.floor()) & torch.isfinite(x)
-
-    def is_odd(self, a: Ball) -> Tensor:
-        half = a._exact() * 0.5
-        return self.is_integer(a) & (half != half.floor())
+    def _asked(self, a: Ball) -> Tensor:
+        return a._exact()
 
 
 class BallDD(Ball64):

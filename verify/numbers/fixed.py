@@ -17,6 +17,7 @@ from mpmath.libmp import from_man_exp, mpf_exp, mpf_log, mpf_shift, to_int
 
 from verify.numbers import Undecidable
 from verify.numbers import enclosure as en
+from verify.numbers.operators import Arithmetic, Binary, Enclosing
 from verify.truth import ZERO, Truth
 
 Array: TypeAlias = Any  # a 2-D numpy array of Python objects, or of booleans
@@ -27,43 +28,18 @@ class Inexact(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
+class Fixed(Enclosing):
     """|true 2^places - mid| <= rad elementwise, arrays of Python integers; rad None says that all are exact."""
 
     n: FixedMatrices
     mid: Array
     rad: Array | None = None
 
-    def __add__(self, other: Any) -> Fixed:
-        return self.n.add(self, self.n.const(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Fixed:
-        return self.n.add(self, -self.n.const(other))
-
-    def __rsub__(self, other: Any) -> Fixed:
-        return self.n.add(self.n.const(other), -self)
-
-    def __mul__(self, other: Any) -> Fixed:
-        return self.n.mul(self, self.n.const(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Fixed:
-        return self.n.div(self, self.n.const(other))
-
-    def __rtruediv__(self, other: Any) -> Fixed:
-        return self.n.div(self.n.const(other), self)
-
     def __neg__(self) -> Fixed:
         return Fixed(self.n, -self.mid, self.rad)
 
     def __abs__(self) -> Fixed:
         return Fixed(self.n, abs(self.mid), self.rad)
-
-    def __bool__(self) -> bool:
-        raise Undecidable("an oracle used an enclosure as a truth value; use n.where")
 
     def truth(self, row: int, column: int) -> Truth:
         """The element as a Truth: an exact zero may have either sign."""
@@ -278,36 +254,14 @@ def _rational_add(a: Any, b: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Rational:
+class Rational(Arithmetic):
     """A matrix of Fractions, and of `Opaque` where a number may be irrational."""
 
     n: RationalMatrices
     values: Array
 
-    def _other(self, other: Any) -> Array:
-        return self.n.const(other).values
-
-    def __add__(self, other: Any) -> Rational:
-        return Rational(self.n, self.values + self._other(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Rational:
-        return Rational(self.n, self.values - self._other(other))
-
-    def __rsub__(self, other: Any) -> Rational:
-        return Rational(self.n, self._other(other) - self.values)
-
-    def __mul__(self, other: Any) -> Rational:
-        return Rational(self.n, self.values * self._other(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Rational:
-        return Rational(self.n, self.values / self._other(other))
-
-    def __rtruediv__(self, other: Any) -> Rational:
-        return Rational(self.n, self._other(other) / self.values)
+    def _operate(self, op: Binary, left: Any, right: Any) -> Rational:
+        return Rational(self.n, op(self.n.const(left).values, self.n.const(right).values))
 
     def __neg__(self) -> Rational:
         return Rational(self.n, -self.values)

@@ -22,7 +22,6 @@ subnormals never occur: narrow formats may be compiled, and run where float64 fl
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,8 +30,9 @@ import torch
 
 from verify.formats import FORMATS, Format
 from verify.numbers import primitives
-from verify.numbers.ball import two_prod, two_sum
+from verify.numbers.ball import power_of_two, two_prod, two_sum
 from verify.numbers.functions import Function, offer
+from verify.numbers.operators import Arithmetic, Binary, Comparing, Predicates
 from verify.numbers.orders import Order, reduce, scan
 
 Tensor = torch.Tensor
@@ -56,7 +56,7 @@ def round_to(t: Tensor, fmt: Format) -> Tensor:
     # Beyond emax + 1 the quantum no longer matters: the result overflows.
     quantum = exponent.clamp(fmt.emin, fmt.emax + 1) - fmt.mantissa_bits
     # In [2^(quantum+52), 2^(quantum+53)) floats are 2^quantum apart, and 1.5 2^(quantum+52) is an even multiple.
-    magic = 1.5 * _power_of_two(quantum + 52)
+    magic = 1.5 * power_of_two(quantum + 52)
     rounded = (t + magic) - magic
     return torch.where(rounded.abs() >= 2.0 ** (fmt.emax + 1), torch.inf, rounded).copysign(t)
 
@@ -75,7 +75,7 @@ def round_to_odd(high: Tensor, low: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounded:
+class Rounded(Arithmetic, Comparing):
     """Elements of `n.compute`, held in a float64 tensor of any shape.
 
     + - * / round to the wider compute format of the two operands (C23 6.3.1.8); Python numbers
@@ -85,29 +85,12 @@ class Rounded:
     tensor: Tensor
     n: IeeeSystem
 
-    def __add__(self, other: Operand) -> Rounded:
-        return _operate(operator.add, self, other)
+    def _operate(self, op: Binary, left: Operand, right: Operand) -> Rounded:
+        n = _common(left, right)
+        return Rounded(round_to(op(*n._tensors(left, right)), n.compute), n)
 
-    def __radd__(self, other: Operand) -> Rounded:
-        return _operate(operator.add, other, self)
-
-    def __sub__(self, other: Operand) -> Rounded:
-        return _operate(operator.sub, self, other)
-
-    def __rsub__(self, other: Operand) -> Rounded:
-        return _operate(operator.sub, other, self)
-
-    def __mul__(self, other: Operand) -> Rounded:
-        return _operate(operator.mul, self, other)
-
-    def __rmul__(self, other: Operand) -> Rounded:
-        return _operate(operator.mul, other, self)
-
-    def __truediv__(self, other: Operand) -> Rounded:
-        return _operate(operator.truediv, self, other)
-
-    def __rtruediv__(self, other: Operand) -> Rounded:
-        return _operate(operator.truediv, other, self)
+    def _compare(self, op: Binary, other: Operand) -> Tensor:
+        return op(*_common(self, other)._tensors(self, other))  # type: ignore[no-any-return]
 
     def __neg__(self) -> Rounded:
         return Rounded(-self.tensor, self.n)
@@ -115,28 +98,8 @@ class Rounded:
     def __abs__(self) -> Rounded:
         return Rounded(self.tensor.abs(), self.n)
 
-    def __lt__(self, other: Operand) -> Tensor:
-        return _compare(operator.lt, self, other)
-
-    def __le__(self, other: Operand) -> Tensor:
-        return _compare(operator.le, self, other)
-
-    def __gt__(self, other: Operand) -> Tensor:
-        return _compare(operator.gt, self, other)
-
-    def __ge__(self, other: Operand) -> Tensor:
-        return _compare(operator.ge, self, other)
-
-    def __eq__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return _compare(operator.eq, self, other)
-
-    def __ne__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return _compare(operator.ne, self, other)
-
     def __bool__(self) -> bool:
         raise TypeError("a formula used a tensor's values as one truth value; select with n.where(predicate, a, b)")
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 Operand = Rounded | float
@@ -144,7 +107,7 @@ Predicate = Tensor | bool
 
 
 @dataclass(frozen=True)
-class IeeeSystem:
+class IeeeSystem(Predicates):
     """Arithmetic that rounds every operation to `compute`; inputs and results are of `storage`.
 
     Half kernels usually compute in float32 and round once at the end:
@@ -157,7 +120,7 @@ class IeeeSystem:
 
     def __post_init__(self) -> None:
         for fmt in (self.compute, self.storage):
-            if fmt != DOUBLE and not _contains(FORMATS["float32"], fmt):
+            if fmt != DOUBLE and not FORMATS["float32"].contains(fmt):
                 raise ValueError(f"{fmt}; expected float64, or a format whose values are all float32 values")
 
     def input(self, tensor: Tensor) -> Rounded:
@@ -194,7 +157,7 @@ class IeeeSystem:
             return self.scalar(x)
         if x.n == self:
             return x
-        return Rounded(x.tensor if _contains(self.compute, x.n.compute) else round_to(x.tensor, self.compute), self)
+        return Rounded(x.tensor if self.compute.contains(x.n.compute) else round_to(x.tensor, self.compute), self)
 
     def cast(self, x: Operand, fmt: Format) -> Rounded:
         """`x` rounded once to `fmt`, and then held in `compute`, as after a round trip through memory."""
@@ -327,25 +290,8 @@ class IeeeSystem:
         x, y = self._tensors(a, b)
         return Rounded(round_to(torch.pow(x, y), self.compute), self)
 
-    def is_nan(self, a: Operand) -> Tensor:
-        return self.value(a).tensor.isnan()
-
-    def is_inf(self, a: Operand) -> Tensor:
-        return self.value(a).tensor.isinf()
-
-    def is_zero(self, a: Operand) -> Tensor:
-        return self.value(a).tensor == 0
-
-    def signbit(self, a: Operand) -> Tensor:
-        return self.value(a).tensor.signbit()
-
-    def is_integer(self, a: Operand) -> Tensor:
-        x = self.value(a).tensor
-        return (x == x.floor()) & x.isfinite()
-
-    def is_odd(self, a: Operand) -> Tensor:
-        x = self.value(a).tensor
-        return self.is_integer(a) & (x * 0.5 != (x * 0.5).floor())
+    def _asked(self, a: Operand) -> Tensor:
+        return self.value(a).tensor
 
     def _tensors(self, *operands: Operand) -> list[Tensor]:
         """The operands in `compute` on one device.
@@ -378,43 +324,23 @@ def evaluate(
     return torch.cat(parts).reshape(like.shape)
 
 
-def _operate(operation: Callable[[Tensor, Tensor], Tensor], a: Operand, b: Operand) -> Rounded:
-    n = _common(a, b)
-    return Rounded(round_to(operation(*n._tensors(a, b)), n.compute), n)
-
-
-def _compare(operation: Callable[[Tensor, Tensor], Tensor], a: Operand, b: Operand) -> Tensor:
-    return operation(*_common(a, b)._tensors(a, b))
-
-
 def _common(a: Operand, b: Operand) -> IeeeSystem:
     """The system of the wider operand, of the only one that is a value."""
     if not isinstance(a, Rounded):
         assert isinstance(b, Rounded)
         return b.n
-    if not isinstance(b, Rounded) or _contains(a.n.compute, b.n.compute):
+    if not isinstance(b, Rounded) or a.n.compute.contains(b.n.compute):
         return a.n
-    if _contains(b.n.compute, a.n.compute):
+    if b.n.compute.contains(a.n.compute):
         return b.n
     raise TypeError(
         f"{a.n.compute.name} met {b.n.compute.name} and neither contains the other; carry one over with n.value(x)"
     )
 
 
-def _contains(wide: Format, narrow: Format) -> bool:
-    """Whether every value of `narrow` is one of `wide`, subnormals included."""
-    lowest = wide.emin - wide.mantissa_bits <= narrow.emin - narrow.mantissa_bits
-    return wide.precision >= narrow.precision and wide.emax >= narrow.emax and lowest
-
-
 def _dtype(fmt: Format) -> torch.dtype:
     dtype: torch.dtype = getattr(torch, fmt.name)
     return dtype
-
-
-def _power_of_two(exponent: Tensor) -> Tensor:
-    """2^exponent for int64 exponents of normal float64."""
-    return ((exponent + 1023) << 52).view(torch.float64)
 
 
 def _frexp(t: Tensor) -> tuple[Tensor, Tensor]:
@@ -435,7 +361,7 @@ def _sqrt_double(x: Tensor) -> Tensor:
     root = (torch.sqrt((significand << even).double()) * 2.0**26).long()
     residual = (significand << (52 + even)) - root * root
     root = root + (residual > root).long() - (residual <= -root).long()
-    scaled = root.double() * _power_of_two((exponent - 105 - even) >> 1)
+    scaled = root.double() * power_of_two((exponent - 105 - even) >> 1)
     return torch.where((x > 0) & x.isfinite(), scaled, torch.sqrt(x))
 
 
@@ -452,13 +378,13 @@ def _fma_double(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     ec = torch.where(c == 0, product_exponent, ec)
     scale = torch.maximum(product_exponent, ec - 130)
     high, low = two_prod(ma, mb)
-    c_high, c_low = two_sum(mc * _power_of_two((ec - scale).clamp(min=-130)), low)
+    c_high, c_low = two_sum(mc * power_of_two((ec - scale).clamp(min=-130)), low)
     sum_high, sum_low = two_sum(high, c_high)
     scaled = sum_high + round_to_odd(*two_sum(c_low, sum_low))
     mantissa, exponent = _frexp(scaled)
     exponent = exponent + scale
     reach = exponent.clamp(-1021, 1026)  # 1025 and above overflow
-    result = mantissa * _power_of_two(reach >> 1) * _power_of_two(reach - (reach >> 1))
+    result = mantissa * power_of_two(reach >> 1) * power_of_two(reach - (reach >> 1))
 
     finite = a.isfinite() & b.isfinite()
     result = torch.where((a == 0) | (b == 0) | ~finite, a * b + c, result)

@@ -24,8 +24,9 @@ import torch
 from verify.formats import FORMATS
 from verify.numbers import Undecidable
 from verify.numbers.arrays import BallDDArrays, gamma
-from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, U, two_sum
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, U, filled, two_sum
 from verify.numbers.functions import LIBRARY
+from verify.numbers.operators import Enclosing
 
 Tensor = torch.Tensor
 Radius = Tensor | float
@@ -39,7 +40,7 @@ _EXPONENT = 0x7FF << 52
 
 
 @dataclass(frozen=True, eq=False)
-class RowBall:
+class RowBall(Enclosing):
     """|true - mid| <= relative |mid| + absolute elementwise.
 
     `relative` and `absolute` are floats or tensors that broadcast against `mid`: of a column's shape where a row shares
@@ -93,36 +94,11 @@ class RowBall:
         """Matrix `k` of a stack."""
         return RowBall(self.n, self.mid[k], 0.0, self.radius[k])
 
-    def __add__(self, other: Any) -> RowBall:
-        return self.n.add(self, self.n.const(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> RowBall:
-        return self.n.add(self, -self.n.const(other))
-
-    def __rsub__(self, other: Any) -> RowBall:
-        return self.n.add(self.n.const(other), -self)
-
-    def __mul__(self, other: Any) -> RowBall:
-        return self.n.mul(self, self.n.const(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> RowBall:
-        return self.n.div(self, self.n.const(other))
-
-    def __rtruediv__(self, other: Any) -> RowBall:
-        return self.n.div(self.n.const(other), self)
-
     def __neg__(self) -> RowBall:
         return replace(self, mid=-self.mid, positive=False)
 
     def __abs__(self) -> RowBall:
         return self if self.positive else replace(self, mid=self.mid.abs(), positive=True)
-
-    def __bool__(self) -> bool:
-        raise Undecidable("an oracle used an enclosure as a truth value; use n.where")
 
 
 class RowBalls:
@@ -242,7 +218,7 @@ class RowBalls:
             rounding = (own + a.relative * (1 + own)) * sizes
         else:
             rounding = own * sizes + _sum(a.mid.abs() * a.relative) * (1 + own)
-        absolute = width * a.absolute if _row(a.absolute) else _sum(_filled(a.absolute, a.mid))
+        absolute = width * a.absolute if _row(a.absolute) else _sum(filled(a.absolute, a.mid))
         return RowBall(self, mid, 0.0, (rounding * GROW + absolute) * (1 + own) * GROW, positive=a.positive)
 
     def matmul(self, a: RowBall, b: RowBall) -> RowBall:
@@ -267,7 +243,7 @@ class RowBalls:
         if _row(a.absolute):
             absolute = a.absolute * size.sum(-2, keepdim=True)
         else:
-            absolute = _chunked(_filled(a.absolute, a.mid), size)
+            absolute = _chunked(filled(a.absolute, a.mid), size)
         radius = (spread + absolute + TINY) * (1 + 4 * own) * GROW
         return RowBall(self, mid, 0.0, radius), lambda: RowBall(self, sizes, 0.0, radius, positive=True)
 
@@ -329,7 +305,7 @@ class DDMatrices(BallDDArrays):
 
     def tanh(self, a: Ball) -> Ball:
         """1 - 2 / (exp(2a) + 1); beyond 40 it is within 2^-113 of 1."""
-        spread = _filled(a.radius, a.mid)
+        spread = filled(a.radius, a.mid)
         far = (a.mid.abs() > 40.0) & (spread < 1)
         inside = self.where(far, 0, a)
         value = 1 - 2 / (self.exp(inside + inside) + 1)
@@ -351,7 +327,7 @@ def matmul(n: Any, a: Any, b: Any) -> Any:
     radius = (size_a @ size_b) * gamma(a.mid.shape[-1]) + a.mid.shape[-1] * TINY
     for left, right in ((a.radius, size_b), (size_a, b.radius), (a.radius, b.radius)):
         if not (_zero(left) or _zero(right)):
-            radius = radius + _filled(left, a.mid) @ _filled(right, b.mid)
+            radius = radius + filled(left, a.mid) @ filled(right, b.mid)
     return Ball(n, a.mid @ b.mid, radius * (1 + gamma(2 * a.mid.shape[-1])) * GROW)
 
 
@@ -377,7 +353,7 @@ def _doubled(n: Any, a: Ball, b: Ball) -> Ball:
     for one, other in ((rest_a, size_b + rest_b), (size_a, rest_b)):
         if bool((one != 0).any()) and bool((other != 0).any()):
             radius = radius + one @ other
-    radius = (radius * (1 + 8 * k * U) + _filled(total.radius, total.mid)) * GROW
+    radius = (radius * (1 + 8 * k * U) + filled(total.radius, total.mid)) * GROW
     for top in (top_a, top_b):  # where products of slices might underflow
         radius = torch.where((top > 0) & (top < 2.0**-400), torch.nan, radius)
     return Ball(n, total.mid, radius + (radius > 0).to(torch.float64) * k * TINY, tail=total.tail)
@@ -386,14 +362,14 @@ def _doubled(n: Any, a: Ball, b: Ball) -> Ball:
 def _slices(a: Ball, dim: int, bits: int) -> tuple[list[Tensor], Tensor]:
     """At most SLICES slices of midpoint and tail, and a bound of what they leave and of the radius."""
     found = []
-    mid, tail = a.mid, _filled(a.tail, a.mid)
+    mid, tail = a.mid, filled(a.tail, a.mid)
     for _ in range(SLICES):
         high, mid = _slice(mid, dim, bits)
         found.append(high)
         mid, tail = two_sum(mid, tail)
         if not bool((mid != 0).any()):
             break
-    return found, (mid.abs() + tail.abs() + _filled(a.radius, a.mid)) * GROW
+    return found, (mid.abs() + tail.abs() + filled(a.radius, a.mid)) * GROW
 
 
 def unstacked(a: Ball) -> Ball:
@@ -403,12 +379,8 @@ def unstacked(a: Ball) -> Ball:
 
 def _reshaped(a: Ball, change: Callable[[Tensor], Tensor]) -> Ball:
     """`change` on midpoint, tail and radius, each expanded to the full shape first."""
-    rad = a.radius if isinstance(a.radius, float) else change(_filled(a.radius, a.mid))
-    return Ball(a.n, change(a.mid), rad, tail=change(_filled(a.tail, a.mid)))
-
-
-def _filled(value: Radius, like: Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand_as(like)
+    rad = a.radius if isinstance(a.radius, float) else change(filled(a.radius, a.mid))
+    return Ball(a.n, change(a.mid), rad, tail=change(filled(a.tail, a.mid)))
 
 
 def _affine(size: Radius, relative: Radius, absolute: Radius) -> Radius:

@@ -33,6 +33,7 @@ from verify.formats import Format
 from verify.numbers import Undecidable
 from verify.numbers import enclosure as en
 from verify.numbers.functions import EXACT_BITS, Function, exact_power, offer
+from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.oracle import Oracle, OracleError
 from verify.truth import HUGE, LIMIT, TINY, ZERO, Truth
 
@@ -44,7 +45,7 @@ NAN, INF, EXACT, INTERVAL, FAILED = "nan", "infinity", "exact", "interval", "fai
 Number = int | float | Fraction | str
 
 
-class MpValue:
+class MpValue(Arithmetic, Comparing):
     """An extended real under an `MpSystem`. Build it with `MpSystem.input` or `.const`.
 
     kind      NAN, INF, EXACT, INTERVAL, or FAILED: no value, with the reason in `why` (None: more
@@ -80,30 +81,6 @@ class MpValue:
             return " .. ".join(_digits(_end(end)) for end in self.bounds)
         return {NAN: "nan", INF: f"{sign}inf"}.get(self.kind, self.why or "undecided")
 
-    def __add__(self, other: Any) -> MpValue:
-        return self.system.add(self, self.system.value(other))
-
-    def __radd__(self, other: Any) -> MpValue:
-        return self.system.add(self.system.value(other), self)
-
-    def __sub__(self, other: Any) -> MpValue:
-        return self.system.add(self, -self.system.value(other))
-
-    def __rsub__(self, other: Any) -> MpValue:
-        return self.system.add(self.system.value(other), -self)
-
-    def __mul__(self, other: Any) -> MpValue:
-        return self.system.multiply(self, self.system.value(other))
-
-    def __rmul__(self, other: Any) -> MpValue:
-        return self.system.multiply(self.system.value(other), self)
-
-    def __truediv__(self, other: Any) -> MpValue:
-        return self.system.divide(self, self.system.value(other))
-
-    def __rtruediv__(self, other: Any) -> MpValue:
-        return self.system.divide(self.system.value(other), self)
-
     def __neg__(self) -> MpValue:
         if self.kind == INTERVAL:
             return self.system.interval(en.negate(self.bounds))
@@ -117,31 +94,20 @@ class MpValue:
             return self.system.failed() if sign == 0 else self if sign > 0 else -self
         return -self if self.negative else self
 
-    def _compare(self, other: Any, holds: Callable[[Any, Any], bool]) -> np.bool_:
+    def _operate(self, op: Binary, left: Any, right: Any) -> MpValue:
+        x, y = self.system.value(left), self.system.value(right)
+        if op in (operator.add, operator.sub):
+            return self.system.add(x, y if op is operator.add else -y)
+        return (self.system.multiply if op is operator.mul else self.system.divide)(x, y)
+
+    def _compare(self, op: Binary, other: Any) -> np.bool_:
         other = self.system.value(other)
         self.require_given("comparison")
         other.require_given("comparison")
-        return np.bool_(NAN not in (self.kind, other.kind) and holds(self.order, other.order))
-
-    def __lt__(self, other: Any) -> np.bool_:
-        return self._compare(other, operator.lt)
-
-    def __le__(self, other: Any) -> np.bool_:
-        return self._compare(other, operator.le)
-
-    def __gt__(self, other: Any) -> np.bool_:
-        return self._compare(other, operator.gt)
-
-    def __ge__(self, other: Any) -> np.bool_:
-        return self._compare(other, operator.ge)
-
-    def __eq__(self, other: object) -> np.bool_:  # type: ignore[override]
-        return self._compare(other, operator.eq)
+        return np.bool_(NAN not in (self.kind, other.kind) and op(self.order, other.order))
 
     def __ne__(self, other: object) -> np.bool_:  # type: ignore[override]
-        return ~(self == other)
-
-    __hash__ = None  # type: ignore[assignment]
+        return ~self._compare(operator.eq, other)
 
     def __bool__(self) -> bool:
         raise Undecidable("a number used as a condition; write a predicate such as x == 0 or n.is_nan(x)")

@@ -26,6 +26,7 @@ Bounds are evaluated in float64 and enlarged by UP after each operation, which c
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -40,8 +41,9 @@ from verify.numbers.ball import two_prod, two_sum
 from verify.numbers.documented import Documented as Documented
 from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, fell, offer
 from verify.numbers.ieee import round_to
+from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.numbers.orders import Order
-from verify.numbers.roundoff_scans import log_sums, products
+from verify.numbers.roundoff_scans import log_sums, products, running
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
@@ -52,10 +54,11 @@ TINY = 2.0**-1060
 #: Its part where exact results are not looked for: products with it stay normal, which are a hundred times as fast.
 LEAST = 2.0**-900
 Operand: TypeAlias = "Rough | float"
+_RULES = {operator.add: "add", operator.sub: "subtract", operator.mul: "mul", operator.truediv: "div"}
 
 
 @dataclass(frozen=True, eq=False)
-class Rough:
+class Rough(Arithmetic, Comparing):
     """One value of a formula; float64 tensors that broadcast against one another.
 
     mid, rad   the exact value lies within rad of mid (rad 0: it is mid)
@@ -86,30 +89,6 @@ class Rough:
         """Where the computed number is mid, and so is the exact one."""
         return (self.rad == 0) & (self.error == 0)
 
-    def __add__(self, other: Operand) -> Rough:
-        return self.n.add(self, other)
-
-    def __radd__(self, other: Operand) -> Rough:
-        return self.n.add(other, self)
-
-    def __sub__(self, other: Operand) -> Rough:
-        return self.n.subtract(self, other)
-
-    def __rsub__(self, other: Operand) -> Rough:
-        return self.n.subtract(other, self)
-
-    def __mul__(self, other: Operand) -> Rough:
-        return self.n.mul(self, other)
-
-    def __rmul__(self, other: Operand) -> Rough:
-        return self.n.mul(other, self)
-
-    def __truediv__(self, other: Operand) -> Rough:
-        return self.n.div(self, other)
-
-    def __rtruediv__(self, other: Operand) -> Rough:
-        return self.n.div(other, self)
-
     def __neg__(self) -> Rough:
         return replace(self, mid=-self.mid, positive=False)
 
@@ -121,25 +100,15 @@ class Rough:
             raise Undecidable("a formula compared a computed value; in roundoff predicates take exact values only")
         return self.mid
 
-    def __lt__(self, other: float) -> Tensor:
-        return self._exact() < other
+    def _operate(self, op: Binary, left: Operand, right: Operand) -> Rough:
+        found: Rough = getattr(self.n, _RULES[op])(left, right)
+        return found
 
-    def __le__(self, other: float) -> Tensor:
-        return self._exact() <= other
-
-    def __gt__(self, other: float) -> Tensor:
-        return self._exact() > other
-
-    def __ge__(self, other: float) -> Tensor:
-        return self._exact() >= other
-
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return torch.eq(self._exact(), other)  # type: ignore[call-overload,no-any-return]
+    def _compare(self, op: Binary, other: Any) -> Tensor:
+        return op(self._exact(), other)  # type: ignore[no-any-return]
 
     def __bool__(self) -> bool:
         raise Undecidable("a formula used a value as one truth value; select with n.where(predicate, a, b)")
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -175,7 +144,7 @@ class Roundoff:
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
         """What does not depend on the algorithm, as long as inputs are not rounded to `compute`."""
-        if self.kept is None or not _contains(self.compute, self.storage):
+        if self.kept is None or not self.compute.contains(self.storage):
             return make()
         if what not in self.kept:
             self.kept[what] = make()
@@ -193,7 +162,7 @@ class Roundoff:
         given = self.given(mid)
         if self.flush:
             given = replace(given, error=torch.where(mid.abs() <= self.flush, mid.abs(), 0.0))
-        return given if _contains(self.compute, self.storage) else self._stored(given, self.compute)
+        return given if self.compute.contains(self.storage) else self._stored(given, self.compute)
 
     def given(self, mid: Tensor, rad: Tensor | float = 0.0, error: Tensor | float = 0.0) -> Rough:
         """A value within `rad` of `mid`, computed within `error` of it; float64."""
@@ -233,7 +202,7 @@ class Roundoff:
             return self.scalar(x)
         if x.n is self or x.n.compute == self.compute:
             return x
-        if _contains(self.compute, x.n.compute):
+        if self.compute.contains(x.n.compute):
             return replace(x, n=self)
         return replace(self._stored(x, self.compute), n=self)
 
@@ -246,7 +215,7 @@ class Roundoff:
     def result(self, value: Operand) -> Rough:
         """The value rounded to storage. Infinity counts as 2^(emax+1) there, so that overflow is no exception."""
         last = self.value(value)
-        if _contains(self.storage, last.n.compute):
+        if self.storage.contains(last.n.compute):
             return last
         return self._stored(last, self.storage, overflows=False)
 
@@ -447,7 +416,7 @@ class Roundoff:
     def cummax(self, a: Operand) -> Rough:
         """Running maxima: exact, off by the largest error so far."""
         x = _wide(self.value(a))
-        return Rough(self, _running(x.mid), _running(x.rad), _running(x.error), x.positive)
+        return Rough(self, running(x.mid), running(x.rad), running(x.error), x.positive)
 
     def cummin(self, a: Operand) -> Rough:
         return -self.cummax(-self.value(a))
@@ -496,7 +465,7 @@ class Roundoff:
         x = _wide(self.at(order.accumulator).value(a))
         count = torch.arange(1, x.mid.shape[-1] + 1, dtype=torch.float64, device=x.mid.device).expand_as(x.mid)
         size = x.mid.abs().cumsum(-1)
-        finest = -_running(-_finest(x))
+        finest = -running(-_finest(x))
         rad = torch.where(_below(size, finest, 53), 0.0, _growth(count, U) * size) + x.rad.cumsum(-1) * UP
         return x.n._summed(x, order, count, x.mid.cumsum(-1), _up(rad), size, finest, lambda t: t.cumsum(-1))
 
@@ -542,7 +511,7 @@ class Roundoff:
             error = own.cumsum(-1) * (math.exp(n * self.u) * (1.0 + n * 2.0**-52))
         else:
             error = _affine(1 + self.u, own) * UP
-        return error, _running(prefix + error)
+        return error, running(prefix + error)
 
     def cumprod(self, a: Operand, order: Order | None = None) -> Rough:
         """Inclusive prefix products of exact values, see `roundoff_scans.products`."""
@@ -645,7 +614,7 @@ class Roundoff:
     def _stored(self, x: Rough, fmt: Format, *, overflows: bool = True) -> Rough:
         """One rounding of `x` to `fmt`, to nearest: none of a number of `fmt`, and back to an exact value that is one
         from within half the way to its neighbours."""
-        if x.held is not None and _contains(fmt, x.held):
+        if x.held is not None and fmt.contains(x.held):
             return x
         n = self.at(fmt)
         if not self.exact and overflows and x.mid.dim():
@@ -675,18 +644,12 @@ class Roundoff:
         """The operands in the system of the wider one, as `ieee` has it (C23, 6.3.1.8)."""
         n = next((x.n for x in (a, b) if isinstance(x, Rough)), self)
         if isinstance(a, Rough) and isinstance(b, Rough):
-            if not (_contains(a.n.compute, b.n.compute) or _contains(b.n.compute, a.n.compute)):
+            if not (a.n.compute.contains(b.n.compute) or b.n.compute.contains(a.n.compute)):
                 raise TypeError(
                     f"{a.n.compute.name} met {b.n.compute.name} and neither contains the other; use n.value(x)"
                 )
-            n = a.n if _contains(a.n.compute, b.n.compute) else b.n
+            n = a.n if a.n.compute.contains(b.n.compute) else b.n
         return n, n.value(a), n.value(b)
-
-
-def _contains(wide: Format, narrow: Format) -> bool:
-    """Whether every value of `narrow` is one of `wide`, subnormals included."""
-    lowest = wide.emin - wide.mantissa_bits <= narrow.emin - narrow.mantissa_bits
-    return wide.precision >= narrow.precision and wide.emax >= narrow.emax and lowest
 
 
 @cache
@@ -749,12 +712,6 @@ def _affine(factor: float, term: Tensor) -> Tensor:
 
 def _arange(like: Tensor) -> Tensor:
     return torch.arange(1, like.shape[-1] + 1, dtype=torch.float64, device=like.device)
-
-
-def _running(t: Tensor) -> Tensor:
-    """Running maxima along the last axis."""
-    found: Tensor = t.cummax(-1).values if t.shape[-1] else t
-    return found
 
 
 def _wide(x: Rough) -> Rough:

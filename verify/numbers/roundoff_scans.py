@@ -70,17 +70,17 @@ def products(n: Roundoff, x: Rough, order: Order) -> tuple[Tensor, Tensor, Tenso
     truth = truth + 2.0**-1074
     before = torch.cat([torch.zeros_like(logs[..., :1]), logs[..., :-1]], -1)
     # Largest and smallest product of consecutive factors that end at or before a position.
-    rise, fall = _running(logs + _running(-before)), -_running(-logs + _running(before))
+    rise, fall = running(logs + running(-before)), -running(-logs + running(before))
     steps = torch.arange(values.shape[-1], dtype=torch.float64, device=values.device)
     u, unit = float(fmt.unit_roundoff), float(fmt.smallest_subnormal)
     top, low = float(fmt.emax + 1), float(fmt.emin)
     half = unit / 2 or unit  # float64 holds no half unit
     if order.kind == "sequential":
-        under = _running(-logs) > -low - 1e-3 - blur
+        under = running(-logs) > -low - 1e-3 - blur
         own = torch.where(steps > 0, u * truth + (logs < low + blur).to(torch.float64) * half, 0.0)
         error = affine(size * (1 + u), own * UP + 2.0**-1060)
         # Once infinite it stays so.
-        over = (_running(logs) + blur >= top - u) | (_running(truth + error) >= float(fmt.max_finite))
+        over = (running(logs) + blur >= top - u) | (running(truth + error) >= float(fmt.max_finite))
     else:
         under = (fall < low + blur) & (steps > 0)
         lost = torch.where(under, torch.exp2(math.log2(unit) - 1 - fall), 0.0)
@@ -154,13 +154,13 @@ def log_sums(n: Roundoff, x: Rough, order: Order) -> tuple[Tensor, Tensor, Tenso
             "entropy",
             lambda: affine(old, torch.where(joins, torch.special.entr(new) + torch.special.entr(old), 0.0)),
         )
-        least = -_running(torch.where(term, -x.mid, -torch.inf))
+        least = -running(torch.where(term, -x.mid, -torch.inf))
         spread = torch.where(torch.isfinite(least), y - least, 0.0).clamp(min=0.0)
         error = _any_order(parts, order.steps(count), entropy, spread)
     single = term.to(torch.float64).cumsum(-1) <= 1
     mid = torch.where(some, y, -torch.inf)
     # The largest partial result is near the largest |L| or |x| so far.
-    largest = _running(torch.maximum(truth, torch.where(term, x.mid.abs(), 0.0)) + error)
+    largest = running(torch.maximum(truth, torch.where(term, x.mid.abs(), 0.0)) + error)
     # Float64 holds no exp(-d) of a d beyond 745.
     error = torch.where(largest >= float(n.compute.max_finite), math.inf, error * UP + 2.0**-1000)
     return mid, torch.where(single, 0.0, rad), torch.where(single | ~some, 0.0, error)
@@ -256,7 +256,8 @@ def _odd_bits(values: Tensor) -> Tensor:
     return (significand // (significand & -significand)).to(torch.float64).log2()
 
 
-def _running(t: Tensor) -> Tensor:
+def running(t: Tensor) -> Tensor:
+    """Running maxima along the last axis."""
     found: Tensor = t.cummax(-1).values if t.shape[-1] else t
     return found
 

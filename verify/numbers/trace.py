@@ -16,9 +16,11 @@ import torch
 from verify.formats import Format
 from verify.numbers.functions import offer
 from verify.numbers.ieee import IeeeSystem, Predicate, Rounded
+from verify.numbers.operators import Arithmetic, Binary, Comparing, Predicates
 from verify.oracle import Formula
 
 Tensor = torch.Tensor
+_SIGNS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class Traced(Arithmetic, Comparing):
     """A value of `ieee` with one element, the text that stands for it, and what it was computed from.
 
     `named`: an input, or one with its sign changed; others are told by their hex.
@@ -42,29 +44,11 @@ class Traced:
     step: Step | None = None
     named: bool = False
 
-    def __add__(self, other: Operand) -> Traced:
-        return _operate(operator.add, "{} + {}", self, other)
+    def _operate(self, op: Binary, left: Operand, right: Operand) -> Traced:
+        return _step(f"{{}} {_SIGNS[op]} {{}}", op(_bare(left), _bare(right)), left, right)
 
-    def __radd__(self, other: Operand) -> Traced:
-        return _operate(operator.add, "{} + {}", other, self)
-
-    def __sub__(self, other: Operand) -> Traced:
-        return _operate(operator.sub, "{} - {}", self, other)
-
-    def __rsub__(self, other: Operand) -> Traced:
-        return _operate(operator.sub, "{} - {}", other, self)
-
-    def __mul__(self, other: Operand) -> Traced:
-        return _operate(operator.mul, "{} * {}", self, other)
-
-    def __rmul__(self, other: Operand) -> Traced:
-        return _operate(operator.mul, "{} * {}", other, self)
-
-    def __truediv__(self, other: Operand) -> Traced:
-        return _operate(operator.truediv, "{} / {}", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Traced:
-        return _operate(operator.truediv, "{} / {}", other, self)
+    def _compare(self, op: Binary, other: Operand) -> Tensor:
+        return op(self.value, _bare(other))  # type: ignore[no-any-return]
 
     def __neg__(self) -> Traced:
         return self._exactly(-self.value, "-{}")
@@ -75,26 +59,6 @@ class Traced:
     def _exactly(self, value: Rounded, text: str) -> Traced:
         """A change of sign, which is no step of its own."""
         return Traced(value, text.format(self.text) if self.named else hex_of(value), (self,), named=self.named)
-
-    def __lt__(self, other: Operand) -> Tensor:
-        return self.value < _bare(other)
-
-    def __le__(self, other: Operand) -> Tensor:
-        return self.value <= _bare(other)
-
-    def __gt__(self, other: Operand) -> Tensor:
-        return self.value > _bare(other)
-
-    def __ge__(self, other: Operand) -> Tensor:
-        return self.value >= _bare(other)
-
-    def __eq__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return self.value == _bare(other)
-
-    def __ne__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return self.value != _bare(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def steps(self) -> Iterator[Step]:
         """The operations that this value needed, each after its operands."""
@@ -114,7 +78,7 @@ Operand = Traced | float
 
 
 @dataclass(frozen=True)
-class TraceSystem:
+class TraceSystem(Predicates):
     """`ieee`, for formulas: the same operations on `Traced` values."""
 
     ieee: IeeeSystem
@@ -170,23 +134,8 @@ class TraceSystem:
     def min(self, a: Operand, b: Operand) -> Traced:
         return _step("min({}, {})", self.ieee.min(_bare(a), _bare(b)), a, b)
 
-    def is_nan(self, a: Operand) -> Tensor:
-        return self.ieee.is_nan(_bare(a))
-
-    def is_inf(self, a: Operand) -> Tensor:
-        return self.ieee.is_inf(_bare(a))
-
-    def is_zero(self, a: Operand) -> Tensor:
-        return self.ieee.is_zero(_bare(a))
-
-    def signbit(self, a: Operand) -> Tensor:
-        return self.ieee.signbit(_bare(a))
-
-    def is_integer(self, a: Operand) -> Tensor:
-        return self.ieee.is_integer(_bare(a))
-
-    def is_odd(self, a: Operand) -> Tensor:
-        return self.ieee.is_odd(_bare(a))
+    def _asked(self, a: Operand) -> Tensor:
+        return self.ieee.value(_bare(a)).tensor
 
     def result(self, value: Operand) -> Traced:
         """The value rounded to storage, where that changes it."""
@@ -221,10 +170,6 @@ def hex_of(value: Rounded, fmt: Format | None = None) -> str:
 
 def _bare(x: Operand) -> Rounded | float:
     return x.value if isinstance(x, Traced) else x
-
-
-def _operate(operation: Callable[[Any, Any], Any], text: str, a: Operand, b: Operand) -> Traced:
-    return _step(text, operation(_bare(a), _bare(b)), a, b)
 
 
 def _step(text: str, value: Rounded, *operands: Operand) -> Traced:
