@@ -202,3 +202,18 @@ def test_a_cell_tells_what_differs_and_shows_it(
 def test_a_right_cell_passes_with_its_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (found,) = cells(monkeypatch, tmp_path, "right")
     assert found["status"] == "passed" and found["calls"]["made"] > 20 and not found["calls"]["different"]
+
+
+def test_bits_that_depend_on_the_call_as_eagers_do_are_told(tmp_path: Path) -> None:
+    """ATen's vectors take the exponent in float32 and the elements beyond them in float64: in one call an element may
+    keep its bound of either."""
+    own = tmp_path / "mine.py"
+    own.write_text("import torch\n\ndef f(x, y): return torch.pow(x, y)\n")
+    selection = Selection(
+        ("pow",), ("cpu",), ("float32",), spellings=("out-of-place",), profile="quick", scalars={"y": 3.7},
+        user_lowerings=(f"{own}:f",),
+    )  # fmt: skip
+    found = next(one for one in run(selection)["cells"] if one["lowering"] != "eager")
+    assert found["status"] == "passed", found["reason"]
+    if found["calls"]["different"]:  # where the processor has vectors
+        assert "as those of eager do" in found["calls"]["note"]

@@ -21,6 +21,7 @@ from verify.draws import spread
 from verify.formats import FORMATS, Format
 from verify.judge.cell import conclude
 from verify.judge.chunk import patterns
+from verify.judge.element import decide
 from verify.kernel import is_file
 from verify.launch import LoweringError, bits, launch_steady
 from verify.lowerings import Lowering, NotLowered, Target
@@ -225,12 +226,19 @@ def _called(
 
 
 def _within(case: Pointwise, target: Target, lowering: Lowering, one: _One) -> bool:
-    """Whether the elements of a call are what they may be."""
-    assert one.y is not None
-    here = case.on(one.given)
-    stated, on = terms(here, target, lowering, 0, "", one.y, user=is_file(lowering.name))
-    each = (term.reader.regions(term.judge.tally(term.elements, one.y), stated) for term in on.values() if stated)
-    return any(conclude(records)["status"] in ("passed", "deviates") for records in each)
+    """Whether the elements of a call are what they may be: all of them by one truth of the scalars, or each by one."""
+    y = one.y
+    assert y is not None
+    stated, on = terms(case.on(one.given), target, lowering, 0, "", y, user=is_file(lowering.name))
+    each = (term.reader.regions(term.judge.tally(term.elements, y), stated) for term in on.values() if stated)
+    if any(conclude(records)["status"] in ("passed", "deviates") for records in each):
+        return True
+    outside = torch.ones_like(y, dtype=torch.bool)
+    for term in on.values() if stated else ():
+        facts = term.elements.facts(None, y, double=FORMATS[target.dtype].bits == 64, zeroed=True)
+        judged = decide(y, facts, FORMATS[target.dtype], term.judge.limits)
+        outside &= judged.fails | judged.open
+    return not bool(outside.any())
 
 
 def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
