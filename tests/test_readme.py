@@ -93,7 +93,8 @@ def test_the_readme_is_a_page_without_generated_tables() -> None:
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *ROOT.glob("docs/**/*.md")], ids=lambda path: path.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    prose = re.sub(r"^ {4}.*$", "", page.read_text(), flags=re.MULTILINE)  # code may call what it has indexed
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose)
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
