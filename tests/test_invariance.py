@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, cli, kernel
+from verify import backends, cli, kernel, stubs
 from verify.invariance import SIZES, judge
-from verify.lowerings import Lowering
+from verify.lowerings import Lowering, lowerings
 
 #: How the rows of x are summed.
 PLANTED = {
@@ -54,6 +54,23 @@ def test_the_place_and_the_other_rows_are_found() -> None:
     assert planted("by place").place
     found = planted("by others")
     assert found.contents and not found.invariant
+
+
+@pytest.mark.parametrize("length", [1, max(SIZES)])
+def test_weights_are_no_rows(length: int) -> None:
+    """Where a row is as long as the largest batch has rows, too."""
+    facts = kernel.load("rms_norm")
+    assert isinstance(facts, kernel.Composite)
+    found = judge(facts, lowerings(facts)[0], backends.load("cpu"), "float32", length)
+    assert not found.reason and found.invariant
+
+
+def test_a_function_that_takes_keywords_has_them(tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(stubs.source(kernel.load("flex_attention")))
+    words = ["kernel", "flex_attention", "--invariance", "--length", "16", "--dtype", "float32", "--backend", "cpu"]
+    assert cli.main([*words, "--lowering", f"{own}:flex_attention", "--json", str(tmp_path / "i.json")]) == 0
+    assert [one["reason"] for one in json.loads((tmp_path / "i.json").read_text())["rows"]] == ["", ""]
 
 
 def test_the_command_tells_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -597,10 +597,9 @@ class Instance:
     ) -> None:
         self.kernel, self.setting, self.scalars, self.dtype = facts, setting, dict(scalars), dtype
         self.backend, self.seed = backend, seed
-        host: Problem = facts.problem(dtype, setting, dict(scalars), seed)
+        host = made(facts, dtype, setting, scalars, seed)
         self.digest = problem_digest(host)
-        origin = {"origin": (dtype, setting, dict(scalars), seed)}  # of which a worker makes it again
-        self.problem = replace(host, extra={**host.extra, **origin}).to(backend.check_device)
+        self.problem = host.to(backend.check_device)
         self.outputs = facts.outputs_of(setting)
         self._exact: dict[tuple[str, str], Exact] = {}
         self._sources: dict[tuple[str, str, tuple[int, ...]], OfOutput] = {}
@@ -723,6 +722,12 @@ class Instance:
 
     def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
         return {"kind": "problem", "size": inputs, "seed": self.seed, "digest": self.digest}
+
+
+def made(facts: Composite, dtype: str, setting: Setting, scalars: Scalars, seed: int) -> Problem:
+    """The problem of a setting, on the host, with what a worker makes its callables of again."""
+    problem: Problem = facts.problem(dtype, setting, dict(scalars), seed)
+    return replace(problem, extra={**problem.extra, "origin": (dtype, setting, dict(scalars), seed)})
 
 
 def problem_digest(problem: Problem) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from verify import kernel
 from verify.backends import Backend
+from verify.cases import made
 from verify.composite import Problem
 from verify.kernel import Composite, Setting, UsageError
 from verify.launch import LoweringError, Outputs, bits, launch_steady
@@ -70,9 +71,11 @@ def judge(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, le
     def prepared(rows: int) -> tuple[Problem, Setting]:
         assert facts.custom is not None and facts.batched is not None
         setting = facts.custom(facts.batched(rows, length))
-        return facts.problem(dtype, setting, dict(scalars), SEED), setting
+        return made(facts, dtype, setting, scalars, SEED), setting
 
     largest, setting = prepared(max(SIZES))
+    one = prepared(1)[0].tensors
+    batched = frozenset(name for name, t in largest.tensors.items() if t.shape != one[name].shape)
     target = Target(facts, scalars, setting.name, dtype, backend)
     if reason := backend.dtype_unavailable(dtype) or lowering.reason(target):
         return replace(about, reason=reason)
@@ -80,12 +83,7 @@ def judge(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, le
     def launch(rows: Sequence[int], data: Problem = largest) -> Outputs:
         """The outputs for these rows of the largest problem, in this order."""
         problem, setting = prepared(len(rows))
-        tensors = {
-            name: t if t.shape == (whole := data.tensors[name]).shape else whole[list(rows)]
-            for name, t in problem.tensors.items()
-        }
-        if len(rows) == max(SIZES):
-            tensors = {n: t[list(rows)] if t.shape[:1] == (len(rows),) else t for n, t in data.tensors.items()}
+        tensors = {name: t[list(rows)] if name in batched else t for name, t in data.tensors.items()}
         call = lowering.build(replace(target, spelling=setting.name))
         given = replace(problem, tensors=tensors).to(backend.check_device)
         names = facts.outputs_of(setting)
@@ -104,7 +102,9 @@ def judge(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, le
         order = [(5 * k + 3) % PLACED for k in range(PLACED)]
         here = launch(range(PLACED))
         moved, _ = _compared(launch(order), here, order)
-        others, _ = _compared(launch(range(PLACED), _beside(largest)), here, range(0, PLACED, 2), range(0, PLACED, 2))
+        others, _ = _compared(
+            launch(range(PLACED), _beside(largest, batched)), here, range(0, PLACED, 2), range(0, PLACED, 2)
+        )
     except (LoweringError, NotLowered) as error:
         return replace(about, reason=str(error))
     return replace(
@@ -117,12 +117,11 @@ def _joined(results: Sequence[Outputs]) -> Outputs:
     return {name: torch.cat([one[name] for one in results]) for name in results[0]}
 
 
-def _beside(problem: Problem) -> Problem:
+def _beside(problem: Problem, batched: frozenset[str]) -> Problem:
     """Every second row has other numbers."""
     tensors = {name: t.clone() for name, t in problem.tensors.items()}
-    for t in tensors.values():
-        if t.shape[0] == max(SIZES):
-            t[1::2] = t[1::2].flip(0) * 2
+    for name in batched:
+        tensors[name][1::2] = tensors[name][1::2].flip(0) * 2
     return replace(problem, tensors=tensors)
 
 

@@ -565,7 +565,7 @@ def _domain(job: Job, selection: Selection) -> Domain:
 # Where jobs are done.
 
 #: Seconds, roughly, by which jobs are put in order: an element in tensors and one in multiprecision, a compilation, a
-#: problem and its truth, and what a process takes until it can begin (two cores of an EPYC, November 2026).
+#: problem and its truth, and what a process takes until it can begin (two cores of a Xeon, November 2026).
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0
 
 
