@@ -215,5 +215,8 @@ def test_bits_that_depend_on_the_call_as_eagers_do_are_told(tmp_path: Path) -> N
     )  # fmt: skip
     found = next(one for one in run(selection)["cells"] if one["lowering"] != "eager")
     assert found["status"] == "passed", found["reason"]
+    own.write_text("def f(x, y): return x.pow(y) * (1 + 1e-5 * (x.numel() < 2000))\n")
+    wrong = next(one for one in run(selection)["cells"] if one["lowering"] != "eager")
+    assert (wrong["status"], wrong["reason_kind"]) == ("unsteady", "calls") and "within" not in wrong["reason"]
     if found["calls"]["different"]:  # where the processor has vectors
         assert "as those of eager do" in found["calls"]["note"]

@@ -92,6 +92,9 @@ CORNERS: list[tuple[Any, ...]] = [
     ("pow", {}, "float64", "-0x1p+0 0x1p+1023", "0x1p+0", Limits(ulp=1.0), "normal", "correct", None),
     # a number that rounds to infinity from below
     ("add", ADD[1], "float64", "0x1.fffffffffffffp+1023 0x1.8p970", "inf", Limits(ulp=1), "overflow", "correct", None),
+    # the inverse of a partial power whose slack float64 cannot hold
+    ("pow", {}, "float16", "0x1.84p-14 -0x1.39p+5", "inf", Limits(ulp=1.0), "overflow", "correct", None),
+    ("pow", {}, "float16", "0x1.84p-14 -0x1.39p+5", "0x1p+15", Limits(ulp=1.0), "overflow", "inf_mismatch", "bound"),
     # a special value that an operand flushed to zero would change
     ("log", {}, "float32", "-0x1p-140", "-inf", Limits(), "special", "flushed", "flush"),
     ("log", {}, "float32", "-0x1p-140", "-inf", Limits(ftz=1.0), "special", "flushed", None),
@@ -155,6 +158,11 @@ def test_corners(corner: tuple[Any, ...]) -> None:
     assert not contradictions(given, y, limits_)
     (said,) = judging.by_multiprecision(given, y, limits_)
     assert said is not None and (said.region, said.cls, said.kind) == (region, cls, kind)
+
+
+def test_a_power_far_beyond_the_format_needs_no_multiprecision() -> None:
+    given, y = one("pow", {}, "float16", "0x1.84p-14 -0x1.39p+5", "inf")
+    assert not bool(judging.judged(given, y, Limits(ulp=1.0), double=False, zeroed=True).open.any())
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("exp", "float32"), ("addcmul", "float16"), ("div", "bfloat16")])

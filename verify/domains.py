@@ -83,7 +83,7 @@ class Domain:
     def chunk(self, number: int, device: Any) -> tuple[Any, ...]:
         """Tensors of the dtype for chunk `number`, one for each name.
 
-        `device` must have float64 for kind 'strata'.
+        Those of kind 'strata' are drawn on the host.
         """
         start = number * CHUNK
         return self.span(start, min(start + CHUNK, self.size), device)
