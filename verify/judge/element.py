@@ -259,9 +259,7 @@ def decide(
 
     different = closer = farther = tie = torch.zeros_like(settled)
     if eager is not None:
-        different, closer, farther, tie = _compare(
-            yv, line.place(eager), m, tail, exact, sharp, nan, number, error, spread, inverse, line
-        )
+        different, closer, farther, tie = _compare(yv, line.place(eager), m, rad, tail, nan, number, line)
     error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, line)
     open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
     if facts.unit is not None:  # numbers that are limited say nothing of so large an error
@@ -393,22 +391,31 @@ def _beside_edges(
 
 
 def _compare(
-    yv: Tensor, ev: Tensor, m: Tensor, tail: Tensor | None, exact: Tensor, sharp: Tensor, nan: Tensor, number: Tensor,
-    error: Tensor, spread: Tensor, inverse: Tensor, line: Line,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """different, closer, farther, and those that only a closer look tells apart."""
+    yv: Tensor, ev: Tensor, m: Tensor, rad: Tensor, tail: Tensor | None, nan: Tensor, number: Tensor, line: Line
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """different, closer, farther, and those that only a closer look tells apart.
+
+    |y - t| < |e - t| where t is on y's side of the midpoint: where y - e and (y - t) + (e - t) have opposite signs.
+    Neighbours cancel in that sum, so that it is taken with all that its additions leave.
+    """
     ynan, enan = torch.isnan(yv), torch.isnan(ev)
-    other = (difference(ev, m, tail, line) * inverse).abs()
     different = ~(((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (enan & ynan))
     measurable = different & number & ~enan & (yv != ev)
-    # float64 tells exact errors apart where it holds both, which a tail's part of t is not in
-    blur = error * 2.0**-50 + either(exact, 0.0, 2.0**-30)
-    apart = sharp & subtracts(ev, m, line)
-    tie = measurable & ((error - other).abs() <= 2 * spread * UP + blur) & ~apart
+    y, e, mid = (v.clamp(-line.top, line.top) for v in (yv, ev, m))
+    (u, u_left), (v, v_left) = two_sum(y, -mid), two_sum(e, -mid)
+    s, left = two_sum(u, v)
+    small, size = left + (u_left + v_left), left.abs() + u_left.abs() + v_left.abs()
+    if tail is not None:
+        twice = 2 * limited(m, tail, line)
+        small, size = small - twice, size + twice.abs()
+    side = s + small
+    blur = (2 * rad + size * 2.0**-51) * UP  # four roundings of what is small
+    tie = measurable & (((side.abs() <= blur) & (blur > 0)) | (y == e))
     measurable = measurable & ~tie
     one_nan, due = different & (ynan != enan), nan == ynan  # whoever has the NaN where it is due is closer
-    closer = (measurable & (error < other)) | (one_nan & due)
-    farther = (measurable & (error > other)) | (one_nan & ~due)
+    below = y < e
+    closer = (measurable & torch.where(below, side > 0, side < 0)) | (one_nan & due)
+    farther = (measurable & torch.where(below, side < 0, side > 0)) | (one_nan & ~due)
     return different, closer, farther, tie
 
 
