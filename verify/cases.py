@@ -340,8 +340,7 @@ class Pointwise:
             dtypes = tuple(t.dtype for t in self.given(0))
             element, parameters = judgement(about, double=double), len(Limits().values)
             if double:
-                judge = fused.compiled(element, dtypes, True, parameters, failing=True)
-                return judge, fused.judging(element, dtypes, parameters)
+                return fused.settling(element, dtypes, parameters)
             formulas = predictor(self.candidates, self.fmt, given.names, self.scalars) if self.candidates else None
             return made.compiled(element, dtypes, True, parameters, formulas)
         except fused.Unsupported:
@@ -357,8 +356,9 @@ class Pointwise:
 
             return hits
 
-        def predicted(index: Tensor) -> Mapping[str, Tensor]:
-            return self._predict(tuple(t[index] for t in inputs))
+        def predicted(index: Tensor, named: Callable[[str], bool]) -> Mapping[str, Tensor]:
+            some = tuple(f for f in self.candidates if named(f.text))
+            return predict(some, self.fmt, self.inputs.names, tuple(t[index] for t in inputs), self.scalars)
 
         return tuple(excuse(entry, predicted, where(entry) if entry.where else None) for entry in entries)
 
@@ -409,12 +409,16 @@ def _held(bits: Tensor, kept: Sequence[Tensor]) -> Tensor:
 
 def excuse(
     entry: ledger.Deviation,
-    predicted: Callable[[Tensor], Mapping[str, Tensor]],
+    predicted: Callable[[Tensor, Callable[[str], bool]], Mapping[str, Tensor]],
     where: Callable[[Tensor], Tensor] | None,
 ) -> Excuse:
-    """An entry of the ledger as the judge asks it; predicted, where: of the elements at an index."""
+    """An entry of the ledger as the judge asks it. predicted: what the formulas that are named give for the elements at
+    an index; where: which of them the entry is about."""
     regions = [REGIONS.index(name) for name in entry.regions]
     kinds = [FAILURES.index(name) for name in entry.kinds]
+
+    def named(formula: str) -> bool:
+        return any(formula == text or fnmatch.fnmatchcase(formula, text) for text in entry.formula)
 
     def covers(index: Tensor, y: Tensor, judged: Judged) -> Tensor:
         hit = _among(judged.region, regions) & _among(judged.kind, kinds)
@@ -430,12 +434,9 @@ def excuse(
         if where is not None:
             hit = hit & where(index)
         if entry.formula:
-            given = predicted(index)
             same = torch.zeros_like(hit)
-            for text in entry.formula:
-                for name, values_ in given.items():
-                    if fnmatch.fnmatchcase(name, text) or name == text:
-                        same = same | ~differing(values_, y)
+            for values_ in predicted(index, named).values():
+                same = same | ~differing(values_, y)
             hit = hit & same
         return hit
 
@@ -697,8 +698,8 @@ class Instance:
         return None
 
     def excuses(self, number: int, output: str, entries: Sequence[ledger.Deviation]) -> tuple[Excuse, ...]:
-        def predicted(index: Tensor) -> Mapping[str, Tensor]:
-            return {text: t.reshape(-1)[index] for text, t in self._predictions(output)}
+        def predicted(index: Tensor, named: Callable[[str], bool]) -> Mapping[str, Tensor]:
+            return {text: t.reshape(-1)[index] for text, t in self._predictions(output) if named(text)}
 
         return tuple(excuse(entry, predicted, None) for entry in entries if not entry.where)
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from verify.judge.fused import cpp
-from verify.judge.fused.cpp import compiled, judging, mapped
+from verify.judge.fused.cpp import compiled, mapped, settling
 from verify.native import Unsupported
 
-__all__ = ["Unsupported", "compiled", "judging", "mapped", "on"]
+__all__ = ["Unsupported", "compiled", "mapped", "on", "settling"]
 
 
 def on(device: torch.device) -> Any:

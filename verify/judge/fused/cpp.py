@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import struct
@@ -201,25 +202,6 @@ def _mapped(
     graph = trace(lambda *tensors: names(function(*tensors)), dtypes)
     run = _columns(graph, kinds)
     return lambda tensors: run(tensors, ()), single
-
-
-def judging(element: Element, inputs: tuple[torch.dtype, ...], parameters: int) -> Callable[..., Judged]:
-    """`element(inputs, y, None, parameters)` compiled as it is, element by element; see `compiled`. For the few of
-    which more than sums is asked. Raises Unsupported."""
-    names = list(Judged.__dataclass_fields__)
-    kinds: list[torch.dtype] = []
-
-    def judged(*tensors: Tensor) -> dict[str, Tensor]:
-        found = element(tensors[: len(inputs)], tensors[len(inputs)], None, tensors[len(inputs) + 1 :])
-        kinds[:] = [getattr(found, name).dtype for name in names]
-        return {name: getattr(found, name) for name in names}
-
-    run = _columns(trace(judged, (*inputs, inputs[0]), parameters=parameters), kinds)
-
-    def call(given: tuple[Tensor, ...], y: Tensor, values: tuple[float, ...]) -> Judged:
-        return Judged(**dict(zip(names, run((*given, y), values), strict=True)))
-
-    return call
 
 
 def _columns(
@@ -432,20 +414,50 @@ def compiled(
     eager: bool,
     parameters: int = 0,
     formulas: Predict | None = None,
-    failing: bool = False,
 ) -> Judge:
     """The judge of `element(inputs, y, eager, parameters)`, a pure function on tensors (n,), for inputs of these dtypes
     and outputs of the first one's. parameters: how many floats it is given when it is called. formulas(inputs) gives
-    what each formula predicts. failing: elements that fail are settled as others are. Raises Unsupported where there is
-    no compiler, or an operation that it does not know.
+    what each formula predicts. Raises Unsupported where there is no compiler, or an operation that it does not know.
     """
-    fmt = FORMATS[name_of(inputs[0])]
-    if fmt.bits > 32:
-        raise Unsupported(f"outputs of {fmt.name}: no wider tensor format encloses them")
-    dtypes = (*inputs, inputs[0], *([inputs[0]] if eager else []))
-    k = len(inputs)
+    dtypes = _of_columns(inputs, eager)
+    graph = trace(fields_of(element, len(inputs), eager), dtypes, parameters=parameters)
+    return _judge(graph, dtypes, len(inputs), parameters, formulas)
 
-    graph = trace(fields_of(element, k, eager, failing), dtypes, parameters=parameters)
+
+def settling(element: Element, inputs: tuple[torch.dtype, ...], parameters: int) -> tuple[Judge, Callable[..., Judged]]:
+    """`compiled` with eager's outputs, elements that fail being settled as others are; and what judges each of them,
+    `element(inputs, y, None, parameters)`, for the few of which more than sums is asked. Raises Unsupported."""
+    names, kinds = list(Judged.__dataclass_fields__), dict[str, torch.dtype]()
+    dtypes, fields = _of_columns(inputs, True), fields_of(element, len(inputs), True, failing=True)
+
+    def judged(*tensors: Tensor) -> dict[str, Tensor]:
+        found = fields(*tensors)
+        kinds.update({name: t.dtype for name, t in found.items()})
+        return found
+
+    whole = trace(judged, dtypes, parameters=parameters)
+    summed = copy.copy(whole)
+    summed.outputs = {name: whole.outputs[name] for name in (*_NUMBERS, *_TRUTHS)}
+    whole.outputs = {name: whole.outputs[name] for name in names}
+    run = _columns(whole, [kinds[name] for name in names])
+
+    def each(given: tuple[Tensor, ...], y: Tensor, values: tuple[float, ...]) -> Judged:
+        return Judged(**dict(zip(names, run((*given, y, y), values), strict=True)))
+
+    return _judge(summed, dtypes, len(inputs), parameters), each
+
+
+def _of_columns(inputs: tuple[torch.dtype, ...], eager: bool) -> tuple[torch.dtype, ...]:
+    """The dtypes of inputs, outputs and perhaps eager's outputs."""
+    if (fmt := FORMATS[name_of(inputs[0])]).bits > 32:
+        raise Unsupported(f"outputs of {fmt.name}: no wider tensor format encloses them")
+    return (*inputs, inputs[0], *([inputs[0]] if eager else []))
+
+
+def _judge(
+    graph: Graph, dtypes: tuple[torch.dtype, ...], k: int, parameters: int, formulas: Predict | None = None
+) -> Judge:
+    """The judge that computes a graph's fields; dtypes: of k inputs, of outputs, perhaps of eager's."""
     alias = graph.outputs["scaled"] == graph.outputs["upper"]
     metrics = sum(
         1 << m
@@ -477,18 +489,21 @@ def compiled(
     addresses = [_address(library, "tile") for library in libraries]
     plain = dict(zip(usual, addresses[len(sources) :], strict=True))
     return Judge(
-        dtypes, fmt, eager, parameters, count, metrics, alias, addresses[0], addresses[1] if count else 0,
+        dtypes, FORMATS[name_of(dtypes[k])], len(dtypes) == k + 2, parameters, count, metrics, alias,
+        addresses[0], addresses[1] if count else 0,
         tuple(plain.get(region, 0) for region in range(len(REGIONS))), libraries,
     )  # fmt: skip
 
 
 def fields_of(element: Element, inputs: int, eager: bool, failing: bool = False) -> Callable[..., dict[str, Tensor]]:
-    """The function that an engine compiles: from inputs, outputs, eager's outputs and parameters to fields by name."""
+    """The function that an engine compiles: from inputs, outputs, eager's outputs and parameters to fields by name.
+    failing: to all that is judged, elements that fail being settled as others are."""
 
     def judged(*tensors: Tensor) -> dict[str, Tensor]:
         y, rest = tensors[inputs], tensors[inputs + 1 + eager :]
         found = element(tensors[:inputs], y, tensors[inputs + 1] if eager else None, rest)
-        fields = {name: getattr(found, name) for name in (*_NUMBERS, *_TRUTHS) if name != "exponent"}
+        names = Judged.__dataclass_fields__ if failing else (*_NUMBERS, *_TRUTHS)
+        fields = {name: getattr(found, name) for name in names if name != "exponent"}
         if not failing:
             fields["open"] = found.open | found.fails  # later stages judge in full what fails
         fields["exponent"] = (tensors[0].to(torch.float64).view(torch.int64) >> 52) & 0x7FF
