@@ -6,8 +6,11 @@ the path of a composite kernel's output. Paths of chunks: tensors, C++, double-d
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -17,11 +20,12 @@ import judging
 from judging import DTYPES, PATHS, Elements, Said, contradictions, elements, hashed, limits, outputs, tensor
 from verify import backends, cases, kernel
 from verify.cases import Pointwise
+from verify.decide import Enclosure
 from verify.domains import Domain
 from verify.formats import FORMATS
 from verify.judge import chunk
 from verify.judge.chunk import Judge, OracleViolation
-from verify.judge.element import CLASSES, Judged, Limits, decide
+from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
 from verify.judge.exact import Exact
 from verify.judge.fused import cpp
 from verify.judge.reduce import COUNTED
@@ -163,6 +167,29 @@ def test_corners(corner: tuple[Any, ...]) -> None:
 def test_a_power_far_beyond_the_format_needs_no_multiprecision() -> None:
     given, y = one("pow", {}, "float16", "0x1.84p-14 -0x1.39p+5", "inf")
     assert not bool(judging.judged(given, y, Limits(ulp=1.0), double=False, zeroed=True).open.any())
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_neighbours_are_told_apart_by_the_side_of_their_midpoint(double: bool) -> None:
+    """The truth lies 2^-k ULP beside the midpoint of two float32 numbers, on either side or upon it."""
+    rng = random.Random(7)
+    rows = []
+    for k in [*range(2, 90 if double else 29), *[None] * 40]:
+        low = rng.randrange(1 << 23, 1 << 24) * 2.0 ** rng.randrange(-40, 40)
+        ulp = math.ulp(low) * 2**29
+        off = Fraction(0) if k is None else rng.choice((-1, 1)) * Fraction(ulp) / 2**k
+        truth = Fraction(low) + Fraction(ulp) / 2 + off
+        mid, sign = float(truth), rng.choice((-1, 1))
+        y, e = rng.choice([(low, low + ulp), (low + ulp, low)])
+        closer = 0 if not off else 1 if (off > 0) == (y > low) else -1
+        radius = 0.0 if k is None else abs(float(off)) / 4 if double else 0.0
+        rows.append((sign * y, sign * e, sign * mid, sign * float(truth - Fraction(mid)), radius, closer))
+    ys, es, mids, tails, radii, due = (torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True))
+    no, zero = torch.zeros(len(ys), dtype=torch.bool), torch.zeros(len(ys), dtype=torch.float64)
+    facts = Facts(Enclosure(mids, radii, tails if double else None), no, no, no, no, no, zero)
+    found = decide(ys.float(), facts, F32, Limits(), es.float())
+    assert not found.open.any()
+    assert torch.equal(found.closer.int() - found.farther.int(), due.int())
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("exp", "float32"), ("addcmul", "float16"), ("div", "bfloat16")])
