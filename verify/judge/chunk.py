@@ -7,6 +7,7 @@ stage settles what it can prove; undecided is what no stage proved.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from verify.decide import digests as of_chunks
 from verify.formats import Format
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
 from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
-from verify.judge.reduce import COUNTED, Reduced, first_of, reduce
+from verify.judge.reduce import COUNTED, LEADERS, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
 from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading
@@ -267,34 +268,39 @@ class Judge:
     def exactly(self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas) -> Tally:
         """The tally of the elements at `index`, every one of them in multiprecision."""
         keys, ys = source.keys(index), patterns(y[index], self.fmt)
-        others = None if eager is None else patterns(eager[index], self.fmt)
+        others = itertools.repeat(None) if eager is None else patterns(eager[index], self.fmt)
+        same: dict[tuple[Key, int, int | None], list[int]] = {}  # strata meet one input many times
+        for k, one in enumerate(zip(keys, ys, others, strict=False)):
+            same.setdefault(one, []).append(k)
         regions: dict[str, InRegion] = {}
         binades: dict[int, Binade] = {}
         outcomes: list[tuple[int, Outcome]] = []
-        first = source.first(index)
+        first, places = source.first(index), index.tolist()
         firsts = None if first is None else first.to(torch.float64).tolist()
-        for k, (place, key, bits) in enumerate(zip(index.tolist(), keys, ys, strict=True)):
-            element = Element(source.start + place, key, bits)
+        for (key, bits, other), among in same.items():
+            elements = [Element(source.start + places[k], key, bits) for k in among[:LEADERS]]
             outcome = source.exact.outcome(key, bits, self.limits, source.allowed(key))
             if outcome is None:
                 region = source.exact.region(key) or "normal"
-                one = InRegion(undecided=1, mp=1, witnesses={"undecided": element})
-                regions[region] = regions.get(region, InRegion()) + one
+                found = InRegion(undecided=len(among), mp=len(among), witnesses={"undecided": elements[0]})
+                regions[region] = regions.get(region, InRegion()) + found
                 continue
-            told = None if others is None else source.exact.against(key, bits, others[k])
-            regions[outcome.region] = regions.get(outcome.region, InRegion()) + of_outcome(outcome, element, told)
+            told = None if other is None else source.exact.against(key, bits, other)
+            found = of_outcome(outcome, elements, told, len(among))
+            regions[outcome.region] = regions.get(outcome.region, InRegion()) + found
             if outcome.kind is not None:
-                outcomes.append((k, outcome))
-            if firsts is not None and outcome.region == "normal" and measured(outcome) and firsts[k]:
-                exponent = math.frexp(firsts[k])[1] - 1
-                binades[exponent] = binades.get(exponent, Binade()) + binade_of(outcome)
-        found = Tally(regions, binades)
+                outcomes += [(k, outcome) for k in among]
+            if firsts is not None and outcome.region == "normal" and measured(outcome) and firsts[among[0]]:
+                exponent = math.frexp(firsts[among[0]])[1] - 1
+                binades[exponent] = binades.get(exponent, Binade()) + binade_of(outcome, len(among))
+        outcomes.sort(key=lambda found: found[0])
+        tally = Tally(regions, binades)
         if outcomes:
             where = torch.tensor([k for k, _ in outcomes], device=y.device)
             judged = as_judged([o for _, o in outcomes], y.device)
             theirs = None if eager is None else eager[index][where]
-            found += self._failing(source, judged, index[where], y, theirs, formulas)
-        return found
+            tally += self._failing(source, judged, index[where], y, theirs, formulas)
+        return tally
 
     def sample(self, source: Source, index: Tensor, y: Tensor) -> None:
         """Hold what the tensors say of the elements at `index` against multiprecision. Raises OracleViolation."""
@@ -353,26 +359,27 @@ def take(judged: Judged, index: Tensor) -> Judged:
     return Judged(**{name: getattr(judged, name)[index] for name in Judged.__dataclass_fields__})
 
 
-def of_outcome(outcome: Outcome, element: Element, told: str | None) -> InRegion:
-    """One element that multiprecision judged, but for what accounts for its failure."""
-    verdict, counts = outcome.verdict, Counter({outcome.verdict.cls: 1})
+def of_outcome(outcome: Outcome, elements: Sequence[Element], told: str | None, n: int) -> InRegion:
+    """n elements that multiprecision judged alike, but for what accounts for their failure. elements: the first of
+    them, LEADERS at most."""
+    verdict, counts = outcome.verdict, Counter({outcome.verdict.cls: n})
     if told:
-        counts.update({"different": 1, told: 1})
-    counts["unjudged"] += outcome.unjudged
+        counts.update({"different": n, told: n})
+    counts["unjudged"] += n * outcome.unjudged
     if not measured(outcome):
-        return InRegion(dict(counts), mp=1)
+        return InRegion(dict(counts), mp=n)
     assert verdict.low is not None and verdict.high is not None
     middle = (verdict.low + verdict.high) / 2
-    q = quantum(finite(middle))
-    counts.update({"measured": 1, "clamped": int(middle > CLAMP_ULP), "sum": q})
+    q = n * quantum(finite(middle))
+    counts.update({"measured": n, "clamped": n * (middle > CLAMP_ULP), "sum": q})
     counts["sum_signed"] += q if verdict.sign >= 0 else -q
     values = (finite(verdict.high), finite(verdict.scaled), finite(outcome.share))
     return InRegion(
         dict(counts),
-        mp=1,
-        histogram=tuple(int(middle <= edge) for edge in BINS),
+        mp=n,
+        histogram=tuple(n * (middle <= edge) for edge in BINS),
         steps=verdict.steps,
-        leaders=tuple(leading([(v, element)] if v else []) for v in values),
+        leaders=tuple(leading([(v, one) for one in elements if v]) for v in values),
     )
 
 
@@ -380,11 +387,11 @@ def measured(outcome: Outcome) -> bool:
     return outcome.verdict.high is not None and outcome.verdict.cls != "flushed"
 
 
-def binade_of(outcome: Outcome) -> Binade:
+def binade_of(outcome: Outcome, n: int) -> Binade:
     verdict = outcome.verdict
     assert verdict.low is not None and verdict.high is not None
     q = quantum(finite((verdict.low + verdict.high) / 2))
-    return Binade(1, int(verdict.cls != "correct"), q, q, q if verdict.sign >= 0 else -q)
+    return Binade(n, n * (verdict.cls != "correct"), q, n * q, n * q if verdict.sign >= 0 else -n * q)
 
 
 def quantum(error: float) -> int:
