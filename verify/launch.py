@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from verify import backends
@@ -278,7 +279,7 @@ _Expected = Mapping[str, tuple[Sequence[int], torch.dtype]]
 
 
 def _elementwise(inputs: Sequence[Tensor]) -> _Expected:
-    shape = torch.broadcast_shapes(*(t.shape for t in inputs))  # type: ignore[no-untyped-call]
+    shape = np.broadcast_shapes(*(t.shape for t in inputs))  # torch.broadcast_shapes imports sympy
     return {"": (tuple(shape), inputs[0].dtype)}
 
 
