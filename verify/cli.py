@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from verify.run import Selection
 
 PROFILES = ("quick", "default", "exhaustive")
+ENGINES = ("local", "ray")
 
 # Exit codes; where several apply: 4, 2, 1, 3.
 FAILED = 1
@@ -132,6 +133,16 @@ Jobs = Annotated[
         help="Processes that share the work; the report does not depend on it. [as many as pay: one a core, on GPUs up "
         "to 8 a host; 1 for little work]",
     ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="Whose processes share the work: local, those of this machine, or ray."
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster, with --engine ray. [auto: the one here]"),
 ]
 JournalFile = Annotated[
     str | None,
@@ -230,6 +241,8 @@ def kernel(
     profile: Profile = "default",
     seed: Seed = 0,
     jobs: Jobs = None,
+    engine: Engine = "local",
+    address: Address = None,
     shard: ShardOf = None,
     journal: JournalFile = None,
     resume: Resume = False,
@@ -259,7 +272,7 @@ def kernel(
     if invariance:
         _invariance(selection, tuple(length or (64, 1000, 4096)), json_file)
         return
-    how = _how(jobs, shard, journal, resume, json_file)
+    how = _how(jobs, engine, address, shard, journal, resume, json_file)
     raise typer.Exit(
         _walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted], how)
     )
@@ -274,6 +287,8 @@ def run(
     profile: Profile = "default",
     seed: Seed = 0,
     jobs: Jobs = None,
+    engine: Engine = "local",
+    address: Address = None,
     shard: ShardOf = None,
     journal: JournalFile = None,
     resume: Resume = False,
@@ -288,7 +303,13 @@ def run(
     selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     raise typer.Exit(
-        _walk("run", selection, out, lambda report: [run_page(report)], _how(jobs, shard, journal, resume, out))
+        _walk(
+            "run",
+            selection,
+            out,
+            lambda report: [run_page(report)],
+            _how(jobs, engine, address, shard, journal, resume, out),
+        )
     )
 
 
@@ -715,12 +736,18 @@ def _walk_with(
     journal: Journal | None, verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]],
     how: _How,
 ) -> int:  # fmt: skip
+    from verify.jobs.cluster import Cluster
     from verify.reports import store
     from verify.reports.schema import Cell, Report
     from verify.run import Broken, run
 
     stop = _Stop()
-    on = "" if journal is None else "; go on with --resume"
+    further = "" if journal is None else "; go on with --resume"
+    on = (
+        None
+        if how.address is None
+        else Cluster(how.address, lambda line: print(f"verify: {printable(line)}", file=sys.stderr))
+    )
 
     def plan() -> list[Kinds]:
         return _plan(selection, how.shard, journal.known if journal else ())
@@ -730,7 +757,7 @@ def _walk_with(
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(
                 selection, on_cell=Cell.model_validate, progress=progress, workers=how.jobs, shard=how.shard,
-                journal=journal,
+                journal=journal, on=on,
             )  # fmt: skip
     except KeyboardInterrupt:
         return _complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
@@ -754,7 +781,7 @@ def _walk_with(
             _print(page, sys.stderr if out == "-" else sys.stdout)
     if report.interrupted:
         kept = "standard output" if out == "-" else out or "the table only; --json FILE keeps them in a file"
-        return _complain(f"{stop.word}; {len(report.cells)} complete cells are kept in {kept}{on}", stop.code)
+        return _complain(f"{stop.word}; {len(report.cells)} complete cells are kept in {kept}{further}", stop.code)
     if out not in (None, "-"):
         print(f"report: {out}", file=sys.stderr)
     if code == NOTHING:
@@ -768,23 +795,37 @@ def _walk_with(
 
 
 class _How(NamedTuple):
-    """How a run is done. temporary: the journal goes when the report is complete."""
+    """How a run is done. address: of a Ray cluster; temporary: the journal goes when the report is complete."""
 
     jobs: int | None
+    address: str | None
     shard: tuple[int, int]
     journal: str | None
     resume: bool
     temporary: bool
 
 
-def _how(jobs: int | None, shard: str | None, journal: str | None, resume: bool, out: str | None) -> _How:
+def _how(
+    jobs: int | None, engine: str, address: str | None, shard: str | None, journal: str | None, resume: bool,
+    out: str | None,
+) -> _How:  # fmt: skip
+    _known("engine", [engine], ENGINES)
+    if address and engine != "ray":
+        raise UsageError("--address is for --engine ray")
     index, slash, of = (shard or "1/1").partition("/")
     if not (slash and index.isdecimal() and of.isdecimal() and 1 <= int(index) <= int(of)):
         raise UsageError(f"--shard {shard!r}; expected I/N with I from 1 to N, such as 2/8")
     beside = f"{out}.journal" if out not in (None, "-", os.devnull) else None
     if resume and not (journal or beside):
         raise UsageError("--resume needs the journal of the run: give --json FILE or --journal FILE as it had")
-    return _How(jobs, (int(index), int(of)), journal or beside, resume, journal is None)
+    return _How(
+        jobs,
+        (address or "auto") if engine == "ray" else None,
+        (int(index), int(of)),
+        journal or beside,
+        resume,
+        journal is None,
+    )
 
 
 def _selection(

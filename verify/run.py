@@ -26,7 +26,7 @@ from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of,
 from verify.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.draws import spread
 from verify.formats import FORMATS, Format
-from verify.jobs import pool
+from verify.jobs import cluster, pool
 from verify.jobs.journal import Journal
 from verify.jobs.pool import Ended, Spent
 from verify.judge import status
@@ -204,12 +204,14 @@ class Launched:
 def run(
     selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None, *,
     workers: int | None = 1, shard: tuple[int, int] = (1, 1), journal: Journal | None = None,
+    on: cluster.Cluster | None = None,
 ) -> Any:  # fmt: skip
     """Walk everything selected and return a report (`verify.reports.schema`).
 
     workers: processes that share the jobs; 1: this one does them; None: as many as pay
     shard: number k of n parts, into which the jobs are divided; `verify.merge` joins their reports
     journal: of `identity`; the jobs in it are not done again
+    on: the Ray cluster whose processes do the jobs; None: those of this machine
     The cells are the same whatever these are.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
     Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
@@ -261,7 +263,7 @@ def run(
                 report["shard"]["numbers"].append(number)
 
     known = {} if journal is None else journal.known
-    with contextlib.closing(_Results(jobs, numbers, selection, present, workers, known, on_end)) as results:
+    with contextlib.closing(_Results(jobs, numbers, selection, present, workers, known, on_end, on)) as results:
         try:
             if progress:
                 progress(0, len(numbers), jobs[numbers[0]].label)
@@ -307,6 +309,12 @@ def identity(selection: Selection) -> dict[str, Any]:
             if path.is_file()
         },
     }
+
+
+def _identity_there(selection: Selection, threads: int) -> dict[str, Any]:
+    """`identity` in a process whose launches have that many threads."""
+    backends.launch_threads = threads
+    return identity(selection)
 
 
 class Broken(Exception):
@@ -634,6 +642,7 @@ class _Results:
     def __init__(
         self, jobs: Sequence[Job], numbers: Sequence[int], selection: Selection, present: Sequence[Backend],
         workers: int | None, known: Mapping[int, list[dict[str, Any]]], on_end: Callable[[Ended], None],
+        on: cluster.Cluster | None,
     ) -> None:  # fmt: skip
         self.jobs, self.selection, self.known, self.on_end = jobs, selection, known, on_end
         self.held: list[Case] = []
@@ -643,8 +652,13 @@ class _Results:
         for number, cells in known.items():
             self._learn(number, cells)
         wanted = [number for number in numbers if jobs[number].reason is None and number not in known]
-        groups = [] if workers == 1 else _groups(jobs, wanted, selection)
-        if places := _places(present, groups, workers):
+        groups = [] if workers == 1 and on is None else _groups(jobs, wanted, selection)
+        if on is not None and groups:
+            needs = {name: amount for backend in present for name, amount in backend.resources().items()}
+            make = functools.partial(_worker, selection, backends.threads(), 1)
+            identify = functools.partial(_identity_there, selection, backends.threads())
+            self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
+        elif places := _places(present, groups, workers):
             make = functools.partial(_worker, selection, backends.threads(), max(backends.cores() // len(places), 1))
             self.stream = pool.ended(make, [group for _, group in groups], places, self.runs)
 

@@ -46,6 +46,9 @@ class Backend(Protocol):
     def processes(self) -> list[dict[str, str]]:
         """The variables of each of the processes that may work here at once, as many as pay and as give equal bits."""
 
+    def resources(self) -> dict[str, float]:
+        """What one of them takes of a Ray cluster, by the names of resources there."""
+
     def synchronize(self) -> None:
         """Wait for all launched work."""
 

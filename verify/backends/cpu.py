@@ -68,6 +68,10 @@ def processes() -> list[dict[str, str]]:
     return [{} for _ in range(cores())]
 
 
+def resources() -> dict[str, float]:
+    return {"CPU": 1.0}
+
+
 def synchronize() -> None:
     pass
 

@@ -71,6 +71,10 @@ def processes() -> list[dict[str, str]]:
     return on_gpus("CUDA_VISIBLE_DEVICES")
 
 
+def resources() -> dict[str, float]:
+    return {"CPU": 2.0, "GPU": 0.125}
+
+
 def synchronize() -> None:
     import torch
 

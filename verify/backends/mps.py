@@ -84,6 +84,10 @@ def processes() -> list[dict[str, str]]:
     return [{}]
 
 
+def resources() -> dict[str, float]:
+    return {"mps": 1.0}
+
+
 def synchronize() -> None:
     import torch
 

@@ -95,6 +95,10 @@ def processes() -> list[dict[str, str]]:
     return on_gpus("HIP_VISIBLE_DEVICES")
 
 
+def resources() -> dict[str, float]:
+    return {"CPU": 2.0, "rocm": 0.125}
+
+
 def synchronize() -> None:
     import torch
 

@@ -80,16 +80,47 @@ def ended(
 
 
 @dataclass
-class _Worker:
-    """A process, the rest of the group that it is in, and the job in its hands."""
+class Hands:
+    """What a process has to do: the rest of the group that it is in, and the job in its hands."""
+
+    own: deque[int] = field(default_factory=deque, init=False)
+    took: list[float] = field(default_factory=list, init=False)  # seconds of the group's jobs so far
+    number: int | None = field(default=None, init=False)
+    since: float = field(default=0.0, init=False)
+
+    def send(self, number: int) -> None:
+        """Let the process do a job."""
+        raise NotImplementedError
+
+    def begin(
+        self, waiting: deque[deque[int]], others: Sequence[Hands], wanted: Callable[[int], bool]
+    ) -> None:  # fmt: skip
+        """The next job of its group, of the next group, or of one that another is in."""
+        while self.number is None:
+            if not self.own:
+                self.own, self.took = waiting.popleft() if waiting else _part(others), []
+            if not self.own:
+                return
+            if wanted(number := self.own.popleft()):
+                self.number, self.since = number, time.monotonic()
+                self.send(number)
+
+    def finish(self, value: Any) -> Ended | None:
+        """The job in its hands, which gave `value`."""
+        if self.number is None:
+            return None
+        number, self.number = self.number, None
+        self.took.append(time.monotonic() - self.since)
+        return Ended(number, value, seconds=self.took[-1])
+
+
+@dataclass
+class _Worker(Hands):
+    """A process of this machine."""
 
     given: bytes
     place: Mapping[str, str]
-    own: deque[int] = field(default_factory=deque)
-    took: list[float] = field(default_factory=list)  # seconds of the group's jobs so far
-    number: int | None = None
-    state: str = ""  # "starting", "ready" or "leaving"
-    since: float = 0.0
+    state: str = field(default="", init=False)  # "starting", "ready" or "leaving"
 
     def __post_init__(self) -> None:
         self.start()
@@ -103,29 +134,17 @@ class _Worker:
             self.process.start()
         theirs.close()
 
-    def begin(
-        self, waiting: deque[deque[int]], others: Sequence[_Worker], wanted: Callable[[int], bool]
-    ) -> None:  # fmt: skip
-        """The next job of its group, of the next group, or of one that another is in."""
-        while self.number is None:
-            if not self.own:
-                self.own, self.took = waiting.popleft() if waiting else _part(others), []
-            if not self.own:
-                return
-            if wanted(number := self.own.popleft()):
-                self.number, self.since = number, time.monotonic()
-                with contextlib.suppress(BrokenPipeError):  # it has died, which `fallen` tells
-                    self.pipe.send(number)
+    def send(self, number: int) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has died, which `fallen` tells
+            self.pipe.send(number)
 
     def told(self) -> Iterator[Ended]:
         """What it has sent: that it is ready, or what became of its job."""
         with contextlib.suppress(EOFError, OSError):
             while self.pipe.poll():
                 self.state, value = self.pipe.recv()
-                if self.number is not None:
-                    number, self.number = self.number, None
-                    self.took.append(time.monotonic() - self.since)
-                    yield Ended(number, value, seconds=self.took[-1])
+                if (one := self.finish(value)) is not None:
+                    yield one
 
     def fallen(self) -> Ended | None:
         """The job that it died of, if it was in one."""
@@ -149,7 +168,7 @@ class _Worker:
         self.pipe.close()
 
 
-def _part(others: Sequence[_Worker]) -> deque[int]:
+def _part(others: Sequence[Hands]) -> deque[int]:
     """Half of the jobs that wait in a process, where what they share took less than they will."""
     found: deque[int] = deque()
     for other in sorted(others, key=lambda w: -len(w.own)):
@@ -193,14 +212,19 @@ def _serve(pipe: Connection, given: bytes, place: Mapping[str, str]) -> None:
     pipe.send(("ready", None))
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            number = pipe.recv()
-            try:
-                pipe.send(("ready", do(number)))
-            except Spent as spent:
-                pipe.send(("leaving", spent.value))
+            pipe.send(found := attempt(do, pipe.recv()))
+            if found[0] == "leaving":
                 os._exit(0)  # what it has lost may not be there to be put away
-            except (Exception, KeyboardInterrupt) as error:
-                pipe.send(("ready", _told(error)))
+
+
+def attempt(do: Callable[[int], Any], number: int) -> tuple[str, Any]:
+    """What a job gives or raises, after "ready", or "leaving" where the process can do no other."""
+    try:
+        return "ready", do(number)
+    except Spent as spent:
+        return "leaving", spent.value
+    except (Exception, KeyboardInterrupt) as error:
+        return "ready", _told(error)
 
 
 def _told(error: BaseException) -> BaseException:

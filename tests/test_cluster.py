@@ -1,0 +1,140 @@
+"""Jobs in a Ray cluster: three nodes of this machine, which lose a process and a node; and clusters that are none."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numbered import doubling
+from test_jobs import SMALL, bare, serial
+from verify import cli, run
+from verify.jobs.cluster import Cluster, ended
+from verify.jobs.pool import Ended
+
+ray = pytest.importorskip("ray", reason="the optional extra `ray`")
+HERE = str(Path(__file__).resolve().parent)
+
+
+def known(name: str = "here") -> Mapping[str, Any]:
+    return {"environment": name}
+
+
+def process(seconds: float = 0.5) -> Callable[[int], Any]:
+    def do(number: int) -> int:
+        time.sleep(seconds)
+        return os.getpid()
+
+    return do
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Any]:
+    """A cluster whose nodes can be lost; its address is `address`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH", "")])))
+        from ray.cluster_utils import Cluster as Nodes
+
+        nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        nodes.others = [nodes.add_node(num_cpus=1) for _ in range(2)]
+        yield nodes
+        nodes.shutdown()
+
+
+def test_a_run_gives_the_cells_of_one_process(three: Any) -> None:
+    told: list[str] = []
+    assert bare(run.run(SMALL, workers=2, on=Cluster(three.address, told.append))["cells"]) == serial()
+    assert not told
+
+
+def test_another_environment_gets_no_work_and_is_named(three: Any) -> None:
+    told: list[str] = []
+
+    stream = ended(
+        doubling, [[1], [2]], Cluster(three.address, told.append), {"CPU": 1.0}, None, Elsewhere(os.getpid())
+    )
+    with pytest.raises(cli.UsageError, match='differs: environment was "here", is "there"'):
+        list(stream)
+    assert len(told) == 2
+
+
+class Elsewhere:
+    """What says another thing in another process."""
+
+    def __init__(self, mine: int) -> None:
+        self.mine = mine
+
+    def __call__(self) -> Mapping[str, Any]:
+        return known("here" if os.getpid() == self.mine else "there")
+
+
+def test_a_lost_process_and_a_lost_node_cost_a_retry(three: Any) -> None:
+    found: list[Ended] = []
+    groups = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    for one in ended(process, groups, Cluster(three.address, print), {"CPU": 1.0}, None, known):
+        found.append(one)
+        if len(found) == 2:
+            os.kill(one.value, signal.SIGKILL)
+        if len(found) == 4:
+            three.remove_node(three.others[-1], allow_graceful=False)
+    assert sorted(one.number for one in found) == list(range(12))
+    assert not any(one.died for one in found) and len({one.value for one in found}) >= 3
+
+
+def test_a_job_that_loses_its_processes_is_given_up(three: Any) -> None:
+    make = functools.partial(doubling, (1,))
+    found = {
+        one.number: one for one in ended(make, [[0, 1, 7, 9]], Cluster(three.address, print), {"CPU": 1.0}, 1, known)
+    }
+    assert found[1].died.startswith("each of 3 processes that ran it was lost") and found[9].value[0] == 18
+    assert isinstance(found[7].value, ValueError) and "in do" in found[7].value.__notes__[0]
+
+
+def test_a_cluster_without_what_is_needed_is_refused(three: Any) -> None:
+    with pytest.raises(cli.UsageError, match="has 1 mps, which a process takes"):
+        list(ended(doubling, [[0]], Cluster(three.address, print), {"mps": 1.0}, None, known))
+
+
+def test_an_address_that_does_not_answer_as_ray_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = free.getsockname()[1]
+    other = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    words = ["kernel", "reciprocal", "--backend", "cpu", "--profile", "quick", "--engine", "ray", "--address"]
+    for address, told in (
+        (f"127.0.0.1:{nobody}", "no Ray cluster answers"),
+        (f"127.0.0.1:{other.server_port}", "is no Ray cluster"),
+        ("nowhere", "expected HOST:PORT or auto"),
+    ):
+        began = time.monotonic()
+        assert cli.main([*words, address]) == cli.USAGE
+        assert time.monotonic() - began < 10
+        line = capsys.readouterr().err.strip().splitlines()[-1]
+        assert told in line and address in line
+    other.shutdown()
+    other.server_close()
+
+
+def test_an_address_without_ray_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["kernel", "reciprocal", "--address", "127.0.0.1:1"]) == cli.USAGE
+    assert "--address is for --engine ray" in capsys.readouterr().err
+
+
+def test_the_selection_travels(three: Any, tmp_path: Path) -> None:
+    """A lowering of the user's is judged there as here."""
+    (tmp_path / "mine.py").write_text("def f(x):\n    return 1 / x\n")
+    own = replace(SMALL, kernels=("reciprocal",), spellings=(), user_lowerings=(f"{tmp_path}/mine.py:f",))
+    here, there = (run.run(own, workers=1, on=on)["cells"] for on in (None, Cluster(three.address, print)))
+    assert bare(here) == bare(there)
