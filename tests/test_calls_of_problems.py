@@ -121,7 +121,7 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
     )
     if function == "right":
         rest = 3 * len(SIZES) - 1 + len(MADE) - 1  # rows of 3 and 3 rows are one problem, and there are no streams
-        assert found.made == 3 + len(MEMORY) + len(PICKED) + rest  # the plain call, other rows, new data
+        assert found.made == 4 + len(MEMORY) + len(PICKED) + rest  # the plain call, guards, other rows, new data
 
 
 @pytest.mark.parametrize("function", ["order", "misaligned"])

@@ -199,12 +199,11 @@ def test_a_wrong_kernel_is_found(tmp_path: Path, function: str, call: str) -> No
 
 
 @pytest.mark.parametrize(("function", "told"), [
-    ("unmasked", "wrote"),  # by chance into an input before it meets a guard
-    ("beside", "beside its inputs"), ("late", "after it had returned"),
+    ("unmasked", "beside its output"), ("beside", "beside its inputs"), ("late", "after it had returned"),
 ])  # fmt: skip
 def test_memory_that_is_not_its_own(tmp_path: Path, function: str, told: str) -> None:
     found = called(tmp_path, function)
-    assert (found.status, found.kind) == ("error", "contract") and told in found.told, found
+    assert found.status == ("unsteady" if function == "beside" else "error") and told in found.told, found
 
 
 @pytest.mark.parametrize("size", [1, 1025, 5000])
@@ -226,7 +225,7 @@ def test_rows(tmp_path: Path) -> None:
     found = called(tmp_path, "softmax")
     assert (found.status, found.untried, dict(found.refused)) == ("passed", (), {}), found
     found = called(tmp_path, "softmax_unmasked")
-    assert (found.status, found.kind) == ("error", "contract") and "wrote" in found.told, found
+    assert (found.status, found.kind) == ("error", "contract") and "beside its output" in found.told, found
     found = called(tmp_path, "softmax_default_stream")
     assert found.status == "unsteady" and STREAM in found.different, found
 

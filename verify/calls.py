@@ -51,6 +51,9 @@ class Arranged:
 
 #: By name. A call of several inputs pairs the elements that the plain call paired.
 CALLS: Mapping[str, Arranged] = {
+    # first: what is written elsewhere in other calls may end the process before it is seen
+    "guards around 1 output": Arranged("t[:1].clone()", how="outputs"),
+    "guards around 1025 outputs": Arranged("t[:1025].clone()", how="outputs"),
     **{f"{n} elements": Arranged(f"t[:{n}].clone()") for n in (0, 1, 2, 3, 31, 33, 1023, 1025, SIZE)},
     "new data at the same address": Arranged(f"t[:{SIZE}].flip(0)", how="again"),
     "other neighbours": Arranged(f"t[torch.arange({SIZE}, device=t.device) // 2 * 2]"),
@@ -76,8 +79,6 @@ CALLS: Mapping[str, Arranged] = {
     "one tensor as all inputs": Arranged("t[:1023]", "t[:1023]", True, how="same"),
     "overlapping inputs": Arranged("t[:1000]", "t[1:1001]", True, how="same"),
     "other memory around it": Arranged("t[:1023].clone()", how="guard"),
-    "guards around 1 output": Arranged("t[:1].clone()", how="outputs"),
-    "guards around 1025 outputs": Arranged("t[:1025].clone()", how="outputs"),
     "another thread": Arranged("t[:1025].clone()", how="thread"),
     "what is written later": Arranged("t[:1023].clone()", how="late"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
@@ -247,7 +248,7 @@ def _called(
         try:
             y = launch_steady(call, given, target.backend, name, repeats=1).output.reshape(-1)
         except LoweringError as error:
-            if error.kind != "contract":
+            if error.kind != "contract" or arranged.how in MANNERS:
                 raise
             return _One(flat, None, due, broken=str(error))
     if arranged.how == "outputs":  # where what is compiled may run as it is written

@@ -48,9 +48,10 @@ PICKED: Mapping[str, str] = {
 }
 #: As the plain call, but for how it is made, see `verify.calls.MANNERS`.
 MADE: Mapping[str, str] = {
-    "other memory around it": "guard", "guards around its outputs": "outputs", "another thread": "thread",
-    "what is written later": "late", "a stream of the caller's": "stream", "once more": "",
+    "other memory around it": "guard", "another thread": "thread", "what is written later": "late",
+    "a stream of the caller's": "stream", "once more": "",
 }  # fmt: skip
+GUARDED = "guards around its outputs"
 PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
 
 
@@ -130,10 +131,11 @@ class Calls:
     ) -> _Wrong | None:  # fmt: skip
         """What is wrong with a call whose bits are to be those of the plain one, or what is picked of them. loose:
         others are excused within the bound."""
-        due = self.due if plain is None else self.launched(plain)
-        due = {k: _arranged(picked, t) for k, t in due.items()} if picked else due
         y = self.launched(given, how)
-        told = "" if how == "outputs" else _differing(y, due)
+        if how == "outputs":  # where what is compiled may run as it is written
+            return None
+        due = self.due if plain is None else self.launched(plain)
+        told = _differing(y, {k: _arranged(picked, t) for k, t in due.items()} if picked else due)
         if not told:
             return None
         found = self.status(given, y)
@@ -150,6 +152,8 @@ class Calls:
 
     def table(self) -> Iterator[tuple[str, _Call]]:
         plain, tensors = self.plain, self.plain.problem.tensors
+        if possible("outputs", self.call, self.target):  # first: it may end the process in other calls
+            yield GUARDED, _Call("the plain call's tensors", partial(self.beside, plain, "", False, "outputs"))
         yield PLAIN, _Call("a problem of its own", lambda: self.judged(plain))
         for name, text in MEMORY.items():
             yield name, _Call(text, partial(self.beside, self.moved(name, tensors), "", True))
