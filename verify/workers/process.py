@@ -43,7 +43,7 @@ WORK = 200_000_000  # cycles of work before a launch on a stream of its own, abo
 #: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.
 OUTER = 1 << 16
 #: Whose names a user's file may replace.
-OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.cuda, ctypes, mmap, time, json, os)
+OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.get_device_module(), ctypes, mmap, time, json, os)
 
 
 def main(channel: int, inputs: int, outputs: int, memory: int) -> None:
