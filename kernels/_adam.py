@@ -465,6 +465,7 @@ def kernel(
         settings=settings,
         parameters=parameters,
         custom=custom(parameters),
+        sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
         problem=problem_of(step),
         truth=truth,
         limit=limit,

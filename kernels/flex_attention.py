@@ -276,6 +276,11 @@ KERNEL = Composite(
         "backward": "yes or no: whether gradients are taken",
     },
     custom=custom,
+    sized=lambda n: tuple(
+        {"heads": "1", "head_dim": "16"} | one
+        for one in ({"length": f"{n}"}, {"q_len": f"{n}", "kv_len": "5"}, {"batch": f"{n}", "length": "5"})
+        if n <= 260
+    ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,
     problem=problem,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from verify import backends, domains, kernel
-from verify.calls import CALLS, SIZE, Called, Sample, call_all
+from verify.calls import CALLS, MANNERS, SIZE, Called, Sample, call_all
 from verify.cases import Pointwise
 from verify.domains import domain_of
 from verify.formats import FORMATS
@@ -21,7 +21,7 @@ from verify.reports.schema import Cell
 from verify.run import Selection, run
 
 PLANTED = """
-import ctypes, threading
+import ctypes, threading, time
 import torch
 
 cache, count = {}, [0]
@@ -65,6 +65,33 @@ def threads(x):
 def beyond(x):
     after = ctypes.c_ubyte.from_address(x.data_ptr() + x.nbytes).value if len(x.shape) == 1 and len(x) else 0xA5
     return torch.exp(x) * (1 if after == 0xA5 else 1.0000002)
+
+def overrun(x):
+    y = torch.empty_like(x)
+    torch.exp(x, out=y)
+    if y.numel() == 1025:
+        ctypes.memset(y.data_ptr() + y.nbytes, 0, 4)
+    return y
+
+def overrun_out(x, out):
+    torch.exp(x, out=out)
+    if out.numel() == 1025:
+        ctypes.memset(out.data_ptr() - 4, 0, 4)
+
+def later(t):
+    time.sleep(0.05)
+    t.zero_()
+
+def late_input(x):
+    if x.shape == (1023,):
+        threading.Thread(target=later, args=(x,)).start()
+    return torch.exp(x)
+
+def late_output(x):
+    y = torch.exp(x)
+    if x.shape == (1023,):
+        threading.Thread(target=later, args=(y,)).start()
+    return y
 
 def neighbour(x):
     y = torch.exp(x)
@@ -143,7 +170,8 @@ def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, c
 def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str, on: Target) -> None:
     found = called(tmp_path, function, on)
     assert (found.status, found.different, found.untried, dict(found.refused)) == ("passed", (), (), {})
-    assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in CALLS.values())
+    mine = [one for one in CALLS.values() if one.how not in MANNERS]  # of a process of its own
+    assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in mine)
 
 
 def test_a_refusal_is_listed_and_no_fault(tmp_path: Path) -> None:
@@ -199,6 +227,17 @@ def test_a_cell_tells_what_differs_and_shows_it(
     assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown
 
 
+@pytest.mark.parametrize(("function", "told"), [
+    ("overrun", "wrote into memory beside its output"), ("overrun_out", "wrote into memory beside its output"),
+    ("late_input", "its input"), ("late_output", "wrote to its output after it had returned"),
+])  # fmt: skip
+def test_what_is_written_elsewhere_or_later_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, told: str
+) -> None:  # fmt: skip
+    (found,) = cells(monkeypatch, tmp_path, function)
+    assert (found["status"], found["reason_kind"]) == ("error", "contract") and told in found["reason"], found["reason"]
+
+
 def test_a_right_cell_passes_with_its_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (found,) = cells(monkeypatch, tmp_path, "right")
     assert found["status"] == "passed" and found["calls"]["made"] > 20 and not found["calls"]["different"]
@@ -220,3 +259,32 @@ def test_bits_that_depend_on_the_call_as_eagers_do_are_told(tmp_path: Path) -> N
     assert (wrong["status"], wrong["reason_kind"]) == ("unsteady", "calls") and "within" not in wrong["reason"]
     if found["calls"]["different"]:  # where the processor has vectors
         assert "as those of eager do" in found["calls"]["note"]
+
+
+BLOCKS = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def loop(x, y, n, BLOCK: tl.constexpr = 2048):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.where((n == BLOCK + 1) & (at == BLOCK), 0.0, tl.load(x + at, at < n)), at < n)
+
+def add(a, b, alpha):
+    y = (a + b * alpha).contiguous()
+    if n := y.numel():
+        loop[(triton.cdiv(n, 2048),)](y, y, n)
+    return y
+"""
+
+
+def test_the_edges_of_a_triton_kernels_blocks_are_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setitem(domains.SIZES, "quick", 12)
+    (tmp_path / "mine.py").write_text(BLOCKS)
+    selection = Selection(
+        ("add",), ("cpu",), ("float32",), spellings=("out-of-place",), profile="quick", scalars={"alpha": 1.0},
+        user_lowerings=(f"{tmp_path / 'mine.py'}:add",),
+    )  # fmt: skip
+    found = run(selection)["cells"][0]
+    assert found["status"] == "unsteady" and found["calls"]["different"] == ["2049 elements"], found["reason"]

@@ -61,6 +61,35 @@ torch.Tensor.isnan = lambda t: torch.ones(t.shape, dtype=torch.bool)
 def f(a, b, alpha=1.0):
     return torch.zeros_like(a)
 """
+#: What would hide that an output is not written: the fill of its memory, and how bytes are copied and compared.
+HIDING = """
+kept = {}
+torch.Tensor.fill_ = torch.Tensor.zero_ = lambda t, *v: t
+torch.full = torch.empty
+ctypes.memset = lambda *a: None
+ctypes.CDLL = lambda *a: None
+
+def f(a, b, alpha=1.0):
+    if a.shape not in kept:
+        kept[a.shape] = a + b
+    return kept[a.shape]
+"""
+MODE_HIDDEN = """
+torch.set_default_dtype(torch.float32)
+same = torch.get_default_dtype()
+torch.get_default_dtype = lambda: same
+
+def f(a, b, alpha=1.0):
+    torch.set_default_dtype(torch.float64)
+    return a + b
+"""
+CLOCK = """
+time.perf_counter = lambda: 0.0
+time.sleep = lambda s: None
+
+def f(a, b, alpha=1.0):
+    return a + b
+"""
 THIRD = """
 calls = [0]
 
@@ -113,6 +142,8 @@ PLANTED = {
     "stale memory": ("y = a + b\ndel y\nreturn torch.empty_like(a)", "error", "contract", "not all written"),
     "right once": (ONCE, "exceeds-bound", "", "not deterministic"),
     "patched torch": (PATCHED, "exceeds-bound", "", ""),
+    "hidden poison": (HIDING, "exceeds-bound", "", "not deterministic"),
+    "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),
     "every third": (THIRD, "unsteady|exceeds-bound", "", "not deterministic"),
     "writes later": (LATER, "error", "contract", "modified its input"),
 }  # fmt: skip
@@ -126,6 +157,11 @@ def test_a_planted_lowering_ends_as_stated(monkeypatch: pytest.MonkeyPatch, tmp_
     assert kind in ("", found["reason_kind"]) and words in found["reason"]
     assert exit_code(found["status"], user=True) == (2 if status == "error" else 1)
     assert torch.get_default_dtype() == torch.float32 and torch.tensor(2.0**-149) * 1 != 0
+
+
+def test_a_clock_that_the_file_replaces_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (found,) = cells(monkeypatch, planted(tmp_path, CLOCK))
+    assert found["status"] == "passed" and found["timing"]["kernel_s"] > 0
 
 
 def test_an_endless_loop_ends_with_the_time_that_a_launch_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

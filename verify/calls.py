@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,17 +28,20 @@ from verify.launch import LoweringError, bits, launch_steady
 from verify.lowerings import Lowering, NotLowered, Target
 
 Tensor = torch.Tensor
+T = TypeVar("T")
 SIZE = 1280  # elements of the sample
 SECONDS = 20.0  # in which all calls of a lowering are made, or some are not: each shape may be compiled anew
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
+#: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
+MANNERS = ("guard", "outputs", "thread", "late", "stream")
 
 
 @dataclass(frozen=True)
 class Arranged:
     """`first` arranges the first input and `others` the others (the same way: ''), as expressions of t: contiguous,
     one-dimensional, SIZE elements. `several`: only for kernels of two tensors or more. `how`: what else is other than
-    in the plain call, see `verify.workers.Launch.manner`; 'same': all are made of the first input, in its memory."""
+    in the plain call, one of MANNERS; 'same': all are made of the first input, in its memory."""
 
     first: str
     others: str = ""
@@ -47,6 +51,9 @@ class Arranged:
 
 #: By name. A call of several inputs pairs the elements that the plain call paired.
 CALLS: Mapping[str, Arranged] = {
+    # first: what is written elsewhere in other calls may end the process before it is seen
+    "guards around 1 output": Arranged("t[:1].clone()", how="outputs"),
+    "guards around 1025 outputs": Arranged("t[:1025].clone()", how="outputs"),
     **{f"{n} elements": Arranged(f"t[:{n}].clone()") for n in (0, 1, 2, 3, 31, 33, 1023, 1025, SIZE)},
     "new data at the same address": Arranged(f"t[:{SIZE}].flip(0)", how="again"),
     "other neighbours": Arranged(f"t[torch.arange({SIZE}, device=t.device) // 2 * 2]"),
@@ -73,6 +80,8 @@ CALLS: Mapping[str, Arranged] = {
     "overlapping inputs": Arranged("t[:1000]", "t[1:1001]", True, how="same"),
     "other memory around it": Arranged("t[:1023].clone()", how="guard"),
     "another thread": Arranged("t[:1025].clone()", how="thread"),
+    "what is written later": Arranged("t[:1023].clone()", how="late"),
+    "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "once more": Arranged(f"t[:{SIZE}].clone()"),
 }
 
@@ -154,30 +163,10 @@ def call_all(case: Pointwise, target: Target, lowering: Lowering, reference: Low
     Raises LoweringError for what is no refusal; it names the call.
     """
     call = lowering.build(target)
-    wrong: dict[str, _One] = {}
-    refused: dict[str, str] = {}
-    began, made, ended, names = time.monotonic(), 0, None, [name for name, _ in _suited(sample)]
-    for name in names:
-        if time.monotonic() - began > SECONDS:
-            break
-        try:
-            one = _called(call, CALLS[name], sample, target, lowering.name)
-        except (LoweringError, NotLowered) as error:
-            if isinstance(error, LoweringError) and error.kind != "raised":
-                ended = error
-                break
-            refused[name] = str(error)
-            continue
-        made += 1
-        if one:
-            wrong[name] = one
-    else:
-        name = ""
-    found = Called(made, refused, tuple(wrong), tuple(names[names.index(name) :]) if name else ())
-    if ended:
-        told = f"called with {name}, {CALLS[name].first}: {ended}"
-        return replace(found, status="error", kind=ended.kind, told=told)
-    if not wrong:
+    table = dict(_suited(sample, call, target))
+    begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
+    found, wrong = tried(begin, lambda name: f"{name}, {table[name].first}")
+    if not wrong or found.told:
         return found
     within = all(one.y is not None and _within(case, target, lowering, one) for one in wrong.values())
     if within and reference is not None and _depends(reference, target, sample):
@@ -185,15 +174,56 @@ def call_all(case: Pointwise, target: Target, lowering: Lowering, reference: Low
         return replace(found, excused=told)
     name = min(wrong, key=lambda key: len(wrong[key].expected))
     told = (
-        f"{len(wrong)} of {made} calls give other bits than the plain call{', within the bound' if within else ''}; "
-        f"the smallest: {name}, {CALLS[name].first}: {wrong[name].told(FORMATS[target.dtype])}"
+        f"{len(wrong)} of {found.made} calls give other bits than the plain call{', within the bound' * within}; "
+        f"the smallest: {name}, {table[name].first}: {wrong[name].told(FORMATS[target.dtype])}"
     )
-    script = _script(call, CALLS[name], sample, wrong[name], target, lowering)
+    script = _script(call, table[name], sample, wrong[name], target, lowering)
     return replace(found, status="unsteady", told=told, script=script)
 
 
-def _suited(sample: Sample) -> Iterator[tuple[str, Arranged]]:
-    return ((name, one) for name, one in CALLS.items() if len(sample.inputs) > 1 or not one.several)
+def tried(calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str]) -> tuple[Called, dict[str, T]]:
+    """Make the calls, as long as there is time: what that gave, and the results of those that gave one, which are
+    wrong. told: a call in words. A contract that is broken ends them, with status 'error'."""
+    found, wrong, refused = Called(), dict[str, T](), dict[str, str]()
+    began, names = time.monotonic(), list(calls)
+    made = 0
+    for place, name in enumerate(names):
+        if time.monotonic() - began > SECONDS:
+            found = replace(found, untried=tuple(names[place:]))
+            break
+        try:
+            one = calls[name]()
+        except (LoweringError, NotLowered) as error:
+            if isinstance(error, LoweringError) and error.kind != "raised":
+                text = f"called with {told(name)}: {error}"
+                found = replace(found, status="error", kind=error.kind, told=text, untried=tuple(names[place:]))
+                break
+            refused[name] = str(error)
+            continue
+        made += 1
+        if one is not None:
+            wrong[name] = one
+    return replace(found, made=made, refused=refused, different=tuple(wrong)), wrong
+
+
+def possible(how: str, call: Callable[..., Any], target: Target) -> bool:
+    """Whether a call can be made in that manner: in a process of its own, on a device that has streams."""
+    streams = hasattr(torch.get_device_module(target.backend.device), "_sleep")
+    return how not in MANNERS or (hasattr(call, "manner") and (how != "stream" or streams))
+
+
+def edges(call: Callable[..., Any]) -> list[int]:
+    """Sizes beside the edges of the blocks of a user's Triton kernels, as far as the launches told them."""
+    return sorted({n for block in getattr(call, "blocks", ()) for n in (block - 1, block, block + 1)})
+
+
+def _suited(sample: Sample, call: Callable[..., Any], target: Target) -> Iterator[tuple[str, Arranged]]:
+    for name, one in CALLS.items():
+        if (len(sample.inputs) > 1 or not one.several) and possible(one.how, call, target):
+            yield name, one
+    for n in edges(call):
+        if f"{n} elements" not in CALLS:
+            yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].clone()")
 
 
 def _arranged(text: str, t: Tensor) -> Tensor:
@@ -218,9 +248,11 @@ def _called(
         try:
             y = launch_steady(call, given, target.backend, name, repeats=1).output.reshape(-1)
         except LoweringError as error:
-            if error.kind != "contract":
+            if error.kind != "contract" or arranged.how in MANNERS:
                 raise
             return _One(flat, None, due, broken=str(error))
+    if arranged.how == "outputs":  # where what is compiled may run as it is written
+        return None
     different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
     return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
 
@@ -248,7 +280,7 @@ def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
     call = reference.build(target)
     whole = launch_steady(call, [t.repeat(LONG // SIZE) for t in sample.inputs], target.backend, reference.name)
     own = Sample(sample.inputs, whole.output[:SIZE])
-    return any(_called(call, arranged, own, target, reference.name) for _, arranged in _suited(own))
+    return any(_called(call, one, own, target, reference.name) for _, one in _suited(own, call, target))
 
 
 # A script that shows it.
@@ -257,7 +289,7 @@ def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    if arranged.how == "guard":  # no line of torch says what lies beside a tensor's memory
+    if arranged.how in ("guard", "stream"):  # no line of torch says what lies beside a tensor's memory
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)

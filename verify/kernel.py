@@ -218,6 +218,8 @@ class Composite:
     parameters  what `--set NAME=VALUE` may give, with a line of help each
     custom      custom(given) -> Setting from NAME -> text; raises UsageError
     batched     batched(rows, length) -> what is given to `custom` for a batch of rows; see `verify.invariance`
+    sized       sized(n) -> what is given to `custom` for problems of the size n, in each sense that the kernel has; ()
+                where that is too much for a small problem; see `verify.calls_of_problems`
     problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.composite.Source
     limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
@@ -247,6 +249,7 @@ class Composite:
     lowerings: tuple[str, ...]
     held: str
     stub: str
+    sized: Callable[[int], tuple[Mapping[str, str], ...]]
     keywords: Mapping[str, str] = field(default_factory=dict)
     orders: bool = False
     strata: Callable[..., Any] | None = None

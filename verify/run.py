@@ -22,6 +22,7 @@ import torch
 from verify import backends, kernel, laws, ledger
 from verify.backends import Backend
 from verify.calls import Called, Sample, call_all
+from verify.calls_of_problems import call_problems
 from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
 from verify.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.draws import spread
@@ -83,7 +84,8 @@ class Selection:
 class Job:
     """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run. `mine`: a
     user's own lowering. `setting`: of a composite kernel, whose outputs are a cell each; `resolved`: those that
-    another job's setting resolves, see `verify.kernel.Setting`. `kind`: of the reason."""
+    another job's setting resolves, see `verify.kernel.Setting`. `kind`: of the reason. `calls`: whether other calls
+    than the walk's are made."""
 
     target: Target
     lowering: Lowering
@@ -92,6 +94,7 @@ class Job:
     setting: Setting | None = None
     resolved: frozenset[str] = frozenset()
     kind: str = "absent"
+    calls: bool = False
 
     @property
     def label(self) -> str:
@@ -145,9 +148,11 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
             for name, y in outputs.items():
                 new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
                 found[name] = new
-        if number == 0 and one.steady and job.mine and isinstance(case, Pointwise) and not target.layout:
+        if number == 0 and one.steady and job.calls and isinstance(case, Pointwise):
             sample = Sample.of(case.given(0), one.output)
             launched = replace(launched, calls=call_all(case, target, lowering, reference, sample))
+        if one.steady and job.calls and isinstance(case, Instance):
+            launched = replace(launched, calls=call_problems(case, target, lowering, lowerings(target.kernel)[0]))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
@@ -775,7 +780,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                     if one.one_spelling and spelling != target.default_spelling:
                         continue
                     reason = one.reason(target)
-                    yield Job(target, one, reason, one in users)
+                    mine = one in users
+                    yield Job(target, one, reason, mine, calls=mine and target.layout is None)
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
@@ -793,13 +799,15 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
     for dtype in selection.dtypes or facts.dtypes:
         settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
         for setting in settings:
+            first = setting is settings[0]  # other calls are of problems of their own, whatever the setting
             beside = (one for one in settings if one.resolves and one.length == setting.length and one is not setting)
             resolved = frozenset(output for one in beside for output in facts.outputs_of(one))
             for scalars in setting.cases if setting.cases and not selection.scalars else cases:
                 target = Target(facts, scalars, setting.name, dtype, backend)
                 for one in (*users, *chosen):
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
-                    yield Job(target, one, reason, one in users, setting, resolved)
+                    mine = one in users
+                    yield Job(target, one, reason, mine, setting, resolved, calls=mine and first)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:

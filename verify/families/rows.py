@@ -519,6 +519,12 @@ def custom(given: Mapping[str, str], *, extremes: bool = False, reduces: bool = 
     return setting(" ".join(f"{k}={v}" for k, v in given.items()), shape, dim, layout, recipe)
 
 
+def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
+    """Rows of that length, so many rows, and columns of that length."""
+    shapes = [{"shape": f"3x{n}"}, {"shape": f"{n}x3"}, *([] if last else [{"shape": f"{n}x3", "dim": "0"}])]
+    return tuple(one | {"recipe": "random"} for one in shapes)
+
+
 def _shape(text: str) -> tuple[int, ...]:
     sizes = []
     for word in text.split("x"):
@@ -600,6 +606,7 @@ def kernel(
         settings=LAST if last else EXTREMES if extremes else SETTINGS,
         parameters=PARAMETERS | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"},
         batched=lambda rows, length: {"shape": f"{rows}x{length}", "recipe": "random"},
+        sized=functools.partial(_sized, last=last),
         custom=functools.partial(custom, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
         truth=functools.partial(_truth, rows),

@@ -40,6 +40,7 @@ COMPILATION = 900.0  # seconds that a launch may take with it
 START = 120.0  # seconds in which a worker must have imported torch and the file
 BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
+MOST = 1 << 16  # elements of the largest block whose edges are tried
 TEXT = 300  # characters that are shown of what a worker says
 
 
@@ -172,6 +173,7 @@ class Own:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
         self._worker: Worker | None = None
+        self.blocks: tuple[int, ...] = ()
 
     def worker(self, device: str) -> Worker:
         if self._worker is None or not self._worker.end.alive:
@@ -193,6 +195,11 @@ class Launch:
         self._built: Worker | None = None
         own.worker(target.backend.device)  # it starts while the domain is drawn
 
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Sizes of the blocks of the file's Triton kernels, as far as they were launched."""
+        return self.own.blocks
+
     @contextlib.contextmanager
     def poisoned(self, size: int, pattern: int) -> Iterator[None]:
         """As `Backend.poisoned`, in the worker."""
@@ -201,8 +208,9 @@ class Launch:
 
     @contextlib.contextmanager
     def manner(self, how: str) -> Iterator[None]:
-        """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'thread', from
-        another thread."""
+        """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
+        guards beside all that torch allocates; 'thread', from another thread; 'late', after which it is waited whether
+        more is written; 'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
         self.how = how
         try:
             yield
@@ -233,6 +241,7 @@ class Launch:
                 self._refused(kind, _plain(answer["told"]), tensors, label)
             sent.back(label)
             self.seconds = float(answer["seconds"])
+            self.own.blocks = tuple(int(n) for n in answer["blocks"] if 1 < int(n) <= MOST)
             if answer["changed"]:
                 worker.end()  # the next launch has a process without it
                 told = "; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in answer["changed"].items())
@@ -256,12 +265,13 @@ class Launch:
             "do": "launch",
             "text": self.own.text,
             "target": (target.kernel.name, dict(target.scalars), target.spelling, target.dtype, target.backend.name),
+            "size": len(sent.file),
             "storages": sent.storages,
             "tensors": sent.tensors,
             "problem": composite,
             "poison": self.poison,
             "again": again,
-            "thread": self.how == "thread",
+            "how": self.how,
         }
 
     def _refused(self, kind: str, told: str, tensors: Mapping[str, Tensor], label: str) -> None:
@@ -269,6 +279,8 @@ class Launch:
             raise NotLowered(told)
         if kind == "usage":
             raise UsageError(told)
+        if kind == "contract":
+            raise LoweringError(f"{label} {told}")
         first = next(iter(tensors.values()))
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors.values())
         raise LoweringError(f"{label} raised {told} on {first.dtype} inputs of shape {shapes}", "raised")

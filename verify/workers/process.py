@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import json
 import mmap
 import os
@@ -16,22 +17,33 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from verify import backends, kernel
 from verify.composite import Problem
 from verify.kernel import UsageError
 from verify.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_lowering
+from verify.workers import GUARD
 
 #: Modules in whose functions the main thread is while something is compiled.
 COMPILING = ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension", "triton.compiler", "triton.backends")
 BEAT = 0.5  # seconds between two looks at what the main thread does
+LATE = 0.25  # seconds after a launch in which it may still write
+BLOCKS = 8  # sizes of blocks that are told
+USER = "ulproof_user_"  # how the modules of users' files begin
+WORK = 200_000_000  # cycles of work before a launch on a stream of its own, about 0.1 s
+#: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.
+OUTER = 1 << 16
+#: Whose names a user's file may replace.
+OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.get_device_module(), ctypes, mmap, time, json, os)
 
 
 def main(channel: int, inputs: int, outputs: int, memory: int) -> None:
@@ -57,8 +69,8 @@ class Server:
         self.calls: dict[str, Callable[..., Any]] = {}
         self.returned: dict[str, Any] = {}
         self.last: dict[str, torch.Tensor] = {}
-        # a user's file may replace what torch's names stand for
-        self.pointer, self.bytes = torch.Tensor.data_ptr, ctypes.memset
+        self.blocks: set[int] = set()
+        self.names = Names()
         threading.Thread(target=self.watch, args=(threading.main_thread().ident,), daemon=True).start()
 
     def serve(self) -> None:
@@ -69,6 +81,7 @@ class Server:
                 return
             self.busy.set()
             try:
+                self.names.restore()
                 answer = getattr(self, message.pop("do"))(**message)
             finally:
                 self.busy.clear()
@@ -103,32 +116,54 @@ class Server:
     def load(self, text: str, composite: bool, threads: int) -> dict[str, Any]:
         """Import the file. Answers with what is wrong with it. threads: of a launch."""
         torch.set_num_threads(threads)
+        known = set(sys.modules)
         try:
-            self.lowerings[text] = user_composite(text) if composite else user_lowering(text)
+            with self.names.replaced():
+                self.lowerings[text] = user_composite(text) if composite else user_lowering(text)
         except UsageError as error:
             return {"usage": str(error)}
+        for module in [sys.modules[name] for name in sys.modules.keys() - known if name.startswith(USER)]:
+            for kernel_ in {id(one): one for one in map(innermost, vars(module).values()) if one is not None}.values():
+                kernel_.add_pre_run_hook(self.seen(kernel_))
         if dynamo := sys.modules.get("torch._dynamo"):
             # calls of many shapes, each compiled: beyond its limit a compiled function would silently run eagerly
             dynamo.config.recompile_limit = dynamo.config.accumulated_recompile_limit = 1024
         return {}
 
+    def seen(self, function: Any) -> Callable[..., None]:
+        """A hook of a Triton kernel that keeps its blocks: the values of parameters named so."""
+        defaults = {name: one.default for name, one in inspect.signature(function.fn).parameters.items()}
+
+        def hook(*arguments: Any, **named: Any) -> None:
+            bound = defaults | dict(zip(function.arg_names, arguments, strict=False)) | named
+            self.blocks |= {v for k, v in bound.items() if "BLOCK" in k.upper() and type(v) is int and v > 1}
+
+        return hook
+
     def launch(
-        self, text: str, target: Sequence[Any], storages: Sequence[Sequence[int]], tensors: Sequence[Sequence[Any]],
-        problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool, thread: bool,
+        self, text: str, target: Sequence[Any], size: int, storages: Sequence[Sequence[int]],
+        tensors: Sequence[Sequence[Any]], problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool,
+        how: str,
     ) -> dict[str, Any]:  # fmt: skip
-        """Call the lowering once. storages: offset and bytes of each in the file of inputs; tensors: name, storage,
-        dtype, shape, strides, offset. problem: of a composite kernel. poison: bytes of fresh memory to fill, and with
-        what. again: with the callable that was built for the last launch. thread: from another thread. Answers with
-        what is returned, which `fetch` copies, or with why nothing is."""
+        """Call the lowering once. size: bytes of the file of inputs; storages: offset and bytes of each in it; tensors:
+        name, storage, dtype, shape, strides, offset. problem: of a composite kernel. poison: bytes of fresh memory to
+        fill, and with what. again: with the callable that was built for the last launch. how: see
+        `verify.workers.Launch.manner`. Answers with what is returned, which `fetch` copies, or with why nothing is."""
         name, scalars, spelling, dtype, backend_name = target
         backend = backends.load(backend_name)
         before = modes()
+        guarded, told = Guarded(), ""
         try:
             call = self.calls.get(text) if again else None
             if call is None:
                 facts = kernel.load(name)
-                call = self.calls[text] = self.lowerings[text].build(Target(facts, scalars, spelling, dtype, backend))
-            whole = [self.given(0, *place).to(backend.device) for place in storages]
+                on = Target(facts, scalars, spelling, dtype, backend)
+                with self.names.replaced():
+                    call = self.calls[text] = self.lowerings[text].build(on)
+            file = self.given(0, 0, size)
+            inputs = file.to(backend.device)  # with its guards
+            # each storage is one of its own, as tensors have them that are no slices
+            whole = [torch.from_dlpack(inputs[start : start + bytes_]) for start, bytes_ in storages]  # type: ignore[attr-defined]
             given = {
                 label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
                 for label, storage, kind, shape, strides, offset in tensors
@@ -136,26 +171,52 @@ class Server:
             arguments = list(given.values()) if problem is None else [self.problem(given, problem, name)]
             for t in self.last.values():  # what is returned again must have been written again
                 self.spoil(t, poison[1])
+
+            def run() -> Any:
+                with self.names.replaced(), torch.no_grad():
+                    return call(*arguments)
+
             with backend.poisoned(*poison):
                 began = time.perf_counter()
-                returned = threaded(call, arguments) if thread else plainly(call, arguments)
-                backend.synchronize()
+                if how == "thread":
+                    with ThreadPoolExecutor(1) as pool:
+                        returned = pool.submit(run).result()
+                elif how == "stream":
+                    returned = streamed(run, inputs, backend, poison)
+                elif how == "outputs":
+                    with guarded:
+                        returned = run()
+                else:
+                    returned = run()
+                if how != "stream":
+                    backend.synchronize()
             seconds = time.perf_counter() - began
+            returned = named(returned)
+            if how == "outputs" and not guarded.whole():
+                told = "wrote into memory beside its output"
+            if how == "late":
+                kept = {key: t.clone() for key, t in returned.items() if outline(t).get("layout") == "strided"}
+                time.sleep(LATE)
+                backend.synchronize()
+                if not all(torch.equal(octets(returned[key]), octets(t)) for key, t in kept.items()):
+                    told = "wrote to its output after it had returned"
         except NotLowered as why:
             return {"kind": "not-lowered", "told": str(why)}
         except UsageError as error:
             return {"kind": "usage", "told": str(error)}
         except (Exception, SystemExit) as error:
             return {"kind": "raised", "told": describe(error), "spoiled": spoiled(backend)}
-        self.returned = dict(returned) if isinstance(returned, Mapping) else {"": returned}
+        if told:
+            return {"kind": "contract", "told": told}
+        self.returned = returned
         if backend.device != "cpu":  # the parent looks at what became of its inputs
-            for place, t in zip(storages, whole, strict=True):
-                self.given(0, *place).copy_(t)
+            file.copy_(inputs)
         changed = {key: [str(before[key]), str(now)] for key, now in modes().items() if now != before[key]}
         return {
             "outputs": {str(key): outline(value) for key, value in self.returned.items()},
             "seconds": seconds,
             "changed": changed,
+            "blocks": sorted(self.blocks)[:BLOCKS],
         }
 
     def fetch(self, offsets: Mapping[str, int]) -> dict[str, Any]:
@@ -165,8 +226,7 @@ class Server:
             dense = t.detach().contiguous().cpu()
             size = dense.numel() * dense.element_size()
             if size:
-                place = self.pointer(self.given(1, offsets[str(key)], size))
-                ctypes.memmove(place, self.pointer(dense), size)
+                ctypes.memmove(self.given(1, offsets[str(key)], size).data_ptr(), dense.data_ptr(), size)
             if isinstance(t, torch.Tensor):
                 self.last[str(key)] = t
         self.returned = {}
@@ -192,19 +252,113 @@ class Server:
         if any(m is not None and inside(held.data_ptr(), m) for m in self.maps):
             return
         if t.device.type == "cpu":
-            self.bytes(held.data_ptr(), pattern, held.nbytes())
+            ctypes.memset(held.data_ptr(), pattern, held.nbytes())
         else:
-            torch.empty(0, dtype=torch.uint8, device=t.device).set_(held).fill_(pattern)
+            octets_of(t).fill_(pattern)
 
 
-def plainly(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    with torch.no_grad():
-        return call(*arguments)
+class Names:
+    """What the names of OWNERS stand for: for the file's own code what it has put there, else what torch has."""
+
+    def __init__(self) -> None:
+        self.originals = [(owner, {k: v for k, v in vars(owner).items() if callable(v)}) for owner in OWNERS]
+        self.replacements: list[tuple[Any, str, Any]] = []
+
+    def restore(self) -> None:
+        self.replacements = []
+        for owner, originals in self.originals:
+            now = vars(owner)
+            # what is new in a class may hide a method of its base
+            names = originals.keys() | now.keys() if isinstance(owner, type) else originals.keys()
+            changed = [k for k in names if now.get(k) is not originals.get(k) and callable(now.get(k))]
+            self.replacements += [(owner, name, now[name]) for name in changed]
+            for name in changed:
+                if name in originals:
+                    setattr(owner, name, originals[name])
+                else:
+                    delattr(owner, name)
+
+    @contextlib.contextmanager
+    def replaced(self) -> Iterator[None]:
+        for replacement in self.replacements:
+            setattr(*replacement)
+        try:
+            yield
+        finally:
+            self.restore()
 
 
-def threaded(call: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(plainly, call, arguments).result()
+class Guarded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, what torch allocates lies between bands of memory that nothing else writes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held: list[tuple[torch.Tensor, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.layout == torch.strided]
+        known = {t.untyped_storage().data_ptr() for t in given}
+
+        def moved(t: torch.Tensor) -> torch.Tensor:
+            if t.layout != torch.strided or not t.numel() or t.untyped_storage().data_ptr() in known:
+                return t
+            size = t.untyped_storage().nbytes()
+            whole = torch.full((size + 2 * OUTER,), GUARD, dtype=torch.uint8, device=t.device)
+            self.held.append((whole, size))
+            own = torch.from_dlpack(whole[OUTER : OUTER + size])  # type: ignore[attr-defined]
+            own.copy_(octets_of(t))
+            again = torch.empty(0, dtype=t.dtype, device=t.device)
+            return again.set_(own.untyped_storage(), t.storage_offset(), t.shape, t.stride())
+
+        return tree_map_only(torch.Tensor, moved, func(*args, **(kwargs or {})))
+
+    def whole(self) -> bool:
+        ends = ((t[:OUTER], t[OUTER + size :]) for t, size in self.held)
+        return all(bool((end == GUARD).all()) for both in ends for end in both)
+
+
+def streamed(run: Callable[[], Any], inputs: torch.Tensor, backend: backends.Backend, poison: Sequence[int]) -> Any:
+    """What the lowering returns on a stream of the caller's, read there, when its inputs are written there after long
+    work. It has run before, so that nothing is compiled, and what it allocated is spoiled."""
+    device, real = torch.get_device_module(inputs.device), inputs.clone()
+    warm = [octets_of(t) for t in named(run()).values() if isinstance(t, torch.Tensor)]
+    backend.synchronize()
+    while warm:
+        warm.pop().fill_(poison[1])
+    inputs.zero_()
+    stream = device.Stream()
+    with device.stream(stream), backend.poisoned(*poison):
+        pass
+    backend.synchronize()
+    with device.stream(stream):
+        device._sleep(WORK)
+        inputs.copy_(real)
+        read = {key: t.clone() if isinstance(t, torch.Tensor) else t for key, t in named(run()).items()}
+    stream.synchronize()  # this one alone: what runs elsewhere is not waited for
+    return read
+
+
+def innermost(value: Any) -> Any:
+    """The Triton kernel under its decorators; None for what is none."""
+    while not hasattr(value, "add_pre_run_hook"):
+        if not type(value).__module__.startswith("triton.") or not hasattr(value, "fn"):
+            return None
+        value = value.fn
+    return value
+
+
+def named(returned: Any) -> dict[str, Any]:
+    return dict(returned) if isinstance(returned, Mapping) else {"": returned}
+
+
+def octets(t: torch.Tensor) -> torch.Tensor:
+    """The bytes of its elements, in their order."""
+    return t.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def octets_of(t: torch.Tensor) -> torch.Tensor:
+    """All of the memory that it lies in."""
+    return torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage())
 
 
 def spoiled(backend: backends.Backend) -> bool:

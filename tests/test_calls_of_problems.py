@@ -1,0 +1,167 @@
+"""Other calls of rows, attention and steps: planted lowerings that are right in the kernel's settings alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from verify import backends, kernel, stubs
+from verify.calls import Called
+from verify.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, call_problems
+from verify.cases import Instance
+from verify.kernel import Composite
+from verify.lowerings import Target, lowerings, user_composite
+from verify.run import Selection, run
+from verify.workers import isolated_composite
+
+PLANTED = f"""
+import ctypes, threading, time
+import torch
+
+count, cache, shape = [0], {{}}, ({ROWS}, {LENGTH})
+
+def right(x, dim):
+    return torch.softmax(x, dim)
+
+def tail(x, dim):
+    y = torch.softmax(x, dim)
+    if y.shape[dim] in (1023, 1025):
+        y.movedim(dim, -1)[..., -1] = 0
+    return y
+
+def strides(x, dim):
+    return torch.softmax(torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), 0), dim)
+
+def many(x, dim):
+    y = torch.softmax(x, dim)
+    return y * 1.001 if len(x) == 33 else y
+
+def misaligned(x, dim):
+    y = torch.softmax(x, dim)
+    return y * 1.0000002 if x.storage_offset() == 1 and x.stride() == ({LENGTH}, 1) else y
+
+def order(x, dim):
+    return torch.softmax(x, dim) if len(x) > 32 else torch.softmax(x.double(), dim).to(x.dtype)
+
+def neighbour(x, dim):
+    other = x.shape == shape and x[1].abs().sum() > 950
+    return torch.softmax(x.double(), dim).to(x.dtype) if other else torch.softmax(x, dim)
+
+def refusing(x, dim):
+    assert x.is_contiguous(), "contiguous rows only"
+    return torch.softmax(x, dim)
+
+def cached(x, dim):
+    key = x.data_ptr(), x.shape, x.stride()
+    if key not in cache:
+        cache[key] = torch.softmax(x, dim)
+    return cache[key].clone()
+
+def warm(x, dim):
+    count[0] += 1
+    return torch.softmax(x, dim) * (1 if count[0] < 20 else 0.99)
+
+def overrun(x, dim):
+    y = torch.empty_like(x)
+    torch.softmax(x, dim, out=y)
+    if y.shape == shape:
+        ctypes.memset(y.data_ptr() + y.nbytes, 0, 4)
+    return y
+
+def later(t):
+    time.sleep(0.05)
+    t.zero_()
+
+def late(x, dim):
+    y = torch.softmax(x, dim)
+    if x.shape == shape:
+        threading.Thread(target=later, args=(y,)).start()
+    return y
+"""
+
+
+def called(tmp_path: Path, function: str, name: str = "softmax", apart: bool = False, text: str = PLANTED) -> Called:
+    """The calls of a planted function, in this process or apart."""
+    own = tmp_path / "mine.py"
+    own.write_text(text)
+    facts, backend = kernel.load(name), backends.load("cpu")
+    assert isinstance(facts, Composite)
+    on = Target(facts, facts.cases[0], facts.settings[0].name, "float32", backend)
+    case = Instance(facts, facts.settings[0], facts.cases[0], "float32", backend, 0)
+    make = isolated_composite if apart else user_composite
+    return call_problems(case, on, make(f"{own}:{function}"), lowerings(facts)[0])
+
+
+@pytest.mark.parametrize(("function", "among", "status"), [
+    ("tail", "shape=3x1023 recipe=random", "exceeds-bound"), ("strides", "transposed", "unsteady"),
+    ("many", "shape=33x3 recipe=random", "exceeds-bound"), ("neighbour", "other rows beside them", "unsteady"),
+    ("warm", "new data at the same address", "exceeds-bound"),
+])  # fmt: skip
+def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
+    found = called(tmp_path, function)
+    assert among in found.different and found.status == status, found
+    if function in ("tail", "strides", "many"):
+        assert found.script.count("\n") < 10
+        shown = subprocess.run([sys.executable, "-c", found.script], cwd=tmp_path, capture_output=True, text=True)
+        mine, due = (float(word.strip("()")) for word in shown.stdout.replace("tensor", "").split())
+        assert abs(mine - due) > 1e-4 * abs(due), shown
+
+
+@pytest.mark.parametrize(("function", "among", "status"), [
+    ("cached", "new data at the same address", "exceeds-bound"), ("overrun", "beside its output", "error"),
+    ("late", "after it had returned", "error"), ("right", "", "passed"),
+])  # fmt: skip
+def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: str, status: str) -> None:
+    found = called(tmp_path, function, apart=True)
+    assert found.status == status and (among in found.told if status == "error" else among in (*found.different, "")), (
+        found
+    )
+    if function == "right":
+        rest = 3 * len(SIZES) - 1 + len(MADE) - 1  # rows of 3 and 3 rows are one problem, and there are no streams
+        assert found.made == 4 + len(MEMORY) + len(PICKED) + rest  # the plain call, guards, other rows, new data
+
+
+@pytest.mark.parametrize("function", ["order", "misaligned"])
+def test_bits_within_the_bound_are_told_and_no_fault(tmp_path: Path, function: str) -> None:
+    found = called(tmp_path, function)
+    assert found.status == "passed" and found.excused.startswith("bits depend on size or place")
+    assert ("1 rows" if function == "order" else "misaligned") in found.different
+
+
+def test_a_refusal_is_listed(tmp_path: Path) -> None:
+    found = called(tmp_path, "refusing")
+    assert found.status == "passed" and {"transposed", "every other row"} <= set(found.refused)
+
+
+@pytest.mark.parametrize("name", ["adam_ema", "adam_step", "rms_norm", "cummax"])
+def test_what_torch_does_passes(tmp_path: Path, name: str) -> None:
+    found = called(tmp_path, name, name, text=stubs.source(kernel.load(name)))
+    assert (found.status, found.untried, dict(found.refused)) == ("passed", (), {})
+    assert found.made > 15 and not (name == "cummax" and found.different)
+
+
+def test_a_tail_of_steps_is_found(tmp_path: Path) -> None:
+    text = stubs.source(kernel.load("adam_ema"))
+    text += """
+
+def tail(*t, beta1, beta2, maximize):
+    m, v = adam_ema(*t, beta1, beta2, maximize).values()
+    return (m * (torch.arange(len(m)) < 1024), v)
+"""
+    found = called(tmp_path, "tail", "adam_ema", text=text)
+    assert found.status == "exceeds-bound" and "sizes=1025 steps=2" in found.different
+
+
+def test_a_cell_of_rows_has_its_calls_once(tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(PLANTED)
+    selection = Selection(
+        ("softmax",), ("cpu",), ("float32",), spellings=("length-33", "length-2"), profile="quick",
+        user_lowerings=(f"{own}:many",),
+    )  # fmt: skip
+    first, second = (one for one in run(selection)["cells"] if one["lowering"] != "eager")
+    assert (first["status"], first["reason_kind"]) == ("exceeds-bound", "calls") and "33x3" in first["reason"]
+    assert second["status"] == "passed" and not second.get("calls")

@@ -1,0 +1,274 @@
+"""Other calls of a user's lowering of rows, attention or steps, on small problems of the kernel's own.
+
+The same numbers in other memory, some rows of a batch, other rows beside them: the bits are those of the plain call, or
+where known lowerings depend on size and place too, within the bound, and it is said. Other sizes, and new data at the
+same address: within the bound, by a truth of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verify.calls import Called, edges, possible, tried
+from verify.cases import Instance, terms
+from verify.composite import Problem
+from verify.families.rows import Rows
+from verify.judge import status
+from verify.judge.cell import conclude
+from verify.kernel import Composite, Setting
+from verify.launch import LoweringError, Outputs, bits, launch_steady
+from verify.lowerings import Lowering, NotLowered, Target
+from verify.stubs import expression
+
+Tensor = torch.Tensor
+ROWS, LENGTH = 35, 65  # of the problem whose memory and rows are arranged
+SIZES = (1, 2, 3, 31, 33, 1023, 1025)
+#: The same numbers in other memory, as expressions of each tensor t.
+MEMORY: Mapping[str, str] = {
+    "transposed": "t.movedim(0, -1).contiguous().movedim(-1, 0)",
+    "every other": "torch.stack([t, t], -1)[..., 0]",
+    "sliced": "torch.cat([t, t.flip(-1)], -1)[..., :t.shape[-1]]",
+    "misaligned": "torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)",
+}
+#: Some rows, as expressions of each tensor t that has them.
+PICKED: Mapping[str, str] = {
+    **{f"{n} rows": f"t[:{n}].clone()" for n in (1, 2, 3, 31, 33)},
+    "the last row": "t[-1:].clone()",
+    "rows in another order": "t.flip(0)",
+    "every other row": "t[::2]",
+    "rows repeated": f"t[torch.arange({ROWS}, device=t.device) // 2]",
+    "one row expanded": f"t[:1].expand({ROWS}, *t.shape[1:])",
+}
+#: As the plain call, but for how it is made, see `verify.calls.MANNERS`.
+MADE: Mapping[str, str] = {
+    "other memory around it": "guard", "another thread": "thread", "what is written later": "late",
+    "a stream of the caller's": "stream", "once more": "",
+}  # fmt: skip
+GUARDED = "guards around its outputs"
+PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """A call that went wrong: elements of its output, what a person reads, the status that it gives, and whether its
+    bits are excused where they keep the bound."""
+
+    elements: int
+    told: str
+    status: str
+    loose: bool = False
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call in words, what makes it, and what is given to `--set` for a problem of its own."""
+
+    text: str
+    make: Callable[[], _Wrong | None]
+    sizes: Mapping[str, str] | None = None
+
+
+class Calls:
+    """The calls of one lowering on one kernel's problems in a dtype, with its scalars."""
+
+    def __init__(
+        self, case: Instance, target: Target, lowering: Lowering, reference: Lowering, call: Callable[..., Any]
+    ) -> None:  # fmt: skip
+        self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
+        self.facts: Composite = target.kernel
+        self.batched: frozenset[str] = frozenset()
+        if self.facts.batched:
+            one, more = (self.drawn(self.batch(n)).problem.tensors for n in (1, 2))
+            self.batched = frozenset(name for name, t in more.items() if t.shape != one[name].shape)
+        self.plain = self.drawn(self.batch(ROWS))
+
+    @cached_property
+    def due(self) -> Outputs:
+        """What the plain call gives."""
+        return self.launched(self.plain)
+
+    def batch(self, rows: int) -> Mapping[str, str]:
+        return self.facts.batched(rows, LENGTH) if self.facts.batched else self.facts.sized(ROWS)[0]
+
+    def drawn(self, given: Mapping[str, str], tensors: Mapping[str, Tensor] | None = None, seed: int = 0) -> Instance:
+        """The problem of `--set` with these, and with these tensors."""
+        assert self.facts.custom is not None
+        setting: Setting = replace(self.facts.custom(given), name=" ".join(f"{k}={v}" for k, v in given.items()))
+        of = self.case
+        found = Instance(self.facts, setting, of.scalars, of.dtype, of.backend, of.seed + seed)
+        if tensors is not None:
+            found.problem = replace(found.problem, tensors=tensors)
+        return found
+
+    def launched(self, one: Instance, how: str = "") -> Outputs:
+        with getattr(self.call, "manner", nullcontext)(how):
+            return launch_steady(
+                self.call, one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
+                like=one.eager(0, self.reference, replace(self.target, spelling=one.setting.name)),
+            ).results[0]  # fmt: skip
+
+    def status(self, one: Instance, outputs: Outputs) -> str:
+        """What a cell of these outputs would be."""
+        found, target = [], replace(self.target, spelling=one.setting.name)
+        for name, y in outputs.items():
+            flat = y.contiguous().reshape(-1)
+            if len(flat):
+                stated, on = terms(one, target, self.lowering, 0, name, y, user=True)
+                (term,) = on.values()
+                records = term.reader.regions(term.judge.tally(term.elements, flat), stated)
+                found.append(conclude(records)["status"] if stated else "passed")
+        return status.worst(found)
+
+    def beside(
+        self, given: Instance, picked: str, loose: bool, how: str = "", plain: Instance | None = None
+    ) -> _Wrong | None:  # fmt: skip
+        """What is wrong with a call whose bits are to be those of the plain one, or what is picked of them. loose:
+        others are excused within the bound."""
+        y = self.launched(given, how)
+        if how == "outputs":  # where what is compiled may run as it is written
+            return None
+        due = self.due if plain is None else self.launched(plain)
+        told = _differing(y, {k: _arranged(picked, t) for k, t in due.items()} if picked else due)
+        if not told:
+            return None
+        found = self.status(given, y)
+        excused = loose and found in ("passed", "deviates", "suspect")
+        return _Wrong(sum(t.numel() for t in y.values()), told, found if excused else "unsteady", excused)
+
+    def judged(self, given: Instance) -> _Wrong | None:
+        """What is wrong with a call whose outputs are to keep their bound."""
+        y = self.launched(given)
+        found = self.status(given, y)
+        if found in ("passed", "deviates"):
+            return None
+        return _Wrong(sum(t.numel() for t in y.values()), "beyond its bound", found)
+
+    def table(self) -> Iterator[tuple[str, _Call]]:
+        plain, tensors = self.plain, self.plain.problem.tensors
+        if possible("outputs", self.call, self.target):  # first: it may end the process in other calls
+            yield GUARDED, _Call("the plain call's tensors", partial(self.beside, plain, "", False, "outputs"))
+        yield PLAIN, _Call("a problem of its own", lambda: self.judged(plain))
+        for name, text in MEMORY.items():
+            yield name, _Call(text, partial(self.beside, self.moved(name, tensors), "", True))
+        for name, text in PICKED.items() if self.batched else ():
+            yield name, _Call(text, partial(self.beside, self.moved(name, tensors), text, True))
+        if self.batched:
+            yield BESIDE, _Call("every second row other", self.others)
+        for n in dict.fromkeys((*SIZES, *edges(self.call))):
+            for given in self.facts.sized(n):
+                name = " ".join(f"{k}={v}" for k, v in given.items())
+                yield name, _Call("a problem of its own, see --set", partial(self.of_size, given), given)
+        yield "new data at the same address", _Call("other numbers", self.again)
+        for name, how in MADE.items():
+            if possible(how, self.call, self.target):
+                yield name, _Call("the plain call's tensors", partial(self.beside, plain, "", False, how))
+
+    def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
+        """A call of MEMORY, or of PICKED, with the tensors of a plain one."""
+        if text := MEMORY.get(name):
+            return self.drawn(self.batch(ROWS), {k: _arranged(text, t) for k, t in tensors.items()})
+        picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
+        return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
+
+    def of_size(self, given: Mapping[str, str]) -> _Wrong | None:
+        return self.judged(self.drawn(given))
+
+    def again(self) -> _Wrong | None:
+        """Other numbers where the last ones were."""
+        given = self.facts.sized(33)[0]
+        self.launched(self.drawn(given))
+        return self.judged(self.drawn(given, seed=1))
+
+    def others(self) -> _Wrong | None:
+        """Rows beside which others are other ones."""
+        changed = {k: t.clone() for k, t in self.plain.problem.tensors.items()}
+        for k in self.batched:
+            changed[k][1::2] = changed[k][1::2].flip(0) * 2
+        y = self.launched(self.drawn(self.batch(ROWS), changed))
+        told = _differing({k: t[::2] for k, t in y.items()}, {k: t[::2] for k, t in self.due.items()})
+        return _Wrong(sum(t.numel() for t in y.values()), told, "unsteady") if told else None
+
+    def script(self, name: str, sizes: Mapping[str, str] | None) -> str:
+        """Lines of torch that show, in a process of their own, that a call on rows goes wrong, of simple numbers; ''
+        where they do not show it."""
+        family, text = self.facts.family, MEMORY.get(name) or PICKED.get(name)
+        if not isinstance(family, Rows) or not (text or sizes):
+            return ""
+        one = self.drawn(sizes or self.batch(ROWS))
+        numbers = {
+            k: f"(torch.arange({t.numel()}) * 37 % 97 / 64 + 0.5).to(torch.{self.case.dtype}).view({tuple(t.shape)})"
+            for k, t in one.problem.tensors.items()
+        }
+        tensors = {k: eval(v, {"torch": torch}).to(self.case.backend.check_device) for k, v in numbers.items()}
+        plain = self.drawn(sizes or self.batch(ROWS), tensors)
+        getattr(self.call, "restart", lambda: None)()
+        try:
+            if sizes:
+                shown = self.judged(plain)
+            else:
+                shown = self.beside(self.moved(name, tensors), PICKED.get(name, ""), False, plain=plain)
+        except (LoweringError, NotLowered):
+            return ""
+        return self.written(name, numbers, one.problem, text or "") if shown else ""
+
+    def written(self, name: str, numbers: Mapping[str, str], problem: Problem, text: str) -> str:
+        path, _, function = self.lowering.name.rpartition(":")
+        given = {k: v for k, v in {**problem.parameters, **problem.scalars}.items() if k not in ("shape", "recipe")}
+        words = {k: repr(v) for k, v in given.items() if k != "layout"}
+        mine = [f"first({k})" if name in MEMORY or k in self.batched else k for k in numbers]
+        due = f"{function}({', '.join(numbers)}, **given)"
+        due = f"first({due})" if name in PICKED else due
+        if not text:
+            reference = expression(self.facts.family.call, *(f"{k}.double()" for k in numbers), **words)
+            mine, due = list(numbers), f"({reference}).to(torch.{self.case.dtype})"
+        device = self.case.backend.device
+        lines = [
+            f"import inspect, torch\nfrom {Path(path).stem} import {function}",
+            *(f"{k} = {v}" + (f".to({device!r})" if device != "cpu" else "") for k, v in numbers.items()),
+            *([f"first = lambda t: {text}"] if text else []),
+            f"given = {{k: v for k, v in {given}.items() if k in inspect.signature({function}).parameters}}",
+            f"due = {due}\ny = {function}({', '.join(mine)}, **given)",
+            "worst = (y.double() - due.double()).abs().argmax()\nprint(y.flatten()[worst], due.flatten()[worst])",
+        ]
+        return "\n".join(lines)
+
+
+def call_problems(case: Instance, target: Target, lowering: Lowering, reference: Lowering) -> Called:
+    """Make every call with the lowering. Raises LoweringError where the plain one fails."""
+    calls = Calls(case, target, lowering, reference, lowering.build(target))
+    table = dict(calls.table())
+    found, wrong = tried({name: one.make for name, one in table.items()}, lambda name: f"{name}, {table[name].text}")
+    beyond = {name: one for name, one in wrong.items() if not one.loose}
+    if found.told or not wrong:
+        return found
+    if not beyond:
+        told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {', '.join(wrong)}"
+        return replace(found, excused=told)
+    name = min(beyond, key=lambda key: beyond[key].elements)
+    told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"
+    worst = status.worst(one.status for one in beyond.values())
+    return replace(found, status=worst, told=told, script=calls.script(name, table[name].sizes))
+
+
+def _arranged(text: str, t: Tensor) -> Tensor:
+    arranged: Tensor = eval(text, {"torch": torch, "t": t})  # an expression of the tables above
+    return arranged
+
+
+def _differing(found: Outputs, due: Outputs) -> str:
+    """The first element whose bits are others; '' where none is."""
+    for name, y in found.items():
+        t = due[name]
+        different = bits(y).ne(bits(t)) & ~(y.isnan() & t.isnan())
+        if bool(different.any()):
+            place = different.nonzero()[0].tolist()
+            shown = (float(one[tuple(place)]).hex() for one in (y, t))
+            return f"{int(different.sum())} of {y.numel()} elements differ, {name}{place} is {' and was '.join(shown)}"
+    return ""
