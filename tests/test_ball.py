@@ -351,6 +351,31 @@ SATURATED: list[tuple[str, Callable[[Any, Any], Any]]] = [
 ]
 
 
+def test_double_double_powers_that_arithmetic_gives() -> None:
+    """Powers on midpoints are known to be exact, near ones are enclosed; one beyond float64 is not claimed."""
+    n, rng, claimed = BallDD("cpu"), random.Random(3), 0
+    for exponent in (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1.0, 0.5, -0.5, 2.5):
+        for bits, scale in [(rng.randrange(2, 25), rng.randrange(-148, 100)) for _ in range(40)]:
+            base = (rng.randrange(1 << (bits - 1), 1 << bits) | 1) * 2.0**scale
+            x, y = (torch.tensor([v], dtype=torch.float32) for v in (base, exponent))
+            if math.isinf(x.item()):
+                continue
+            mid, tail, rad = parts(enclosure(n.pow(n.input(x), n.input(y)), x), 0)
+            if math.isnan(rad):
+                continue
+            claimed += 1
+            middle = Fraction(mid) + Fraction(tail)
+            if exponent.is_integer():
+                due = Fraction(base) ** int(exponent)
+                assert abs(middle - due) <= Fraction(rad)
+                assert rad == 0 or exponent < 0 or bits * exponent > 106 or abs(math.log2(due)) > 900
+            else:
+                least, most = sorted((middle - Fraction(rad), middle + Fraction(rad)))
+                ends = sorted((least**2, most**2)) if exponent > 0 else sorted((1 / least**2, 1 / most**2))
+                assert ends[0] <= Fraction(base) <= ends[1] and exponent != 2.5
+    assert claimed > 350
+
+
 @pytest.mark.parametrize("expression", [f for _, f in SATURATED], ids=[name for name, _ in SATURATED])
 def test_saturated_values_do_not_leak(expression: Callable[[Any, Any], Any]) -> None:
     fmt = FORMATS["float32"]

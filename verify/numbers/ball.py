@@ -349,7 +349,25 @@ class BallDD(Ball64):
         return Ball(self, mid, torch.where(a.mid == 0, 0.0, rad), LOOSE, tail=torch.where(known, tail, 0.0), sure=True)
 
     def pow(self, x: Ball, y: Ball) -> Ball:
-        return self._undecided(x.mid * y.mid)
+        """Of exact x > 0 and y what arithmetic gives: powers that may lie at or beside midpoints."""
+        found = self._undecided(x.mid * y.mid)
+        if not (_point(x) and _point(y)):
+            return found
+        moderate = (x.mid > 2.0**-100) & (x.mid < 2.0**100)  # eighth powers overflow beyond
+        for exponent, power in self.powers(x).items():
+            found = self.where((y.mid == exponent) & (moderate | (abs(exponent) < 5)), power(), found)
+        return found
+
+    def powers(self, x: Ball) -> dict[float, Callable[[], Ball]]:
+        """Powers of x > 0 by arithmetic, by exponent; integer ones are exact where two float64 hold them."""
+        square = self.mul(x, x)
+        cube, fourth = self.mul(square, x), self.mul(square, square)
+        return {
+            2.0: lambda: square, 3.0: lambda: cube, 4.0: lambda: fourth, 5.0: lambda: self.mul(fourth, x),
+            6.0: lambda: self.mul(fourth, square), 7.0: lambda: self.mul(fourth, cube),
+            8.0: lambda: self.mul(fourth, fourth), -1.0: lambda: self.div(self.const(1), x),
+            0.5: lambda: self.sqrt(x), -0.5: lambda: self.div(self.const(1), self.sqrt(x)),
+        }  # fmt: skip
 
     def _point(self, mid: Tensor, tail: Tensor | float = 0.0) -> Ball:
         return Ball(self, mid, 0.0, tail=tail)

@@ -360,15 +360,11 @@ class BallScaled(BallDD):
 
     def pow(self, x: Ball, y: Ball) -> Ball:
         """2^(y log2 x) for x > 0; what may lie at or beside midpoints by arithmetic."""
-        square = self.mul(x, x)
-        arithmetic: dict[float, Callable[[], Ball]] = {
-            2.0: lambda: square, 3.0: lambda: self.mul(square, x), -1.0: lambda: self.div(self.const(1), x),
-            0.5: lambda: self.sqrt(x), -0.5: lambda: self.rsqrt(x),
-        }  # fmt: skip
-        if y.source and not y.mid.dim() and float(y.mid) in arithmetic:
-            return arithmetic[float(y.mid)]()
+        powers = self.powers(x)
+        if y.source and not y.mid.dim() and float(y.mid) in powers:
+            return powers[float(y.mid)]()
         found = self.exp2(self.mul(y, self.log2(x)))
-        return self.where(y.mid == 2, square, found) if y.source else found
+        return self.where(y.mid == 2, powers[2.0](), found) if y.source else found
 
     def sin(self, a: Any) -> Ball:
         """sin or cos of f pi/2, a 2/pi = k + f. a = M 2^(i - 52), whose M is an integer, so that M times
