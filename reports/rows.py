@@ -293,14 +293,14 @@ def scalars_text(scalars: Mapping[str, float]) -> str:
 
 
 def kernel_page(report: Report, name: str) -> Page:
-    """`verify kernel NAME`: every cell of one kernel. Where a user's own lowering is among many, the answer is kept to
-    a screen: one row a dtype and lowering, and remarks on the user's alone."""
+    """`verify kernel NAME`: every cell of one kernel. Where a user's own lowering fails or is among many, the answer is
+    kept to a screen: one row a dtype and lowering, of the user's what fails first, and remarks on it alone."""
     cells = [cell for cell in report.cells if cell.kernel == name]
     compared = [cell for cell in cells if cell.error is not None]
     own = [cell for cell in cells if is_file(cell.lowering)]
     blocks: list[Table | Line] = []
     title = f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}"
-    if own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN:
+    if any(map(fails, own)) or (own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN):
         formulas = dict.fromkeys((cell.lowering, text) for cell in own for text in _obeyed(cell))
         passed = (cell for cell in own if cell.error is not None and not fails(cell))
         return Page(
@@ -309,7 +309,7 @@ def kernel_page(report: Report, name: str) -> Page:
                 _overview(compared),
                 *(Line(text, label=f"formula of {lowering}:") for lowering, text in formulas),
                 *_worst(passed, report.environment),
-                *_failures(own, report.environment, FAILURES_SHOWN // 2),
+                *_first(own, report.environment),
                 *_deviations(own, report.environment, FAILURES_SHOWN // 2),
                 *_remarks(own),
                 _totals(cells),
@@ -1030,25 +1030,51 @@ def _place(cell: Cell) -> str:
 def _failures(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
     """Each failing cell with its reason; where regions fail, one line for each of them, with its worst element."""
     failed = sorted(filter(fails, cells), key=lambda cell: STATUSES.index(cell.status))
-    lines: list[Line] = []
-    for cell in failed[:shown]:
-        before = assignments(environment.get(cell.backend))
-        named = f"{cell.kernel} {_place(cell)}"
-        regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
-        lines += [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
-        lines += [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
-        if not cell.regions:
-            lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
-            if cell.worst:
-                telling_one = _telling(cell)
-                lines.append(Line(_element(telling_one), label="    "))
-                lines.append(Line(before + replay(cell, telling_one), kind="command"))
-        for name, region in regions.items():
-            lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
-            lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
-            lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
+    lines = [line for cell in failed[:shown] for line in _failure(cell, environment)]
     if len(failed) > shown:
         lines.append(Line(f"and {len(failed) - shown} more failing cells, all in the report", kind="bad"))
+    return lines
+
+
+def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = None) -> list[Line]:
+    """What is wrong with a cell. shown: how many of its regions are told, the rest is counted."""
+    before, named = assignments(environment.get(cell.backend)), f"{cell.kernel} {_place(cell)}"
+    regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
+    lines = [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
+    lines += [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
+    if not cell.regions:
+        lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
+        if cell.worst:
+            telling_one = _telling(cell)
+            lines.append(Line(_element(telling_one), label="    "))
+            lines.append(Line(before + replay(cell, telling_one), kind="command"))
+    for name, region in list(regions.items())[:shown]:
+        lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
+        lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
+        lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
+    if rest := list(regions)[shown:] if shown else ():
+        lines.append(Line(f"and in {', '.join(rest)}", kind="bad"))
+    return lines
+
+
+def _first(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:
+    """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status; the
+    others are counted."""
+    failed: dict[str, list[Cell]] = {}
+    for cell in filter(fails, cells):
+        failed.setdefault(cell.lowering, []).append(cell)
+    lines: list[Line] = []
+    for place, group in enumerate(failed.values()):
+        first = None
+        if place < FAILURES_SHOWN // 2:
+            first = min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status)))
+            lines += _failure(first, environment, shown=1)
+        others: dict[str, list[Cell]] = {}
+        for one in group:
+            if one is not first:
+                others.setdefault(one.status, []).append(one)
+        for status, rest in others.items():
+            lines.append(_status_line(status, f"{_count(len(rest), 'more cell')} of {_named(rest)}"))
     return lines
 
 
