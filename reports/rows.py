@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from verify.judge.regions import REGIONS
 from verify.judge.status import STATUSES, exit_code
 from verify.kernel import DTYPES, Composite, is_file
+from verify.reports import invariance
 from verify.reports.looks import COUNTED, LOOKS, counted_text, tally, tally_text, tone
 from verify.ulp import FAILING
 
@@ -320,7 +321,7 @@ def kernel_page(report: Report, name: str) -> Page:
         legend = _Legend()
         spellings = ", ".join(dict.fromkeys(cell.spelling for cell in compared))
         blocks += [
-            _accuracy(compared, legend),
+            _accuracy(compared, legend, report.environment),
             Line(f"{spellings}; where all give the same bits, one row stands for them", label="spellings:"),
             *legend.lines(),
             *_worst((cell for cell in compared if not fails(cell)), report.environment),
@@ -955,34 +956,43 @@ def _obeyed(cell: Cell) -> list[str]:
     return cell.formula.survivors if cell.formula.identified is None else [cell.formula.identified]
 
 
-def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
+def _accuracy(cells: Sequence[Cell], legend: _Legend, environment: Mapping[str, Any]) -> Table:
     """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row. Below it
-    stand the regions that are listed: see `telling`."""
+    stand the regions that are listed: see `telling`. Whether rows are batch invariant stands where it was measured."""
+    batch = {
+        (cell.backend, cell.lowering, cell.dtype): invariance.told(
+            cell.kernel, cell.lowering, cell.dtype, environment.get(cell.backend)
+        )
+        for cell in cells
+    }
+    columns = (*_ACCURACY, *([Column("batch invariant", fold=True)] if any(batch.values()) else []))
     rows: list[Row] = []
     sections: dict[tuple[str, str, str, str], dict[tuple[Any, ...], list[str]]] = {}
     for cell in cells:
         section = sections.setdefault(_section(cell), {})
+        told = figures(cell) | {"status": cell.status, "formula": legend.text(cell)}
+        told["batch invariant"] = batch[cell.backend, cell.lowering, cell.dtype] or "-"
         # Equal digests are equal bits; without one, a cell stands alone.
         bits = cell.digest or cell.spelling
-        section.setdefault((bits, cell.lowering, *_facts(cell, legend)), []).append(cell.spelling)
+        facts = tuple(told[column.title] for column in columns[1:])
+        section.setdefault((bits, cell.lowering, facts, _regions(cell, columns)), []).append(cell.spelling)
     for title, section in sections.items():
-        rows.append(Row((" ".join(filter(None, title)), *[""] * (len(_ACCURACY) - 1)), heading=True))
+        rows.append(Row((" ".join(filter(None, title)), *[""] * (len(columns) - 1)), heading=True))
         split = Counter(lowering for _, lowering, *_ in section)
         for (_, lowering, facts, regions), spellings in section.items():
             named = lowering if split[lowering] == 1 else f"{lowering} ({', '.join(spellings)})"
             rows.append(Row((named, *facts)))
             rows += map(Row, regions)
-    return Table(_ACCURACY, tuple(rows))
+    return Table(columns, tuple(rows))
 
 
-def _facts(cell: Cell, legend: _Legend) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The row of a cell after its name, and the rows of its regions."""
-    told = {**figures(cell), "status": cell.status, "formula": legend.text(cell)}
+def _regions(cell: Cell, columns: Sequence[Column]) -> tuple[tuple[str, ...], ...]:
+    """The rows of a cell's regions."""
     regions = []
     for name, region in telling(cell).items():
         facts = {"lowering": f"  in {name}", "status": region.status, **figures_of(region)}
-        regions.append(tuple(facts.get(column.title, "-") for column in _ACCURACY))
-    return tuple(told[column.title] for column in _ACCURACY[1:]), tuple(regions)
+        regions.append(tuple(facts.get(column.title, "-") for column in columns))
+    return tuple(regions)
 
 
 def _worst(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
