@@ -20,7 +20,7 @@ from pydantic_core import to_json
 
 from verify.judge.regions import REGIONS
 from verify.kernel import NothingToCompare
-from verify.reports import store
+from verify.reports import invariance, store
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE
 from verify.reports.rows import (
     assignments,
@@ -150,6 +150,7 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
         raise NothingToCompare(f"nothing to show: no cell in {', '.join(str(path) for path in paths)}")
     named = set(pool.columns["kernel"])
     kernels = [json.loads(text) for text, index in pool.values.items() if index in named]
+    pool.columns["batch"] = _invariance(sources, pool)
     pool.columns["device"], devices = _devices(sources)
     against: dict[str, Any] = {}
     if baseline is not None:
@@ -362,6 +363,23 @@ def _element(worst: Worst, command: str | None) -> list[Any]:
 
 
 # Reports and devices
+
+
+def _invariance(sources: Sequence[_Source], pool: _Pool) -> list[int]:
+    """Of each cell whether its rows are batch invariant, where that was measured."""
+    backends = ((source, backend) for source in sources for backend in source.backends)
+    named = zip(*(pool.columns[name] for name in ("kernel", "lowering", "dtype")), strict=True)
+    texts = list(pool.values)
+    known: dict[tuple[Any, ...], int] = {}
+    found = []
+    for (source, backend), cell in zip(backends, named, strict=True):
+        key = (id(source), backend, *cell)
+        if key not in known:
+            name, lowering, dtype = (json.loads(texts[one]) for one in cell)
+            told = invariance.told(name, lowering, dtype, source.fingerprint(backend))
+            known[key] = pool.index(told or "-")
+        found.append(known[key])
+    return found
 
 
 def _report(source: _Source) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from verify.judge.regions import REGIONS
 from verify.judge.status import STATUSES, exit_code
 from verify.kernel import DTYPES, Composite, is_file
+from verify.reports import invariance
 from verify.reports.looks import COUNTED, LOOKS, counted_text, tally, tally_text, tone
 from verify.ulp import FAILING
 
@@ -293,14 +294,14 @@ def scalars_text(scalars: Mapping[str, float]) -> str:
 
 
 def kernel_page(report: Report, name: str) -> Page:
-    """`verify kernel NAME`: every cell of one kernel. Where a user's own lowering is among many, the answer is kept to
-    a screen: one row a dtype and lowering, and remarks on the user's alone."""
+    """`verify kernel NAME`: every cell of one kernel. Where a user's own lowering fails or is among many, the answer is
+    kept to a screen: one row a dtype and lowering, of the user's what fails first, and remarks on it alone."""
     cells = [cell for cell in report.cells if cell.kernel == name]
     compared = [cell for cell in cells if cell.error is not None]
     own = [cell for cell in cells if is_file(cell.lowering)]
     blocks: list[Table | Line] = []
     title = f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}"
-    if own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN:
+    if any(map(fails, own)) or (own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN):
         formulas = dict.fromkeys((cell.lowering, text) for cell in own for text in _obeyed(cell))
         passed = (cell for cell in own if cell.error is not None and not fails(cell))
         return Page(
@@ -309,7 +310,7 @@ def kernel_page(report: Report, name: str) -> Page:
                 _overview(compared),
                 *(Line(text, label=f"formula of {lowering}:") for lowering, text in formulas),
                 *_worst(passed, report.environment),
-                *_failures(own, report.environment, FAILURES_SHOWN // 2),
+                *_first(own, report.environment),
                 *_deviations(own, report.environment, FAILURES_SHOWN // 2),
                 *_remarks(own),
                 _totals(cells),
@@ -320,7 +321,7 @@ def kernel_page(report: Report, name: str) -> Page:
         legend = _Legend()
         spellings = ", ".join(dict.fromkeys(cell.spelling for cell in compared))
         blocks += [
-            _accuracy(compared, legend),
+            _accuracy(compared, legend, report.environment),
             Line(f"{spellings}; where all give the same bits, one row stands for them", label="spellings:"),
             *legend.lines(),
             *_worst((cell for cell in compared if not fails(cell)), report.environment),
@@ -955,34 +956,43 @@ def _obeyed(cell: Cell) -> list[str]:
     return cell.formula.survivors if cell.formula.identified is None else [cell.formula.identified]
 
 
-def _accuracy(cells: Sequence[Cell], legend: _Legend) -> Table:
+def _accuracy(cells: Sequence[Cell], legend: _Legend, environment: Mapping[str, Any]) -> Table:
     """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row. Below it
-    stand the regions that are listed: see `telling`."""
+    stand the regions that are listed: see `telling`. Whether rows are batch invariant stands where it was measured."""
+    batch = {
+        (cell.backend, cell.lowering, cell.dtype): invariance.told(
+            cell.kernel, cell.lowering, cell.dtype, environment.get(cell.backend)
+        )
+        for cell in cells
+    }
+    columns = (*_ACCURACY, *([Column("batch invariant", fold=True)] if any(batch.values()) else []))
     rows: list[Row] = []
     sections: dict[tuple[str, str, str, str], dict[tuple[Any, ...], list[str]]] = {}
     for cell in cells:
         section = sections.setdefault(_section(cell), {})
+        told = figures(cell) | {"status": cell.status, "formula": legend.text(cell)}
+        told["batch invariant"] = batch[cell.backend, cell.lowering, cell.dtype] or "-"
         # Equal digests are equal bits; without one, a cell stands alone.
         bits = cell.digest or cell.spelling
-        section.setdefault((bits, cell.lowering, *_facts(cell, legend)), []).append(cell.spelling)
+        facts = tuple(told[column.title] for column in columns[1:])
+        section.setdefault((bits, cell.lowering, facts, _regions(cell, columns)), []).append(cell.spelling)
     for title, section in sections.items():
-        rows.append(Row((" ".join(filter(None, title)), *[""] * (len(_ACCURACY) - 1)), heading=True))
+        rows.append(Row((" ".join(filter(None, title)), *[""] * (len(columns) - 1)), heading=True))
         split = Counter(lowering for _, lowering, *_ in section)
         for (_, lowering, facts, regions), spellings in section.items():
             named = lowering if split[lowering] == 1 else f"{lowering} ({', '.join(spellings)})"
             rows.append(Row((named, *facts)))
             rows += map(Row, regions)
-    return Table(_ACCURACY, tuple(rows))
+    return Table(columns, tuple(rows))
 
 
-def _facts(cell: Cell, legend: _Legend) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The row of a cell after its name, and the rows of its regions."""
-    told = {**figures(cell), "status": cell.status, "formula": legend.text(cell)}
+def _regions(cell: Cell, columns: Sequence[Column]) -> tuple[tuple[str, ...], ...]:
+    """The rows of a cell's regions."""
     regions = []
     for name, region in telling(cell).items():
         facts = {"lowering": f"  in {name}", "status": region.status, **figures_of(region)}
-        regions.append(tuple(facts.get(column.title, "-") for column in _ACCURACY))
-    return tuple(told[column.title] for column in _ACCURACY[1:]), tuple(regions)
+        regions.append(tuple(facts.get(column.title, "-") for column in columns))
+    return tuple(regions)
 
 
 def _worst(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
@@ -1030,25 +1040,51 @@ def _place(cell: Cell) -> str:
 def _failures(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
     """Each failing cell with its reason; where regions fail, one line for each of them, with its worst element."""
     failed = sorted(filter(fails, cells), key=lambda cell: STATUSES.index(cell.status))
-    lines: list[Line] = []
-    for cell in failed[:shown]:
-        before = assignments(environment.get(cell.backend))
-        named = f"{cell.kernel} {_place(cell)}"
-        regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
-        lines += [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
-        lines += [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
-        if not cell.regions:
-            lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
-            if cell.worst:
-                telling_one = _telling(cell)
-                lines.append(Line(_element(telling_one), label="    "))
-                lines.append(Line(before + replay(cell, telling_one), kind="command"))
-        for name, region in regions.items():
-            lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
-            lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
-            lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
+    lines = [line for cell in failed[:shown] for line in _failure(cell, environment)]
     if len(failed) > shown:
         lines.append(Line(f"and {len(failed) - shown} more failing cells, all in the report", kind="bad"))
+    return lines
+
+
+def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = None) -> list[Line]:
+    """What is wrong with a cell. shown: how many of its regions are told, the rest is counted."""
+    before, named = assignments(environment.get(cell.backend)), f"{cell.kernel} {_place(cell)}"
+    regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
+    lines = [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
+    lines += [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
+    if not cell.regions:
+        lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
+        if cell.worst:
+            telling_one = _telling(cell)
+            lines.append(Line(_element(telling_one), label="    "))
+            lines.append(Line(before + replay(cell, telling_one), kind="command"))
+    for name, region in list(regions.items())[:shown]:
+        lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
+        lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
+        lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
+    if rest := list(regions)[shown:] if shown else ():
+        lines.append(Line(f"and in {', '.join(rest)}", kind="bad"))
+    return lines
+
+
+def _first(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:
+    """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status; the
+    others are counted."""
+    failed: dict[str, list[Cell]] = {}
+    for cell in filter(fails, cells):
+        failed.setdefault(cell.lowering, []).append(cell)
+    lines: list[Line] = []
+    for place, group in enumerate(failed.values()):
+        first = None
+        if place < FAILURES_SHOWN // 2:
+            first = min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status)))
+            lines += _failure(first, environment, shown=1)
+        others: dict[str, list[Cell]] = {}
+        for one in group:
+            if one is not first:
+                others.setdefault(one.status, []).append(one)
+        for status, rest in others.items():
+            lines.append(_status_line(status, f"{_count(len(rest), 'more cell')} of {_named(rest)}"))
     return lines
 
 

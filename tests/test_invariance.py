@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from sample_reports import cell, report
 from verify import backends, cli, kernel, stubs
 from verify.invariance import SIZES, judge
 from verify.lowerings import Lowering, lowerings
+from verify.reports import invariance, markdown, rows, store
+from verify.reports.embedded import embed
+from verify.reports.schema import Report
 
 #: How the rows of x are summed.
 PLANTED = {
@@ -83,3 +89,24 @@ def test_the_command_tells_and_writes_it(tmp_path: Path, capsys: pytest.CaptureF
     assert "kernels of rows" in capsys.readouterr().err
     assert cli.main(["kernel", "cumsum", "--length", "33"]) == 2
     assert "--length is for --invariance" in capsys.readouterr().err
+
+
+def test_reports_and_the_page_tell_what_was_measured_of_the_same_device(tmp_path: Path) -> None:
+    """Beside the row kernel's cells, and of no other device, torch or dtype."""
+    path = invariance.MEASURED / "invariance-cpu-inductor.json"
+    here = json.loads(path.read_text())["environment"]["cpu"]
+    (row,) = (one for one in json.loads(path.read_text())["rows"] if one["kernel"] == "softmax")
+    told = invariance.told("softmax", "inductor", "float32", here)
+    assert told == f"no: 16 of 16 sizes, from 2 on, row {row['row']}, {row['steps']} steps, length {row['length']}"
+    assert invariance.told("softmax", "eager", "float16", here) == "yes: 48 sizes, length 64, 1000, 4096"
+    assert invariance.told("softmax", "inductor", "float16", here) == invariance.told("exp", "eager", "float32", here)
+    for change in ({"chip": "another"}, {"torch": "2.12.0"}, {"capability": "AVX2"}):
+        assert not invariance.told("softmax", "inductor", "float32", here | change)
+    one = cell(kernel="softmax", lowering="inductor")
+    both = report(one, cell(kernel="exp"), environment={"cpu": here})
+    for name, there in (("softmax", True), ("exp", False)):
+        shown = "".join(markdown.lines(rows.kernel_page(Report.model_validate(both), name)))
+        assert ("batch invariant" in shown, "16 of 16 sizes" in shown) == (there, there)
+    store.write(Report.model_validate(both), tmp_path / "r.json")
+    found = json.loads(gzip.decompress(base64.b64decode(embed([tmp_path / "r.json"]).data)))
+    assert sorted(found["values"][index] for index in found["columns"]["batch"]) == ["-", told]

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sample_reports import COUNTS, cell, error, not_run, report
+from sample_reports import COUNTS, cell, cell_of, error, not_run, region, report, report_of
 from verify.kernel import METRICS, UsageError
 from verify.reports import rows, store, terminal
 from verify.reports.schema import Report
@@ -486,8 +486,8 @@ def test_a_users_own_lowering_is_answered_in_a_screen() -> None:
     assert "5 nan mismatch" in shown and "mine.py:f flushes" in shown
     assert "inductor flushes" not in shown and "eager flushes" not in shown
     assert len(shown.splitlines()) < 40
-    few = printed(rows.kernel_page(Report.model_validate(report(*cells[:18])), "addcmul"), 140)
-    assert "inductor flushes" in few and "w=0.5" in few
+    few = printed(rows.kernel_page(Report.model_validate(report(*cells[12:18])), "addcmul"), 140)
+    assert "inductor flushes" in few and "w=0.4" in few
 
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07[bold]x[/bold] :smile: \u202eevil\x9b1m"
@@ -521,3 +521,28 @@ def test_colour_only_on_a_terminal_and_never_with_no_color(monkeypatch: pytest.M
     assert "\x1b[32mpassed" in shown(Terminal())
     monkeypatch.setenv("NO_COLOR", "1")
     assert not re.search(r"\x1b\[(?:\d+;)*[349]\d", shown(Terminal()))
+
+
+def test_a_lowering_that_fails_everywhere_is_told_on_a_screen() -> None:
+    """The failing call with its script first, the rest counted."""
+    script = [f"line {k}" for k in range(9)]
+    mine = [
+        cell_of(
+            {name: region(status="exceeds-bound") for name in ("normal", "special", "overflow")},
+            lowering="mine.py:f", dtype=dtype, spelling=spelling,
+        )
+        for dtype in ("float16", "float32", "bfloat16", "float64")
+        for spelling in ("out-of-place", "tail", "size-one")
+    ]  # fmt: skip
+    mine[4] = cell_of(
+        {"normal": region()}, lowering="mine.py:f", spelling="tail", status="unsteady", reason_kind="calls",
+        reason="the smallest: 2 elements", calls={"made": 9, "different": ["2 elements"], "script": script},
+    )  # fmt: skip
+    page = printed(rows.kernel_page(Report.model_validate(report_of(cell_of({"normal": region()}), *mine)), "addcmul"))
+    lines = [line.strip() for line in page.splitlines()]
+    assert len(lines) <= 45, page
+    at = lines.index("line 0")
+    assert lines[at : at + 9] == script and "the smallest: 2 elements" in lines[at - 1] + lines[at - 2]
+    assert any(line.startswith("exceeds-bound: 11 more cells of mine.py:f") for line in lines), page
+    page = printed(rows.kernel_page(Report.model_validate(report_of(mine[0])), "addcmul"))
+    assert "and in special, overflow" in map(str.strip, page.splitlines())

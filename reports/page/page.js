@@ -261,6 +261,7 @@
       tallied("closer"), tallied("farther"), tallied("tied"),
       data.baseline.path && { title: "baseline", text: (cell) => cell.verdict?.[0] ?? "-", order: (cell) => cell.verdict?.[0] ?? null, node: (cell) => (cell.verdict ? statusNode(cell.verdict[0]) : "-") },
       text("formula", { wide: true, node: (cell) => formulaNode(cell, 2) }),
+      { title: "batch invariant", wide: true, text: (cell) => cell.batch, order: (cell) => cell.batch },
     ].filter((column) => column && some.some((cell) => !["", "-"].includes(column.text(cell))));
   }
 
@@ -702,6 +703,7 @@
         ["against eager", cell.closer === "-" ? "" : `${cell.closer} closer, ${cell.farther} farther, ${cell.tied} tied`],
         ["baseline", cell.verdict ? [statusNode(cell.verdict[0]), cell.verdict[1] ? `: ${cell.verdict[1]}` : "", cell.verdict[2] ? command(cell.verdict[2]) : ""] : ""],
         ["formula", cell.ran ? formulaNode(cell) : ""],
+        ["batch invariant", cell.batch === "-" ? "" : cell.batch],
         ["launches", cell.repeats > 1 ? `${cell.repeats} on the same inputs, ${cell.distinct} different results` : ""],
         ["flags", Object.entries(cell.flags).map(([name, value]) => `${name} ${value}`).join(", ")],
         ["ftz", cell.ftz ? "declared" : ""],
