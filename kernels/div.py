@@ -144,6 +144,7 @@ KERNEL = Kernel(
             spelling="b as tensor",
         ),
         *through_float32(GAMMA_2, f"{FOLDED}; one division: gamma_2", lowering="inductor*", spelling="b as tensor"),
+        *rounded(TWO, RECIPROCAL, dtypes=("float64",), lowering="inductor*", backend="cuda", spelling="b as tensor"),
         *correctly_rounded("one division by the rounded scalar", spelling="b as tensor", truth="rounded"),
         *correctly_rounded("one division", applies=tensor),
         *(

@@ -112,6 +112,13 @@ ORACLE = Oracle(
             scalars=("w",),
             applies=two_sides,
         ),
+        # The same as torch's decomposition spells it, which differs in signs of zeros.
+        written(
+            "|w| < 1/2: fma(storage(w), b-a, a); else: fma(storage(w)-1, b-a, b)",
+            when=stored_low,
+            scalars=("w",),
+            applies=two_sides,
+        ),
         # Eager MPS for a tensor weight: not exact at w = 1.
         written("fma(w, b-a, a)", admissible=True),
         # Inductor C++ for _foreach_lerp, whatever the weight.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, written
+from verify.oracle import Oracle, formula, written
 
 
 def sub(n: Any, a: Any, b: Any, alpha: Any) -> Any:
@@ -38,6 +38,12 @@ def scaled(scalars: dict[str, float]) -> bool:
     return scalars["alpha"] != 1
 
 
+# _foreach_sub compiled by Inductor before torch 2.13 (pytorch/pytorch#184415).
+@formula("a - b, without alpha", applies=scaled, wrong=True)
+def without_alpha(n: Any, a: Any, b: Any, alpha: float) -> Any:
+    return a - b
+
+
 ORACLE = Oracle(
     sub,
     scale=scale,
@@ -46,6 +52,7 @@ ORACLE = Oracle(
     arithmetic=True,
     formulas=(
         written("a - b", applies=unit, admissible=True),
+        without_alpha,
         # Eager CUDA and CPU implement sub as add with -alpha, and are contracted like it.
         written("fma(-alpha, b, a)", applies=scaled, admissible=True),
         # Inductor has no fma for sub: separate in C++ always, in Triton without fp fusion.

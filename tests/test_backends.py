@@ -588,4 +588,4 @@ def test_ledgers_name_what_exists() -> None:
                 assert any(
                     entry.suits(lowering=one, kernel=name, dtype=dtype)
                     for one in listed for name in entry.kernel for dtype in DTYPES
-                ) or entry.triton_before  # fmt: skip
+                ) or entry.triton_before or entry.torch_before  # fmt: skip

@@ -519,7 +519,7 @@ def test_formulas_stay_within_their_roundings_of_the_truth_where_no_intermediate
     scale = replace(oracle, function=oracle.scale or oracle.function, reference=None)
     judged = 0
     for scalars in CASES[kernel]:
-        formulas = [f for f in oracle.formulas if f.suits(dict(scalars))]
+        formulas = [f for f in oracle.formulas if f.suits(dict(scalars)) and not f.wrong]
         elements = list(in_range(kernel, oracle, fmt, scalars)) if formulas else []
         names = [name for name in FACTS[kernel].inputs if name not in scalars]
         tensors = {k: n.input(to_tensor(fmt, torch.tensor([bits[k] for bits in elements]))) for k in names}

@@ -38,6 +38,7 @@ class Cells:
     spelling: tuple[str, ...] = ("*",)
     output: tuple[str, ...] = ("*",)
     triton_before: str = ""
+    torch_before: str = ""
     capability: str = "*"
 
     def suits(
@@ -50,7 +51,10 @@ class Cells:
             and any(fnmatch.fnmatchcase(dtype, pattern) for pattern in self.dtype)
             and (spelling is None or any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spelling))
             and any(fnmatch.fnmatchcase(output, pattern) for pattern in self.output)
-            and (not self.triton_before or _triton_version() < _version(self.triton_before))
+            and all(
+                not before or _installed(name) < _version(before)
+                for name, before in (("triton", self.triton_before), ("torch", self.torch_before))
+            )
         )
 
 
@@ -194,10 +198,11 @@ def _entry(kind: type[Any], entry: dict[str, Any]) -> Any:
     return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
 
 
-def _triton_version() -> tuple[int, ...]:
+@lru_cache
+def _installed(package: str) -> tuple[int, ...]:
     from importlib import metadata
 
-    return _version(metadata.version("triton"))
+    return _version(metadata.version(package))
 
 
 def _version(text: str) -> tuple[int, ...]:

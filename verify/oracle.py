@@ -47,7 +47,8 @@ class Formula:
     meeting a tensor rounds them to the compute format. `rounds_once`: the formula is the real
     function correctly rounded, so that an exhaustive sweep need not evaluate it. `admissible`: it is
     an association, a fused form or a wider accumulator of the reference spelling, so that where an
-    intermediate of that overflows an implementation may have its bits.
+    intermediate of that overflows an implementation may have its bits. `wrong`: it is not the function at all,
+    but what a known defect computes.
     """
 
     text: str
@@ -56,6 +57,7 @@ class Formula:
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True
     rounds_once: bool = False
     admissible: bool = False
+    wrong: bool = False
 
     def suits(self, scalars: dict[str, float]) -> bool:
         return (self.scalars is None or self.scalars == frozenset(scalars)) and self.applies(scalars)
@@ -68,12 +70,13 @@ def formula(
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True,
     rounds_once: bool = False,
     admissible: bool = False,
+    wrong: bool = False,
 ) -> Callable[[Callable[..., Any]], Formula]:
     """Name a function of (n, **inputs) as a formula; `text` is what reports print."""
 
     def wrap(evaluate: Callable[..., Any]) -> Formula:
         names = None if scalars is None else frozenset(scalars)
-        return Formula(text, evaluate, names, applies, rounds_once, admissible)
+        return Formula(text, evaluate, names, applies, rounds_once, admissible, wrong)
 
     return wrap
 
