@@ -91,8 +91,8 @@ def called(tmp_path: Path, function: str, name: str = "softmax", apart: bool = F
     assert isinstance(facts, Composite)
     on = Target(facts, facts.cases[0], facts.settings[0].name, "float32", backend)
     case = Instance(facts, facts.settings[0], facts.cases[0], "float32", backend, 0)
-    make = isolated_composite if apart else user_composite
-    return call_problems(case, on, make(f"{own}:{function}"), lowerings(facts)[0])
+    lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}")
+    return call_problems(case, on, lowering, lowering.build(on), lowerings(facts)[0])
 
 
 @pytest.mark.parametrize(("function", "among", "status"), [

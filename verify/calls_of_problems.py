@@ -240,9 +240,11 @@ class Calls:
         return "\n".join(lines)
 
 
-def call_problems(case: Instance, target: Target, lowering: Lowering, reference: Lowering) -> Called:
-    """Make every call with the lowering. Raises LoweringError where the plain one fails."""
-    calls = Calls(case, target, lowering, reference, lowering.build(target))
+def call_problems(
+    case: Instance, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering
+) -> Called:  # fmt: skip
+    """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due."""
+    calls = Calls(case, target, lowering, reference, call)
     table = dict(calls.table())
     found, wrong = tried({name: one.make for name, one in table.items()}, lambda name: f"{name}, {table[name].text}")
     beyond = {name: one for name, one in wrong.items() if not one.loose}

@@ -148,11 +148,13 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
             for name, y in outputs.items():
                 new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
                 found[name] = new
-        if number == 0 and one.steady and job.calls and isinstance(case, Pointwise):
-            sample = Sample.of(case.given(0), one.output)
-            launched = replace(launched, calls=call_all(case, target, lowering, reference, sample))
+        few = not lowering.each_shape or case.portions() == range(1)
+        if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
+            given = case.given(0)
+            sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output)
+            launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, mine=job.mine))
         if one.steady and job.calls and isinstance(case, Instance):
-            launched = replace(launched, calls=call_problems(case, target, lowering, lowerings(target.kernel)[0]))
+            launched = replace(launched, calls=call_problems(case, target, lowering, call, lowerings(target.kernel)[0]))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
@@ -780,8 +782,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                     if one.one_spelling and spelling != target.default_spelling:
                         continue
                     reason = one.reason(target)
-                    mine = one in users
-                    yield Job(target, one, reason, mine, calls=mine and target.layout is None)
+                    mine, plain = one in users, spelling == target.default_spelling
+                    yield Job(target, one, reason, mine, calls=plain and target.layout is None)
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
