@@ -165,3 +165,12 @@ def test_a_cell_of_rows_has_its_calls_once(tmp_path: Path) -> None:
     first, second = (one for one in run(selection)["cells"] if one["lowering"] != "eager")
     assert (first["status"], first["reason_kind"]) == ("exceeds-bound", "calls") and "33x3" in first["reason"]
     assert second["status"] == "passed" and not second.get("calls")
+
+
+def test_eagers_rows_are_called_too() -> None:
+    """ATen adds strided rows in another order: within the bound, and told."""
+    selection = Selection(("sum",), ("cpu",), ("float32",), ("eager",), ("length-2", "length-33"), "quick")
+    first, second = run(selection)["cells"]
+    assert first["status"] == "passed" and first["calls"]["made"] == len(MEMORY) + len(PICKED) + 2
+    assert not second.get("calls")
+    assert {"transposed"} <= set(first["calls"]["different"]) and "keep their bound" in first["reason"]

@@ -92,6 +92,10 @@ WHOLE: Mapping[str, Arranged] = {
 }
 
 
+#: Of a registered lowering whose calls differ within the bound.
+DEPENDS = "bits depend on how it is called, and keep their bound: see its calls"
+
+
 @dataclass(frozen=True)
 class Called:
     """What the calls of a lowering gave.
@@ -178,7 +182,7 @@ def call_all(
         return found
     within = _within(case, target, lowering, list(wrong.values()), mine)
     if within and not mine:
-        return replace(found, excused="bits depend on how it is called, and keep their bound: see its calls")
+        return replace(found, excused=DEPENDS)
     if within and reference is not None and _depends(reference, target, sample):
         told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {', '.join(wrong)}"
         return replace(found, excused=told)

@@ -154,7 +154,8 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
             sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output)
             launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, mine=job.mine))
         if one.steady and job.calls and isinstance(case, Instance):
-            launched = replace(launched, calls=call_problems(case, target, lowering, call, lowerings(target.kernel)[0]))
+            first = lowerings(target.kernel)[0]
+            launched = replace(launched, calls=call_problems(case, target, lowering, call, first, mine=job.mine))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
@@ -797,7 +798,7 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
     ]
     if selection.own and not selection.lowerings:
         chosen = chosen[:1]
-    cases = cases_of(facts, selection.scalars, selection.profile)
+    cases, reference = cases_of(facts, selection.scalars, selection.profile), lowerings(facts)[0].name
     for dtype in selection.dtypes or facts.dtypes:
         settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
         for setting in settings:
@@ -809,7 +810,8 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
                 for one in (*users, *chosen):
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
                     mine = one in users
-                    yield Job(target, one, reason, mine, setting, resolved, calls=mine and first)
+                    calls = first and (mine or one.name == reference)
+                    yield Job(target, one, reason, mine, setting, resolved, calls=calls)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
