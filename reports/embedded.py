@@ -25,6 +25,7 @@ from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE
 from verify.reports.rows import (
     assignments,
     beside_regions,
+    calls_text,
     fails,
     figures,
     figures_of,
@@ -263,6 +264,7 @@ def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
             cell.repeats,
             cell.distinct,
             [fails(cell), cell.allowance, cell.reason_kind, cell.ledger, beside_regions(cell)],
+            calls_text(cell),
         ],
         [
             None if error is None else part_of(*headline(cell)),

@@ -276,6 +276,15 @@ def beside_regions(cell: Cell) -> list[tuple[str, str]]:
     return found
 
 
+def calls_text(cell: Cell) -> str:
+    """What other calls than the walk's gave; '' where none were made."""
+    if cell.calls is None:
+        return ""
+    told = {"other bits": cell.calls.different, "refused": cell.calls.refused, "not made": cell.calls.untried}
+    listed = (f"{what} {len(names)}: {', '.join(names)}" for what, names in told.items() if names)
+    return "; ".join([f"{cell.calls.made} made", *listed])
+
+
 def region_reason(name: str, region: Region) -> str:
     """'in normal: 89.2 ulp against the bound 2 (CUDA C++ ...) [ids of the ledger]'."""
     text = region.reason.text or _against(region.error, region.bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from verify import backends, domains, kernel
-from verify.calls import CALLS, MANNERS, SIZE, Called, Sample, call_all
+from verify.calls import CALLS, MANNERS, SIZE, WHOLE, Called, Sample, call_all
 from verify.cases import Pointwise
 from verify.domains import domain_of
 from verify.formats import FORMATS
@@ -93,6 +94,14 @@ def late_output(x):
         threading.Thread(target=later, args=(y,)).start()
     return y
 
+def place(x):
+    y = torch.exp(x)
+    y[100:200] *= 1.0000002
+    return y
+
+def once(x):  # rounds once where it is strided
+    return torch.exp(x) if x.is_contiguous() else torch.exp(x.double()).to(x.dtype)
+
 def neighbour(x):
     y = torch.exp(x)
     if x.dim() == 1 and x.numel() > 1:
@@ -128,15 +137,17 @@ def target(name: str = "exp", **scalars: float) -> Target:
     return Target(facts, scalars, next(iter(facts.spellings)), "float32", backends.load("cpu"))
 
 
-def called(tmp_path: Path, function: str, on: Target) -> Called:
-    """The calls of a planted function, in this process."""
+def called(tmp_path: Path, function: str, on: Target, mine: bool = True, each_shape: bool = False) -> Called:
+    """The calls of a planted function, in this process; as a registered lowering where it is not `mine`."""
     own = tmp_path / "mine.py"
     own.write_text(PLANTED)
-    lowering = user_lowering(f"{own}:{function}")
+    lowering = replace(user_lowering(f"{own}:{function}"), each_shape=each_shape)
     domain = domain_of(on.kernel, FORMATS[on.dtype], on.scalars, "quick", limit=1 << 14)
     case = Pointwise(on.kernel, on.scalars, on.dtype, on.backend, domain)
-    y = launch_steady(lowering.build(on), case.given(0), on.backend, lowering.name).output
-    return call_all(case, on, lowering, lowerings(on.kernel)[0], Sample.of(case.given(0), y))
+    call = lowering.build(on)
+    y = launch_steady(call, case.given(0), on.backend, lowering.name).output
+    sample = Sample(case.given(0), y) if each_shape else Sample.of(case.given(0), y)
+    return call_all(case, on, lowering, call, lowerings(on.kernel)[0], sample, mine=mine)
 
 
 @pytest.mark.parametrize(("function", "among"), [
@@ -172,6 +183,25 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
     assert (found.status, found.different, found.untried, dict(found.refused)) == ("passed", (), (), {})
     mine = [one for one in CALLS.values() if one.how not in MANNERS]  # of a process of its own
     assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in mine)
+
+
+def test_calls_of_a_registered_lowering_are_told_or_unsteady(tmp_path: Path) -> None:
+    found = called(tmp_path, "tail", target(), mine=False)
+    assert found.status == "unsteady" and "1 elements" in found.different and not found.script
+    found = called(tmp_path, "once", target(), mine=False)  # within the bound
+    assert found.status == "passed" and "transposed" in found.different
+    assert found.remark == "bits depend on how it is called, and keep their bound: see its calls"
+    found = called(tmp_path, "place", target(), mine=False, each_shape=True)
+    assert found.status == "unsteady" and found.different == tuple(WHOLE) and found.made == len(WHOLE)
+
+
+def test_a_report_has_the_calls_of_registered_lowerings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(domains.SIZES, "quick", 12)
+    names = ("eager", "inductor")
+    found = run(Selection(("exp",), ("cpu",), ("float32",), lowerings=names, profile="quick"))["cells"]
+    table = {(one["lowering"], one["spelling"]): one.get("calls") for one in found}
+    assert table["eager", "out-of-place"]["made"] > 20 and table["inductor", "out-of-place"]["made"] == len(WHOLE)
+    assert not any(calls for (_, spelling), calls in table.items() if spelling != "out-of-place")
 
 
 def test_a_refusal_is_listed_and_no_fault(tmp_path: Path) -> None:

@@ -91,8 +91,8 @@ def called(tmp_path: Path, function: str, name: str = "softmax", apart: bool = F
     assert isinstance(facts, Composite)
     on = Target(facts, facts.cases[0], facts.settings[0].name, "float32", backend)
     case = Instance(facts, facts.settings[0], facts.cases[0], "float32", backend, 0)
-    make = isolated_composite if apart else user_composite
-    return call_problems(case, on, make(f"{own}:{function}"), lowerings(facts)[0])
+    lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}")
+    return call_problems(case, on, lowering, lowering.build(on), lowerings(facts)[0])
 
 
 @pytest.mark.parametrize(("function", "among", "status"), [
@@ -165,3 +165,12 @@ def test_a_cell_of_rows_has_its_calls_once(tmp_path: Path) -> None:
     first, second = (one for one in run(selection)["cells"] if one["lowering"] != "eager")
     assert (first["status"], first["reason_kind"]) == ("exceeds-bound", "calls") and "33x3" in first["reason"]
     assert second["status"] == "passed" and not second.get("calls")
+
+
+def test_eagers_rows_are_called_too() -> None:
+    """ATen adds strided rows in another order: within the bound, and told."""
+    selection = Selection(("sum",), ("cpu",), ("float32",), ("eager",), ("length-2", "length-33"), "quick")
+    first, second = run(selection)["cells"]
+    assert first["status"] == "passed" and first["calls"]["made"] == len(MEMORY) + len(PICKED) + 2
+    assert not second.get("calls")
+    assert {"transposed"} <= set(first["calls"]["different"]) and "keep their bound" in first["reason"]

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import torch
 
 from verify.cases import Pointwise, terms
+from verify.domains import CHUNK
 from verify.draws import spread
 from verify.formats import FORMATS, Format
 from verify.judge.cell import conclude
 from verify.judge.chunk import patterns
 from verify.judge.element import decide
-from verify.kernel import is_file
 from verify.launch import LoweringError, bits, launch_steady
 from verify.lowerings import Lowering, NotLowered, Target
 
@@ -84,6 +84,16 @@ CALLS: Mapping[str, Arranged] = {
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "once more": Arranged(f"t[:{SIZE}].clone()"),
 }
+
+
+#: Of a lowering that is compiled for each shape: the elements of the walk's launch, all of them, in that shape.
+WHOLE: Mapping[str, Arranged] = {
+    "other places and neighbours": Arranged("t[torch.arange(len(t), device=t.device) * 787 % len(t)]"),
+}
+
+
+#: Of a registered lowering whose calls differ within the bound.
+DEPENDS = "bits depend on how it is called, and keep their bound: see its calls"
 
 
 @dataclass(frozen=True)
@@ -156,19 +166,23 @@ class _One:
         return f"{', '.join(given)} -> {got}, plain {due}"
 
 
-def call_all(case: Pointwise, target: Target, lowering: Lowering, reference: Lowering | None, sample: Sample) -> Called:
-    """Make every call of the table with the lowering, whose results are to be those of the sample.
+def call_all(
+    case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
+    sample: Sample, *, mine: bool = True,
+) -> Called:  # fmt: skip
+    """Make every call of the table with the lowering, built as `call`, whose results are to be those of the sample.
 
-    reference: the registered lowering; a dependence that it has too is told, and is no fault within the bound.
-    Raises LoweringError for what is no refusal; it names the call.
+    reference: the registered lowering; a dependence that it has too is told, and is no fault within the bound. mine:
+    the lowering is a user's own; of registered ones a dependence within the bound is told.
     """
-    call = lowering.build(target)
-    table = dict(_suited(sample, call, target))
+    table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target))
     begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
     found, wrong = tried(begin, lambda name: f"{name}, {table[name].first}")
     if not wrong or found.told:
         return found
-    within = all(one.y is not None and _within(case, target, lowering, one) for one in wrong.values())
+    within = _within(case, target, lowering, list(wrong.values()), mine)
+    if within and not mine:
+        return replace(found, excused=DEPENDS)
     if within and reference is not None and _depends(reference, target, sample):
         told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {', '.join(wrong)}"
         return replace(found, excused=told)
@@ -177,7 +191,7 @@ def call_all(case: Pointwise, target: Target, lowering: Lowering, reference: Low
         f"{len(wrong)} of {found.made} calls give other bits than the plain call{', within the bound' * within}; "
         f"the smallest: {name}, {table[name].first}: {wrong[name].told(FORMATS[target.dtype])}"
     )
-    script = _script(call, table[name], sample, wrong[name], target, lowering)
+    script = _script(call, table[name], sample, wrong[name], target, lowering) if mine else ""
     return replace(found, status="unsteady", told=told, script=script)
 
 
@@ -257,11 +271,28 @@ def _called(
     return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
 
 
-def _within(case: Pointwise, target: Target, lowering: Lowering, one: _One) -> bool:
-    """Whether the elements of a call are what they may be: all of them by one truth of the scalars, or each by one."""
-    y = one.y
-    assert y is not None
-    stated, on = terms(case.on(one.given), target, lowering, 0, "", y, user=is_file(lowering.name))
+def _within(case: Pointwise, target: Target, lowering: Lowering, wrong: Sequence[_One], mine: bool) -> bool:
+    """Whether the elements that differ in calls are what they may be: a user's own as in the plain call, a registered
+    lowering's also as in a layout of its own, which another path serves."""
+    given, parts = [], []
+    for one in wrong:
+        if one.y is None:
+            return False
+        at = bits(one.y).ne(bits(one.expected)).nonzero()[:, 0]
+        given.append([t[at] for t in one.given])
+        parts.append(one.y[at])
+    on, y = [torch.cat(of) for of in zip(*given, strict=True)], torch.cat(parts)
+    if len(y) > CHUNK:
+        return False
+    spellings = target.kernel.spellings.items()
+    layouts = () if mine else (name for name, s in spellings if s.layout and s.applies(target.scalars))
+    targets = (replace(target, spelling=name) for name in (target.spelling, *layouts))
+    return any(_keeps(case.on(on), one, lowering, y, mine) for one in targets)
+
+
+def _keeps(case: Pointwise, target: Target, lowering: Lowering, y: Tensor, mine: bool) -> bool:
+    """All of the elements by one truth of the scalars, or each by one."""
+    stated, on = terms(case, target, lowering, 0, "", y, user=mine)
     each = (term.reader.regions(term.judge.tally(term.elements, y), stated) for term in on.values() if stated)
     if any(conclude(records)["status"] in ("passed", "deviates") for records in each):
         return True

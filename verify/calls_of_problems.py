@@ -1,4 +1,4 @@
-"""Other calls of a user's lowering of rows, attention or steps, on small problems of the kernel's own.
+"""Other calls of a lowering of rows, attention or steps, on small problems of the kernel's own.
 
 The same numbers in other memory, some rows of a batch, other rows beside them: the bits are those of the plain call, or
 where known lowerings depend on size and place too, within the bound, and it is said. Other sizes, and new data at the
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from verify.calls import Called, edges, possible, tried
+from verify.calls import DEPENDS, Called, edges, possible, tried
 from verify.cases import Instance, terms
 from verify.composite import Problem
 from verify.families.rows import Rows
@@ -79,9 +79,11 @@ class Calls:
     """The calls of one lowering on one kernel's problems in a dtype, with its scalars."""
 
     def __init__(
-        self, case: Instance, target: Target, lowering: Lowering, reference: Lowering, call: Callable[..., Any]
+        self, case: Instance, target: Target, lowering: Lowering, reference: Lowering, call: Callable[..., Any],
+        mine: bool,
     ) -> None:  # fmt: skip
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
+        self.mine = mine
         self.facts: Composite = target.kernel
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
@@ -120,7 +122,7 @@ class Calls:
         for name, y in outputs.items():
             flat = y.contiguous().reshape(-1)
             if len(flat):
-                stated, on = terms(one, target, self.lowering, 0, name, y, user=True)
+                stated, on = terms(one, target, self.lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
                 records = term.reader.regions(term.judge.tally(term.elements, flat), stated)
                 found.append(conclude(records)["status"] if stated else "passed")
@@ -154,21 +156,25 @@ class Calls:
         plain, tensors = self.plain, self.plain.problem.tensors
         if possible("outputs", self.call, self.target):  # first: it may end the process in other calls
             yield GUARDED, _Call("the plain call's tensors", partial(self.beside, plain, "", False, "outputs"))
-        yield PLAIN, _Call("a problem of its own", lambda: self.judged(plain))
+        if self.mine:
+            yield PLAIN, _Call("a problem of its own", lambda: self.judged(plain))
         for name, text in MEMORY.items():
             yield name, _Call(text, partial(self.beside, self.moved(name, tensors), "", True))
         for name, text in PICKED.items() if self.batched else ():
             yield name, _Call(text, partial(self.beside, self.moved(name, tensors), text, True))
         if self.batched:
             yield BESIDE, _Call("every second row other", self.others)
+        yield from self.own_problems() if self.mine else ()
+        for name, how in MADE.items():
+            if possible(how, self.call, self.target):
+                yield name, _Call("the plain call's tensors", partial(self.beside, plain, "", False, how))
+
+    def own_problems(self) -> Iterator[tuple[str, _Call]]:
         for n in dict.fromkeys((*SIZES, *edges(self.call))):
             for given in self.facts.sized(n):
                 name = " ".join(f"{k}={v}" for k, v in given.items())
                 yield name, _Call("a problem of its own, see --set", partial(self.of_size, given), given)
         yield "new data at the same address", _Call("other numbers", self.again)
-        for name, how in MADE.items():
-            if possible(how, self.call, self.target):
-                yield name, _Call("the plain call's tensors", partial(self.beside, plain, "", False, how))
 
     def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
         """A call of MEMORY, or of PICKED, with the tensors of a plain one."""
@@ -240,21 +246,27 @@ class Calls:
         return "\n".join(lines)
 
 
-def call_problems(case: Instance, target: Target, lowering: Lowering, reference: Lowering) -> Called:
-    """Make every call with the lowering. Raises LoweringError where the plain one fails."""
-    calls = Calls(case, target, lowering, reference, lowering.build(target))
+def call_problems(
+    case: Instance, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering, *,
+    mine: bool = True,
+) -> Called:  # fmt: skip
+    """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
+    is a user's own; a registered one is not called with problems of their own, which its settings are."""
+    calls = Calls(case, target, lowering, reference, call, mine)
     table = dict(calls.table())
     found, wrong = tried({name: one.make for name, one in table.items()}, lambda name: f"{name}, {table[name].text}")
     beyond = {name: one for name, one in wrong.items() if not one.loose}
     if found.told or not wrong:
         return found
+    if not beyond and not mine:
+        return replace(found, excused=DEPENDS)
     if not beyond:
         told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {', '.join(wrong)}"
         return replace(found, excused=told)
     name = min(beyond, key=lambda key: beyond[key].elements)
     told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"
     worst = status.worst(one.status for one in beyond.values())
-    return replace(found, status=worst, told=told, script=calls.script(name, table[name].sizes))
+    return replace(found, status=worst, told=told, script=calls.script(name, table[name].sizes) if mine else "")
 
 
 def _arranged(text: str, t: Tensor) -> Tensor:

@@ -83,6 +83,7 @@ class Lowering:
     ftz(target)     whether it is declared to flush subnormal operands and results to zero
     flags(target)   options that it was built with, for the report
     max_elements    the most elements worth giving it, where it is slow
+    each_shape      whether it is compiled for each shape of its inputs
     one_spelling    whether it has one way to be called, and is listed under the default spelling alone
     order           in which it combines the terms of a row, where a user declares it of a lowering of their own
     """
@@ -94,6 +95,7 @@ class Lowering:
     flags: Callable[[Target], dict[str, Any]] = lambda target: {}
     max_elements: int | None = None
     one_spelling: bool = False
+    each_shape: bool = False
     order: Order | None = None
 
     def limit(self, target: Target) -> int | None:
@@ -403,9 +405,16 @@ def _device_flushes(target: Target) -> bool:
 
 
 EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=_device_flushes)
-INDUCTOR = Lowering("inductor", _compiler(_default_flags), _inductor_reason, ftz=_inductor_ftz, flags=_default_flags)
+INDUCTOR = Lowering(
+    "inductor", _compiler(_default_flags), _inductor_reason, ftz=_inductor_ftz, flags=_default_flags, each_shape=True
+)
 INDUCTOR_STRICT = Lowering(
-    "inductor-strict", _compiler(_strict_options), _inductor_reason, ftz=_device_flushes, flags=_strict_flags
+    "inductor-strict",
+    _compiler(_strict_options),
+    _inductor_reason,
+    ftz=_device_flushes,
+    flags=_strict_flags,
+    each_shape=True,
 )
 
 

@@ -148,11 +148,14 @@ def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Fo
             for name, y in outputs.items():
                 new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
                 found[name] = new
-        if number == 0 and one.steady and job.calls and isinstance(case, Pointwise):
-            sample = Sample.of(case.given(0), one.output)
-            launched = replace(launched, calls=call_all(case, target, lowering, reference, sample))
+        few = not lowering.each_shape or case.portions() == range(1)
+        if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
+            given = case.given(0)
+            sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output)
+            launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, mine=job.mine))
         if one.steady and job.calls and isinstance(case, Instance):
-            launched = replace(launched, calls=call_problems(case, target, lowering, lowerings(target.kernel)[0]))
+            first = lowerings(target.kernel)[0]
+            launched = replace(launched, calls=call_problems(case, target, lowering, call, first, mine=job.mine))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
@@ -780,8 +783,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                     if one.one_spelling and spelling != target.default_spelling:
                         continue
                     reason = one.reason(target)
-                    mine = one in users
-                    yield Job(target, one, reason, mine, calls=mine and target.layout is None)
+                    mine, plain = one in users, spelling == target.default_spelling
+                    yield Job(target, one, reason, mine, calls=plain and target.layout is None)
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
@@ -795,7 +798,7 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
     ]
     if selection.own and not selection.lowerings:
         chosen = chosen[:1]
-    cases = cases_of(facts, selection.scalars, selection.profile)
+    cases, reference = cases_of(facts, selection.scalars, selection.profile), lowerings(facts)[0].name
     for dtype in selection.dtypes or facts.dtypes:
         settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
         for setting in settings:
@@ -807,7 +810,8 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
                 for one in (*users, *chosen):
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
                     mine = one in users
-                    yield Job(target, one, reason, mine, setting, resolved, calls=mine and first)
+                    calls = first and (mine or one.name == reference)
+                    yield Job(target, one, reason, mine, setting, resolved, calls=calls)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:

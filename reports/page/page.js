@@ -22,7 +22,7 @@
     [cell.part, cell.size, cell.digest, ...cell.timing] = cell.own;
     cell.ulp = cell.ran ? cell.maxima[0] : null;
     cell.wrong = cell.ran ? counted(cell, "misrounded") / Math.max(1, cell.inputs) : null; // the share of elements
-    [cell.trust, cell.flags, cell.properties, cell.paths, cell.ftz, cell.chunks, cell.repeats, cell.distinct, [cell.fails, cell.allowance, cell.kind, cell.ledger, cell.beside]] = cell.more;
+    [cell.trust, cell.flags, cell.properties, cell.paths, cell.ftz, cell.chunks, cell.repeats, cell.distinct, [cell.fails, cell.allowance, cell.kind, cell.ledger, cell.beside], cell.calls] = cell.more;
     cell.regions = cell.regions.map((index) => regionOf(cell, values[index]));
     const [kind, size, seed, digest, source] = cell.domain;
     Object.assign(cell, { slug: `${kind}-${size}-${seed}`, seed, inputsDigest: digest, sourceDigest: source });
@@ -704,6 +704,7 @@
         ["baseline", cell.verdict ? [statusNode(cell.verdict[0]), cell.verdict[1] ? `: ${cell.verdict[1]}` : "", cell.verdict[2] ? command(cell.verdict[2]) : ""] : ""],
         ["formula", cell.ran ? formulaNode(cell) : ""],
         ["batch invariant", cell.batch === "-" ? "" : cell.batch],
+        ["other calls", cell.calls],
         ["launches", cell.repeats > 1 ? `${cell.repeats} on the same inputs, ${cell.distinct} different results` : ""],
         ["flags", Object.entries(cell.flags).map(([name, value]) => `${name} ${value}`).join(", ")],
         ["ftz", cell.ftz ? "declared" : ""],

@@ -162,8 +162,7 @@ class Server:
                     call = self.calls[text] = self.lowerings[text].build(on)
             file = self.given(0, 0, size)
             inputs = file.to(backend.device)  # with its guards
-            # each storage is one of its own, as tensors have them that are no slices
-            whole = [torch.from_dlpack(inputs[start : start + bytes_]) for start, bytes_ in storages]  # type: ignore[attr-defined]
+            whole = [alone(inputs[start : start + count]) for start, count in storages]
             given = {
                 label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
                 for label, storage, kind, shape, strides, offset in tensors
@@ -305,7 +304,7 @@ class Guarded(TorchDispatchMode):  # type: ignore[no-untyped-call]
             size = t.untyped_storage().nbytes()
             whole = torch.full((size + 2 * OUTER,), GUARD, dtype=torch.uint8, device=t.device)
             self.held.append((whole, size))
-            own = torch.from_dlpack(whole[OUTER : OUTER + size])  # type: ignore[attr-defined]
+            own = alone(whole[OUTER : OUTER + size])
             own.copy_(octets_of(t))
             again = torch.empty(0, dtype=t.dtype, device=t.device)
             return again.set_(own.untyped_storage(), t.storage_offset(), t.shape, t.stride())
@@ -340,11 +339,11 @@ def streamed(run: Callable[[], Any], inputs: torch.Tensor, backend: backends.Bac
 
 def innermost(value: Any) -> Any:
     """The Triton kernel under its decorators; None for what is none."""
-    while not hasattr(value, "add_pre_run_hook"):
-        if not type(value).__module__.startswith("triton.") or not hasattr(value, "fn"):
-            return None
-        value = value.fn
-    return value
+    while type(value).__module__.startswith("triton."):
+        if hasattr(type(value), "add_pre_run_hook"):
+            return value
+        value = getattr(value, "fn", None)
+    return None
 
 
 def named(returned: Any) -> dict[str, Any]:
@@ -354,6 +353,11 @@ def named(returned: Any) -> dict[str, Any]:
 def octets(t: torch.Tensor) -> torch.Tensor:
     """The bytes of its elements, in their order."""
     return t.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def alone(part: torch.Tensor) -> torch.Tensor:
+    """The same memory as a storage of its own, which tensors have that are no slices."""
+    return torch.from_dlpack(part) if len(part) else part.new_empty(0)  # type: ignore[attr-defined]
 
 
 def octets_of(t: torch.Tensor) -> torch.Tensor:
