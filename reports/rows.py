@@ -582,6 +582,39 @@ def invariance_page(found: Sequence[Mapping[str, Any]]) -> Page:
     return Page("batch invariance: bits of a row beside those that it has alone", (Table(columns, tuple(rows)), *notes))
 
 
+def audit_page(rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence[str]]) -> Page:
+    """`verify audit`: the rows of `verify.audit.audit`, and in words what differs (`verify.audit.differences`)."""
+    kinds = ("fma", "mad", "mul", "add", "div", "approx", "cvt", "matrix", "ftz")
+    blocks: list[Table | Line] = []
+    absent: dict[str, dict[str, dict[str, None]]] = {}
+    targets = {row.asked.target for row in rows}
+    for key in dict.fromkeys((row.asked.kernel, row.asked.lowering, row.asked.dtype) for row in rows):
+        mine = [row for row in rows if (row.asked.kernel, row.asked.lowering, row.asked.dtype) == key]
+        for row in mine:
+            if row.census is None:
+                absent.setdefault(row.reason, {}).setdefault(" ".join(key), {})[row.asked.target] = None
+        counted = [(row.asked, row.census, row.census.kinds()) for row in mine if row.census]
+        shown = [kind for kind in kinds if any(found[kind] for _, _, found in counted)]
+        columns = (Column("target"), Column("fp fusion"), *(Column(kind, right=True) for kind in shown))
+        if counted:
+            blocks.append(Line("", label=" ".join(key)))
+            table = [
+                Row((asked.target, "on" if asked.fusion else "off", *(str(found[kind]) for kind in shown)))
+                for asked, _, found in counted
+            ]
+            blocks.append(Table(columns, tuple(table)))
+        named: dict[str, dict[str, None]] = {}
+        for asked, census, _ in counted:
+            text = ", ".join(f"{count} {name}" for name, count in census.listed())
+            named.setdefault(text, {})[asked.target] = None
+        blocks += [Line(text, label=f"{', '.join(on)}:") for text, on in named.items() if text]
+        blocks += [Line(sentence) for sentence in told.get(key, ())]
+    for why, which in absent.items():
+        some = [f"{name} for {', '.join(on)}" if set(on) != targets else name for name, on in which.items()]
+        blocks.append(Line(f"{why}: {'; '.join(some)}", label="not compiled:"))
+    return Page("audit: floating-point instructions of the compiled code; nothing was executed", tuple(blocks))
+
+
 def explain_page(told: dict[str, Any]) -> Page:
     """`verify explain`: the dict of `verify.explain.explain`, one element taken apart."""
     inputs = " ".join(f"{name}={value}" for name, value in told["inputs"].items())

@@ -38,6 +38,7 @@ from verify.reports.rows import (
     run_page,
     show_page,
 )
+from verify.virtual.compile import TARGETS
 
 if TYPE_CHECKING:
     from verify.jobs.journal import Journal
@@ -311,6 +312,55 @@ def run(
             _how(jobs, engine, address, shard, journal, resume, out),
         )
     )
+
+
+@app.command()
+def audit(
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="Kernels of `verify list`. [all]", autocompletion=names),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", metavar="NAME,NAME...", help=f"GPUs to compile for: {', '.join(TARGETS)}.")
+    ] = ",".join(TARGETS),
+    dtype: Dtypes = None,
+    lowering: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lowering",
+            metavar="NAME|PATTERN|FILE.py:FUNCTION",
+            help="A Triton lowering, a shell pattern, or a function of your own that launches a Triton kernel; "
+            "repeatable. [all Triton lowerings]",
+        ),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. [one a core]")] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Also write the census; '-' is standard output.")
+    ] = None,
+) -> None:
+    """Compile Triton lowerings for GPUs that need not be here, and list the instructions that decide roundings.
+
+    Each is compiled with fp fusion (contraction of products into sums) permitted and not; differences between targets
+    and flags are told in words. dtype: float32 unless given.
+    """
+    _known("dtype", dtype or (), DTYPES)
+    _ensure_writable(json_file)
+    from verify import audit as audited
+    from verify import backends
+    from verify.reports.rows import audit_page
+
+    own = [text for text in lowering or () if is_file(text)]
+    chosen = [text for text in lowering or () if not is_file(text)]
+    each = audited.asked(name or names(), target.split(","), dtype or (), chosen, own)
+    with shown() as progress:
+        rows = audited.audit(each, jobs or backends.cores(), progress)
+    told = audited.differences(rows)
+    document = {"schema": 1, "rows": [row.record() for row in rows],
+                "differences": [{"kernel": k, "lowering": one, "dtype": d, "told": t}
+                                for (k, one, d), t in told.items()]}  # fmt: skip
+    _tell([audit_page(rows, told)], _json(document), None, json_file)
+    if not any(row.census for row in rows):
+        raise NothingToCompare(f"nothing was compiled: {rows[0].reason if rows else 'no lowering exists here'}")
 
 
 @app.command()

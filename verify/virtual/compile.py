@@ -43,6 +43,8 @@ LDS = 65536
 
 #: Code for people, by the vendor's name in Triton: what `Launch.code` is asked for.
 ASSEMBLY: Mapping[str, str] = {"cuda": "ptx", "hip": "amdgcn"}
+#: The backend of this project whose options of Triton's a vendor's targets have.
+BACKENDS: Mapping[str, str] = {"cuda": "cuda", "hip": "rocm"}
 
 
 class Unsupported(NothingToCompare):
