@@ -162,6 +162,7 @@ def write(measure: Measure, device: str, out: Path, every: int, began: float) ->
     models = {
         text: lambda x, made=made: approx.i32(made(mufu, approx.f32(x)))
         for text, made in approx.INSTRUCTIONS.items()
+        if text != "div.full.f32"
     } | {PLAIN[name]: lambda x, name=name: mufu(name, x) for name in ("rcp64h", "rsq64h")}  # fmt: skip
     facts: dict[str, Any] = {"chip": chip(device), "every": every, "units": about, "instructions": {}}
     for text, model in models.items():

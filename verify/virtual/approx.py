@@ -199,7 +199,7 @@ def div_full(mufu: Mufu, x: Tensor, y: Tensor) -> Tensor:
     return f32(mufu("rcp", i32(y * scale))) * (x * scale)
 
 
-INSTRUCTIONS: Mapping[str, Callable[[Mufu, Tensor], Tensor]] = {
+INSTRUCTIONS: Mapping[str, Callable[..., Tensor]] = {
     "rcp.approx.ftz.f32": _flushing("rcp"),
     "rsqrt.approx.ftz.f32": _flushing("rsq"),
     "sqrt.approx.ftz.f32": _flushing("sqrt"),
@@ -210,7 +210,59 @@ INSTRUCTIONS: Mapping[str, Callable[[Mufu, Tensor], Tensor]] = {
     "sqrt.approx.f32": _scaled("sqrt", lambda y: y * 2.0**-12),
     "ex2.approx.f32": _ex2,
     "lg2.approx.f32": _scaled("lg2", lambda y: y - 24),
+    "div.full.f32": div_full,
 }
+
+
+def _word(name: str) -> Callable[[Mufu, Tensor], Tensor]:
+    """Of a double's high word; the low word of the result is zero."""
+
+    def run(mufu: Mufu, x: Tensor) -> Tensor:
+        high = mufu(name, (x.view(torch.int64) >> 32).to(torch.int32))
+        return (high.to(torch.int64) << 32).view(torch.float64)
+
+    return run
+
+
+#: Those of float64.
+WORDS: Mapping[str, Callable[[Mufu, Tensor], Tensor]] = {
+    "rcp.approx.ftz.f64": _word("rcp64h"),
+    "rsqrt.approx.ftz.f64": _word("rsq64h"),
+}
+
+
+# Models of the unit.
+
+
+def correct(name: str, x: Tensor) -> Tensor:
+    """As if the unit rounded correctly, subnormals flushed; of high words the nearest, ties away from zero."""
+    if name.endswith("64h"):
+        wide = (x.to(torch.int64) << 32).view(torch.float64)
+        wide = torch.where(wide.abs() < 2.0**-1022, wide * 0, wide)
+        y = wide.reciprocal() if name == "rcp64h" else 1 / wide.sqrt()
+        word = ((y.view(torch.int64) + (1 << 31)) >> 32).to(torch.int32)
+        small = y.abs() < 2.0**-1022
+        return _special(word, (small, word & SIGN), (wide == -0.0, (x & SIGN) | INF64), (y.isnan(), NAN64))
+    wide = f32(_flush(x)).to(torch.float64)
+    exact = {"rcp": torch.reciprocal, "rsq": lambda v: 1 / v.sqrt(), "sqrt": torch.sqrt, "ex2": torch.exp2,
+             "lg2": torch.log2}[name](wide)  # fmt: skip
+    return torch.where(exact.isnan(), NAN, _flush(i32(exact.to(torch.float32))))
+
+
+def _flush(x: Tensor) -> Tensor:
+    return torch.where((x & INF) == 0, x & SIGN, x)
+
+
+def of_chip(chip: str) -> Mufu:
+    """The unit as recorded on a chip. Raises KeyError, with the unit's name, for what was not recorded."""
+
+    def mufu(name: str, x: Tensor) -> Tensor:
+        table = recorded(chip, name)
+        if table is None:
+            raise KeyError(name)
+        return UNITS[name](x, table)
+
+    return mufu
 
 
 # Correctly rounded results, to which tables refer.
