@@ -297,7 +297,8 @@ class Machine:
         """To the end of all threads. The threads with the least program counter go first."""
         steps, end = self.program.steps, len(self.program.steps)
         counters = np.zeros(self.size, np.int64)
-        together, at, cur, rest = True, ALL, 0, end
+        at: Any = ALL
+        together, cur, rest = True, 0, end
         with np.errstate(all="ignore"):
             while True:
                 if cur >= rest or cur >= end:
