@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from verify.backends import facts_of
 from verify.bounds import published
 from verify.composite import Limit, Problem
 from verify.families.attention import FLUSH, Algorithm, Backward, Forward, Product, Rows, U, backward, forward
@@ -43,7 +44,7 @@ EXACT_SCORES = 1 << 18
 
 def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
     """The bound of `output` by the lowering's algorithm, in the output's own dtype."""
-    found = algorithms_of(lowering.name, target.backend.name, problem.dtype, problem.extra["shape"])
+    found = algorithms_of(lowering.name, facts_of(target.backend.name), problem.dtype, problem.extra["shape"])
     if output not in problem.extra["shape"].outputs:
         return None
     texts = "; or, where larger, of ".join(one.text for one in found)

@@ -49,8 +49,11 @@ def cells(**selection: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 def test_each_backend_defines_the_interface() -> None:
     assert {backend.name for backend in ALL} == set(backends.names())
-    for backend in ALL:
-        members = [m for m in dir(backends.Backend) if not m.startswith("_")] + list(backends.Backend.__annotations__)
+    imitations = [backends.load(name) for name in backends._all() if name not in backends.names()]
+    assert {backends.facts_of(one.name) for one in imitations} <= set(backends.names())
+    for backend in (*ALL, *imitations):
+        protocol = backends.Virtual if backends.virtual(backend) else backends.Backend
+        members = [m for m in dir(protocol) if not m.startswith("_")] + list(backends.Backend.__annotations__)
         assert [m for m in members if not hasattr(backend, m)] == [], backend.name
         assert backend.dtype_unavailable("float32") is None
         assert isinstance(backend.triton_options("no such variant"), str)

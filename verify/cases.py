@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from verify import admit, ledger
-from verify.backends import Backend, judged_on
+from verify.backends import Backend, facts_of, judged_on
 from verify.composite import KEPT, Limit, Problem, Source
 from verify.decide import Enclosure
 from verify.domains import CHUNK, Domain
@@ -282,7 +282,7 @@ class Pointwise:
 
     def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
         bound = target.kernel.bound(
-            lowering=lowering.name, backend=target.backend.name, spelling=target.spelling, dtype=target.dtype,
+            lowering=lowering.name, backend=facts_of(target.backend.name), spelling=target.spelling, dtype=target.dtype,
             scalars=target.scalars,
         )  # fmt: skip
         return None if bound is None else Stated(bound.value, bound.metric, bound.source, bound.truth)

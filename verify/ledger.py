@@ -158,7 +158,7 @@ def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
 def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None = None) -> None:
     """An entry that none of its cells, in a report of all, needs any more is an error, told on the last of them."""
     ran = {cell["kernel"] for cell in cells}
-    for name in dict.fromkeys(cell["backend"] for cell in cells):
+    for name in dict.fromkeys(cell["backend"] for cell in cells if cell["backend"] in backends.names()):
         for entry in deviations(name, *filter(None, [(capabilities or {}).get(name, "")])):
             meant = {k for k in names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
             if entry.status != "deviates" or not meant <= ran:
@@ -177,7 +177,7 @@ def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None
 
 def _file(backend: str) -> dict[str, Any]:
     package = importlib.import_module("verify.kernels")
-    path = Path(package.__path__[0]) / "ledger" / f"{backend}.toml"
+    path = Path(package.__path__[0]) / "ledger" / f"{backends.facts_of(backend)}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verify import backends
 from verify.backends import Backend
 from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError
 from verify.ledger import not_run
+from verify.virtual.compile import Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -114,15 +116,35 @@ def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
 
 
 def _by_the_ledger(one: Lowering) -> Lowering:
-    """The lowering, which does not exist either where the ledger says that its cells cannot run."""
+    """The lowering, which does not exist either where the ledger says that its cells cannot run, or a virtual device
+    that it cannot execute it."""
 
     def reason(target: Target) -> str | None:
+        virtual = backends.virtual(target.backend)
+        if virtual is not None and (absent := virtual.lowering_unavailable(one.name)):
+            return absent
         if absent := one.reason(target):
             return absent
         known = not_run(target.backend.name, lowering=one.name, kernel=target.kernel.name, dtype=target.dtype)
         return f"{known.reason} ({known.source})" if known else None
 
-    return replace(one, reason=reason)
+    return replace(one, reason=reason, build=lambda target: _here(target, one.build(target)))
+
+
+def _here(target: Target, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call as it is made on the target's backend: on a virtual one its launches are executed on the CPU."""
+    virtual = backends.virtual(target.backend)
+    if virtual is None:
+        return call
+
+    def run(*given: Any) -> Any:
+        try:
+            with virtual.launching():
+                return call(*given)
+        except Unsupported as why:
+            raise NotLowered(str(why)) from why
+
+    return run
 
 
 def lowering_names(kernel: Kernel | Composite) -> tuple[str, ...]:
@@ -581,7 +603,7 @@ def user_lowering(
             result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
             return values.get("out") if result is None else result
 
-        return _laid_out(target, run)
+        return _here(target, _laid_out(target, run))
 
     def reason(target: Target) -> str | None:
         if target.spelling != target.default_spelling and target.layout is None:
@@ -631,7 +653,7 @@ def user_composite(
                 result = (result,)
             return dict(zip(outputs, result, strict=False))
 
-        return run
+        return _here(target, run)
 
     return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
 

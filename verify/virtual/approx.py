@@ -254,15 +254,28 @@ def _flush(x: Tensor) -> Tensor:
 
 
 def of_chip(chip: str) -> Mufu:
-    """The unit as recorded on a chip. Raises KeyError, with the unit's name, for what was not recorded."""
+    """The unit as recorded on a chip ('sm_90'); what was not recorded, as if it rounded correctly."""
 
     def mufu(name: str, x: Tensor) -> Tensor:
         table = recorded(chip, name)
-        if table is None:
-            raise KeyError(name)
-        return UNITS[name](x, table)
+        return correct(name, x) if table is None else UNITS[name](x, table)
 
     return mufu
+
+
+def recorded_names(chip: str) -> list[str]:
+    """The units of which a chip has tables."""
+    return [name for name in UNITS if (HERE / chip / f"{name}.table").is_file()]
+
+
+def how(chip: str, instruction: str) -> str:
+    """How `of_chip` models a PTX instruction, in words."""
+    unit = UNIT[instruction.split(".")[0]] + ("64h" if instruction.endswith("f64") else "")
+    return f"recorded on {chip}" if unit in recorded_names(chip) else "as if correctly rounded"
+
+
+#: The unit behind each PTX instruction, by its root.
+UNIT = {"rcp": "rcp", "rsqrt": "rsq", "sqrt": "sqrt", "ex2": "ex2", "lg2": "lg2", "div": "rcp"}
 
 
 # Correctly rounded results, to which tables refer.
