@@ -100,48 +100,6 @@ def compared(measure: Measure, instruction: str, model: Callable[[Tensor], Tenso
             "examples_x_gpu_model": examples}  # fmt: skip
 
 
-def candidates(measure: Measure, tables: dict[str, Tensor], every: int, device: str) -> dict[str, Any]:
-    """Other models of ex2 and lg2, tried where the first does not hold: which bits of an argument decide, and how the
-    sum with the exponent is rounded. Differences of each."""
-    told: dict[str, Any] = {}
-
-    def count(name: str, model: Callable[[Tensor], Tensor]) -> int:
-        found = compared(measure, PLAIN[name], model, every, device)
-        return int(found["differing"])
-
-    for bits in (22, 23, 24, 25):
-        k = torch.arange(1 << bits, dtype=torch.float64, device=device) / (1 << bits)
-        below = measure(PLAIN["ex2"], approx.i32((k - 1).to(torch.float32))) + (1 << 23)
-        table = torch.where(k < 0.5, measure(PLAIN["ex2"], approx.i32(k.to(torch.float32))), below)
-        for mode, added in (("down", 0.0), ("nearest", 0.5)):
-
-            def model(x: Tensor, table: Tensor = table, added: float = added, bits: int = bits) -> Tensor:
-                if added:
-                    v = approx.f32(x).to(torch.float64) * 2.0**bits
-                    moved = (torch.where(v.abs() < 2.0**40, torch.floor(v + added), v) * 2.0**-bits).to(torch.float32)
-                    x = torch.where(moved == 0, 0, approx.i32(moved)).to(torch.int32)
-                return approx.ex2(x, table)
-
-            told[f"ex2 {bits} bits {mode}"] = count("ex2", model)
-    low, high = tables["lg2"][: 1 << 23], tables["lg2"][1 << 23 :]
-    for limit in (0x000000, 0x3504F3, 0x800000):
-        for mode in ("nearest", "down", "zero"):
-
-            def model(x: Tensor, limit: int = limit, mode: str = mode) -> Tensor:
-                m, e = x & approx.FRACTION, ((x & approx.MAGNITUDE) >> 23) - 127
-                wide = torch.where(m < limit, approx.f32(low[m]).double(), approx.f32(high[m]).double() + 1) + e
-                y = wide.to(torch.float32)
-                if mode != "nearest":
-                    over = (y.double() > wide) if mode == "down" else (y.double().abs() > wide.abs())
-                    bits = approx.i32(y)
-                    y = approx.f32(torch.where(over, torch.where(bits < 0, bits + (1 if mode == "down" else -1),
-                                                                 bits - 1), bits))  # fmt: skip
-                return torch.where((e > -127) & (e < 128) & (x > 0), approx.i32(y), approx.lg2(x, tables["lg2"]))
-
-            told[f"lg2 below {limit:06x} {mode}"] = count("lg2", model)
-    return told
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the tables and instructions.json")
@@ -171,9 +129,6 @@ def write(measure: Measure, device: str, out: Path, every: int, began: float) ->
     facts["seconds"] = {"proved": round(time.perf_counter() - began, 1)}
     (out / "instructions.json").write_text(json.dumps(facts, indent=1))
     missed = [name for name, text in PLAIN.items() if facts["instructions"][text]["differing"]]
-    if {"ex2", "lg2"} & set(missed):
-        facts["candidates"] = candidates(measure, tables, max(every, 17), device)
-        print(json.dumps(facts["candidates"], indent=1), flush=True)
     for name, table in tables.items():
         data = approx.packed(name, table.cpu().numpy())
         (out / f"{name}.table").write_bytes(data)

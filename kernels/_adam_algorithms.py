@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from verify.backends import facts_of
 from verify.bounds import published
 from verify.composite import Limit, Problem
 from verify.families import steps as family
 from verify.formats import FORMATS
+from verify.kernel import facts_of
 from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_formulas import POWER_BITS, corrected, hand_written, values
 from verify.kernels._adam_numbers import HOST, Multiprecision

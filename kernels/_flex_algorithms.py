@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from verify.backends import facts_of
 from verify.bounds import published
 from verify.composite import Limit, Problem
 from verify.families.attention import FLUSH, Algorithm, Backward, Forward, Product, Rows, U, backward, forward
 from verify.formats import FORMATS
+from verify.kernel import facts_of
 from verify.kernels import _flex
 from verify.kernels.flex_attention import EXP_SOURCE, EXP_UNITS, LOWERINGS, Shape
 from verify.numbers.documented import Documented

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from verify import admit, ledger
-from verify.backends import Backend, facts_of, judged_on
+from verify.backends import Backend, judged_on
 from verify.composite import KEPT, Limit, Problem, Source
 from verify.decide import Enclosure
 from verify.domains import CHUNK, Domain
@@ -38,7 +38,7 @@ from verify.judge.reduce import Reduced
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
 from verify.judge.tally import Fit, Tally, root
-from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, suggest
+from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, facts_of, suggest
 from verify.launch import Given, LoweringError, Outputs, launch_steady
 from verify.lowerings import EAGER, Lowering, NotLowered, Target
 from verify.numbers.ieee import HOST

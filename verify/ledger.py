@@ -22,7 +22,7 @@ from typing import Any
 from verify import backends
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES
-from verify.kernel import means, names
+from verify.kernel import facts_of, means, names
 
 STATUSES = ("not-run", "deviates")
 METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
@@ -177,7 +177,7 @@ def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None
 
 def _file(backend: str) -> dict[str, Any]:
     package = importlib.import_module("verify.kernels")
-    path = Path(package.__path__[0]) / "ledger" / f"{backends.facts_of(backend)}.toml"
+    path = Path(package.__path__[0]) / "ledger" / f"{facts_of(backend)}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

@@ -25,6 +25,7 @@ from verify import backends
 from verify.backends import Backend
 from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError
 from verify.ledger import not_run
+from verify.virtual import keep
 from verify.virtual.compile import Unsupported
 
 if TYPE_CHECKING:
@@ -128,22 +129,30 @@ def _by_the_ledger(one: Lowering) -> Lowering:
         known = not_run(target.backend.name, lowering=one.name, kernel=target.kernel.name, dtype=target.dtype)
         return f"{known.reason} ({known.source})" if known else None
 
-    return replace(one, reason=reason, build=lambda target: _here(target, one.build(target)))
+    return replace(one, reason=reason, build=lambda target: _here(target, one.name, one.build(target)))
 
 
-def _here(target: Target, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call as it is made on the target's backend: on a virtual one its launches are executed on the CPU."""
+def _here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call as it is made on the target's backend: on a virtual one its launches are executed on the CPU; where a
+    folder is named for them, they are kept."""
     virtual = backends.virtual(target.backend)
-    if virtual is None:
+    kept = keep.folder() is not None
+    if virtual is None and not kept:
         return call
 
     def run(*given: Any) -> Any:
         try:
-            with virtual.launching():
+            with contextlib.ExitStack() as around:
+                if virtual:
+                    around.enter_context(virtual.launching())
+                if kept:
+                    around.enter_context(keep.keeping(label))
                 return call(*given)
         except Unsupported as why:
             raise NotLowered(str(why)) from why
 
+    scalars = "".join(f" {key}={value!r}" for key, value in target.scalars.items())
+    label = f"{target.kernel.name}{scalars} {target.dtype} {name} {target.spelling}"
     return run
 
 
@@ -603,7 +612,7 @@ def user_lowering(
             result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
             return values.get("out") if result is None else result
 
-        return _here(target, _laid_out(target, run))
+        return _here(target, label, _laid_out(target, run))
 
     def reason(target: Target) -> str | None:
         if target.spelling != target.default_spelling and target.layout is None:
@@ -653,7 +662,7 @@ def user_composite(
                 result = (result,)
             return dict(zip(outputs, result, strict=False))
 
-        return _here(target, run)
+        return _here(target, label, run)
 
     return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
 

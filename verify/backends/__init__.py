@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
-from verify.kernel import UsageError, suggest
+from verify.kernel import VIRTUAL, UsageError, suggest
 
 
 class Backend(Protocol):
@@ -89,9 +89,6 @@ class Virtual(Backend, Protocol):
         """Take what another process says of its launches."""
 
 
-VIRTUAL = "virtual-"
-
-
 def _all() -> list[str]:
     return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__))
 
@@ -111,11 +108,6 @@ def load(name: str) -> Backend:
 def virtual(backend: Backend) -> Virtual | None:
     """The backend where it is a virtual one, else None."""
     return cast(Virtual, backend) if backend.name.startswith(VIRTUAL) else None
-
-
-def facts_of(name: str) -> str:
-    """Whose bounds, orders and known deviations hold on the backend `name`: those of the device it is a model of."""
-    return name.removeprefix(VIRTUAL)
 
 
 def judged_on(backend: Backend) -> str:

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from verify.backends import facts_of
 from verify.composite import Limit, Problem
 from verify.families.rows import LOWERINGS, SQUARES, Algorithm, Place, Rows
 from verify.families.rows_truth import rows_of, squares_overflow
 from verify.formats import FORMATS, Format
-from verify.kernel import is_file
+from verify.kernel import facts_of, is_file
 from verify.lowerings import Lowering, Target
 from verify.numbers.arrays import BallArrays
 from verify.numbers.documented import Documented

@@ -26,8 +26,6 @@ HERE = Path(__file__).parent / "tables"
 
 SIGN, MAGNITUDE, FRACTION = -0x80000000, 0x7FFFFFFF, 0x7FFFFF
 INF, NAN, ONE = 0x7F800000, 0x7FFFFFFF, 0x3F800000
-#: Bits of ex2's argument behind the binary point that decide; what is beyond them is cut off.
-EX2_BITS = 23
 
 
 def f32(bits: Tensor) -> Tensor:
@@ -85,14 +83,13 @@ def sqrt(x: Tensor, table: Table) -> Tensor:
 
 
 def ex2(x: Tensor, table: Table) -> Tensor:
-    """table: bits of 2^x for x = k / len(table)."""
-    bits = len(table).bit_length() - 1
+    """table: bits of 2^x for x = k 2^-23. What |x| has beyond these bits is cut off; a fraction below zero is the ones'
+    complement of |x|'s, one step short of its negative."""
     sign, e, m = _fields(x)
-    wide = torch.where(sign != 0, -1, 1) * (m | 0x800000).to(torch.int64)  # x = wide 2^(e - 150)
-    up = e.to(torch.int64) - 150 + bits
-    fixed = torch.where(up >= 0, wide << up.clamp(0, 38), wide >> (-up).clamp(0, 62))  # toward -infinity
-    whole = fixed >> bits
-    y = table[(fixed & (len(table) - 1)).to(torch.int32)].to(torch.int64) + (whole << 23)
+    wide, up = (m | 0x800000).to(torch.int64), e.to(torch.int64) - 127  # |x| 2^23 = wide 2^up
+    fixed = torch.where(up >= 0, wide << up.clamp(0, 30), wide >> (-up).clamp(0, 62))
+    fixed = torch.where(sign == 0, fixed, torch.where((fixed & FRACTION) == 0, -fixed, ~fixed))
+    y = table[(fixed & FRACTION).to(torch.int32)].to(torch.int64) + ((fixed >> 23) << 23)
     y = torch.where(y < 0x800000, 0, torch.where(y >= INF, INF, y)).to(torch.int32)
     return _special(
         y, (e >= 135, torch.where(sign != 0, 0, INF).to(torch.int32)), (e == 0, ONE), ((e == 255) & (m != 0), NAN)
@@ -100,14 +97,14 @@ def ex2(x: Tensor, table: Table) -> Tensor:
 
 
 def lg2(x: Tensor, table: Table) -> Tensor:
-    """table: bits of log2 x for x = 1 + k 2^-23, then for half of that. The one that is nearer to 0 has the more bits,
-    and with them the sum with the exponent is rounded to nearest."""
+    """table: bits of log2 x for x = 1 + k 2^-23, then for half of that; both are cut off toward zero, and so is their
+    sum with a further exponent."""
     sign, e, m = _fields(x)
-    low, high = f32(table[m]).to(torch.float64), f32(table[m | 0x800000]).to(torch.float64)
-    fraction = torch.where(m < 0x3504F3, low, high + 1)
-    power = (e - 127).to(torch.float64)
-    y = i32((power + fraction).to(torch.float32))
-    y = torch.where(e == 127, table[m], torch.where(e == 126, table[m | 0x800000], y))
+    above = e >= 127
+    part = f32(table[torch.where(above, m, m | 0x800000)]).to(torch.float64)
+    exact = part + torch.where(above, e - 127, e - 126).to(torch.float64)
+    y = exact.to(torch.float32)
+    y = i32(y) - (y.to(torch.float64).abs() > exact.abs()).to(torch.int32)
     return _special(
         y, (x == INF, INF), (sign != 0, NAN), (e == 0, INF | SIGN), ((e == 255) & (m != 0), NAN)
     )  # fmt: skip
@@ -149,7 +146,7 @@ ARGUMENTS: Mapping[str, Callable[[], Tensor]] = {
     "rcp": lambda: torch.arange(1 << 23, dtype=torch.int32) + ONE,
     "rsq": lambda: torch.arange(1 << 24, dtype=torch.int32) + ONE,
     "sqrt": lambda: torch.arange(1 << 24, dtype=torch.int32) + ONE,
-    "ex2": lambda: i32(torch.arange(1 << EX2_BITS, dtype=torch.float64).div(1 << EX2_BITS).to(torch.float32)),
+    "ex2": lambda: i32(torch.arange(1 << 23, dtype=torch.float64).div(1 << 23).to(torch.float32)),
     "lg2": lambda: torch.cat([torch.arange(1 << 23, dtype=torch.int32) + start for start in (ONE, ONE - 0x800000)]),
     "rcp64h": lambda: torch.arange(1 << 20, dtype=torch.int32) + 0x3FF00000,
     "rsq64h": lambda: torch.arange(1 << 21, dtype=torch.int32) + 0x3FF00000,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,36 +129,46 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
         driver._active = before
 
 
+class Launcher:
+    """What Triton calls to launch a kernel. It may outlive the driver that made it: Triton keeps it with the code."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        from triton.runtime.cache import get_cache_manager
+
+        self.metadata = metadata
+        self.kinds = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
+        self.names = list(source.signature)
+        group = get_cache_manager(metadata.hash).get_group(f"{source.name[:150]}.json") or {}
+        paths = [Path(path) for path in group.values()]
+        self.files = {path.suffix[1:]: path for path in paths}
+
+    def launch(self, target: str, grid: tuple[int, int, int], rest: Sequence[Any]) -> Launch:
+        """Of what Triton passes after the grid: stream, function, metadata, hooks, arguments."""
+        if strange := [kind for kind in self.kinds.values() if not isinstance(kind, str) or ":" in kind]:
+            told = f"{self.metadata.name} has a parameter of type {strange[0]}"
+            raise Unsupported(f"{told}; a virtual device takes tensors and numbers")
+        names = self.names if len(rest) - 6 == len(self.names) else list(self.kinds)  # with compile-time ones or not
+        if len(rest) - 6 != len(names):
+            raise Unsupported(f"{self.metadata.name} is launched with {len(rest) - 6} arguments for {len(names)}")
+        values = dict(zip(names, rest[6:], strict=True))
+        arguments = tuple(Argument(name, kind, values[name]) for name, kind in self.kinds.items())
+        return Launch(self.metadata.name, target, grid, arguments, self.metadata, self.files)
+
+
 @functools.cache
 def _driver() -> type:
     """The class, made when Triton is there to inherit from."""
     from triton.backends.compiler import GPUTarget
     from triton.backends.driver import DriverBase
     from triton.runtime import driver
-    from triton.runtime.cache import get_cache_manager
 
-    class Launcher:
-        """What Triton calls to launch. It outlives the driver that made it: Triton keeps it with the code."""
-
-        def __init__(self, source: Any, metadata: Any) -> None:
-            self.metadata = metadata
-            self.kinds = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
-            self.names = list(source.signature)
-            group = get_cache_manager(metadata.hash).get_group(f"{source.name[:150]}.json") or {}
-            paths = [Path(path) for path in group.values()]
-            self.files = {path.suffix[1:]: path for path in paths}
-
+    class Caught(Launcher):
         def __call__(self, x: int, y: int, z: int, *rest: Any) -> None:
             active = driver.active
-            values = dict(zip(self.names, rest[6:], strict=True))  # after stream, function, metadata and hooks
-            if strange := [kind for kind in self.kinds.values() if not isinstance(kind, str) or ":" in kind]:
-                raise Unsupported(f"{self.metadata.name} has a parameter of type {strange[0]}; a virtual device takes "
-                                  "tensors and numbers")  # fmt: skip
-            arguments = tuple(Argument(name, kind, values[name]) for name, kind in self.kinds.items())
-            active.launched(Launch(self.metadata.name, active.target, (x, y, z), arguments, self.metadata, self.files))
+            active.launched(self.launch(active.target, (x, y, z), rest))
 
     class Described(DriverBase):  # type: ignore[misc]
-        launcher_cls = Launcher
+        launcher_cls = Caught
 
         def __init__(self, target: str, launched: Callable[[Launch], None]) -> None:
             self.target, self.launched, self.utils = target, launched, self
