@@ -582,8 +582,11 @@ def invariance_page(found: Sequence[Mapping[str, Any]]) -> Page:
     return Page("batch invariance: bits of a row beside those that it has alone", (Table(columns, tuple(rows)), *notes))
 
 
-def audit_page(rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence[str]]) -> Page:
-    """`verify audit`: the rows of `verify.audit.audit`, and in words what differs (`verify.audit.differences`)."""
+def audit_page(
+    rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence[str]], changed: Sequence[str] | None = None
+) -> Page:
+    """`verify audit`: the rows of `verify.audit.audit`, in words what differs (`verify.audit.differences`), and what is
+    not as accepted; None: nothing was accepted."""
     kinds = ("fma", "mad", "mul", "add", "div", "approx", "cvt", "matrix", "ftz")
     blocks: list[Table | Line] = []
     absent: dict[str, dict[str, dict[str, None]]] = {}
@@ -612,6 +615,9 @@ def audit_page(rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence
     for why, which in absent.items():
         some = [f"{name} for {', '.join(on)}" if set(on) != targets else name for name, on in which.items()]
         blocks.append(Line(f"{why}: {'; '.join(some)}", label="not compiled:"))
+    blocks += [Line(text, label="changed:", kind="bad") for text in changed or ()]
+    if changed is not None and not changed:
+        blocks.append(Line("every instruction is as accepted", kind="good"))
     return Page("audit: floating-point instructions of the compiled code; nothing was executed", tuple(blocks))
 
 

@@ -130,3 +130,22 @@ def test_a_lowering_that_launches_nothing_is_no_census(tmp_path: Path, capsys: p
     assert "launches no Triton kernel" in capsys.readouterr().err
     with pytest.raises(UsageError):
         audit.asked(["div"], ["sm_90"], [], ["eager"], [])
+
+
+def test_a_changed_census_fails_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "audit.json"
+    arguments = ["audit", "addcmul", "--target", "sm_90,gfx942"]
+    assert main([*arguments, "--json", str(out)]) == 0
+    assert main([*arguments, "--baseline", str(out)]) == 0
+    assert "every instruction is as accepted" in capsys.readouterr().out
+    told = json.loads(out.read_text())
+    row = next(row for row in told["rows"] if row["target"] == "sm_90" and row["fusion"])
+    row["assembly"] = {"mul.rn.f32": 8, "add.rn.f32": 8}
+    told["rows"] = [row, *(one for one in told["rows"] if one["target"] == "gfx942" and one["fusion"])]
+    out.write_text(json.dumps(told))
+    assert main([*arguments, "--baseline", str(out)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "addcmul triton float32 sm_90 fusion on: 8 add.rn.f32 are 0, 0 fma.rn.f32 are 8, 8 mul.rn.f32 are 0" in text
+    assert "sm_90 fusion off: not in the baseline" in text
+    out.write_text("{}")
+    assert main([*arguments, "--baseline", str(out)]) == 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from verify.virtual import census
 from verify.virtual.census import Census
 from verify.virtual.compile import BACKENDS, TARGETS, Launch, described, known
 
+SCHEMA = 1
 #: Seconds that a compilation may take: gfx1100 has been seen to take minutes over one matrix product.
 LIMIT = 30.0
 #: Elements of the inputs: whole blocks, so that the code is that of large tensors.
@@ -188,3 +190,46 @@ def differences(rows: Sequence[Audited]) -> dict[tuple[str, str, str], list[str]
         both = [census.contraction(one, plain[target]) for target, one in fused.items() if target in plain]
         told[key] = [*census.differences(list(fused.values())), *filter(None, both)]
     return told
+
+
+Key = tuple[str, str, str, str, bool]
+
+
+def _key(record: Mapping[str, Any]) -> Key:
+    return record["kernel"], record["lowering"], record["dtype"], record["target"], record["fusion"]
+
+
+def accepted(text: str) -> dict[Key, Mapping[str, Any]]:
+    """The rows of a census that `verify audit --json` wrote. Raises UsageError for anything else."""
+    try:
+        document = json.loads(text)
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"schema {document['schema']}; expected {SCHEMA}")
+        return {_key(row): row for row in document["rows"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"the baseline is no census of `verify audit --json`: {error}") from None
+
+
+def changed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) -> list[str]:
+    """What is no longer as accepted, one line a row: instructions that there are more or fewer of, with the versions of
+    Triton; what was not compiled then or now; what nothing was accepted for."""
+    told = []
+    for row in rows:
+        now, then = row.record(), before.get(_key(row.record()))
+        if then is None:
+            told.append(f"{row.asked.label}: not in the baseline")
+        elif row.reason != then["reason"]:
+            told.append(f"{row.asked.label}: {row.reason or 'compiled'}; accepted: {then['reason'] or 'compiled'}")
+        elif row.census and (differing := _differing(now, then)):
+            versions = f"triton {then['version']}, now {now['version']}"
+            told.append(f"{row.asked.label}: {', '.join(differing)} ({versions})")
+    return told
+
+
+def _differing(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{then[level].get(name, 0)} {name} are {now[level].get(name, 0)}"
+        for level in ("assembly", "sass", "modes")
+        for name in sorted({*now[level], *then[level]})
+        if now[level].get(name, 0) != then[level].get(name, 0)
+    ]

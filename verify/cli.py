@@ -347,6 +347,10 @@ def audit(
         ),
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. [one a core]")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="FILE", help="An accepted census (--json): exit code 1 where it changed."),
+    ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Also write the census; '-' is standard output.")
     ] = None,
@@ -364,16 +368,19 @@ def audit(
 
     own = [text for text in lowering or () if is_file(text)]
     chosen = [text for text in lowering or () if not is_file(text)]
+    before = None if baseline is None else audited.accepted(_read(baseline))
     each = audited.asked(name or names(), target.split(","), dtype or (), chosen, own)
     with shown() as progress:
         rows = audited.audit(each, jobs or backends.cores(), progress)
     told = audited.differences(rows)
-    document = {"schema": 1, "rows": [row.record() for row in rows],
+    document = {"schema": audited.SCHEMA, "rows": [row.record() for row in rows],
                 "differences": [{"kernel": k, "lowering": one, "dtype": d, "told": t}
                                 for (k, one, d), t in told.items()]}  # fmt: skip
-    _tell([audit_page(rows, told)], _json(document), None, json_file)
+    lines = [] if before is None else audited.changed(rows, before)
+    _tell([audit_page(rows, told, None if before is None else lines)], _json(document), None, json_file)
     if not any(row.census for row in rows):
         raise NothingToCompare(f"nothing was compiled: {rows[0].reason if rows else 'no lowering exists here'}")
+    raise typer.Exit(FAILED if lines else 0)
 
 
 @app.command()
@@ -1013,6 +1020,13 @@ def _setting(texts: Sequence[str]) -> dict[str, str] | None:
             raise UsageError(f"--set {text!r}; expected NAME=VALUE, such as dim=0 (`verify show NAME` lists the names)")
         found[name] = value
     return found or None
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
 
 
 def _keep_code(folder: str | None) -> None:
