@@ -18,6 +18,7 @@ from verify.bounds import published
 from verify.composite import Limit, Problem
 from verify.families import steps as family
 from verify.formats import FORMATS
+from verify.kernel import facts_of
 from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_formulas import POWER_BITS, corrected, hand_written, values
 from verify.kernels._adam_numbers import HOST, Multiprecision
@@ -84,8 +85,8 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
     """What the lowering of that name computes, with every rounding that it may have: a contraction spares one. A
     user's own lowering may be any of them."""
     half = kept_format(problem) != "float32"
-    host = target.backend.device == torch.empty(0).device.type
-    where = target.backend.name
+    where = facts_of(target.backend.name)
+    host = where == "cpu"
     power = published(VENDORS.get(where, "glibc"), "pow", "float32" if where != "cpu" else "float64").roundings
     # glibc documents 1 ULP for powf, as for pow
     sqrt = published("Intel", "sqrt", "float32").roundings if host else _sqrt(where)

@@ -16,6 +16,7 @@ from verify.bounds import published
 from verify.composite import Limit, Problem
 from verify.families.attention import FLUSH, Algorithm, Backward, Forward, Product, Rows, U, backward, forward
 from verify.formats import FORMATS
+from verify.kernel import facts_of
 from verify.kernels import _flex
 from verify.kernels.flex_attention import EXP_SOURCE, EXP_UNITS, LOWERINGS, Shape
 from verify.numbers.documented import Documented
@@ -43,7 +44,7 @@ EXACT_SCORES = 1 << 18
 
 def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
     """The bound of `output` by the lowering's algorithm, in the output's own dtype."""
-    found = algorithms_of(lowering.name, target.backend.name, problem.dtype, problem.extra["shape"])
+    found = algorithms_of(lowering.name, facts_of(target.backend.name), problem.dtype, problem.extra["shape"])
     if output not in problem.extra["shape"].outputs:
         return None
     texts = "; or, where larger, of ".join(one.text for one in found)

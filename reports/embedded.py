@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from verify.judge.regions import REGIONS
-from verify.kernel import NothingToCompare
+from verify.kernel import NothingToCompare, facts_of
 from verify.reports import invariance, store
-from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE
+from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, PREDICTED
 from verify.reports.rows import (
     assignments,
     beside_regions,
@@ -447,6 +447,7 @@ def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]
     for label, (number, backend, key, _) in zip(names, groups, strict=True):
         facts = sources[number].fingerprint(backend)
         alone = sum(name == backend for _, name, _, _ in groups) == 1
+        named = backend if facts_of(backend) == backend else f"{PREDICTED} {backend} (predicted)"
         # as short as tells the devices of the page apart, so that the address of a cell outlives another driver
         slug = getattr(device_of(facts, backend), "slug", "") or backend
         taken = {device["id"] for device in devices}
@@ -454,8 +455,8 @@ def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]
         devices.append(
             {
                 "id": next(one for one in tries if one not in taken),
-                "label": label,
-                "short": backend if alone else f"{backend}, {label}",
+                "label": label if named == backend else f"{label} (predicted)",
+                "short": named if alone else f"{named}, {label}",
                 "backend": backend,
                 "assignments": assignments(facts),
                 "facts": [f"{name}: {value}" for name, value in facts.items()],

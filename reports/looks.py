@@ -56,6 +56,10 @@ COUNTED = ("passed", "deviate", "failed", "suspect", "unbounded", "unjudged", "n
 TONES = ("good", "deviates", "open", "bad", "dim")
 
 
+#: Before the status of a cell that was predicted on a virtual device, not measured; never in green.
+PREDICTED = "\N{ALMOST EQUAL TO}"
+
+
 def tally(statuses: Iterable[str]) -> dict[str, int]:
     """How many are counted as each of COUNTED."""
     counts = dict.fromkeys(COUNTED, 0)

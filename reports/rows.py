@@ -18,7 +18,7 @@ from verify.judge.regions import REGIONS
 from verify.judge.status import STATUSES, exit_code
 from verify.kernel import DTYPES, Composite, is_file
 from verify.reports import invariance
-from verify.reports.looks import COUNTED, LOOKS, counted_text, tally, tally_text, tone
+from verify.reports.looks import COUNTED, LOOKS, PREDICTED, counted_text, tally, tally_text, tone
 from verify.ulp import FAILING
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ def run_page(report: Report) -> Page:
     )
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in report.cells:
-        groups.setdefault((cell.kernel, cell.backend), []).append(cell)
+        groups.setdefault((cell.kernel, _backend(cell)), []).append(cell)
     rows = tuple(Row(_summary(*key, cells, counted)) for key, cells in groups.items())
     blocks: list[Table | Line] = [
         Table(columns, rows),
@@ -589,6 +589,67 @@ def invariance_page(found: Sequence[Mapping[str, Any]]) -> Page:
             answer = "yes" if one["invariant"] else "no"
             rows.append(Row((*name, answer, f"{len(differing)} of {one['sizes']}", *where, *told)))
     return Page("batch invariance: bits of a row beside those that it has alone", (Table(columns, tuple(rows)), *notes))
+
+
+def audit_page(
+    rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence[str]], changed: Sequence[str] | None = None
+) -> Page:
+    """`verify audit`: the rows of `verify.audit.audit`, in words what differs (`verify.audit.differences`), and what is
+    not as accepted; None: nothing was accepted."""
+    kinds = ("fma", "mad", "mul", "add", "div", "approx", "cvt", "matrix", "ftz")
+    blocks: list[Table | Line] = []
+    absent: dict[str, dict[str, dict[str, None]]] = {}
+    targets = {row.asked.target for row in rows}
+    for key in dict.fromkeys((row.asked.kernel, row.asked.lowering, row.asked.dtype) for row in rows):
+        mine = [row for row in rows if (row.asked.kernel, row.asked.lowering, row.asked.dtype) == key]
+        for row in mine:
+            if row.census is None:
+                absent.setdefault(row.reason, {}).setdefault(" ".join(key), {})[row.asked.target] = None
+        counted = [(row.asked, row.census, row.census.kinds()) for row in mine if row.census]
+        shown = [kind for kind in kinds if any(found[kind] for _, _, found in counted)]
+        columns = (Column("target"), Column("fp fusion"), *(Column(kind, right=True) for kind in shown))
+        if counted:
+            blocks.append(Line("", label=" ".join(key)))
+            table = [
+                Row((asked.target, "on" if asked.fusion else "off", *(str(found[kind]) for kind in shown)))
+                for asked, _, found in counted
+            ]
+            blocks.append(Table(columns, tuple(table)))
+        named: dict[str, dict[str, None]] = {}
+        for asked, census, _ in counted:
+            text = ", ".join(f"{count} {name}" for name, count in census.listed())
+            named.setdefault(text, {})[asked.target] = None
+        blocks += [Line(text, label=f"{', '.join(on)}:") for text, on in named.items() if text]
+        blocks += [Line(sentence) for sentence in told.get(key, ())]
+    for why, which in absent.items():
+        some = [f"{name} for {', '.join(on)}" if set(on) != targets else name for name, on in which.items()]
+        blocks.append(Line(f"{why}: {'; '.join(some)}", label="not compiled:"))
+    blocks += [Line(text, label="changed:", kind="bad") for text in changed or ()]
+    if changed is not None and not changed:
+        blocks.append(Line("every instruction is as accepted", kind="good"))
+    return Page("audit: floating-point instructions of the compiled code; nothing was executed", tuple(blocks))
+
+
+def replay_page(found: Sequence[Any]) -> Page:
+    """`verify replay`: the launches of `verify.virtual.replay.replay`."""
+    ran = [one for one in found if not one.reason]
+    columns = (
+        Column("launch", fold=True), Column("kernel"), Column("target"), Column("triton"), Column("bits"),
+    )  # fmt: skip
+    rows = [Row((one.label, one.name, one.target, one.triton, "differ" if one.differing else "equal")) for one in ran]
+    blocks: list[Table | Line] = [Table(columns, tuple(rows))] if rows else []
+    blocks += [Line(one.told, label=f"differs: {one.label}", kind="bad") for one in ran if one.differing]
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        if one.reason:
+            reasons.setdefault(one.reason, []).append(one.label)
+    blocks += [Line(f"{why}: {'; '.join(on)}", label="not replayed:") for why, on in reasons.items()]
+    models = dict.fromkeys(text for one in ran for text in one.modelled)
+    blocks += [Line(", ".join(models), label="modelled:")] if models else []
+    equal = sum(not one.differing for one in ran)
+    text = f"{equal} of {len(ran)} {'launch' if len(ran) == 1 else 'launches'} gave the bits that were kept"
+    blocks.append(Line(text, kind="good" if ran and equal == len(ran) else "bad"))
+    return Page("replay: kept launches executed on the CPU", tuple(blocks))
 
 
 def explain_page(told: dict[str, Any]) -> Page:
@@ -955,7 +1016,16 @@ def _overview(cells: Sequence[Cell]) -> Table:
 
 
 def _section(cell: Cell) -> tuple[str, str, str, str]:
-    return cell.backend, cell.dtype, scalars_text(cell.scalars), cell.output
+    return _backend(cell), cell.dtype, scalars_text(cell.scalars), cell.output
+
+
+def _backend(cell: Cell) -> str:
+    return cell.backend if cell.predicted is None else f"{cell.backend} (predicted)"
+
+
+def _status(cell: Cell, status: str = "") -> str:
+    """The cell's status, or a region's, marked where it is no measurement."""
+    return (status or cell.status) if cell.predicted is None else f"{PREDICTED} {status or cell.status}"
 
 
 def _obeyed(cell: Cell) -> list[str]:
@@ -979,7 +1049,7 @@ def _accuracy(cells: Sequence[Cell], legend: _Legend, environment: Mapping[str, 
     sections: dict[tuple[str, str, str, str], dict[tuple[Any, ...], list[str]]] = {}
     for cell in cells:
         section = sections.setdefault(_section(cell), {})
-        told = figures(cell) | {"status": cell.status, "formula": legend.text(cell)}
+        told = figures(cell) | {"status": _status(cell), "formula": legend.text(cell)}
         told["batch invariant"] = batch[cell.backend, cell.lowering, cell.dtype] or "-"
         # Equal digests are equal bits; without one, a cell stands alone.
         bits = cell.digest or cell.spelling
@@ -999,7 +1069,7 @@ def _regions(cell: Cell, columns: Sequence[Column]) -> tuple[tuple[str, ...], ..
     """The rows of a cell's regions."""
     regions = []
     for name, region in telling(cell).items():
-        facts = {"lowering": f"  in {name}", "status": region.status, **figures_of(region)}
+        facts = {"lowering": f"  in {name}", "status": _status(cell, region.status), **figures_of(region)}
         regions.append(tuple(facts.get(column.title, "-") for column in columns))
     return tuple(regions)
 
@@ -1165,13 +1235,14 @@ def _against(error: Error, bound: Bound | None) -> str:
 def _remarks(cells: Iterable[Cell]) -> list[Line]:
     """One line a reason, with the lowerings, backends and dtypes: what was not run, what an allowance lets stand, what
     passed with a remark."""
+    cells = list(cells)
     reasons: dict[tuple[str, str, str], list[Cell]] = {}
     unjudged: list[tuple[float, Cell, str]] = []
     for cell in cells:
         if cell.reason and not fails(cell) and cell.status != "deviates":
             reasons.setdefault((cell.status.replace("-", " "), cell.reason, cell.allowance), []).append(cell)
         unjudged += ((one.unjudged / one.inputs, cell, name) for name, one in cell.regions.items() if one.unjudged)
-    lines = []
+    lines = _models(cells)
     for (status, why, allowance), group in reasons.items():
         allowed = f", allowed by {allowance}" if allowance else ""
         label = f"{status}{allowed}, {_count(len(group), 'cell')}:"
@@ -1188,17 +1259,33 @@ def _remarks(cells: Iterable[Cell]) -> list[Line]:
     return lines
 
 
+def _models(cells: Iterable[Cell]) -> list[Line]:
+    """How predicted cells modelled what no standard defines: one line a model, with its instructions and lowerings."""
+    models: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    for cell in cells:
+        for instruction, how in (cell.predicted or {}).items():
+            models.setdefault((cell.backend, how), {}).setdefault(instruction, {})[cell.lowering] = None
+    return [
+        Line("; ".join(f"{one} ({', '.join(on)})" for one, on in each.items()), label=f"predicted, {backend}, {how}:")
+        for (backend, how), each in models.items()
+    ]
+
+
 def _totals(cells: Iterable[Cell]) -> Line:
     cells = list(cells)
     errors = [cell.error for cell in cells if cell.error is not None]
     inputs, undecided = sum(e.inputs for e in errors), sum(e.undecided for e in errors)
-    counts = tally(cell.status for cell in cells)
+    counts = tally(cell.status for cell in cells if cell.predicted is None)
+    predicted = tally(cell.status for cell in cells if cell.predicted is not None)
     mp = sum(cell.timing.mp_elements for cell in cells)
     named = {"kernels": "kernel_s", "compiling": "compile_s", "check": "check_s"}
     times = {word: sum(getattr(cell.timing, name) for cell in cells) for word, name in named.items()}
     shown = ", ".join(f"{word} {seconds:.3g} s" for word, seconds in times.items() if seconds or word != "compiling")
-    text = f"{tally_text(counts)}; undecided {undecided} of {inputs} elements; {mp} in multiprecision; {shown}"
-    return Line(text, kind="bad" if undecided else tone(counts))
+    tallies = [tally_text(counts)] if any(counts.values()) or not cells else []
+    tallies += [f"predicted, not measured: {tally_text(predicted)}"] if any(predicted.values()) else []
+    text = f"{'; '.join(tallies)}; undecided {undecided} of {inputs} elements; {mp} in multiprecision; {shown}"
+    predicts = tone(predicted).replace("good", "plain")  # no prediction is green
+    return Line(text, kind="bad" if undecided else tone(counts) if any(counts.values()) or not cells else predicts)
 
 
 def _summary(kernel: str, backend: str, cells: Sequence[Cell], counted: Sequence[str]) -> tuple[str, ...]:

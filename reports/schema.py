@@ -386,6 +386,8 @@ class Cell(Record):
     repeats, distinct     of a lowering that is not deterministic: launches of each chunk, and the most different
                           results of one; an elementwise cell counts the elements of all launches
     calls                 other calls than the walk's; null where none were made
+    predicted             of a virtual device: how each instruction was modelled that no standard defines; null where
+                          the cell was measured
     """
 
     kernel: str
@@ -423,6 +425,7 @@ class Cell(Record):
     repeats: PositiveInt = 1
     distinct: PositiveInt = 1
     calls: Calls | None = None
+    predicted: dict[str, str] | None = None
     timing: Timing = Field(default_factory=Timing)
 
     @property

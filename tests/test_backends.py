@@ -25,7 +25,7 @@ from metal_device import DEVICE, Device, Library, OnDevice, needs_compiler
 from verify import backends, kernels, ledger
 from verify.backends import cpu, cuda, mps, rocm, subnormals
 from verify.cli import main
-from verify.kernel import DTYPES, Composite, Kernel, load, names
+from verify.kernel import DTYPES, Composite, Kernel, facts_of, load, names
 from verify.launch import LoweringError, launch_steady
 from verify.lowerings import EAGER, STRICT_OPTIONS, NotLowered, Target, lowerings
 from verify.run import Selection, run
@@ -49,8 +49,11 @@ def cells(**selection: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 def test_each_backend_defines_the_interface() -> None:
     assert {backend.name for backend in ALL} == set(backends.names())
-    for backend in ALL:
-        members = [m for m in dir(backends.Backend) if not m.startswith("_")] + list(backends.Backend.__annotations__)
+    imitations = [backends.load(name) for name in backends._all() if name not in backends.names()]
+    assert {facts_of(one.name) for one in imitations} <= set(backends.names())
+    for backend in (*ALL, *imitations):
+        protocol = backends.Virtual if backends.virtual(backend) else backends.Backend
+        members = [m for m in dir(protocol) if not m.startswith("_")] + list(backends.Backend.__annotations__)
         assert [m for m in members if not hasattr(backend, m)] == [], backend.name
         assert backend.dtype_unavailable("float32") is None
         assert isinstance(backend.triton_options("no such variant"), str)

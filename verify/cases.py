@@ -38,7 +38,7 @@ from verify.judge.reduce import Reduced
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
 from verify.judge.tally import Fit, Tally, root
-from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, suggest
+from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, facts_of, suggest
 from verify.launch import Given, LoweringError, Outputs, launch_steady
 from verify.lowerings import EAGER, Lowering, NotLowered, Target
 from verify.numbers.ieee import HOST
@@ -282,7 +282,7 @@ class Pointwise:
 
     def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
         bound = target.kernel.bound(
-            lowering=lowering.name, backend=target.backend.name, spelling=target.spelling, dtype=target.dtype,
+            lowering=lowering.name, backend=facts_of(target.backend.name), spelling=target.spelling, dtype=target.dtype,
             scalars=target.scalars,
         )  # fmt: skip
         return None if bound is None else Stated(bound.value, bound.metric, bound.source, bound.truth)

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
 
 import typer
@@ -38,6 +39,7 @@ from verify.reports.rows import (
     run_page,
     show_page,
 )
+from verify.virtual.compile import TARGETS
 
 if TYPE_CHECKING:
     from verify.jobs.journal import Journal
@@ -164,6 +166,14 @@ ShardOf = Annotated[
     str | None,
     typer.Option("--shard", metavar="I/N", help="Part I of N of the jobs; `verify merge` joins the reports of all."),
 ]
+KeepCode = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-code",
+        metavar="DIR",
+        help="Keep the code, arguments and memory of each Triton kernel that lowerings launch, for `verify replay`.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
 Only = Annotated[
     list[str] | None,
@@ -252,6 +262,7 @@ def kernel(
             "--invariance", help="Of kernels of rows: whether a row's bits depend on the batch; nothing else is judged."
         ),
     ] = False,
+    keep_code: KeepCode = None,
     length: Annotated[
         list[int] | None,
         typer.Option("--length", metavar="N", min=1, help="With --invariance: of rows; repeatable. [64, 1000, 4096]"),
@@ -272,6 +283,7 @@ def kernel(
     if invariance:
         _invariance(selection, tuple(length or (64, 1000, 4096)), json_file)
         return
+    _keep_code(keep_code)
     how = _how(jobs, engine, address, shard, journal, resume, json_file)
     raise typer.Exit(
         _walk("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted], how)
@@ -292,6 +304,7 @@ def run(
     shard: ShardOf = None,
     journal: JournalFile = None,
     resume: Resume = False,
+    keep_code: KeepCode = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -300,6 +313,7 @@ def run(
     ] = None,
 ) -> None:
     """All kernels: write a report and print one row for each kernel."""
+    _keep_code(keep_code)
     selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     raise typer.Exit(
@@ -311,6 +325,85 @@ def run(
             _how(jobs, engine, address, shard, journal, resume, out),
         )
     )
+
+
+@app.command()
+def audit(
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="Kernels of `verify list`. [all]", autocompletion=names),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", metavar="NAME,NAME...", help=f"GPUs to compile for: {', '.join(TARGETS)}.")
+    ] = ",".join(TARGETS),
+    dtype: Dtypes = None,
+    lowering: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lowering",
+            metavar="NAME|PATTERN|FILE.py:FUNCTION",
+            help="A Triton lowering, a shell pattern, or a function of your own that launches a Triton kernel; "
+            "repeatable. [all Triton lowerings]",
+        ),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. [one a core]")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="FILE", help="An accepted census (--json): exit code 1 where it changed."),
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Also write the census; '-' is standard output.")
+    ] = None,
+) -> None:
+    """Compile Triton lowerings for GPUs that need not be here, and list the instructions that decide roundings.
+
+    Each is compiled with fp fusion (contraction of products into sums) permitted and not; differences between targets
+    and flags are told in words. dtype: float32 unless given.
+    """
+    _known("dtype", dtype or (), DTYPES)
+    _ensure_writable(json_file)
+    from verify import audit as audited
+    from verify import backends
+    from verify.reports.rows import audit_page
+
+    own = [text for text in lowering or () if is_file(text)]
+    chosen = [text for text in lowering or () if not is_file(text)]
+    before = None if baseline is None else audited.accepted(_read(baseline))
+    each = audited.asked(name or names(), target.split(","), dtype or (), chosen, own)
+    with shown() as progress:
+        rows = audited.audit(each, jobs or backends.cores(), progress)
+    told = audited.differences(rows)
+    document = {"schema": audited.SCHEMA, "rows": [row.record() for row in rows],
+                "differences": [{"kernel": k, "lowering": one, "dtype": d, "told": t}
+                                for (k, one, d), t in told.items()]}  # fmt: skip
+    lines = [] if before is None else audited.changed(rows, before)
+    _tell([audit_page(rows, told, None if before is None else lines)], _json(document), None, json_file)
+    if not any(row.census for row in rows):
+        raise NothingToCompare(f"nothing was compiled: {rows[0].reason if rows else 'no lowering exists here'}")
+    raise typer.Exit(FAILED if lines else 0)
+
+
+@app.command()
+def replay(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder written by --keep-code.")],
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Also write the facts; '-' is standard output.")
+    ] = None,
+) -> None:
+    """Execute kept launches of a GPU on the CPU, and compare their bits with what the GPU gave.
+
+    Exit code 1 where a bit differs, 3 where nothing could be executed.
+    """
+    _ensure_writable(json_file)
+    from verify.reports.rows import replay_page
+    from verify.virtual.replay import replay as replayed
+
+    found = list(replayed(Path(folder)))
+    document = {"schema": 1, "launches": [one.record() for one in found]}
+    _tell([replay_page(found)], _json(document), None, json_file)
+    if all(one.reason for one in found):
+        raise NothingToCompare(f"nothing was replayed: {found[0].reason}")
+    raise typer.Exit(FAILED if any(one.differing for one in found) else 0)
 
 
 @app.command()
@@ -927,6 +1020,25 @@ def _setting(texts: Sequence[str]) -> dict[str, str] | None:
             raise UsageError(f"--set {text!r}; expected NAME=VALUE, such as dim=0 (`verify show NAME` lists the names)")
         found[name] = value
     return found or None
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
+
+
+def _keep_code(folder: str | None) -> None:
+    """By a variable, which worker processes inherit."""
+    from verify.virtual import keep
+
+    if folder is not None:
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--keep-code {folder}: {error.strerror}; expected a folder to write to") from None
+        os.environ[keep.VARIABLE] = str(Path(folder).resolve())
 
 
 def _ensure_writable(*files: str | None) -> None:

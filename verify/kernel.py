@@ -21,6 +21,15 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 Scalars = Mapping[str, float]
 
 
+#: Names of backends that predict begin so.
+VIRTUAL = "virtual-"
+
+
+def facts_of(backend: str) -> str:
+    """Whose bounds, orders and known deviations hold on a backend: of a virtual one those of the device it imitates."""
+    return backend.removeprefix(VIRTUAL)
+
+
 class UsageError(Exception):
     """A user's mistake: printed as one line, exit code 2."""
 

@@ -22,7 +22,7 @@ from typing import Any
 from verify import backends
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES
-from verify.kernel import means, names
+from verify.kernel import facts_of, means, names
 
 STATUSES = ("not-run", "deviates")
 METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
@@ -162,7 +162,7 @@ def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
 def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None = None) -> None:
     """An entry that none of its cells, in a report of all, needs any more is an error, told on the last of them."""
     ran = {cell["kernel"] for cell in cells}
-    for name in dict.fromkeys(cell["backend"] for cell in cells):
+    for name in dict.fromkeys(cell["backend"] for cell in cells if cell["backend"] in backends.names()):
         for entry in deviations(name, *filter(None, [(capabilities or {}).get(name, "")])):
             meant = {k for k in names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
             if entry.status != "deviates" or not meant <= ran:
@@ -181,7 +181,7 @@ def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None
 
 def _file(backend: str) -> dict[str, Any]:
     package = importlib.import_module("verify.kernels")
-    path = Path(package.__path__[0]) / "ledger" / f"{backend}.toml"
+    path = Path(package.__path__[0]) / "ledger" / f"{facts_of(backend)}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

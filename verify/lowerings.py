@@ -21,9 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verify import backends
 from verify.backends import Backend
 from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError
 from verify.ledger import not_run
+from verify.virtual import keep
+from verify.virtual.compile import Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -116,15 +119,43 @@ def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
 
 
 def _by_the_ledger(one: Lowering) -> Lowering:
-    """The lowering, which does not exist either where the ledger says that its cells cannot run."""
+    """The lowering, which does not exist either where the ledger says that its cells cannot run, or a virtual device
+    that it cannot execute it."""
 
     def reason(target: Target) -> str | None:
+        virtual = backends.virtual(target.backend)
+        if virtual is not None and (absent := virtual.lowering_unavailable(one.name)):
+            return absent
         if absent := one.reason(target):
             return absent
         known = not_run(target.backend.name, lowering=one.name, kernel=target.kernel.name, dtype=target.dtype)
         return f"{known.reason} ({known.source})" if known else None
 
-    return replace(one, reason=reason)
+    return replace(one, reason=reason, build=lambda target: _here(target, one.name, one.build(target)))
+
+
+def _here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call as it is made on the target's backend: on a virtual one its launches are executed on the CPU; where a
+    folder is named for them, they are kept."""
+    virtual = backends.virtual(target.backend)
+    kept = keep.folder() is not None
+    if virtual is None and not kept:
+        return call
+
+    def run(*given: Any) -> Any:
+        try:
+            with contextlib.ExitStack() as around:
+                if virtual:
+                    around.enter_context(virtual.launching())
+                if kept:
+                    around.enter_context(keep.keeping(label))
+                return call(*given)
+        except Unsupported as why:
+            raise NotLowered(str(why)) from why
+
+    scalars = "".join(f" {key}={value!r}" for key, value in target.scalars.items())
+    label = f"{target.kernel.name}{scalars} {target.dtype} {name} {target.spelling}"
+    return run
 
 
 def lowering_names(kernel: Kernel | Composite) -> tuple[str, ...]:
@@ -590,7 +621,7 @@ def user_lowering(
             result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
             return values.get("out") if result is None else result
 
-        return _laid_out(target, run)
+        return _here(target, label, _laid_out(target, run))
 
     def reason(target: Target) -> str | None:
         if target.spelling != target.default_spelling and target.layout is None:
@@ -640,7 +671,7 @@ def user_composite(
                 result = (result,)
             return dict(zip(outputs, result, strict=False))
 
-        return run
+        return _here(target, label, run)
 
     return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
 

@@ -387,7 +387,8 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
     try:
         case = case_of(job, selection, held)
         reference = lowerings(target.kernel)[0]
-        found, launched = walk(case, job, None if reference.name == lowering.name else reference)
+        alone = reference.name == lowering.name or reference.reason(target) is not None
+        found, launched = walk(case, job, None if alone else reference)
         cells = {name: cell_of(case, job, one, launched, name) for name, one in found.items()}
     except NotLowered as why:
         return [cell | {"status": "not-run", "reason": str(why), "reason_kind": "not-lowered"} for cell in empty]
@@ -411,6 +412,8 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
             continue
         one["timing"] |= {name: value / len(cells) for name, value in seconds.items()}
         filled.append(cell | one)
+    if (virtual := backends.virtual(target.backend)) is not None:
+        filled = [cell | {"predicted": virtual.modelled()} for cell in filled]
     return filled
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
-from verify.kernel import UsageError, suggest
+from verify.kernel import VIRTUAL, UsageError, suggest
 
 
 class Backend(Protocol):
@@ -73,16 +73,41 @@ class Backend(Protocol):
         'arithmetic': whether all float32 arithmetic here may, subnormal operands included."""
 
 
+class Virtual(Backend, Protocol):
+    """A device that is not there: its code runs on the CPU, and what it gives is predicted. Only when it is named."""
+
+    def lowering_unavailable(self, name: str) -> str | None:
+        """Why the lowering of that name cannot run here, or None."""
+
+    def launching(self) -> AbstractContextManager[None]:
+        """Inside, launches of kernels are executed on host tensors. Raises verify.virtual.compile.Unsupported."""
+
+    def modelled(self) -> dict[str, str]:
+        """How each instruction was modelled that no standard defines, of the launches since this was last asked."""
+
+    def learn(self, modelled: Mapping[str, str]) -> None:
+        """Take what another process says of its launches."""
+
+
+def _all() -> list[str]:
+    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__))
+
+
 def names() -> list[str]:
-    """All backends, by file name."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__))
+    """All backends of devices that may be present, by file name."""
+    return [name for name in _all() if not name.startswith(VIRTUAL)]
 
 
 def load(name: str) -> Backend:
-    """The backend `name`. Raises UsageError with near names when there is none."""
-    if name not in names():
-        raise UsageError(suggest("backend", name, names()))
-    return cast(Backend, importlib.import_module(f"{__name__}.{name}"))
+    """The backend `name`, a virtual one too. Raises UsageError with near names when there is none."""
+    if name not in _all():
+        raise UsageError(suggest("backend", name, _all()))
+    return cast(Backend, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def virtual(backend: Backend) -> Virtual | None:
+    """The backend where it is a virtual one, else None."""
+    return cast(Virtual, backend) if backend.name.startswith(VIRTUAL) else None
 
 
 def judged_on(backend: Backend) -> str:

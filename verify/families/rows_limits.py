@@ -18,7 +18,7 @@ from verify.composite import Limit, Problem
 from verify.families.rows import LOWERINGS, SQUARES, Algorithm, Place, Rows
 from verify.families.rows_truth import rows_of, squares_overflow
 from verify.formats import FORMATS, Format
-from verify.kernel import is_file
+from verify.kernel import facts_of, is_file
 from verify.lowerings import Lowering, Target
 from verify.numbers.arrays import BallArrays
 from verify.numbers.documented import Documented
@@ -94,7 +94,7 @@ def place_of(problem: Problem, target: Target, lowering: str) -> Place:
     x, dim = next(iter(problem.tensors.values())), problem.parameters["dim"] % len(problem.parameters["shape"])
     n = x.shape[dim]
     last, flat = dim == x.dim() - 1, x.dim() == 1
-    return Place(lowering, target.backend.name, FORMATS[target.dtype], n, x.numel() // max(n, 1), last, flat)
+    return Place(lowering, facts_of(target.backend.name), FORMATS[target.dtype], n, x.numel() // max(n, 1), last, flat)
 
 
 def known(facts: Rows, place: Place) -> list[Algorithm]:

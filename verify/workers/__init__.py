@@ -242,6 +242,8 @@ class Launch:
             sent.back(label)
             self.seconds = float(answer["seconds"])
             self.own.blocks = tuple(int(n) for n in answer["blocks"] if 1 < int(n) <= MOST)
+            if virtual := backends.virtual(self.target.backend):
+                virtual.learn(answer["modelled"])
             if answer["changed"]:
                 worker.end()  # the next launch has a process without it
                 told = "; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in answer["changed"].items())

@@ -214,6 +214,7 @@ class Server:
         return {
             "outputs": {str(key): outline(value) for key, value in self.returned.items()},
             "seconds": seconds,
+            "modelled": virtual.modelled() if (virtual := backends.virtual(backend)) else {},
             "changed": changed,
             "blocks": sorted(self.blocks)[:BLOCKS],
         }

@@ -1,0 +1,151 @@
+"""`verify audit`: instructions of code for GPUs that are not here, counted and told in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from verify import audit
+from verify.audit import Asked, counted
+from verify.cli import main
+from verify.kernel import UsageError
+from verify.virtual import census
+from verify.virtual.census import Census
+
+OWN = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def kernel(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    a = tl.load(x + i, inside)
+    tl.store(out + i, a / tl.load(y + i, inside) + a, inside)
+
+def div(a, b):
+    out = torch.empty_like(a)
+    kernel[(triton.cdiv(a.numel(), 256),)](a, b, out, a.numel(), BLOCK=256)
+    return out
+"""
+
+
+def of(kernel: str, lowering: str, target: str, fusion: bool = True, own: bool = False) -> Census:
+    found = counted(Asked(kernel, lowering, "float32", target, fusion, own), 0.0)
+    assert found.census is not None, found.reason
+    return found.census
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "kind"),
+    [
+        ("fma.rn.ftz.f32", "fma", "fma"), ("v_dual_fmac_f32", "fmac", "fma"), ("v_pk_fma_f32", "fma", "fma"),
+        ("v_div_fixup_f32", "div_fixup", "div"), ("v_mfma_f32_32x32x2_f32", "mfma", "matrix"),
+        ("v_rcp_iflag_f32", "rcp", "approx"),
+        ("v_cvt_pk_bf16_f32", "cvt", "cvt"), ("v_subrev_f32", "subrev", "add"), ("v_fma_mix_f32", "fma_mix", "fma"),
+        ("v_dot2_bf16_bf16", "dot2", "matrix"), ("v_wmma_f32_16x16x16_f16", "wmma", "matrix"),
+        ("v_exp_f32", "exp", "approx"),
+        ("wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32", "wgmma", "matrix"),
+    ],
+)  # fmt: skip
+def test_names_fall_into_kinds(name: str, root: str, kind: str) -> None:
+    assert census.root(name) == root
+    assert Census("sm_90", {name: 3}).kinds()[kind] == 3
+
+
+def test_division_differs_between_vendors_and_is_told() -> None:
+    both = [Census("sm_90", {"div.full.f32": 8}), Census("gfx942", {"v_div_fixup_f32": 4, "v_rcp_f32": 4})]
+    assert census.differences(both) == [
+        "gfx942 divides correctly rounded (v_div_fixup_f32) where sm_90 divides by div.full.f32 (2 ULP)"
+    ]
+    same = [Census("sm_90", {"div.rn.f32": 8}), Census("gfx942", {"v_div_fixup_f32": 4, "v_rcp_f32": 4})]
+    assert census.differences(same) == []
+
+
+def test_code_is_that_of_the_prototype_s_table() -> None:
+    """virtual_devices: what Triton makes of exp, pow and division on both vendors' GPUs."""
+    pow90, pow942 = of("pow", "triton-libdevice", "sm_90"), of("pow", "triton-libdevice", "gfx942")
+    assert pow90.assembly["ex2.approx.ftz.f32"] == 8 and pow90.kinds()["ftz"] > 100 and pow90.sass["MUFU.EX2"] == 8
+    assert pow942.assembly["v_exp_f32"] == 4 and pow942.modes["float_denorm_mode_32"] == 3
+    assert (
+        of("div", "triton", "gfx942").assembly["v_div_fixup_f32"]
+        == of("div", "triton", "sm_90").assembly["div.rn.f32"] / 2
+    )
+    for target in ("sm_90", "gfx942"):
+        fused, plain = of("pow", "triton-libdevice", target), of("pow", "triton-libdevice", target, fusion=False)
+        assert fused.kinds()["fma"] > plain.kinds()["fma"] and "contracts: it executes" in census.contraction(
+            fused, plain
+        )
+        assert census.contraction(plain, plain) == ""
+
+
+def test_what_ptxas_contracts_is_seen_in_sass(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    fused, plain = (of("div", f"{file}:div", "sm_90", on, own=True) for on in (True, False))
+    assert fused.kinds()["fma"] == plain.kinds()["fma"] == 0
+    assert "FFMA" in fused.sass and "FFMA" not in plain.sass
+    assert census.contraction(fused, plain)
+
+
+def test_the_command_tells_differences_and_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "audit.json"
+    arguments = ["audit", "pow", "--target", "sm_90,gfx942", "--lowering", "triton-libdevice", "--json", str(out)]
+    assert main(arguments) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "gfx942 takes powers of two by v_exp_f32 where sm_90 takes powers of two by ex2.approx.ftz.f32" in text
+    told = json.loads(out.read_text())
+    assert [row["target"] for row in told["rows"]] == ["sm_90", "sm_90", "gfx942", "gfx942"]
+    assert told["rows"][0]["assembly"]["rcp.approx.ftz.f32"] == 8 and told["differences"][0]["told"]
+
+
+def test_a_compilation_that_hangs_is_stopped_and_told(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(OWN.replace("def div(a, b):", "def div(a, b):\n    import time\n    time.sleep(60)"))
+    each = [Asked("div", f"{file}:div", "float32", target, True, True) for target in ("sm_90", "gfx942")]
+    rows = audit.audit(each, 1, limit=1.0)
+    assert [row.reason for row in rows] == ["a compilation was stopped after 1 s"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["pow", "--target", "sm_91"], "unknown target 'sm_91'; did you mean sm_90"),
+        (["pow", "--lowering", "triton-libdevise"], "did you mean triton-libdevice"),
+        (["pwo"], "did you mean pow"),
+    ],
+)
+def test_wrong_names_are_refused(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_lowering_that_launches_nothing_is_no_census(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plain.py"
+    file.write_text("def div(a, b):\n    return a / b\n")
+    assert main(["audit", "div", "--target", "sm_90", "--lowering", f"{file}:div"]) == 3
+    assert "launches no Triton kernel" in capsys.readouterr().err
+    with pytest.raises(UsageError):
+        audit.asked(["div"], ["sm_90"], [], ["eager"], [])
+
+
+def test_a_changed_census_fails_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "audit.json"
+    arguments = ["audit", "addcmul", "--target", "sm_90,gfx942"]
+    assert main([*arguments, "--json", str(out)]) == 0
+    assert main([*arguments, "--baseline", str(out)]) == 0
+    assert "every instruction is as accepted" in capsys.readouterr().out
+    told = json.loads(out.read_text())
+    row = next(row for row in told["rows"] if row["target"] == "sm_90" and row["fusion"])
+    row["assembly"] = {"mul.rn.f32": 8, "add.rn.f32": 8}
+    told["rows"] = [row, *(one for one in told["rows"] if one["target"] == "gfx942" and one["fusion"])]
+    out.write_text(json.dumps(told))
+    assert main([*arguments, "--baseline", str(out)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "addcmul triton float32 sm_90 fusion on: 8 add.rn.f32 are 0, 0 fma.rn.f32 are 8, 8 mul.rn.f32 are 0" in text
+    assert "sm_90 fusion off: not in the baseline" in text
+    out.write_text("{}")
+    assert main([*arguments, "--baseline", str(out)]) == 2

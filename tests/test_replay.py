@@ -1,0 +1,136 @@
+"""Launches kept in a folder and replayed: equal bits, planted faults, and folders that are none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from verify.backends import virtual_cuda
+from verify.cli import main
+from verify.virtual import approx, keep, lanes, ptx
+from verify.virtual.replay import replay
+
+if why := virtual_cuda.unavailable():
+    pytest.skip(why, allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the virtual GPU gave for a lowering with approximations, one without, and sums and a softmax of rows."""
+    place = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(keep.VARIABLE, "")  # what the command sets goes with it
+        given = ["--backend", "virtual-cuda", "--dtype", "float32", "--profile", "quick", "--keep-code", str(place)]
+        assert main(["kernel", "exp", "--lowering", "triton-libdevice", *given]) == 0
+        assert main(["kernel", "addcmul", "--lowering", "triton", *given]) == 0
+        assert main(["kernel", "softmax", "--lowering", "triton", "--spelling", "rows", *given]) == 0
+    return place
+
+
+def test_kept_launches_give_the_same_bits(kept: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "replay.json"
+    assert main(["replay", str(kept), "--json", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "4 of 4 launches gave the bits that were kept" in text
+    assert "ex2.approx.ftz.f32 recorded on sm_90" in text
+    told = json.loads(out.read_text())["launches"]
+    assert {one["name"] for one in told} == {"unary", "ternary", "softmax_rows"}
+    assert all(one["chunks"] and not one["differing"] for one in told)
+
+
+def _off_by_one(patched: pytest.MonkeyPatch) -> None:
+    table = approx.recorded("sm_90", "ex2")
+    assert table is not None
+    wrong = table.clone()
+    wrong[1 << 20 : 3 << 20] += 1
+    patched.setattr(approx, "recorded", lambda chip, name: wrong)
+
+
+def _directed(patched: pytest.MonkeyPatch) -> None:
+    right = lanes.arithmetic
+    patched.setattr(lanes, "arithmetic", lambda *a, **k: right(*a, **k | {"rounding": "rz"}))
+
+
+def _flushed(patched: pytest.MonkeyPatch) -> None:
+    right = lanes.arithmetic
+    patched.setattr(lanes, "arithmetic", lambda *a, **k: right(*a, **k | {"ftz": True}))
+
+
+def _swapped(patched: pytest.MonkeyPatch) -> None:
+    right = lanes.arithmetic
+    patched.setattr(lanes, "arithmetic", lambda name, *a, **k: right(name, *a[::-1] if name == "fma" else a, **k))
+
+
+def _other_lane(patched: pytest.MonkeyPatch) -> None:
+    right = ptx._Decoder._shfl
+
+    def wrong(self: Any, op: str, rest: set[str], kinds: list[ptx.Kind], o: list[str]) -> Any:
+        return right(self, op, rest, kinds, [*o[:2], str(int(o[2]) ^ 5), *o[3:]])
+
+    patched.setattr(ptx._Decoder, "_shfl", wrong)
+
+
+@pytest.mark.parametrize(
+    ("plant", "caught"),
+    [
+        (_off_by_one, {"unary"}),
+        (_directed, {"unary", "ternary", "softmax_rows"}),
+        (_flushed, {"ternary"}),
+        (_swapped, {"ternary", "unary"}),
+        (_other_lane, {"softmax_rows"}),
+    ],
+)
+def test_a_fault_planted_in_the_virtual_gpu_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], caught: set[str], kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ptx.program_of.cache_clear()
+    try:
+        plant(monkeypatch)
+        assert {one.name for one in replay(kept) if one.differing} >= caught
+    finally:
+        ptx.program_of.cache_clear()
+
+
+def test_one_wrong_element_is_told_with_its_place(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Path(shutil.copytree(kept, tmp_path / "kept"))
+    path = next(p for p in sorted((place / "launches").glob("*.json")) if '"ternary"' in p.read_text())
+    record = json.loads(path.read_text())
+    record["after"]["out_ptr"][2] = "0" * 16
+    path.write_text(json.dumps(record))
+    assert main(["replay", str(place)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "out_ptr: 1 of 32 chunks of 4096 elements, the first from element 8192" in text
+    assert "3 of 4 launches gave the bits" in text
+
+
+def test_what_cannot_be_replayed_is_refused(kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(tmp_path)]) == 2
+    assert "expected a folder written by --keep-code" in capsys.readouterr().err
+    place = Path(shutil.copytree(kept, tmp_path / "kept"))
+    for path in (place / "code").glob("*.ptx"):
+        path.write_text(path.read_text().replace("\tret;", "\tmma.sync.m8n8k4 %r1, %r1, %r1, %r1;\n\tret;"))
+    assert main(["replay", str(place)]) == 3
+    assert "the PTX instruction mma.sync.m8n8k4" in " ".join(capsys.readouterr().err.split())
+    for path in (place / "launches").glob("*.json"):
+        path.write_text(path.read_text().replace('"data": "', '"data": "../'))
+    assert main(["replay", str(place)]) == 2
+    assert "is no kept launch" in capsys.readouterr().err
+
+
+def test_digests_take_nans_alike_and_zeros_apart() -> None:
+    import torch
+
+    one = torch.tensor([1.0, float("nan"), 0.0])
+    other = torch.from_numpy(np.array([0x3F800000, 0xFFC12345, 0], np.uint32).view(np.float32))
+    assert keep.digests(one) == keep.digests(other)
+    assert keep.digests(one) != keep.digests(torch.tensor([1.0, float("nan"), -0.0]))

@@ -1,0 +1,71 @@
+"""Triton kernels compiled for described GPUs, and their launches caught."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton", reason="triton is not installed")
+
+from verify.backends import cuda, rocm  # noqa: E402
+from verify.kernel import UsageError  # noqa: E402
+from verify.kernels.triton import elementwise  # noqa: E402
+from verify.virtual.compile import TARGETS, Launch, described  # noqa: E402
+
+
+def launches(target: str, name: str, *tensors: torch.Tensor) -> list[Launch]:
+    caught: list[Launch] = []
+    operation = importlib.import_module(f"verify.kernels.triton.{name}").OPERATIONS["triton", "t" * len(tensors)]
+    options: Any = (cuda if target.startswith("sm") else rocm).triton_options("own")
+    with described(target, caught.append):
+        elementwise.compiled(operation, None, options)(*tensors)
+    return caught
+
+
+@pytest.mark.parametrize(("target", "instruction"), [("sm_80", "fma.rn.f32"), ("gfx942", "v_fmac_f32")])
+def test_a_launch_is_caught_with_its_code_and_arguments(target: str, instruction: str) -> None:
+    a, b, c = torch.rand(3, 3000)
+    (one,) = launches(target, "addcmul", a, b, c)
+    assert one.grid == (3, 1, 1) and one.threads == 4 * TARGETS[target][2]
+    assert [x.kind for x in one.arguments] == ["*fp32"] * 4 + ["i32"] and one.arguments[4].value == 3000
+    assert one.arguments[1].value.data_ptr() == b.data_ptr()
+    assert instruction in one.code and not one.metadata.enable_fp_fusion
+
+
+def test_the_driver_is_the_one_before_afterwards_and_code_is_each_target_s_own() -> None:
+    from triton.runtime import driver
+
+    before = driver._active
+    a, b, c = torch.rand(3, 100)
+    texts = {target: launches(target, "addcmul", a, b, c)[0].code for target in ("sm_90", "gfx942", "sm_90")}
+    assert driver._active is before
+    assert ".target sm_90" in texts["sm_90"] and "gfx942" in texts["gfx942"]
+
+
+def test_an_unknown_target_is_refused_with_near_names() -> None:
+    with pytest.raises(UsageError, match="unknown target 'sm_91'; did you mean sm_90"):
+        launches("sm_91", "exp", torch.ones(4))
+
+
+def test_a_compilation_over_its_limit_ends_its_process() -> None:
+    text = """
+        import time
+        import torch
+        from verify.kernels.triton import elementwise, exp
+        from verify.virtual.compile import described
+        with described("sm_90", print, limit=2.0):
+            elementwise.compiled(exp.exp, None, {})(torch.ones(4))
+            print("launched", flush=True)
+            elementwise.unary.compile = lambda *a, **k: time.sleep(9)
+            elementwise.compiled(exp.exp_tlmath, None, {})(torch.ones(4))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGALRM, done.stderr
+    assert "launched" in done.stdout

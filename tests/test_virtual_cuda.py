@@ -1,0 +1,198 @@
+"""PTX executed on the CPU: bits that are known, bits of the standard, and faults that must be noticed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from verify.backends import cuda
+from verify.kernels.triton import elementwise
+from verify.virtual import approx, lanes, ptx
+from verify.virtual.compile import Launch, Unsupported, described
+
+try:
+    lanes.library()
+except Unsupported as why:
+    pytest.skip(str(why), allow_module_level=True)
+
+
+def executed(one: Launch) -> None:
+    ptx.launch(one, approx.correct)
+
+
+def run(
+    name: str, *tensors: torch.Tensor, implementation: str = "triton", variant: str = "own",
+    execute: Callable[[Launch], None] = executed, scalar: float | None = None,
+) -> torch.Tensor:  # fmt: skip
+    module = importlib.import_module(f"verify.kernels.triton.{name}")
+    operation = module.OPERATIONS[implementation, "t" * len(tensors) + "s" * (scalar is not None)]
+    options: Any = cuda.triton_options(variant)
+    with described("sm_90", execute):
+        return elementwise.compiled(operation, scalar, options)(*tensors)
+
+
+def single(*bits: int) -> torch.Tensor:
+    return torch.from_numpy(np.array(bits, np.uint32).view(np.float32))
+
+
+def bits(t: torch.Tensor) -> list[int]:
+    return [int(x) for x in t.numpy().view(np.uint32)]
+
+
+def drawn(dtype: torch.dtype, count: int, seed: int) -> torch.Tensor:
+    """Uniform bit patterns: every exponent, subnormals, infinities and NaNs."""
+    raw = np.random.default_rng(seed).integers(0, 256, count * dtype.itemsize, np.uint8)
+    return torch.from_numpy(raw).view(dtype)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.dtype.itemsize]
+    return bool(((a.view(whole) == b.view(whole)) | (a.isnan() & b.isnan())).all())
+
+
+# Known bits
+
+
+POW = {"implementation": "triton-libdevice", "execute": lambda one: ptx.launch(one, approx.of_chip("sm_90"))}
+
+
+def test_contraction_inside_libdevice_gives_the_bits_of_the_h200() -> None:
+    """Measured on an H200 with triton 3.6: 15 ULP fused where 3 are left unfused, and pow(0.9, 100)."""
+    x, y = single(0x3F3CE575, 0x3F666666), torch.cat([single(0x4389F8E8), torch.tensor([100.0])])
+    assert bits(run("pow", x, y, variant="default", **POW)) == [0x02FD4D38, 0x37DED004]
+    assert bits(run("pow", x, y, variant="nofuse", **POW))[0] == 0x02FD4D44
+
+
+def test_the_toolkit_s_libdevice_gives_the_bits_of_the_h200() -> None:
+    if isinstance(cuda.triton_options("toolkit"), str):
+        pytest.skip("no CUDA toolkit")
+    x, y = single(0x3F45AB57), single(0xC3A22745)
+    assert bits(run("pow", x, y, variant="toolkit", **POW)) == [0x7BFD3934]
+
+
+# The standard
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["add", "sub", "div", "reciprocal", "sqrt"])
+def test_ieee_operations_are_the_host_s(name: str, dtype: torch.dtype) -> None:
+    function: Any = {"add": torch.add, "sub": torch.sub, "div": torch.div, "sqrt": np.sqrt}.get(name)
+    count = 1 if name in ("reciprocal", "sqrt") else 2
+    given = [drawn(dtype, 1 << 14, seed) for seed in range(count)]
+    wide = [t if t.dtype.itemsize > 2 else t.float() for t in given]
+    with np.errstate(all="ignore"):
+        if name == "sqrt":
+            expected = torch.from_numpy(np.sqrt(wide[0].numpy()))
+        else:
+            expected = 1 / wide[0] if name == "reciprocal" else function(*wide)
+    assert same(run(name, *given), expected.to(dtype))
+
+
+def test_a_fused_multiply_add_is_that_of_rationals() -> None:
+    a, b, c = (drawn(torch.float32, 3000, seed) for seed in (5, 6, 7))
+    c[:1000] = -(a * b)[:1000]
+    y = run("addcmul", c, a, b)
+    for k in range(0, 3000, 7):
+        values = [float(t[k]) for t in (a, b, c)]
+        if all(np.isfinite(values)):
+            exact = Fraction(values[0]) * Fraction(values[1]) + Fraction(values[2])
+            expected = nearest32(exact, float(torch.copysign(torch.tensor(1.0), y[k])))
+            assert float(y[k]) == expected, (k, values)
+
+
+def nearest32(exact: Fraction, sign: float) -> float:
+    """float32 nearest to a rational, ties to even."""
+    if not exact:
+        return 0.0 * sign
+    e = -149
+    while abs(exact) >= Fraction(2) ** (e + 24):
+        e += 1
+    scaled = abs(exact) / Fraction(2) ** e
+    value = float(round(scaled) * Fraction(2) ** e)  # Python rounds halves to even
+    return np.copysign(np.inf if value >= 2.0**128 else value, float(exact))
+
+
+# Threads together
+
+
+def test_a_softmax_through_shared_memory_and_shuffles_is_right_and_a_swapped_lane_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from verify.kernels.triton import scans
+
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 1500)).astype(np.float32))
+    options: Any = cuda.triton_options("own")
+
+    def run_softmax(execute: Callable[[Launch], None]) -> torch.Tensor:
+        with described("sm_90", execute):
+            return scans.run("softmax", x, dim=1, options=options, interpreted=False)
+
+    assert torch.allclose(run_softmax(executed), x.double().softmax(1).float(), rtol=1e-6, atol=0)
+
+    def swapped(one: Launch) -> None:
+        text = one.code
+        at = text.index("shfl.sync.bfly.b32")
+        line = text[at : text.index("\n", at)]
+        wrong = line.replace(", 16, ", ", 15, ") if ", 16, " in line else line.replace(", 1, ", ", 3, ")
+        assert wrong != line
+        ptx.execute(one, text.replace(line, wrong), approx.correct)
+
+    assert not same(run_softmax(swapped), run_softmax(executed))
+
+
+# Faults
+
+
+PLANTED: list[tuple[str, Callable[[str], str]]] = [
+    ("rounding", lambda text: text.replace("fma.rn.f32", "fma.rz.f32")),
+    ("operands", lambda text: text.replace("sub.rn.f32", "add.rn.f32")),
+    ("ftz", lambda text: text.replace("fma.rn.f32", "fma.rn.ftz.f32")),
+]
+
+
+@pytest.mark.parametrize(("what", "plant"), PLANTED, ids=[name for name, _ in PLANTED])
+def test_a_planted_fault_changes_bits(what: str, plant: Callable[[str], str]) -> None:
+    given = [drawn(torch.float32, 1 << 14, seed) * (2.0**-20 if what == "ftz" else 1) for seed in range(3)]
+
+    def wrong(one: Launch) -> None:
+        text = plant(one.code)
+        assert text != one.code
+        ptx.execute(one, text, approx.correct)
+
+    assert not same(run("lerp", *given), run("lerp", *given, execute=wrong))
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r1}, {%r1}, {%r1}, {%r1};", "instruction mma.sync"),
+        ("atom.global.add.f32 %r1, [%rd1], %r2;", "the PTX instruction atom.global.add.f32"),
+        ("add.rn.relu.f32 %r1, %r2, %r3;", "modifier relu"),
+        ("fma.rn.f32 %r1, %r2, 0d3FF0000000000000, %r3;", "the PTX instruction fma.rn.f32"),
+        ("tanh.approx.f32 %r1, %r2;", "tanh.approx.f32"),
+        ("bra $elsewhere;", "a branch to"),
+    ],
+)  # fmt: skip
+def test_what_is_not_modelled_is_refused_by_name(statement: str, told: str) -> None:
+    def changed(one: Launch) -> None:
+        ptx.execute(one, one.code.replace("\tret;", f"\t{statement}\n\tret;", 1), approx.correct)
+
+    with pytest.raises(Unsupported, match=told):
+        run("add", torch.ones(8), torch.ones(8), execute=changed)
+
+
+def test_an_access_outside_the_tensors_is_told() -> None:
+    def moved(one: Launch) -> None:
+        big = [a if a.kind != "i32" else type(a)(a.name, a.kind, 1 << 20) for a in one.arguments]
+        executed(type(one)(one.name, one.target, (1024, 1, 1), tuple(big), one.metadata, one.files))
+
+    with pytest.raises(Unsupported, match="outside the tensors of the launch"):
+        run("add", torch.ones(4096), torch.ones(4096), execute=moved)

@@ -1,0 +1,217 @@
+"""Triton kernels compiled for a GPU that is only described, and their launches caught.
+
+Triton asks its active driver what to compile for and how to launch. `described` is a driver that names a GPU by its
+architecture alone and hands each launch over as a value: the machine code, the grid and the arguments. Whoever
+launches a Triton kernel, ours or a user's, needs no change; its tensors lie on the host.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verify.kernel import NothingToCompare, UsageError, suggest
+from verify.native import cache
+
+#: Triton's name of the vendor, of the architecture, and the threads of a warp or wave.
+TARGETS: Mapping[str, tuple[str, int | str, int]] = {
+    "sm_80": ("cuda", 80, 32),
+    "sm_90": ("cuda", 90, 32),
+    "sm_100": ("cuda", 100, 32),
+    "sm_120": ("cuda", 120, 32),
+    "gfx90a": ("hip", "gfx90a", 64),
+    "gfx942": ("hip", "gfx942", 64),
+    "gfx950": ("hip", "gfx950", 64),
+    "gfx1100": ("hip", "gfx1100", 32),
+    "gfx1201": ("hip", "gfx1201", 32),
+}
+#: Shared memory of a block in bytes, the most that a kernel may ask for (CUDA C Programming Guide, table of compute
+#: capabilities; CDNA 3 and RDNA ISA guides, LDS).
+SHARED: Mapping[str, int] = {
+    "sm_80": 166912,
+    "sm_90": 232448,
+    "sm_100": 232448,
+    "sm_120": 101376,
+    "gfx950": 163840,
+}
+LDS = 65536
+
+#: Code for people, by the vendor's name in Triton: what `Launch.code` is asked for.
+ASSEMBLY: Mapping[str, str] = {"cuda": "ptx", "hip": "amdgcn"}
+#: The backend of this project whose options of Triton's a vendor's targets have.
+BACKENDS: Mapping[str, str] = {"cuda": "cuda", "hip": "rocm"}
+
+
+class Unsupported(NothingToCompare):
+    """What a virtual device does not model: the instruction or feature by name. Exit code 3."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One parameter of a launch. `kind` is Triton's type: '*fp32' with a tensor, 'i32', 'fp32' with a number."""
+
+    name: str
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a compiled kernel.
+
+    target     a name of TARGETS
+    grid       programs in x, y, z
+    arguments  in the order of the machine code's parameters; Triton appends two pointers to scratch memory
+    metadata   Triton's: num_warps, shared (bytes), enable_fp_fusion, extern_libs, triton_version, hash, ...
+    files      the stages of compilation by suffix: ttir, llir, ptx and cubin, or amdgcn and hsaco
+    """
+
+    name: str
+    target: str
+    grid: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    metadata: Any
+    files: Mapping[str, Path]
+
+    @property
+    def code(self) -> str:
+        """The assembly: PTX or AMDGCN."""
+        return self.files[ASSEMBLY[TARGETS[self.target][0]]].read_text()
+
+    @property
+    def threads(self) -> int:
+        """Of one program."""
+        return int(self.metadata.num_warps) * TARGETS[self.target][2]
+
+
+def known(target: str) -> str:
+    """The target itself. Raises UsageError with near names."""
+    if target not in TARGETS:
+        raise UsageError(suggest("target", target, tuple(TARGETS)))
+    return target
+
+
+@contextmanager
+def described(target: str, launched: Callable[[Launch], None], limit: float = 0.0) -> Iterator[None]:
+    """Inside, Triton compiles for `target` and every launch is given to `launched` instead of a GPU.
+
+    limit: seconds from launch to launch, which is what compiling takes; after them this process is ended by SIGALRM,
+    which nothing else in it can do to a call of LLVM. For worker processes; 0: never.
+    Compiled code is kept under `cache()`. Raises UsageError for an unknown target, Unsupported without Triton.
+    """
+    try:
+        from triton import knobs
+        from triton.runtime import driver
+    except ImportError:
+        raise Unsupported("Triton, which compiles for described GPUs, is not installed") from None
+
+    def caught(launch: Launch) -> None:
+        launched(launch)
+        signal.setitimer(signal.ITIMER_REAL, limit)
+
+    before = driver._active
+    driver.set_active(_driver()(known(target), caught if limit else launched))
+    try:
+        with knobs.cache.scope():
+            knobs.cache.dir = str(cache() / "triton")
+            if limit:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, limit)
+            yield
+    finally:
+        if limit:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        driver._active = before
+
+
+class Launcher:
+    """What Triton calls to launch a kernel. It may outlive the driver that made it: Triton keeps it with the code."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        from triton.runtime.cache import get_cache_manager
+
+        self.metadata = metadata
+        self.kinds = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
+        self.names = list(source.signature)
+        group = get_cache_manager(metadata.hash).get_group(f"{source.name[:150]}.json") or {}
+        paths = [Path(path) for path in group.values()]
+        self.files = {path.suffix[1:]: path for path in paths}
+
+    def launch(self, target: str, grid: tuple[int, int, int], rest: Sequence[Any]) -> Launch:
+        """Of what Triton passes after the grid: stream, function, metadata, hooks, arguments."""
+        if strange := [kind for kind in self.kinds.values() if not isinstance(kind, str) or ":" in kind]:
+            told = f"{self.metadata.name} has a parameter of type {strange[0]}"
+            raise Unsupported(f"{told}; a virtual device takes tensors and numbers")
+        names = self.names if len(rest) - 6 == len(self.names) else list(self.kinds)  # with compile-time ones or not
+        if len(rest) - 6 != len(names):
+            raise Unsupported(f"{self.metadata.name} is launched with {len(rest) - 6} arguments for {len(names)}")
+        values = dict(zip(names, rest[6:], strict=True))
+        arguments = tuple(Argument(name, kind, values[name]) for name, kind in self.kinds.items())
+        return Launch(self.metadata.name, target, grid, arguments, self.metadata, self.files)
+
+
+@functools.cache
+def _driver() -> type:
+    """The class, made when Triton is there to inherit from."""
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.driver import DriverBase
+    from triton.runtime import driver
+
+    class Caught(Launcher):
+        def __call__(self, x: int, y: int, z: int, *rest: Any) -> None:
+            active = driver.active
+            active.launched(self.launch(active.target, (x, y, z), rest))
+
+    class Described(DriverBase):  # type: ignore[misc]
+        launcher_cls = Caught
+
+        def __init__(self, target: str, launched: Callable[[Launch], None]) -> None:
+            self.target, self.launched, self.utils = target, launched, self
+
+        @classmethod
+        def is_active(cls) -> bool:
+            return False
+
+        def map_python_to_cpp_type(self, ty: str) -> str:
+            raise NotImplementedError
+
+        def get_current_target(self) -> Any:
+            return GPUTarget(*TARGETS[self.target])
+
+        def get_current_device(self) -> str:
+            """Triton keeps compiled kernels by device: each target is another one."""
+            return self.target
+
+        def set_current_device(self, device: Any) -> None:
+            pass
+
+        def get_current_stream(self, device: Any) -> int:
+            return 0
+
+        def get_active_torch_device(self) -> Any:
+            import torch
+
+            return torch.device("cpu")
+
+        def get_benchmarker(self) -> Callable[..., list[float]]:
+            """Every configuration of an autotuner is as fast as the others: the first is taken."""
+
+            def measured(call: Callable[[], Any], quantiles: Any = None, **kwargs: Any) -> list[float]:
+                call()
+                return [1.0] * len(quantiles or [0.5])
+
+            return measured
+
+        def get_device_properties(self, device: str) -> dict[str, int]:
+            return {"max_shared_mem": SHARED.get(device, LDS), "multiprocessor_count": 132, "warpSize": 32}
+
+        def load_binary(self, name: str, kernel: Any, shared: int, device: str) -> tuple[None, None, int, int, int]:
+            """Module, function, registers, spills, threads of a block at most."""
+            return None, None, 0, 0, 1024
+
+    return Described

@@ -1,0 +1,120 @@
+"""`verify replay`: kept launches executed on the CPU, their bits compared with what the GPU gave.
+
+So a GPU's results can be checked without one, and the virtual GPU proves itself: `verify.virtual.keep` wrote the
+folder where the kernels ran.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from verify.kernel import UsageError
+from verify.virtual.compile import TARGETS, Argument, Launch, Unsupported
+from verify.virtual.keep import CHUNK, digests
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One launch. differing: of each tensor with other bits, the chunks of CHUNK elements that differ, of how many;
+    reason: why it was not executed; modelled: how its approximate instructions were."""
+
+    label: str
+    name: str
+    target: str
+    triton: str
+    differing: dict[str, tuple[list[int], int]]
+    chunks: int = 0
+    reason: str = ""
+    modelled: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        return "; ".join(
+            f"{name}: {len(bad)} of {of} chunks of {CHUNK} elements, the first from element {bad[0] * CHUNK}"
+            for name, (bad, of) in self.differing.items()
+        )
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "label": self.label, "name": self.name, "target": self.target, "triton": self.triton,
+            "differing": {name: bad for name, (bad, _) in self.differing.items()}, "chunks": self.chunks,
+            "reason": self.reason, "modelled": list(self.modelled),
+        }  # fmt: skip
+
+
+def replay(place: Path) -> Iterator[Replayed]:
+    """Every launch of a folder of `--keep-code`. Raises UsageError for what is none."""
+    files = sorted((place / "launches").glob("*.json"))
+    if not files:
+        raise UsageError(f"{place} holds no kept launches; expected a folder written by --keep-code")
+    for file in files:
+        try:
+            record = json.loads(file.read_text())
+            yield _replayed(place, record)
+        except (OSError, ValueError, KeyError, TypeError, lzma.LZMAError) as error:
+            raise UsageError(f"{file} is no kept launch: {type(error).__name__}: {error}") from None
+
+
+def _replayed(place: Path, record: dict[str, Any]) -> Replayed:
+    from verify.virtual import approx, ptx
+
+    about = record["label"], record["name"], record["target"], record["triton_version"]
+    if not record["after"]:
+        return Replayed(*about, {}, reason="its memory was too large to be kept: run a smaller profile")
+    if TARGETS.get(record["target"], ("",))[0] != "cuda":
+        return Replayed(*about, {}, reason=f"code of {record['target']} is not executed; PTX is")
+    one = launch_of(place, record)
+    try:
+        program = ptx.program_of(one.code, int(one.metadata.shared))
+        ptx.launch(one, approx.of_chip(one.target))
+    except Unsupported as why:
+        return Replayed(*about, {}, reason=str(why))
+    differing, chunks = {}, 0
+    for argument in one.arguments:
+        if (due := record["after"].get(argument.name)) is None:
+            continue
+        found = digests(argument.value)
+        bad = [k for k, (a, b) in enumerate(zip(found, due, strict=True)) if a != b]
+        chunks += len(due)
+        if bad:
+            differing[argument.name] = (bad, len(due))
+    models = [f"{name} {approx.how(one.target, name)}" for name in program.approximate]
+    return Replayed(*about, differing, chunks, modelled=tuple(models))
+
+
+def launch_of(place: Path, record: dict[str, Any]) -> Launch:
+    """The launch again, its memory as it was before, on the host."""
+    import torch
+
+    storages: dict[str, Any] = {}
+    arguments = []
+    for given in record["arguments"]:
+        if "data" not in given:
+            arguments.append(Argument(given["name"], given["kind"], given["value"]))
+            continue
+        if given["data"] not in storages:
+            data = lzma.decompress((place / "data" / _plain(given["data"])).read_bytes())
+            storages[given["data"]] = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().untyped_storage()
+        dtype = getattr(torch, given["dtype"])
+        whole = torch.empty(0, dtype=dtype).set_(storages[given["data"]])
+        arguments.append(
+            Argument(given["name"], given["kind"], whole.as_strided(given["shape"], given["stride"], given["offset"]))
+        )
+    metadata = SimpleNamespace(num_warps=record["num_warps"], shared=record["shared"], global_scratch_size=0)
+    code = place / "code" / _plain(record["code"])
+    return Launch(record["name"], record["target"], tuple(record["grid"]), tuple(arguments), metadata,
+                  {code.suffix[1:]: code})  # fmt: skip
+
+
+def _plain(name: str) -> str:
+    """A file's name that leads nowhere else."""
+    if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
+        raise ValueError(f"the file name {name!r}")
+    return name
