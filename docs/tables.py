@@ -528,7 +528,7 @@ def _vendor(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     mark = "" if cell.predicted is None else f"{PREDICTED} "
-    told = [] if cell.regions else ["{} {}".format(upward((one := real(*headline(cell)))[0]), one[1])]
+    told = [] if cell.regions else [f"{upward((one := real(*headline(cell)))[0])} {one[1]}"]
     for name in TOLD:
         if (region := cell.regions.get(name)) is not None:
             value, metric = real(region.error, region.bound)
