@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from mutants.adam import Step
 from verify import backends, kernel
-from verify.cases import problem_digest
+from verify.cases import cases_of, made, problem_digest, settings_of
 from verify.cli import main
 from verify.composite import Problem
 from verify.kernel import UsageError
@@ -850,6 +850,18 @@ def test_the_interpreter_rounds_twice(name: str) -> None:
     predicted = _adam_formulas.predict(one, _adam_formulas.hand_written(one, fuses))
     for output, y in run("triton-interpreter", one).items():
         assert torch.equal(bits(predicted[PLACES[output]]), bits(y)), output
+
+
+def test_a_weight_decay_leaves_the_fused_step_of_cuda_its_bound() -> None:
+    """Its averages are fma(-b, x, x): taken for two values, x with the error of a kept bfloat16 has no bound."""
+    facts, where = kernel.load("adam_step"), backends.load("cuda")
+    setting = next(one for one in settings_of(facts, {}, (), "default", "bfloat16") if one.name == "10 steps")
+    scalars = next(s for s in cases_of(facts, None, "default") if s["lr"] == 0.001 and s["weight_decay"])
+    fused = next(one for one in lowerings(facts) if one.name == "fused")
+    problem = made(facts, "bfloat16", setting, scalars, 0)
+    for output in ("param", "exp_avg"):
+        limit = facts.limit(problem, Target(facts, scalars, setting.name, "bfloat16", where), fused, output)
+        assert limit is not None and int(torch.isinf(limit.bound).sum()) <= 1
 
 
 def test_what_cannot_be_bounded_has_no_bound() -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ from verify.formats import FORMATS, Format, floor_log2
 from verify.kernel import elementwise, elementwise_names
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.mp import MpSystem, evaluate
-from verify.oracle import Oracle, OracleError, written
+from verify.oracle import Oracle, OracleError, expression, written
 from verify.truth import Truth
 
 Values = dict[str, Fraction]
@@ -581,3 +581,25 @@ def test_an_oracle_imports_nothing_but_its_declaration() -> None:
             if isinstance(node, ast.ImportFrom):
                 assert node.module in allowed, file
                 assert node.level == 0, file
+
+
+def test_what_a_text_says_twice_is_one_value() -> None:
+    """Of 1 - b^2 as fma(-b, b, 1) times two the squares are one object, as roundoff's rule for (1 - w) x wants them."""
+
+    class System:
+        storage = None
+        made: ClassVar[list[Any]] = []
+
+        @staticmethod
+        def fma(a: Any, b: Any, c: Any) -> Any:
+            System.made.append((b, c))
+            return a * b + c
+
+        cast = sqrt = scalar = staticmethod(lambda *given: given[0])
+
+    run = expression("fma(-w, x*x, x*x) + storage(x*x)/(x*x + fma(w, y, x*x))")
+    w, x, y = Fraction(1, 3), Fraction(5, 7), Fraction(2, 11)
+    found = run(System, {"w": w, "x": x, "y": y}.get)
+    assert found == -w * x * x + x * x + x * x / (x * x + (w * y + x * x))
+    (first, second), (_, third) = System.made
+    assert first is second is third

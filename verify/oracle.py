@@ -5,8 +5,10 @@ Files in `oracles/` use only this module. Evaluation lives in `verify.numbers`.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -86,15 +88,35 @@ _HOST = re.compile(r"\b(storage|double)\((1[-/])?(\w+)\)")
 
 def expression(text: str) -> Callable[..., Any]:
     """What a text says, as a function of a number system and of how to look up what it names: + - * /, fma, sqrt and
-    storage(.), which is rounding to the tensors' dtype."""
-    code = compile(text, text, "eval")
+    storage(.), which is rounding to the tensors' dtype. What it says twice is one value: errors of it are the same."""
+    code = compile(ast.fix_missing_locations(_Once(text).tree), text, "eval")
 
     def evaluate(n: Any, look_up: Callable[[str], Any]) -> Any:
         known = {"n": n, "fma": n.fma, "sqrt": n.sqrt, "storage": lambda x: n.cast(x, n.storage), "double": n.scalar}
-        named = {name: look_up(name) for name in code.co_names if name not in known}
+        named = {name: look_up(name) for name in code.co_names if name not in known and not name.startswith("_")}
         return eval(code, {"__builtins__": {}}, known | named)
 
     return evaluate
+
+
+class _Once(ast.NodeTransformer):
+    """An expression in which each part that is there more than once is computed where it is met first."""
+
+    def __init__(self, text: str) -> None:
+        tree = ast.parse(text, mode="eval")
+        self.times = Counter(ast.dump(node) for node in ast.walk(tree) if isinstance(node, (ast.BinOp, ast.Call)))
+        self.names: dict[str, str] = {}
+        self.tree = self.visit(tree)
+
+    def visit(self, node: ast.AST) -> Any:
+        key = ast.dump(node)
+        if key in self.names:
+            return ast.Name(self.names[key], ast.Load())
+        if self.times[key] < 2:
+            return self.generic_visit(node)
+        self.names[key] = name = f"_{len(self.names)}"
+        value: Any = self.generic_visit(node)
+        return ast.NamedExpr(ast.Name(name, ast.Store()), value)
 
 
 def written(text: str, *, when: Callable[..., Any] | None = None, **options: Any) -> Formula:
