@@ -18,6 +18,8 @@ from verify.oracle import Oracle
 
 METRICS = ("ulp", "int_ulp", "scaled_ulp")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+#: Of inputs alone, which matrix products take.
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 Scalars = Mapping[str, float]
 
 

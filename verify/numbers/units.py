@@ -27,7 +27,7 @@ import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 import torch
@@ -133,6 +133,73 @@ class Unit:
             return [slice(k, min(stop, k + self.terms)) for k in range(start, stop, self.terms)]
         places = torch.arange(start, stop)
         return [places[(places // self.run) % self.groups == g] for g in range(self.groups)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one dot product is made of a unit's chains: pieces of k, each a chain from 0, and how they are added.
+
+    parts    so many pieces; their length is ceil(k / parts), rounded up to whole blocks
+    every    pieces of this length instead (0: none): what a promotion to float32 every so many terms gives
+    panel    pieces of at most this length, the last two of equal length, as BLAS libraries cut k (Goto, van de Geijn,
+             ACM TOMS 34(3), 2008); `grain`: rounded up to a multiple of this
+    dealt    blocks are dealt to the parts in turn, rather than cut into contiguous ones
+    tree     sums of pieces are added by halves, rather than in order
+    adding   the format in which they are added
+    """
+
+    unit: Unit
+    parts: int = 1
+    every: int = 0
+    panel: int = 0
+    grain: int = 1
+    dealt: bool = False
+    tree: bool = False
+    adding: str = "float32"
+
+    def __str__(self) -> str:
+        if self.every:
+            told = f"promoted every {self.every}"
+        elif self.panel:
+            told = f"in panels of at most {self.panel}" + (f" by {self.grain}" if self.grain > 1 else "")
+        elif self.parts > 1:
+            told = f"in {self.parts} {'dealt' if self.dealt else 'contiguous'} parts"
+        else:
+            return f"{self.unit}: one chain"
+        told += ", added by halves" if self.tree else ""
+        return f"{self.unit}: chains {told}" + (f" in {self.adding}" if self.adding != "float32" else "")
+
+    def pieces(self, k: int) -> list[Tensor]:
+        """The places of the terms of each piece."""
+        places, terms = torch.arange(k), max(self.unit.terms, 1)
+        if self.dealt:
+            return [places[(places // terms) % self.parts == p] for p in range(self.parts) if p * terms < k]
+        if self.panel:
+            found, start = [], 0
+            while start < k:
+                left = k - start
+                step = self.panel if left >= 2 * self.panel else left if left <= self.panel else -(-left // 2)
+                step = left if step == left else -(-step // self.grain) * self.grain
+                found.append(places[start : start + step])
+                start += step
+            return found
+        step = self.every or -(-max(k, 1) // self.parts)
+        return list(torch.split(places, step if self.every else -(-step // terms) * terms)) if k else []
+
+    def product(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> Tensor:
+        """a (..., m, k) times b (..., k, n), in float64; c: what the first piece begins with."""
+        if a.dim() > 2:
+            return torch.stack([self.product(x, y, c) for x, y in zip(a, b, strict=True)])
+        start, sums = self.unit.accumulator(c, a.device).expand(a.shape[0], b.shape[1]), []
+        for piece in self.pieces(a.shape[-1]):
+            sums.append(self.unit.product(a[:, piece], b[piece], start))
+            start = torch.zeros_like(start)
+        fmt = FORMATS[self.adding]
+        sums = [round_to(t, fmt) for t in sums] if len(sums) > 1 else sums
+        while self.tree and len(sums) > 1:
+            pairs = [round_to(x + y, fmt) for x, y in zip(sums[::2], sums[1::2], strict=False)]
+            sums = pairs + sums[2 * len(pairs) :]
+        return reduce(lambda x, y: round_to(x + y, fmt), sums) if sums else start
 
 
 #: NVIDIA's NaN (MMA-Sim; the same in float16).
