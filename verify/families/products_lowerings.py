@@ -43,6 +43,8 @@ PRECISIONS: dict[str, Settings] = {
     },
     "eager-fp16-sums": {"backends.cuda.matmul.allow_fp16_accumulation": True},
 }
+#: Those of them that mean nothing elsewhere.
+CUBLAS = ("eager-allow-tf32", "eager-full", "eager-fp16-sums")
 #: Of which dtypes they are.
 CONCERNS = {"eager-full": ("float16", "bfloat16"), "eager-fp16-sums": ("float16",)}
 #: Triton's input precisions by lowering.
@@ -154,7 +156,7 @@ def _no_setting(name: str, given: Settings, target: Target) -> str | None:
     concerned = CONCERNS.get(name, ("float32",))
     if target.dtype not in concerned:
         return f"the setting concerns {' and '.join(concerned)} alone"
-    if target.backend.device == "cpu" and "cuda" in next(iter(given)):
+    if target.backend.device == "cpu" and name in CUBLAS:
         return "a setting of cuBLAS"
     return None
 

@@ -71,7 +71,7 @@ class Unit:
 
     def __str__(self) -> str:
         told = f"{self.architecture} {self.operands}" + (f" {self.instruction}" if self.instruction else "")
-        return told + (f" to {self.result}" if self.result not in ("float32", self.operands) else "")
+        return told + (" to float16" if self.result == "float16" else "")
 
     def operand(self, t: Tensor) -> Tensor:
         """Operands as float64: tf32 ones lose the lower 13 bits of a float32 (PTX ISA, mma .tf32)."""
