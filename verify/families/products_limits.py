@@ -115,7 +115,7 @@ def _epilogues(place: Place, found: Sequence[Algorithm]) -> tuple[Algorithm, ...
     return tuple(
         replace(one, joined=joined, stored=stored, narrow=narrow)
         for one in found
-        for joined in ((False, True) if place.bias else (False,))
+        for joined in ((False, True) if place.bias or place.scaled else (False,))
         for stored in (stores[:1] if single else stores)
         for narrow in ((False, True) if scaled and not single and place.backend == "cpu" else (False,))
         if not (joined and stored == "product")
@@ -210,15 +210,18 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
 
 
 def _joined(n: Roundoff, x: oracle.Factors) -> oracle.Factors:
-    """The bias as one more term, which meets a 1; alpha on the factors. What meets parts of a sum errs by no more."""
+    """The bias as one more term, which meets a 1; alpha and scales on the factors. What meets parts of a sum errs by no
+    more."""
     a = x.a if x.alpha == 1.0 else n.mul(n.const(x.alpha), x.a)
+    if x.scales:
+        return oracle.Factors(n.mul(a, x.scales[0]), n.mul(x.b, x.scales[1]))
     if x.bias is None or x.beta == 0.0:
-        return replace(x, a=a, bias=None, alpha=1.0)
+        return oracle.Factors(a, x.b)
     bias = x.bias if x.beta == 1.0 else n.mul(n.const(x.beta), x.bias)
     one = n.given(torch.ones((*a.mid.shape[:-1], 1), dtype=torch.float64, device=a.mid.device))
     shape = (*x.b.mid.shape[:-2], 1, x.b.mid.shape[-1])
     last = n.given(bias.mid.expand(shape), bias.rad.expand(shape), bias.error.expand(shape))
-    return oracle.Factors(_beside(n, a, one, -1), _beside(n, x.b, last, -2), x.scales)
+    return oracle.Factors(_beside(n, a, one, -1), _beside(n, x.b, last, -2))
 
 
 def _beside(n: Roundoff, x: Rough, y: Rough, dim: int) -> Rough:
