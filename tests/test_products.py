@@ -40,7 +40,7 @@ def cell(
     name: str, own: Any, call: Any, dtype: str, lowering: str = "mine.py:mine", **scalars: float
 ) -> dict[str, Any]:
     """The cell of a callable of the problem, judged as a user's own lowering or by a registered name."""
-    kernel = dataclasses.replace(facts(name), settings=(own,))
+    kernel = dataclasses.replace(facts(name), settings=(own,), searched=None)
     one = Lowering(lowering, lambda target: call, lambda target: None)
     [found] = cells(kernel, own, one, dtype, CPU, **scalars)
     return found

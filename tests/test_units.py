@@ -166,6 +166,26 @@ def test_chains_are_fused_multiply_adds(fmt: str) -> None:
         assert Fraction(y) == total
 
 
+NATIVE = [
+    units.unit("amx", "bfloat16"),
+    units.unit("avx512_bf16", "bfloat16"),
+    *map(units.scalar, ("float32", "float64")),
+]
+
+
+@pytest.mark.parametrize("unit", NATIVE, ids=str)
+@pytest.mark.parametrize("spread", [1, 30, 70])
+def test_native_chains_are_those_of_tensors(unit: Unit, spread: int) -> None:
+    """Subnormal sums, overflow, infinities and NaNs too."""
+    rng, dtype = random.Random(f"{unit} {spread}"), getattr(torch, unit.operands)
+    a, b = (drawn(torch.float32, size, rng, spread).to(dtype) for size in ((9, 71), (71, 13)))
+    a[0, 3], a[1, 5], b[7, 2], b[9, 4] = math.inf, math.nan, -math.inf, 0.0
+    found = unit.matmul(a, b, torch.ones(13))
+    due = unit.dot(a[:, None], b.mT[None], torch.ones(13))
+    assert torch.equal(found.nan_to_num(nan=7.0), due.nan_to_num(nan=7.0))
+    assert torch.equal(found.signbit() | found.isnan(), due.signbit() | due.isnan())
+
+
 @pytest.mark.parametrize("unit", units.units(), ids=str)
 def test_matmul_is_dot_and_exact_data_is_exact(unit: Unit) -> None:
     """Small whole numbers are summed exactly by every rule, whatever the order; rows are cut into tiles."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Tensor = Any
 LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided")
 #: What rows of a and columns of b hold, by turns.
-ROWS = ("normal", "positive", "opposed", "whole")
-COLUMNS = ("positive", "paired", "whole")
+ROWS = ("opposed", "normal", "positive", "whole")
+COLUMNS = ("paired", "positive", "whole")
 DATA = ("mixed", "special")
 ACTIVATIONS = ("none", "relu", "silu")
 #: Sizes beyond which a setting is refused.
@@ -120,9 +120,9 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     """float64 (batch, lines, k): each line holds the next kind of numbers.
 
     opposed, paired: the second half of a row is the first one's negative, of a column its equal, but for every eighth
-    number, small in one half and 0 in the other: their sum is what a rounding on the way leaves. whole: from -3 to 3.
-    Every other normal line has magnitudes of 13 binades, another one in each place; every other positive line is one
-    number with all its bits among zeros.
+    number, small in one half and 0 in the other (smaller still in every other such line): their sum is what a rounding
+    on the way leaves. whole: from -3 to 3. Every other normal line has magnitudes of 13 binades, another one in each
+    place; every other positive line is one number with all its bits among zeros.
     """
     import torch
 
@@ -131,14 +131,15 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     draw = Draw(FORMATS.get(dtype, FORMATS["float32"]), index, seed, f"products {name}")
     noise, whole = _normal(draw).reshape(size), draw.integer(-3, 3).to(torch.float64).reshape(size)
     place, line = torch.arange(k), torch.arange(batch * lines).reshape(batch, lines, 1)
+    again = line // len(kinds) % 2 == 1
     half = k // 2
     front = torch.where(place < half, place, place - half).clamp(max=max(half - 1, 0))
     turned = noise[..., front] if k else noise
     sparse = (place % max(half, 1)) % 8 == 3
-    small = torch.where(place < half, noise * 2.0**-9, 0.0)
-    sign = torch.where(place < half, 1.0, -1.0)
+    tiny = torch.where(again, 2.0**-16, 2.0**-9) if dtype != "float8_e4m3fn" else 2.0**-6
+    small = torch.where(place < half, noise * tiny, 0.0)
+    sign = torch.where(place < half, 1.0, torch.where(place < 2 * half, -1.0, 0.0))
     powers = exp2(-((place + 5 * line) % (6 if dtype == "float8_e4m3fn" else 13)).double())
-    again = line // len(kinds) % 2 == 1
     alone = torch.where(place == (line * 7 + 3) % max(k, 1), noise, 0.0)
     found = {
         "normal": torch.where(again, noise * powers, noise), "positive": torch.where(again, alone, noise).abs(),
@@ -199,7 +200,11 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     if facts.bias:
         result = FORMATS[facts.result(dtype)]
         drawn = Draw(result, index[: shape.n], seed, "products bias")
-        tensors["bias"] = stored(torch.where(index[: shape.n] % 4 == 3, 1.0, _normal(drawn)), result.name)
+        kinds = index[: shape.n] % len(COLUMNS)  # small where sums nearly cancel, whole where they are
+        bias = torch.where(kinds == COLUMNS.index("whole"), 1.0, _normal(drawn))
+        again = index[: shape.n] // len(COLUMNS) % 2 == 1
+        bias = torch.where(kinds == COLUMNS.index("paired"), bias * torch.where(again, 2.0**-15, 2.0**-9), bias)
+        tensors["bias"] = stored(bias, result.name)
     return Problem(tensors, dict(setting.parameters), dict(scalars), dtype, {"shape": shape, "kept": {}})
 
 
@@ -295,6 +300,12 @@ def _limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit |
     return limit(problem, target, lowering, output)
 
 
+def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: Tensor) -> Mapping[str, Any]:
+    from verify.families.products_formulas import searched
+
+    return {} if facts.exact else searched(problem, backend, facts.result(problem.dtype), y)
+
+
 #: In the order of `products_lowerings`, which imports torch.
 LOWERINGS = (
     "eager", "eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium", "eager-full", "eager-fp16-sums",
@@ -335,6 +346,7 @@ def kernel(
         orders=not facts.exact,
         strata=functools.partial(strata, facts=facts),
         family=facts,
+        searched=functools.partial(_searched, facts),
         implementations="verify.families.products_lowerings",
         lowerings=LOWERINGS,
         dtypes=dtypes,

@@ -23,6 +23,7 @@ A sum of 0 is +0. Values are held in float64, which has every product and every 
 
 from __future__ import annotations
 
+import ctypes
 import math
 import tomllib
 from collections.abc import Callable
@@ -32,7 +33,8 @@ from pathlib import Path
 
 import torch
 
-from verify.formats import FORMATS
+from verify import native
+from verify.formats import FORMATS, Format
 from verify.numbers.ball import power_of_two
 from verify.numbers.ieee import IeeeSystem, Rounded, round_to
 
@@ -91,6 +93,8 @@ class Unit:
 
     def product(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> Tensor:
         """As `matmul`, in float64."""
+        if (found := self._natively(a, b, c)) is not None:
+            return found
         left, right = self.operand(a).mT.unsqueeze(-1).contiguous(), self.operand(b).unsqueeze(-2).contiguous()
         total = self.accumulator(c, a.device).expand(a.shape[0], b.shape[1])
         rows = max(1, TILE // max(1, b.shape[1])) if a.is_cpu else max(1, a.shape[0])
@@ -99,6 +103,29 @@ class Unit:
             for start in range(0, a.shape[0], rows)
         ]
         return torch.cat(parts) if parts else total.clone()
+
+    def _natively(self, a: Tensor, b: Tensor, c: Tensor | float) -> Tensor | None:
+        """`product` by fused multiply-adds in C++, which tensors take two dozen operations for; None where there are
+        none: on other devices, by other rules, without a compiler."""
+        function = _NATIVE.get((self.rule, self.result))
+        if function is None or not a.is_cpu or (library := native.host()) is None:
+            return None
+        dtype = getattr(torch, self.result)
+        left, right = self.operand(a), self.operand(b)
+        if self.rule == "dots":  # the odd term of a pair first, where there is one
+            order = (torch.arange(a.shape[1]) ^ 1).clamp(max=max(a.shape[1] - 1, 0))
+            left, right = left[:, order], right[order]
+        left, right = left.to(dtype).contiguous(), right.to(dtype).contiguous()
+        total = (
+            self.accumulator(c, a.device)
+            .expand(a.shape[0], b.shape[1])
+            .to(dtype)
+            .clone(memory_format=torch.contiguous_format)
+        )
+        sizes = [a.shape[0], b.shape[1], a.shape[1], *([self.terms] if self.rule == "pairs" else [])]
+        places = [ctypes.c_void_p(t.data_ptr()) for t in (left, right, total)]
+        getattr(library, function)(*map(ctypes.c_int64, sizes), *places)
+        return total.to(torch.float64)
 
     def accumulator(self, c: Tensor | float, device: torch.device) -> Tensor:
         """c as float64, rounded to nearest in the result's format."""
@@ -145,7 +172,7 @@ class Plan:
              ACM TOMS 34(3), 2008); `grain`: rounded up to a multiple of this
     dealt    blocks are dealt to the parts in turn, rather than cut into contiguous ones
     tree     sums of pieces are added by halves, rather than in order
-    adding   the format in which they are added
+    adding   the format in which they are added; '': float32, or float64 of float64
     """
 
     unit: Unit
@@ -155,7 +182,7 @@ class Plan:
     grain: int = 1
     dealt: bool = False
     tree: bool = False
-    adding: str = "float32"
+    adding: str = ""
 
     def __str__(self) -> str:
         if self.every:
@@ -167,7 +194,7 @@ class Plan:
         else:
             return f"{self.unit}: one chain"
         told += ", added by halves" if self.tree else ""
-        return f"{self.unit}: chains {told}" + (f" in {self.adding}" if self.adding != "float32" else "")
+        return f"{self.unit}: chains {told}" + (f" in {self.adding}" if self.adding else "")
 
     def pieces(self, k: int) -> list[Tensor]:
         """The places of the terms of each piece."""
@@ -186,22 +213,36 @@ class Plan:
         step = self.every or -(-max(k, 1) // self.parts)
         return list(torch.split(places, step if self.every else -(-step // terms) * terms)) if k else []
 
+    def sums(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> list[Tensor]:
+        """What each piece's chain gives, a (m, k) times b (k, n), in float64; c: what the first one begins with."""
+        start, found = self.unit.accumulator(c, a.device).expand(a.shape[0], b.shape[1]), []
+        for piece in self.pieces(a.shape[-1]):
+            found.append(self.unit.product(a[:, piece], b[piece], start))
+            start = torch.zeros_like(start)
+        return found or [start]
+
     def product(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> Tensor:
         """a (..., m, k) times b (..., k, n), in float64; c: what the first piece begins with."""
         if a.dim() > 2:
             return torch.stack([self.product(x, y, c) for x, y in zip(a, b, strict=True)])
-        start, sums = self.unit.accumulator(c, a.device).expand(a.shape[0], b.shape[1]), []
-        for piece in self.pieces(a.shape[-1]):
-            sums.append(self.unit.product(a[:, piece], b[piece], start))
-            start = torch.zeros_like(start)
-        fmt = FORMATS[self.adding]
+        sums, fmt = self.sums(a, b, c), self.format
         sums = [round_to(t, fmt) for t in sums] if len(sums) > 1 else sums
         while self.tree and len(sums) > 1:
             pairs = [round_to(x + y, fmt) for x, y in zip(sums[::2], sums[1::2], strict=False)]
             sums = pairs + sums[2 * len(pairs) :]
-        return reduce(lambda x, y: round_to(x + y, fmt), sums) if sums else start
+        return reduce(lambda x, y: round_to(x + y, fmt), sums)
+
+    @property
+    def format(self) -> Format:
+        """In which pieces are added."""
+        return FORMATS[self.adding or ("float64" if self.unit.result == "float64" else "float32")]
 
 
+#: Functions of `verify.native` by rule and result.
+_NATIVE = {
+    ("chain", "float32"): "chain32", ("chain", "float64"): "chain64", ("pairs", "float32"): "pairs32",
+    ("dots", "float32"): "dots32",
+}  # fmt: skip
 #: NVIDIA's NaN (MMA-Sim; the same in float16).
 _NAN = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
 
