@@ -84,20 +84,29 @@ def counted(torch: Any, y: Any, expected: Any) -> Values:
     return found
 
 
-def rivals(unit: Any) -> dict[str, Any]:
-    """The unit with one thing changed, and for fp8 what else mma.sync may do."""
+def rivals(unit: Any, recipe: str) -> dict[str, Any]:
+    """The unit with one thing changed; of sums below 2^-126, other floors of the exponent; of fp8, what else Triton may
+    make of it."""
+    if "sub" in recipe or recipe == "far below":
+        return {f"floor {floor}": replace(unit, floor=floor) for floor in (-400, -149, -142, -134, -133, -132, -126)}
+    if recipe not in ("normal", "13 binades", "wide", "from zero"):
+        return {}
     found = {
         "fraction + 1": replace(unit, fraction=unit.fraction + 1),
         "fraction - 1": replace(unit, fraction=unit.fraction - 1),
-        "half the terms": replace(unit, terms=unit.terms // 2), "twice the terms": replace(unit, terms=2 * unit.terms),
-    }  # fmt: skip
+        "half the terms": replace(unit, terms=unit.terms // 2),
+        "twice the terms": replace(unit, terms=2 * unit.terms),
+    }
     if unit.operands.startswith("float8"):
-        found["two of four, c first"] = replace(unit, terms=16, fraction=25, kept=23, groups=2, run=2, separate=0)
-        for apart in (32, TERMS):
-            one = replace(unit, terms=16, fraction=25, kept=23, groups=2, run=2, separate=apart)
-            found[f"two of four, c after {apart}"] = one
-        found["16 in order"] = replace(unit, terms=16, fraction=25, kept=23)
-        found["32 in order"] = replace(unit, terms=32, fraction=25, kept=23)
+        plain = replace(unit, groups=1, run=1, separate=0)
+        halves = replace(plain, terms=16, fraction=25, kept=23)
+        turned = replace(halves, groups=2, run=2)
+        for text, one in {"as it is": plain, "16 in order": halves, "two of four": turned}.items():
+            for apart in (16, 32, TERMS) if one is not turned else (32, TERMS):
+                found[f"{text}, c after {apart}"] = replace(one, separate=apart)
+            if one is not turned:
+                found[f"{text}, c first"] = one
+        found["32 in order, c first"] = replace(halves, terms=32)
     return found
 
 
@@ -131,13 +140,12 @@ def measure(architecture: str, size: int) -> Values:
                     start = c.to(torch.float16) if result == "float16" else c
                     y = products.run(a, b, out=getattr(torch, result), start=start, **given)
                     cell |= counted(torch, y, unit.matmul(a, b, start))
-                    if name in ("normal", "13 binades", "wide", "from zero"):
-                        some = slice(0, 128)
-                        rows = y[some], a[some], start[some]
-                        cell["rivals"] = {
-                            text: counted(torch, rows[0], one.matmul(rows[1], b, rows[2]))["different"]
-                            for text, one in rivals(unit).items()
-                        }
+                    some = slice(0, 128)
+                    rows = y[some], a[some], start[some]
+                    cell["rivals"] = {
+                        text: counted(torch, rows[0], one.matmul(rows[1], b, rows[2]))["different"]
+                        for text, one in rivals(unit, name).items()
+                    }
                 except Exception as error:
                     cell["error"] = f"{type(error).__name__}: {error}"[:300]
     found["cells"], found["seconds"] = cells, time.perf_counter() - began

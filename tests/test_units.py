@@ -107,7 +107,7 @@ def second(unit: Unit, a: list[Fraction], b: list[Fraction], c: Fraction) -> Fra
                 terms.append((x * y, places))
         if c:
             terms.append((c, max(floor_log2(abs(c)), -126)))
-        top = max([-126, *(e for _, e in terms)])
+        top = max([unit.floor, *(e for _, e in terms)])
         grid = Fraction(2) ** (top - unit.fraction)
         c = sum((grid * math.trunc(t / grid) for t, _ in terms), Fraction(0))
         if unit.result == "float16":

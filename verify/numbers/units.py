@@ -5,9 +5,9 @@ one being c of the next. Which unit has which numbers, and who says so, is in un
 
 aligned  The exponent of a product is e(a) + e(b), unnormalised, a subnormal operand having its format's least one; that
          of c is its own, at least -126. All terms are cut (towards zero) to `fraction` bits below the largest exponent
-         of those that are not 0, and summed exactly. The sum is cut to `kept` bits of float32, subnormal results to
-         their grid, or rounded to nearest even in float16; from 2^128 on it is infinite. (MMA-Sim, arXiv 2511.10909;
-         arXiv 2512.07004.)
+         of those that are not 0, at least `floor`, and summed exactly. The sum is cut to `kept` bits of float32,
+         subnormal results to their grid, or rounded to nearest even in float16; from 2^128 on it is infinite. (MMA-Sim,
+         arXiv 2511.10909; arXiv 2512.07004.)
 chain    fused multiply-adds, one after another, in the result's format.
 tree     CDNA 2: products and the sums of pairs of neighbours in float32, to nearest even, then c is added; subnormal
          operands, partial sums and results are flushed to zero.
@@ -18,7 +18,7 @@ pairs    AMX: one chain of even terms and one of odd ones from 0, in float32; th
 dots     AVX512_BF16: the odd term of a pair, then the even one, as fused multiply-adds; flushed likewise.
 
 A NaN among the terms, 0 times infinity and infinities of either sign give NaN; NVIDIA's has all bits but the sign set.
-A sum of 0 is +0. Values are held in float64, which has every product and every aligned sum exactly.
+A result of 0 is +0. Values are held in float64, which has every product and every aligned sum exactly.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Unit:
     terms: int
     fraction: int = 0
     kept: int = 23
+    floor: int = -126
     groups: int = 1
     run: int = 1
     separate: int = 0
@@ -158,8 +159,9 @@ class Unit:
         """The places of each block's terms."""
         if self.groups == 1:
             return [slice(k, min(stop, k + self.terms)) for k in range(start, stop, self.terms)]
-        places = torch.arange(start, stop)
-        return [places[(places // self.run) % self.groups == g] for g in range(self.groups)]
+        span = self.groups * self.terms
+        spans = [torch.arange(k, min(stop, k + span)) for k in range(start, stop, span)]
+        return [some[(some // self.run) % self.groups == g] for some in spans for g in range(self.groups)]
 
 
 @dataclass(frozen=True)
@@ -322,15 +324,15 @@ def _flushed(t: Tensor) -> Tensor:
 
 
 def _aligned(u: Unit, a: Tensor, b: Tensor, ea: Tensor, eb: Tensor, c: Tensor) -> Tensor:
-    ec = exponent(c)
-    top = torch.maximum(_largest(ea, eb), torch.where(ec == 1024, SINGLE.emin, ec.clamp(min=SINGLE.emin)))
+    ec = torch.where((c == 0) | ~c.isfinite(), u.floor, exponent(c).clamp(min=SINGLE.emin))
+    top = torch.maximum(_largest(ea, eb), ec).clamp(min=u.floor)
     up, down = power_of_two(u.fraction - top), power_of_two(top - u.fraction)
     total = (c * up).trunc_().add_(0.0)
     term = torch.empty_like(total)
     for j in range(len(a)):
         total += torch.mul(a[j], b[j], out=term).mul_(up).trunc_()
     total *= down
-    return round_to(total, HALF) if u.result == "float16" else _cut(total, u.kept)
+    return (round_to(total, HALF) if u.result == "float16" else _cut(total, u.kept)).add_(0.0)
 
 
 def _fma(fmt: str, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
