@@ -270,8 +270,9 @@ def call_problems(
 
 
 def _arranged(text: str, t: Tensor) -> Tensor:
-    arranged: Tensor = eval(text, {"torch": torch, "t": t})  # an expression of the tables above
-    return arranged
+    bytes_ = t.view(torch.uint8) if t.element_size() == 1 else t  # torch moves no floats of 8 bits
+    arranged: Tensor = eval(text, {"torch": torch, "t": bytes_})  # an expression of the tables above
+    return arranged.view(t.dtype)
 
 
 def _differing(found: Outputs, due: Outputs) -> str:

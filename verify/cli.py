@@ -23,7 +23,7 @@ import typer
 
 from verify import __version__
 from verify.judge.status import combined
-from verify.kernel import DTYPES, Composite, NothingToCompare, UsageError, is_file, load, names, suggest
+from verify.kernel import DTYPES, NARROW, Composite, NothingToCompare, UsageError, is_file, load, names, suggest
 from verify.oracle import OracleError
 from verify.progress import Kinds, shown
 from verify.reports.rows import (
@@ -493,7 +493,7 @@ def explain(
     formulas step by step; of a composite kernel its terms.
     """
     composite = isinstance(load(name), Composite)
-    _known("dtype", [dtype], DTYPES)
+    _known("dtype", [dtype], DTYPES + NARROW)
     if composite and (index is None or values is not None):
         raise UsageError(f"{name} is a composite kernel: expected --index N, the place in its output, and no --input")
     if not composite and (values is None or index is not None or output is not None or setting):
@@ -677,7 +677,7 @@ def compare(
     Cells are aligned by kernel, lowering, spelling, dtype, scalars and output, across devices too; those with other
     inputs are listed and not compared. A difference is not a failure (exit code 0): `verify gate` judges.
     """
-    _known("dtype", dtype or (), DTYPES)
+    _known("dtype", dtype or (), DTYPES + NARROW)
     from verify.reports import compare as comparing
     from verify.reports import store
     from verify.reports.rows import compare_page, exchange_page
@@ -936,7 +936,7 @@ def _selection(
     """The options as a `verify.run.Selection`; names that need no torch are checked before it is imported."""
     for name in kernels:
         load(name)
-    _known("dtype", dtypes or (), DTYPES)
+    _known("dtype", dtypes or (), DTYPES + NARROW)
     _known("profile", [profile], PROFILES)
     given, setting = _scalars(scalars), _setting(settings or ())
     from verify.run import Selection

@@ -18,6 +18,8 @@ from verify.oracle import Oracle
 
 METRICS = ("ulp", "int_ulp", "scaled_ulp")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+#: Of inputs alone, which matrix products take.
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 Scalars = Mapping[str, float]
 
 
@@ -237,6 +239,7 @@ class Composite:
                 the output's shape)
     family      what the kernel's family keeps of it, see `verify.families`
     formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
+    searched    searched(problem, backend, output, y) -> the same, those that are looked for among many by outputs y
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
                 gives a callable of the problem that returns {output: tensor}
     lowerings   their names, in that order: listing them must not import torch
@@ -269,6 +272,7 @@ class Composite:
     custom: Callable[[Mapping[str, str]], Setting] | None = None
     batched: Callable[[int, int], Mapping[str, str]] | None = None
     formulas: Callable[..., Any] | None = None
+    searched: Callable[..., Any] | None = None
     cases: tuple[Scalars, ...] = ({},)
     quick_cases: int = 1
     dtypes: tuple[str, ...] = DTYPES

@@ -36,7 +36,18 @@ from verify.judge.chunk import OracleViolation
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Tally, root
-from verify.kernel import DTYPES, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, is_file, suggest
+from verify.kernel import (
+    DTYPES,
+    NARROW,
+    Composite,
+    Kernel,
+    NothingToCompare,
+    Scalars,
+    Setting,
+    UsageError,
+    is_file,
+    suggest,
+)
 from verify.launch import LoweringError, launch_steady, repeats_of
 from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
 from verify.numbers.orders import Order
@@ -860,8 +871,8 @@ def _of_users(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tuple[Sca
 
 def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> None:
     for dtype in selection.dtypes:
-        if dtype not in DTYPES:
-            raise UsageError(suggest("dtype", dtype, DTYPES))
+        if dtype not in DTYPES + NARROW:
+            raise UsageError(suggest("dtype", dtype, DTYPES + NARROW))
     known = list(dict.fromkeys(one.name for facts in kernels for one in lowerings(facts)))
     for pattern in selection.lowerings:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in known):

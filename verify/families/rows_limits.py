@@ -186,7 +186,7 @@ def bound_of(problem: Problem, facts: Rows, one: Algorithm, confidence: float | 
         error = found.error
         if facts.kind == SQUARES:  # their reciprocal root is 0 then, and so is its product with a finite number
             error = torch.where(squares_overflow(part), (found.mid.abs() + found.rad) * UP, error)
-        parts.append(_final(error, found.mid, special, nan, storage))
+        parts.append(settled(error, found.mid, special, nan, storage))
     return placed(problem, facts, torch.cat(parts))
 
 
@@ -211,7 +211,9 @@ def _special(
     return special, nan
 
 
-def _final(error: Tensor, mid: Tensor, special: Tensor, nan: Tensor, storage: Format) -> Tensor:
+def settled(error: Tensor, mid: Tensor, special: Tensor, nan: Tensor, storage: Format) -> Tensor:
+    """A bound as the judge takes it, with what its own enclosures do not resolve. special: where a special value
+    decides the truth; nan: where that is NaN."""
     error, size = error.expand_as(special), mid.abs().expand_as(special)
     bound = torch.where(error > 0, error * SLACK, 0.0)
     # A finite partial result may have left the range, and then met what decides the truth; a NaN it leaves as it is.

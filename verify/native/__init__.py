@@ -82,5 +82,6 @@ def host() -> ctypes.CDLL | None:
     except Unsupported:
         return None
     library.digest.restype = ctypes.c_uint64
-    library.words.restype = None
+    for name in ("words", "chain32", "chain64", "dots32", "pairs32"):
+        getattr(library, name).restype = None
     return library

@@ -1,7 +1,10 @@
 // Integer functions of whole tensors, compiled for the host: digests of bit patterns, which `verify.decide.digest_tensors`
-// defines, and random words, which `verify.draws.Draw.word` does.
+// defines, random words, which `verify.draws.Draw.word` does, and chains of fused multiply-adds (`verify.numbers.units`).
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <vector>
 
 namespace {
 
@@ -43,4 +46,59 @@ extern "C" uint64_t digest(int64_t n, const void* data, int bytes, uint64_t infi
   if (bytes == 2) return sum(n, static_cast<const uint16_t*>(data), infinity, canonical, start);
   if (bytes == 4) return sum(n, static_cast<const uint32_t*>(data), infinity, canonical, start);
   return sum(n, static_cast<const uint64_t*>(data), infinity, canonical, start);
+}
+
+// Sums of products, as the rules of verify.numbers.units have them: a (m, k), b (k, n), c and out (m, n), row by row.
+namespace {
+
+template <typename Real>
+inline Real flushed(Real t, bool flush) {
+  return flush && std::fabs(t) < Real(0x1p-126) ? t * 0 : t;
+}
+
+template <typename Real>
+void chain(int64_t m, int64_t n, int64_t k, const Real* a, const Real* b, Real* c, bool flush) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t p = 0; p < k; ++p) {
+      Real* row = c + i * n;
+      const Real x = a[i * k + p];
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) row[j] = flushed(std::fma(x, b[p * n + j], row[j]), flush);
+    }
+}
+
+}  // namespace
+
+extern "C" void chain64(int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c) {
+  chain(m, n, k, a, b, c, false);
+}
+
+extern "C" void chain32(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
+  chain(m, n, k, a, b, c, false);
+}
+
+// As chain32; subnormal numbers are flushed.
+extern "C" void dots32(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
+  for (int64_t j = 0; j < m * n; ++j) c[j] = flushed(c[j], true);
+  chain(m, n, k, a, b, c, true);
+}
+
+// Even and odd terms of a block of `terms`, from 0 each; their sum is added to c. Subnormal numbers are flushed.
+extern "C" void pairs32(int64_t m, int64_t n, int64_t k, int64_t terms, const float* a, const float* b, float* c) {
+  std::vector<float> sums(2 * n);
+  for (int64_t i = 0; i < m; ++i) {
+    float* row = c + i * n;
+    for (int64_t start = 0; start < k; start += terms) {
+      const int64_t stop = std::min(k, start + terms);
+      std::fill(sums.begin(), sums.end(), 0.0f);
+      for (int64_t p = start; p < stop; ++p) {
+        float* sum = sums.data() + ((p - start) % 2) * n;
+        const float x = a[i * k + p];
+#pragma omp simd
+        for (int64_t j = 0; j < n; ++j) sum[j] = flushed(std::fma(x, b[p * n + j], sum[j]), true);
+      }
+      for (int64_t j = 0; j < n; ++j)
+        row[j] = flushed(flushed(row[j], true) + flushed(sums[j] + sums[n + j], true), true);
+    }
+  }
 }

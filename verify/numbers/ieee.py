@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -34,6 +35,9 @@ from verify.numbers.ball import power_of_two, two_prod, two_sum
 from verify.numbers.functions import Function, offer
 from verify.numbers.operators import Arithmetic, Binary, Comparing, Predicates
 from verify.numbers.orders import Order, reduce, scan
+
+if TYPE_CHECKING:
+    from verify.numbers.units import Plan
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
@@ -264,8 +268,10 @@ class IeeeSystem(Predicates):
         n = self.at((order or Order("any", self.compute)).accumulator)
         return n.sum(n.value(a) * n.value(b), order)
 
-    def matmul(self, a: Operand, b: Operand, order: Order | None = None) -> Rounded:
-        """(..., m, k) times (..., k, n), as `dot`."""
+    def matmul(self, a: Operand, b: Operand, order: Order | Plan | None = None) -> Rounded:
+        """(..., m, k) times (..., k, n), as `dot`; by a matrix unit where a plan says so."""
+        if not isinstance(order, Order | None):
+            return Rounded(order.product(self._asked(a), self._asked(b)), self)
         n = self.at((order or Order("any", self.compute)).accumulator)
         x, y = n.value(a).tensor, n.value(b).tensor
         return Rounded(

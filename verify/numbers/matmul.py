@@ -255,6 +255,8 @@ class RowBalls:
         """
         a, b = one.mid, other.mid
         k = a.shape[-1]
+        if not k:
+            return RowBall(self, a @ b)
         if one.width + other.width + math.log2(k) <= 53 and _grid_fits(a, b, k):
             return RowBall(self, a @ b, top=_norms(a, b))
         bits = (53 - math.ceil(math.log2(max(k, 2)))) // 2
@@ -338,6 +340,8 @@ def _doubled(n: Any, a: Ball, b: Ball) -> Ball:
     radius, as is what the last slices leave.
     """
     k = a.mid.shape[-1]
+    if not k:
+        return n.index(a.mid @ b.mid)  # type: ignore[no-any-return]
     bits = (53 - math.ceil(math.log2(max(k, 2)))) // 2
     left, rest_a = _slices(a, -1, bits)
     right, rest_b = _slices(b, -2, bits)

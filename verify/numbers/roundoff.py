@@ -44,6 +44,7 @@ from verify.numbers.ieee import round_to
 from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.numbers.orders import Order
 from verify.numbers.roundoff_scans import log_sums, products, running
+from verify.numbers.roundoff_units import Blocks, product
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
@@ -530,9 +531,12 @@ class Roundoff:
         n = self.at((order or Order("any", self.compute)).accumulator)
         return n.sum(n.mul(n.value(a), n.value(b)), order)
 
-    def matmul(self, a: Operand, b: Operand, order: Order | None = None) -> Rough:
+    def matmul(self, a: Operand, b: Operand, order: Order | Blocks | None = None) -> Rough:
         """(..., m, k) times (..., k, n): |E| <= ((1 + u)^(s + 1) - 1)|A'||B'| + E_A|B| + |A|E_B + E_A E_B (Higham 2002,
-        (3.13)), s additions on the longest path; contracted products are among these."""
+        (3.13)), s additions on the longest path; contracted products are among these. By a matrix unit:
+        `roundoff_units.product`."""
+        if isinstance(order, Blocks):
+            return Rough(self, *product(self, _wide(self.value(a)), _wide(self.value(b)), order))
         order = order or Order("any", self.compute)
         n = self.at(order.accumulator)
         x, y = _wide(n.value(a)), _wide(n.value(b))

@@ -1,0 +1,16 @@
+"""Facts about torch.addmm: alpha times a product plus beta times a bias."""
+
+from __future__ import annotations
+
+from verify.families import products
+
+KERNEL = products.kernel(
+    "addmm",
+    "alpha times a product of two matrices plus beta times a bias",
+    products.Products(
+        call=lambda torch, a, b, bias, *, alpha, beta: torch.addmm(bias, a, b, alpha=alpha, beta=beta),
+        bias=True,
+    ),
+    cases=({"alpha": 1.0, "beta": 1.0}, {"alpha": 0.7, "beta": -1.3}, {"alpha": 2.0, "beta": 0.0}),
+    notes=("with beta = 0 the bias is not read: torch.addmm's documentation",),
+)

@@ -1,0 +1,12 @@
+"""Facts about torch.bmm: products of two stacks of matrices."""
+
+from __future__ import annotations
+
+from verify.families import products
+
+KERNEL = products.kernel(
+    "bmm",
+    "products of the matrices of two stacks",
+    products.Products(call=lambda torch, a, b: torch.bmm(a, b), stacked=True),
+    settings=products.BATCHED,
+)

@@ -1,0 +1,20 @@
+"""Facts about torch._int_mm: int8 matrices multiplied to int32, exactly."""
+
+from __future__ import annotations
+
+from verify.families import products
+from verify.families.products import setting
+
+KERNEL = products.kernel(
+    "int_mm",
+    "product of two int8 matrices in int32",
+    products.Products(call=lambda torch, a, b: torch._int_mm(a, b), exact=True, result=lambda dtype: "float64"),
+    dtypes=("int8",),
+    settings=(
+        setting("32x80x24", quick=True, m=32, k=80, n=24),
+        setting("32x4096x8", m=32, k=4096, n=8),  # 2^12 (-128)^2 is beyond 24 bits
+        setting("transposed b", m=24, k=96, n=32, layout="transposed-b"),
+        setting("1x8x8", m=1, k=8, n=8),
+    ),
+    notes=("int32 results are judged as the float64 numbers that they are",),
+)

@@ -1,0 +1,144 @@
+"""Planted defects of matrix products, each a product as someone has written it, wrong in one place; `honest` is right.
+
+`Product` computes in float64 or float32 what the dtype's kernels do, so that a fault is all that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from verify.composite import Problem
+
+Tensor = torch.Tensor
+Change = Callable[[Tensor], Tensor]
+
+
+def same(t: Tensor) -> Tensor:
+    return t
+
+
+@dataclass(frozen=True)
+class Product:
+    """act(alpha (scales a b) + beta bias) with sums in float32 (float64); each field but the default is a fault, those
+    of `VARIANTS` excepted."""
+
+    a: Change = same
+    b: Change = same
+    whole: Change = same  # the product
+    out: Change = same
+    accumulator: torch.dtype | None = None  # in which blocks of 16 are added
+    scale: int = 1  # how often scales are applied
+    stored: bool = False  # the product is rounded to the dtype before the rest
+    parts: int = 1
+    wrapped: int = 0  # bits of an integer accumulator
+
+    def __call__(self, problem: Problem) -> dict[str, Tensor]:
+        tensors, scalars = problem.tensors, problem.scalars
+        dtype = tensors["a"].dtype
+        wide = torch.float64 if dtype in (torch.float64, torch.int8) else torch.float32
+        a, b = (change(tensors[name].to(wide)) for name, change in (("a", self.a), ("b", self.b)))
+        y = self.whole(self._summed(a, b))
+        if self.wrapped:
+            y = (y + 2.0 ** (self.wrapped - 1)) % 2.0**self.wrapped - 2.0 ** (self.wrapped - 1)
+        if "scale_a" in tensors:
+            for _ in range(self.scale):
+                y = y * tensors["scale_a"] * tensors["scale_b"]
+        result = tensors["bias"].dtype if "bias" in tensors else dtype
+        result = torch.bfloat16 if dtype.itemsize == 1 and dtype.is_floating_point else result
+        y = y.to(result).to(wide) if self.stored else y
+        if "bias" in tensors:
+            alpha, beta = scalars.get("alpha", 1.0), scalars.get("beta", 1.0)
+            y = alpha * y + (beta * tensors["bias"].to(wide) if beta else 0.0)
+        activation = problem.extra["shape"].activation
+        y = getattr(torch.nn.functional, activation)(y) if activation != "none" else y
+        return {"": self.out(y) if dtype == torch.int8 else self.out(y).to(result)}
+
+    def _summed(self, a: Tensor, b: Tensor) -> Tensor:
+        if self.accumulator is not None or self.parts > 1:
+            step = 16 if self.accumulator is not None else -(-a.shape[-1] // self.parts)
+            kind = self.accumulator or a.dtype
+            total = torch.zeros(*a.shape[:-1], b.shape[-1], dtype=kind)
+            for k in range(0, a.shape[-1], max(step, 1)):
+                total = total + (a[..., k : k + step] @ b[..., k : k + step, :]).to(kind)
+            return total.to(a.dtype)
+        return a @ b
+
+
+def rounded(dtype: torch.dtype) -> Change:
+    return lambda t: t.to(dtype).to(t.dtype)
+
+
+def cut(bits: int) -> Change:
+    """Of a float32, the lower bits cleared."""
+    return lambda t: (t.float().view(torch.int32) & -(1 << bits)).view(torch.float32).to(t.dtype)
+
+
+def dropped(start: int, count: int) -> Change:
+    """Zeros in place of some terms of each row of a."""
+
+    def change(t: Tensor) -> Tensor:
+        t = t.clone()
+        t[..., start : start + count] = 0
+        return t
+
+    return change
+
+
+def last_block(t: Tensor) -> Tensor:
+    return dropped(t.shape[-1] // 16 * 16 if t.shape[-1] % 16 else t.shape[-1] - 16, 16)(t)
+
+
+def twice(t: Tensor) -> Tensor:
+    """A block of terms counted twice."""
+    t = t.clone()
+    t[..., 16:32] *= 2
+    return t
+
+
+def swapped(t: Tensor) -> Tensor:
+    """Rows 4 and 5 in each other's place."""
+    t = t.clone()
+    t[..., [4, 5], :] = t[..., [5, 4], :]
+    return t
+
+
+def one_element(t: Tensor) -> Tensor:
+    """One element moved by a unit in its last place."""
+    t = t.clone()
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
+    t.view(bits)[..., 3, 2] += 1
+    return t
+
+
+EVERY = ("float16", "bfloat16", "float32", "float64")
+HALVES, SINGLE = ("float16", "bfloat16"), ("float32",)
+#: (fault, product, dtypes) of mm.
+FAULTS: tuple[tuple[str, Product, tuple[str, ...]], ...] = (
+    ("tf32 for float32", Product(a=cut(13), b=cut(13)), SINGLE),
+    ("tf32 of one factor", Product(b=cut(13)), SINGLE),
+    ("bfloat16 for float32", Product(a=rounded(torch.bfloat16), b=rounded(torch.bfloat16)), SINGLE),
+    ("bfloat16 for float16", Product(a=rounded(torch.bfloat16)), ("float16",)),
+    ("bfloat16 sums", Product(accumulator=torch.bfloat16), ("bfloat16", "float32")),
+    ("float16 sums", Product(accumulator=torch.float16), ("float16", "float32")),
+    ("float32 sums of float64", Product(accumulator=torch.float32), ("float64",)),
+    ("the last block dropped", Product(a=last_block), EVERY),
+    ("one term dropped", Product(a=dropped(7, 1)), EVERY),
+    ("a block added twice", Product(a=twice), EVERY),
+    ("two rows swapped", Product(out=swapped), EVERY),
+    ("the second column in the place of the first", Product(out=lambda t: t.roll(1, -1)), EVERY),
+    ("transposed", Product(b=lambda t: t.flip(-2)), EVERY),
+    ("scaled by 1 + 2^-7", Product(whole=lambda t: t * (1 + 2.0**-7)), EVERY),
+    ("cut to 12 bits", Product(whole=cut(12)), SINGLE),
+    ("one exact element off by a last place", Product(out=one_element), SINGLE),
+    ("infinities saturated", Product(a=lambda t: t.nan_to_num(nan=float("nan"))), EVERY),
+)
+#: (variant, product) that are correct, of all dtypes.
+VARIANTS: tuple[tuple[str, Product], ...] = (
+    ("honest", Product()),
+    ("in two parts", Product(parts=2)),
+    ("in seven parts", Product(parts=7)),
+    ("backwards", Product(a=lambda t: t.flip(-1), b=lambda t: t.flip(-2))),
+)

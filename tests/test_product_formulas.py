@@ -1,0 +1,169 @@
+"""Formulas of matrix products: outputs made by a unit are named, and what differs from it by one thing is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from verify import backends
+from verify.families import products_formulas
+from verify.families.products import setting
+from verify.families.products_formulas import Candidate
+from verify.families.products_truth import factors
+from verify.kernel import Composite, load
+from verify.numbers import units
+from verify.numbers.units import Plan, Unit
+
+Tensor = torch.Tensor
+UNIT = units.unit("hopper", "bfloat16")
+TF32 = units.unit("hopper", "tf32")
+HALF = units.unit("hopper", "float16")
+EIGHTH = units.unit("hopper", "float8_e4m3fn", "float32", "wgmma")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """As much of a backend as a formula depends on."""
+
+    name: str = "cuda"
+
+    def capability(self) -> str:
+        return "sm_90"
+
+
+def facts(name: str) -> Composite:
+    found = load(name)
+    assert isinstance(found, Composite)
+    return found
+
+
+def outputs(name: str, dtype: str, one: Candidate, k: int = 264, **scalars: float) -> tuple[Any, Tensor, str]:
+    """A problem, what a candidate computes for it, and the dtype of that."""
+    kernel = facts(name)
+    problem = kernel.problem(dtype, setting("own", m=24, k=k, n=24), scalars, 0)
+    result = kernel.family.result(dtype)
+    return problem, one(problem, factors(products_formulas._Plain(), problem), result), result
+
+
+def named(problem: Any, y: Tensor, result: str, backend: Any = Gpu()) -> list[str]:
+    """The formulas that explain every output."""
+    found = products_formulas.searched(problem, backend, result, y)
+    return [text for text, make in found.items() if torch.equal(make(), y)]
+
+
+RIGHT = [
+    ("mm", "bfloat16", Candidate(Plan(UNIT)), {}),
+    ("mm", "bfloat16", Candidate(Plan(UNIT, parts=4)), {}),
+    ("mm", "bfloat16", Candidate(Plan(UNIT, parts=4, dealt=True)), {}),
+    ("mm", "bfloat16", Candidate(Plan(UNIT, every=128)), {}),
+    ("mm", "bfloat16", Candidate(Plan(UNIT, parts=4, tree=True)), {}),
+    ("mm", "float16", Candidate(Plan(HALF, parts=4, adding="float16")), {}),
+    ("mm", "float32", Candidate(Plan(TF32, parts=8)), {}),
+    ("mm", "float32", Candidate(Plan(units.scalar("float32"), panel=256)), {}),
+    ("mm", "float64", Candidate(Plan(units.scalar("float64"))), {}),
+    ("addmm", "bfloat16", Candidate(Plan(UNIT)), {"alpha": 1.0, "beta": 1.0}),
+    ("addmm", "bfloat16", Candidate(Plan(UNIT), epilogue="first"), {"alpha": 1.0, "beta": 1.0}),
+    ("addmm", "bfloat16", Candidate(Plan(UNIT), epilogue="stored"), {"alpha": 1.0, "beta": 1.0}),
+    ("addmm", "float32", Candidate(Plan(TF32), epilogue="fma"), {"alpha": 0.7, "beta": -1.3}),
+    ("scaled_mm", "float8_e4m3fn", Candidate(Plan(EIGHTH)), {"fast": 1.0}),
+    ("scaled_mm", "float8_e4m3fn", Candidate(Plan(EIGHTH, every=128)), {"fast": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "one", "scalars"), RIGHT, ids=lambda v: str(getattr(v, "plan", v)))
+def test_a_formula_is_named(name: str, dtype: str, one: Candidate, scalars: dict[str, float]) -> None:
+    problem, y, result = outputs(name, dtype, one, **scalars)
+    shape = problem.extra["shape"]
+    simple = name in ("mm",)
+    assert named(problem, y, result) == [one.text(shape, simple)]
+
+
+def changed(**changes: Any) -> Candidate:
+    return Candidate(Plan(replace(UNIT, **changes)))
+
+
+WRONG = [
+    ("F + 1", changed(fraction=26)),
+    ("F - 1", changed(fraction=24)),
+    ("K halved", changed(terms=8)),
+    ("K doubled", changed(terms=32)),
+    ("result cut to 22 bits", changed(kept=22)),
+    ("c added after the block", changed(separate=16)),
+    ("two terms of four in each block", changed(groups=2, run=2, separate=0, terms=16)),
+]
+
+
+@pytest.mark.parametrize(("what", "one"), WRONG)
+def test_another_unit_is_not_named(what: str, one: Candidate) -> None:
+    problem, y, result = outputs("mm", "bfloat16", one, k=256)
+    # adding c after each block is what as many pieces as blocks give
+    same = [str(Plan(UNIT, parts=16))] if one.plan.unit.separate else []
+    assert named(problem, y, result) == same
+
+
+def test_nearest_for_cut_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit whose terms are rounded to nearest."""
+    problem, right, result = outputs("mm", "bfloat16", Candidate(Plan(UNIT)))
+    monkeypatch.setattr(torch.Tensor, "trunc_", torch.Tensor.round_)
+    problem, y, result = outputs("mm", "bfloat16", Candidate(Plan(UNIT)))
+    monkeypatch.undo()
+    assert not torch.equal(right, y)
+    assert named(problem, y, result) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "given"),
+    [
+        (Candidate(Plan(UNIT, parts=4)), Candidate(Plan(UNIT, parts=4, tree=True))),
+        (Candidate(Plan(UNIT, every=128)), Candidate(Plan(UNIT, every=64))),
+        (Candidate(Plan(UNIT, parts=2)), Candidate(Plan(UNIT, parts=2, dealt=True))),
+    ],
+)
+def test_another_order_is_told_apart(declared: Candidate, given: Candidate) -> None:
+    """Splits in another order, promotion every 64 for 128."""
+    problem, y, result = outputs("mm", "bfloat16", given)
+    texts = named(problem, y, result)
+    assert declared.text(problem.extra["shape"], True) not in texts
+    assert texts == [given.text(problem.extra["shape"], True)]
+
+
+def test_where_the_bias_enters_is_told_apart() -> None:
+    seen = {}
+    for epilogue in ("after", "first", "stored"):
+        problem, y, result = outputs("addmm", "bfloat16", Candidate(Plan(UNIT), epilogue=epilogue), alpha=1.0, beta=1.0)
+        [seen[epilogue]] = named(problem, y, result)
+    assert len(set(seen.values())) == 3
+
+
+def test_how_much_a_formula_explains_is_told() -> None:
+    """One wrong output: the formula explains all others."""
+    problem, y, result = outputs("mm", "bfloat16", Candidate(Plan(UNIT, parts=2)))
+    y[5, 5] = -y[5, 5]
+    found = products_formulas.searched(problem, Gpu(), result, y)
+    counts = {text: int((make() != y).sum()) for text, make in found.items()}
+    assert counts[Candidate(Plan(UNIT, parts=2)).text(problem.extra["shape"], True)] == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_what_eager_computes_on_this_host_has_a_name(dtype: str) -> None:
+    """Of the libraries that the host's torch may call, those of x86."""
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX512", "AVX2") or not torch.backends.mkl.is_available():
+        pytest.skip("formulas are known of MKL and oneDNN on x86")
+    cpu = backends.load("cpu")
+    problem = facts("mm").problem(dtype, facts("mm").spellings["64x80x48"], {}, 0)
+    y = problem.tensors["a"] @ problem.tensors["b"]
+    texts = named(problem, y, dtype, cpu)
+    if dtype in ("float32", "float64"):
+        assert texts == [f"scalar {dtype}: one chain"]
+    found = products_formulas.searched(problem, cpu, dtype, y)
+    assert found and all(make().shape == y.shape for make in found.values())
+
+
+def test_nothing_is_looked_for_where_nothing_can_be_told() -> None:
+    problem, y, result = outputs(
+        "mm", "float32", Candidate(Plan(Unit("scalar", "float32", "float32", "chain", 1))), k=4
+    )
+    assert products_formulas.searched(problem, Gpu(), result, y) == {}

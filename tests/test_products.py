@@ -1,0 +1,266 @@
+"""Matrix products: truth against rationals, bounds against honest products and against faults, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+
+from composites import cells
+from mutants import products as mutants
+from verify import backends
+from verify.families import products, products_limits
+from verify.families.products import setting
+from verify.families.products_truth import Truths
+from verify.kernel import Composite, UsageError, load
+from verify.lowerings import Lowering, Target
+from verify.numbers import units
+from verify.numbers.functions import LIBRARY
+from verify.numbers.ieee import IeeeSystem, Rounded
+from verify.numbers.roundoff import Roundoff
+from verify.numbers.roundoff_units import Blocks
+
+Tensor = torch.Tensor
+CPU = backends.load("cpu")
+SMALL = setting("small", m=16, k=70, n=12)
+F32 = units.SINGLE
+
+
+def facts(name: str) -> Composite:
+    found = load(name)
+    assert isinstance(found, Composite)
+    return found
+
+
+def cell(
+    name: str, own: Any, call: Any, dtype: str, lowering: str = "mine.py:mine", **scalars: float
+) -> dict[str, Any]:
+    """The cell of a callable of the problem, judged as a user's own lowering or by a registered name."""
+    kernel = dataclasses.replace(facts(name), settings=(own,), searched=None)
+    one = Lowering(lowering, lambda target: call, lambda target: None)
+    [found] = cells(kernel, own, one, dtype, CPU, **scalars)
+    return found
+
+
+# Truth
+
+
+def rational(name: str, own: Any, dtype: str, scalars: dict[str, float]) -> tuple[Truths, list[Fraction]]:
+    """The family's truth, and the product in rationals, before an activation."""
+    kernel = facts(name)
+    problem = kernel.problem(dtype, own, scalars, 0)
+    t = {k: v.double().tolist() for k, v in problem.tensors.items()}
+    alpha, beta = (Fraction(scalars.get(k, 1.0)) for k in ("alpha", "beta"))
+    found = []
+    for i, row in enumerate(t["a"]):
+        for j in range(len(t["b"][0]) if t["b"] else own.parameters["n"]):
+            total = alpha * sum(
+                (Fraction(x) * Fraction(line[j]) for x, line in zip(row, t["b"], strict=True)), Fraction(0)
+            )
+            if "bias" in t:
+                total += beta * Fraction(t["bias"][j])
+            if "scale_a" in t:
+                total *= Fraction(t["scale_a"][i][0]) * Fraction(t["scale_b"][0][j])
+            found.append(total)
+    return Truths(kernel.family, problem, "cpu", LIBRARY), found
+
+
+CASES = [
+    ("mm", "float16", {}), ("mm", "float32", {}), ("mm", "float64", {}),
+    ("addmm", "bfloat16", {"alpha": 0.7, "beta": -1.3}),
+    ("addmm", "float32", {"alpha": 2.0, "beta": 0.0}), ("linear", "float32", {}), ("int_mm", "int8", {}),
+    ("scaled_mm", "float8_e4m3fn", {}), ("scaled_mm", "float8_e5m2", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "dtype", "scalars"), CASES)
+@pytest.mark.parametrize("k", [0, 1, 70])
+def test_truth_is_the_rational_product(name: str, dtype: str, scalars: dict[str, float], k: int) -> None:
+    source, due = rational(name, setting("own", m=5, k=k, n=7), dtype, scalars)
+    index = torch.arange(len(due))
+    for double in (False, True):
+        found, scale = source.enclose("", index, double)
+        assert scale is not None and found.rad is not None
+        tail = torch.zeros_like(found.mid) if found.tail is None else found.tail
+        columns = (t[0].tolist() for t in (found.mid, found.rad, tail, scale))
+        for t, mid, rad, low, least in zip(due, *columns, strict=True):
+            if not math.isnan(rad):
+                assert abs(Fraction(mid) + Fraction(low) - t) <= Fraction(rad)
+            assert 0 < least
+            if t:
+                assert rad < abs(t) * 2.0**-30 + 2.0**-40
+    for place in (0, len(due) - 1, len(due) // 2):
+        truth = next(source.exact("", place))
+        assert truth.kind == "either-zero" if due[place] == 0 else truth.lo == truth.hi == due[place]
+    assert source.explain("", 3)
+
+
+def test_silu_and_relu_of_a_product() -> None:
+    for activation in ("relu", "silu"):
+        source, due = rational("linear", setting("own", m=9, k=20, n=9, activation=activation), "float32", {})
+        found, _ = source.enclose("")
+        doubled, _ = source.enclose("", torch.arange(81), True)
+        for place, y in enumerate(map(float, due)):
+            t = max(y, 0.0) if activation == "relu" else y / (1 + math.exp(-y))
+            for one in (found, doubled):
+                assert one.rad is not None
+                assert abs(float(one.mid[0, place]) - t) <= abs(t) * 1e-13
+            truth = next(source.exact("", place))
+            assert truth.kind == "either-zero" if t == 0 else abs(float(truth.lo) - t) <= abs(t) * 1e-13
+
+
+def test_special_values_of_products() -> None:
+    kernel = facts("mm")
+    problem = kernel.problem("float32", facts("mm").spellings["special"], {}, 0)
+    source = Truths(kernel.family, problem, "cpu", LIBRARY)
+    found, _ = source.enclose("")
+    due = problem.tensors["a"].double() @ problem.tensors["b"].double()
+    odd = ~due.isfinite().reshape(-1)
+    assert 50 < int(odd.sum()) < odd.numel() // 2
+    assert torch.equal(found.mid[0][odd].nan_to_num(nan=7.0), due.reshape(-1)[odd].nan_to_num(nan=7.0))
+    assert bool((found.rad[0][odd] == 0).all())  # type: ignore[index]
+    kinds = {next(source.exact("", int(k))).kind for k in odd.nonzero()[:, 0]}
+    assert kinds == {"nan", "+inf", "-inf"}
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("name", ["hopper bfloat16", "hopper float16", "hopper tf32", "ampere float16", "volta float16",
+                                  "hopper float8_e4m3fn wgmma", "gfx942 bfloat16"])  # fmt: skip
+def test_bounds_of_blocks_hold_and_are_not_idle(name: str) -> None:
+    """A unit's own bits are within its bound, near it somewhere, and exact where the bound says so."""
+    [unit] = [u for u in units.units() if str(u) == name]
+    dtype = "float32" if unit.operands == "tf32" else unit.operands
+    problem = facts("mm").problem(dtype, setting("own", m=16, k=75, n=24), {}, 1)
+    a, b = (unit.operand(problem.tensors[x]) for x in ("a", "b"))
+    n = Roundoff(F32, F32)
+    due = a @ b
+    tight = n.matmul(n.given(a), n.given(b), Blocks(unit))
+    for plan in (units.Plan(unit), units.Plan(unit, parts=4), units.Plan(unit, parts=3, dealt=True, tree=True)):
+        far = (plan.product(a, b) - due).abs()
+        loose = n.matmul(n.given(a), n.given(b), Blocks(unit, 4))
+        assert bool((far <= loose.error + loose.rad).all()), plan
+        if plan.parts == 1:
+            assert bool((far <= tight.error + tight.rad).all())
+            assert float((far / tight.error)[tight.error > 0].max()) > 0.02
+    exact = tight.error == 0
+    assert 0.1 < float(exact.double().mean()) < 0.9
+    assert bool((tight.error <= loose.error * (1 + 1e-9)).all())
+
+
+def test_formulas_take_plans() -> None:
+    unit = units.unit("hopper", "bfloat16")
+    a, b = torch.randn(8, 40).bfloat16(), torch.randn(40, 6).bfloat16()
+    n = IeeeSystem(F32, F32)
+    found = n.matmul(Rounded(a.double(), n), Rounded(b.double(), n), units.Plan(unit, every=16))
+    total = torch.zeros(8, 6)
+    for k in range(0, 40, 16):
+        total = total + unit.matmul(a[:, k : k + 16], b[k : k + 16])
+    assert torch.equal(found.tensor, total.double())
+
+
+# Faults
+
+
+def faults() -> list[Any]:
+    listed = [(name, fault, dtype) for name, fault, dtypes in mutants.FAULTS for dtype in dtypes]
+    return [pytest.param(fault, dtype, id=f"{name}, {dtype}") for name, fault, dtype in listed]
+
+
+@pytest.mark.parametrize(("fault", "dtype"), faults())
+def test_faults_are_killed(fault: Any, dtype: str) -> None:
+    """In the cells of the quick profile."""
+    found = [cell("mm", own, fault, dtype) for own in facts("mm").settings if own.quick and own.parameters["k"] > 32]
+    special = facts("mm").spellings["special"]
+    if all(one["status"] == "passed" for one in found):
+        found.append(cell("mm", special, fault, dtype))
+    assert any(one["status"] in ("exceeds-bound", "unsteady") for one in found), [one["status"] for one in found]
+
+
+@pytest.mark.parametrize("dtype", mutants.EVERY)
+@pytest.mark.parametrize(("name", "variant"), mutants.VARIANTS)
+def test_variants_pass(name: str, variant: Any, dtype: str) -> None:
+    for own in (facts("mm").spellings["33x517x20"], facts("mm").spellings["special"]):
+        found = cell("mm", own, variant, dtype)
+        assert found["status"] == "passed", found["reason"]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_epilogues_fused_and_unfused_pass(dtype: str, stored: bool) -> None:
+    product = mutants.Product(stored=stored)
+    own = facts("addmm").spellings["64x80x48"]
+    assert cell("addmm", own, product, dtype, alpha=1.0, beta=1.0)["status"] == "passed"
+    assert cell("addmm", own, product, dtype, alpha=0.7, beta=-1.3)["status"] == "passed"
+    for activation in ("relu", "silu"):
+        own = setting(activation, activation=activation)
+        assert cell("linear", own, product, dtype)["status"] == "passed"
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_scales_once(dtype: str) -> None:
+    own = facts("scaled_mm").settings[0]
+    assert cell("scaled_mm", own, mutants.Product(), dtype)["status"] == "passed"
+    assert cell("scaled_mm", own, mutants.Product(scale=2), dtype)["status"] == "exceeds-bound"
+    assert cell("scaled_mm", own, mutants.Product(scale=0), dtype)["status"] == "exceeds-bound"
+
+
+def test_integers_are_exact() -> None:
+    own = setting("own", m=24, k=700, n=16)
+    assert cell("int_mm", own, mutants.Product(), "int8")["status"] == "passed"
+    for wrong in (mutants.Product(wrapped=16), mutants.Product(whole=lambda t: t.clamp(-32768, 32767)),
+                  mutants.Product(out=lambda t: t + 1), mutants.Product(a=mutants.dropped(699, 1))):  # fmt: skip
+        assert cell("int_mm", own, wrong, "int8")["status"] == "exceeds-bound"
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"m": "0"}, "m=0: expected at least 1"),
+        ({"k": "-1"}, "k=-1"),
+        ({"m": "x"}, "m=x: expected a whole number"),
+        ({"m": "9000", "n": "9000"}, "elements of a matrix"),
+        ({"layout": "transposed"}, "unknown layout 'transposed'"),
+        ({"data": "mixt"}, "unknown data 'mixt'"),
+    ],
+)
+def test_settings_that_are_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        products.custom(given)
+
+
+def test_shapes_that_do_not_multiply_are_an_error() -> None:
+    found = cell("mm", SMALL, lambda problem: {"": problem.tensors["a"] @ problem.tensors["a"]}, "float32")
+    assert found["status"] == "error" and "cannot be multiplied" in found["reason"]
+    found = cell("mm", SMALL, lambda problem: {"": torch.zeros(12, 16)}, "float32")
+    assert found["status"] == "error" and "shape" in found["reason"]
+
+
+def test_switches_are_put_back() -> None:
+    from verify.families.products_lowerings import PRECISIONS, set_to
+
+    before = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_fp16_accumulation
+    for given in PRECISIONS.values():
+        with set_to(given):
+            pass
+    assert (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_fp16_accumulation) == before
+
+
+def test_what_a_lowering_is_held_to_is_told() -> None:
+    """With the bound of the best algorithm beside it."""
+    own = facts("mm").spellings["64x80x48"]
+    problem = facts("mm").problem("float32", own, {}, 0)
+    target = Target(facts("mm"), {}, own.name, "float32", CPU)
+    for name, more in (("eager", 1.0), ("eager-medium", 50.0)):
+        limit = products_limits.limit(problem, target, Lowering(name, lambda t: None, lambda t: None), "")  # type: ignore[arg-type,return-value]
+        assert limit is not None and "float32 sums by halves have" in limit.source
+        told = float(limit.source.split("sums by halves have ")[1].split()[0])
+        assert told <= 1 / more

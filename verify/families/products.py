@@ -1,0 +1,367 @@
+"""Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). What they share: shapes, layouts, data, settings.
+
+A kernel is its facts and one call of `kernel`. Truth, bounds, lowerings and formulas live in the modules beside this
+one, which need torch. Data are integer functions of (seed, kind, index), as in `verify.draws`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from verify.draws import Draw, encode, exp2, to_tensor
+from verify.formats import FORMATS
+from verify.kernel import DTYPES, NARROW, Composite, Setting, UsageError, suggest
+from verify.stubs import expression
+
+if TYPE_CHECKING:
+    from verify.composite import Limit, Problem, Source
+
+Tensor = Any
+LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided")
+#: What rows of a and columns of b hold, by turns.
+ROWS = ("opposed", "normal", "positive", "whole")
+COLUMNS = ("paired", "positive", "whole")
+DATA = ("mixed", "special")
+ACTIVATIONS = ("none", "relu", "silu")
+#: Sizes beyond which a setting is refused.
+MOST = 1 << 24
+MOST_PRODUCTS = 1 << 33
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A setting: (batch, m, k) times (batch, k, n); how they lie in memory; what they hold."""
+
+    m: int = 64
+    k: int = 80
+    n: int = 48
+    batch: int = 0
+    layout: str = "contiguous"
+    data: str = "mixed"
+    activation: str = "none"
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Shape:
+        """The validated shape. Raises UsageError."""
+        shape = cls(**{f.name: parameters[f.name] for f in fields(cls) if f.name in parameters})
+        for name in ("m", "n"):
+            if getattr(shape, name) < 1:
+                raise UsageError(f"{name}={getattr(shape, name)}: expected at least 1; there is nothing to compare")
+        if shape.k < 0 or shape.batch < 0:
+            raise UsageError(f"k={shape.k}, batch={shape.batch}: expected at least 0")
+        products = max(shape.batch, 1) * shape.m * shape.n * max(shape.k, 1)
+        elements = max(shape.batch, 1) * max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
+        if elements > MOST or products > MOST_PRODUCTS:
+            most = f"{MOST:,} and {MOST_PRODUCTS:,}"
+            raise UsageError(f"{elements:,} elements of a matrix and {products:,} products; expected at most {most}")
+        for what, known in (("layout", LAYOUTS), ("data", DATA), ("activation", ACTIVATIONS)):
+            if getattr(shape, what) not in known:
+                raise UsageError(suggest(what, getattr(shape, what), known))
+        return shape
+
+    @property
+    def stack(self) -> tuple[int, ...]:
+        return (self.batch,) if self.batch else ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a product runs, as far as its algorithm depends on it. architecture: of `verify.numbers.units`, '' where
+    there is no matrix unit; operands and result: names of dtypes; bias, scaled: what follows the product."""
+
+    lowering: str
+    backend: str
+    architecture: str
+    operands: str
+    result: str
+    shape: Shape
+    scalars: Mapping[str, float]
+    bias: bool = False
+    scaled: bool = False
+
+
+@dataclass(frozen=True)
+class Products:
+    """What the family knows of a kernel.
+
+    call      call(torch, a, b, [scale_a, scale_b,] [bias,] **scalars) -> the output, in torch's own words
+    bias      whether there is a `bias` (n,); `scales`: factors `scale_a` (m, 1) and `scale_b` (1, n) in float32
+    activated whether its settings name an activation
+    stacked   whether its settings may have a batch
+    exact     whether every sum is exact (of integers), so that any other bit is a fault
+    result    result(dtype of a and b) -> the format in which outputs are judged
+    """
+
+    call: Callable[..., Any]
+    bias: bool = False
+    scales: bool = False
+    activated: bool = False
+    stacked: bool = False
+    exact: bool = False
+    result: Callable[[str], str] = lambda dtype: dtype
+
+
+# ---------------------------------------------------------------- data
+
+
+def _normal(draw: Draw) -> Tensor:
+    """Mean 0, variance 1, within +-3.47."""
+    import torch
+
+    total = draw.word() + draw.word() + draw.word() + draw.word()
+    return (total.to(torch.float64) * 2.0**-32 - 2.0) * 1.7320508075688772
+
+
+def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype: str, seed: int) -> Tensor:
+    """float64 (batch, lines, k): each line holds the next kind of numbers.
+
+    opposed, paired: the second half of a row is the first one's negative, of a column its equal, but for every eighth
+    number, small in one half and 0 in the other (smaller still in every other such line): their sum is what a rounding
+    on the way leaves. whole: from -3 to 3. Every other normal line has magnitudes of 13 binades, another one in each
+    place; every other positive line is one number with all its bits among zeros.
+    """
+    import torch
+
+    batch, lines, k = size
+    index = torch.arange(batch * lines * k, dtype=torch.int64)
+    draw = Draw(FORMATS.get(dtype, FORMATS["float32"]), index, seed, f"products {name}")
+    noise, whole = _normal(draw).reshape(size), draw.integer(-3, 3).to(torch.float64).reshape(size)
+    place, line = torch.arange(k), torch.arange(batch * lines).reshape(batch, lines, 1)
+    again = line // len(kinds) % 2 == 1
+    half = k // 2
+    front = torch.where(place < half, place, place - half).clamp(max=max(half - 1, 0))
+    turned = noise[..., front] if k else noise
+    sparse = (place % max(half, 1)) % 8 == 3
+    tiny = torch.where(again, 2.0**-16, 2.0**-9) if dtype != "float8_e4m3fn" else 2.0**-6
+    small = torch.where(place < half, noise * tiny, 0.0)
+    sign = torch.where(place < half, 1.0, torch.where(place < 2 * half, -1.0, 0.0))
+    powers = exp2(-((place + 5 * line) % (6 if dtype == "float8_e4m3fn" else 13)).double())
+    alone = torch.where(place == (line * 7 + 3) % max(k, 1), noise, 0.0)
+    found = {
+        "normal": torch.where(again, noise * powers, noise), "positive": torch.where(again, alone, noise).abs(),
+        "opposed": torch.where(sparse, small, turned * sign), "paired": torch.where(sparse, noise, turned),
+        "whole": whole,
+    }  # fmt: skip
+    result = torch.zeros(size, dtype=torch.float64)
+    for number, kind in enumerate(kinds):
+        result = torch.where(line % len(kinds) == number, found[kind], result)
+    return result
+
+
+def _special(t: Tensor, seed: int, name: str) -> Tensor:
+    """With an infinity, a NaN, a zero or a huge number here and there."""
+    import torch
+
+    draw = Draw(FORMATS["float32"], torch.arange(t.numel()), seed, f"products special {name}")
+    which = draw.integer(0, 400).reshape(t.shape)
+    for number, value in enumerate((math.inf, -math.inf, math.nan, 0.0, 0.0)):
+        t = torch.where(which == number, value, t)
+    return t
+
+
+def stored(reals: Tensor, dtype: str) -> Tensor:
+    """float64 values as a tensor of the dtype: towards zero, 8-bit floats to nearest; int8 from -128 to 127."""
+    import torch
+
+    if dtype == "int8":
+        return (reals * 40.0).round().clamp(-128, 127).to(torch.int8)
+    if dtype not in FORMATS:
+        return reals.to(torch.float32).to(getattr(torch, dtype))
+    fmt, special = FORMATS[dtype], ~reals.isfinite()
+    found = to_tensor(fmt, encode(fmt, torch.where(special, 0.0, reals)))
+    return torch.where(special, reals.to(found.dtype), found)
+
+
+def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: int, *, facts: Products) -> Problem:
+    """Tensors a (m, k), b (k, n), stacks of them where there is a batch, `bias` (n,), `scale_a` (m, 1), `scale_b`
+    (1, n), on the host."""
+    import torch
+
+    from verify.composite import Problem
+
+    shape = Shape.of(setting.parameters)
+    size = max(shape.batch, 1)
+    a = _matrix("a", ROWS, (size, shape.m, shape.k), dtype, seed)
+    b = _matrix("b", COLUMNS, (size, shape.n, shape.k), dtype, seed)
+    if shape.data == "special":
+        a, b = _special(a, seed, "a"), _special(b, seed, "b")
+    a, b = (stored(t, dtype).reshape(*shape.stack, *t.shape[1:]) for t in (a, b))
+    tensors = {"a": laid_out(a, shape.layout, "a"), "b": laid_out(b.mT.contiguous(), shape.layout, "b")}
+    index = torch.arange(max(shape.m, shape.n), dtype=torch.int64)
+    if facts.scales:
+        for name, count in (("scale_a", shape.m), ("scale_b", shape.n)):
+            drawn = Draw(FORMATS["float32"], index[:count], seed, f"products {name}")
+            scale = to_tensor(drawn.fmt, drawn.value(drawn.integer(-3, 1)) & (drawn.fmt.sign_bit - 1))
+            tensors[name] = scale[:, None] if name == "scale_a" else scale[None]
+    if facts.bias:
+        result = FORMATS[facts.result(dtype)]
+        drawn = Draw(result, index[: shape.n], seed, "products bias")
+        kinds = index[: shape.n] % len(COLUMNS)  # small where sums nearly cancel, whole where they are
+        bias = torch.where(kinds == COLUMNS.index("whole"), 1.0, _normal(drawn))
+        again = index[: shape.n] // len(COLUMNS) % 2 == 1
+        bias = torch.where(kinds == COLUMNS.index("paired"), bias * torch.where(again, 2.0**-15, 2.0**-9), bias)
+        tensors["bias"] = stored(bias, result.name)
+    return Problem(tensors, dict(setting.parameters), dict(scalars), dtype, {"shape": shape, "kept": {}})
+
+
+def laid_out(t: Tensor, layout: str, name: str) -> Tensor:
+    """The same values in another arrangement: stored by columns, or every other element of a buffer."""
+    import torch
+
+    if layout == f"transposed-{name}":
+        return t.mT.contiguous().mT
+    return torch.stack([t, t], -1)[..., 0] if layout == "strided" else t
+
+
+def strata(problem: Problem, output: str, *, facts: Products) -> tuple[tuple[str, ...], Tensor]:
+    """`Composite.strata`: the kinds of the row and of the column that meet."""
+    import torch
+
+    shape: Shape = problem.extra["shape"]
+    names = tuple(f"{row} x {column}" for row in ROWS for column in COLUMNS)
+    size = max(shape.batch, 1)
+    rows, columns = (torch.arange(size * count).reshape(size, count) for count in (shape.m, shape.n))
+    of = rows[:, :, None] % len(ROWS) * len(COLUMNS) + columns[:, None, :] % len(COLUMNS)
+    return names, of.reshape(*shape.stack, shape.m, shape.n)
+
+
+# ---------------------------------------------------------------- settings
+
+
+def setting(name: str, quick: bool = False, length: int = 0, resolves: bool = False, **values: Any) -> Setting:
+    shape = Shape(**values)
+    parameters = {f.name: getattr(shape, f.name) for f in fields(shape)}
+    return Setting(name, parameters, ALL, quick, length=length, resolves=resolves)
+
+
+ALL = DTYPES + NARROW
+SETTINGS = (
+    setting("33x517x20", m=33, k=517, n=20, quick=True, length=1, resolves=True),  # beyond a panel of the host's BLAS
+    setting("64x80x48"),
+    setting("k=0", m=6, k=0, n=5, quick=True, length=1),
+    setting("special", m=30, k=32, n=20, data="special", quick=True, length=1),
+    setting("1x1x1", m=1, k=1, n=1, length=1),
+    setting("one row", m=1, k=260, n=64, length=1),
+    setting("one column", m=64, k=260, n=1, length=1),
+    setting("transposed a", m=48, k=96, n=32, layout="transposed-a"),
+    setting("transposed b", m=48, k=96, n=32, layout="transposed-b"),
+    setting("strided", m=48, k=96, n=32, layout="strided"),
+    setting("128x1024x128", m=128, k=1024, n=128),
+    setting("64x4096x64", m=64, k=4096, n=64),
+)  # fmt: skip
+BATCHED = (
+    setting("3x40x64x24", batch=3, m=40, k=64, n=24, quick=True, length=1, resolves=True),
+    setting("5x17x129x9", batch=5, m=17, k=129, n=9),
+    setting("2x6x0x5", batch=2, m=6, k=0, n=5, length=1),
+    setting("transposed b", batch=3, m=40, k=64, n=24, layout="transposed-b"),
+)
+PARAMETERS = {
+    "m": "rows of a",
+    "k": "columns of a, rows of b",
+    "n": "columns of b",
+    "batch": "matrices of a stack, 0 for no stack",
+    "layout": ", ".join(LAYOUTS),
+    "activation": ", ".join(ACTIVATIONS),
+    "data": "mixed (every row and column another kind of numbers) or special (infinities, NaNs and zeros among them)",
+}
+
+
+def custom(given: Mapping[str, str]) -> Setting:
+    """The setting of `--set NAME=VALUE`. Raises UsageError."""
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        if name in ("layout", "data", "activation"):
+            values[name] = text
+            continue
+        try:
+            values[name] = int(text)
+        except ValueError:
+            raise UsageError(f"{name}={text}: expected a whole number") from None
+    Shape.of(values)
+    return setting(" ".join(f"{name}={text}" for name, text in given.items()), **values)
+
+
+def _sized(n: int) -> tuple[dict[str, str], ...]:
+    """So many terms, rows and columns, beside few of the others."""
+    small = {"m": "5", "k": "40", "n": "6"}
+    return tuple(small | {name: f"{n}"} for name in ("k", "m", "n") if n or name == "k")
+
+
+# ---------------------------------------------------------------- facts
+
+
+def _truth(facts: Products, x: Problem, device: Any, bounds: Mapping[str, float]) -> Source:
+    from verify.families.products_truth import Truths
+
+    return Truths(facts, x, device, bounds)
+
+
+def _limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
+    from verify.families.products_limits import limit
+
+    return limit(problem, target, lowering, output)
+
+
+def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: Tensor) -> Mapping[str, Any]:
+    from verify.families.products_formulas import searched
+
+    return {} if facts.exact else searched(problem, backend, facts.result(problem.dtype), y)
+
+
+#: In the order of `products_lowerings`, which imports torch.
+LOWERINGS = (
+    "eager", "eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium", "eager-full", "eager-fp16-sums",
+    "inductor", "inductor-template", "triton", "triton-tf32", "triton-tf32x3", "triton-bf16x3", "triton-bf16x6",
+    "triton-interpreter",
+)  # fmt: skip
+
+
+def kernel(
+    name: str,
+    summary: str,
+    facts: Products,
+    *,
+    dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64"),
+    settings: tuple[Setting, ...] = SETTINGS,
+    cases: tuple[Mapping[str, float], ...] = ({},),
+    notes: tuple[str, ...] = (),
+) -> Composite:
+    """The facts about one product."""
+    inputs = ("a", "b", *(("scale_a", "scale_b") if facts.scales else ()), *(("bias",) if facts.bias else ()))
+    scalars = tuple(dict.fromkeys(scalar for case in cases for scalar in case))
+    told = expression(facts.call, *inputs, **{word: word for word in scalars})
+    if facts.activated:
+        scalars = (*scalars, "activation")
+        told = f"{{'none': lambda y: y, 'relu': torch.relu, 'silu': torch.nn.functional.silu}}[activation]({told})"
+    return Composite(
+        name=name,
+        summary=summary,
+        inputs=inputs,
+        settings=settings,
+        parameters={
+            k: v for k, v in PARAMETERS.items() if {"batch": facts.stacked, "activation": facts.activated}.get(k, True)
+        },
+        custom=custom,
+        sized=_sized,
+        problem=functools.partial(problem, facts=facts),
+        truth=functools.partial(_truth, facts),
+        limit=_limit,
+        orders=not facts.exact,
+        strata=functools.partial(strata, facts=facts),
+        family=facts,
+        searched=functools.partial(_searched, facts),
+        implementations="verify.families.products_lowerings",
+        lowerings=LOWERINGS,
+        dtypes=dtypes,
+        cases=cases,
+        held="sums of products in 32-bit integers"
+        if facts.exact
+        else "sums of exact products in float32 (float64 of float64) in any order, or by the device's "
+        "matrix unit in any pieces, rounded to the result's dtype before or after what follows",
+        stub=f"def {name}({', '.join((*inputs, *scalars))}):\n    return {told}\n",
+        notes=notes,
+    )

@@ -1,0 +1,288 @@
+"""The bounds of matrix products: what a lowering is known to compute, run in `roundoff`; nothing is derived here.
+
+Beside the bound of what a lowering declares stands that of the best algorithm that the dtype allows: exact products,
+summed in the widest format that the lowerings of the device use, rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from verify.composite import Limit, Problem
+from verify.families.products import LOWERINGS, Place, Shape
+from verify.families.products_truth import factors
+from verify.families.rows_limits import settled
+from verify.formats import FORMATS, Format
+from verify.kernel import is_file
+from verify.lowerings import Lowering, Target
+from verify.numbers.documented import Documented
+from verify.numbers.ieee import round_to
+from verify.numbers.orders import Order
+from verify.numbers.roundoff import UP, Rough, Roundoff
+from verify.numbers.roundoff_units import Blocks
+from verify.numbers.units import units
+from verify.oracles import products as oracle
+
+Tensor = torch.Tensor
+SINGLE = FORMATS["float32"]
+#: Pieces of k that a library may sum apart.
+PIECES = 32
+#: Relative error of exp and of / in an activation's own code: 2 ULP, each at most 2 u.
+OWN = Documented(4.0, "2 ULP")
+#: Significant bits of tf32 and of bfloat16.
+TF32, BRAIN = Format("tf32", 19, 11, 127), FORMATS["bfloat16"]
+#: How input precisions split a float32: (format of each part, parts, products of parts that are summed).
+SPLITS = {"tf32": (TF32, 1), "bf16": (BRAIN, 1), "tf32x3": (TF32, 2), "bf16x3": (BRAIN, 2), "bf16x6": (BRAIN, 3)}
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What a lowering rounds.
+
+    order     of its sums with their accumulator, or a matrix unit's blocks
+    split     '' or one of SPLITS, in which float32 operands are multiplied
+    joined    whether alpha meets the terms or parts of their sum, and the bias is one of them
+    stored    what is rounded to the result's dtype on the way: 'product', before a bias; 'sum', before an activation
+    narrow    whether alpha and beta are rounded to the result's dtype
+    flush     what may be flushed to zero of operands and sums
+    """
+
+    order: Order | Blocks
+    split: str = ""
+    joined: bool = False
+    stored: str = ""
+    narrow: bool = False
+    flush: float = 0.0
+
+    def __str__(self) -> str:
+        told = f"products in {self.split}, " if self.split else ""
+        told += f"sums {self.order}" if isinstance(self.order, Order) else str(self.order)
+        told += ", alpha and bias within" if self.joined else ""
+        told += f", the {self.stored} rounded to the dtype" if self.stored else ""
+        return told + (", alpha and beta rounded to the dtype" if self.narrow else "")
+
+
+def algorithms(place: Place) -> tuple[Algorithm, ...]:
+    """What the lowering may run."""
+    if place.operands == "float64":
+        return _epilogues(place, [Algorithm(Order("any", FORMATS["float64"]))])
+    plain = Order("any", SINGLE)
+    name, host = place.lowering, place.backend == "cpu"
+    if host:
+        # oneDNN may take bfloat16's dot products, which flush subnormal numbers (Intel SDM)
+        flush = 2.0**-126 if place.operands == "bfloat16" and not name.startswith("triton") else 0.0
+        found = [Algorithm(plain, flush=flush)]
+        if place.operands == "float32" and name in ("eager-tf32", "eager-high", "eager-medium"):
+            # what oneDNN may take (torch.backends.mkldnn.matmul.fp32_precision)
+            found += [
+                Algorithm(plain, {"eager-medium": "bf16"}.get(name, "tf32")),
+                Algorithm(plain, "bf16", flush=flush),
+            ]
+        return _epilogues(place, found)
+    split = _split(name, place)
+    kind = {"tf32": "tf32", "tf32x3": "tf32"}.get(split, "bfloat16" if split else place.operands)
+    cores = [u for u in units() if (u.architecture, u.operands) == (place.architecture, kind) and u.result == "float32"]
+    if kind == "float32" or not cores:
+        return _epilogues(place, [Algorithm(plain)])
+    pieces = max(PIECES, -(-place.shape.k // 32))
+    found = [Algorithm(Blocks(one, pieces), split) for one in cores]
+    if place.operands == "float16" and name in ("eager", "eager-fp16-sums"):
+        # torch allows reductions of split sums in the dtype by default
+        found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
+    if place.operands == "bfloat16" and name == "eager":
+        found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
+    return _epilogues(place, found)
+
+
+def _split(name: str, place: Place) -> str:
+    if place.operands != "float32":
+        return ""
+    if name.startswith("triton-"):
+        return name.removeprefix("triton-") if name != "triton-interpreter" else ""
+    return "tf32" if name in ("eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium") else ""
+
+
+def _epilogues(place: Place, found: Sequence[Algorithm]) -> tuple[Algorithm, ...]:
+    """With each way of what follows: fused into the sum or after it, stored in between, scalars as they are or in the
+    dtype. Ways that a problem does not tell apart are one."""
+    scaled, after = any(place.scalars.values()), place.shape.activation != "none"
+    stores = ["", *(["product"] if place.bias or place.scaled else []), *(["sum"] if after else [])]
+    single = place.result in ("float32", "float64")
+    return tuple(
+        replace(one, joined=joined, stored=stored, narrow=narrow)
+        for one in found
+        for joined in ((False, True) if place.bias or place.scaled else (False,))
+        for stored in (stores[:1] if single else stores)
+        for narrow in ((False, True) if scaled and not single and place.backend == "cpu" else (False,))
+        if not (joined and stored == "product")
+    )
+
+
+def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit | None:
+    """What every element may be off by. A user's own lowering may be any registered one that multiplies in the dtype
+    itself, or have the order that it declares."""
+    facts = target.kernel.family
+    place = place_of(problem, target, lowering.name)
+    if facts.exact:
+        return Limit(_settled(problem, None, "float64"), "sums of integers in 32 bits are exact")
+    if lowering.order is not None:
+        found = _epilogues(place, [Algorithm(lowering.order)])
+    elif is_file(lowering.name) or lowering.name not in LOWERINGS:
+        found = tuple(dict.fromkeys(one for name in ("eager", "triton") for one in
+                                    algorithms(replace(place, lowering=name))))  # fmt: skip
+    else:
+        found = algorithms(place)
+    widest = bounds = None
+    for one in found:
+        bounds = kept(problem, one, place.result)
+        widest = bounds if widest is None else torch.maximum(widest, bounds)
+    assert widest is not None
+    best = kept(problem, Algorithm(Order("tree", _widest(place))), place.result)
+    needed = [str(one) for one in found if bool((kept(problem, one, place.result) == widest).any())]
+    return Limit(widest, f"roundoff of {' | '.join(dict.fromkeys(needed))}; {_compared(best, widest, place)}")
+
+
+def _widest(place: Place) -> Format:
+    return FORMATS["float64" if place.operands == "float64" else "float32"]
+
+
+def _compared(best: Tensor, bound: Tensor, place: Place) -> str:
+    """How much smaller the bound of the best algorithm is, in the median."""
+    known = (best > 0) & best.isfinite() & bound.isfinite()
+    ratio = float((bound[known] / best[known]).median()) if bool(known.any()) else 1.0
+    return f"{_widest(place).name} sums by halves have {1 / ratio:.2g} of it in the median"
+
+
+def place_of(problem: Problem, target: Target, lowering: str) -> Place:
+    shape: Shape = problem.extra["shape"]
+    result = target.kernel.family.result(problem.dtype)
+    facts = target.kernel.family
+    return Place(lowering, target.backend.name, architecture(target.backend), problem.dtype, result, shape,
+                 problem.scalars, facts.bias, facts.scales)  # fmt: skip
+
+
+def architecture(backend: Any) -> str:
+    """The matrix unit's name in `verify.numbers.units`, '' where none is known."""
+    if backend.name == "cpu":
+        return ""
+    known = {"sm_70": "volta", "sm_75": "turing", "sm_80": "ampere", "sm_86": "ampere", "sm_89": "ada",
+             "sm_90": "hopper", "sm_100": "blackwell"}  # fmt: skip
+    capability = str(backend.capability())
+    return known.get(capability, capability.split(":")[0])
+
+
+def kept(problem: Problem, one: Algorithm, result: str) -> Tensor:
+    """The bound of one algorithm on the problem, evaluated once."""
+    found: dict[Any, Tensor] = problem.extra["kept"]
+    key = (str(one), one.flush, problem.tensors["a"].device.type)
+    if key not in found:
+        found[key] = bound(problem, one, result)
+    return found[key]
+
+
+def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
+    """|y - t| at most, in the output's shape, float64; infinite where nothing is stated."""
+    device, storage = problem.tensors["a"].device, FORMATS[result]
+    compute = FORMATS["float64" if problem.dtype == "float64" else "float32"]
+    documented = {(name, compute.name): OWN for name in ("exp", "div")}
+    n = _Products(compute, storage, documented, flush=one.flush, device=device, narrow=one.narrow)
+    x = factors(n, problem, lambda name, t: torch.where(t.isfinite(), t, 0.0))
+    x = replace(x, a=_multiplied(n, x.a, one.split), b=_multiplied(n, x.b, one.split))
+    if one.joined:
+        x = _joined(n, x)
+    y = n.matmul(x.a, x.b, one.order)
+    if one.split:
+        y = replace(y, error=(y.error + _dropped(x.a, x.b, one.split)) * UP)
+    if one.stored == "product":
+        y = n.value(n.cast(y, storage))
+    n = replace(n, product=y)
+    y = oracle.product(n, x)
+    shape: Shape = problem.extra["shape"]
+    if shape.activation != "none" and one.stored == "sum":
+        y = n.value(n.cast(y, storage))
+    if shape.activation == "silu":
+        y = oracle.silu(n, y)
+    return _settled(problem, n.result(y), result)
+
+
+def _joined(n: Roundoff, x: oracle.Factors) -> oracle.Factors:
+    """The bias as one more term, which meets a 1; alpha and scales on the factors. What meets parts of a sum errs by no
+    more."""
+    a = x.a if x.alpha == 1.0 else n.mul(n.const(x.alpha), x.a)
+    if x.scales:
+        return oracle.Factors(n.mul(a, x.scales[0]), n.mul(x.b, x.scales[1]))
+    if x.bias is None or x.beta == 0.0:
+        return oracle.Factors(a, x.b)
+    bias = x.bias if x.beta == 1.0 else n.mul(n.const(x.beta), x.bias)
+    one = n.given(torch.ones((*a.mid.shape[:-1], 1), dtype=torch.float64, device=a.mid.device))
+    shape = (*x.b.mid.shape[:-2], 1, x.b.mid.shape[-1])
+    last = n.given(bias.mid.expand(shape), bias.rad.expand(shape), bias.error.expand(shape))
+    return oracle.Factors(_beside(n, a, one, -1), _beside(n, x.b, last, -2))
+
+
+def _beside(n: Roundoff, x: Rough, y: Rough, dim: int) -> Rough:
+    pairs = ((x.mid, y.mid), (x.rad.expand_as(x.mid), y.rad), (x.error.expand_as(x.mid), y.error))
+    mid, rad, error = (torch.cat(pair, dim) for pair in pairs)
+    return n.given(mid, rad, error)
+
+
+@dataclass(frozen=True)
+class _Products(Roundoff):
+    """With the product of matrices given, so that the oracle's expression is what follows it. narrow: constants are
+    rounded to the storage format."""
+
+    product: Rough | None = None
+    narrow: bool = False
+
+    def const(self, value: Any) -> Rough:
+        found = super().const(value)
+        return self.value(self.cast(found, self.storage)) if self.narrow and abs(value) != 1 else found
+
+    def matmul(self, a: Any, b: Any, order: Any = None) -> Rough:
+        return super().matmul(a, b, order) if self.product is None else self.product
+
+    def input(self, tensor: Tensor) -> Rough:
+        return self.given(tensor.to(torch.float64))
+
+
+def _multiplied(n: Roundoff, x: Rough, split: str) -> Rough:
+    """An operand as the sum of its parts, each rounded to nearest or cut."""
+    if not split:
+        return x
+    fmt, parts = SPLITS[split]
+    rest = x.mid
+    for _ in range(parts):
+        near = round_to(rest, fmt if fmt.name != "tf32" else _AS_TF32)
+        rest = torch.maximum((rest - near).abs(), (rest - _cut(rest, fmt)).abs())
+    return replace(x, error=rest)
+
+
+_AS_TF32 = replace(SINGLE, precision=11)
+
+
+def _cut(t: Tensor, fmt: Format) -> Tensor:
+    return (t.view(torch.int64) & -(1 << (53 - fmt.precision))).view(torch.float64)
+
+
+def _dropped(x: Rough, y: Rough, split: str) -> Tensor:
+    """What the products of small parts that are left out come to: each part is 2^(1 - p) of the one before."""
+    fmt, parts = SPLITS[split]
+    if parts == 1:
+        return torch.zeros((), dtype=torch.float64, device=x.mid.device)
+    least = float(2 ** (1 - fmt.precision)) ** parts
+    short = [torch.where(t.mid == _cut(t.mid, fmt), 0.0, t.mid.abs()) for t in (x, y)]
+    return short[0] @ short[1] * (least * (parts + 1))
+
+
+def _settled(problem: Problem, found: Rough | None, result: str) -> Tensor:
+    """The bound as the judge takes it: 0 where special values decide."""
+    a, b = (problem.tensors[name].to(torch.float64) for name in ("a", "b"))
+    if found is None:
+        return torch.zeros((*a.shape[:-1], b.shape[-1]), dtype=torch.float64, device=a.device)
+    whole = torch.zeros_like(found.mid, dtype=torch.bool)
+    lines = ~a.isfinite().all(-1, keepdim=True) | ~b.isfinite().all(-2, keepdim=True)
+    return settled(found.error, found.mid, whole | lines, whole, FORMATS[result])

@@ -1,0 +1,260 @@
+"""Lowerings of matrix products: torch's own under each of its precision settings, Inductor's templates, Triton kernels.
+
+Each takes a problem and gives its one output. int32 results are given as the float64 numbers that they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from verify.lowerings import (
+    Lowering,
+    NotLowered,
+    Target,
+    _compile_disabled,
+    _default_flags,
+    compile_apart,
+    describe,
+    first_call,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.composite import Problem
+
+Call = Callable[["Problem"], Any]  # {'': the output}
+Settings = dict[str, Any]
+#: Products that the interpreter is given at most.
+INTERPRETED = 1 << 22
+#: Precision settings by lowering: (where below torch, value). Each is torch's own switch, tried as it is.
+PRECISIONS: dict[str, Settings] = {
+    "eager-tf32": {"backends.fp32_precision": "tf32"},
+    "eager-allow-tf32": {"backends.cuda.matmul.allow_tf32": True},
+    "eager-high": {"set_float32_matmul_precision": "high"},
+    "eager-medium": {"set_float32_matmul_precision": "medium"},
+    "eager-full": {
+        "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": False,
+        "backends.cuda.matmul.allow_bf16_reduced_precision_reduction": False,
+    },
+    "eager-fp16-sums": {"backends.cuda.matmul.allow_fp16_accumulation": True},
+}
+#: Those of them that mean nothing elsewhere.
+CUBLAS = ("eager-allow-tf32", "eager-full", "eager-fp16-sums")
+#: Of which dtypes they are.
+CONCERNS = {"eager-full": ("float16", "bfloat16"), "eager-fp16-sums": ("float16",)}
+#: Triton's input precisions by lowering.
+TRITON = {
+    "triton": "ieee", "triton-tf32": "tf32", "triton-tf32x3": "tf32x3", "triton-bf16x3": "bf16x3",
+    "triton-bf16x6": "bf16x6",
+}  # fmt: skip
+
+
+def lowerings() -> tuple[Lowering, ...]:
+    """The reference first."""
+    return (
+        Lowering("eager", partial(_eager, {}), lambda target: None),
+        *(
+            Lowering(name, partial(_eager, given), partial(_no_setting, name, given), flags=partial(_told, given))
+            for name, given in PRECISIONS.items()
+        ),
+        Lowering("inductor", partial(_inductor, _default_flags), _no_inductor, flags=_default_flags),
+        Lowering("inductor-template", partial(_inductor, _template), _no_inductor, flags=_template),
+        *(
+            Lowering(name, partial(_triton, given), partial(_no_triton, given),
+                     flags=partial(_told, {"input_precision": given}))
+            for name, given in TRITON.items()
+        ),
+        Lowering("triton-interpreter", _interpreted, _uninterpreted),
+    )  # fmt: skip
+
+
+def _told(given: Settings, target: Target) -> Settings:
+    return given
+
+
+# Eager
+
+
+def operation(target: Target, problem: Problem) -> Callable[..., torch.Tensor]:
+    """torch's own function of the problem's tensors."""
+    import torch
+
+    call, scalars, activation = target.kernel.family.call, dict(problem.scalars), problem.extra["shape"].activation
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = call(torch, *tensors, **scalars)
+        if activation != "none":
+            y = getattr(torch.nn.functional, activation)(y)
+        return y
+
+    return run
+
+
+def judged(y: torch.Tensor) -> dict[str, torch.Tensor]:
+    import torch
+
+    return {"": y.to(torch.float64) if y.dtype == torch.int32 else y}
+
+
+def _eager(given: Settings, target: Target) -> Call:
+    def run(problem: Problem) -> dict[str, torch.Tensor]:
+        with set_to(given), _absent():
+            return judged(operation(target, problem)(*problem.tensors.values()))
+
+    return run
+
+
+@contextlib.contextmanager
+def _absent() -> Iterator[None]:
+    """What a device has no operator for is no lowering."""
+    try:
+        yield
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        told = describe(error)
+        if any(text in told for text in _ABSENT):
+            raise NotLowered(f"torch has no such product here: {told}") from error
+        raise
+
+
+_ABSENT = (
+    "not implemented", "no kernel", "Could not run", "only supported", "not supported", "is only", "Only", "Expected",
+    "expected", "Invalid scaling", "must be", "should be", "divisible",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def set_to(given: Settings) -> Iterator[None]:
+    """torch's switches at these values, and back."""
+    import torch
+
+    before: list[Callable[[], None]] = []
+    try:
+        for path, value in given.items():
+            *parents, name = path.split(".")
+            owner: Any = torch
+            for parent in parents:
+                owner = getattr(owner, parent)
+            if not parents:
+                precision = torch.get_float32_matmul_precision()
+                before.append(partial(torch.set_float32_matmul_precision, precision))
+                torch.set_float32_matmul_precision(value)
+                continue
+            before.append(partial(setattr, owner, name, getattr(owner, name)))
+            setattr(owner, name, value)
+        yield
+    finally:
+        for undo in reversed(before):
+            undo()
+
+
+def _no_setting(name: str, given: Settings, target: Target) -> str | None:
+    concerned = CONCERNS.get(name, ("float32",))
+    if target.dtype not in concerned:
+        return f"the setting concerns {' and '.join(concerned)} alone"
+    if target.backend.device == "cpu" and name in CUBLAS:
+        return "a setting of cuBLAS"
+    return None
+
+
+# Inductor
+
+
+def _inductor(options: Callable[[Target], Settings], target: Target) -> Call:
+    """Compiled when first called, then kept: one build serves one problem."""
+    compiled: list[Callable[..., torch.Tensor]] = []
+
+    def run(problem: Problem) -> dict[str, torch.Tensor]:
+        given = problem.tensors.values()
+        with _absent():
+            if compiled:
+                return judged(compiled[0](*given))
+            name = f"{target.kernel.name}_{target.dtype}"
+            compiled.append(compile_apart(operation(target, problem), name, options(target)))
+            with first_call():
+                return judged(compiled[0](*given))
+
+    return run
+
+
+def _template(target: Target) -> Settings:
+    """Inductor's own kernels alone: its C++ template on the host, its Triton templates (decompose-k among them)."""
+    own = "CPP" if target.backend.device == "cpu" else "TRITON"
+    return {**_default_flags(target), "max_autotune_gemm": True, "max_autotune_gemm_backends": own}
+
+
+def _no_inductor(target: Target) -> str | None:
+    return _compile_disabled() or target.backend.inductor_unavailable()
+
+
+# Triton
+
+
+def _triton(precision: str, target: Target) -> Call:
+    options = dict(target.backend.triton_options("own"))  # type: ignore[arg-type]
+
+    def run(problem: Problem) -> dict[str, torch.Tensor]:
+        return _run(problem, target, precision=precision, options=options)
+
+    return run
+
+
+def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tensor]:
+    import torch
+
+    from verify.kernels.triton import products
+
+    tensors, scalars = problem.tensors, problem.scalars
+    result = "int32" if target.kernel.family.exact else target.kernel.family.result(problem.dtype)
+    scales = None
+    if "scale_a" in tensors:
+        scales = tensors["scale_a"].reshape(-1).contiguous(), tensors["scale_b"].reshape(-1).contiguous()
+    bias = tensors.get("bias")
+    keywords = {"alpha": scalars.get("alpha", 1.0), "beta": scalars.get("beta", 1.0)}
+    call = given.pop("call", products.run)
+    if bias is not None and keywords["beta"] == 0.0:
+        bias = torch.zeros_like(bias)
+    y = call(
+        tensors["a"], tensors["b"], out=getattr(torch, result), bias=bias, scales=scales,
+        activation=problem.extra["shape"].activation, **keywords, **given,
+    )  # fmt: skip
+    return judged(y)
+
+
+def _no_triton(precision: str, target: Target) -> str | None:
+    options = target.backend.triton_options("own")
+    if isinstance(options, str):
+        return options
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if precision != "ieee" and target.dtype != "float32":
+        return "the input precision concerns float32 alone"
+    return None
+
+
+def _interpreted(target: Target) -> Call:
+    def run(problem: Problem) -> dict[str, torch.Tensor]:
+        from verify.kernels.triton import products
+
+        shape = problem.extra["shape"]
+        count = max(shape.batch, 1) * shape.m * shape.n * max(shape.k, 1)
+        if count > INTERPRETED:
+            raise NotLowered(f"{count:,} products; the interpreter is given {INTERPRETED:,} at most")
+        return _run(problem, target, call=products.interpreted())
+
+    return run
+
+
+def _uninterpreted(target: Target) -> str | None:
+    given = target.backend.triton_options("interpreter")
+    if isinstance(given, str):
+        return given
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if target.kernel.family.result(target.dtype) == "bfloat16":
+        return "the interpreter multiplies bfloat16 patterns as integers and cuts results (triton 3.7.1)"
+    return None

@@ -1,0 +1,110 @@
+"""What a product by a matrix unit may err by, for `roundoff`: a bound of each block, and of the blocks of a chain.
+
+A block of the aligned rule (`verify.numbers.units`) cuts K + 1 terms at 2^(E - F) and its result at 2^-kept of it or at
+the last place of the subnormal numbers, E the largest exponent of the unnormalised products and of c. With X the
+largest 2^(e(a) + e(b)) of the block's terms and |c| <= |s| + e, s the exact sum before it and e what is known of its
+error: 2^E <= max(X, |s| + e, 2^-126), and
+
+    e' = e + (K + 1) 2^-F max(X, |s| + e, 2^-126) + 2^-kept (|s'| + e) + 2^(-126 - kept).
+
+In any order, and split into any pieces, |s| is at most the sum of magnitudes, and there are at most as many blocks as
+pieces and K make; sums of pieces are additions in float32. Where the terms are multiples of q and the sum of their
+magnitudes is below 2^p q, p the fewest of F + 1, kept + 1 and 24, nothing is ever cut.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from verify.formats import FORMATS
+from verify.numbers.units import EMIN, Unit
+
+if TYPE_CHECKING:
+    from verify.numbers.roundoff import Rough, Roundoff
+
+Tensor = torch.Tensor
+SINGLE = FORMATS["float32"]
+U, U64, UP = 2.0**-24, 2.0**-53, 1.0 + 2.0**-44
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A chain of a unit's blocks in the order of k, or (`pieces`) up to so many chains of any terms in any order, added
+    in float32 or, where they are `stored`, in the storage format."""
+
+    unit: Unit
+    pieces: int = 0
+    stored: bool = False
+
+    def __str__(self) -> str:
+        if not self.pieces:
+            return f"one chain of blocks of {self.unit}"
+        added = "added in the dtype" if self.stored else "added in float32"
+        return f"blocks of {self.unit} in any order, in up to {self.pieces} pieces {added}"
+
+
+def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Tensor, Tensor]:
+    """mid, rad and error of (..., m, k) times (..., k, n)."""
+    if x.mid.dim() > 2:
+
+        def at(r: Rough, i: int) -> Rough:
+            return replace(r, mid=r.mid[i], rad=r.rad[i], error=r.error[i])
+
+        found = [product(n, at(x, i), at(y, i), blocks) for i in range(len(x.mid))]
+        mid, rad, error = (torch.stack(t) for t in zip(*found, strict=True))
+        return mid, rad, error
+    k, unit = x.mid.shape[-1], blocks.unit
+    left, right = x.size + x.error, y.size + y.error
+    grown = 1.0 + 8 * (k + 2) * U64
+    size = (left @ right) * grown
+    mid = x.mid @ y.mid
+    own = (k + 2) * U64 * size
+    rad = own + (x.rad @ y.size + x.size @ y.rad) * grown
+    carried = (x.error @ right + x.size @ y.error) * grown
+    result = FORMATS[unit.result]
+    bits = unit.kept if unit.result == "float32" else result.precision
+    cut, kept, least = (unit.terms + 2) * 2.0**-unit.fraction, 2.0**-bits, 2.0 ** (result.emin - bits)
+    floor = 2.0 ** EMIN[unit.operands]
+    tall, wide = (torch.where(t > 0, t.clamp(min=floor), 0.0) for t in (left, right))
+    if blocks.pieces:
+        count = -(-k // unit.terms) + blocks.pieces
+        top = torch.maximum(_top(tall, wide), size).clamp(min=2.0**SINGLE.emin)
+        grow = math.expm1(count * math.log1p(cut + kept)) * UP
+        error = grow * (top + count * least) + count * least
+        u = float(n.storage.unit_roundoff) if blocks.stored else U
+        eta = float(n.storage.smallest_subnormal) if blocks.stored else 0.0
+        error = error + math.expm1(blocks.pieces * math.log1p(u)) * UP * (size + error) + blocks.pieces * eta
+    else:
+        error, sums = torch.zeros_like(mid), torch.zeros_like(mid)
+        for start in range(0, k, unit.terms):
+            part = slice(start, start + unit.terms)
+            top = torch.maximum(_top(tall[:, part], wide[part]), sums.abs() + error + own + carried)
+            sums = sums + x.mid[:, part] @ y.mid[part]
+            error = error + cut * top.clamp(min=2.0**SINGLE.emin) + kept * (sums.abs() + own + carried + error) + least
+            error = error * UP
+    from verify.numbers.roundoff import _below, _finest
+
+    if k:
+        finest = _finest(x).amin(-1, keepdim=True) + _finest(y).amin(-2, keepdim=True)
+        fewest = min(unit.fraction + 1, bits + 1, result.precision)
+        exact = (carried == 0) & (x.rad.amax() == 0) & (y.rad.amax() == 0)
+        exact = exact & _below(torch.maximum(size, _top(tall, wide)), finest, fewest)
+        exact = exact & (finest >= result.emin - result.mantissa_bits)
+        error, rad = torch.where(exact, 0.0, error), torch.where(exact, 0.0, rad)
+    else:
+        error = torch.zeros_like(error)
+    error = torch.where(error > 0, (error + carried) * UP, carried)
+    over = (size + error) * UP >= 2.0 ** (result.emax + 1) * (1 - kept)
+    return mid, rad, torch.where(over | error.isnan(), math.inf, error)
+
+
+def _top(x: Tensor, y: Tensor) -> Tensor:
+    """The largest |x||y| of each sum, (m, k) and (k, n): at least 2^(e(a) + e(b)), as subnormal ones are enlarged."""
+    found = x.new_zeros((x.shape[0], y.shape[1]))
+    for j in range(x.shape[1]):
+        torch.maximum(found, x[:, j : j + 1] * y[j : j + 1], out=found)
+    return found
