@@ -237,7 +237,8 @@ def _suited(sample: Sample, call: Callable[..., Any], target: Target) -> Iterato
             yield name, one
     for n in edges(call):
         if f"{n} elements" not in CALLS:
-            yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].clone()")
+            # the first elements, which tell, come last: beyond the edge
+            yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].flip(0)")
 
 
 def _arranged(text: str, t: Tensor) -> Tensor:
