@@ -142,8 +142,9 @@ def launch_steady(
         first = first or seconds
         outputs = _named(returned, name, inputs.type)
         _check_names(outputs, results, ("",) if inputs.problem is None else names, name)
-        _check(outputs, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
-        result = {key: t.detach().clone() if repeats > 1 else t.detach() for key, t in outputs.items()}
+        told = {key: _real(t.detach()) for key, t in outputs.items()}
+        _check(told, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
+        result = {key: t.clone() if repeats > 1 else t for key, t in told.items()}
         inputs.check(name)
         if repeats > 1:
             for t in outputs.values():
@@ -272,6 +273,11 @@ def _named(returned: Any, name: str, like: type = torch.Tensor) -> Outputs:
             told = f" for {key}" if key else ""
             raise LoweringError(f"lowering {name} returned {type(t).__name__}{told}; expected a tensor")
     return outputs
+
+
+def _real(t: Tensor) -> Tensor:
+    """Whole numbers of 32 bits are judged as the float64 numbers that they are."""
+    return t.to(torch.float64) if t.dtype == torch.int32 else t
 
 
 #: Shape and dtype of an output, by name.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from verify.draws import Draw, encode, exp2, to_tensor
@@ -190,7 +190,7 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     if shape.data == "special":
         a, b = _special(a, seed, "a"), _special(b, seed, "b")
     a, b = (stored(t, dtype).reshape(*shape.stack, *t.shape[1:]) for t in (a, b))
-    tensors = {"a": laid_out(a, shape.layout, "a"), "b": laid_out(b.mT.contiguous(), shape.layout, "b")}
+    tensors = {"a": laid_out(a, shape.layout, "a"), "b": laid_out(_by_rows(b.mT), shape.layout, "b")}
     index = torch.arange(max(shape.m, shape.n), dtype=torch.int64)
     if facts.scales:
         for name, count in (("scale_a", shape.m), ("scale_b", shape.n)):
@@ -206,6 +206,14 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
         bias = torch.where(kinds == COLUMNS.index("paired"), bias * torch.where(again, 2.0**-15, 2.0**-9), bias)
         tensors["bias"] = stored(bias, result.name)
     return Problem(tensors, dict(setting.parameters), dict(scalars), dtype, {"shape": shape, "kept": {}})
+
+
+def _by_rows(t: Tensor) -> Tensor:
+    """In C order with the strides of C order: `contiguous` leaves a dimension of size 1 any stride, for which
+    torch._int_mm of the host reads beyond the tensor (torch 2.13, b of one row and strides (1, 1))."""
+    import torch
+
+    return torch.empty(t.shape, dtype=t.dtype).copy_(t)
 
 
 def laid_out(t: Tensor, layout: str, name: str) -> Tensor:
@@ -341,7 +349,7 @@ def kernel(
         name=name,
         summary=summary,
         inputs=inputs,
-        settings=settings,
+        settings=tuple(replace(one, dtypes=dtypes) for one in settings),
         parameters={
             k: v for k, v in PARAMETERS.items() if {"batch": facts.stacked, "activation": facts.activated}.get(k, True)
         },

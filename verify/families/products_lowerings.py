@@ -1,6 +1,6 @@
 """Lowerings of matrix products: torch's own under each of its precision settings, Inductor's templates, Triton kernels.
 
-Each takes a problem and gives its one output. int32 results are given as the float64 numbers that they are.
+Each takes a problem and gives its one output.
 """
 
 from __future__ import annotations
@@ -95,16 +95,10 @@ def operation(target: Target, problem: Problem) -> Callable[..., torch.Tensor]:
     return run
 
 
-def judged(y: torch.Tensor) -> dict[str, torch.Tensor]:
-    import torch
-
-    return {"": y.to(torch.float64) if y.dtype == torch.int32 else y}
-
-
 def _eager(given: Settings, target: Target) -> Call:
     def run(problem: Problem) -> dict[str, torch.Tensor]:
         with set_to(given), _absent():
-            return judged(operation(target, problem)(*problem.tensors.values()))
+            return {"": operation(target, problem)(*problem.tensors.values())}
 
     return run
 
@@ -172,11 +166,11 @@ def _inductor(options: Callable[[Target], Settings], target: Target) -> Call:
         given = problem.tensors.values()
         with _absent():
             if compiled:
-                return judged(compiled[0](*given))
+                return {"": compiled[0](*given)}
             name = f"{target.kernel.name}_{target.dtype}"
             compiled.append(compile_apart(operation(target, problem), name, options(target)))
             with first_call():
-                return judged(compiled[0](*given))
+                return {"": compiled[0](*given)}
 
     return run
 
@@ -222,7 +216,7 @@ def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tens
         tensors["a"], tensors["b"], out=getattr(torch, result), bias=bias, scales=scales,
         activation=problem.extra["shape"].activation, **keywords, **given,
     )  # fmt: skip
-    return judged(y)
+    return {"": y}
 
 
 def _no_triton(precision: str, target: Target) -> str | None:
