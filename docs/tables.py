@@ -671,6 +671,21 @@ def invariance_table(files: Sequence[Mapping[str, Any]]) -> str:
     return table(head, [(*key[:4], " ".join(dtypes), *key[4:]) for key, dtypes in body.items()])
 
 
+def units_table(files: Sequence[Mapping[str, Any]]) -> str:
+    """Dot products by a matrix unit, beside what verify/numbers/units.py gives; see bench/units_gpu.py."""
+    head = ("unit", "device", "by", "dot products each", "recipes without a difference", "with differences")
+    body: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
+    for document in files:
+        for one in document["cells"]:
+            key = one["unit"], document["device"], f"`{one['path']}`", f"{document['size'] ** 2:,}"
+            same, different = body.setdefault(key, ([], []))
+            if one["different"]:
+                different.append(f"{one['recipe']}: {one['different']:,}")
+            else:
+                same.append(one["recipe"])
+    return table(head, [(*key, ", ".join(same), ", ".join(other)) for key, (same, other) in body.items()])
+
+
 KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "errors": _of_reports(errors_table),
     "differences": _of_reports(differences_table),
@@ -685,6 +700,7 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "mutants": _of_documents(mutants_table),
     "kills": _of_documents(kills_table),
     "invariance": _of_documents(invariance_table),
+    "units": _of_documents(units_table),
 }
 
 
