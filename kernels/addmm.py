@@ -8,6 +8,7 @@ KERNEL = products.kernel(
     "addmm",
     "alpha times a product of two matrices plus beta times a bias",
     products.Products(
+        triton="verify.kernels.triton.products",
         call=lambda torch, a, b, bias, *, alpha, beta: torch.addmm(bias, a, b, alpha=alpha, beta=beta),
         bias=True,
     ),

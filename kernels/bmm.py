@@ -7,6 +7,6 @@ from verify.families import products
 KERNEL = products.kernel(
     "bmm",
     "products of the matrices of two stacks",
-    products.Products(call=lambda torch, a, b: torch.bmm(a, b), stacked=True),
+    products.Products(triton="verify.kernels.triton.products", call=lambda torch, a, b: torch.bmm(a, b), stacked=True),
     settings=products.BATCHED,
 )

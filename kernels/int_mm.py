@@ -8,7 +8,12 @@ from verify.families.products import setting
 KERNEL = products.kernel(
     "int_mm",
     "product of two int8 matrices in int32",
-    products.Products(call=lambda torch, a, b: torch._int_mm(a, b), exact=True, result=lambda dtype: "float64"),
+    products.Products(
+        triton="verify.kernels.triton.products",
+        call=lambda torch, a, b: torch._int_mm(a, b),
+        exact=True,
+        result=lambda dtype: "float64",
+    ),
     dtypes=("int8",),
     settings=(
         setting("32x80x24", quick=True, m=32, k=80, n=24),

@@ -9,7 +9,10 @@ KERNEL = products.kernel(
     "linear",
     "a product of two matrices plus a bias, and an activation of it",
     products.Products(
-        call=lambda torch, a, b, bias: torch.nn.functional.linear(a, b.mT, bias), bias=True, activated=True
+        triton="verify.kernels.triton.products",
+        call=lambda torch, a, b, bias: torch.nn.functional.linear(a, b.mT, bias),
+        bias=True,
+        activated=True,
     ),
     settings=(
         setting("64x80x48", quick=True, length=1, resolves=True),

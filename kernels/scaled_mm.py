@@ -18,7 +18,7 @@ def call(torch: Any, a: Any, b: Any, scale_a: Any, scale_b: Any, *, fast: float)
 KERNEL = products.kernel(
     "scaled_mm",
     "product of two matrices of 8-bit floats, scaled by row and column, in bfloat16",
-    products.Products(call=call, scales=True, result=lambda dtype: "bfloat16"),
+    products.Products(triton="verify.kernels.triton.products", call=call, scales=True, result=lambda dtype: "bfloat16"),
     dtypes=("float8_e4m3fn", "float8_e5m2"),
     settings=(
         setting("64x128x48", quick=True, m=64, k=128, n=48),

@@ -94,6 +94,7 @@ class Products:
     stacked   whether its settings may have a batch
     exact     whether every sum is exact (of integers), so that any other bit is a fault
     result    result(dtype of a and b) -> the format in which outputs are judged
+    triton    the module of the Triton kernel, with `run` and `interpreted`
     """
 
     call: Callable[..., Any]
@@ -103,6 +104,7 @@ class Products:
     stacked: bool = False
     exact: bool = False
     result: Callable[[str], str] = lambda dtype: dtype
+    triton: str | None = None
 
 
 # ---------------------------------------------------------------- data

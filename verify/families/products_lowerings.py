@@ -6,6 +6,7 @@ Each takes a problem and gives its one output.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -197,10 +198,12 @@ def _triton(precision: str, target: Target) -> Call:
     return run
 
 
+def _module(target: Target) -> Any:
+    return importlib.import_module(target.kernel.family.triton)
+
+
 def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tensor]:
     import torch
-
-    from verify.kernels.triton import products
 
     tensors, scalars = problem.tensors, problem.scalars
     result = "int32" if target.kernel.family.exact else target.kernel.family.result(problem.dtype)
@@ -209,7 +212,7 @@ def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tens
         scales = tensors["scale_a"].reshape(-1).contiguous(), tensors["scale_b"].reshape(-1).contiguous()
     bias = tensors.get("bias")
     keywords = {"alpha": scalars.get("alpha", 1.0), "beta": scalars.get("beta", 1.0)}
-    call = given.pop("call", products.run)
+    call = given.pop("call", None) or _module(target).run
     if bias is not None and keywords["beta"] == 0.0:
         bias = torch.zeros_like(bias)
     y = call(
@@ -232,13 +235,11 @@ def _no_triton(precision: str, target: Target) -> str | None:
 
 def _interpreted(target: Target) -> Call:
     def run(problem: Problem) -> dict[str, torch.Tensor]:
-        from verify.kernels.triton import products
-
         shape = problem.extra["shape"]
         count = max(shape.batch, 1) * shape.m * shape.n * max(shape.k, 1)
         if count > INTERPRETED:
             raise NotLowered(f"{count:,} products; the interpreter is given {INTERPRETED:,} at most")
-        return _run(problem, target, call=products.interpreted())
+        return _run(problem, target, call=_module(target).interpreted())
 
     return run
 
