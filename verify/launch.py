@@ -142,7 +142,7 @@ def launch_steady(
         first = first or seconds
         outputs = _named(returned, name, inputs.type)
         _check_names(outputs, results, ("",) if inputs.problem is None else names, name)
-        told = {key: _real(t.detach()) for key, t in outputs.items()}
+        told = {key: _real(t.detach()) if inputs.whole else t.detach() for key, t in outputs.items()}
         _check(told, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
         result = {key: t.clone() if repeats > 1 else t for key, t in told.items()}
         inputs.check(name)
@@ -192,6 +192,7 @@ class _Inputs:
         self.places = [_place_of(t) for t in self.handed.values()]
         self.sizes = [copy.untyped_storage().nbytes() for _, copy in self.memory.values()]
         self.nbytes = max(t.nbytes for t in self.handed.values())
+        self.whole = not any(t.is_floating_point() for t in self.handed.values())
         self.expected = {} if self.problem else _elementwise(list(self.handed.values()))
 
     @property
@@ -276,7 +277,7 @@ def _named(returned: Any, name: str, like: type = torch.Tensor) -> Outputs:
 
 
 def _real(t: Tensor) -> Tensor:
-    """Whole numbers of 32 bits are judged as the float64 numbers that they are."""
+    """Of whole numbers, those of 32 bits are judged as the float64 numbers that they are."""
     return t.to(torch.float64) if t.dtype == torch.int32 else t
 
 
