@@ -680,7 +680,9 @@ def units_table(files: Sequence[Mapping[str, Any]]) -> str:
             key = one["unit"], document["device"], f"`{one['path']}`", f"{document['size'] ** 2:,}"
             same, different = body.setdefault(key, ([], []))
             if one["different"]:
-                different.append(f"{one['recipe']}: {one['different']:,}")
+                none = [text for text, count in one.get("rivals", {}).items() if not count]
+                instead = f" (none of an eighth by {' or '.join(none[-1:])})" if none else ""
+                different.append(f"{one['recipe']}: {one['different']:,}{instead}")
             else:
                 same.append(one["recipe"])
     return table(head, [(*key, ", ".join(same), ", ".join(other)) for key, (same, other) in body.items()])

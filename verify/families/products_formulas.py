@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ SAMPLE = 12
 STARTS = 2
 #: Samples, each of what the one before did not tell.
 ROUNDS = 3
+#: Products up to which the host evaluates candidates.
+HOST = 1 << 22
 #: Products beyond which a candidate is not evaluated on all outputs.
 MOST = 1 << 28
 #: Lengths of pieces, and numbers of them.
@@ -132,6 +135,10 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
         return {}
     if max(shape.batch, 1) * shape.m * shape.k * shape.n > MOST:
         return {}
+    # small products are quicker on the host, whose chains are compiled
+    home, count = y.device, max(shape.batch, 1) * shape.m * shape.k * shape.n
+    if count <= HOST:
+        problem, y = problem.to("cpu"), y.cpu()
     first = problem if not shape.batch else replace(problem, tensors={k: t[0] for k, t in problem.tensors.items()})
     x, due = factors(_Plain(), first), y[0] if shape.batch else y
     simple = not (x.scales or x.bias is not None or problem.scalars)
@@ -139,16 +146,22 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
     telling: tuple[list[int], list[int]] = ([], [])
     for _ in range(ROUNDS):
         rows, columns = _sample(shape, *telling)
-        chosen, told = _search(first, backend, _some(x, rows, columns), result, due[rows][:, columns].contiguous())
+        some = _on_host(_some(x, rows, columns))
+        chosen, told = _search(first, backend, some, result, due[rows][:, columns].contiguous().cpu())
         for one in chosen:
             whole = one(problem, factors(_Plain(), problem), result)
-            found[one.text(shape, simple)] = lambda whole=whole: whole  # type: ignore[misc]
+            found[one.text(shape, simple)] = partial(whole.to, home)
             wrong = differing(whole.reshape(-1), y.reshape(-1)).nonzero()[:SAMPLE, 0] % (shape.m * shape.n)
             if one is chosen[0]:
                 telling = (wrong // shape.n).tolist(), (wrong % shape.n).tolist()
         if not told or not telling[0]:
             break
     return found
+
+
+def _on_host(x: Factors) -> Factors:
+    return replace(x, a=x.a.cpu(), b=x.b.cpu(), scales=tuple(t.cpu() for t in x.scales),
+                   bias=None if x.bias is None else x.bias.cpu())  # fmt: skip
 
 
 def _some(x: Factors, rows: list[int], columns: list[int]) -> Factors:

@@ -93,6 +93,10 @@ def algorithms(place: Place) -> tuple[Algorithm, ...]:
     if place.operands == "float16" and name in ("eager", "eager-fp16-sums"):
         # torch allows reductions of split sums in the dtype by default
         found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
+    if name == "eager-fp16-sums":
+        halves = [u for u in units() if (u.architecture, u.operands, u.result) == (place.architecture, kind, "float16")]
+        found += [Algorithm(Blocks(one, pieces, stored=True)) for one in halves]
+        found.append(Algorithm(Order("any", FORMATS["float16"])))
     if place.operands == "bfloat16" and name == "eager":
         found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
     return _epilogues(place, found)
