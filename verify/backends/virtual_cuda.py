@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from verify.backends import NO_METAL, TRITON_CODE, cores, cuda, software
-from verify.backends.cpu import poisoned, synchronize
+from verify.backends.cpu import poisoned, resources, synchronize
 
-__all__ = ["poisoned", "synchronize"]
+__all__ = ["poisoned", "resources", "synchronize"]
 
 name = "virtual-cuda"
 device = "cpu"
