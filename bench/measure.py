@@ -287,6 +287,16 @@ def warm(
     return measure
 
 
+def cold(*arguments: str, small: tuple[str, ...]) -> Callable[[float], Values]:
+    """A command with empty caches. `small` is added to it where the scale is below 1."""
+
+    def measure(scale: float) -> Values:
+        command = [sys.executable, "-m", "verify", *arguments, *(small if scale < 1 else ())]
+        return {"runs_s": [timed(command)[0]], "command": shlex.join(command[2:])}
+
+    return measure
+
+
 def suite(scale: float) -> Values:
     """The README's test command in a fresh clone: virtual environment, installation, wheel and tests."""
     if scale < 1:
@@ -303,6 +313,34 @@ def suite(scale: float) -> Values:
 
 _ATTENTION = "attention at batch 2, heads 4, length 4,096, head 64"
 _OF_THE_REPORT = "all 2^32 float32 inputs"
+
+
+def virtual(kernel: str, lowering: str, elements: int) -> Callable[[float], Values]:
+    """Seconds in which one core executes a Triton lowering's PTX, compiled and decoded before."""
+
+    def measure(scale: float) -> Values:
+        import torch
+
+        from verify.backends import load as backend
+        from verify.kernel import elementwise
+        from verify.lowerings import Target, lowerings
+
+        torch.set_num_threads(1)
+        facts = elementwise(kernel)
+        target = Target(facts, facts.cases[0], next(iter(facts.spellings)), "float32", backend("virtual-cuda"))
+        call = next(one for one in lowerings(facts) if one.name == lowering).build(target)
+        given = [torch.rand(round(elements * scale) & -4096) + 0.5 for _ in facts.tensors(facts.cases[0])]
+        call(*(t[:4096] for t in given))
+        runs = []
+        for _ in range(3):
+            began = time.perf_counter()
+            call(*given)
+            runs.append(time.perf_counter() - began)
+        return {"runs_s": runs, "elements_a_second": len(given[0]) / min(runs)}
+
+    return measure
+
+
 ITEMS = (
     Item(
         "cpu-exp",
@@ -334,6 +372,13 @@ ITEMS = (
         Item(f"mp-{kernel}", f"{kernel}'s share in multiprecision", {"mp_share": 1e-6}, multiprecision(kernel))
         for kernel in ("exp", "log", "addcmul")
     ),
+    # 5 and 1 million elements a second
+    Item("virtual-addcmul", "addcmul's Triton kernel as PTX on one core, 2^22 elements", {"seconds": 0.84},
+         virtual("addcmul", "triton", 1 << 22)),
+    Item("virtual-pow", "pow of libdevice as PTX on one core, 2^20 elements", {"seconds": 1.05},
+         virtual("pow", "triton-libdevice", 1 << 20)),
+    Item("audit", "verify audit of all Triton lowerings for nine GPUs in float32", {"seconds": 180},
+         cold("audit", small=("pow", "--target", "sm_90"))),
     Item("list", "verify list", {"seconds": 0.3}, light("list")),
     Item("show", "verify show pow", {"seconds": 0.3}, light("show", "pow")),
     Item(

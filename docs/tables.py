@@ -26,7 +26,6 @@ from typing import Any
 from verify.kernel import UsageError, suggest
 from verify.reports import store
 from verify.reports.compare import Aligned, compare, load
-from verify.reports.looks import PREDICTED
 from verify.reports.rows import (
     excess,
     figures_of,
@@ -113,8 +112,9 @@ def provenance(report: Report) -> str:
     """Machine, command, and how much was compared."""
     errors = [cell.error for cell in report.cells if cell.error is not None]
     inputs, undecided = sum(error.inputs for error in errors), sum(error.undecided for error in errors)
+    told = "Predicted, not measured: " if any(cell.predicted is not None for cell in report.cells) else ""
     return (
-        f"{escaped(machine(report))}: {code(report.command)}. "
+        f"{told}{escaped(machine(report))}: {code(report.command)}. "
         f"{len(errors)} cells, {inputs} elements, {undecided} of them undecided.\n"
     )
 
@@ -489,55 +489,6 @@ def _columns(row: Aligned) -> tuple[str, ...]:
     return tuple(shown)
 
 
-#: Regions in the order in which a table tells them; those of every kind of exception are left to the reports.
-TOLD = ("normal", "subnormal-operand", "subnormal-result", "intermediate", "overflow")
-
-
-def vendors_table(paths: Sequence[Path], keep: Filter) -> str:
-    """One row a kernel (in its first case) and lowering, one column a device: the largest error of each region, in the
-    metric of its bound, with the status where the cell did not pass, and the formula. ≈ marks what is predicted."""
-    columns: dict[str, dict[tuple[str, ...], Cell]] = {}
-    heads: dict[str, str] = {}
-    cases: dict[tuple[str, str], Mapping[str, float]] = {}
-    for path in paths:
-        report = store.read(path) if path.exists() else None
-        label = path.stem if report is None else report.cells[0].backend
-        column = columns.setdefault(label, {})
-        heads[label] = label if report is None else f"{label}: {machine(report)}"
-        for cell in report.cells if report else ():
-            if cell.error is not None and keep.keeps(cell):
-                case = cases.setdefault((cell.kernel, cell.output), cell.scalars)
-                name = " ".join(filter(None, (cell.kernel, cell.output, scalars_text(case))))
-                if case == cell.scalars:
-                    column.setdefault((name, cell.lowering), cell)
-    keys = sorted({key for column in columns.values() for key in column})
-    rows = []
-    for key in keys:
-        each = [column.get(key) for column in columns.values()]
-        rows.append((escaped(key[0]), escaped(key[1]), *(_vendor(cell) for cell in each)))
-    told = "".join(
-        f"{escaped(label)}: not recorded; `verify kernel NAME --backend {escaped(label)} --profile quick --json FILE` "
-        f"and `docs/record.py` fill the column.\n"
-        for label, column in columns.items()
-        if not column
-    )
-    return f"{told}\n" + table(("kernel", "lowering", *map(escaped, heads.values())), rows)
-
-
-def _vendor(cell: Cell | None) -> str:
-    if cell is None:
-        return "-"
-    mark = "" if cell.predicted is None else f"{PREDICTED} "
-    told = [] if cell.regions else [f"{upward((one := real(*headline(cell)))[0])} {one[1]}"]
-    for name in TOLD:
-        if (region := cell.regions.get(name)) is not None:
-            value, metric = real(region.error, region.bound)
-            told.append(f"{mark}{upward(value)} {metric}" if name == "normal" else f"{name} {mark}{upward(value)}")
-    status = [] if cell.status == "passed" else [cell.status]
-    formula = [code(cell.formula.identified)] if cell.formula and cell.formula.identified else []
-    return "; ".join([*told, *status, *formula]) or "-"
-
-
 def instructions_table(files: Sequence[Mapping[str, Any]]) -> str:
     """Of `bench/instructions.py`: how many of all inputs a model of an instruction gives other bits for."""
     parts = []
@@ -695,7 +646,6 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "composites": _of_reports(composites_table),
     "best": _of_reports(best_table),
     "devices": devices_table,
-    "vendors": vendors_table,
     "instructions": _of_documents(instructions_table),
     "screen": _of_reports(screen),
     "bench": _of_documents(bench_table),
@@ -725,7 +675,7 @@ def rendered(what: str, root: Path) -> str:
     names = [word for word in words if "=" not in word]
     if not names:
         raise UsageError(f"the place 'table: {what}' names no file; expected the report or measurement to show")
-    if kind in ("devices", "vendors"):
+    if kind == "devices":
         return KINDS[kind]([root / name for name in names], keep)
     missing = [name for name in names if not (root / name).exists()]
     told = "".join(f"Not recorded: {code(name)}.\n" for name in missing)

@@ -458,6 +458,7 @@ def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]
                 "label": label if named == backend else f"{label} (predicted)",
                 "short": named if alone else f"{named}, {label}",
                 "backend": backend,
+                "predicted": named != backend,
                 "assignments": assignments(facts),
                 "facts": [f"{name}: {value}" for name, value in facts.items()],
                 "files": [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.judge.regions import REGIONS
 from verify.judge.status import STATUSES, exit_code
-from verify.kernel import DTYPES, Composite, is_file
+from verify.kernel import DTYPES, Composite, facts_of, is_file
 from verify.reports import invariance
 from verify.reports.looks import COUNTED, LOOKS, PREDICTED, counted_text, tally, tally_text, tone
 from verify.ulp import FAILING
@@ -467,7 +467,7 @@ def explain_place_page(told: dict[str, Any]) -> Page:
         same = f"  ({', '.join(item['matches'])})" if item["matches"] else ""
         blocks.append(Line(f"{item['text']} = {item['output']}{same}", label="formula:"))
     blocks += [Line(reason, label=f"not run: {', '.join(group)}:") for reason, group in reasons.items()]
-    return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}", tuple(blocks))
+    return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}{_predicted(told)}", tuple(blocks))
 
 
 def compare_page(found: Comparison, every: bool = False, limit: int | None = None) -> Page:
@@ -698,7 +698,7 @@ def explain_page(told: dict[str, Any]) -> Page:
         if entry["reason"]:
             reasons.setdefault(entry["reason"], []).append(entry["lowering"])
     blocks += [Line(reason, label=f"not run: {', '.join(dict.fromkeys(group))}:") for reason, group in reasons.items()]
-    return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}", tuple(blocks))
+    return Page(f"{told['kernel']} {told['dtype']} on {told['backend']}{_predicted(told)}", tuple(blocks))
 
 
 def _verdicts(entries: Sequence[Mapping[str, Any]]) -> list[Table | Line]:
@@ -1017,6 +1017,10 @@ def _overview(cells: Sequence[Cell]) -> Table:
 
 def _section(cell: Cell) -> tuple[str, str, str, str]:
     return _backend(cell), cell.dtype, scalars_text(cell.scalars), cell.output
+
+
+def _predicted(told: Mapping[str, Any]) -> str:
+    return "" if facts_of(told["backend"]) == told["backend"] else f" {PREDICTED} predicted, not measured"
 
 
 def _backend(cell: Cell) -> str:

@@ -149,3 +149,13 @@ def test_a_changed_census_fails_and_says_what_changed(tmp_path: Path, capsys: py
     assert "sm_90 fusion off: not in the baseline" in text
     out.write_text("{}")
     assert main([*arguments, "--baseline", str(out)]) == 2
+
+
+def test_inductor_s_code_is_generated_for_a_gpu_that_is_not_here() -> None:
+    """By default Inductor divides by div.full and permits contraction; its strict flags round the quotient."""
+    default, strict = of("div", "inductor", "sm_90"), of("div", "inductor-strict", "sm_90")
+    assert "div.full.f32" in default.assembly and default.fusion
+    assert "div.rn.f32" in strict.assembly and "div.full.f32" not in strict.assembly
+    assert census.differences([default, Census("sm_100", strict.assembly)])
+    told = counted(Asked("div", "inductor", "float32", "gfx942", True), 0.0).reason
+    assert told == "Inductor generates code for AMD GPUs only where torch is built for ROCm"

@@ -49,7 +49,7 @@ def cells(**selection: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 def test_each_backend_defines_the_interface() -> None:
     assert {backend.name for backend in ALL} == set(backends.names())
-    imitations = [backends.load(name) for name in backends._all() if name not in backends.names()]
+    imitations = [backends.load(name) for name in backends.virtual_names()]
     assert {facts_of(one.name) for one in imitations} <= set(backends.names())
     for backend in (*ALL, *imitations):
         protocol = backends.Virtual if backends.virtual(backend) else backends.Backend
@@ -592,3 +592,25 @@ def test_ledgers_name_what_exists() -> None:
                     entry.suits(lowering=one, kernel=name, dtype=dtype)
                     for one in listed for name in entry.kernel for dtype in DTYPES
                 ) or entry.triton_before or entry.torch_before  # fmt: skip
+
+
+# Virtual devices: what is predicted is never taken for a measurement.
+
+
+def test_predicted_cells_are_marked_and_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    if why := backends.load("virtual-cuda").unavailable():
+        pytest.skip(why)
+    options = ["--backend", "cpu", "--backend", "virtual-cuda", "--dtype", "float32", "--profile", "quick"]
+    assert main(["kernel", "reciprocal", "--lowering", "eager", "--lowering", "triton", *options]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "virtual-cuda float32 (predicted)" in text or "virtual-cuda (predicted) float32" in text
+    assert "triton \N{ALMOST EQUAL TO} passed 0.5 ulp" in text and "eager passed 0.5 ulp" in text
+    assert "1 of 1 cell passed" in text and "predicted, not measured: 1 of 1 cell passed" in text
+    assert "eager, virtual-cuda, float32: a virtual device executes Triton kernels" in text
+
+
+def test_virtual_backends_run_only_when_they_are_named() -> None:
+    assert not [name for name in backends.names() if name.startswith("virtual")]
+    report = run(Selection(kernels=("add",), dtypes=("float32",), lowerings=("eager",), profile="quick"))
+    assert {cell["backend"] for cell in report["cells"]} <= set(backends.names())

@@ -103,3 +103,13 @@ def test_a_table_off_by_one_and_a_finer_argument_are_noticed(bench: Any) -> None
     assert differing("rcp.approx.ftz.f64", lambda x: approx.rcp64h(x, tables["rcp64h"])) == 0
     assert differing("rcp.approx.ftz.f64", lambda x: approx.rcp64h(x, wrong)) > 20000
     assert differing("ex2.approx.ftz.f32", lambda x: approx.ex2(x, tables["ex2"])) > 100
+
+
+@pytest.mark.parametrize("name", ["rcp", "rsq", "sqrt", "ex2", "lg2"])
+def test_the_ends_of_documented_errors_enclose_what_was_recorded(name: str) -> None:
+    """Of a chip of which nothing was recorded, and of the H200."""
+    x = torch.rand(1 << 16, generator=torch.Generator().manual_seed(2)) * 8
+    low, high, real = (approx.f32(approx.of_chip(chip, end)(name, approx.i32(x)))
+                       for chip, end in (("sm_99", -1), ("sm_99", 1), ("sm_90", 0)))  # fmt: skip
+    assert (low < high).float().mean() > 0.99
+    assert ((low <= real) & (real <= high)).all()

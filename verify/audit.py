@@ -21,13 +21,28 @@ from verify import backends, kernel
 from verify.cases import made
 from verify.jobs import pool
 from verify.kernel import Composite, NothingToCompare, UsageError, suggest
-from verify.lowerings import NotLowered, Target, describe, lowerings, user_composite, user_lowering
+from verify.lowerings import (
+    NotLowered,
+    Target,
+    _by_name,
+    _default_flags,
+    _strict_options,
+    describe,
+    lowerings,
+    user_composite,
+    user_lowering,
+)
 from verify.progress import Progress
-from verify.virtual import census
+from verify.virtual import census, inductor
 from verify.virtual.census import Census
-from verify.virtual.compile import BACKENDS, TARGETS, Launch, described, known
+from verify.virtual.compile import BACKENDS, TARGETS, Launch, Unsupported, described, known
 
 SCHEMA = 1
+#: Lowerings that Inductor generates, with their options; audited where they are named.
+INDUCTOR: Mapping[str, Callable[[Target], Mapping[str, Any]]] = {
+    "inductor": _default_flags,
+    "inductor-strict": _strict_options,
+}
 #: Seconds that a compilation may take: gfx1100 has been seen to take minutes over one matrix product.
 LIMIT = 30.0
 #: Elements of the inputs: whole blocks, so that the code is that of large tensors.
@@ -88,12 +103,12 @@ def asked(
     each = []
     for name in names:
         facts = kernel.load(name)
-        there = [one.name for one in lowerings(facts) if one.name.startswith("triton")]
+        there = [one.name for one in lowerings(facts) if one.name.startswith(("triton", *INDUCTOR))]
         for pattern in chosen:
             if not any(fnmatch.fnmatchcase(one, pattern) for one in there):
                 raise UsageError(suggest(f"Triton lowering of {name}", pattern, there))
-        wanted = [one for one in there if not own or chosen]
-        wanted = [one for one in wanted if not chosen or any(fnmatch.fnmatchcase(one, p) for p in chosen)]
+        wanted = [] if own else [one for one in there if one not in INDUCTOR]
+        wanted = [one for one in there if any(fnmatch.fnmatchcase(one, p) for p in chosen)] if chosen else wanted
         for lowering, mine in [*((one, True) for one in own), *((one, False) for one in wanted)]:
             for dtype in dtypes or ["float32"] * ("float32" in facts.dtypes) or facts.dtypes[:1]:
                 each += [
@@ -149,13 +164,17 @@ def counted(one: Asked, limit: float = LIMIT) -> Audited:
         lowering = user_lowering(one.lowering) if one.own else known[one.lowering]
         given = [torch.ones(SIZE, dtype=getattr(torch, one.dtype)) for _ in facts.tensors(scalars)]
     target = Target(facts, scalars, spelling, one.dtype, backend)
-    if reason := backend.dtype_unavailable(one.dtype) or lowering.reason(target):
+    generated = one.lowering in INDUCTOR and not one.own
+    if reason := backend.dtype_unavailable(one.dtype) or (None if generated else lowering.reason(target)):
         return Audited(one, None, reason)
     launches: list[Launch] = []
     try:
-        with _fusion(one.fusion), described(one.target, launches.append, limit):
-            lowering.build(target)(*given)
-    except NotLowered as why:
+        if generated:
+            launches += _generated(one, target, given, limit)
+        else:
+            with _fusion(one.fusion), described(one.target, launches.append, limit):
+                lowering.build(target)(*given)
+    except (NotLowered, Unsupported) as why:
         return Audited(one, None, str(why))
     except (NothingToCompare, UsageError):
         raise
@@ -165,6 +184,15 @@ def counted(one: Asked, limit: float = LIMIT) -> Audited:
     if not launches:
         return Audited(one, None, "it launches no Triton kernel")
     return Audited(one, census.count(launches))
+
+
+def _generated(one: Asked, target: Target, given: Sequence[Any], limit: float) -> list[Launch]:
+    if not isinstance(given[0], torch.Tensor):
+        raise Unsupported("Inductor's code is audited for elementwise kernels only")
+    if not one.fusion:
+        raise Unsupported("Inductor says itself whether contraction is permitted: compare inductor-strict")
+    shapes = [(tuple(t.shape), t.dtype) for t in given]
+    return inductor.launches(_by_name(target), shapes, INDUCTOR[one.lowering](target), one.target, limit)
 
 
 @contextlib.contextmanager

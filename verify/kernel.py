@@ -29,7 +29,7 @@ VIRTUAL = "virtual-"
 
 def facts_of(backend: str) -> str:
     """Whose bounds, orders and known deviations hold on a backend: of a virtual one those of the device it imitates."""
-    return backend.removeprefix(VIRTUAL)
+    return backend.removeprefix(VIRTUAL).partition("-")[0] if backend.startswith(VIRTUAL) else backend
 
 
 class UsageError(Exception):

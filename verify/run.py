@@ -356,6 +356,7 @@ def _empty(job: Job, selection: Selection) -> list[dict[str, Any]]:
         "scalars": dict(target.scalars),
         "domain": {"kind": "none", "size": 0, "seed": selection.seed, "digest": ""},
         "source": source_of(target.kernel.name),
+        **({"predicted": {}} if backends.virtual(target.backend) else {}),
     }
     if job.setting is None:
         return [blank]

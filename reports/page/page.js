@@ -192,7 +192,7 @@
     return [...found.slice(0, shown), ...(found.length > shown ? [null] : [])].map((name, i) =>
       h("div", {}, i ? "or " : "", name === null ? `${found.length - shown} more` : h("code", {}, name)));
   }
-  const statusNode = (status) => h("span", { class: { deviates: "known" }[tone(status)] ?? tone(status) }, data.looks[status][1] ? `${data.looks[status][1]} ` : "", status);
+  const statusNode = (status, predicted) => predicted ? h("span", { class: "dim" }, `≈ ${status}`) : h("span", { class: { deviates: "known" }[tone(status)] ?? tone(status) }, data.looks[status][1] ? `${data.looks[status][1]} ` : "", status);
   const ledgerText = (ids) => (ids.length ? ` [ledger: ${ids.join(", ")}]` : "");
 
   // Tables. A column: title, text(row), and perhaps order(row) to sort by, node(row), href(row), right, wide, name
@@ -253,7 +253,7 @@
       differ("output") && text("output"),
       differ("spelling") && text("spelling", { name: true }),
       differ("slug") && { title: "inputs", text: (cell) => cell.among, order: (cell) => cell.inputs, nowrap: true },
-      { title: "status", nowrap: true, text: (cell) => cell.status, order: (cell) => cell.status, node: (cell) => statusNode(cell.status) },
+      { title: "status", nowrap: true, text: (cell) => cell.status, order: (cell) => cell.status, node: (cell) => statusNode(cell.status, cell.device.predicted) },
       { title: "other regions", wide: true, text: (cell) => apart(cell).map(({ name, status }) => `${name} ${status}`).join(" ") || "-", node: (cell) => apart(cell).map(regionNode) },
       { ...number("error", (cell) => cell.size), node: (cell) => h("span", { class: `chip ${level(cell)}` }, mark([cell]), cell.error) },
       text("metric"), number("bound", (cell) => cell.limit?.[0] ?? null), number("share", (cell) => cell.part),
@@ -291,6 +291,8 @@
   }
 
   function totals(some, missing = 0) {
+    const predicted = some.filter((cell) => cell.device.predicted && cell.ran); // never among what was measured
+    some = some.filter((cell) => !cell.device.predicted);
     const ran = some.filter((cell) => cell.ran);
     const counts = new Map(data.counted.map((name) => [name, 0]));
     for (const cell of some) counts.set(data.looks[cell.status][2], counts.get(data.looks[cell.status][2]) + 1);
@@ -299,7 +301,8 @@
     const classes = { failed: "bad", deviate: "known", suspect: "open", unbounded: "open", unjudged: "open" };
     const pairs = [...[...counts].filter(([name, number]) => number || ["passed", "failed", "not run"].includes(name)), ...(allowed ? [["of these allowed by the ledger", allowed]] : []),
       ["undecided elements", ran.reduce((sum, cell) => sum + counted(cell, "undecided"), 0)],
-      ["elements checked", ran.reduce((sum, cell) => sum + cell.inputs, 0)]];
+      ["elements checked", ran.reduce((sum, cell) => sum + cell.inputs, 0)],
+      ...(predicted.length ? [["≈ predicted cells", predicted.length]] : [])];
     return h("dl", { class: "totals" }, pairs.map(([name, number]) => h("div", {}, h("dt", {}, name),
       h("dd", { class: number ? classes[name] ?? null : null }, grouped(number)))));
   }
@@ -385,7 +388,7 @@
 
   function failures(some) {
     const failed = some.filter((cell) => cell.fails).sort((a, b) => bySeverity(a.status, b.status) || worse(a, b));
-    return listed(`Failed: ${count(failed.length, "cell")}`, failed, (cell) => h("li", {}, statusNode(cell.status), " ",
+    return listed(`Failed: ${count(failed.length, "cell")}`, failed, (cell) => h("li", {}, statusNode(cell.status, cell.device.predicted), " ",
       h("a", { href: cellHref(cell) }, label(cell)), cell.regions.length ? cell.beside.map(([status, text]) => h("div", {}, statusNode(status), ` ${text}`)) : `: ${cell.reason}`,
       faults(cell).length ? faults(cell).map(faultNode) : cell.worst.length ? command(replayOf(cell, cell.worst[0])) : null), FIRST);
   }
@@ -694,7 +697,7 @@
       h("h1", { tabindex: -1 }, `${cell.kernel}: ${cell.lowering}`),
       h("p", {}, [cell.device.label, cell.dtype, cell.scalars, cell.output, cell.spelling, cell.domain].filter(Boolean).join(" · ")),
       facts([
-        ["status", statusNode(cell.status)], ["reason", cell.reason], ["ledger", cell.ledger.join(", ")], ["allowed by", cell.allowance],
+        ["status", statusNode(cell.status, cell.device.predicted)], ["reason", cell.reason], ["ledger", cell.ledger.join(", ")], ["allowed by", cell.allowance],
         ["error", cell.ran ? h("span", { class: `chip ${level(cell)}` }, `${mark([cell])}${cell.error} ${cell.metric}`) : ""],
         ["bound", limit ? `${cell.bound} ${limit[1]}${limit[2] === "rounded" ? ", scalars rounded to the dtype" : ""}` : cell.ran ? "none" : ""],
         ["share of the bound", limit && cell.ran ? cell.share : ""],

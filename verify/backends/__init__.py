@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
-from verify.kernel import VIRTUAL, UsageError, suggest
+from verify.kernel import VIRTUAL, UsageError, facts_of, suggest
 
 
 class Backend(Protocol):
@@ -89,20 +89,33 @@ class Virtual(Backend, Protocol):
         """Take what another process says of its launches."""
 
 
-def _all() -> list[str]:
+def _files() -> list[str]:
     return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__))
+
+
+def _module(file: str) -> Any:
+    return importlib.import_module(f"{__name__}.{file.replace('-', '_')}")
 
 
 def names() -> list[str]:
     """All backends of devices that may be present, by file name."""
-    return [name for name in _all() if not name.startswith(VIRTUAL)]
+    return [name for name in _files() if not name.startswith(VIRTUAL)]
+
+
+def virtual_names() -> list[str]:
+    """All virtual devices: a file is one, or has several models of it as DEVICES."""
+    files = (file for file in _files() if file.startswith(VIRTUAL))
+    return [name for file in files for name in getattr(_module(file), "DEVICES", (file,))]
 
 
 def load(name: str) -> Backend:
     """The backend `name`, a virtual one too. Raises UsageError with near names when there is none."""
-    if name not in _all():
-        raise UsageError(suggest("backend", name, _all()))
-    return cast(Backend, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+    file = next((file for file in _files() if file in (name, f"{VIRTUAL}{facts_of(name)}")), None)
+    module = _module(file) if file else None
+    devices = getattr(module, "DEVICES", {file: module})
+    if name not in devices:
+        raise UsageError(suggest("backend", name, [*names(), *virtual_names()]))
+    return cast(Backend, devices[name])
 
 
 def virtual(backend: Backend) -> Virtual | None:

@@ -250,14 +250,36 @@ def _flush(x: Tensor) -> Tensor:
     return torch.where((x & INF) == 0, x & SIGN, x)
 
 
-def of_chip(chip: str) -> Mufu:
-    """The unit as recorded on a chip ('sm_90'); what was not recorded, as if it rounded correctly."""
+def of_chip(chip: str, end: int = 0) -> Mufu:
+    """The unit as recorded on a chip ('sm_90'); what was not recorded, as if it rounded correctly, or at the lower
+    (end=-1) or upper (1) end of its documented error."""
 
     def mufu(name: str, x: Tensor) -> Tensor:
         table = recorded(chip, name)
-        return correct(name, x) if table is None else UNITS[name](x, table)
+        if table is not None:
+            return UNITS[name](x, table)
+        y = correct(name, x)
+        return _moved(name, x, y, end) if end else y
 
     return mufu
+
+
+#: Relative errors that the PTX ISA (9.1, 9.7.3) documents; rcp and ex2 have 1 and 2 steps, lg2 an absolute one near 1.
+#: Of the high words it states no error: a step of them is assumed.
+RELATIVE = {"sqrt": 2.0**-23, "rsq": 2.0**-22.9, "lg2": 2.0**-22}
+STEPS = {"rcp": 1, "ex2": 2, "rcp64h": 1, "rsq64h": 1}
+
+
+def _moved(name: str, x: Tensor, y: Tensor, end: int) -> Tensor:
+    """Correctly rounded results y at x, at an end of what is documented; never across zero or beyond infinity."""
+    size, (least, infinity) = y & MAGNITUDE, (0xFFFFF, INF64) if name.endswith("64h") else (FRACTION, INF)
+    finite = (size > least) & (size < infinity)
+    if name in STEPS:
+        return torch.where(finite, y + torch.where(y < 0, -end, end).to(torch.int32) * STEPS[name], y)
+    value = f32(y).to(torch.float64)
+    near = (name == "lg2") & (f32(x) > 0.5) & (f32(x) < 2)
+    error = torch.where(near, RELATIVE[name], value.abs() * RELATIVE[name])
+    return torch.where(finite, i32((value + end * error).to(torch.float32)), y)
 
 
 def recorded_names(chip: str) -> list[str]:
@@ -265,10 +287,13 @@ def recorded_names(chip: str) -> list[str]:
     return [name for name in UNITS if (HERE / chip / f"{name}.table").is_file()]
 
 
-def how(chip: str, instruction: str) -> str:
+def how(chip: str, instruction: str, end: int = 0) -> str:
     """How `of_chip` models a PTX instruction, in words."""
     unit = UNIT[instruction.split(".")[0]] + ("64h" if instruction.endswith("f64") else "")
-    return f"recorded on {chip}" if unit in recorded_names(chip) else "as if correctly rounded"
+    if unit in recorded_names(chip):
+        return f"recorded on {chip}"
+    return {0: "as if correctly rounded", -1: "at the lower end of its documented error",
+            1: "at the upper end of its documented error"}[end]  # fmt: skip
 
 
 #: The unit behind each PTX instruction, by its root.

@@ -1,0 +1,90 @@
+"""The virtual H200 beside the real one: recorded digests of Triton lowerings, where inputs are still the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from verify import domains
+from verify.backends import load
+from verify.judge.status import exit_code
+from verify.reports import store
+from verify.run import Selection, run
+
+if why := load("virtual-cuda").unavailable():
+    pytest.skip(why, allow_module_level=True)
+
+RECORD = Path(__file__).parent.parent / "reports" / "recorded" / "h200.json"
+
+
+def key(cell: dict[str, Any]) -> tuple[Any, ...]:
+    return cell["kernel"], cell["lowering"], cell["spelling"], cell["dtype"], *sorted(cell["scalars"].items())
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The cells of the H200 whose domain is small enough to be repeated here."""
+    if not RECORD.is_file():
+        pytest.skip("the recorded reports are not installed")
+    report = store.read(RECORD)
+    cells = [cell.model_dump() for cell in report.cells if cell.lowering.startswith("triton") and cell.digest]
+    found = {key(cell): cell for cell in cells if cell["domain"]["size"] <= 1 << 17}
+    if not found:
+        pytest.skip("the record holds no domain of 2^17 inputs or less")
+    return found
+
+
+def compared(
+    recorded: dict[tuple[Any, ...], dict[str, Any]], monkeypatch: pytest.MonkeyPatch, **selection: Any
+) -> list[tuple[Any, ...]]:
+    """Cells run on the inputs of the record; their digests must be equal."""
+    sizes = {cell["domain"]["size"] for cell in recorded.values() if cell["domain"]["kind"] == "strata"}
+    monkeypatch.setattr(domains, "SIZES", {**domains.SIZES, "quick": max(sizes).bit_length() - 1})
+    monkeypatch.setattr(domains, "SIZES_FLOAT64", {**domains.SIZES_FLOAT64, "quick": min(sizes).bit_length() - 1})
+    report = run(Selection(backends=("virtual-cuda",), profile="quick", **selection))
+    same = []
+    for cell in report["cells"]:
+        before = recorded.get(key(cell))
+        if cell["status"] == "not-run" or before is None or before["domain"]["size"] != cell["domain"]["size"]:
+            continue
+        assert exit_code(cell["status"], user=False, allowed=False) == 0, cell["reason"]
+        # all 2^16 inputs are the same however a domain is named
+        if cell["domain"]["kind"] == "exhaustive" or before["domain"]["digest"] == cell["domain"]["digest"]:
+            assert cell["digest"] == before["digest"], key(cell)
+            same.append(key(cell))
+    return same
+
+
+def test_the_virtual_h200_gives_the_recorded_bits(
+    recorded: dict[tuple[Any, ...], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """exp's lowerings hang on ex2, libdevice's with contraction and flushing permitted and not."""
+    assert len(compared(recorded, monkeypatch, kernels=("exp",), dtypes=("float32",))) >= 9
+
+
+@pytest.mark.exhaustive
+def test_it_gives_them_in_every_dtype_and_case(
+    recorded: dict[tuple[Any, ...], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = tuple(sorted({name for name, *_ in recorded}))
+    assert len(compared(recorded, monkeypatch, kernels=kernels)) >= 170
+
+
+def test_ieee_arithmetic_obeys_its_formula_on_every_input() -> None:
+    """`ieee` predicts every bit of the quick domain, subnormals and NaNs included."""
+    selection = Selection(("add", "addcmul", "reciprocal", "div", "sqrt"), backends=("virtual-cuda",),
+                          dtypes=("float32",), lowerings=("triton",), profile="quick")  # fmt: skip
+    ran = [cell for cell in run(selection)["cells"] if cell["status"] != "not-run"]
+    assert len(ran) >= 8
+    for cell in ran:
+        assert cell["formula"]["survivors"], cell["kernel"]
+
+
+@pytest.mark.exhaustive
+def test_ieee_arithmetic_obeys_its_formula_on_many_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domains, "SIZES", {**domains.SIZES, "quick": 24})
+    test_ieee_arithmetic_obeys_its_formula_on_every_input()
