@@ -315,8 +315,8 @@ _ATTENTION = "attention at batch 2, heads 4, length 4,096, head 64"
 _OF_THE_REPORT = "all 2^32 float32 inputs"
 
 
-def virtual(kernel: str, lowering: str, elements: int) -> Callable[[float], Values]:
-    """Seconds in which one core executes a Triton lowering's PTX, compiled and decoded before."""
+def virtual(kernel: str, lowering: str, elements: int, device: str = "virtual-cuda") -> Callable[[float], Values]:
+    """Seconds in which one core executes a Triton lowering's code for a virtual device, compiled and decoded before."""
 
     def measure(scale: float) -> Values:
         import torch
@@ -327,7 +327,7 @@ def virtual(kernel: str, lowering: str, elements: int) -> Callable[[float], Valu
 
         torch.set_num_threads(1)
         facts = elementwise(kernel)
-        target = Target(facts, facts.cases[0], next(iter(facts.spellings)), "float32", backend("virtual-cuda"))
+        target = Target(facts, facts.cases[0], next(iter(facts.spellings)), "float32", backend(device))
         call = next(one for one in lowerings(facts) if one.name == lowering).build(target)
         given = [torch.rand(round(elements * scale) & -4096) + 0.5 for _ in facts.tensors(facts.cases[0])]
         call(*(t[:4096] for t in given))
@@ -377,6 +377,11 @@ ITEMS = (
          virtual("addcmul", "triton", 1 << 22)),
     Item("virtual-pow", "pow of libdevice as PTX on one core, 2^20 elements", {"seconds": 1.05},
          virtual("pow", "triton-libdevice", 1 << 20)),
+    # half of that
+    Item("virtual-rocm-addcmul", "addcmul as gfx942's code on one core, 2^22 elements", {"seconds": 1.68},
+         virtual("addcmul", "triton", 1 << 22, "virtual-rocm")),
+    Item("virtual-rocm-pow", "ocml's pow as gfx942's code on one core, 2^20 elements", {"seconds": 2.1},
+         virtual("pow", "triton-libdevice", 1 << 20, "virtual-rocm")),
     Item("audit", "verify audit of all Triton lowerings for nine GPUs in float32", {"seconds": 180},
          cold("audit", small=("pow", "--target", "sm_90"))),
     Item("list", "verify list", {"seconds": 0.3}, light("list")),

@@ -1,6 +1,6 @@
 """The tables of docs/results/, made from recorded reports and measurements so that no figure is typed by hand.
 
-    python docs/tables.py                     rewrite the tables of docs/results/*.md
+    python docs/tables.py                     rewrite the tables of README.md and docs/results/*.md
     python docs/tables.py --check             exit 1 where that would change anything
     python docs/tables.py REPORT.json...      print the tables of these reports
 
@@ -506,6 +506,169 @@ def instructions_table(files: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(parts)
 
 
+# Vendors
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A column: a backend's own cells, and of a virtual device those of its models at the ends of documented errors.
+
+    own, library  names of the lowerings: the project's kernel, and the library's function or fast math
+    contracted    (lowering, backend) where products are fused into sums, as the compiler does by default
+    """
+
+    title: str
+    backend: str
+    own: str
+    library: str
+    contracted: tuple[str, str]
+
+    def cell_of(self, code: str) -> tuple[str, str]:
+        """(lowering, backend) of a row's kind of code."""
+        return {
+            OWN: (self.own, self.backend), FUSED: self.contracted, UNFUSED: (self.library, self.backend),
+        }[code]  # fmt: skip
+
+
+OWN, FUSED, UNFUSED = "own kernel", "library or fast math, contracted", "library or fast math, not contracted"
+LIBDEVICE = "triton-libdevice"
+VENDORS = (
+    Vendor("CUDA: H200, measured", "cuda", "triton", f"{LIBDEVICE}-nofuse", (LIBDEVICE, "cuda")),
+    Vendor("CUDA: sm_90, predicted", "virtual-cuda", "triton", f"{LIBDEVICE}-nofuse", (LIBDEVICE, "virtual-cuda")),
+    Vendor("ROCm: gfx942, predicted", "virtual-rocm", "triton", f"{LIBDEVICE}-nofuse", (LIBDEVICE, "virtual-rocm")),
+    Vendor("MPS: source, predicted", "virtual-mps", "metal", "metal-fast", ("metal-fast", "virtual-mps-contracted")),
+)
+#: How a figure is marked that no GPU has given.
+PREDICTED = "*p*"
+#: ... and one that is over all regions, where a report does not tell them apart.
+EVERYWHERE = "†"
+ENDS = ("-low", "-high")
+
+
+def vendors_table(reports: Sequence[Report], keep: Filter) -> str:
+    """A row a kernel and kind of code, a column a vendor: the largest error in normal range; predicted ones marked, and
+    with the ends of what documented errors of instructions or functions allow. Below it regions of another error. Where
+    two reports have a cell, the first is shown."""
+    return "\n".join([*map(provenance, reports), _vendors(reports, keep, True)])
+
+
+def vendors_brief(reports: Sequence[Report], keep: Filter) -> str:
+    """Of `vendors` the first case of each kernel, in normal range alone."""
+    return "\n" + _vendors(reports, keep, False)
+
+
+def columns(reports: Sequence[Report]) -> list[Vendor]:
+    """The vendors; a device that was measured in the place of its prediction, but for CUDA, which has both."""
+    present = {cell.backend for report in reports for cell in report.cells if cell.error is not None}
+    found = []
+    for vendor in VENDORS:
+        real = vendor.backend.removeprefix("virtual-")
+        if real != vendor.backend and real != "cuda" and real in present:
+            title = f"{vendor.title.partition(':')[0]}: measured"
+            vendor = replace(vendor, title=title, backend=real, contracted=(vendor.contracted[0], real))
+        found.append(vendor)
+    return found
+
+
+def _vendors(reports: Sequence[Report], keep: Filter, full: bool) -> str:
+    cells: dict[tuple[str, ...], list[Cell]] = {}
+    kernels: dict[str, list[str]] = {}
+    for report in reports:
+        for cell in report.cells:
+            if cell.error is None or not keep.keeps(cell) or (is_composite(cell) and cell.output != "param"):
+                continue
+            scalars = scalars_text(cell.scalars)
+            known = kernels.setdefault(cell.kernel, [])
+            if is_composite(cell):
+                scalars = ""
+            if scalars not in known:
+                known.append(scalars)
+            cells.setdefault((cell.kernel, scalars, cell.lowering, cell.backend), []).append(cell)
+    rows: list[tuple[str, ...]] = []
+    own: list[Models] = []
+    vendors = columns(reports)
+    asked = {name: place for place, name in enumerate(keep.kernel)}
+    for kernel, cases in sorted(kernels.items(), key=lambda one: asked.get(one[0], len(asked))):
+        for scalars in cases if full else cases[:1]:
+            title = " ".join(filter(None, (kernel, scalars)))
+            for what in (OWN, FUSED, UNFUSED):
+                found = [_of_vendor(cells, kernel, scalars, vendor, what) for vendor in vendors]
+                own = found if what == OWN else own
+                again = all(not one or _bits(one) == _bits(two) for one, two in zip(found, own, strict=True))
+                if not any(found) or (again and what != OWN):
+                    continue  # nothing, or nothing but the bits of the own kernel
+                rows.append((escaped(title), what, *(_figure(one) for one in found), _formulas(found, vendors)))
+                title = ""
+                if full:
+                    rows += _by_region(found)
+    return table(("kernel", "code", *(f"{vendor.title}:" for vendor in vendors), "formula"), rows)
+
+
+Models = dict[str, list[Cell]]
+
+
+def _of_vendor(
+    cells: Mapping[tuple[str, ...], list[Cell]], kernel: str, scalars: str, vendor: Vendor, what: str
+) -> Models:  # fmt: skip
+    """The cells of a place by model: '' the plain one, '-low' and '-high'."""
+    lowering, backend = vendor.cell_of(what)
+    found = {end: cells.get((kernel, scalars, lowering, f"{backend}{end}"), []) for end in ("", *ENDS)}
+    return {end: _plain(some) for end, some in found.items() if some} if found[""] else {}
+
+
+def _bits(models: Models) -> list[str]:
+    return [cell.digest for cells in models.values() for cell in cells]
+
+
+def _plain(cells: Sequence[Cell]) -> list[Cell]:
+    """The default spelling; of a composite kernel all settings."""
+    return list(cells) if is_composite(cells[0]) else list(cells[:1])
+
+
+def _figure(models: Models, region: str = "") -> str:
+    """Error and metric, with the least and largest maximum over the models where they differ."""
+    values = {end: value for end, cells in models.items() if (value := _largest(cells, region)) is not None}
+    if "" not in values:
+        return "-" if not region else ""
+    number, metric = values[""]
+    unit = {"share": "% of its bound", "ulp": ""}.get(metric, f" {escaped(metric)}")
+    text = f"{upward(number)}{unit}"
+    spread = [value for value, _ in values.values()]
+    if min(spread) != max(spread):
+        text += f" [{upward(min(spread))}, {upward(max(spread))}]"
+    text += "" if region or models[""][0].regions else f" {EVERYWHERE}"
+    return f"{text} {PREDICTED}" if models[""][0].predicted is not None else text
+
+
+def _largest(cells: Sequence[Cell], region: str) -> tuple[float, str] | None:
+    if is_composite(cells[0]):
+        parts = [part for part in map(share, cells) if part is not None]
+        return (100 * max(parts), "share") if parts and not region else None
+    if not region:
+        return real(*headline(cells[0]))
+    found = cells[0].regions.get(region)
+    return real(found.error, found.bound) if found else None
+
+
+def _by_region(found: Sequence[Models]) -> Iterator[tuple[str, ...]]:
+    """Regions in which some vendor's error is larger than in normal range, or did not pass."""
+    told = dict.fromkeys(name for models in found if models and not is_composite(models[""][0])
+                         for name in telling(models[""][0]) if name != "normal")  # fmt: skip
+    for name in told:
+        yield ("", f"in {name}", *(_figure(models, name) if models else "" for models in found), "")
+
+
+def _formulas(found: Sequence[Models], vendors: Sequence[Vendor]) -> str:
+    """What was identified: once where all agree, else by vendor."""
+    texts: dict[str, list[str]] = {}
+    for vendor, models in zip(vendors, found, strict=True):
+        if models and not is_composite(models[""][0]) and (text := formula(models[""][0])) not in ("", "none"):
+            texts.setdefault(text, []).append(vendor.title.partition(":")[0])
+    if len(texts) < 2:
+        return next(iter(texts), "")
+    return "; ".join(f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in texts.items())
+
+
 def bench_table(files: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(_bench(document) for document in files)
 
@@ -622,6 +785,7 @@ def invariance_table(files: Sequence[Mapping[str, Any]]) -> str:
     return table(head, [(*key[:4], " ".join(dtypes), *key[4:]) for key, dtypes in body.items()])
 
 
+<<<<<<< HEAD
 def units_table(files: Sequence[Mapping[str, Any]]) -> str:
     """Dot products by a matrix unit, beside what verify/numbers/units.py gives; see bench/units_gpu.py."""
     head = ("unit", "device", "by", "dot products each", "recipes without a difference", "with differences")
@@ -637,6 +801,28 @@ def units_table(files: Sequence[Mapping[str, Any]]) -> str:
             else:
                 same.append(one["recipe"])
     return table(head, [(*key, ", ".join(same), ", ".join(other)) for key, (same, other) in body.items()])
+=======
+def libraries_table(files: Sequence[Mapping[str, Any]]) -> str:
+    """The largest errors of device libraries executed on the CPU; see bench/devicelib.py."""
+    parts = []
+    for document in files:
+        body = [
+            (
+                f"`{one['library']}`", f"`{one['function']}`", upward(one["max_ulp"]), code(one["at"]),
+                upward(one["max_ulp_subnormal"]), f"{one['arguments'] / one['seconds'] / 1e6:.0f} M/s",
+            )
+            for one in document["functions"]
+        ]  # fmt: skip
+        head = ("library", "function", "max ulp:", "at", "below normal range:", "a core:")
+        models = [
+            f"{code(one['instruction'])}: {len(one['misrounded'])} of {one['arguments']} results are not the nearest "
+            f"number; {one['in_multiprecision']} decided in multiprecision.\n"
+            for one in document["models"]
+        ]  # fmt: skip
+        told = f"{escaped(document['host'])}, {escaped(document['libc'])}: {code(document['command'])}.\n"
+        parts.append(f"{told}\n{table(head, body)}\n{''.join(models)}")
+    return "\n".join(parts)
+>>>>>>> amd
 
 
 KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
@@ -647,18 +833,24 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "best": _of_reports(best_table),
     "devices": devices_table,
     "instructions": _of_documents(instructions_table),
+    "vendors": _of_reports(vendors_table),
+    "vendors-brief": _of_reports(vendors_brief),
     "screen": _of_reports(screen),
     "bench": _of_documents(bench_table),
     "mutants": _of_documents(mutants_table),
     "kills": _of_documents(kills_table),
     "invariance": _of_documents(invariance_table),
+<<<<<<< HEAD
     "units": _of_documents(units_table),
+=======
+    "libraries": _of_documents(libraries_table),
+>>>>>>> amd
 }
 
 
 def pages() -> list[Path]:
     """The files that hold tables."""
-    return sorted(RESULTS.glob("*.md"))
+    return [ROOT / "README.md", *sorted(RESULTS.glob("*.md"))]
 
 
 def filled(text: str, root: Path = ROOT) -> str:

@@ -1,19 +1,12 @@
 """A stand-in for an Apple GPU, shared by tests: a device without float64, and Metal source run by a C++ compiler.
 
-Tensors on it are wrappers around host tensors that no operation mixes with others; its compiler takes the text of
-Metal kernels through `metal_shim/metal_stdlib`, which maps Metal's types to C++.
+Tensors on it are wrappers around host tensors that no operation mixes with others; its compiler is
+`verify.virtual.metal`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import hashlib
-import re
 import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +14,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-SHIM = Path(__file__).parent / "metal_shim"
+from verify.virtual import metal
+
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 #: Fast math by the single options: the umbrella ones link a start-up file that flushes subnormals in the whole process.
 FAST = ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-ffinite-math-only")
@@ -73,39 +67,13 @@ class Device(TorchDispatchMode):
         return tree_map(wrapped, out)
 
 
-class Library:
-    """What `torch.mps.compile_shader` returns: an attribute for each kernel of the source.
-
-    flush: subnormal operands and results are taken as zero, as MSL 8.1 permits and Apple's GPUs do in float32.
-    """
+class Library(metal.Library):
+    """What `torch.mps.compile_shader` returns, for tensors of the stand-in and of the host."""
 
     def __init__(self, source: str, flush: bool = False) -> None:
-        assert source.isascii(), "torch hands the source to Metal as ASCII"
-        self._flush = flush
-        self._library = ctypes.CDLL(str(_shared_object(source)))
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        """The kernel's launch as torch binds it: tensors by address, integers as int64, as many threads as the first
-        tensor has elements unless told."""
-        function = getattr(self._library, f"launch_{name}")
-
-        def launch(*args: Any, threads: int | None = None) -> None:
-            tensors = [a for a in args if isinstance(a, torch.Tensor)]
-            assert all(_host(t).is_contiguous() for t in tensors)
-            given: list[Any] = []
-            for a in args:
-                if isinstance(a, torch.Tensor):
-                    given.append(ctypes.c_void_p(_host(a).data_ptr()))
-                else:
-                    assert isinstance(a, int)
-                    given.append(ctypes.byref(ctypes.c_int64(a)))
-            torch.set_flush_denormal(self._flush)
-            try:
-                function(*given, ctypes.c_uint64(tensors[0].numel() if threads is None else threads))
-            finally:
-                torch.set_flush_denormal(False)
-
-        return launch
+        assert COMPILER is not None
+        fast = FAST if "math_mode(fast)" in source else ()
+        super().__init__(source, (COMPILER, *fast), metal.Mode(flush=flush), host=_host)
 
 
 def needs_compiler() -> None:
@@ -115,47 +83,3 @@ def needs_compiler() -> None:
 
 def _host(leaf: Any) -> Any:
     return leaf.host if isinstance(leaf, OnDevice) else leaf
-
-
-def _driver(source: str) -> str:
-    """For each kernel a function that runs its threads one after the other."""
-    drivers = []
-    for name, parameters in re.findall(r"kernel void (\w+)\((.*?)\) \{", source, re.DOTALL):
-        *given, thread = (p.strip() for p in parameters.split(","))
-        assert "thread_position_in_grid" in thread
-        names = ", ".join(p.split()[-1].lstrip("*&") for p in given)
-        drivers.append(
-            f'extern "C" void launch_{name}({", ".join(given)}, std::uint64_t threads) {{\n'
-            f"    for (std::uint64_t i = 0; i < threads; ++i) {name}({names}, metal::uint(i));\n}}\n"
-        )
-    assert drivers, "no kernel in the source"
-    return "\n".join(drivers)
-
-
-@functools.cache
-def _shared_object(source: str) -> Path:
-    assert COMPILER is not None
-    folder = Path(_folder())
-    text = f"{source}\n{_driver(source)}"
-    if "#include <metal_stdlib>" not in text:  # the Metal compiler includes nothing by itself either
-        text = f"#include <metal_stdlib>\nusing namespace metal;\n{text}"
-    stem = hashlib.sha256(text.encode()).hexdigest()[:16]
-    path, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
-    path.write_text(text)
-    fast = FAST if "math_mode(fast)" in source else ()
-    options = ["-std=c++17", "-O2", "-ffp-contract=off", *fast, "-Wall", "-Wextra", "-Werror"]
-    options += ["-Wno-attributes", "-Wno-unknown-pragmas", "-shared", "-fPIC", f"-I{SHIM}"]
-    done = subprocess.run([COMPILER, *options, "-o", library, path], capture_output=True, text=True, check=False)
-    if done.returncode:  # as torch does
-        raise SyntaxError(done.stderr)
-    return library
-
-
-@functools.cache
-def _folder() -> str:
-    import atexit
-    import tempfile
-
-    folder = tempfile.mkdtemp(prefix="metal-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -86,9 +86,9 @@ def test_every_recorded_file_is_shown() -> None:
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_readme_is_a_page_without_generated_tables() -> None:
+def test_the_readme_is_a_page_with_one_generated_table() -> None:
     assert len(README.splitlines()) <= 150
-    assert not tables.PLACE.search(README)
+    assert [place["what"].split()[0] for place in tables.PLACE.finditer(README)] == ["vendors-brief"]
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *ROOT.glob("docs/**/*.md")], ids=lambda path: path.name)
@@ -105,7 +105,9 @@ PATHS = re.compile(r"\b(?:verify|kernels|oracles|reports|tests|docs|bench)/[\w./
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_a_page_names_files_that_exist(page: Path) -> None:
-    named = {path.rstrip(".") for path in PATHS.findall(page.read_text())}
+    # what a table would show, and says that it is missing; what a command would write
+    text = re.sub(r"<!-- table: .*? -->.*?<!-- /table -->|--out \S+", "", page.read_text(), flags=re.DOTALL)
+    named = {path.rstrip(".") for path in PATHS.findall(text)}
     assert sorted(path for path in named if not any(ROOT.glob(path.rstrip("/")))) == []
 
 
@@ -248,6 +250,31 @@ def test_who_is_nearer_and_by_how_much(tmp_path: Path) -> None:
     assert "eager's bits on every input in 1 of 3 cells" in text
     assert [row[-1] for row in body(text)] == ["the lowering, always", "eager"]
     assert body(text)[1][3:7] == ["6%", "3.33%", "68.3%", "28.3%"]
+
+
+def test_vendors_mark_what_is_predicted_and_show_what_was_measured_in_its_place(tmp_path: Path) -> None:
+    """Figures, ends of documented errors, and the row of equal bits that is left out."""
+    measured = cell(lowering="triton", backend="cuda", error=error(max_scaled_ulp=1.25))
+    made = [
+        cell(
+            lowering=lowering,
+            backend=f"virtual-rocm{end}",
+            predicted={},
+            digest=digest,
+            error=error(max_scaled_ulp=value),
+        )
+        for lowering, digest in (("triton", "a"), ("triton-libdevice", "b"), ("triton-libdevice-nofuse", "a"))
+        for end, value in (("", 0.5), ("-low", 0.75), ("-high", 2.0))
+    ]
+    text = shown("vendors-brief", measured, *made, root=tmp_path)
+    rows = body(text)
+    assert [row[1] for row in rows] == ["own kernel", "library or fast math, contracted"]
+    assert rows[0][2:6] == ["1.25 scaled_ulp †", "-", "0.5 scaled_ulp [0.5, 2] † *p*", "-"]
+    assert "ROCm: gfx942, predicted" in text
+    real = cell(lowering="triton", backend="rocm", error=error(max_scaled_ulp=1.0))
+    text = shown("vendors-brief", measured, real, *made, root=tmp_path)
+    assert "ROCm: measured" in text and "*p*" not in text
+    assert body(text)[0][2:6] == ["1.25 scaled_ulp †", "-", "1 scaled_ulp †", "-"]
 
 
 def test_options_choose_the_cells(tmp_path: Path) -> None:

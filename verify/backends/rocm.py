@@ -84,7 +84,7 @@ def fingerprint() -> dict[str, Any]:
         "driver": DRIVER.read_text().strip() if DRIVER.exists() else None,
         "hip": torch.version.hip,
         "rocm": getattr(torch.version, "rocm", None),  # torch 2.13
-        "triton_ocml": _digest(_bundled_ocml()),
+        "triton_ocml": triton_ocml(),
         "rocm_ocml": str(installed) if installed else None,
         "rocm_ocml_digest": _digest(installed),
         **software(),
@@ -154,6 +154,11 @@ def installed_ocml() -> Path | None:
         if home and (path := Path(home) / OCML).is_file():
             return path
     return None
+
+
+def triton_ocml() -> str | None:
+    """What tells the ocml.bc of Triton's wheel from others."""
+    return _digest(_bundled_ocml())
 
 
 def _bundled_ocml() -> Path | None:

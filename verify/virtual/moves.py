@@ -1,0 +1,36 @@
+"""What a lowering may do with tensors beside its launches, on a device that is not there: move numbers, not compute.
+
+Host tensors stand for the device's memory. What torch computed with them would be this machine's arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from verify.virtual.compile import Unsupported
+
+#: Operators that copy, arrange, fill or convert (each number rounded once, to nearest, as on any device).
+MOVES = frozenset((
+    "alias", "as_strided", "cat", "clone", "constant_pad_nd", "copy_", "detach", "empty", "empty_like",
+    "empty_strided", "expand", "fill_", "flip", "full", "full_like", "gather", "index", "index_select",
+    "lift_fresh", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+    "permute", "repeat", "resolve_conj", "resolve_neg", "select", "set_", "slice", "split", "split_with_sizes",
+    "squeeze", "stack", "t", "_to_copy", "transpose", "unbind", "unfold", "_unsafe_view", "unsqueeze", "view",
+    "zero_", "zeros", "zeros_like",
+))  # fmt: skip
+
+
+class MovesOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, an operator that gives floats by computing raises Unsupported, which names it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        computed = any(leaf.is_floating_point() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        if computed and name not in MOVES:
+            raise Unsupported(f"it computes with torch.{name}, which a virtual device has no code of")
+        return result
