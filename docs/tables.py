@@ -785,7 +785,6 @@ def invariance_table(files: Sequence[Mapping[str, Any]]) -> str:
     return table(head, [(*key[:4], " ".join(dtypes), *key[4:]) for key, dtypes in body.items()])
 
 
-<<<<<<< HEAD
 def units_table(files: Sequence[Mapping[str, Any]]) -> str:
     """Dot products by a matrix unit, beside what verify/numbers/units.py gives; see bench/units_gpu.py."""
     head = ("unit", "device", "by", "dot products each", "recipes without a difference", "with differences")
@@ -801,7 +800,8 @@ def units_table(files: Sequence[Mapping[str, Any]]) -> str:
             else:
                 same.append(one["recipe"])
     return table(head, [(*key, ", ".join(same), ", ".join(other)) for key, (same, other) in body.items()])
-=======
+
+
 def libraries_table(files: Sequence[Mapping[str, Any]]) -> str:
     """The largest errors of device libraries executed on the CPU; see bench/devicelib.py."""
     parts = []
@@ -822,7 +822,6 @@ def libraries_table(files: Sequence[Mapping[str, Any]]) -> str:
         told = f"{escaped(document['host'])}, {escaped(document['libc'])}: {code(document['command'])}.\n"
         parts.append(f"{told}\n{table(head, body)}\n{''.join(models)}")
     return "\n".join(parts)
->>>>>>> amd
 
 
 KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
@@ -840,11 +839,8 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "mutants": _of_documents(mutants_table),
     "kills": _of_documents(kills_table),
     "invariance": _of_documents(invariance_table),
-<<<<<<< HEAD
     "units": _of_documents(units_table),
-=======
     "libraries": _of_documents(libraries_table),
->>>>>>> amd
 }
 
 
