@@ -264,3 +264,28 @@ def test_what_a_lowering_is_held_to_is_told() -> None:
         assert limit is not None and "float32 sums by halves have" in limit.source
         told = float(limit.source.split("sums by halves have ")[1].split()[0])
         assert told <= 1 / more
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> None:
+    """Chains of the unit, split and added in float32, and in float16 where sums are allowed to be."""
+    own = setting("own", m=12, k=70, n=9)
+    problem = facts("mm").problem(dtype, own, {}, 0)
+    source = Truths(facts("mm").family, problem, "cpu", LIBRARY)
+    due = source.enclose("")[0].mid.reshape(12, 9)
+    for name in products.LOWERINGS:
+        place = products.Place(name, "cuda", "hopper", dtype, dtype, problem.extra["shape"], {})
+        found = products_limits.algorithms(place)
+        bound = torch.stack([products_limits.kept(problem, one, dtype) for one in found]).amax(0)
+        split = products_limits._split(name, place)
+        kind = "tf32" if split == "tf32" else dtype
+        if split in ("", "tf32"):
+            plain = dtype in ("float32", "float64") and not split
+            unit = units.scalar(dtype) if plain else units.unit("hopper", kind)
+            plans = [units.Plan(unit), units.Plan(unit, parts=4)]
+            if name == "eager-fp16-sums" and dtype == "float16":
+                plans.append(units.Plan(units.unit("hopper", dtype, "float16"), adding="float16"))
+            for plan in plans:
+                y = plan.product(problem.tensors["a"], problem.tensors["b"]).to(getattr(torch, dtype)).double()
+                assert bool(((y - due).abs() <= bound * (1 + 2.0**-20) + due.abs() * 2.0**-40).all()), (name, plan)
+        assert bool(bound.isfinite().all()), name
