@@ -222,7 +222,8 @@ def tried(calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str
 
 def possible(how: str, call: Callable[..., Any], target: Target) -> bool:
     """Whether a call can be made in that manner: in a process of its own, on a device that has streams."""
-    streams = hasattr(torch.get_device_module(target.backend.device), "_sleep")
+    module = getattr(torch, torch.device(target.backend.device).type, None)  # not every device has one
+    streams = hasattr(module, "_sleep")
     return how not in MANNERS or (hasattr(call, "manner") and (how != "stream" or streams))
 
 
