@@ -23,9 +23,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from verify.kernel import UsageError, suggest
+from verify.kernel import UsageError, facts_of, suggest
 from verify.reports import store
 from verify.reports.compare import Aligned, compare, load
+from verify.reports.looks import PREDICTED
 from verify.reports.rows import (
     excess,
     figures_of,
@@ -470,11 +471,16 @@ def devices_table(paths: Sequence[Path], keep: Filter) -> str:
                 *("not-run" for _ in absent),
             )
         )
-    head = ("kernel", "lowering", "metric", *(f"{escaped(column.label)}:" for column in found.columns))
+    head = ("kernel", "lowering", "metric", *(f"{escaped(_labelled(column))}:" for column in found.columns))
     fill = "verify run --backend {0} --profile quick --json {0}.json"
     told = "".join(f"{escaped(name)}: not-run; {code(fill.format(name))} fills the column.\n" for name in absent)
     body = sorted(rows, key=lambda row: row[:2])
     return f"{told}\n" + table((*head, *(f"{escaped(name)}:" for name in absent)), body)
+
+
+def _labelled(column: Any) -> str:
+    predicted = any(facts_of(name) != name for name in column.backends)
+    return f"{PREDICTED} {column.label}, predicted" if predicted else str(column.label)
 
 
 def _columns(row: Aligned) -> tuple[str, ...]:
