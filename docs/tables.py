@@ -544,9 +544,7 @@ VENDORS = (
     Vendor("ROCm: gfx942, predicted", "virtual-rocm", "triton", f"{LIBDEVICE}-nofuse", (LIBDEVICE, "virtual-rocm")),
     Vendor("MPS: source, predicted", "virtual-mps", "metal", "metal-fast", ("metal-fast", "virtual-mps-contracted")),
 )
-#: How a figure is marked that no GPU has given.
-PREDICTED = "*p*"
-#: ... and one that is over all regions, where a report does not tell them apart.
+#: How a figure is marked that is over all regions, where a report does not tell them apart.
 EVERYWHERE = "†"
 ENDS = ("-low", "-high")
 
@@ -643,7 +641,7 @@ def _figure(models: Models, region: str = "") -> str:
     if min(spread) != max(spread):
         text += f" [{upward(min(spread))}, {upward(max(spread))}]"
     text += "" if region or models[""][0].regions else f" {EVERYWHERE}"
-    return f"{text} {PREDICTED}" if models[""][0].predicted is not None else text
+    return f"{PREDICTED} {text}" if models[""][0].predicted is not None else text
 
 
 def _largest(cells: Sequence[Cell], region: str) -> tuple[float, str] | None:

@@ -16,7 +16,7 @@ import pytest
 from sample_reports import cell, error, not_run, report
 from verify.cli import main
 from verify.kernel import UsageError
-from verify.reports import store
+from verify.reports import looks, store
 from verify.reports.schema import Report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -269,11 +269,11 @@ def test_vendors_mark_what_is_predicted_and_show_what_was_measured_in_its_place(
     text = shown("vendors-brief", measured, *made, root=tmp_path)
     rows = body(text)
     assert [row[1] for row in rows] == ["own kernel", "library or fast math, contracted"]
-    assert rows[0][2:6] == ["1.25 scaled_ulp †", "-", "0.5 scaled_ulp [0.5, 2] † *p*", "-"]
+    assert rows[0][2:6] == ["1.25 scaled_ulp †", "-", f"{looks.PREDICTED} 0.5 scaled_ulp [0.5, 2] †", "-"]
     assert "ROCm: gfx942, predicted" in text
     real = cell(lowering="triton", backend="rocm", error=error(max_scaled_ulp=1.0))
     text = shown("vendors-brief", measured, real, *made, root=tmp_path)
-    assert "ROCm: measured" in text and "*p*" not in text
+    assert "ROCm: measured" in text and looks.PREDICTED not in text
     assert body(text)[0][2:6] == ["1.25 scaled_ulp †", "-", "1 scaled_ulp †", "-"]
 
 
