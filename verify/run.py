@@ -461,7 +461,7 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str 
         "digest": root(exact.digests),
         "chunks": [f"{value:016x}" for _, value in exact.digests],
         "trust": trust(case),
-        "flags": job.lowering.flags(target),
+        "flags": _anywhere(job.lowering.flags(target)),
         "ftz": job.lowering.ftz(target),
         "timing": {"mp_elements": whole.mp},
     }
@@ -525,6 +525,13 @@ def _worst(records: Mapping[str, Any], meant: str) -> list[dict[str, Any]]:
     head = [r["worst"][0]["index"] for r in order if r["status"] != "passed" and r["worst"]]
     rows.sort(key=lambda row: (row["index"] not in head, -(row["share"] or 0.0), -(row["ulp"] or 0.0), row["index"]))
     return rows[: 2 * WORST]
+
+
+def _anywhere(flags: Any) -> Any:
+    """Flags with the paths of installed files as they are on any machine."""
+    if isinstance(flags, Mapping):
+        return {name: _anywhere(value) for name, value in flags.items()}
+    return flags.rpartition("/site-packages/")[2] if isinstance(flags, str) else flags
 
 
 def _allowed(job: Job, found: str, output: str) -> str:
