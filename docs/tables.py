@@ -26,6 +26,7 @@ from typing import Any
 from verify.kernel import UsageError, facts_of, suggest
 from verify.reports import store
 from verify.reports.compare import Aligned, compare, load
+from verify.reports.looks import PREDICTED
 from verify.reports.rows import (
     excess,
     figures_of,
