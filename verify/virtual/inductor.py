@@ -100,4 +100,15 @@ def _cuda(target: str, arch: int) -> Iterator[None]:
                 answer = staticmethod(lambda *given, value=value: value)
                 patched.enter_context(mock.patch.object(holder, name, answer))
         patched.enter_context(mock.patch.object(triton_helpers, "set_driver_to_gpu"))
+        _forget()  # what torch has found out of this machine, and in the end of the described one
+        patched.callback(_forget)
         yield
+
+
+def _forget() -> None:
+    """Let torch ask anew what Triton has here, which it keeps for a process."""
+    from torch.utils import _triton
+
+    for known in vars(_triton).values():
+        if hasattr(known, "cache_clear"):
+            known.cache_clear()
