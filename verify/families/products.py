@@ -295,9 +295,9 @@ def custom(given: Mapping[str, str]) -> Setting:
     return setting(" ".join(f"{name}={text}" for name, text in given.items()), **values)
 
 
-def _sized(n: int) -> tuple[dict[str, str], ...]:
+def _sized(n: int, stacked: bool) -> tuple[dict[str, str], ...]:
     """So many terms, rows and columns, beside few of the others."""
-    small = {"m": "5", "k": "40", "n": "6"}
+    small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if stacked else {})
     return tuple(small | {name: f"{n}"} for name in ("k", "m", "n") if n or name == "k")
 
 
@@ -356,7 +356,7 @@ def kernel(
             k: v for k, v in PARAMETERS.items() if {"batch": facts.stacked, "activation": facts.activated}.get(k, True)
         },
         custom=custom,
-        sized=_sized,
+        sized=functools.partial(_sized, stacked=facts.stacked),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(_truth, facts),
         limit=_limit,
