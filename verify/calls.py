@@ -229,7 +229,7 @@ def possible(how: str, call: Callable[..., Any], target: Target) -> bool:
 
 def edges(call: Callable[..., Any]) -> list[int]:
     """Sizes beside the edges of the blocks of a user's Triton kernels, as far as the launches told them."""
-    return sorted({n for block in getattr(call, "blocks", ()) for n in (block - 1, block, block + 1)})
+    return sorted({n for block in getattr(call, "launched_blocks", ()) for n in (block - 1, block, block + 1)})
 
 
 def _suited(sample: Sample, call: Callable[..., Any], target: Target) -> Iterator[tuple[str, Arranged]]:

@@ -196,7 +196,7 @@ class Launch:
         own.worker(target.backend.device)  # it starts while the domain is drawn
 
     @property
-    def blocks(self) -> tuple[int, ...]:
+    def launched_blocks(self) -> tuple[int, ...]:
         """Sizes of the blocks of the file's Triton kernels, as far as they were launched."""
         return self.own.blocks
 

@@ -52,10 +52,8 @@ def main(channel: int, inputs: int, outputs: int, memory: int) -> None:
     if memory:
         import resource
 
-        sizes = Path("/proc/self/statm")
-        if sizes.exists():
-            memory += int(sizes.read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        memory += mapped()
+        resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
     Server(Connection(channel), inputs, outputs).serve()
 
 
@@ -183,7 +181,7 @@ class Server:
                 elif how == "stream":
                     returned = streamed(run, inputs, backend, poison)
                 elif how == "outputs":
-                    with guarded:
+                    with roomier(), guarded:
                         returned = run()
                 else:
                     returned = run()
@@ -286,6 +284,29 @@ class Names:
             yield
         finally:
             self.restore()
+
+
+def mapped() -> int:
+    """Bytes of address space that the process has; 0 where the system does not say."""
+    sizes = Path("/proc/self/statm")
+    return int(sizes.read_text().split()[0]) * mmap.PAGESIZE if sizes.exists() else 0
+
+
+@contextlib.contextmanager
+def roomier() -> Iterator[None]:
+    """Inside, memory for a second copy of what is allocated; what torch imports for that stays beside the limit."""
+    import resource
+
+    before, (soft, hard) = mapped(), resource.getrlimit(resource.RLIMIT_AS)
+    if soft == resource.RLIM_INFINITY:
+        yield
+        return
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_AS, (min(2 * soft + (1 << 30), most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (min(soft + max(mapped() - before, 0), most), hard))
 
 
 class Guarded(TorchDispatchMode):  # type: ignore[no-untyped-call]
