@@ -19,8 +19,9 @@ import pytest
 from numbered import doubling
 from test_jobs import SMALL, bare, serial
 from verify import cli, run
+from verify.jobs import cluster
 from verify.jobs.cluster import Cluster, ended
-from verify.jobs.pool import Ended
+from verify.jobs.pool import Ended, Spent
 
 ray = pytest.importorskip("ray", reason="the optional extra `ray`")
 HERE = str(Path(__file__).resolve().parent)
@@ -99,6 +100,40 @@ def test_a_job_that_loses_its_processes_is_given_up(three: Any) -> None:
     }
     assert found[1].died.startswith("each of 3 processes that ran it was lost") and found[9].value[0] == 18
     assert isinstance(found[7].value, ValueError) and "in do" in found[7].value.__notes__[0]
+
+
+def odd() -> Callable[[int], Any]:
+    def do(number: int) -> int:
+        if number == 3:
+            raise GeneratorExit("what no job should raise")
+        return number
+
+    return do
+
+
+def test_a_job_is_never_dropped_whatever_its_process_raises(three: Any) -> None:
+    found = {one.number: one for one in ended(odd, [[2, 3, 4]], Cluster(three.address, print), {"CPU": 1.0}, 1, known)}
+    assert sorted(found) == [2, 3, 4] and (found[2].value, found[4].value) == (2, 4)
+    assert found[3].died.startswith("each of 3 processes that ran it was lost")
+
+
+def leaving() -> Callable[[int], Any]:
+    def do(number: int) -> int:
+        if number == 1:
+            raise Spent(number)
+        return number
+
+    return do
+
+
+def test_a_process_that_leaves_late_is_replaced(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the run has lasted: only time without any process that could work counts."""
+    stream = ended(leaving, [[0, 1, 2]], Cluster(three.address, print), {"CPU": 1.0}, 1, known)
+    found = [next(stream)]
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2 * cluster.START)
+    found += stream
+    assert [one.value for one in found] == [0, 1, 2]
 
 
 def test_a_cluster_without_what_is_needed_is_refused(three: Any) -> None:

@@ -88,7 +88,7 @@ def ended(
     Raises UsageError where Ray is not installed, the address does not answer, or no process can work.
     """
     import ray
-    from ray.exceptions import GetTimeoutError, RayActorError, RayError
+    from ray.exceptions import RayActorError, RayError
 
     with _connected(cluster.address):
         there: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -108,7 +108,7 @@ def ended(
         waiting = deque(deque(group) for group in groups)
         members = [Member(start, given) for _ in range(min(count or min(room), sum(map(len, groups))))]
         lost: Counter[int] = Counter()  # processes, by the job that they were in
-        idle_since = time.monotonic()
+        worked = time.monotonic()  # when a process was last there that could
         refused = ""
         try:
             while waiting or any(m.number is not None or m.own for m in members):
@@ -116,23 +116,26 @@ def ended(
                     if member.ready and member.number is None:
                         member.begin(waiting, members, wanted)
                 asked = [m.pending for m in members if m.number is not None or not m.ready]
-                if not members or (time.monotonic() - idle_since > START and not any(m.ready for m in members)):
+                now = time.monotonic()
+                worked = now if any(m.ready for m in members) else worked
+                if not members or now - worked > START:
                     why = refused or f"none could be started within {START:g} s"
                     raise UsageError(f"no process of the Ray cluster {cluster.address!r} can work: {why}")
                 done, _ = ray.wait(asked, num_returns=1, timeout=1.0) if asked else ([], [])
                 for member in [m for m in members if m.pending in done]:
                     try:
-                        value = ray.get(member.pending, timeout=CONNECT)
-                    except (RayActorError, GetTimeoutError) as error:
+                        value = ray.get(member.pending)
+                    except RayError as error:
+                        if not member.ready and not isinstance(
+                            error, RayActorError
+                        ):  # what was raised there comes last
+                            refused = str(error).strip().splitlines()[-1]
+                            cluster.tell(f"a process gets no work: {refused}")
+                            members.remove(member)
+                            continue
                         if (one := _fallen(member, waiting, lost, error)) is not None:
                             yield one
                         members[members.index(member)] = Member(start, given)
-                        idle_since = time.monotonic()
-                        continue
-                    except RayError as error:  # it could not begin: Ray's text ends with what was raised there
-                        refused = str(error).strip().splitlines()[-1]
-                        cluster.tell(f"a process gets no work: {refused}")
-                        members.remove(member)
                         continue
                     if not member.ready:
                         host, found = value
