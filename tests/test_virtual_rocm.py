@@ -71,16 +71,17 @@ def test_an_instruction_without_a_model_is_named() -> None:
     assert [(c["status"], c["reason"]) for c in report["cells"]] == [("not-run", "no model of v_trig_preop_f64")]
 
 
-def mine(path: Path, text: str) -> Any:
+def mine(path: Path, text: str, backend: str = "virtual-rocm") -> Any:
     """A function of a user's file as the walk calls it."""
     path.write_text(text)
-    target = Target(load("exp"), {}, "out-of-place", "float32", backends.load("virtual-rocm"))
+    target = Target(load("exp"), {}, "out-of-place", "float32", backends.load(backend))
     return user_lowering(f"{path}:exp").build(target)
 
 
-def test_a_lowering_that_computes_with_torch_is_not_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["virtual-rocm", "virtual-cuda"])
+def test_a_lowering_that_computes_with_torch_is_not_run(tmp_path: Path, backend: str) -> None:
     """Its arithmetic would be this machine's."""
-    call = mine(tmp_path / "mine.py", "import torch\n\ndef exp(x):\n    return torch.exp(x)\n")
+    call = mine(tmp_path / "mine.py", "import torch\n\ndef exp(x):\n    return torch.exp(x)\n", backend)
     with pytest.raises(NotLowered, match=r"it computes with torch\.exp, which a virtual device has no code of"):
         call(torch.ones(3))
 

@@ -90,7 +90,7 @@ class Virtual(Backend, Protocol):
 
 
 def _files() -> list[str]:
-    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__))
+    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def _module(file: str) -> Any:

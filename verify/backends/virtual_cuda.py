@@ -10,29 +10,27 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from verify.backends import NO_METAL, TRITON_CODE, cores, cpu, cuda, software
+from verify.backends import TRITON_CODE, cuda, software
+from verify.backends._virtual import Device
 
 #: Names the architecture; `verify.virtual.compile.TARGETS` has the names.
 VARIABLE = "VERIFY_VIRTUAL_CUDA"
 
 
 @dataclass(frozen=True)
-class Device:
+class Model(Device):
     """One model. end: of the documented error of what was not recorded: 0 (none), -1 or 1."""
 
-    name: str
     end: int
-    device: str = "cpu"
-    check_device: str = "cpu"
-    elements: int = 1 << 20
-    portion: int = 1 << 20
-    inert_options: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(cuda.inert_options, TRITON_CODE))
-    _used: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    elements: int = field(default=1 << 20, kw_only=True)
+    inert_options: Mapping[str, str] = field(
+        default_factory=lambda: dict.fromkeys(cuda.inert_options, TRITON_CODE), kw_only=True
+    )
 
     def unavailable(self) -> str | None:
         from verify.virtual import lanes
@@ -47,9 +45,6 @@ class Device:
             lanes.library()
         except Unsupported as why:
             return str(why)
-        return None
-
-    def dtype_unavailable(self, dtype: str) -> str | None:
         return None
 
     def capability(self) -> str:
@@ -68,43 +63,20 @@ class Device:
             **software(),
         }
 
-    def processes(self) -> list[dict[str, str]]:
-        return [{} for _ in range(cores())]
-
-    def resources(self) -> dict[str, float]:
-        return cpu.resources()
-
-    def synchronize(self) -> None:
-        pass
-
-    @contextmanager
-    def poisoned(self, size: int, pattern: int) -> Iterator[None]:
-        with cpu.poisoned(size, pattern):
-            yield
-
     def inductor_unavailable(self) -> str | None:
         return "Inductor compiles for GPUs that are there; its kernels can be kept by --keep-code and replayed"
 
     def triton_options(self, variant: str) -> Mapping[str, Any] | str:
         return cuda.triton_options(variant)
 
-    def metal_compiler(self) -> Callable[[str], Any] | str:
-        return NO_METAL
-
     def flushes(self, variant: str) -> bool:
         return cuda.flushes(variant)
-
-    def lowering_unavailable(self, name: str) -> str | None:
-        if name.startswith("inductor"):
-            return self.inductor_unavailable()
-        if not name.startswith("triton") and ".py:" not in name:
-            return "a virtual device executes Triton kernels; aten's and others' are not compiled here"
-        return None
 
     @contextmanager
     def launching(self) -> Iterator[None]:
         from verify.virtual import approx, ptx
         from verify.virtual.compile import Launch, described
+        from verify.virtual.moves import MovesOnly, unwatched
 
         chip = self.capability()
 
@@ -116,19 +88,11 @@ class Device:
                 self._used["mul, add"] = f"as in PTX: ptxas may contract {program.open} sums"
             ptx.launch(one, approx.of_chip(chip, self.end))
 
-        with described(chip, execute):
+        with described(chip, unwatched(execute)), MovesOnly():  # type: ignore[no-untyped-call]
             yield
-
-    def modelled(self) -> dict[str, str]:
-        told = dict(sorted(self._used.items()))
-        self._used.clear()
-        return told
-
-    def learn(self, modelled: Mapping[str, str]) -> None:
-        self._used.update(modelled)
 
 
 DEVICES = {
     device.name: device
-    for device in (Device("virtual-cuda", 0), Device("virtual-cuda-low", -1), Device("virtual-cuda-high", 1))
+    for device in (Model("virtual-cuda", 0), Model("virtual-cuda-low", -1), Model("virtual-cuda-high", 1))
 }

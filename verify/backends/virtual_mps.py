@@ -10,29 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from verify.backends import cores, cpu, mps, software
+from verify.backends import mps, software
+from verify.backends._virtual import Device
 
 if TYPE_CHECKING:
     from verify.virtual.metal import Mode
 
 
 @dataclass(frozen=True)
-class Device:
+class Model(Device):
     """One model of the device: whether it contracts, and which end of documented errors it takes (-1, 0, 1)."""
 
-    name: str
+    executes: ClassVar[str] = "the project's Metal kernels"
+    lowerings: ClassVar[str] = "metal"
+    users: ClassVar[bool] = False
+
     how: str
     contract: bool = False
     end: int = 0
-    device: str = "cpu"
-    check_device: str = "cpu"
-    elements: int = 1 << 22
-    portion: int = 1 << 20
-    inert_options: Mapping[str, str] = field(default_factory=dict)
-    _used: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def unavailable(self) -> str | None:
         from verify.virtual.metal import clang
@@ -62,23 +60,6 @@ class Device:
             **software(),
         }
 
-    def processes(self) -> list[dict[str, str]]:
-        return [{} for _ in range(cores())]
-
-    def resources(self) -> dict[str, float]:
-        return cpu.resources()
-
-    def synchronize(self) -> None:
-        pass
-
-    @contextmanager
-    def poisoned(self, size: int, pattern: int) -> Iterator[None]:
-        with cpu.poisoned(size, pattern):
-            yield
-
-    def inductor_unavailable(self) -> str | None:
-        return self.lowering_unavailable("inductor")
-
     def triton_options(self, variant: str) -> Mapping[str, Any] | str:
         return mps.triton_options(variant)
 
@@ -98,29 +79,16 @@ class Device:
         """Nothing flushes here, whatever a GPU may do."""
         return False
 
-    def lowering_unavailable(self, name: str) -> str | None:
-        if name.startswith("metal"):
-            return None
-        return "a virtual device executes the project's Metal kernels; aten's and others' are not compiled here"
-
     @contextmanager
     def launching(self) -> Iterator[None]:
         """Whoever compiled has what executes."""
         yield
 
-    def modelled(self) -> dict[str, str]:
-        told = dict(sorted(self._used.items()))
-        self._used.clear()
-        return told
-
-    def learn(self, modelled: Mapping[str, str]) -> None:
-        self._used.update(modelled)
-
 
 DEVICES = {
     device.name: device
     for device in (
-        Device(f"virtual-mps{'-contracted' * contract}{suffix}", how, contract, end)
+        Model(f"virtual-mps{'-contracted' * contract}{suffix}", how, contract, end)
         for contract in (False, True)
         for suffix, how, end in (
             ("", "correctly rounded", 0),

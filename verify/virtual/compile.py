@@ -117,8 +117,9 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
     before = driver._active
     driver.set_active(_driver()(known(target), caught if limit else launched))
     try:
-        with knobs.cache.scope():
+        with knobs.cache.scope(), knobs.compilation.scope():
             knobs.cache.dir = str(cache() / "triton")
+            knobs.compilation.listener = _compiled
             if limit:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.setitimer(signal.ITIMER_REAL, limit)
@@ -127,6 +128,15 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
         if limit:
             signal.setitimer(signal.ITIMER_REAL, 0)
         driver._active = before
+
+
+#: Paths of the stages of what was compiled in this process for described GPUs, by name of file, by Triton's hash.
+_stages: dict[str, Mapping[str, str]] = {}
+
+
+def _compiled(*, metadata: Mapping[str, Any], metadata_group: Mapping[str, str], **_: Any) -> None:
+    """Triton's listener. Its cache is not asked again at the launch: beside other processes it once knew nothing."""
+    _stages[metadata["hash"]] = dict(metadata_group)
 
 
 class Launcher:
@@ -138,7 +148,9 @@ class Launcher:
         self.metadata = metadata
         self.kinds = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
         self.names = list(source.signature)
-        group = get_cache_manager(metadata.hash).get_group(f"{source.name[:150]}.json") or {}
+        group = _stages.get(metadata.hash)
+        if group is None:
+            group = get_cache_manager(metadata.hash).get_group(f"{source.name[:150]}.json") or {}
         paths = [Path(path) for path in group.values()]
         self.files = {path.suffix[1:]: path for path in paths}
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from verify.virtual.compile import ASSEMBLY, TARGETS, Argument, Launch, Launcher, Unsupported
+from verify.virtual.moves import unwatched
 
 #: Names the folder, for worker processes too.
 VARIABLE = "VERIFY_KEEP_CODE"
@@ -98,6 +99,7 @@ def _static_launcher_off() -> None:
             setattr(config, option, False)
 
 
+@unwatched
 def keep(label: str, one: Launch, run: Callable[[], Any]) -> None:
     """Run the launch, and keep it if it is the first of its kind."""
     place = folder()
