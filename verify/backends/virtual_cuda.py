@@ -75,8 +75,8 @@ class Model(Device):
     @contextmanager
     def launching(self) -> Iterator[None]:
         from verify.virtual import approx, ptx
-        from verify.virtual.compile import Launch, described
-        from verify.virtual.moves import MovesOnly, unwatched
+        from verify.virtual.compile import Launch, described, unwatched
+        from verify.virtual.moves import MovesOnly
 
         chip = self.capability()
 

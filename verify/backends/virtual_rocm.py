@@ -54,8 +54,8 @@ class Model(Device):
     @contextmanager
     def launching(self) -> Iterator[None]:
         from verify.virtual import amdgcn
-        from verify.virtual.compile import Launch, described
-        from verify.virtual.moves import MovesOnly, unwatched
+        from verify.virtual.compile import Launch, described, unwatched
+        from verify.virtual.moves import MovesOnly
 
         def launched(launch: Launch) -> None:
             amdgcn.execute(launch, self.approximation)

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.native import cache
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: Triton's name of the vendor, of the architecture, and the threads of a warp or wave.
 TARGETS: Mapping[str, tuple[str, int | str, int]] = {
@@ -128,6 +131,19 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
         if limit:
             signal.setitimer(signal.ITIMER_REAL, 0)
         driver._active = before
+
+
+def unwatched(execute: Callable[P, R]) -> Callable[P, R]:
+    """The function with what it computes not taken for the lowering's: the device's own work, and records of it."""
+
+    @functools.wraps(execute)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        with _disable_current_modes():
+            return execute(*args, **kwargs)
+
+    return run
 
 
 #: Paths of the stages of what was compiled in this process for described GPUs, by name of file, by Triton's hash.

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from verify.virtual.compile import ASSEMBLY, TARGETS, Argument, Launch, Launcher, Unsupported
-from verify.virtual.moves import unwatched
+from verify.virtual.compile import ASSEMBLY, TARGETS, Argument, Launch, Launcher, Unsupported, unwatched
 
 #: Names the folder, for worker processes too.
 VARIABLE = "VERIFY_KEEP_CODE"

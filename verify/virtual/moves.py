@@ -5,18 +5,13 @@ Host tensors stand for the device's memory. What torch computed with them would 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from verify.virtual.compile import Unsupported
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 #: Operators that copy, arrange, fill or convert (each number rounded once, to nearest, as on any device).
 MOVES = frozenset((
@@ -39,14 +34,3 @@ class MovesOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if computed and name not in MOVES:
             raise Unsupported(f"it computes with torch.{name}, which a virtual device has no code of")
         return result
-
-
-def unwatched(execute: Callable[P, R]) -> Callable[P, R]:
-    """The function with what it computes not taken for the lowering's: the device's own work, and records of it."""
-
-    @functools.wraps(execute)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _disable_current_modes():
-            return execute(*args, **kwargs)
-
-    return run
