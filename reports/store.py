@@ -1,4 +1,4 @@
-"""Reading and writing report files: clear refusals, atomic replacement, canonical bytes.
+"""Reading and writing report files: clear refusals, atomic replacement, canonical bytes; NAME.xz is compressed.
 
 What a report contains is in `verify.reports.schema`, which is imported only when a function here
 is called, so that the command line starts without pydantic.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import lzma
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from verify.kernel import UsageError
 
@@ -26,6 +27,10 @@ T = TypeVar("T")
 
 #: Files above this are refused unread: 100,000 cells without chunk digests take about 250 MB.
 MAX_BYTES = 1 << 29
+#: How names of compressed files end.
+COMPRESSED = ".xz"
+#: What reading a file may raise.
+BROKEN = (OSError, ValueError, EOFError, lzma.LZMAError)
 
 
 def read(path: str | Path) -> Report:
@@ -33,10 +38,10 @@ def read(path: str | Path) -> Report:
     that is missing, truncated, no JSON, no report of a schema version up to ours, or larger than MAX_BYTES."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        with _opened(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             data = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)  # pipes say size 0
-    except (OSError, ValueError) as error:
+    except BROKEN as error:
         raise UsageError(f"cannot read the report {str(path)!r}: {why(error)}") from None
     if max(size, len(data)) > MAX_BYTES:
         raise UsageError(
@@ -68,7 +73,7 @@ def _scan_lines(path: Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]]
     try:
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
             return None
-        with path.open("rb") as file, no_collection():
+        with _opened(path, "rb") as file, no_collection():
             head = file.readline().rstrip()
             if not head.replace(b" ", b"").endswith(b'"cells":['):
                 return None
@@ -86,7 +91,7 @@ def _scan_lines(path: Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]]
                 taken.append(take(cell))
             if (due and taken) or file.read(1) or len(keys) < len(taken):
                 return None
-    except (OSError, ValueError):  # pydantic's ValidationError is a ValueError
+    except BROKEN:  # pydantic's ValidationError is a ValueError
         return None
     return report, taken
 
@@ -124,11 +129,12 @@ def write_bytes(data: Iterable[bytes], path: str | Path) -> None:
     """As `write_text`, but '-' is the name of a file like any other."""
     path = Path(path)
     try:
-        with _replacement(path) as temporary, temporary.open("wb") as file:
-            file.writelines(data)
-            file.flush()
+        with _replacement(path) as temporary:
+            with _opened(temporary, "wb", compressed=path.suffix == COMPRESSED) as file:
+                file.writelines(data)
             if temporary != path:
-                os.fsync(file.fileno())
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot write to {str(path)!r}: {why(error)}") from None
 
@@ -175,6 +181,13 @@ def canonical_digest(report: Report) -> str:
     return digest.hexdigest()
 
 
+def _opened(path: Path, mode: str, compressed: bool | None = None) -> IO[bytes]:
+    """The file, seen through xz where its name says so."""
+    if path.suffix == COMPRESSED if compressed is None else compressed:
+        return cast(IO[bytes], lzma.open(path, mode))
+    return cast(IO[bytes], path.open(mode))
+
+
 def _in_place(path: Path) -> bool:
     # Replacing /dev/stdout or /dev/null by a file would be a disaster for root.
     return path.exists() and not path.is_file()
@@ -211,7 +224,7 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def why(error: OSError | ValueError) -> str:
+def why(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import lzma
 import os
 import re
 import stat
@@ -292,6 +293,22 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
         store.write_text(stopped(), path)
     assert path.read_bytes() == old
     assert os.listdir(tmp_path) == ["report.json"]  # noqa: PTH208
+
+
+def test_a_compressed_report_is_the_same_report(tmp_path: Path) -> None:
+    value, plain, packed = Report.model_validate(report(cell(), cell(dtype="float16"))), tmp_path / "r.json", "r.json.xz"
+    store.write(value, plain)
+    store.write(value, tmp_path / packed)
+    assert lzma.decompress((tmp_path / packed).read_bytes()) == plain.read_bytes()
+    assert store.read(tmp_path / packed) == store.read(plain)
+    assert store.scan(tmp_path / packed, lambda c: c.key) == store.scan(plain, lambda c: c.key)
+    data = (tmp_path / packed).read_bytes()
+    for broken in (data[:-20], data[:40] + b"\xff" + data[41:], plain.read_bytes()):
+        (tmp_path / packed).write_bytes(broken)
+        with pytest.raises(UsageError, match=r"cannot read the report .*r\.json\.xz"):
+            store.read(tmp_path / packed)
+        with pytest.raises(UsageError, match=r"cannot read the report .*r\.json\.xz"):
+            store.scan(tmp_path / packed, lambda c: c.key)
 
 
 def test_writing_through_a_link_replaces_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
