@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, written
+from verify.oracle import Oracle, single, written
 
 
 def add(n: Any, a: Any, b: Any, alpha: Any) -> Any:
@@ -38,6 +38,11 @@ def scaled(scalars: dict[str, float]) -> bool:
     return scalars["alpha"] != 1
 
 
+def long(scalars: dict[str, float]) -> bool:
+    """No float32."""
+    return single(scalars["alpha"]) != scalars["alpha"]
+
+
 ORACLE = Oracle(
     add,
     scale=scale,
@@ -55,6 +60,8 @@ ORACLE = Oracle(
         written("a + storage(alpha)*b", applies=scaled, admissible=True),
         # A product kept in the tensors' dtype: Inductor under emulate_precision_casts, a user's mul and add.
         written("a + storage(alpha*b)", applies=scaled),
+        # Inductor C++ (torch 2.13) takes the number in a float64 tensor as a float.
+        written("a + single(alpha)*b", applies=long, wrong=True),
         # Eager MPS: alpha, product and sum all have the tensors' type (BinaryKernel.metal).
         written("a + storage(storage(alpha)*b)", applies=scaled),
     ),

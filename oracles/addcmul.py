@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, written
+from verify.oracle import Oracle, single, written
 
 
 def addcmul(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
@@ -39,6 +39,11 @@ def scaled(scalars: dict[str, float]) -> bool:
     return scalars["value"] != 1
 
 
+def long(scalars: dict[str, float]) -> bool:
+    """No float32."""
+    return single(scalars["value"]) != scalars["value"]
+
+
 ORACLE = Oracle(
     addcmul,
     scale=scale,
@@ -58,6 +63,8 @@ ORACLE = Oracle(
         written("fma(value*c, b, a)", applies=scaled, admissible=True),
         # Inductor C++, which has CUDA's order.
         written("a + value*(b*c)", applies=scaled, admissible=True),
+        # Inductor C++ (torch 2.13) takes the number in a float64 tensor as a float.
+        written("a + single(value)*(b*c)", applies=long, wrong=True),
         # Eager CPU without SIMD, eager MPS for float32, Inductor 2.11.
         written("a + (value*b)*c", applies=scaled, admissible=True),
         written("a + (value*c)*b", applies=scaled, admissible=True),

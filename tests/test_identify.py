@@ -173,3 +173,17 @@ def test_probes_of_kernels_round(name: str, dtype: str) -> None:
         given = predict(formulas, fmt, names, tuple(t.to(getattr(torch, dtype)) for t in x), scalars)
         first = given[found.survivors[0]]
         assert bool(differing(given[text], first).all())
+
+
+def test_a_scalar_rounded_to_float32_is_told_from_a_double() -> None:
+    a, b = (torch.rand(64, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in (1, 2))
+    rounded = float(torch.tensor(0.3, dtype=torch.float32))
+    oracle = elementwise("add").oracle
+    fmt, scalars = FORMATS["float64"], {"alpha": 0.3}
+    found = predict(candidates(oracle, scalars, fmt), fmt, ("a", "b"), (a, b), scalars)
+    assert torch.equal(found["a + single(alpha)*b"], a + rounded * b)
+    assert torch.equal(found["a + alpha*b"], a + 0.3 * b)
+    assert not torch.equal(found["a + single(alpha)*b"], found["a + alpha*b"])
+    for dtype, alpha in (("float64", -2.5), ("float32", 0.3), ("float16", 0.3)):
+        texts = [f.text for f in candidates(oracle, {"alpha": alpha}, FORMATS[dtype])]
+        assert texts and not any("single(" in text for text in texts)

@@ -296,7 +296,11 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 
 
 def test_a_compressed_report_is_the_same_report(tmp_path: Path) -> None:
-    value, plain, packed = Report.model_validate(report(cell(), cell(dtype="float16"))), tmp_path / "r.json", "r.json.xz"
+    value, plain, packed = (
+        Report.model_validate(report(cell(), cell(dtype="float16"))),
+        tmp_path / "r.json",
+        "r.json.xz",
+    )
     store.write(value, plain)
     store.write(value, tmp_path / packed)
     assert lzma.decompress((tmp_path / packed).read_bytes()) == plain.read_bytes()

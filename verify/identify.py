@@ -96,9 +96,10 @@ def identify(
 
 
 def candidates(oracle: Oracle, scalars: Mapping[str, float], fmt: Format) -> tuple[Formula, ...]:
-    """The formulas that apply; where storage is the compute format, those that differ by it only are dropped."""
-    same = fmt.bits >= 32
-    return tuple(f for f in oracle.formulas if f.suits(dict(scalars)) and not (same and "storage(" in f.text))
+    """The formulas that apply; those that differ only by a rounding to the compute format are dropped."""
+    same = "storage(" if fmt.bits >= 32 else "single("
+    dropped = (same, "single(") if fmt.bits == 32 else (same,)
+    return tuple(f for f in oracle.formulas if f.suits(dict(scalars)) and not any(cast in f.text for cast in dropped))
 
 
 def predict(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,7 +84,12 @@ def formula(
     return wrap
 
 
-_HOST = re.compile(r"\b(storage|double)\((1[-/])?(\w+)\)")
+def single(x: float) -> float:
+    """The float32 nearest to a number of the host."""
+    return float(struct.unpack("f", struct.pack("f", x))[0])
+
+
+_HOST = re.compile(r"\b(storage|single|double)\((1[-/])?(\w+)\)")
 
 
 def expression(text: str) -> Callable[..., Any]:
@@ -92,7 +98,10 @@ def expression(text: str) -> Callable[..., Any]:
     code = compile(ast.fix_missing_locations(_Once(text).tree), text, "eval")
 
     def evaluate(n: Any, look_up: Callable[[str], Any]) -> Any:
-        known = {"n": n, "fma": n.fma, "sqrt": n.sqrt, "storage": lambda x: n.cast(x, n.storage), "double": n.scalar}
+        known = {
+            "n": n, "fma": n.fma, "sqrt": n.sqrt, "storage": lambda x: n.cast(x, n.storage), "double": n.scalar,
+            "single": lambda x: n.scalar(single(x)),
+        }  # fmt: skip
         named = {name: look_up(name) for name in code.co_names if name not in known and not name.startswith("_")}
         return eval(code, {"__builtins__": {}}, known | named)
 
@@ -121,8 +130,9 @@ class _Once(ast.NodeTransformer):
 
 def written(text: str, *, when: Callable[..., Any] | None = None, **options: Any) -> Formula:
     """A formula whose text is its code, see `expression`. A scalar is rounded to the compute dtype first, but in
-    storage(.), where it is rounded once, and in double(.), arithmetic of the host. when: of a text 'condition: one;
-    else: other' the predicate that the condition stands for. options: as of `formula`."""
+    storage(.), where it is rounded once, in double(.), arithmetic of the host, and in single(.), which is that rounded
+    to float32. when: of a text 'condition: one; else: other' the predicate that the condition stands for. options: as
+    of `formula`."""
     sides = [text] if when is None else text.partition(": ")[2].split("; else: ")
     runs = [expression(_HOST.sub(r"\1(\2host_\3)", side)) for side in sides]
 
@@ -130,7 +140,7 @@ def written(text: str, *, when: Callable[..., Any] | None = None, **options: Any
         def look_up(name: str) -> Any:
             value = inputs.get(name.removeprefix("host_"))
             if value is None:
-                known = ", ".join(("fma", "sqrt", "storage", "double", *inputs))
+                known = ", ".join(("fma", "sqrt", "storage", "single", "double", *inputs))
                 raise OracleError(f"formula {text!r} names {name}; expected one of {known}")
             return n.scalar(value) if name in inputs and isinstance(value, float) else value
 
