@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 
 from verify.draws import to_bits, to_tensor
 from verify.formats import FORMATS, Format, floor_log2
-from verify.identify import candidates
 from verify.kernel import elementwise, elementwise_names
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.mp import MpSystem, evaluate
@@ -477,7 +476,7 @@ WITNESS_FORMATS = ("float32", "bfloat16", "float16")
 
 
 def results(kernel: str, fmt: Format, scalars: dict[str, float]) -> dict[str, torch.Tensor]:
-    """Bits of every candidate of the case, on the same 4096 elements; NaNs made equal."""
+    """Bits of every formula that suits the case, on the same 4096 elements; NaNs made equal."""
     rng = random.Random(0)
     n = IeeeSystem(FORMATS["float32"], fmt)
     tensors = {}
@@ -489,9 +488,10 @@ def results(kernel: str, fmt: Format, scalars: dict[str, float]) -> dict[str, to
             patterns += [STRATA[rng.choice(("unit", "edges", "near one"))](rng, fmt) for _ in range(4032)]
             tensors[name] = n.input(to_tensor(fmt, torch.tensor(patterns)))
     found = {}
-    for f in candidates(oracle_of(kernel), scalars, fmt):
-        result = n.result(f.evaluate(n, **tensors, **scalars))
-        found[f.text] = torch.where(result.isnan(), fmt.nan_bits, to_bits(result))
+    for f in oracle_of(kernel).formulas:
+        if f.suits(scalars) and "single(" not in f.text:  # of float64 only: tests/test_identify.py
+            result = n.result(f.evaluate(n, **tensors, **scalars))
+            found[f.text] = torch.where(result.isnan(), fmt.nan_bits, to_bits(result))
     return found
 
 
