@@ -49,6 +49,7 @@ PICKED: Mapping[str, str] = {
 #: As the plain call, but for how it is made, see `verify.calls.MANNERS`.
 MADE: Mapping[str, str] = {
     "other memory around it": "guard", "another thread": "thread", "what is written later": "late",
+    "a result that is kept": "kept",
     "a stream of the caller's": "stream", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
