@@ -203,6 +203,7 @@ def call_all(
     the lowering is a user's own; of registered ones a dependence within the bound is told.
     """
     table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
+    begin: dict[str, Callable[[], _One | None]]
     begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
     if mine:
         begin |= _judged_calls(case, target, lowering, call, reference, sample)
@@ -319,6 +320,7 @@ def _judged_calls(
     Python scalars."""
     facts, scalars = target.kernel, dict(target.scalars)
     numbers = _round_numbers(target.dtype, len(sample.inputs), sample.expected.device)
+    found: dict[str, Callable[[], _One | None]]
     found = {"round numbers": partial(_judged, case, target, lowering, call, reference, numbers)}
     if scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
         return found
