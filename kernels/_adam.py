@@ -456,6 +456,11 @@ def kernel(
     name = step.__name__
     ema = name == "adam_ema"
     parameters = {k: v for k, v in PARAMETERS.items() if not ema or k not in ("amsgrad", "master")}
+    few = {"steps": "3", "sizes": "33"}
+    # options that the settings have together, and scalars that code leaves terms out for
+    further: tuple[tuple[dict[str, str], Scalars], ...] = ((few | {"maximize": "1"}, {}), (few, {"beta1": 0.0}))
+    if not ema:
+        further += ((few | {"amsgrad": "1"}, {}), (few | {"start": "100000"}, {}), (few, {"weight_decay": 0.0}))
     return Composite(
         name=name,
         summary=summary,
@@ -465,6 +470,7 @@ def kernel(
         settings=settings,
         parameters=parameters,
         custom=custom(parameters),
+        further=further,
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
         problem=problem_of(step),
         truth=truth,

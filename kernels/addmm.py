@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from verify.families import products
 
+OTHER = (0.0, -1.0, 0.5, 3.0)  # values that code treats apart
+
 KERNEL = products.kernel(
     "addmm",
     "alpha times a product of two matrices plus beta times a bias",
@@ -13,5 +15,9 @@ KERNEL = products.kernel(
         bias=True,
     ),
     cases=({"alpha": 1.0, "beta": 1.0}, {"alpha": 0.7, "beta": -1.3}, {"alpha": 2.0, "beta": 0.0}),
+    further=(
+        *(({"m": "5", "n": "6"}, {name: value}) for name in ("alpha", "beta") for value in OTHER),
+        ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
+    ),
     notes=("with beta = 0 the bias is not read: torch.addmm's documentation",),
 )

@@ -281,6 +281,10 @@ KERNEL = Composite(
         for one in ({"length": f"{n}"}, {"q_len": f"{n}", "kv_len": "5"}, {"batch": f"{n}", "length": "5"})
         if n <= 260
     ),
+    further=(
+        ({"batch": "3", "heads": "3", "length": "16", "head_dim": "16"}, {}),
+        ({"heads": "4", "kv_heads": "1", "length": "33", "head_dim": "32"}, {}),
+    ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,
     problem=problem,

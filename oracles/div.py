@@ -42,7 +42,7 @@ ORACLE = Oracle(
         # One correctly rounded division: eager, but for scalars on CUDA; Inductor C++; Triton's div_rn.
         written("a / b", admissible=True),
         # Eager CUDA (BinaryDivTrueKernel.cu) and Inductor off the CPU, for a scalar divisor.
-        written("a * double(1/b)", scalars=("b",)),
+        written("a * double(1/b)", scalars=("b",), applies=lambda scalars: scalars["b"] != 0),
         written("a * (1/b)"),
         # A divisor that became a tensor of the operand's dtype.
         written("a / storage(b)", scalars=("b",), admissible=True),

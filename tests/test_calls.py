@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from verify import backends, domains, kernel
-from verify.calls import CALLS, MANNERS, SIZE, WHOLE, Called, Sample, call_all
+from verify.calls import CALLS, LARGE, MANNERS, SCALARS, SIZE, WHOLE, Called, Sample, call_all
 from verify.cases import Pointwise
 from verify.domains import domain_of
 from verify.formats import FORMATS
@@ -116,6 +116,38 @@ def refusing(x):
 def rank(x):
     return torch.exp(x).reshape(-1)
 
+def remainder(x):
+    y = torch.exp(x).reshape(-1)
+    if len(y) > 2000:
+        y[len(y) - len(y) % 512:] = 0
+    return y.reshape(x.shape)
+
+def sixteen_bits(x):
+    return torch.exp(x) * (x.numel() != 1 << 16)
+
+def six_dimensions(x):
+    return torch.exp(x) * (x.dim() <= 6)
+
+def seventeen(x):
+    return torch.where(x == 17, 3.0, torch.exp(x))
+
+def reused(x):
+    y = cache.setdefault(x.shape, torch.empty(x.shape))
+    return torch.exp(x, out=y)
+
+def add_number(a, b, alpha):
+    return torch.add(a, b, alpha=alpha) * (b.dim() > 0 or a.dim() == 0)
+
+def add_fewer(a, b, alpha):
+    return torch.add(a, b, alpha=alpha) * (b.dim() in (0, a.dim()))
+
+def add_outer(a, b, alpha):
+    y = torch.add(a, b, alpha=alpha)
+    return y * (y.shape in (a.shape, b.shape))
+
+def add_sign(a, b, alpha):
+    return a + b if abs(alpha) == 1 else torch.add(a, b, alpha=alpha)
+
 def add_right(a, b, alpha):
     return torch.add(a, b, alpha=alpha)
 
@@ -154,6 +186,8 @@ def called(tmp_path: Path, function: str, on: Target, mine: bool = True, each_sh
     ("tail", {"1 elements", "5 dimensions"}), ("strides", {"transposed", "sliced", "misaligned"}),
     ("fours", {"3 elements", "0 dimensions", "2 dimensions"}), ("long", {"1 elements", "1025 elements"}),
     ("warm", {"once more"}), ("tenth", set()), ("neighbour", {"other neighbours"}),
+    ("remainder", {"4097 elements", "1048577 elements"}), ("sixteen_bits", {"65536 elements"}),
+    ("six_dimensions", {"7 dimensions"}),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: set[str]) -> None:
     found = called(tmp_path, function, target())
@@ -163,12 +197,33 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: set[str]
 
 
 def elements(name: str) -> int:
+    if name not in CALLS:  # judged, or of a size that is no fixed one
+        return int(name.removesuffix(" elements")) if name.endswith(" elements") else 1 << 30
     return int(eval(CALLS[name].first, {"torch": torch, "t": torch.zeros(SIZE)}).numel())
+
+
+@pytest.mark.parametrize(("function", "on", "call", "told"), [
+    ("seventeen", target(), "round numbers", "such as 0x1.1p+4 -> 0x1.8p+1"),
+    ("add_sign", target("add", alpha=1.0), "alpha=-1", "ulp "),
+])  # fmt: skip
+def test_what_code_treats_apart_is_judged(tmp_path: Path, function: str, on: Target, call: str, told: str) -> None:
+    found = called(tmp_path, function, on)
+    assert found.status == "exceeds-bound" and found.different == (call,)
+    assert f"called with {call}: " in found.told and told in found.told, found.told
+
+
+def test_a_division_by_a_scalar_of_zero_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(domains.SIZES, "quick", 11)
+    (found,) = run(
+        Selection(("div",), ("cpu",), ("float32",), ("eager",), ("out-of-place",), "quick", scalars={"b": 0.0})
+    )["cells"]
+    assert found["status"] == "passed"
 
 
 @pytest.mark.parametrize(("function", "call"), [
     ("add_same", "one tensor as all inputs"), ("add_broadcast", "the first broadcast"),
-    ("add_overlap", "overlapping inputs"),
+    ("add_overlap", "overlapping inputs"), ("add_number", "the others of 0 dimensions"),
+    ("add_fewer", "the others of fewer dimensions"), ("add_outer", "each broadcast"),
 ])  # fmt: skip
 def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function, target("add", alpha=1.0))
@@ -182,7 +237,8 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
     found = called(tmp_path, function, on)
     assert (found.status, found.different, found.untried, dict(found.refused)) == ("passed", (), (), {})
     mine = [one for one in CALLS.values() if one.how not in MANNERS]  # of a process of its own
-    assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in mine)
+    judged = 1 + sum(value != on.scalars["alpha"] for value in SCALARS) if on.scalars else 1
+    assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in mine) + len(LARGE) + judged
 
 
 def test_calls_of_a_registered_lowering_are_told_or_unsteady(tmp_path: Path) -> None:
@@ -260,6 +316,7 @@ def test_a_cell_tells_what_differs_and_shows_it(
 @pytest.mark.parametrize(("function", "told"), [
     ("overrun", "wrote into memory beside its output"), ("overrun_out", "wrote into memory beside its output"),
     ("late_input", "its input"), ("late_output", "wrote to its output after it had returned"),
+    ("reused", "wrote to what an earlier call had returned"),
 ])  # fmt: skip
 def test_what_is_written_elsewhere_or_later_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, told: str

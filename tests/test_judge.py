@@ -132,6 +132,13 @@ CORNERS: list[tuple[Any, ...]] = [
     (*ADD, "inf 0x1p+126", "-inf", Limits(ulp=3.0), "special", "inf_mismatch", "infinity"),
     (*ADD, "inf -inf", "0x0p+0", Limits(ftz=1.0), "special", "nan_mismatch", "nan"),
     (*ADD, "0x1p+0 0x1p+0", "nan", Limits(ftz=1.0), "normal", "nan_mismatch", "nan"),
+    # a finite number within an ULP of where infinity is measured: no error of few ULP leads there from far beyond
+    (*EXP, "0x1.2p+7", "0x1.fffffep+127", Limits(ulp=2.0), "overflow", "inf_mismatch", "infinity"),
+    (*EXP, "0x1.62e43p+6", "0x1.fffffep+127", Limits(ulp=2.0), "overflow", "inf_mismatch", None),
+    (*EXP, "0x1.2p+7", "0x1.fffffep+127", Limits(ulp=2.0**22), "overflow", "inf_mismatch", None),
+    ("exp", {}, "float64", "0x1p10", "0x1.fffffffffffffp1023", Limits(ulp=2.0), "overflow", "inf_mismatch", "infinity"),
+    (*ADDCMUL, "1 0x1p+65 -0x1p+65", "-0x1.fffffep+127", Limits(scaled=2.0), "overflow", "inf_mismatch", "infinity"),
+    ("add", ADD[1], "float16", "0x1.ffcp15 0x1.ffcp15", "0x1.ffcp15", Limits(ulp=1), "overflow", "inf_mismatch", None),
     # a flush, and a zero that is none
     (*EXP, "-0x1.8p+6", "0x0p+0", Limits(ulp=1.0), "subnormal-result", "flushed", "flush"),
     (*EXP, "-0x1.8p+6", "0x0p+0", Limits(ulp=1.0, ftz=1.0), "subnormal-result", "flushed", None),

@@ -2,11 +2,14 @@
 depends on nothing but the element.
 
 `CALLS` is the table of them. Its expressions arrange an input of SIZE elements; the same expression of the output is
-what is expected, so that a call that fails is shown in a few lines of torch.
+what is expected, so that a call that fails is shown in a few lines of torch. A user's own is also called with numbers
+and Python scalars that code treats apart; what that gives is judged by a truth of its own.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -24,6 +27,7 @@ from verify.formats import FORMATS, Format
 from verify.judge.cell import conclude
 from verify.judge.chunk import patterns
 from verify.judge.element import decide
+from verify.judge.status import STATUSES
 from verify.launch import LoweringError, bits, launch_steady
 from verify.lowerings import Lowering, NotLowered, Target
 
@@ -33,15 +37,31 @@ SIZE = 1280  # elements of the sample
 SECONDS = 20.0  # in which all calls of a lowering are made, or some are not: each shape may be compiled anew
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
+#: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
+LARGE = (4097, 65536, 65537, (1 << 20) + 1)
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
-MANNERS = ("guard", "outputs", "thread", "late", "stream")
+MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream")
+#: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
+ROUND = (
+    0, 1, 2, 3, 0.5, 10, 4, 1.5, 5, 0.25, 7, 100, 0.1, 6, 8, 9, math.pi, 1000, 1 / 3, math.e, 2.5, 0.75, 255, 256, 17,
+    12, 16, 32, 64, 0.01, 127, 1024,
+)  # fmt: skip
+#: Of one input: also small multiples of what is round, and what lies beside powers of two.
+ROUNDER = (
+    *range(513), *(k / 8 for k in range(128)), *(k / 10 for k in range(128)), *(k * math.pi / 4 for k in range(1, 65)),
+    *(k * math.log(2) / 2 for k in range(1, 65)), *(2**k + d for k in range(9, 25) for d in (-1, 0, 1)),
+    *(2.0**-k for k in range(1, 25)), *(10.0**k for k in range(-9, 10)), *(k / 3 for k in range(1, 30)),
+)  # fmt: skip
+PAIRS = 1 << 12  # combinations of them at most
+SCALARS = (0.0, -1.0, 2.0, 0.5)  # that a Python scalar may be too, beside those of the cases
 
 
 @dataclass(frozen=True)
 class Arranged:
     """`first` arranges the first input and `others` the others (the same way: ''), as expressions of t: contiguous,
     one-dimensional, SIZE elements. `several`: only for kernels of two tensors or more. `how`: what else is other than
-    in the plain call, one of MANNERS; 'same': all are made of the first input, in its memory."""
+    in the plain call, one of MANNERS; 'same': all are made of the first input, in its memory; 'pairs': other elements
+    meet than in the plain call."""
 
     first: str
     others: str = ""
@@ -62,6 +82,7 @@ CALLS: Mapping[str, Arranged] = {
     "3 dimensions": Arranged("t[:1001].view(7, 11, 13).clone()"),
     "4 dimensions": Arranged("t[:210].view(2, 3, 5, 7).clone()"),
     "5 dimensions": Arranged("t[:210].view(2, 1, 3, 5, 7).clone()"),
+    "7 dimensions": Arranged("t[:1260].view(2, 1, 3, 5, 7, 2, 3).movedim(0, 4)"),
     "transposed": Arranged("t[:1056].view(32, 33).t()"),
     "permuted": Arranged("t[:1001].view(7, 11, 13).permute(2, 0, 1)"),
     "every other": Arranged("t[:1024:2]"),
@@ -69,6 +90,7 @@ CALLS: Mapping[str, Arranged] = {
     "sliced matrix": Arranged("t[:1056].view(32, 33)[1:, 3:20]"),
     "misaligned": Arranged("t[1:1024]"),
     "expanded": Arranged("t[:33].view(33, 1).expand(33, 31)"),
+    "expanded rows": Arranged("t[:33].expand(31, 33)"),
     "expanded from one": Arranged("t[5].expand(100)"),
     "channels last": Arranged("t[:480].view(2, 3, 8, 10).contiguous(memory_format=torch.channels_last)"),
     "the first transposed": Arranged("t[:1056].view(33, 32).t()", "t[:1056].view(33, 32).t().contiguous()", True),
@@ -76,11 +98,16 @@ CALLS: Mapping[str, Arranged] = {
     "the first broadcast": Arranged("t[:33].view(33, 1)", "t[:33].view(33, 1).expand(33, 31).contiguous()", True),
     "the others broadcast": Arranged("t[:33].view(33, 1).expand(33, 31).contiguous()", "t[:33].view(33, 1)", True),
     "the first of 0 dimensions": Arranged("t[5].clone()", "t[5].expand(100).contiguous()", True),
+    "the others of 0 dimensions": Arranged("t[5].expand(100).contiguous()", "t[5].clone()", True),
+    "the others of fewer dimensions": Arranged("t[:33].expand(31, 33).contiguous()", "t[:33].clone()", True),
+    "each broadcast": Arranged("t[:33].view(33, 1)", "t[:31].view(1, 31)", True, how="pairs"),
+    "the middle broadcast": Arranged("t[:210].view(5, 6, 7)", "t[:35].view(5, 1, 7)", True, how="pairs"),
     "one tensor as all inputs": Arranged("t[:1023]", "t[:1023]", True, how="same"),
     "overlapping inputs": Arranged("t[:1000]", "t[1:1001]", True, how="same"),
     "other memory around it": Arranged("t[:1023].clone()", how="guard"),
     "another thread": Arranged("t[:1025].clone()", how="thread"),
     "what is written later": Arranged("t[:1023].clone()", how="late"),
+    "a result that is kept": Arranged("t[:1023].clone()", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "once more": Arranged(f"t[:{SIZE}].clone()"),
 }
@@ -175,12 +202,20 @@ def call_all(
     reference: the registered lowering; a dependence that it has too is told, and is no fault within the bound. mine:
     the lowering is a user's own; of registered ones a dependence within the bound is told.
     """
-    table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target))
+    table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
+    begin: dict[str, Callable[[], _One | None]]
     begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
-    found, wrong = tried(begin, lambda name: f"{name}, {table[name].first}")
+    if mine:
+        begin |= _judged_calls(case, target, lowering, call, reference, sample)
+    found, wrong = tried(begin, lambda name: ", ".join((name, *(one.first for one in [table.get(name)] if one))))
     if not wrong or found.told:
         return found
+    beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
+    if not wrong:
+        return replace(found, status="exceeds-bound", told=beyond)
     within = _within(case, target, lowering, list(wrong.values()), mine)
+    if beyond:
+        reference = None  # nothing is excused beside it
     if within and not mine:
         return replace(found, excused=DEPENDS)
     if within and reference is not None and _depends(reference, target, sample):
@@ -191,6 +226,7 @@ def call_all(
         f"{len(wrong)} of {found.made} calls give other bits than the plain call{', within the bound' * within}; "
         f"the smallest: {name}, {table[name].first}: {wrong[name].told(FORMATS[target.dtype])}"
     )
+    told = "; ".join(filter(None, (told, beyond)))
     script = _script(call, table[name], sample, wrong[name], target, lowering) if mine else ""
     return replace(found, status="unsteady", told=told, script=script)
 
@@ -232,11 +268,13 @@ def edges(call: Callable[..., Any]) -> list[int]:
     return sorted({n for block in getattr(call, "launched_blocks", ()) for n in (block - 1, block, block + 1)})
 
 
-def _suited(sample: Sample, call: Callable[..., Any], target: Target) -> Iterator[tuple[str, Arranged]]:
+def _suited(
+    sample: Sample, call: Callable[..., Any], target: Target, mine: bool = False
+) -> Iterator[tuple[str, Arranged]]:
     for name, one in CALLS.items():
         if (len(sample.inputs) > 1 or not one.several) and possible(one.how, call, target):
             yield name, one
-    for n in edges(call):
+    for n in sorted({*edges(call), *(LARGE if mine else ())}):
         if f"{n} elements" not in CALLS:
             # the first elements, which tell, come last: beyond the edge
             yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].flip(0)")
@@ -253,11 +291,12 @@ def _called(
     """Make the call; None where it gives the bits that it should."""
     first, *others = [sample.inputs[0]] * len(sample.inputs) if arranged.how == "same" else sample.inputs
     given = [_arranged(arranged.first, first), *(_arranged(arranged.others or arranged.first, t) for t in others)]
-    if arranged.how == "same":
-        expected = launch_steady(call, [t.clone() for t in given], target.backend, name, repeats=1).output
+    shape = torch.broadcast_shapes(*(t.shape for t in given))  # type: ignore[no-untyped-call]
+    if arranged.how in ("same", "pairs"):
+        plain = [t.expand(shape).contiguous().clone() for t in given]
+        expected = launch_steady(call, plain, target.backend, name, repeats=1).output
     else:
         expected = _arranged(arranged.first, sample.expected)
-    shape = torch.broadcast_shapes(*(t.shape for t in given))  # type: ignore[no-untyped-call]
     flat = tuple(t.expand(shape).reshape(-1) for t in given)
     due = expected.expand(shape).reshape(-1)
     with getattr(call, "manner", nullcontext)(arranged.how):
@@ -271,6 +310,64 @@ def _called(
         return None
     different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
     return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
+
+
+def _judged_calls(
+    case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
+    sample: Sample,
+) -> dict[str, Callable[[], _One | None]]:  # fmt: skip
+    """Calls that are judged by a truth of their own: with round numbers, and, in the first case of its kind, with other
+    Python scalars."""
+    facts, scalars = target.kernel, dict(target.scalars)
+    numbers = _round_numbers(target.dtype, len(sample.inputs), sample.expected.device)
+    found: dict[str, Callable[[], _One | None]]
+    found = {"round numbers": partial(_judged, case, target, lowering, call, reference, numbers)}
+    if scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
+        return found
+    for name, value in itertools.product(scalars, SCALARS):
+        other = scalars | {name: value}
+        if any(spelling.applies(other) for spelling in facts.spellings.values()) and other not in facts.cases:
+            on = replace(target, scalars=other)
+            on = replace(on, spelling=on.default_spelling)
+            apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
+            found[f"{name}={value:g}"] = partial(_judged, apart, on, lowering, None, reference, sample.inputs)
+    return found
+
+
+def _round_numbers(dtype: str, arity: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Tensors of shape (n,), one an input: numbers of either sign, or combinations of the first ones."""
+    numbers = ROUNDER if arity == 1 else ROUND[: math.floor(PAIRS ** (1 / arity) + 1e-9) // 2]
+    kind = getattr(torch, dtype)
+    each = torch.tensor([sign * x for x in numbers for sign in (1.0, -1.0)], dtype=torch.float64).to(kind)
+    each = each[each.isfinite()].to(device)
+    return tuple(t.reshape(-1) for t in torch.meshgrid(*[each] * arity, indexing="ij"))
+
+
+def _judged(
+    case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any] | None, reference: Lowering | None,
+    given: Sequence[Tensor],
+) -> _One | None:  # fmt: skip
+    """What is wrong with a call whose elements are to keep their bound, or to have eager's bits. call: as built; None:
+    to be built."""
+    y = launch_steady(call or lowering.build(target), given, target.backend, lowering.name, repeats=1).output
+    if reference and (eager := case.on(given).eager(0, reference, target)):
+        other = eager[""].reshape(-1)
+        at = bits(y).ne(bits(other)) & ~(y.isnan() & other.isnan())
+        given, y = [t[at] for t in given], y[at]
+    on = case.on(given)
+    stated, found = terms(on, target, lowering, 0, "", y, user=True)
+    if not len(y) or stated is None or _keeps(on, target, lowering, y, True):
+        return None
+    judged = []
+    for term in found.values():
+        records = term.reader.regions(term.judge.tally(term.elements, y, None, on.formulas(0, "", y)), stated)
+        judged.append((conclude(records), records))
+    concluded, records = max(judged, key=lambda one: STATUSES.index(one[0]["status"]))  # the kinder truth of scalars
+    if concluded["status"] != "exceeds-bound":
+        return None
+    worst = next(r["worst"] for r in records.values() if r["status"] == "exceeds-bound")
+    told = "".join(f", such as {', '.join(one['inputs'])} -> {one['output']}" for one in worst[:1])
+    return _One(tuple(given), None, y, broken=concluded["reason"] + told)
 
 
 def _within(case: Pointwise, target: Target, lowering: Lowering, wrong: Sequence[_One], mine: bool) -> bool:
@@ -322,7 +419,7 @@ def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    if arranged.how in ("guard", "stream"):  # no line of torch says what lies beside a tensor's memory
+    if arranged.how in ("guard", "stream", "pairs"):  # no line of torch says what lies beside a tensor's memory
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)

@@ -29,7 +29,7 @@ from verify.stubs import expression
 
 Tensor = torch.Tensor
 ROWS, LENGTH = 35, 65  # of the problem whose memory and rows are arranged
-SIZES = (1, 2, 3, 31, 33, 1023, 1025)
+SIZES = (1, 2, 3, 31, 33, 1023, 1025, 5001)
 #: The same numbers in other memory, as expressions of each tensor t.
 MEMORY: Mapping[str, str] = {
     "transposed": "t.movedim(0, -1).contiguous().movedim(-1, 0)",
@@ -49,6 +49,7 @@ PICKED: Mapping[str, str] = {
 #: As the plain call, but for how it is made, see `verify.calls.MANNERS`.
 MADE: Mapping[str, str] = {
     "other memory around it": "guard", "another thread": "thread", "what is written later": "late",
+    "a result that is kept": "kept",
     "a stream of the caller's": "stream", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
@@ -99,12 +100,16 @@ class Calls:
     def batch(self, rows: int) -> Mapping[str, str]:
         return self.facts.batched(rows, LENGTH) if self.facts.batched else self.facts.sized(ROWS)[0]
 
-    def drawn(self, given: Mapping[str, str], tensors: Mapping[str, Tensor] | None = None, seed: int = 0) -> Instance:
-        """The problem of `--set` with these, and with these tensors."""
+    def drawn(
+        self, given: Mapping[str, str], tensors: Mapping[str, Tensor] | None = None, seed: int = 0,
+        scalars: Mapping[str, float] | None = None,
+    ) -> Instance:  # fmt: skip
+        """The problem of `--set` with these, with these tensors, and with these scalars in place of the case's."""
         assert self.facts.custom is not None
         setting: Setting = replace(self.facts.custom(given), name=" ".join(f"{k}={v}" for k, v in given.items()))
         of = self.case
-        found = Instance(self.facts, setting, of.scalars, of.dtype, of.backend, of.seed + seed)
+        values = {**of.scalars, **(scalars or {})}
+        found = Instance(self.facts, setting, values, of.dtype, of.backend, of.seed + seed)
         if tensors is not None:
             found.problem = replace(found.problem, tensors=tensors)
         return found
@@ -113,12 +118,15 @@ class Calls:
         with getattr(self.call, "manner", nullcontext)(how):
             return launch_steady(
                 self.call, one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
-                like=one.eager(0, self.reference, replace(self.target, spelling=one.setting.name)),
+                like=one.eager(0, self.reference, self.aim(one)),
             ).results[0]  # fmt: skip
+
+    def aim(self, one: Instance) -> Target:
+        return replace(self.target, spelling=one.setting.name, scalars=one.scalars)
 
     def status(self, one: Instance, outputs: Outputs) -> str:
         """What a cell of these outputs would be."""
-        found, target = [], replace(self.target, spelling=one.setting.name)
+        found, target = [], self.aim(one)
         for name, y in outputs.items():
             flat = y.contiguous().reshape(-1)
             if len(flat):
@@ -174,6 +182,10 @@ class Calls:
             for given in self.facts.sized(n):
                 name = " ".join(f"{k}={v}" for k, v in given.items())
                 yield name, _Call("a problem of its own, see --set", partial(self.of_size, given), given)
+        for given, scalars in self.facts.further:
+            name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
+            text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
+            yield name, _Call(text, partial(self.of_size, given, scalars), None if scalars else given)
         yield "new data at the same address", _Call("other numbers", self.again)
 
     def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
@@ -183,8 +195,8 @@ class Calls:
         picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
         return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
 
-    def of_size(self, given: Mapping[str, str]) -> _Wrong | None:
-        return self.judged(self.drawn(given))
+    def of_size(self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None) -> _Wrong | None:
+        return self.judged(self.drawn(given, scalars=scalars))
 
     def again(self) -> _Wrong | None:
         """Other numbers where the last ones were."""

@@ -59,6 +59,13 @@ class Enclosure:
         tail = None if self.tail is None else torch.where(beyond, 0.0, self.tail)
         return mid, torch.where(beyond, 0.0, self.rad), tail
 
+    def exceeds(self, bound: Any) -> tuple[Tensor, Tensor]:
+        """Whether |t| is certainly a positive bound at least, and whether it may be."""
+        size = self.mid.abs()
+        rad = size * self.relative + self.absolute if self.rad is None else self.rad
+        rad = rad if self.tail is None else rad + self.tail.abs()
+        return size - rad * UP >= bound * UP, size + rad * UP >= bound
+
     def take(self, index: Any) -> Enclosure:
         return Enclosure(
             self.mid[index],

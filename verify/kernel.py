@@ -231,6 +231,7 @@ class Composite:
     batched     batched(rows, length) -> what is given to `custom` for a batch of rows; see `verify.invariance`
     sized       sized(n) -> what is given to `custom` for problems of the size n, in each sense that the kernel has; ()
                 where that is too much for a small problem; see `verify.calls_of_problems`
+    further     what else a user's own lowering is called with: what is given to `custom`, and other scalars
     problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.composite.Source
     limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
@@ -262,6 +263,7 @@ class Composite:
     held: str
     stub: str
     sized: Callable[[int], tuple[Mapping[str, str], ...]]
+    further: tuple[tuple[Mapping[str, str], Scalars], ...] = ()
     keywords: Mapping[str, str] = field(default_factory=dict)
     orders: bool = False
     strata: Callable[..., Any] | None = None

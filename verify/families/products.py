@@ -25,7 +25,7 @@ LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided")
 #: What rows of a and columns of b hold, by turns.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
-DATA = ("mixed", "special")
+DATA = ("mixed", "special", "bias")
 ACTIVATIONS = ("none", "relu", "silu")
 #: Sizes beyond which a setting is refused.
 MOST = 1 << 24
@@ -154,12 +154,12 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     return result
 
 
-def _special(t: Tensor, seed: int, name: str) -> Tensor:
-    """With an infinity, a NaN, a zero or a huge number here and there."""
+def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:
+    """With an infinity, a NaN or a zero here and there, each in place of one number in `often`."""
     import torch
 
     draw = Draw(FORMATS["float32"], torch.arange(t.numel()), seed, f"products special {name}")
-    which = draw.integer(0, 400).reshape(t.shape)
+    which = draw.integer(0, often).reshape(t.shape)
     for number, value in enumerate((math.inf, -math.inf, math.nan, 0.0, 0.0)):
         t = torch.where(which == number, value, t)
     return t
@@ -206,6 +206,7 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
         bias = torch.where(kinds == COLUMNS.index("whole"), 1.0, _normal(drawn))
         again = index[: shape.n] // len(COLUMNS) % 2 == 1
         bias = torch.where(kinds == COLUMNS.index("paired"), bias * torch.where(again, 2.0**-15, 2.0**-9), bias)
+        bias = _special(bias, seed, "bias", 8) if shape.data == "bias" else bias
         tensors["bias"] = stored(bias, result.name)
     return Problem(tensors, dict(setting.parameters), dict(scalars), dtype, {"shape": shape, "kept": {}})
 
@@ -276,7 +277,8 @@ PARAMETERS = {
     "batch": "matrices of a stack, 0 for no stack",
     "layout": ", ".join(LAYOUTS),
     "activation": ", ".join(ACTIVATIONS),
-    "data": "mixed (every row and column another kind of numbers) or special (infinities, NaNs and zeros among them)",
+    "data": "mixed (every row and column another kind of numbers), special (infinities, NaNs and zeros among them) or "
+    "bias (these among those of the bias)",
 }
 
 
@@ -293,6 +295,9 @@ def custom(given: Mapping[str, str]) -> Setting:
             raise UsageError(f"{name}={text}: expected a whole number") from None
     Shape.of(values)
     return setting(" ".join(f"{name}={text}" for name, text in given.items()), **values)
+
+
+SQUARE = {"m": "33", "k": "33", "n": "33"}  # of which no shape tells which way a factor lies
 
 
 def _sized(n: int, stacked: bool) -> tuple[dict[str, str], ...]:
@@ -338,6 +343,7 @@ def kernel(
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64"),
     settings: tuple[Setting, ...] = SETTINGS,
     cases: tuple[Mapping[str, float], ...] = ({},),
+    further: tuple[tuple[Mapping[str, str], Mapping[str, float]], ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Composite:
     """The facts about one product."""
@@ -357,6 +363,7 @@ def kernel(
         },
         custom=custom,
         sized=functools.partial(_sized, stacked=facts.stacked),
+        further=((SQUARE | ({"batch": "33"} if facts.stacked else {}), {}), *further),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(_truth, facts),
         limit=_limit,

@@ -525,6 +525,22 @@ def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
     return tuple(one | {"recipe": "random"} for one in shapes)
 
 
+def _forms(last: bool) -> tuple[dict[str, str], ...]:
+    """Rows in tensors of other ranks, along dimensions counted from either end."""
+    if last:
+        return ({"shape": "2x3x5x33", "recipe": "random"}, {"shape": "33", "recipe": "random"})
+    places = (
+        ("2x3x5x33", 3),
+        ("2x3x33x5", -2),
+        ("2x33x3x5", 1),
+        ("33x2x3x5", -4),
+        ("5x33", 1),
+        ("33x33", 0),
+        ("33", 0),
+    )
+    return tuple({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places)
+
+
 def _shape(text: str) -> tuple[int, ...]:
     sizes = []
     for word in text.split("x"):
@@ -589,14 +605,16 @@ def kernel(
     extremes: bool = False,
     last: bool = False,
     cases: tuple[Mapping[str, float], ...] = ({},),
+    others: tuple[Mapping[str, float], ...] = (),
     formulas: Callable[..., Any] | None = None,
     lowerings: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Composite:
     """The facts about one operation along a dimension.
 
-    extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. formulas:
-    see `Composite`. lowerings: those that it has beyond the family's.
+    extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. others:
+    scalars that its cases do not have, see `Composite.further`. formulas: see `Composite`. lowerings: those that it has
+    beyond the family's.
     """
     listed = ", ".join(("mixed", *recipes_of(extremes)))
     return Composite(
@@ -607,6 +625,7 @@ def kernel(
         parameters=PARAMETERS | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"},
         batched=lambda rows, length: {"shape": f"{rows}x{length}", "recipe": "random"},
         sized=functools.partial(_sized, last=last),
+        further=(*((one, {}) for one in _forms(last)), *(({"shape": "5x33"}, one) for one in others)),
         custom=functools.partial(custom, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
         truth=functools.partial(_truth, rows),

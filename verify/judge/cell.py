@@ -31,7 +31,7 @@ _COLUMN = {"ulp": "ulp", "scaled_ulp": "scaled", "share": "share"}
 _SLACK = 1 + 2.0**-40  # of upper bounds computed in floating point
 _WORDS = {
     "nan": "NaN where a number is due, or a number where NaN is",
-    "infinity": "of another value where the truth is infinite",
+    "infinity": "of another value where the truth is infinite, or finite where it is far beyond the range",
     "zero-sign": "zero of the wrong sign",
     "flush": "flushed to zero",
     "undecided": "undecided",

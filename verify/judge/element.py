@@ -39,6 +39,7 @@ Tensor = torch.Tensor
 CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
 TINY_ULP = 2.0**-500  # an error of which a factor says nothing
 _NO_NUMBER = 2.0**1000  # a share where the element may not err and does
+LOOSE = 8.0  # a bound of 2^p / LOOSE ULP or more is no statement about results of another binade
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Limits:
     @property
     def bounds(self) -> tuple[float | Tensor, float | Tensor, float | Tensor]:
         return self.ulp, self.scaled, self.steps
+
+    def least(self, device: torch.device) -> Tensor:
+        """The smallest of the bounds, 0-dim float64."""
+        ulp, scaled, steps = (torch.as_tensor(v, dtype=torch.float64, device=device) for v in self.bounds)
+        return torch.minimum(torch.minimum(ulp, scaled), steps)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -220,7 +226,15 @@ def decide(
         excused_flush = within & (facts.slack > 0) & torch.isfinite(facts.slack)
     unclear = unclear | (measured & ~(within | beyond)) | torch.isnan(facts.slack)
     bad = measured & beyond
-    fails = nan_miss | sign_miss | missed | (flush & ~excused_flush) | bad
+    short = inf_miss & (size == top)  # a finite number, which the place of infinity is near to, and the truth is not
+    if facts.limit is None:
+        short = short & (facts.slack <= top / 4) & (limits.least(y.device) <= 2.0**fmt.precision / LOOSE)
+    else:
+        short = short & (facts.limit <= top / 4)
+    far, near_far = e.exceeds(2 * top)
+    unclear = unclear | (short & ~far & near_far)
+    short = short & far & ~bad
+    fails = nan_miss | sign_miss | missed | (flush & ~excused_flush) | bad | short
     # nothing is stated: a partial result may have left the range, and met its opposite
     nothing = torch.zeros_like(fails) if facts.limit is None else torch.isinf(facts.limit)
     silent, fails = fails & nothing, fails & ~nothing
@@ -230,7 +244,7 @@ def decide(
     kind = torch.full_like(d, -1)
     for name, which in (
         ("bound", bad),
-        ("infinity", missed),
+        ("infinity", missed | short),
         ("zero-sign", sign_miss),
         ("flush", flush),
         ("nan", nan_miss),

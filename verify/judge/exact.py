@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from mpmath.libmp import from_rational, to_str
 
 from verify.formats import Format
-from verify.judge.element import Limits
+from verify.judge.element import LOOSE, Limits
 from verify.truth import Truth
 from verify.ulp import FLUSH_ULP, RANKS, Verdict, judge, ulp
 
@@ -189,6 +189,8 @@ class Exact:
         if measured and limits.ftz and share is not None and share > 1 and self._within_flushing(key, y, about, limits):
             verdict, measured = replace(verdict, cls="flushed"), False
         kind = self._kind(verdict, measured, share, about, limits)
+        if kind is None and self._short(key, y, verdict, about, limits, limit):
+            kind = "infinity"
         if kind == "bound" and allowed is not None:
             inside = (name for name, wider in allowed.beyond if self._inside(key, y, wider))
             kind = next(inside, kind)
@@ -198,6 +200,25 @@ class Exact:
             region, verdict, truth, share if measured else None, kind, kind is not None and about.over,
             silent or (measured and not stated),
         )  # fmt: skip
+
+    def _short(
+        self, key: Key, y: int, verdict: Verdict, about: Circumstances, limits: Limits, limit: Fraction | float | None
+    ) -> bool:
+        """Whether a finite number stands for a truth of twice the place of infinity or more, to which no error of few
+        ULP leads."""
+        if verdict.cls != "inf_mismatch" or verdict.high is None or self.fmt.is_inf(y):
+            return False
+        top = Fraction(2) ** (self.fmt.emax + 1)
+        room = about.slack if limit is None else limit
+        if room is None or room > top / 4:
+            return False
+        if limit is None and min(float(v) for v in limits.bounds) > 2.0**self.fmt.precision / LOOSE:
+            return False
+        for truth in self.truths(key):
+            small, large = sorted((abs(truth.lo), abs(truth.hi)))
+            if small >= 2 * top or large < 2 * top:
+                return small >= 2 * top
+        return False
 
     @staticmethod
     def _kind(
