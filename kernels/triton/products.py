@@ -23,9 +23,10 @@ ACCUMULATORS = {torch.float64: tl.float64, torch.int8: tl.int32}
 
 @Device
 def product(
-    a_ptr, b_ptr, c_ptr, bias_ptr, rows_ptr, columns_ptr, out_ptr, m, n, k, a_m, a_k, b_k, b_n, bias_m, bias_n, alpha,
-    beta, START: tl.constexpr, BIAS: tl.constexpr, SCALED: tl.constexpr, ACTIVATION: tl.constexpr, ACC: tl.constexpr,
-    PRECISION: tl.constexpr, IMPRECISE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a_ptr, b_ptr, c_ptr, bias_ptr, rows_ptr, columns_ptr, scale_ptr, zero_ptr, out_ptr, m, n, k, a_m, a_k, b_k, b_n,
+    bias_m, bias_n, alpha, beta, START: tl.constexpr, BIAS: tl.constexpr, SCALED: tl.constexpr, GROUP: tl.constexpr,
+    ACTIVATION: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr, IMPRECISE: tl.constexpr, M: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     batch = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * M + tl.arange(0, M)
@@ -39,6 +40,11 @@ def product(
         right = (terms[:, None] < k) & (columns[None, :] < n)
         x = tl.load(a_ptr + batch * m * k + rows[:, None] * a_m + terms[None, :] * a_k, mask=left, other=0.0)
         y = tl.load(b_ptr + batch * k * n + terms[:, None] * b_k + columns[None, :] * b_n, mask=right, other=0.0)
+        if GROUP:
+            of = (terms[:, None] // GROUP) * n + columns[None, :]
+            scale = tl.load(scale_ptr + of, mask=right, other=0.0).to(tl.float32)
+            zero = tl.load(zero_ptr + of, mask=right, other=0.0).to(tl.float32)
+            y = ((y.to(tl.float32) - 8) * scale + zero).to(x.dtype)
         acc = tl.dot(x, y, acc, input_precision=PRECISION, max_num_imprecise_acc=IMPRECISE, out_dtype=ACC)
     if SCALED:
         of_rows = tl.load(rows_ptr + rows, mask=rows < m, other=0.0)[:, None]
@@ -65,6 +71,7 @@ def run(
     alpha: float = 1.0,
     beta: float = 1.0,
     scales: tuple[torch.Tensor, torch.Tensor] | None = None,
+    groups: tuple[torch.Tensor, torch.Tensor] | None = None,
     activation: str = "none",
     precision: str = "ieee",
     imprecise: int | None = None,
@@ -75,7 +82,8 @@ def run(
     kernel: Any = product,
 ) -> torch.Tensor:
     """a (..., m, k) times b (..., k, n), dense stacks of matrices. start: what the accumulator begins with; bias:
-    (n,) or (m, n), added as alpha product + beta bias; scales: float32 of rows (m,) and columns (n,). kernel: the
+    (n,) or (m, n), added as alpha product + beta bias; scales: float32 of rows (m,) and columns (n,); groups: scale and
+    zero (k / group, n) of 4-bit codes b, whose weights are rounded to a's dtype. kernel: the
     compiled or the interpreted one. float8: `imprecise` terms are summed before float32 takes them over."""
     (*batch, m, k), n = a.shape, b.shape[-1]
     found = torch.empty((*batch, m, n), dtype=out, device=a.device)
@@ -86,9 +94,10 @@ def run(
     grid = (triton.cdiv(m, blocks[0]), triton.cdiv(n, blocks[1]), max(1, found.numel() // (m * n)))
     kernel[grid](
         a, b, none if start is None else start, none if wide is None else wide,
-        *((none, none) if scales is None else scales), found, m, n, k, a.stride(-2), a.stride(-1), b.stride(-2),
-        b.stride(-1), *((0, 0) if wide is None else wide.stride()), alpha, beta, START=start is not None,
-        BIAS=bias is not None, SCALED=scales is not None, ACTIVATION=ACTIVATIONS[activation],
+        *((none, none) if scales is None else scales), *(groups or (none, none)), found, m, n, k,
+        a.stride(-2), a.stride(-1), b.stride(-2), b.stride(-1), *((0, 0) if wide is None else wide.stride()), alpha,
+        beta, START=start is not None, BIAS=bias is not None, SCALED=scales is not None,
+        GROUP=k // len(groups[0]) if groups else 0, ACTIVATION=ACTIVATIONS[activation],
         ACC=accumulator or ACCUMULATORS.get(a.dtype, tl.float32), PRECISION=precision, IMPRECISE=imprecise,
         M=blocks[0], N=blocks[1], K=blocks[2], **({} if options is None else {"num_warps": warps, **options}),
     )  # fmt: skip

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
 
 from verify.composite import Problem
-from verify.families.products import COLUMNS, ROWS, Shape
+from verify.families.products import COLUMNS, ROWS, Shape, decoded
 from verify.families.products_limits import architecture
 from verify.families.products_truth import factors
 from verify.formats import FORMATS
@@ -50,15 +50,17 @@ EVERY, PANELS, PARTS = (
 @dataclass(frozen=True)
 class Candidate:
     """plan of the sums; operands: '' or the format that factors are rounded to; epilogue: what follows, see `_finish`;
-    narrow: alpha and beta rounded to the dtype."""
+    narrow: alpha and beta rounded to the dtype; weights: formats to which those of codes are rounded in turn."""
 
     plan: Plan
     operands: str = ""
     epilogue: str = "after"
     narrow: bool = False
+    weights: tuple[str, ...] = ()
 
     def text(self, shape: Shape, simple: bool) -> str:
         told = f"operands rounded to {self.operands}, " if self.operands else ""
+        told += f"weights rounded to {', then '.join(self.weights)}, " if self.weights else ""
         told += str(self.plan)
         if not simple:
             told += f"; {EPILOGUES[self.epilogue]}" + (", scalars in the dtype" if self.narrow else "")
@@ -71,6 +73,7 @@ class Candidate:
         if self.operands:
             fmt = FORMATS[self.operands] if self.operands in FORMATS else replace(FORMATS["float32"], precision=11)
             a, b = round_to(a, fmt), round_to(b, fmt)
+        b = reduce(lambda t, name: round_to(t, FORMATS[name]), self.weights, b)
         n = IeeeSystem(wide, storage)
         if x.bias is not None and x.beta and self.epilogue in ("first", "onto"):
             found = self._within(n, replace(x, a=a, b=b))
@@ -135,6 +138,7 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
         return {}
     if max(shape.batch, 1) * shape.m * shape.k * shape.n > MOST:
         return {}
+    problem = decoded(problem)
     # small products are quicker on the host, whose chains are compiled
     home, count = y.device, max(shape.batch, 1) * shape.m * shape.k * shape.n
     if count <= HOST:
@@ -185,7 +189,11 @@ def _search(problem: Problem, backend: Any, x: Factors, result: str, due: Tensor
             scores[key] = int(differing(one(problem, x, result).reshape(-1), due.reshape(-1)).sum()), one
         return scores[key][0]
 
-    starts = [Candidate(Plan(unit), operands) for unit, operands in _units(problem.dtype, architecture(backend))]
+    starts = [
+        Candidate(Plan(unit), operands, weights=weights)
+        for unit, operands in _units(problem.dtype, architecture(backend))
+        for weights in (_weights(unit, problem.dtype) if problem.extra["shape"].group else ((),))
+    ]
     for best in sorted(starts, key=mismatches)[:STARTS]:
         while mismatches(best):
             found = best
@@ -237,6 +245,13 @@ def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit, str]]:
         yield scalar(wide), "tf32"
 
 
+def _weights(unit: Unit, dtype: str) -> Iterator[tuple[str, ...]]:
+    """How weights become operands of the unit: of a matrix unit in the dtype, else in float32 or as they are stored."""
+    yield from (("float32", dtype), (dtype,))
+    if unit.operands == "float32":
+        yield ("float32",)
+
+
 def _changed(one: Candidate, problem: Problem) -> Iterator[Candidate]:
     """Candidates that differ in one part."""
     plan = Plan(one.plan.unit)
@@ -278,4 +293,4 @@ def _key(one: Candidate, k: int) -> tuple[Any, ...]:
     """What tells candidates apart at this length."""
     pieces = tuple(tuple(p.tolist()) for p in one.plan.pieces(k))
     how = (one.plan.tree, one.plan.adding) if len(pieces) > 1 else ()
-    return one.plan.unit, pieces, how, one.operands, one.epilogue, one.narrow
+    return one.plan.unit, pieces, how, one.operands, one.epilogue, one.narrow, one.weights

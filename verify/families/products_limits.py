@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from verify.composite import Limit, Problem
-from verify.families.products import LOWERINGS, Place, Shape
+from verify.families.products import LOWERINGS, Place, Shape, decoded
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
 from verify.formats import FORMATS, Format
@@ -45,6 +45,7 @@ class Algorithm:
 
     order     of its sums with their accumulator, or a matrix unit's blocks
     split     '' or one of SPLITS, in which float32 operands are multiplied
+    weights   formats in which the weights of codes are computed and then stored; () where there are none
     joined    whether alpha meets the terms or parts of their sum, and the bias is one of them
     stored    what is rounded to the result's dtype on the way: 'product', before a bias; 'sum', before an activation
     narrow    whether alpha and beta are rounded to the result's dtype
@@ -53,6 +54,7 @@ class Algorithm:
 
     order: Order | Blocks
     split: str = ""
+    weights: tuple[str, ...] = ()
     joined: bool = False
     stored: str = ""
     narrow: bool = False
@@ -60,6 +62,7 @@ class Algorithm:
 
     def __str__(self) -> str:
         told = f"products in {self.split}, " if self.split else ""
+        told += f"weights in {', then '.join(self.weights)}, " if self.weights else ""
         told += f"sums {self.order}" if isinstance(self.order, Order) else str(self.order)
         told += ", alpha and bias within" if self.joined else ""
         told += f", the {self.stored} rounded to the dtype" if self.stored else ""
@@ -68,6 +71,18 @@ class Algorithm:
 
 def algorithms(place: Place) -> tuple[Algorithm, ...]:
     """What the lowering may run."""
+    found = _algorithms(place)
+    if not place.coded:
+        return found
+    # torch's kernel of the host has weights in float32 (aten/src/ATen/native/cpu/int4mm_kernel.cpp); what multiplies
+    # them on a matrix unit has them in its operands' dtype, by way of float32 or not (native/cuda/int4mm.cu: __hfma2)
+    ways: list[tuple[str, ...]] = [("float32",)] if place.backend == "cpu" else []
+    if place.backend != "cpu" or place.lowering != "eager":
+        ways += [("float32", place.operands), (place.operands,)]
+    return tuple(replace(one, weights=way) for one in found for way in ways)
+
+
+def _algorithms(place: Place) -> tuple[Algorithm, ...]:
     if place.operands == "float64":
         return _epilogues(place, [Algorithm(Order("any", FORMATS["float64"]))])
     plain = Order("any", SINGLE)
@@ -166,7 +181,7 @@ def place_of(problem: Problem, target: Target, lowering: str) -> Place:
     result = target.kernel.family.result(problem.dtype)
     facts = target.kernel.family
     return Place(lowering, target.backend.name, architecture(target.backend), problem.dtype, result, shape,
-                 problem.scalars, facts.bias, facts.scales)  # fmt: skip
+                 problem.scalars, facts.bias, facts.scales, facts.coded)  # fmt: skip
 
 
 def architecture(backend: Any) -> str:
@@ -194,7 +209,9 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     compute = FORMATS["float64" if problem.dtype == "float64" else "float32"]
     documented = {(name, compute.name): OWN for name in ("exp", "div")}
     n = _Products(compute, storage, documented, flush=one.flush, device=device, narrow=one.narrow)
-    x = factors(n, problem, lambda name, t: torch.where(t.isfinite(), t, 0.0))
+    x = factors(n, decoded(problem), lambda name, t: torch.where(t.isfinite(), t, 0.0))
+    if one.weights:
+        x = replace(x, b=_weights(n, problem, one.weights))
     x = replace(x, a=_multiplied(n, x.a, one.split), b=_multiplied(n, x.b, one.split))
     if one.joined:
         x = _joined(n, x)
@@ -211,6 +228,18 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     if shape.activation == "silu":
         y = oracle.silu(n, y)
     return _settled(problem, n.result(y), result)
+
+
+def _weights(n: _Products, problem: Problem, formats: Sequence[str]) -> Rough:
+    """Those of the codes, each operation in the first format, then stored in the others."""
+    first, *others = (FORMATS[name] for name in formats)
+    own, group = replace(n, compute=first), problem.extra["shape"].group
+    codes, scale, zero = (problem.tensors[name] for name in ("b", "scale", "zero"))
+    scale, zero = (t.repeat_interleave(group, 0) for t in (scale, zero))
+    found: Rough = oracle.weights(*(own.input(t) for t in (codes, scale, zero)))
+    for fmt in others:
+        found = own.value(own.cast(found, fmt))
+    return replace(found, n=n)
 
 
 def _joined(n: Roundoff, x: oracle.Factors) -> oracle.Factors:

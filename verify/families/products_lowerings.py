@@ -206,6 +206,7 @@ def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tens
     import torch
 
     tensors, scalars = problem.tensors, problem.scalars
+    groups = (tensors["scale"], tensors["zero"]) if "zero" in tensors else None
     result = "int32" if target.kernel.family.exact else target.kernel.family.result(problem.dtype)
     scales = None
     if "scale_a" in tensors:
@@ -216,7 +217,7 @@ def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tens
     if bias is not None and keywords["beta"] == 0.0:
         bias = torch.zeros_like(bias)
     y = call(
-        tensors["a"], tensors["b"], out=getattr(torch, result), bias=bias, scales=scales,
+        tensors["a"], tensors["b"], out=getattr(torch, result), bias=bias, scales=scales, groups=groups,
         activation=problem.extra["shape"].activation, **keywords, **given,
     )  # fmt: skip
     return {"": y}
