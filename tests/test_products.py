@@ -313,11 +313,15 @@ def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> No
         bound = torch.stack([products_limits.kept(problem, one, dtype) for one in found]).amax(0)
         split = products_limits._split(name, place)
         kind = "tf32" if split == "tf32" else dtype
-        if split in ("", "tf32"):
+        parted = split.endswith(("x3", "x6"))
+        if split in ("", "tf32") or parted:
             plain = dtype in ("float32", "float64") and not split
             unit = units.scalar(dtype) if plain else units.unit("hopper", kind)
-            plans = [units.Plan(unit), units.Plan(unit, parts=4)]
-            if name == "eager-fp16-sums" and dtype == "float16":
+            if parted:
+                kind = "tf32" if split == "tf32x3" else "bfloat16"
+                unit = units.Split(split, units.unit("hopper", kind))  # type: ignore[assignment]
+            plans = [units.Plan(unit), units.Plan(unit, parts=4), units.Plan(unit, every=64)]
+            if name.endswith("fp16-sums") and dtype == "float16":
                 plans.append(units.Plan(units.unit("hopper", dtype, "float16"), adding="float16"))
             for plan in plans:
                 y = plan.product(problem.tensors["a"], problem.tensors["b"]).to(getattr(torch, dtype)).double()

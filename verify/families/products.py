@@ -388,8 +388,8 @@ def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: T
 #: In the order of `products_lowerings`, which imports torch.
 LOWERINGS = (
     "eager", "eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium", "eager-full", "eager-fp16-sums",
-    "inductor", "inductor-template", "triton", "triton-tf32", "triton-tf32x3", "triton-bf16x3", "triton-bf16x6",
-    "triton-interpreter",
+    "inductor", "inductor-template", "inductor-decompose-k", "triton", "triton-tf32", "triton-tf32x3", "triton-bf16x3",
+    "triton-bf16x6", "triton-split-k", "triton-fp16-sums", "triton-promoted", "triton-interpreter",
 )  # fmt: skip
 
 

@@ -23,12 +23,14 @@ from verify.families.products_truth import factors
 from verify.formats import FORMATS
 from verify.judge.chunk import differing
 from verify.numbers.ieee import IeeeSystem, Rounded, round_to
-from verify.numbers.units import Plan, Unit, scalar, units
+from verify.numbers.units import SPLITS, Plan, Split, Unit, scalar, units
 from verify.oracles.products import Factors
 
 Tensor = torch.Tensor
 #: Terms below which all formulas are alike.
 FEWEST = 8
+#: Terms of a block of Triton's kernels, of which the products of parts begin anew.
+TILE = 64
 #: Rows and columns of the sample.
 SAMPLE = 12
 #: Units from which the search starts.
@@ -190,7 +192,7 @@ def _search(problem: Problem, backend: Any, x: Factors, result: str, due: Tensor
         return scores[key][0]
 
     starts = [
-        Candidate(Plan(unit), operands, weights=weights)
+        Candidate(Plan(unit, every=TILE if isinstance(unit, Split) else 0), operands, weights=weights)
         for unit, operands in _units(problem.dtype, architecture(backend))
         for weights in (_weights(unit, problem.dtype) if problem.extra["shape"].group else ((),))
     ]
@@ -227,7 +229,7 @@ def _sample(shape: Shape, rows: Sequence[int] = (), columns: Sequence[int] = ())
     return found[0], found[1]
 
 
-def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit, str]]:
+def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit | Split, str]]:
     """The units that may multiply numbers of the dtype, and what these are rounded to first."""
     wide = "float64" if dtype == "float64" else "float32"
     yield scalar(wide), ""
@@ -240,12 +242,15 @@ def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit, str]]:
                 yield one, "" if one.operands == "tf32" else "bfloat16"
                 if one.operands == "tf32":
                     yield one, "tf32"
+                for name, (fmt, parts, _) in SPLITS.items():
+                    if architecture and parts > 1 and fmt.name == one.operands:
+                        yield Split(name, one), ""
     if dtype == "float32" and not architecture:
         yield scalar(wide), "bfloat16"
         yield scalar(wide), "tf32"
 
 
-def _weights(unit: Unit, dtype: str) -> Iterator[tuple[str, ...]]:
+def _weights(unit: Unit | Split, dtype: str) -> Iterator[tuple[str, ...]]:
     """How weights become operands of the unit: of a matrix unit in the dtype, else in float32 or as they are stored."""
     yield from (("float32", dtype), (dtype,))
     if unit.operands == "float32":
@@ -284,6 +289,7 @@ def _plans(plan: Plan, problem: Problem) -> Iterator[Plan]:
     for adding in ("", problem.dtype) if problem.dtype in ("float16", "bfloat16") else ("",):
         for parts in PARTS:
             yield replace(plan, parts=parts, adding=adding)
+            yield replace(plan, parts=parts, grain=TILE, adding=adding)
             yield replace(plan, parts=parts, dealt=True, adding=adding)
             if parts > 2:
                 yield replace(plan, parts=parts, dealt=True, tree=True, adding=adding)

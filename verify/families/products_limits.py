@@ -24,7 +24,7 @@ from verify.numbers.ieee import round_to
 from verify.numbers.orders import Order
 from verify.numbers.roundoff import UP, Rough, Roundoff
 from verify.numbers.roundoff_units import Blocks
-from verify.numbers.units import units
+from verify.numbers.units import BFLOAT16, SPLITS, units
 from verify.oracles import products as oracle
 
 Tensor = torch.Tensor
@@ -33,10 +33,6 @@ SINGLE = FORMATS["float32"]
 PIECES = 32
 #: Relative error of exp and of / in an activation's own code: 2 ULP, each at most 2 u.
 OWN = Documented(4.0, "2 ULP")
-#: Significant bits of tf32 and of bfloat16.
-TF32, BRAIN = Format("tf32", 19, 11, 127), FORMATS["bfloat16"]
-#: How input precisions split a float32: (format of each part, parts, products of parts that are summed).
-SPLITS = {"tf32": (TF32, 1), "bf16": (BRAIN, 1), "tf32x3": (TF32, 2), "bf16x3": (BRAIN, 2), "bf16x6": (BRAIN, 3)}
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Algorithm:
     """What a lowering rounds.
 
     order     of its sums with their accumulator, or a matrix unit's blocks
-    split     '' or one of SPLITS, in which float32 operands are multiplied
+    split     '' or one of `verify.numbers.units.SPLITS`, in which float32 operands are multiplied
     weights   formats in which the weights of codes are computed and then stored; () where there are none
     joined    whether alpha meets the terms or parts of their sum, and the bias is one of them
     stored    what is rounded to the result's dtype on the way: 'product', before a bias; 'sum', before an activation
@@ -104,11 +100,12 @@ def _algorithms(place: Place) -> tuple[Algorithm, ...]:
     if kind == "float32" or not cores:
         return _epilogues(place, [Algorithm(plain)])
     pieces = max(PIECES, -(-place.shape.k // 32))
-    found = [Algorithm(Blocks(one, pieces), split) for one in cores]
+    chains = len(SPLITS[split][2]) if split else 1
+    found = [Algorithm(Blocks(one, pieces, chains=chains), split) for one in cores]
     if place.operands == "float16" and name in ("eager", "eager-fp16-sums"):
         # torch allows reductions of split sums in the dtype by default
         found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
-    if name == "eager-fp16-sums":
+    if name.endswith("fp16-sums"):
         halves = [u for u in units() if (u.architecture, u.operands, u.result) == (place.architecture, kind, "float16")]
         found += [Algorithm(Blocks(one, pieces, stored=True)) for one in halves]
         found.append(Algorithm(Order("any", FORMATS["float16"])))
@@ -121,7 +118,7 @@ def _split(name: str, place: Place) -> str:
     if place.operands != "float32":
         return ""
     if name.startswith("triton-"):
-        return name.removeprefix("triton-") if name != "triton-interpreter" else ""
+        return name.removeprefix("triton-") if name.removeprefix("triton-") in SPLITS else ""
     return "tf32" if name in ("eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium") else ""
 
 
@@ -286,10 +283,10 @@ def _multiplied(n: Roundoff, x: Rough, split: str) -> Rough:
     """An operand as the sum of its parts, each rounded to nearest or cut."""
     if not split:
         return x
-    fmt, parts = SPLITS[split]
+    fmt, parts, _ = SPLITS[split]
     rest = x.mid
     for _ in range(parts):
-        near = round_to(rest, fmt if fmt.name != "tf32" else _AS_TF32)
+        near = round_to(rest, fmt if fmt == BFLOAT16 else _AS_TF32)
         rest = torch.maximum((rest - near).abs(), (rest - _cut(rest, fmt)).abs())
     return replace(x, error=rest)
 
@@ -303,7 +300,7 @@ def _cut(t: Tensor, fmt: Format) -> Tensor:
 
 def _dropped(x: Rough, y: Rough, split: str) -> Tensor:
     """What the products of small parts that are left out come to: each part is 2^(1 - p) of the one before."""
-    fmt, parts = SPLITS[split]
+    fmt, parts, _ = SPLITS[split]
     if parts == 1:
         return torch.zeros((), dtype=torch.float64, device=x.mid.device)
     least = float(2 ** (1 - fmt.precision)) ** parts
