@@ -88,7 +88,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "dtype", "scalars"), CASES)
 @pytest.mark.parametrize("k", [0, 1, 70])
 def test_truth_is_the_rational_product(name: str, dtype: str, scalars: dict[str, float], k: int) -> None:
-    groups = {"group": max(k // 5, 1)} if name == "int4_mm" else {}
+    groups: dict[str, Any] = {"group": max(k // 5, 1)} if name == "int4_mm" else {}
     source, due = rational(name, setting("own", m=5, k=k, n=7, **groups), dtype, scalars)
     index = torch.arange(len(due))
     for double in (False, True):
@@ -316,10 +316,9 @@ def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> No
         parted = split.endswith(("x3", "x6"))
         if split in ("", "tf32") or parted:
             plain = dtype in ("float32", "float64") and not split
-            unit = units.scalar(dtype) if plain else units.unit("hopper", kind)
+            unit: Any = units.scalar(dtype) if plain or parted else units.unit("hopper", kind)
             if parted:
-                kind = "tf32" if split == "tf32x3" else "bfloat16"
-                unit = units.Split(split, units.unit("hopper", kind))  # type: ignore[assignment]
+                unit = units.Split(split, units.unit("hopper", "tf32" if split == "tf32x3" else "bfloat16"))
             plans = [units.Plan(unit), units.Plan(unit, parts=4), units.Plan(unit, every=64)]
             if name.endswith("fp16-sums") and dtype == "float16":
                 plans.append(units.Plan(units.unit("hopper", dtype, "float16"), adding="float16"))
