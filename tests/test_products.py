@@ -264,6 +264,7 @@ def test_integers_are_exact() -> None:
         ({"m": "9000", "n": "9000"}, "elements of a matrix"),
         ({"layout": "transposed"}, "unknown layout 'transposed'"),
         ({"data": "mixt"}, "unknown data 'mixt'"),
+        ({"layout": "interleaved"}, "expected a stack of matrices"),
     ],
 )
 def test_settings_that_are_refused(given: dict[str, str], told: str) -> None:

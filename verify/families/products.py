@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from verify.composite import Limit, Problem, Source
 
 Tensor = Any
-LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided")
+LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved")
 #: What rows of a and columns of b hold, by turns.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
@@ -59,6 +59,8 @@ class Shape:
         if elements > MOST or products > MOST_PRODUCTS:
             most = f"{MOST:,} and {MOST_PRODUCTS:,}"
             raise UsageError(f"{elements:,} elements of a matrix and {products:,} products; expected at most {most}")
+        if shape.layout == "interleaved" and not shape.batch:
+            raise UsageError("layout=interleaved, batch=0: expected a stack of matrices")
         if shape.group < 0 or (shape.group and shape.k % shape.group):
             raise UsageError(f"group={shape.group}, k={shape.k}: expected a k of whole groups")
         for what, known in (("layout", LAYOUTS), ("data", DATA), ("activation", ACTIVATIONS)):
@@ -276,8 +278,12 @@ def _by_rows(t: Tensor) -> Tensor:
 
 
 def laid_out(t: Tensor, layout: str, name: str) -> Tensor:
-    """The same values in another arrangement: stored by columns, or every other element of a buffer."""
+    """The same values in another arrangement: stored by columns, every other element of a buffer, or the matrices of a
+    stack row by row in turn."""
     import torch
+
+    if layout == "interleaved":
+        return t.movedim(0, 1).contiguous().movedim(1, 0)
 
     if layout == f"transposed-{name}":
         return t.mT.contiguous().mT
@@ -325,6 +331,10 @@ BATCHED = (
     setting("5x17x129x9", batch=5, m=17, k=129, n=9),
     setting("2x6x0x5", batch=2, m=6, k=0, n=5, length=1),
     setting("transposed b", batch=3, m=40, k=64, n=24, layout="transposed-b"),
+    setting("strided", batch=3, m=40, k=64, n=24, layout="strided"),
+    setting("interleaved", batch=3, m=40, k=64, n=24, layout="interleaved"),
+    setting("one row", batch=4, m=1, k=260, n=64, length=1),
+    setting("one column", batch=4, m=64, k=260, n=1, length=1),
 )
 PARAMETERS = {
     "m": "rows of a",

@@ -9,6 +9,7 @@ looked for again among those that it does not explain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -112,7 +113,11 @@ EPILOGUES = {
     "fma": "fma(alpha, sum, beta bias)",
     "first": "the sum begins with the bias",
     "stored": "the sum rounded to the dtype, then what follows",
+    "by log 2": "scaled, divided by log(2), then times log(2)",
+    "in base 2": "scaled, times 1.44269504, then times log(2)",
 }
+#: log(2), and the log2(e) of PyTorch's templates.
+LOG2, RCP_LOG2 = math.log(2), 1.44269504
 
 
 def _finish(n: IeeeSystem, y: Rounded, x: Factors, one: Candidate) -> Rounded:
@@ -122,6 +127,9 @@ def _finish(n: IeeeSystem, y: Rounded, x: Factors, one: Candidate) -> Rounded:
         rows, columns = (Rounded(t, n) for t in x.scales)
         y = y * rows * columns if one.epilogue == "in turn" else y * (rows * columns)
     alpha, beta = _scalar(n, x.alpha, one), _scalar(n, x.beta, one)
+    if one.epilogue in ("by log 2", "in base 2"):
+        y = y * alpha
+        return (y / n.scalar(LOG2) if one.epilogue == "by log 2" else y * n.scalar(RCP_LOG2)) * n.scalar(LOG2)
     if x.bias is None or x.beta == 0.0:
         return y if x.alpha == 1.0 else y * alpha
     bias = Rounded(x.bias, n)
@@ -278,6 +286,7 @@ def _epilogues(problem: Problem, pieces: int) -> Iterator[str]:
     yield from (name for name, there in {
         "onto": bias and (pieces > 1 or scaled), "first": bias and not scaled, "fma": bias and scaled,
         "in turn": "scale_a" in problem.tensors,
+        "by log 2": problem.extra.get("logarithm"), "in base 2": problem.extra.get("logarithm"),
         "stored": bias and problem.dtype in ("float16", "bfloat16"),
     }.items() if there)  # fmt: skip
 
