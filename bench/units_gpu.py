@@ -132,7 +132,7 @@ def measure(architecture: str, size: int) -> Values:
             if eighth:
                 given["imprecise"] = TERMS
             if result == "float16":
-                given["accumulator"] = products.tl.float16
+                given["accumulator"] = torch.float16
             for name, a, b, c in recipes(torch, dtype, size):
                 cell: Values = {"unit": str(unit), "path": path, "recipe": name}
                 cells.append(cell)

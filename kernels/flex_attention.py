@@ -20,6 +20,7 @@ RECIPES = {
     "uniform": "queries and keys at right angles, so that all scores are 0",
     "competing": "scores near +40 and -40 whose keys differ by about 1",
     "extreme": "scores near +105 and -105, beyond the range of exp in float32",
+    "alone": "one key near 52 whose score is every query's logsumexp, and others near 0",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
 #: What exp may be off by on the host, in units of u = 2^-24, and whose it is.
@@ -153,6 +154,9 @@ SETTINGS = (
     setting("masked rows", q_len=83, kv_len=83, mask_mod="masked_rows"),
     setting("extreme 72", head_dim=72, q_len=50, kv_len=65, data="extreme"),  # 128 terms of a score resolve nothing
     setting("uniform", q_len=40, kv_len=40, data="uniform", mask_mod="causal"),
+    # one product of matrices in an output, whose formula can be told
+    setting("one key", q_len=130, kv_len=80, data="alone", backward=False),
+    setting("uniform 64", q_len=130, kv_len=64, data="uniform"),
     setting("long", heads=2, q_len=1031, kv_len=1031, data="competing", mask_mod="causal", backward=False),
 )  # fmt: skip
 
@@ -173,6 +177,12 @@ def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
     from verify.kernels import _flex_algorithms
 
     return _flex_algorithms.limit(problem, target, lowering, output)
+
+
+def searched(problem: Any, backend: Any, output: str, y: Any) -> Any:
+    from verify.kernels import _flex_formulas
+
+    return _flex_formulas.searched(problem, backend, output, y)
 
 
 def strata(problem: Any, output: str) -> Any:
@@ -290,6 +300,7 @@ KERNEL = Composite(
     problem=problem,
     truth=truth,
     limit=limit,
+    searched=searched,
     strata=strata,
     implementations="verify.kernels._flex_lowerings",
     dtypes=HALVES_AND_SINGLE,

@@ -24,6 +24,11 @@ class Factors:
     beta: float = 1.0
 
 
+def weights(codes: Any, scale: Any, zero: Any) -> Any:
+    """Numbers of any system, of which 4-bit codes are stored (torch._weight_int4pack_mm)."""
+    return (codes - 8) * scale + zero
+
+
 def product(n: Any, x: Factors) -> Any:
     """Before the activation."""
     return _finished(n, n.matmul(x.a, x.b), x)

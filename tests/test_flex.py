@@ -23,11 +23,13 @@ from verify import backends
 from verify import run as runs
 from verify.cases import own_setting
 from verify.composite import Problem
+from verify.families import products_formulas
 from verify.formats import FORMATS
 from verify.kernel import UsageError, load
-from verify.kernels import _flex, _flex_algorithms, _flex_lowerings
+from verify.kernels import _flex, _flex_algorithms, _flex_formulas, _flex_lowerings
 from verify.kernels.flex_attention import HALVES_AND_SINGLE, RECIPES, Shape, custom, setting
 from verify.lowerings import NotLowered, Target
+from verify.numbers import units
 from verify.numbers.ball import Ball64
 from verify.numbers.fixed import FixedMatrices, Opaque, RationalMatrices, places_for
 from verify.numbers.matmul import DDMatrices, RowBalls, matmul
@@ -725,3 +727,73 @@ def test_tf32_on_a_gpu_is_named_and_exceeds_the_bound_of_float32() -> None:
         found[name] = shares("eager", given, {key: y.cpu() for key, y in outputs.items()}, where.name)
     assert all(high <= 1 for _, high in found["eager"].values()), found
     assert max(low for low, _ in found["eager-tf32"].values()) > 1, found
+
+
+# Formulas of its products
+
+
+def of_a_score(given: Problem, unit: units.Unit, what: str) -> Tensor:
+    """The logsumexp of queries that one key outweighs, by a matrix unit."""
+    query, key = given.tensors["query"], given.tensors["key"]
+    s = torch.stack([unit.matmul(q, k[:1].mT) for q, k in zip(query[0], key[0], strict=True)])[None, ..., 0]
+    scaled, log2 = s * given.extra["shape"].scale, math.log(2)
+    return {"after": scaled, "by log 2": scaled / log2 * log2, "in base 2": scaled * 1.44269504 * log2}[what]
+
+
+def told(given: Problem, output: str, y: Tensor, backend: Any = CPU) -> list[str]:
+    """Formulas that explain all of an output."""
+    found = _flex_formulas.searched(given, backend, output, y)
+    return [text for text, make in found.items() if torch.equal(make().reshape(-1), y.reshape(-1))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hopper:
+    name: str = "cuda"
+
+    def capability(self) -> str:
+        return "sm_90"
+
+
+@pytest.mark.parametrize("what", ["after", "by log 2", "in base 2"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_product_of_queries_and_keys_is_named(dtype: str, what: str) -> None:
+    """Of a GPU's matrix unit, with what is done to scores; a unit that differs from it in one number is not."""
+    given, unit = problem(dtype, data="alone", q_len=60, kv_len=9, backward=False), units.unit("hopper", dtype)
+    [text] = told(given, "logsumexp", of_a_score(given, unit, what), Hopper())
+    assert text == f"score: hopper {dtype}: one chain; {products_formulas.EPILOGUES[what]}"
+    others: tuple[dict[str, Any], ...] = ({"fraction": 24}, {"fraction": 26}, {"terms": 8}, {"kept": 22})
+    for changes in others:
+        wrong = of_a_score(given, dataclasses.replace(unit, **changes), what)
+        assert told(given, "logsumexp", wrong, Hopper()) == []
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_what_the_host_computes_is_named(name: str) -> None:
+    """In float32, where every product that an output shows is a chain of fused multiply-adds, in pieces or not."""
+    given = problem("float32", data="uniform", q_len=60, kv_len=32)
+    found = run(name, given)
+    for output, what in (("out", "weights times values"), ("dv", "weights times grad_out")):
+        texts = told(given, output, found[output])
+        assert texts and all(text.startswith(f"{what}: scalar float32: ") for text in texts), (output, texts)
+        assert told(given, output, found[output].flip(-1)) == []
+    one = problem("float32", data="alone", q_len=60, kv_len=9, backward=False)
+    y = run(name, one).get("logsumexp")
+    if y is not None:  # as torch/_higher_order_ops/flex_attention.py has it
+        after = products_formulas.EPILOGUES["by log 2"]
+        assert told(one, "logsumexp", y) == [f"score: scalar float32: one chain; {after}"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"data": "normal"},
+        {"data": "uniform", "kv_len": 33},
+        {"data": "uniform", "mask_mod": "causal"},
+        {"data": "uniform", "heads": 4, "kv_heads": 2},
+        {"data": "alone", "score_mod": "alibi"},
+    ],
+)
+def test_outputs_that_are_no_product_have_no_formula(values: dict[str, Any]) -> None:
+    given = problem("float32", **{"q_len": 20, "kv_len": 32} | values)
+    for output, size in given.extra["shape"].outputs.items():
+        assert _flex_formulas.searched(given, CPU, output, torch.zeros(size)) == {}, output

@@ -15,7 +15,7 @@ from verify.families.products_formulas import Candidate
 from verify.families.products_truth import factors
 from verify.kernel import Composite, load
 from verify.numbers import units
-from verify.numbers.units import Plan, Unit
+from verify.numbers.units import SPLITS, Plan, Split, Unit
 
 Tensor = torch.Tensor
 UNIT = units.unit("hopper", "bfloat16")
@@ -40,10 +40,12 @@ def facts(name: str) -> Composite:
     return found
 
 
-def outputs(name: str, dtype: str, one: Candidate, k: int = 264, **scalars: float) -> tuple[Any, Tensor, str]:
+def outputs(
+    name: str, dtype: str, one: Candidate, k: int = 264, size: int = 24, **scalars: float
+) -> tuple[Any, Tensor, str]:
     """A problem, what a candidate computes for it, and the dtype of that."""
     kernel = facts(name)
-    problem = kernel.problem(dtype, setting("own", m=24, k=k, n=24), scalars, 0)
+    problem = kernel.problem(dtype, setting("own", m=size, k=k, n=size), scalars, 0)
     result = kernel.family.result(dtype)
     return problem, one(problem, factors(products_formulas._Plain(), problem), result), result
 
@@ -64,6 +66,11 @@ RIGHT = [
     ("mm", "float32", Candidate(Plan(TF32, parts=8)), {}),
     ("mm", "float32", Candidate(Plan(units.scalar("float32"), panel=256)), {}),
     ("mm", "float64", Candidate(Plan(units.scalar("float64"))), {}),
+    ("mm", "float32", Candidate(Plan(Split("tf32x3", TF32), every=64)), {}),
+    ("mm", "float32", Candidate(Plan(Split("bf16x3", UNIT), every=32)), {}),
+    ("mm", "float32", Candidate(Plan(Split("bf16x6", UNIT), every=64)), {}),
+    ("mm", "bfloat16", Candidate(Plan(UNIT, parts=2, grain=64)), {}),
+    ("mm", "float16", Candidate(Plan(units.unit("hopper", "float16", "float16"))), {}),
     ("addmm", "bfloat16", Candidate(Plan(UNIT)), {"alpha": 1.0, "beta": 1.0}),
     ("addmm", "bfloat16", Candidate(Plan(UNIT), epilogue="first"), {"alpha": 1.0, "beta": 1.0}),
     ("addmm", "bfloat16", Candidate(Plan(UNIT), epilogue="stored"), {"alpha": 1.0, "beta": 1.0}),
@@ -112,6 +119,43 @@ def test_nearest_for_cut_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert not torch.equal(right, y)
     assert named(problem, y, result) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [
+        ("tf32x3", ((0, 1), (1, 0), (0, 0))),
+        ("tf32x3", ((0, 0), (1, 0), (0, 1))),
+        ("tf32x3", ((1, 0), (0, 0))),
+        ("tf32x3", ((1, 1), (1, 0), (0, 1), (0, 0))),
+        ("bf16x3", ((0, 1), (1, 0), (0, 0))),
+        ("bf16x3", ((1, 1), (1, 0), (0, 1), (0, 0))),
+        ("bf16x6", ((0, 2), (2, 0), (1, 1), (0, 1), (1, 0), (0, 0))),
+        ("bf16x6", ((2, 0), (0, 2), (1, 0), (0, 1), (0, 0))),
+    ],
+)
+def test_other_products_of_parts_are_not_named(name: str, pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In another order, one left out, one too many. Which of the small products comes first shows in few outputs."""
+    unit, size = TF32 if name == "tf32x3" else UNIT, 24 if set(pairs) != set(SPLITS[name][2]) else 128
+    monkeypatch.setitem(SPLITS, name, (*SPLITS[name][:2], pairs))
+    problem, y, result = outputs("mm", "float32", Candidate(Plan(Split(name, unit), every=64)), size=size)
+    monkeypatch.undo()
+    assert named(problem, y, result) == []
+
+
+def test_parts_are_the_number_and_an_infinity_is_kept() -> None:
+    t = torch.randn(40, 50) * 2.0 ** torch.randint(-20, 20, (40, 50))
+    for name, left in (("tf32x3", 0.0), ("bf16x3", 2.0**-17), ("bf16x6", 2.0**-25)):
+        split = Split(name, TF32 if name == "tf32x3" else UNIT)
+        parts = split.parted(t)
+        assert len(parts) == SPLITS[name][1]
+        rest = t.double() - torch.stack(parts).double().sum(0)
+        assert bool((rest.abs() <= left * t.abs()).all())
+        a, b = torch.tensor([[torch.inf, 1.0]]), torch.tensor([[1.0], [2.0]])
+        assert split.product(a, b).item() == torch.inf
+    tie = torch.tensor([[1 + 2.0**-11]])
+    assert Split("tf32x3", TF32).parted(tie)[0].item() == 1 + 2.0**-10  # away from 0
+    assert Split("bf16x3", UNIT).parted(torch.tensor([[1 + 2.0**-8]]))[0].item() == 1.0  # to even
 
 
 @pytest.mark.parametrize(

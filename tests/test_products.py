@@ -13,7 +13,7 @@ import torch
 from composites import cells
 from mutants import products as mutants
 from verify import backends
-from verify.families import products, products_limits
+from verify.families import products, products_formulas, products_limits
 from verify.families.products import setting
 from verify.families.products_truth import Truths
 from verify.kernel import Composite, UsageError, load
@@ -54,6 +54,13 @@ def rational(name: str, own: Any, dtype: str, scalars: dict[str, float]) -> tupl
     kernel = facts(name)
     problem = kernel.problem(dtype, own, scalars, 0)
     t = {k: v.double().tolist() for k, v in problem.tensors.items()}
+    if "zero" in t:
+        group = own.parameters["group"]
+        t["b"] = [
+            [(Fraction(q) - 8) * Fraction(s) + Fraction(z) for q, s, z in zip(line, scale, zero, strict=True)]
+            for i, line in enumerate(t["b"])
+            for scale, zero in [(t["scale"][i // group], t["zero"][i // group])]
+        ]
     alpha, beta = (Fraction(scalars.get(k, 1.0)) for k in ("alpha", "beta"))
     found = []
     for i, row in enumerate(t["a"]):
@@ -73,14 +80,16 @@ CASES = [
     ("mm", "float16", {}), ("mm", "float32", {}), ("mm", "float64", {}),
     ("addmm", "bfloat16", {"alpha": 0.7, "beta": -1.3}),
     ("addmm", "float32", {"alpha": 2.0, "beta": 0.0}), ("linear", "float32", {}), ("int_mm", "int8", {}),
-    ("scaled_mm", "float8_e4m3fn", {}), ("scaled_mm", "float8_e5m2", {}),
+    ("scaled_mm", "float8_e4m3fn", {}), ("scaled_mm", "float8_e5m2", {}), ("int4_mm", "float16", {}),
+    ("int4_mm", "bfloat16", {}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "dtype", "scalars"), CASES)
 @pytest.mark.parametrize("k", [0, 1, 70])
 def test_truth_is_the_rational_product(name: str, dtype: str, scalars: dict[str, float], k: int) -> None:
-    source, due = rational(name, setting("own", m=5, k=k, n=7), dtype, scalars)
+    groups: dict[str, Any] = {"group": max(k // 5, 1)} if name == "int4_mm" else {}
+    source, due = rational(name, setting("own", m=5, k=k, n=7, **groups), dtype, scalars)
     index = torch.arange(len(due))
     for double in (False, True):
         found, scale = source.enclose("", index, double)
@@ -168,17 +177,16 @@ def test_formulas_take_plans() -> None:
 
 
 def faults() -> list[Any]:
-    listed = [(name, fault, dtype) for name, fault, dtypes in mutants.FAULTS for dtype in dtypes]
-    return [pytest.param(fault, dtype, id=f"{name}, {dtype}") for name, fault, dtype in listed]
+    listed = [one for one in mutants.faults() if one[0] in ("mm", "int4_mm", "scaled_mm")]  # of others: test_mutants.py
+    return [pytest.param(name, fault, dtype, id=f"{name}, {told}, {dtype}") for name, told, fault, dtype in listed]
 
 
-@pytest.mark.parametrize(("fault", "dtype"), faults())
-def test_faults_are_killed(fault: Any, dtype: str) -> None:
+@pytest.mark.parametrize(("name", "fault", "dtype"), faults())
+def test_faults_are_killed(name: str, fault: Any, dtype: str) -> None:
     """In the cells of the quick profile."""
-    found = [cell("mm", own, fault, dtype) for own in facts("mm").settings if own.quick and own.parameters["k"] > 32]
-    special = facts("mm").spellings["special"]
+    found = [cell(name, own, fault, dtype) for own in facts(name).settings if own.quick and own.parameters["k"] > 32]
     if all(one["status"] == "passed" for one in found):
-        found.append(cell("mm", special, fault, dtype))
+        found.append(cell(name, facts(name).spellings["special"], fault, dtype))
     assert any(one["status"] in ("exceeds-bound", "unsteady") for one in found), [one["status"] for one in found]
 
 
@@ -202,20 +210,46 @@ def test_epilogues_fused_and_unfused_pass(dtype: str, stored: bool) -> None:
         assert cell("linear", own, product, dtype)["status"] == "passed"
 
 
-@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("dtype", mutants.HALVES)
+def test_weights_in_float32_or_in_the_dtype_pass(dtype: str) -> None:
+    """As torch has them on the host, and as a matrix unit takes them."""
+    own, to = facts("int4_mm").settings[0], mutants.rounded(getattr(torch, dtype))
+    assert cell("int4_mm", own, mutants.Product(), dtype)["status"] == "passed"
+    assert cell("int4_mm", own, mutants.Product(b=to), dtype)["status"] == "passed"
+    # which of them it is, the bits tell
+    problem = facts("int4_mm").problem(dtype, own, {}, 0)
+    names = []
+    for product in (mutants.Product(), mutants.Product(b=to)):
+        y = product(problem)[""]
+        found = products_formulas.searched(problem, CPU, dtype, y)
+        names.append([t for t, make in found.items() if torch.equal(make(), y)])
+    assert all("weights rounded to float32, scalar" in t for t in names[0]) and names[0]
+    assert all(f"{dtype}, scalar" in t for t in names[1]) and names[1]
+
+
+def test_weights_that_float64_does_not_hold_are_refused() -> None:
+    kernel = facts("int4_mm")
+    problem = kernel.problem("bfloat16", kernel.settings[0], {}, 0)
+    wide = mutants.of(zero=lambda t: t * 2.0**-80)(problem)
+    with pytest.raises(UsageError, match="float64 does not hold all weights"):
+        products.decoded(wide)
+    with pytest.raises(UsageError, match="group=0: expected at least 1"):
+        kernel.custom({"group": "0"})  # type: ignore[misc]
+    with pytest.raises(UsageError, match="group=64, k=96: expected a k of whole groups"):
+        kernel.custom({"group": "64", "k": "96"})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("dtype", mutants.EIGHTHS)
 def test_scales_once(dtype: str) -> None:
-    own = facts("scaled_mm").settings[0]
-    assert cell("scaled_mm", own, mutants.Product(), dtype)["status"] == "passed"
-    assert cell("scaled_mm", own, mutants.Product(scale=2), dtype)["status"] == "exceeds-bound"
-    assert cell("scaled_mm", own, mutants.Product(scale=0), dtype)["status"] == "exceeds-bound"
+    assert cell("scaled_mm", facts("scaled_mm").settings[0], mutants.Product(), dtype)["status"] == "passed"
 
 
 def test_integers_are_exact() -> None:
-    own = setting("own", m=24, k=700, n=16)
+    own = setting("own", m=16, k=300, n=8)
     assert cell("int_mm", own, mutants.Product(), "int8")["status"] == "passed"
-    for wrong in (mutants.Product(wrapped=16), mutants.Product(whole=lambda t: t.clamp(-32768, 32767)),
-                  mutants.Product(out=lambda t: t + 1), mutants.Product(a=mutants.dropped(699, 1))):  # fmt: skip
-        assert cell("int_mm", own, wrong, "int8")["status"] == "exceeds-bound"
+    for name, wrong, _ in mutants.OF_KERNELS["int_mm"]:
+        if "-128" not in name:  # of which there may be none
+            assert cell("int_mm", own, wrong, "int8")["status"] == "exceeds-bound", name
 
 
 # Refusals
@@ -230,6 +264,7 @@ def test_integers_are_exact() -> None:
         ({"m": "9000", "n": "9000"}, "elements of a matrix"),
         ({"layout": "transposed"}, "unknown layout 'transposed'"),
         ({"data": "mixt"}, "unknown data 'mixt'"),
+        ({"layout": "interleaved"}, "expected a stack of matrices"),
     ],
 )
 def test_settings_that_are_refused(given: dict[str, str], told: str) -> None:
@@ -279,11 +314,14 @@ def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> No
         bound = torch.stack([products_limits.kept(problem, one, dtype) for one in found]).amax(0)
         split = products_limits._split(name, place)
         kind = "tf32" if split == "tf32" else dtype
-        if split in ("", "tf32"):
+        parted = split.endswith(("x3", "x6"))
+        if split in ("", "tf32") or parted:
             plain = dtype in ("float32", "float64") and not split
-            unit = units.scalar(dtype) if plain else units.unit("hopper", kind)
-            plans = [units.Plan(unit), units.Plan(unit, parts=4)]
-            if name == "eager-fp16-sums" and dtype == "float16":
+            unit: Any = units.scalar(dtype) if plain or parted else units.unit("hopper", kind)
+            if parted:
+                unit = units.Split(split, units.unit("hopper", "tf32" if split == "tf32x3" else "bfloat16"))
+            plans = [units.Plan(unit), units.Plan(unit, parts=4), units.Plan(unit, every=64)]
+            if name.endswith("fp16-sums") and dtype == "float16":
                 plans.append(units.Plan(units.unit("hopper", dtype, "float16"), adding="float16"))
             for plan in plans:
                 y = plan.product(problem.tensors["a"], problem.tensors["b"]).to(getattr(torch, dtype)).double()

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
 from verify.composite import Problem
+from verify.families.products import decoded
 
 Tensor = torch.Tensor
 Change = Callable[[Tensor], Tensor]
@@ -34,9 +35,15 @@ class Product:
     stored: bool = False  # the product is rounded to the dtype before the rest
     parts: int = 1
     wrapped: int = 0  # bits of an integer accumulator
+    given: Callable[[Problem], Problem] = lambda problem: problem
+    bias: Change = same
+    early: bool = False  # the activation comes before the bias
 
     def __call__(self, problem: Problem) -> dict[str, Tensor]:
+        problem = decoded(self.given(problem))
         tensors, scalars = problem.tensors, problem.scalars
+        activation = problem.extra["shape"].activation
+        act: Change = getattr(torch.nn.functional, activation) if activation != "none" else same
         dtype = tensors["a"].dtype
         wide = torch.float64 if dtype in (torch.float64, torch.int8) else torch.float32
         a, b = (change(tensors[name].to(wide)) for name, change in (("a", self.a), ("b", self.b)))
@@ -51,9 +58,9 @@ class Product:
         y = y.to(result).to(wide) if self.stored else y
         if "bias" in tensors:
             alpha, beta = scalars.get("alpha", 1.0), scalars.get("beta", 1.0)
-            y = alpha * y + (beta * tensors["bias"].to(wide) if beta else 0.0)
-        activation = problem.extra["shape"].activation
-        y = getattr(torch.nn.functional, activation)(y) if activation != "none" else y
+            y = act(y) if self.early else y
+            y = alpha * y + (beta * self.bias(tensors["bias"].to(wide)) if beta else 0.0)
+        y = y if self.early else act(y)
         return {"": self.out(y) if dtype == torch.int8 else self.out(y).to(result)}
 
     def _summed(self, a: Tensor, b: Tensor) -> Tensor:
@@ -113,8 +120,22 @@ def one_element(t: Tensor) -> Tensor:
     return t
 
 
+def of(**changes: Change) -> Callable[[Problem], Problem]:
+    """Other tensors in the place of those of these names."""
+    return lambda x: replace(x, tensors={**x.tensors, **{name: f(x.tensors[name]) for name, f in changes.items()}})
+
+
+def exchanged(t: Tensor) -> Tensor:
+    """Each two neighbours along the first axis in each other's place."""
+    return t.reshape(-1, 2, *t.shape[1:]).flip(1).reshape(t.shape)
+
+
+def last_group(x: Problem) -> Problem:
+    return of(a=lambda t: dropped(t.shape[-1] - x.extra["shape"].group, t.shape[-1])(t))(x)
+
+
 EVERY = ("float16", "bfloat16", "float32", "float64")
-HALVES, SINGLE = ("float16", "bfloat16"), ("float32",)
+HALVES, SINGLE, EIGHTHS = ("float16", "bfloat16"), ("float32",), ("float8_e4m3fn", "float8_e5m2")
 #: (fault, product, dtypes) of mm.
 FAULTS: tuple[tuple[str, Product, tuple[str, ...]], ...] = (
     ("tf32 for float32", Product(a=cut(13), b=cut(13)), SINGLE),
@@ -135,6 +156,55 @@ FAULTS: tuple[tuple[str, Product, tuple[str, ...]], ...] = (
     ("one exact element off by a last place", Product(out=one_element), SINGLE),
     ("infinities saturated", Product(a=lambda t: t.nan_to_num(nan=float("nan"))), EVERY),
 )
+#: The same of the other kernels.
+OF_KERNELS: dict[str, tuple[tuple[str, Product, tuple[str, ...]], ...]] = {
+    "bmm": (
+        ("the first matrix for all", Product(given=of(b=lambda t: t[:1].expand_as(t))), EVERY),
+        ("the last matrix is that before it", Product(given=of(a=lambda t: t[[*range(len(t) - 1), -2]])), EVERY),
+        ("two rows swapped", Product(out=swapped), EVERY),
+    ),
+    "addmm": (
+        ("no bias", Product(bias=torch.zeros_like), EVERY),
+        ("the bias of the next column", Product(bias=lambda t: t.roll(-1)), EVERY),
+        ("the bias added twice", Product(bias=lambda t: 2 * t), EVERY),
+        ("the bias in bfloat16", Product(bias=rounded(torch.bfloat16)), ("float16", "float32")),
+        ("one term dropped", Product(a=dropped(7, 1)), EVERY),
+    ),
+    "linear": (
+        ("the activation before the bias", Product(early=True), EVERY),
+        ("the bias added twice", Product(bias=lambda t: 2 * t), EVERY),
+        ("the last block dropped", Product(a=last_block), EVERY),
+    ),
+    "scaled_mm": (
+        ("scales applied twice", Product(scale=2), EIGHTHS),
+        ("scales not applied", Product(scale=0), EIGHTHS),
+        ("two row scales swapped", Product(given=of(scale_a=exchanged)), EIGHTHS),
+        ("scales of columns one off", Product(given=of(scale_b=lambda t: t.roll(1, -1))), EIGHTHS),
+        ("the last block dropped", Product(a=last_block), EIGHTHS),
+    ),
+    "int_mm": (
+        ("wrapped in 8 bits", Product(wrapped=8), ("int8",)),
+        ("wrapped in 16 bits", Product(wrapped=16), ("int8",)),
+        ("saturated in 16 bits", Product(whole=lambda t: t.clamp(-32768, 32767)), ("int8",)),
+        ("off by one", Product(out=lambda t: t + 1), ("int8",)),
+        ("-128 as -127", Product(a=lambda t: t.clamp(min=-127)), ("int8",)),
+        ("a block added twice", Product(a=twice), ("int8",)),
+        ("two rows swapped", Product(out=swapped), ("int8",)),
+    ),
+    "int4_mm": (
+        ("scales of two groups swapped", Product(given=of(scale=exchanged)), HALVES),
+        ("zeros of two groups swapped", Product(given=of(zero=exchanged)), HALVES),
+        ("zero point 7 for 8", Product(given=of(b=lambda t: t + 1)), HALVES),
+        ("nibbles swapped", Product(given=of(b=exchanged)), HALVES),
+        ("codes with a sign", Product(given=of(b=lambda t: torch.where(t > 7, t - 16, t) + 8)), HALVES),
+        ("the last group dropped", Product(given=last_group), HALVES),
+        ("the scale applied twice", Product(given=of(scale=lambda t: t.double() ** 2)), HALVES),
+        ("the zero scaled", Product(given=lambda x: of(zero=lambda t: t * x.tensors["scale"])(x)), HALVES),
+        ("no zero", Product(given=of(zero=torch.zeros_like)), HALVES),
+        ("groups one term early", Product(given=of(b=lambda t: t.roll(1, 0), a=lambda t: t.roll(1, -1))), HALVES),
+    ),
+}  # fmt: skip
+
 #: (variant, product) that are correct, of all dtypes.
 VARIANTS: tuple[tuple[str, Product], ...] = (
     ("honest", Product()),
@@ -142,3 +212,19 @@ VARIANTS: tuple[tuple[str, Product], ...] = (
     ("in seven parts", Product(parts=7)),
     ("backwards", Product(a=lambda t: t.flip(-1), b=lambda t: t.flip(-2))),
 )
+
+
+def faults() -> Iterator[tuple[str, str, Product, str]]:
+    """Of every kernel: its name, the fault, the product and the dtype."""
+    for kernel, listed in {"mm": FAULTS, **OF_KERNELS}.items():
+        for name, fault, dtypes in listed:
+            for dtype in dtypes:
+                yield kernel, name, fault, dtype
+
+
+def variants() -> Iterator[tuple[str, str, Product, str]]:
+    """As `faults`."""
+    for kernel, listed in {"mm": FAULTS, **OF_KERNELS}.items():
+        for dtype in sorted({dtype for _, _, dtypes in listed for dtype in dtypes}):
+            for name, variant in VARIANTS[:1] if kernel == "int_mm" else VARIANTS:
+                yield kernel, name, variant, dtype

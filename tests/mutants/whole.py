@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutants import adam, flex, planted, rows
+from mutants import adam, flex, planted, products, rows
 from verify import __version__, backends, kernel, run
 from verify.composite import Problem
 from verify.judge import status
@@ -142,6 +142,9 @@ def everything() -> Iterator[Planted]:
     for variant, attention in flex.VARIANTS:
         for dtype in flex.EVERY:
             yield Planted("flex_attention", variant, dtype, of_problem(attention), wrong=False)
+    for listed, wrong in ((products.faults(), True), (products.variants(), False)):
+        for name, told, product, dtype in listed:
+            yield Planted(name, told, dtype, of_problem(product), wrong=wrong)
 
 
 @cache

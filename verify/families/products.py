@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from verify.composite import Limit, Problem, Source
 
 Tensor = Any
-LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided")
+LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved")
 #: What rows of a and columns of b hold, by turns.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
@@ -43,6 +43,7 @@ class Shape:
     layout: str = "contiguous"
     data: str = "mixed"
     activation: str = "none"
+    group: int = 0
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Shape:
@@ -58,6 +59,10 @@ class Shape:
         if elements > MOST or products > MOST_PRODUCTS:
             most = f"{MOST:,} and {MOST_PRODUCTS:,}"
             raise UsageError(f"{elements:,} elements of a matrix and {products:,} products; expected at most {most}")
+        if shape.layout == "interleaved" and not shape.batch:
+            raise UsageError("layout=interleaved, batch=0: expected a stack of matrices")
+        if shape.group < 0 or (shape.group and shape.k % shape.group):
+            raise UsageError(f"group={shape.group}, k={shape.k}: expected a k of whole groups")
         for what, known in (("layout", LAYOUTS), ("data", DATA), ("activation", ACTIVATIONS)):
             if getattr(shape, what) not in known:
                 raise UsageError(suggest(what, getattr(shape, what), known))
@@ -71,7 +76,8 @@ class Shape:
 @dataclass(frozen=True)
 class Place:
     """Where a product runs, as far as its algorithm depends on it. architecture: of `verify.numbers.units`, '' where
-    there is no matrix unit; operands and result: names of dtypes; bias, scaled: what follows the product."""
+    there is no matrix unit; operands and result: names of dtypes; bias, scaled: what follows the product; coded: see
+    `Products`."""
 
     lowering: str
     backend: str
@@ -82,19 +88,22 @@ class Place:
     scalars: Mapping[str, float]
     bias: bool = False
     scaled: bool = False
+    coded: bool = False
 
 
 @dataclass(frozen=True)
 class Products:
     """What the family knows of a kernel.
 
-    call      call(torch, a, b, [scale_a, scale_b,] [bias,] **scalars) -> the output, in torch's own words
+    call      call(torch, a, b, [scale_a, scale_b,] [bias,] [scale, zero,] **scalars) -> the output, in torch's words
     bias      whether there is a `bias` (n,); `scales`: factors `scale_a` (m, 1) and `scale_b` (1, n) in float32
     activated whether its settings name an activation
     stacked   whether its settings may have a batch
+    coded     whether b holds 4-bit codes of weights, with `scale` and `zero` (k / group, n) for each group of k terms
     exact     whether every sum is exact (of integers), so that any other bit is a fault
     result    result(dtype of a and b) -> the format in which outputs are judged
     triton    the module of the Triton kernel, with `run` and `interpreted`
+    stub      what a lowering of one's own may begin with, where `call` is no one expression
     """
 
     call: Callable[..., Any]
@@ -102,9 +111,11 @@ class Products:
     scales: bool = False
     activated: bool = False
     stacked: bool = False
+    coded: bool = False
     exact: bool = False
     result: Callable[[str], str] = lambda dtype: dtype
     triton: str | None = None
+    stub: str = ""
 
 
 # ---------------------------------------------------------------- data
@@ -154,6 +165,51 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     return result
 
 
+def _coded(shape: Shape, dtype: str, seed: int) -> dict[str, Tensor]:
+    """Codes b (n, k), 0 to 15 in int8, and the `scale` and `zero` (n, k / group) of their groups.
+
+    Columns are those of `_matrix`: paired ones have the codes, scales and zeros of the first half of the groups in the
+    second too, positive weights are code times scale, whole ones have the scale 1. Zeros of every other paired column
+    are so small that no weight is a float32.
+    """
+    import torch
+
+    fmt, n, groups = FORMATS[dtype], shape.n, shape.k // shape.group
+    draw = Draw(fmt, torch.arange(n * shape.k), seed, "products codes")
+    codes = draw.integer(0, 15).reshape(n, shape.k)
+    each = Draw(fmt, torch.arange(n * groups), seed, "products groups")
+    scale = to_tensor(fmt, each.value(each.integer(-3, 1)) & (fmt.sign_bit - 1)).reshape(n, groups).double()
+    noise, whole = _normal(each).reshape(n, groups), each.integer(-3, 3).reshape(n, groups).double()
+    line, half = torch.arange(n)[:, None], max(groups // 2, 1)
+    again = line // len(COLUMNS) % 2 == 1
+    zero = noise * torch.where(again, 2.0**-16, 4.0)
+    is_ = {name: line % len(COLUMNS) == number for number, name in enumerate(COLUMNS)}
+    twice = torch.arange(groups) % half
+    scale = torch.where(is_["paired"], scale[:, twice], scale)
+    zero = torch.where(is_["paired"], zero[:, twice], torch.where(is_["positive"], 8 * scale, whole))
+    place = torch.arange(shape.k) % (half * max(shape.group, 1))
+    codes = torch.where(is_["paired"] & (place % 8 != 3), codes[:, place], codes)
+    scale = torch.where(is_["whole"], 1.0, scale)
+    return {"b": codes.to(torch.int8), "scale": stored(scale, dtype), "zero": stored(zero, dtype)}
+
+
+def decoded(x: Problem) -> Problem:
+    """The problem with weights, in float64, in the place of codes. Raises UsageError where it holds one of them not."""
+    if "zero" not in x.tensors:
+        return x
+    from verify.numbers.ball import two_sum
+    from verify.oracles.products import weights
+
+    tensors = {name: t for name, t in x.tensors.items() if name not in ("scale", "zero")}
+    group = x.extra["shape"].group
+    scale, zero = (x.tensors[name].double().repeat_interleave(group, 0) for name in ("scale", "zero"))
+    codes = x.tensors["b"].double()
+    tensors["b"] = weights(codes, scale, zero)
+    if bool((two_sum(weights(codes, scale, 0.0 * zero), zero)[1] != 0).any()):
+        raise UsageError("scales and zeros too far apart: float64 does not hold all weights exactly")
+    return replace(x, tensors=tensors)
+
+
 def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:
     """With an infinity, a NaN or a zero here and there, each in place of one number in `often`."""
     import torch
@@ -192,7 +248,10 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     if shape.data == "special":
         a, b = _special(a, seed, "a"), _special(b, seed, "b")
     a, b = (stored(t, dtype).reshape(*shape.stack, *t.shape[1:]) for t in (a, b))
+    groups = _coded(shape, dtype, seed) if facts.coded else {}
+    b = groups.pop("b", b)
     tensors = {"a": laid_out(a, shape.layout, "a"), "b": laid_out(_by_rows(b.mT), shape.layout, "b")}
+    tensors |= {name: _by_rows(t.mT) for name, t in groups.items()}
     index = torch.arange(max(shape.m, shape.n), dtype=torch.int64)
     if facts.scales:
         for name, count in (("scale_a", shape.m), ("scale_b", shape.n)):
@@ -220,8 +279,12 @@ def _by_rows(t: Tensor) -> Tensor:
 
 
 def laid_out(t: Tensor, layout: str, name: str) -> Tensor:
-    """The same values in another arrangement: stored by columns, or every other element of a buffer."""
+    """The same values in another arrangement: stored by columns, every other element of a buffer, or the matrices of a
+    stack row by row in turn."""
     import torch
+
+    if layout == "interleaved":
+        return t.movedim(0, 1).contiguous().movedim(1, 0)
 
     if layout == f"transposed-{name}":
         return t.mT.contiguous().mT
@@ -245,7 +308,7 @@ def strata(problem: Problem, output: str, *, facts: Products) -> tuple[tuple[str
 
 def setting(name: str, quick: bool = False, length: int = 0, resolves: bool = False, **values: Any) -> Setting:
     shape = Shape(**values)
-    parameters = {f.name: getattr(shape, f.name) for f in fields(shape)}
+    parameters = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "group" or shape.group}
     return Setting(name, parameters, ALL, quick, length=length, resolves=resolves)
 
 
@@ -269,6 +332,10 @@ BATCHED = (
     setting("5x17x129x9", batch=5, m=17, k=129, n=9),
     setting("2x6x0x5", batch=2, m=6, k=0, n=5, length=1),
     setting("transposed b", batch=3, m=40, k=64, n=24, layout="transposed-b"),
+    setting("strided", batch=3, m=40, k=64, n=24, layout="strided"),
+    setting("interleaved", batch=3, m=40, k=64, n=24, layout="interleaved"),
+    setting("one row", batch=4, m=1, k=260, n=64, length=1),
+    setting("one column", batch=4, m=64, k=260, n=1, length=1),
 )
 PARAMETERS = {
     "m": "rows of a",
@@ -277,14 +344,15 @@ PARAMETERS = {
     "batch": "matrices of a stack, 0 for no stack",
     "layout": ", ".join(LAYOUTS),
     "activation": ", ".join(ACTIVATIONS),
+    "group": "terms of k that share a scale and a zero",
     "data": "mixed (every row and column another kind of numbers), special (infinities, NaNs and zeros among them) or "
     "bias (these among those of the bias)",
 }
 
 
-def custom(given: Mapping[str, str]) -> Setting:
+def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
     """The setting of `--set NAME=VALUE`. Raises UsageError."""
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"k": 128, "group": 32} if coded else {}
     for name, text in given.items():
         if name in ("layout", "data", "activation"):
             values[name] = text
@@ -293,15 +361,22 @@ def custom(given: Mapping[str, str]) -> Setting:
             values[name] = int(text)
         except ValueError:
             raise UsageError(f"{name}={text}: expected a whole number") from None
+    if coded and values["group"] < 1:
+        raise UsageError(f"group={values['group']}: expected at least 1")
     Shape.of(values)
     return setting(" ".join(f"{name}={text}" for name, text in given.items()), **values)
 
 
-SQUARE = {"m": "33", "k": "33", "n": "33"}  # of which no shape tells which way a factor lies
+def _square(facts: Products) -> dict[str, str]:
+    """Sizes of which no shape tells which way a factor lies; of codes, whole groups and tiles."""
+    return dict.fromkeys(("m", "k", "n", "batch")[: 4 if facts.stacked else 3], "32" if facts.coded else "33")
 
 
-def _sized(n: int, stacked: bool) -> tuple[dict[str, str], ...]:
-    """So many terms, rows and columns, beside few of the others."""
+def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:
+    """So many terms, rows and columns, beside few of the others; of codes, whole groups and tiles of 16 columns."""
+    if coded:
+        small, of = {"m": "5", "k": "64", "n": "16"}, {"m": 1, "k": 32, "n": 16}
+        return tuple(small | {name: f"{-(-n // step) * step}"} for name, step in of.items() if n or name == "k")
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if stacked else {})
     return tuple(small | {name: f"{n}"} for name in ("k", "m", "n") if n or name == "k")
 
@@ -330,8 +405,8 @@ def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: T
 #: In the order of `products_lowerings`, which imports torch.
 LOWERINGS = (
     "eager", "eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium", "eager-full", "eager-fp16-sums",
-    "inductor", "inductor-template", "triton", "triton-tf32", "triton-tf32x3", "triton-bf16x3", "triton-bf16x6",
-    "triton-interpreter",
+    "inductor", "inductor-template", "inductor-decompose-k", "triton", "triton-tf32", "triton-tf32x3", "triton-bf16x3",
+    "triton-bf16x6", "triton-split-k", "triton-fp16-sums", "triton-promoted", "triton-interpreter",
 )  # fmt: skip
 
 
@@ -347,11 +422,13 @@ def kernel(
     notes: tuple[str, ...] = (),
 ) -> Composite:
     """The facts about one product."""
-    inputs = ("a", "b", *(("scale_a", "scale_b") if facts.scales else ()), *(("bias",) if facts.bias else ()))
+    inputs = ("a", "b", *(("scale_a", "scale_b") if facts.scales else ()), *(("bias",) if facts.bias else ()),
+              *(("scale", "zero") if facts.coded else ()))  # fmt: skip
     scalars = tuple(dict.fromkeys(scalar for case in cases for scalar in case))
-    told = expression(facts.call, *inputs, **{word: word for word in scalars})
+    words = (*scalars, "group") if facts.coded else scalars
+    told = facts.stub or expression(facts.call, *inputs, **{word: word for word in scalars})
     if facts.activated:
-        scalars = (*scalars, "activation")
+        words = (*words, "activation")
         told = f"{{'none': lambda y: y, 'relu': torch.relu, 'silu': torch.nn.functional.silu}}[activation]({told})"
     return Composite(
         name=name,
@@ -359,11 +436,13 @@ def kernel(
         inputs=inputs,
         settings=tuple(replace(one, dtypes=dtypes) for one in settings),
         parameters={
-            k: v for k, v in PARAMETERS.items() if {"batch": facts.stacked, "activation": facts.activated}.get(k, True)
+            k: v
+            for k, v in PARAMETERS.items()
+            if {"batch": facts.stacked, "activation": facts.activated, "group": facts.coded}.get(k, True)
         },
-        custom=custom,
-        sized=functools.partial(_sized, stacked=facts.stacked),
-        further=((SQUARE | ({"batch": "33"} if facts.stacked else {}), {}), *further),
+        custom=functools.partial(custom, coded=facts.coded),
+        sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
+        further=((_square(facts), {}), *further),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(_truth, facts),
         limit=_limit,
@@ -379,6 +458,6 @@ def kernel(
         if facts.exact
         else "sums of exact products in float32 (float64 of float64) in any order, or by the device's "
         "matrix unit in any pieces, rounded to the result's dtype before or after what follows",
-        stub=f"def {name}({', '.join((*inputs, *scalars))}):\n    return {told}\n",
+        stub=f"def {name}({', '.join((*inputs, *words))}):\n    return {told}\n",
         notes=notes,
     )

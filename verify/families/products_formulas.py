@@ -9,26 +9,29 @@ looked for again among those that it does not explain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
 
 from verify.composite import Problem
-from verify.families.products import COLUMNS, ROWS, Shape
+from verify.families.products import COLUMNS, ROWS, Shape, decoded
 from verify.families.products_limits import architecture
 from verify.families.products_truth import factors
 from verify.formats import FORMATS
 from verify.judge.chunk import differing
 from verify.numbers.ieee import IeeeSystem, Rounded, round_to
-from verify.numbers.units import Plan, Unit, scalar, units
+from verify.numbers.units import SPLITS, Plan, Split, Unit, scalar, units
 from verify.oracles.products import Factors
 
 Tensor = torch.Tensor
 #: Terms below which all formulas are alike.
 FEWEST = 8
+#: Terms of a block of Triton's kernels, of which the products of parts begin anew.
+TILE = 64
 #: Rows and columns of the sample.
 SAMPLE = 12
 #: Units from which the search starts.
@@ -50,15 +53,17 @@ EVERY, PANELS, PARTS = (
 @dataclass(frozen=True)
 class Candidate:
     """plan of the sums; operands: '' or the format that factors are rounded to; epilogue: what follows, see `_finish`;
-    narrow: alpha and beta rounded to the dtype."""
+    narrow: alpha and beta rounded to the dtype; weights: formats to which those of codes are rounded in turn."""
 
     plan: Plan
     operands: str = ""
     epilogue: str = "after"
     narrow: bool = False
+    weights: tuple[str, ...] = ()
 
     def text(self, shape: Shape, simple: bool) -> str:
         told = f"operands rounded to {self.operands}, " if self.operands else ""
+        told += f"weights rounded to {', then '.join(self.weights)}, " if self.weights else ""
         told += str(self.plan)
         if not simple:
             told += f"; {EPILOGUES[self.epilogue]}" + (", scalars in the dtype" if self.narrow else "")
@@ -71,6 +76,7 @@ class Candidate:
         if self.operands:
             fmt = FORMATS[self.operands] if self.operands in FORMATS else replace(FORMATS["float32"], precision=11)
             a, b = round_to(a, fmt), round_to(b, fmt)
+        b = reduce(lambda t, name: round_to(t, FORMATS[name]), self.weights, b)
         n = IeeeSystem(wide, storage)
         if x.bias is not None and x.beta and self.epilogue in ("first", "onto"):
             found = self._within(n, replace(x, a=a, b=b))
@@ -107,7 +113,11 @@ EPILOGUES = {
     "fma": "fma(alpha, sum, beta bias)",
     "first": "the sum begins with the bias",
     "stored": "the sum rounded to the dtype, then what follows",
+    "by log 2": "scaled, divided by log(2), then times log(2)",
+    "in base 2": "scaled, times 1.44269504, then times log(2)",
 }
+#: log(2), and the log2(e) of PyTorch's templates.
+LOG2, RCP_LOG2 = math.log(2), 1.44269504
 
 
 def _finish(n: IeeeSystem, y: Rounded, x: Factors, one: Candidate) -> Rounded:
@@ -117,6 +127,9 @@ def _finish(n: IeeeSystem, y: Rounded, x: Factors, one: Candidate) -> Rounded:
         rows, columns = (Rounded(t, n) for t in x.scales)
         y = y * rows * columns if one.epilogue == "in turn" else y * (rows * columns)
     alpha, beta = _scalar(n, x.alpha, one), _scalar(n, x.beta, one)
+    if one.epilogue in ("by log 2", "in base 2"):
+        y = y * alpha
+        return (y / n.scalar(LOG2) if one.epilogue == "by log 2" else y * n.scalar(RCP_LOG2)) * n.scalar(LOG2)
     if x.bias is None or x.beta == 0.0:
         return y if x.alpha == 1.0 else y * alpha
     bias = Rounded(x.bias, n)
@@ -135,6 +148,7 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
         return {}
     if max(shape.batch, 1) * shape.m * shape.k * shape.n > MOST:
         return {}
+    problem = decoded(problem)
     # small products are quicker on the host, whose chains are compiled
     home, count = y.device, max(shape.batch, 1) * shape.m * shape.k * shape.n
     if count <= HOST:
@@ -185,7 +199,11 @@ def _search(problem: Problem, backend: Any, x: Factors, result: str, due: Tensor
             scores[key] = int(differing(one(problem, x, result).reshape(-1), due.reshape(-1)).sum()), one
         return scores[key][0]
 
-    starts = [Candidate(Plan(unit), operands) for unit, operands in _units(problem.dtype, architecture(backend))]
+    starts = [
+        Candidate(Plan(unit, every=TILE if isinstance(unit, Split) else 0), operands, weights=weights)
+        for unit, operands in _units(problem.dtype, architecture(backend))
+        for weights in (_weights(unit, problem.dtype) if problem.extra["shape"].group else ((),))
+    ]
     for best in sorted(starts, key=mismatches)[:STARTS]:
         while mismatches(best):
             found = best
@@ -219,7 +237,7 @@ def _sample(shape: Shape, rows: Sequence[int] = (), columns: Sequence[int] = ())
     return found[0], found[1]
 
 
-def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit, str]]:
+def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit | Split, str]]:
     """The units that may multiply numbers of the dtype, and what these are rounded to first."""
     wide = "float64" if dtype == "float64" else "float32"
     yield scalar(wide), ""
@@ -232,9 +250,19 @@ def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit, str]]:
                 yield one, "" if one.operands == "tf32" else "bfloat16"
                 if one.operands == "tf32":
                     yield one, "tf32"
+                for name, (fmt, parts, _) in SPLITS.items():
+                    if architecture and parts > 1 and fmt.name == one.operands:
+                        yield Split(name, one), ""
     if dtype == "float32" and not architecture:
         yield scalar(wide), "bfloat16"
         yield scalar(wide), "tf32"
+
+
+def _weights(unit: Unit | Split, dtype: str) -> Iterator[tuple[str, ...]]:
+    """How weights become operands of the unit: of a matrix unit in the dtype, else in float32 or as they are stored."""
+    yield from (("float32", dtype), (dtype,))
+    if unit.operands == "float32":
+        yield ("float32",)
 
 
 def _changed(one: Candidate, problem: Problem) -> Iterator[Candidate]:
@@ -258,6 +286,7 @@ def _epilogues(problem: Problem, pieces: int) -> Iterator[str]:
     yield from (name for name, there in {
         "onto": bias and (pieces > 1 or scaled), "first": bias and not scaled, "fma": bias and scaled,
         "in turn": "scale_a" in problem.tensors,
+        "by log 2": problem.extra.get("logarithm"), "in base 2": problem.extra.get("logarithm"),
         "stored": bias and problem.dtype in ("float16", "bfloat16"),
     }.items() if there)  # fmt: skip
 
@@ -269,6 +298,7 @@ def _plans(plan: Plan, problem: Problem) -> Iterator[Plan]:
     for adding in ("", problem.dtype) if problem.dtype in ("float16", "bfloat16") else ("",):
         for parts in PARTS:
             yield replace(plan, parts=parts, adding=adding)
+            yield replace(plan, parts=parts, grain=TILE, adding=adding)
             yield replace(plan, parts=parts, dealt=True, adding=adding)
             if parts > 2:
                 yield replace(plan, parts=parts, dealt=True, tree=True, adding=adding)
@@ -278,4 +308,4 @@ def _key(one: Candidate, k: int) -> tuple[Any, ...]:
     """What tells candidates apart at this length."""
     pieces = tuple(tuple(p.tolist()) for p in one.plan.pieces(k))
     how = (one.plan.tree, one.plan.adding) if len(pieces) > 1 else ()
-    return one.plan.unit, pieces, how, one.operands, one.epilogue, one.narrow
+    return one.plan.unit, pieces, how, one.operands, one.epilogue, one.narrow, one.weights

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from verify.composite import Limit, Problem
-from verify.families.products import LOWERINGS, Place, Shape
+from verify.families.products import LOWERINGS, Place, Shape, decoded
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
 from verify.formats import FORMATS, Format
@@ -24,7 +24,7 @@ from verify.numbers.ieee import round_to
 from verify.numbers.orders import Order
 from verify.numbers.roundoff import UP, Rough, Roundoff
 from verify.numbers.roundoff_units import Blocks
-from verify.numbers.units import units
+from verify.numbers.units import BFLOAT16, SPLITS, units
 from verify.oracles import products as oracle
 
 Tensor = torch.Tensor
@@ -33,10 +33,6 @@ SINGLE = FORMATS["float32"]
 PIECES = 32
 #: Relative error of exp and of / in an activation's own code: 2 ULP, each at most 2 u.
 OWN = Documented(4.0, "2 ULP")
-#: Significant bits of tf32 and of bfloat16.
-TF32, BRAIN = Format("tf32", 19, 11, 127), FORMATS["bfloat16"]
-#: How input precisions split a float32: (format of each part, parts, products of parts that are summed).
-SPLITS = {"tf32": (TF32, 1), "bf16": (BRAIN, 1), "tf32x3": (TF32, 2), "bf16x3": (BRAIN, 2), "bf16x6": (BRAIN, 3)}
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,8 @@ class Algorithm:
     """What a lowering rounds.
 
     order     of its sums with their accumulator, or a matrix unit's blocks
-    split     '' or one of SPLITS, in which float32 operands are multiplied
+    split     '' or one of `verify.numbers.units.SPLITS`, in which float32 operands are multiplied
+    weights   formats in which the weights of codes are computed and then stored; () where there are none
     joined    whether alpha meets the terms or parts of their sum, and the bias is one of them
     stored    what is rounded to the result's dtype on the way: 'product', before a bias; 'sum', before an activation
     narrow    whether alpha and beta are rounded to the result's dtype
@@ -53,6 +50,7 @@ class Algorithm:
 
     order: Order | Blocks
     split: str = ""
+    weights: tuple[str, ...] = ()
     joined: bool = False
     stored: str = ""
     narrow: bool = False
@@ -60,6 +58,7 @@ class Algorithm:
 
     def __str__(self) -> str:
         told = f"products in {self.split}, " if self.split else ""
+        told += f"weights in {', then '.join(self.weights)}, " if self.weights else ""
         told += f"sums {self.order}" if isinstance(self.order, Order) else str(self.order)
         told += ", alpha and bias within" if self.joined else ""
         told += f", the {self.stored} rounded to the dtype" if self.stored else ""
@@ -68,6 +67,18 @@ class Algorithm:
 
 def algorithms(place: Place) -> tuple[Algorithm, ...]:
     """What the lowering may run."""
+    found = _algorithms(place)
+    if not place.coded:
+        return found
+    # torch's kernel of the host has weights in float32 (aten/src/ATen/native/cpu/int4mm_kernel.cpp); what multiplies
+    # them on a matrix unit has them in its operands' dtype, by way of float32 or not (native/cuda/int4mm.cu: __hfma2)
+    ways: list[tuple[str, ...]] = [("float32",)] if place.backend == "cpu" else []
+    if place.backend != "cpu" or place.lowering != "eager":
+        ways += [("float32", place.operands), (place.operands,)]
+    return tuple(replace(one, weights=way) for one in found for way in ways)
+
+
+def _algorithms(place: Place) -> tuple[Algorithm, ...]:
     if place.operands == "float64":
         return _epilogues(place, [Algorithm(Order("any", FORMATS["float64"]))])
     plain = Order("any", SINGLE)
@@ -89,11 +100,12 @@ def algorithms(place: Place) -> tuple[Algorithm, ...]:
     if kind == "float32" or not cores:
         return _epilogues(place, [Algorithm(plain)])
     pieces = max(PIECES, -(-place.shape.k // 32))
-    found = [Algorithm(Blocks(one, pieces), split) for one in cores]
+    chains = len(SPLITS[split][2]) if split else 1
+    found = [Algorithm(Blocks(one, pieces, chains=chains), split) for one in cores]
     if place.operands == "float16" and name in ("eager", "eager-fp16-sums"):
         # torch allows reductions of split sums in the dtype by default
         found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
-    if name == "eager-fp16-sums":
+    if name.endswith("fp16-sums"):
         halves = [u for u in units() if (u.architecture, u.operands, u.result) == (place.architecture, kind, "float16")]
         found += [Algorithm(Blocks(one, pieces, stored=True)) for one in halves]
         found.append(Algorithm(Order("any", FORMATS["float16"])))
@@ -106,7 +118,7 @@ def _split(name: str, place: Place) -> str:
     if place.operands != "float32":
         return ""
     if name.startswith("triton-"):
-        return name.removeprefix("triton-") if name != "triton-interpreter" else ""
+        return name.removeprefix("triton-") if name.removeprefix("triton-") in SPLITS else ""
     return "tf32" if name in ("eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium") else ""
 
 
@@ -166,7 +178,7 @@ def place_of(problem: Problem, target: Target, lowering: str) -> Place:
     result = target.kernel.family.result(problem.dtype)
     facts = target.kernel.family
     return Place(lowering, target.backend.name, architecture(target.backend), problem.dtype, result, shape,
-                 problem.scalars, facts.bias, facts.scales)  # fmt: skip
+                 problem.scalars, facts.bias, facts.scales, facts.coded)  # fmt: skip
 
 
 def architecture(backend: Any) -> str:
@@ -194,7 +206,9 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     compute = FORMATS["float64" if problem.dtype == "float64" else "float32"]
     documented = {(name, compute.name): OWN for name in ("exp", "div")}
     n = _Products(compute, storage, documented, flush=one.flush, device=device, narrow=one.narrow)
-    x = factors(n, problem, lambda name, t: torch.where(t.isfinite(), t, 0.0))
+    x = factors(n, decoded(problem), lambda name, t: torch.where(t.isfinite(), t, 0.0))
+    if one.weights:
+        x = replace(x, b=_weights(n, problem, one.weights))
     x = replace(x, a=_multiplied(n, x.a, one.split), b=_multiplied(n, x.b, one.split))
     if one.joined:
         x = _joined(n, x)
@@ -211,6 +225,18 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     if shape.activation == "silu":
         y = oracle.silu(n, y)
     return _settled(problem, n.result(y), result)
+
+
+def _weights(n: _Products, problem: Problem, formats: Sequence[str]) -> Rough:
+    """Those of the codes, each operation in the first format, then stored in the others."""
+    first, *others = (FORMATS[name] for name in formats)
+    own, group = replace(n, compute=first), problem.extra["shape"].group
+    codes, scale, zero = (problem.tensors[name] for name in ("b", "scale", "zero"))
+    scale, zero = (t.repeat_interleave(group, 0) for t in (scale, zero))
+    found: Rough = oracle.weights(*(own.input(t) for t in (codes, scale, zero)))
+    for fmt in others:
+        found = own.value(own.cast(found, fmt))
+    return replace(found, n=n)
 
 
 def _joined(n: Roundoff, x: oracle.Factors) -> oracle.Factors:
@@ -257,10 +283,10 @@ def _multiplied(n: Roundoff, x: Rough, split: str) -> Rough:
     """An operand as the sum of its parts, each rounded to nearest or cut."""
     if not split:
         return x
-    fmt, parts = SPLITS[split]
+    fmt, parts, _ = SPLITS[split]
     rest = x.mid
     for _ in range(parts):
-        near = round_to(rest, fmt if fmt.name != "tf32" else _AS_TF32)
+        near = round_to(rest, fmt if fmt == BFLOAT16 else _AS_TF32)
         rest = torch.maximum((rest - near).abs(), (rest - _cut(rest, fmt)).abs())
     return replace(x, error=rest)
 
@@ -274,7 +300,7 @@ def _cut(t: Tensor, fmt: Format) -> Tensor:
 
 def _dropped(x: Rough, y: Rough, split: str) -> Tensor:
     """What the products of small parts that are left out come to: each part is 2^(1 - p) of the one before."""
-    fmt, parts = SPLITS[split]
+    fmt, parts, _ = SPLITS[split]
     if parts == 1:
         return torch.zeros((), dtype=torch.float64, device=x.mid.device)
     least = float(2 ** (1 - fmt.precision)) ** parts

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from verify.kernel import DTYPES, NARROW
 from verify.lowerings import (
     Lowering,
     NotLowered,
@@ -47,12 +48,20 @@ PRECISIONS: dict[str, Settings] = {
 #: Those of them that mean nothing elsewhere.
 CUBLAS = ("eager-allow-tf32", "eager-full", "eager-fp16-sums")
 #: Of which dtypes they are.
-CONCERNS = {"eager-full": ("float16", "bfloat16"), "eager-fp16-sums": ("float16",)}
-#: Triton's input precisions by lowering.
-TRITON = {
-    "triton": "ieee", "triton-tf32": "tf32", "triton-tf32x3": "tf32x3", "triton-bf16x3": "bf16x3",
-    "triton-bf16x6": "bf16x6",
+CONCERNS = {
+    "eager-full": ("float16", "bfloat16"), "eager-fp16-sums": ("float16",), "triton": DTYPES + NARROW,
+    "triton-split-k": DTYPES + NARROW, "triton-fp16-sums": ("float16",),
+    "triton-promoted": ("float8_e4m3fn", "float8_e5m2"),
 }  # fmt: skip
+#: What our Triton kernel is given, by lowering: an input precision; parts of k; a format of sums; terms that a matrix
+#: unit sums before float32 takes them over.
+TRITON: dict[str, Settings] = {
+    "triton": {"precision": "ieee"},
+    **{f"triton-{name}": {"precision": name} for name in ("tf32", "tf32x3", "bf16x3", "bf16x6")},
+    "triton-split-k": {"parts": 4},
+    "triton-fp16-sums": {"accumulator": "float16"},
+    "triton-promoted": {"imprecise": 128},
+}
 
 
 def lowerings() -> tuple[Lowering, ...]:
@@ -65,9 +74,10 @@ def lowerings() -> tuple[Lowering, ...]:
         ),
         Lowering("inductor", partial(_inductor, _default_flags), _no_inductor, flags=_default_flags),
         Lowering("inductor-template", partial(_inductor, _template), _no_inductor, flags=_template),
+        Lowering("inductor-decompose-k", partial(_inductor, _default_flags, of=decomposed), _not_decomposed,
+                 flags=_default_flags),
         *(
-            Lowering(name, partial(_triton, given), partial(_no_triton, given),
-                     flags=partial(_told, {"input_precision": given}))
+            Lowering(name, partial(_triton, given), partial(_no_triton, name), flags=partial(_told, given))
             for name, given in TRITON.items()
         ),
         Lowering("triton-interpreter", _interpreted, _uninterpreted),
@@ -148,18 +158,51 @@ def set_to(given: Settings) -> Iterator[None]:
 
 
 def _no_setting(name: str, given: Settings, target: Target) -> str | None:
-    concerned = CONCERNS.get(name, ("float32",))
-    if target.dtype not in concerned:
-        return f"the setting concerns {' and '.join(concerned)} alone"
+    if other := _unconcerned(name, target):
+        return other
     if target.backend.device == "cpu" and name in CUBLAS:
         return "a setting of cuBLAS"
     return None
 
 
+def _unconcerned(name: str, target: Target) -> str | None:
+    concerned = CONCERNS.get(name, ("float32",))
+    return None if target.dtype in concerned else f"the setting concerns {' and '.join(concerned)} alone"
+
+
 # Inductor
 
 
-def _inductor(options: Callable[[Target], Settings], target: Target) -> Call:
+def decomposed(target: Target, problem: Problem) -> Callable[..., torch.Tensor]:
+    """Inductor's decomposition of a product with a long k (torch/_inductor/kernel/mm.py, decomposeK): a stack of
+    products in float32 and the sum of these, of as many pieces as `get_k_splits` lists at most."""
+    import torch
+
+    shape, wide = problem.extra["shape"], problem.dtype in ("float32", "float64")
+    most = min(shape.k // shape.m, shape.k // shape.n)
+    sizes = [shape.k // parts for parts in range(2, most + 1) if shape.k % parts == 0]
+    sizes = [size for size in sizes if size >= 128 and size % 32 == 0]
+    if not sizes:
+        raise NotLowered(f"Inductor decomposes no {shape.m} x {shape.k} x {shape.n}: pieces of k of 32s, 128 at least")
+    parts = shape.k // min(sizes)
+
+    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        x = torch.permute(a.reshape(shape.m, parts, -1), (1, 0, 2))
+        y = b.reshape(parts, -1, shape.n)
+        # with the dtype of the results there is no bmm on the host
+        return torch.sum(torch.bmm(x, y) if wide else torch.bmm(x, y, out_dtype=torch.float32), 0).to(a.dtype)
+
+    return run
+
+
+def _not_decomposed(target: Target) -> str | None:
+    facts = target.kernel.family
+    if target.kernel.inputs != ("a", "b") or facts.stacked or facts.exact:
+        return "Inductor decomposes products of two matrices of floats alone"
+    return _no_inductor(target)
+
+
+def _inductor(options: Callable[[Target], Settings], target: Target, of: Any = operation) -> Call:
     """Compiled when first called, then kept: one build serves one problem."""
     compiled: list[Callable[..., torch.Tensor]] = []
 
@@ -169,7 +212,7 @@ def _inductor(options: Callable[[Target], Settings], target: Target) -> Call:
             if compiled:
                 return {"": compiled[0](*given)}
             name = f"{target.kernel.name}_{target.dtype}"
-            compiled.append(compile_apart(operation(target, problem), name, options(target)))
+            compiled.append(compile_apart(of(target, problem), name, options(target)))
             with first_call():
                 return {"": compiled[0](*given)}
 
@@ -189,11 +232,21 @@ def _no_inductor(target: Target) -> str | None:
 # Triton
 
 
-def _triton(precision: str, target: Target) -> Call:
+def _triton(given: Settings, target: Target) -> Call:
+    import torch
+
+    given = {**given, "accumulator": getattr(torch, given["accumulator"])} if "accumulator" in given else given
     options = dict(target.backend.triton_options("own"))  # type: ignore[arg-type]
 
     def run(problem: Problem) -> dict[str, torch.Tensor]:
-        return _run(problem, target, precision=precision, options=options)
+        from triton.compiler.errors import CompilationError
+
+        try:
+            return _run(problem, target, **given, options=options)
+        except CompilationError as error:
+            if "input_precision must be" in (told := str(error).rpartition("\n")[2]):
+                raise NotLowered(f"Triton has it not for this GPU: {told}") from error
+            raise
 
     return run
 
@@ -206,6 +259,7 @@ def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tens
     import torch
 
     tensors, scalars = problem.tensors, problem.scalars
+    groups = (tensors["scale"], tensors["zero"]) if "zero" in tensors else None
     result = "int32" if target.kernel.family.exact else target.kernel.family.result(problem.dtype)
     scales = None
     if "scale_a" in tensors:
@@ -216,21 +270,19 @@ def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tens
     if bias is not None and keywords["beta"] == 0.0:
         bias = torch.zeros_like(bias)
     y = call(
-        tensors["a"], tensors["b"], out=getattr(torch, result), bias=bias, scales=scales,
+        tensors["a"], tensors["b"], out=getattr(torch, result), bias=bias, scales=scales, groups=groups,
         activation=problem.extra["shape"].activation, **keywords, **given,
     )  # fmt: skip
     return {"": y}
 
 
-def _no_triton(precision: str, target: Target) -> str | None:
+def _no_triton(name: str, target: Target) -> str | None:
     options = target.backend.triton_options("own")
     if isinstance(options, str):
         return options
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
-    if precision != "ieee" and target.dtype != "float32":
-        return "the input precision concerns float32 alone"
-    return None
+    return _unconcerned(name, target)
 
 
 def _interpreted(target: Target) -> Call:

@@ -16,7 +16,7 @@ import torch
 
 from verify.composite import Problem
 from verify.decide import Enclosure
-from verify.families.products import Products, Shape
+from verify.families.products import Products, Shape, decoded
 from verify.numbers.ball import GROW
 from verify.numbers.fixed import Fixed, FixedMatrices, places_for
 from verify.numbers.matmul import DDMatrices, RowBalls
@@ -37,7 +37,7 @@ LISTED = 6
 
 
 def factors(n: Any, x: Problem, change: Any = None) -> Factors:
-    """The problem's tensors as values of `n`, each changed first; float16 holds those of 8 bits."""
+    """The tensors of a `decoded` problem as values of `n`, each changed first; float16 holds those of 8 bits."""
 
     def value(name: str) -> Any:
         name, t = _widened((name, x.tensors[name]))
@@ -58,6 +58,7 @@ class Truths:
     """`verify.composite.Source` of one product."""
 
     def __init__(self, facts: Products, problem: Problem, device: Any, bounds: Mapping[str, float]) -> None:
+        problem = decoded(problem)
         self.facts, self.problem, self.bounds = facts, problem, bounds
         self.device = device
         self.shape: Shape = problem.extra["shape"]

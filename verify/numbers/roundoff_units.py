@@ -34,11 +34,12 @@ U, U64, UP = 2.0**-24, 2.0**-53, 1.0 + 2.0**-44
 @dataclass(frozen=True)
 class Blocks:
     """A chain of a unit's blocks in the order of k, or (`pieces`) up to so many chains of any terms in any order, added
-    in float32 or, where they are `stored`, in the storage format."""
+    in float32 or, where they are `stored`, in the storage format. chains: so many of each term, of parts of it."""
 
     unit: Unit
     pieces: int = 0
     stored: bool = False
+    chains: int = 1
 
     def __str__(self) -> str:
         if not self.pieces:
@@ -71,7 +72,7 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
     floor = 2.0 ** EMIN[unit.operands]
     tall, wide = (torch.where(t > 0, t.clamp(min=floor), 0.0) for t in (left, right))
     if blocks.pieces:
-        count = -(-k // unit.terms) + blocks.pieces
+        count = blocks.chains * -(-k // unit.terms) + blocks.pieces
         top = torch.maximum(_top(tall, wide), size).clamp(min=2.0**SINGLE.emin)
         grow = math.expm1(count * math.log1p(cut + kept)) * UP
         error = grow * (top + count * least) + count * least

@@ -165,19 +165,86 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Split:
+    """A unit that multiplies float32 numbers as sums of `parts` parts, as Triton's input precision of that name does
+    (lib/Dialect/TritonGPU/Transforms/F32DotTC.cpp): products of two parts are one chain after another in one
+    accumulator, which begins with 0; before the last, that of the largest parts, a NaN in it becomes 0.
+
+    terms: `pairs` of (part of a, part of b), 0 the largest, in the order of their chains. The parts of tf32x3 are the
+    number rounded to tf32, ties away from 0, and what that leaves, which the unit cuts; of bf16x3 and bf16x6 each is
+    what the ones before leave, rounded to bfloat16, ties to even.
+    """
+
+    name: str
+    unit: Unit
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.unit}"
+
+    @property
+    def terms(self) -> int:
+        return self.unit.terms
+
+    @property
+    def result(self) -> str:
+        return self.unit.result
+
+    @property
+    def operands(self) -> str:
+        return "float32"
+
+    @property
+    def accumulator(self) -> Callable[..., Tensor]:
+        return self.unit.accumulator
+
+    def parted(self, t: Tensor) -> list[Tensor]:
+        """The parts of float32 numbers, which add up to these but for what the last one's rounding leaves."""
+        t, found = t.to(torch.float32), []
+        fmt, parts, _ = SPLITS[self.name]
+        for _ in range(parts):
+            bits = t.view(torch.int32)
+            away = torch.where(t.isfinite(), (bits + (1 << 12)) & -(1 << 13), bits).view(torch.float32)
+            found.append(t.to(torch.bfloat16).to(torch.float32) if fmt == BFLOAT16 else away)
+            t = t - found[-1]
+        if fmt != BFLOAT16:  # as it is
+            found[-1] = found[-1] + t
+        return found
+
+    def product(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> Tensor:
+        """c plus a (m, k) times b (k, n), in float64."""
+        left, right = self.parted(a), self.parted(b)
+        total: Tensor | float = 0.0
+        for i, j in SPLITS[self.name][2]:
+            if isinstance(total, Tensor) and (i, j) == (0, 0):
+                total = torch.where(total.isnan(), 0.0, total)
+            total = self.unit.product(left[i], right[j], total)
+        return round_to(self.accumulator(c, a.device) + total, SINGLE)
+
+
+TF32, BFLOAT16 = Format("tf32", 19, 11, 127), FORMATS["bfloat16"]
+_PAIRS = ((1, 0), (0, 1), (0, 0))
+#: By input precision: format of the parts, how many, the pairs of which products are taken, in their order.
+SPLITS: dict[str, tuple[Format, int, tuple[tuple[int, int], ...]]] = {
+    "tf32": (TF32, 1, ((0, 0),)), "bf16": (BFLOAT16, 1, ((0, 0),)), "tf32x3": (TF32, 2, _PAIRS),
+    "bf16x3": (BFLOAT16, 2, _PAIRS), "bf16x6": (BFLOAT16, 3, ((1, 1), (2, 0), (0, 2), *_PAIRS)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Plan:
     """How one dot product is made of a unit's chains: pieces of k, each a chain from 0, and how they are added.
 
     parts    so many pieces; their length is ceil(k / parts), rounded up to whole blocks
     every    pieces of this length instead (0: none): what a promotion to float32 every so many terms gives
     panel    pieces of at most this length, the last two of equal length, as BLAS libraries cut k (Goto, van de Geijn,
-             ACM TOMS 34(3), 2008); `grain`: rounded up to a multiple of this
+             ACM TOMS 34(3), 2008)
+    grain    what lengths of parts and panels are rounded up to a multiple of
     dealt    blocks are dealt to the parts in turn, rather than cut into contiguous ones
     tree     sums of pieces are added by halves, rather than in order
     adding   the format in which they are added; '': float32, or float64 of float64
     """
 
-    unit: Unit
+    unit: Unit | Split
     parts: int = 1
     every: int = 0
     panel: int = 0
@@ -193,6 +260,7 @@ class Plan:
             told = f"in panels of at most {self.panel}" + (f" by {self.grain}" if self.grain > 1 else "")
         elif self.parts > 1:
             told = f"in {self.parts} {'dealt' if self.dealt else 'contiguous'} parts"
+            told += f" by {self.grain}" if self.grain > 1 else ""
         else:
             return f"{self.unit}: one chain"
         told += ", added by halves" if self.tree else ""
@@ -212,8 +280,8 @@ class Plan:
                 found.append(places[start : start + step])
                 start += step
             return found
-        step = self.every or -(-max(k, 1) // self.parts)
-        return list(torch.split(places, step if self.every else -(-step // terms) * terms)) if k else []
+        step, grain = self.every or -(-max(k, 1) // self.parts), max(terms, self.grain)
+        return list(torch.split(places, step if self.every else -(-step // grain) * grain)) if k else []
 
     def sums(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> list[Tensor]:
         """What each piece's chain gives, a (m, k) times b (k, n), in float64; c: what the first one begins with."""
