@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from verify import backends
 from verify.bounds import published
 from verify.composite import Limit, Problem
 from verify.families import steps as family
@@ -32,8 +33,6 @@ from verify.oracles._adam import Algorithm, averages, rounded_step
 
 Tensor = torch.Tensor
 FLOAT32 = FORMATS["float32"]
-#: Whose functions a backend's own code calls, as `vendor_bounds.toml` has them.
-VENDORS = {"cpu": "glibc", "cuda": "NVIDIA", "rocm": "AMD", "mps": "Apple"}
 #: Of the state: second averages and their maximum are never negative.
 POSITIVE = (False, False, True, True)
 
@@ -87,7 +86,7 @@ def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...
     half = kept_format(problem) != "float32"
     where = facts_of(target.backend.name)
     host = where == "cpu"
-    power = published(VENDORS.get(where, "glibc"), "pow", "float32" if where != "cpu" else "float64").roundings
+    power = published(backends.load(where).library, "pow", "float64" if host else "float32").roundings
     # glibc documents 1 ULP for powf, as for pow
     sqrt = published("Intel", "sqrt", "float32").roundings if host else _sqrt(where)
     eager = Algorithm(

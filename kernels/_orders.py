@@ -60,8 +60,8 @@ def documented(library: str, *names: str, fmt: str) -> dict[str, Documented]:
 
 
 def vendor(place: Place) -> str:
-    """Whose functions the backend's own code calls, as `vendor_bounds.toml` has it."""
-    return {"cuda": "NVIDIA", "rocm": "AMD", "mps": "Apple"}.get(place.backend, "glibc")
+    """Whose functions the backend's own code calls."""
+    return backends.load(place.backend).library
 
 
 def library(place: Place) -> str:

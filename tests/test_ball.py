@@ -185,6 +185,7 @@ ORDINARY: list[tuple[Tree, bool | None]] = [
     (("log2", ("+", 3.0, ("*", "a", "a"))), False),
     (("erf", ("*", "a", "b")), False),
     (("sin", ("*", "a", "b")), False),
+    (("atan", ("*", "a", "b")), False),
     (("rsqrt", ("+", 3.0, ("*", "a", "a"))), False),
 ]
 TEXTS = (("1.5", "0.7", "-3"), ("-2.25", "1e-3", "0.1"))
@@ -236,6 +237,7 @@ ACCUMULATED: list[Tree] = [
     ("log1p", NOTHING),
     ("tanh", NOTHING),
     ("erf", NOTHING),
+    ("atan", NOTHING),
     ("sin", ("*", 9.0, chain("*", 5))),
     ("sqrt", LITTLE),
     ("log", LITTLE),

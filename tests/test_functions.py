@@ -16,6 +16,8 @@ from verify import bounds, kernel
 from verify.cli import main
 from verify.numbers.functions import FUNCTIONS, Function, fell, rose
 from verify.numbers.mp import MpSystem
+from verify.numbers.scaled import BallScaled
+from verify.oracle import OracleError
 
 UNARY = [pytest.param(entry, id=entry.name) for entry in FUNCTIONS.values() if entry.arity == 1]
 PRECISION = 600
@@ -66,6 +68,19 @@ def test_an_interval_is_mapped_around_the_values_at_all_its_points(entry: Functi
             assert truth.lo <= value(entry, ends[0] + (ends[1] - ends[0]) * Fraction(share, 8)) <= truth.hi
 
 
+@pytest.mark.parametrize("entry", [one for one in UNARY if one.id in vars(BallScaled)])
+def test_double_double_encloses_the_function_closely(entry: Function) -> None:
+    """To about 100 bits at ordinary arguments, where the series of `verify.numbers.scaled` have their largest terms."""
+    points = [x for x, _ in drawn(entry, 300)]
+    n = BallScaled("cpu")
+    ball = getattr(n, entry.name)(n.input(torch.tensor(points, dtype=torch.float64)))
+    parts = (ball.mid, ball.tail, ball.radius, torch.as_tensor(ball.shift))
+    columns = (torch.as_tensor(part).expand(len(points)).tolist() for part in parts)
+    for x, mid, tail, rad, shift in zip(points, *columns, strict=True):
+        exact, unit = value(entry, Fraction(x)), Fraction(2) ** shift
+        assert abs((Fraction(mid) + Fraction(tail)) * unit - exact) <= Fraction(rad) * unit <= abs(exact) / 2**85, x
+
+
 @pytest.mark.parametrize("entry", UNARY)
 def test_exact_points_and_special_values_agree(entry: Function) -> None:
     if entry.point is not None:
@@ -78,6 +93,16 @@ def test_exact_points_and_special_values_agree(entry: Function) -> None:
         if math.isfinite(x) and math.isfinite(due):
             exact = MpSystem(64).apply(entry, x)
             assert (exact.exact, exact.negative) == (Fraction(due), math.copysign(1, due) < 0)
+
+
+def test_a_limit_that_is_not_rational_needs_no_row() -> None:
+    """Which could not give it; a rational one does."""
+    n = MpSystem(PRECISION)
+    truth = n.atan(-math.inf).truth()
+    assert truth.hi < -2 * value(FUNCTIONS["atan"], Fraction(1)) + Fraction(1, 2**90) and truth.lo > -Fraction(11, 7)
+    assert 0 < truth.hi - truth.lo < Fraction(1, 2 ** (PRECISION - 4))
+    with pytest.raises(OracleError, match="give these inputs a special row"):
+        n.tanh(-math.inf).truth()
 
 
 def test_growth_and_fall_are_bounded_from_above_and_closely() -> None:

@@ -52,6 +52,12 @@ def target(name: str, dtype: str = "float32") -> Target:
     return Target(facts(name), dict(facts(name).cases[0]), "small", dtype, CPU)
 
 
+def test_every_row_kernel_has_a_second_truth() -> None:
+    """That of rms_norm is here, of the others in `test_scans.expected`."""
+    found = {name for name in kernel.names() if isinstance(getattr(kernel.load(name), "family", None), rows.Rows)}
+    assert found == set(NAMES), "write it, and name the kernel in NAMES here and in tests/test_scans.py"
+
+
 def own(name: str) -> Any:
     return planted.lowering(planted.CORRECT[name])
 

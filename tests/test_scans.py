@@ -197,7 +197,7 @@ def wrong(name: str, given: Problem, exact: int) -> list[str]:
     source = facts(name).truth(given, "cpu", {a.name: a.bound for a in admit.library("cpu")})
     rows = source.rows.double().tolist()
     due = [value for row in rows for value in expected(name, row)]
-    n = len(rows[0]) if name != "sum" else 1
+    n = 1 if facts(name).family.reduces else len(rows[0])
     numbers = torch.arange(len(due)).reshape(-1, n)
     places = source._flat(numbers)[0].tolist()  # the number of each element of the output
     found = []

@@ -309,6 +309,7 @@ def logistic(x: np.ndarray) -> np.ndarray:
         ("reciprocal", lambda x: 1 / x, 0.5),
         ("exp2", np.exp2, 0.5 + 2.0**-5),
         ("log2", np.log2, 0.6),
+        ("atan", np.arctan, 0.5001),
     ],
 )
 def test_unary_float32_keeps_what_its_docstring_claims(
@@ -321,7 +322,7 @@ def test_unary_float32_keeps_what_its_docstring_claims(
     assert subnormal < 1
 
 
-@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "tanh", "sigmoid", "rsqrt", "sqrt", "reciprocal"])
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "tanh", "atan", "sigmoid", "rsqrt", "sqrt", "reciprocal"])
 def test_unary_special_values(fma: None, name: str) -> None:
     """Infinities, NaN, zeros with their sign, and the smallest subnormals (IEEE 754-2019, 9.2.1)."""
     inf, nan, tiny = np.inf, np.nan, 2.0**-149
@@ -331,6 +332,7 @@ def test_unary_special_values(fma: None, name: str) -> None:
         "exp2": [1, 1, inf, 0, nan, 1, 1],
         "log2": [-inf, -inf, inf, nan, nan, -149, nan],
         "tanh": [0.0, -0.0, 1, -1, nan, tiny, -tiny],
+        "atan": [0.0, -0.0, np.pi / 2, -np.pi / 2, nan, tiny, -tiny],
         "sigmoid": [0.5, 0.5, 1, 0, nan, 0.5, 0.5],
         "rsqrt": [inf, -inf, 0, nan, nan, np.float32(2.0**74.5), nan],
         "sqrt": [0.0, -0.0, inf, nan, nan, np.float32(2.0**-74.5), nan],
@@ -340,6 +342,11 @@ def test_unary_special_values(fma: None, name: str) -> None:
     outputs, expected = run(name, "t", x), np.array(table[name], dtype=np.float32)
     np.testing.assert_array_equal(outputs, expected)
     assert (np.signbit(outputs) == np.signbit(expected))[~np.isnan(expected)].all()
+
+
+def test_what_calls_libdevice_says_where_to_name_it() -> None:
+    with pytest.raises(interpreter.InterpreterError, match=r"erf has no value.*kernels/ledger/cpu\.toml"):
+        run("erf", "t", np.ones(3, dtype=np.float32))
 
 
 def powers() -> tuple[np.ndarray, np.ndarray]:

@@ -69,11 +69,13 @@ class Published:
 def figures() -> dict[tuple[str, str, str], Published]:
     """The data file, by vendor, function and dtype."""
     found = {}
-    for entry in tomllib.loads(PATH.read_text(encoding="utf-8"))["bound"]:
-        key = (entry["vendor"], entry["function"], entry["dtype"])
-        conditions = f" ({entry['conditions']})" if "conditions" in entry else ""
-        figure = f"{' '.join(key)}: {entry['value']:g} {entry['metric']}{conditions}"
-        found[key] = Published(entry["value"], entry["metric"], f"{figure}; {entry['source']}, {entry['url']}")
+    for document in tomllib.loads(PATH.read_text(encoding="utf-8"))["document"]:
+        conditions = f" ({document['conditions']})" if "conditions" in document else ""
+        for dtype in SINGLES:
+            for function, value in document.get(dtype, {}).items():
+                key = (document["vendor"], function, dtype)
+                figure = f"{' '.join(key)}: {value:g} {document['metric']}{conditions}"
+                found[key] = Published(value, document["metric"], f"{figure}; {document['source']}, {document['url']}")
     return found
 
 

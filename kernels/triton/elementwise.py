@@ -34,7 +34,13 @@ class Device(triton.JITFunction):  # type: ignore[misc]
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
+        result = self.fn(*args, **kwargs)
+        if result is None:  # what a function of libdevice gives outside of Triton's compiler
+            raise NotImplementedError(
+                f"{self.__name__} has no value: the Triton interpreter cannot run libdevice; name a kernel that needs "
+                "it under interpreter-libdevice or interpreter-float64-libdevice in kernels/ledger/cpu.toml"
+            )
+        return result
 
 
 @Device

@@ -17,6 +17,7 @@ class Backend(Protocol):
     """What a module in `verify/backends/` defines. Importing it imports no torch.
 
     name          as in reports and on the command line
+    library       whose mathematical functions its own code calls, by its name in `kernels/vendor_bounds.toml`
     device        torch's device string
     check_device  where inputs are made and outputs judged: `device`, or the host where that has no float64
     elements      that the default profile takes of an elementwise kernel
@@ -25,6 +26,7 @@ class Backend(Protocol):
     """
 
     name: str
+    library: str
     device: str
     check_device: str
     elements: int

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from verify.backends import NO_METAL, cores, cpu
+from verify.backends import NO_METAL, cores, cpu, load
+from verify.kernel import facts_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Device:
     portion: int = field(default=1 << 20, kw_only=True)
     inert_options: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     _used: dict[str, str] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
+
+    @property
+    def library(self) -> str:
+        return load(facts_of(self.name)).library
 
     def dtype_unavailable(self, dtype: str) -> str | None:
         return None

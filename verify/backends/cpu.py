@@ -13,6 +13,7 @@ from typing import Any
 from verify.backends import CK_TEMPLATES, CUTLASS_TEMPLATES, NO_METAL, TRITON_CODE, cores, software, threads
 
 name = "cpu"
+library = "glibc"
 device = "cpu"
 check_device = device
 elements = 1 << 22

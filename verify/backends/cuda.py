@@ -15,6 +15,7 @@ from typing import Any
 from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL, on_gpus, software
 
 name = "cuda"
+library = "NVIDIA"
 device = "cuda"
 check_device = device
 elements = 1 << 24

@@ -16,6 +16,7 @@ from typing import Any
 from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, TRITON_CODE, software, subnormals
 
 name = "mps"
+library = "Apple"
 device = "mps"
 check_device = "cpu"
 elements = 1 << 22

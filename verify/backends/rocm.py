@@ -28,6 +28,7 @@ from verify.backends import (
 )
 
 name = "rocm"
+library = "AMD"
 device = "cuda"
 check_device = device
 elements = 1 << 24

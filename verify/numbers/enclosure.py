@@ -4,8 +4,8 @@ An interval is a pair (lo, hi) of mpf tuples, +-inf allowed as ends; it means th
 the value lies strictly between. Every operation rounds outward at `prec` bits (IEEE 1788-2015,
 clause 4, containment). Special values and exact cases are the business of `verify.numbers.mp`.
 
-Trusted from mpmath: directed rounding in mpf_add, mpf_mul and mpf_div; and that mpf_exp, mpf_log, mpf_sin
-and mpf_pi called with working precision w err by less than 2^(GUARD - w) relative to the result. mpmath
+Trusted from mpmath: directed rounding in mpf_add, mpf_mul and mpf_div; and that mpf_exp, mpf_log, mpf_sin,
+mpf_atan and mpf_pi called with working precision w err by less than 2^(GUARD - w) relative to the result. mpmath
 claims about 2^-w; the tests compare every function with Arb, whose error bounds are proved.
 """
 
@@ -25,6 +25,7 @@ from mpmath.libmp import (
     ftwo,
     fzero,
     mpf_add,
+    mpf_atan,
     mpf_div,
     mpf_exp,
     mpf_gt,
@@ -301,6 +302,16 @@ def sin(x: Mpf, prec: int) -> Interval:
             return negate(sin(mpf_neg(x), prec))
         return mpf_sub(x, mpf_mul(x, mpf_mul(x, x)), prec, "f"), x
     return inflate(mpf_sin(x, prec + GUARD), prec)
+
+
+def atan(x: Mpf, prec: int) -> Interval:
+    if x == fzero:
+        return x, x
+    if x[1] and 2 * magnitude(x) < -prec:  # |x| - |x|^3 < |atan(x)| < |x|
+        if x[0]:
+            return negate(atan(mpf_neg(x), prec))
+        return mpf_sub(x, mpf_mul(x, mpf_mul(x, x)), prec, "f"), x
+    return inflate(mpf_atan(x, prec + GUARD), prec)  # +-pi/2 at the infinities
 
 
 # Each of these encloses what a function, given by its enclosure at points, is on an interval.

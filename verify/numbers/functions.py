@@ -315,6 +315,16 @@ _ENTRIES = (
         ),
     ),
     Function(
+        "atan", en.atan, torch.atan, bound=8.0, point=(0, 0), sign="odd", limits=True,
+        change=lambda x, f, r: r / torch.clamp(x - r, min=1.0) / torch.clamp(x - r, min=1.0),
+        special=(*_ODD, ((INF,), math.pi / 2), ((-INF,), -math.pi / 2)),
+        tried=Tried(
+            (*_ALL, (-1, 6), (6, 60), (60, 1023)),
+            ((-1.0, 1.0), (1.0, 3.0)),
+            (0.4375, 0.6875, 1.0, 1.1875, 2.0**0.5 - 1, 2.0**0.5 + 1, 2.4375, 2.0**-28, 2.0**-54, 2.0**54, 2.0**66),
+        ),
+    ),
+    Function(
         "sin", en.sin, torch.sin, bound=4.0, point=(0, 0), over=en.wave,
         change=lambda x, f, r: r,
         special=(*_ODD, ((INF,), NAN), ((-INF,), NAN)),

@@ -6,8 +6,8 @@ library functions themselves live in `verify.numbers.enclosure`.
 
 Why raising the precision ends (Ziv's strategy, ACM TOMS 17(3), 1991): a number is undecided for ever
 only if it equals a value or midpoint of a format, which are rational, and is not known to be exact.
-  * exp, expm1, tanh, sin of a rational x != 0 and log, log1p of a rational other than the exact point are
-    transcendental (Lindemann-Weierstrass; Baker, Transcendental Number Theory, 1975, theorem 1.4).
+  * exp, expm1, tanh, sin, atan of a rational x != 0 and log, log1p of a rational other than the exact point are
+    transcendental (Lindemann-Weierstrass; Baker, Transcendental Number Theory, 1975, theorem 1.4), as is pi/2.
     Of erf this is not known; so far none has been met.
   * exp2(p/q) and x^(p/q), in lowest terms, are rational only where x is the q-th power of a rational,
     log2(x) only for a power of two (unique factorization). These cases, and perfect squares under
@@ -27,7 +27,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from mpmath.libmp import from_int, from_rational, fzero, mpf_le, mpf_lt, to_str
+from mpmath.libmp import finf, fninf, from_int, from_rational, fzero, mpf_le, mpf_lt, to_str
 
 from verify.formats import Format
 from verify.numbers import Undecidable
@@ -262,6 +262,10 @@ class MpSystem:
         x = self.value(argument)
         if x.kind == FAILED:
             return x
+        if x.kind == INF and entry.limits:
+            lo, hi = entry.enclose(fninf if x.negative else finf, self.precision)
+            if lo != hi:  # an irrational limit, which no row can give
+                return self.interval((lo, hi))
         if x.kind in (NAN, INF):
             return self._undefined(entry.name, x)
         if x.kind == EXACT:

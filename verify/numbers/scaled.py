@@ -413,6 +413,25 @@ class BallScaled(BallDD):
         found = replace(found, rad=torch.where(at < 7, found.radius, 2.0**-74))
         return self.where(a.mid < 0, -found, found)
 
+    def atan(self, a: Any) -> Ball:
+        """Of u = |a|, or 1/|a| where |a| > 1: atan c + atan z of z = (u - c)/(1 + u c), c = j/16, |z| <= 1/32.
+
+        The terms of atan(z)/z from (z^2)^12/25 on are below 2^-124.
+        """
+        a = self.const(a)
+        size = abs(a)
+        large = self._approximate(size, 2.0) > 1
+        u = self.where(large, self.div(self.const(1), size), size)
+        j = torch.round(torch.nan_to_num(self._approximate(u, 1.0), nan=0.0) * 16)
+        c = ScaledBall(self, j * 0.0625, 0.0, SPAN, source=True)
+        z = self.div(self.add(u, -c), self.add(self.const(1), self.mul(u, c)))
+        series = self._series(self.mul(z, z), [Fraction((-1) ** k, 2 * k + 1) for k in range(12)], 2.0**-115)
+        t = torch.tensor(_arctangents(), dtype=torch.float64, device=self.device)[j.to(torch.int64)]
+        at_c = self.scaled(ScaledBall(self, t[..., 0], t[..., 2], SPAN, tail=t[..., 1]), 0)
+        found = self.add(at_c, self.mul(z, series))
+        found = self.where(large, self.add(self._constant("pi/2"), -found), found)
+        return self.where(a.mid < 0, -found, found)
+
     def _constant(self, name: str) -> Ball:
         low, high = _constants()[name]
         found = self.scaled(self.const(low), 0)
@@ -458,9 +477,23 @@ def _hermite() -> list[list[list[float]]]:
         for k in range(20):
             values.append((-1) ** k * weight * now / n.factorial(k + 1))
             before, now = now, 2 * c * now - 2 * k * before
-        exact = [Fraction(v._mpf_[1] * (-1) ** v._mpf_[0]) * Fraction(2) ** v._mpf_[2] for v in values]
-        found.append([[*_pieces(v, 2), float(abs(v)) * 2.0**-105] for v in exact])
+        found.append([_enclosed(v) for v in values])
     return found
+
+
+@functools.cache
+def _arctangents() -> list[list[float]]:
+    """Of each j/16 up to 1: two float64, and how far their sum may be from its arctangent."""
+    n = mpmath.mp.clone()
+    n.prec = 300
+    return [_enclosed(n.atan(n.mpf(j) / 16)) for j in range(17)]
+
+
+def _enclosed(value: Any) -> list[float]:
+    """A number of mpmath as two float64, and how far their sum may be from it."""
+    negative, man, exp, _ = value._mpf_
+    exact = Fraction(-man if negative else man) * Fraction(2) ** exp
+    return [*_pieces(exact, 2), float(abs(exact)) * 2.0**-105]
 
 
 def _pieces(value: Fraction, count: int) -> list[float]:
