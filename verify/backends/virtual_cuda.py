@@ -47,6 +47,11 @@ class Model(Device):
             return str(why)
         return None
 
+    def dtype_unavailable(self, dtype: str) -> str | None:
+        if dtype == "float8_e4m3fn" and self.capability() == "sm_80":
+            return "Triton has no float8_e4m3fn for sm_80"
+        return None
+
     def capability(self) -> str:
         return os.environ.get(VARIABLE, "sm_90")
 
@@ -84,6 +89,7 @@ class Model(Device):
             program = ptx.program_of(one.code, int(one.metadata.shared))
             for instruction in program.approximate:
                 self._used[instruction] = approx.how(chip, instruction, self.end)
+            self._used.update(program.products)
             if program.open:
                 self._used["mul, add"] = f"as in PTX: ptxas may contract {program.open} sums"
             ptx.launch(one, approx.of_chip(chip, self.end))
