@@ -30,6 +30,15 @@ if why := load("virtual-cuda").unavailable():
 RECORDED = Path(__file__).parent.parent / "reports" / "recorded"
 
 
+#: Of which torch 2.13's Inductor makes other code than 2.11's, which was recorded: fma(b, alpha, a) where that had
+#: a + alpha*b; fma(w, b-a, a); libdevice.mul_rn before an fma; pow by the toolkit's libdevice, and by 1/x.
+OTHER_CODE = {
+    ("add", "inductor-strict", ("alpha", 0.3)), ("addcmul", "inductor", ("value", 0.3)), ("lerp", "inductor-strict"),
+    ("lerp", "inductor", ("w", 0.9)), ("lerp", "inductor-strict", ("w", 0.9)), ("lerp", "inductor-strict", ("w", 0.4)),
+    ("pow", "inductor-strict"), ("pow", "inductor-strict", ("y", 3.7)), ("pow", "inductor-strict", ("y", -2.0)),
+}  # fmt: skip
+
+
 def key(cell: dict[str, Any]) -> tuple[Any, ...]:
     names = ("kernel", "lowering", "spelling", "dtype", "output")
     return *(cell.get(name, "") for name in names), *sorted(cell["scalars"].items())
@@ -40,7 +49,8 @@ def recorded(name: str) -> dict[tuple[Any, ...], dict[str, Any]]:
     if not (RECORDED / name).is_file():
         pytest.skip(f"{name} is not installed")
     report = store.read(RECORDED / name)
-    cells = [cell.model_dump() for cell in report.cells if cell.lowering.startswith("triton") and cell.digest]
+    names = ("triton", "inductor")
+    cells = [cell.model_dump() for cell in report.cells if cell.lowering.startswith(names) and cell.digest]
     found = {key(cell): cell for cell in cells if cell["domain"]["size"] <= 1 << 17}
     if not found:
         pytest.skip("the record holds no domain of 2^17 inputs or less")
@@ -59,6 +69,8 @@ def compared(record: str, monkeypatch: pytest.MonkeyPatch, **selection: Any) -> 
         before = known.get(key(cell))
         if cell["status"] == "not-run" or before is None or before["domain"]["size"] != cell["domain"]["size"]:
             continue
+        if (cell["kernel"], cell["lowering"], *sorted(cell["scalars"].items())) in OTHER_CODE:
+            continue
         assert exit_code(cell["status"], user=False, allowed=False) == 0, cell["reason"]
         # all 2^16 inputs are the same however a domain is named
         if cell["domain"]["kind"] == "exhaustive" or before["domain"]["digest"] == cell["domain"]["digest"]:
@@ -69,7 +81,7 @@ def compared(record: str, monkeypatch: pytest.MonkeyPatch, **selection: Any) -> 
 
 @pytest.mark.parametrize(
     ("kernel", "spelling", "count"),
-    [("exp", "out-of-place", 9), ("softmax", "length-33", 1), ("cumsum", "rows", 1)],
+    [("exp", "out-of-place", 11), ("softmax", "length-33", 1), ("cumsum", "rows", 1)],
 )
 def test_the_virtual_h200_gives_the_recorded_bits(
     kernel: str, spelling: str, count: int, monkeypatch: pytest.MonkeyPatch
