@@ -322,7 +322,9 @@ def test_unary_float32_keeps_what_its_docstring_claims(
     assert subnormal < 1
 
 
-@pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "tanh", "atan", "sigmoid", "rsqrt", "sqrt", "reciprocal"])
+@pytest.mark.parametrize(
+    "name", ["exp", "exp2", "log", "log2", "tanh", "atan", "sigmoid", "rsqrt", "sqrt", "reciprocal"]
+)
 def test_unary_special_values(fma: None, name: str) -> None:
     """Infinities, NaN, zeros with their sign, and the smallest subnormals (IEEE 754-2019, 9.2.1)."""
     inf, nan, tiny = np.inf, np.nan, 2.0**-149

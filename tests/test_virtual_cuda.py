@@ -174,6 +174,7 @@ def test_a_planted_fault_changes_bits(what: str, plant: Callable[[str], str]) ->
     ("statement", "told"),
     [
         ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r1}, {%r1}, {%r1}, {%r1};", "instruction mma.sync"),
+        ("tcgen05.mma.cta_group.1.kind::f16 [%r1], %rd1, %rd1, %r1, 1;", "instruction tcgen05.mma"),
         ("atom.global.add.f32 %r1, [%rd1], %r2;", "the PTX instruction atom.global.add.f32"),
         ("add.rn.relu.f32 %r1, %r2, %r3;", "modifier relu"),
         ("fma.rn.f32 %r1, %r2, 0d3FF0000000000000, %r3;", "the PTX instruction fma.rn.f32"),

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from verify import backends, kernel
+from verify.backends import cuda
 from verify.cases import made
 from verify.jobs import pool
 from verify.kernel import Composite, NothingToCompare, UsageError, suggest
@@ -192,7 +193,8 @@ def _generated(one: Asked, target: Target, given: Sequence[Any], limit: float) -
     if not one.fusion:
         raise Unsupported("Inductor says itself whether contraction is permitted: compare inductor-strict")
     shapes = [(tuple(t.shape), t.dtype) for t in given]
-    return inductor.launches(_by_name(target), shapes, INDUCTOR[one.lowering](target), one.target, limit)
+    options, libdevice = INDUCTOR[one.lowering](target), cuda.toolkit_libdevice()
+    return inductor.launches(_by_name(target), shapes, options, one.target, libdevice, limit)
 
 
 @contextlib.contextmanager

@@ -293,7 +293,12 @@ def _build_eager(target: Target) -> Call:
 
 
 def _inductor_reason(target: Target) -> str | None:
-    return _inapplicable(target) or _compile_disabled() or target.backend.inductor_unavailable()
+    if absent := _inapplicable(target) or _compile_disabled():
+        return absent
+    if (virtual := backends.virtual(target.backend)) is None:
+        return target.backend.inductor_unavailable()
+    call = virtual.inductor(_by_name(target), {})
+    return call if isinstance(call, str) else None
 
 
 def _compile_disabled() -> str | None:
@@ -308,6 +313,10 @@ def _compiler(flags: Callable[[Target], dict[str, Any]]) -> Callable[[Target], C
     """A build function that compiles with Inductor under the options `flags`."""
 
     def build(target: Target) -> Call:
+        if virtual := backends.virtual(target.backend):
+            call = virtual.inductor(_by_name(target), flags(target))
+            assert not isinstance(call, str)
+            return _laid_out(target, call)
         compiled = compile_apart(_by_name(target), f"{target.kernel.name}_{target.dtype}", flags(target))
         seen: set[tuple[tuple[torch.Size, tuple[int, ...]], ...]] = set()
 

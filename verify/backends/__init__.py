@@ -81,6 +81,10 @@ class Virtual(Backend, Protocol):
     def lowering_unavailable(self, name: str) -> str | None:
         """Why the lowering of that name cannot run here, or None."""
 
+    def inductor(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any] | str:
+        """An elementwise function of tensors by the kernels that Inductor generates for the device, to be called inside
+        `launching`; or why not."""
+
     def launching(self) -> AbstractContextManager[None]:
         """Inside, launches of kernels are executed on host tensors. Raises verify.virtual.compile.Unsupported."""
 

@@ -57,6 +57,9 @@ class Device:
     def inductor_unavailable(self) -> str | None:
         return self.others
 
+    def inductor(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any] | str:
+        return self.inductor_unavailable() or self.others
+
     @property
     def others(self) -> str:
         return f"a virtual device executes {self.executes}; aten's and others' are not compiled here"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +47,11 @@ class Model(Device):
             return str(why)
         return None
 
+    def dtype_unavailable(self, dtype: str) -> str | None:
+        if dtype == "float8_e4m3fn" and self.capability() == "sm_80":
+            return "Triton has no float8_e4m3fn for sm_80"
+        return None
+
     def capability(self) -> str:
         return os.environ.get(VARIABLE, "sm_90")
 
@@ -63,8 +68,18 @@ class Model(Device):
             **software(),
         }
 
+    def lowering_unavailable(self, name: str) -> str | None:
+        return None if name.startswith("inductor") else super().lowering_unavailable(name)
+
     def inductor_unavailable(self) -> str | None:
-        return "Inductor compiles for GPUs that are there; its kernels can be kept by --keep-code and replayed"
+        return (
+            "Inductor's code is executed for elementwise kernels alone; others can be kept by --keep-code and replayed"
+        )
+
+    def inductor(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any] | str:
+        from verify.virtual import inductor
+
+        return inductor.compiled(function, options, self.capability(), cuda.toolkit_libdevice())
 
     def triton_options(self, variant: str) -> Mapping[str, Any] | str:
         return cuda.triton_options(variant)
@@ -84,6 +99,7 @@ class Model(Device):
             program = ptx.program_of(one.code, int(one.metadata.shared))
             for instruction in program.approximate:
                 self._used[instruction] = approx.how(chip, instruction, self.end)
+            self._used.update(program.products)
             if program.open:
                 self._used["mul, add"] = f"as in PTX: ptxas may contract {program.open} sums"
             ptx.launch(one, approx.of_chip(chip, self.end))

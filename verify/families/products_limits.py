@@ -25,6 +25,7 @@ from verify.numbers.orders import Order
 from verify.numbers.roundoff import UP, Rough, Roundoff
 from verify.numbers.roundoff_units import Blocks
 from verify.numbers.units import BFLOAT16, SPLITS, units
+from verify.numbers.units import architecture as unit_architecture
 from verify.oracles import products as oracle
 
 Tensor = torch.Tensor
@@ -185,10 +186,7 @@ def architecture(backend: Any) -> str:
     """The matrix unit's name in `verify.numbers.units`, '' where none is known."""
     if backend.name == "cpu":
         return ""
-    known = {"sm_70": "volta", "sm_75": "turing", "sm_80": "ampere", "sm_86": "ampere", "sm_89": "ada",
-             "sm_90": "hopper", "sm_100": "blackwell"}  # fmt: skip
-    capability = str(backend.capability())
-    return known.get(capability, capability.split(":")[0])
+    return unit_architecture(str(backend.capability()))
 
 
 def kept(problem: Problem, one: Algorithm, result: str) -> Tensor:

@@ -334,6 +334,18 @@ def units() -> tuple[Unit, ...]:
     return tuple(found)
 
 
+#: Architectures of NVIDIA's GPUs by compute capability.
+CAPABILITIES = {
+    "sm_70": "volta", "sm_75": "turing", "sm_80": "ampere", "sm_86": "ampere", "sm_89": "ada", "sm_90": "hopper",
+    "sm_100": "blackwell",
+}  # fmt: skip
+
+
+def architecture(capability: str) -> str:
+    """The architecture that `units` has of 'sm_90' or 'gfx942:sramecc+'; the capability itself where none is known."""
+    return CAPABILITIES.get(capability, capability.split(":")[0])
+
+
 def unit(architecture: str, operands: str, result: str = "float32", instruction: str = "") -> Unit:
     """The one of an architecture. Raises KeyError, which names those there are."""
     known = [u for u in units() if u.architecture == architecture]

@@ -1,12 +1,15 @@
 """Inductor's Triton kernels for an NVIDIA GPU that is only described: generated, and compiled with Inductor's options.
 
 Inductor generates code for tensors that exist in name alone, but asks torch.cuda for the properties of the GPU; here it
-is told those of the description. Read in torch 2.13 (_inductor/graph.py, runtime/triton_heuristics.py). What the
-kernels give is not executed: `--keep-code` keeps launches where there is a GPU.
+is told those of the description. Read in torch 2.13 (_inductor/compile_fx.py, graph.py, runtime/triton_heuristics.py).
+Of an autotuner's configurations the first is taken, which decides no bits of an elementwise kernel.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,41 +17,129 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from verify.virtual.compile import SHARED, TARGETS, Launch, Launcher, Unsupported, described
+from verify.virtual.compile import SHARED, TARGETS, Launch, Launcher, Unsupported, described, unwatched
 
+#: What generated code has compiled, by kind.
+COMPILED = re.compile(r"async_compile\.(\w+)\(")
+#: Options under which torch 2.13 takes the CUDA toolkit's libdevice (_inductor/runtime/compile_tasks.py).
+LIBDEVICE = ("eager_numerics.use_pytorch_libdevice", "emulate_precision_casts")
 #: A kernel in generated code: its name and its source.
 KERNEL = re.compile(r"async_compile\.triton\('(\w+)', '''(.*?)'''", re.S)
 
 
 def launches(
     function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any]], options: Mapping[str, Any],
-    target: str, limit: float = 0.0,
+    target: str, libdevice: Any = None, limit: float = 0.0,
 ) -> list[Launch]:  # fmt: skip
     """The kernels of a function of tensors (shape, dtype), each compiled under its first configuration; without grid
-    and arguments. limit: as in `described`. Raises Unsupported for other vendors' GPUs, and where no kernel comes."""
+    and arguments. libdevice: see `_generating`; limit: as in `described`.
+
+    Raises Unsupported for other vendors' GPUs, and where no kernel comes."""
+    found = []
+    with _generating(target, options, libdevice), described(target, lambda launch: None, limit):
+        contiguous = [(shape, _strides(shape), dtype) for shape, dtype in shapes]
+        for name, source in KERNEL.findall(_generated(function, contiguous)):
+            kernel = _compiled(name, source).kernel
+            files = Launcher(kernel.src, kernel.metadata).files
+            found.append(Launch(kernel.metadata.name, target, (1, 1, 1), (), kernel.metadata, files))
+    if not found:
+        raise Unsupported(NO_KERNEL)
+    return found
+
+
+NO_KERNEL = "Inductor generates no Triton kernel: it calls aten, so this would count eager"
+
+
+def compiled(
+    function: Callable[..., Any], options: Mapping[str, Any], target: str, libdevice: Any = None
+) -> Callable[..., Any]:
+    """The function of host tensors by Inductor's kernels, to be called where launches are caught (`described`).
+
+    Compiled for each shape. Raises Unsupported for generated code that computes otherwise than by Triton kernels.
+    """
+
+    @functools.cache
+    @unwatched
+    def made(*shapes: tuple[tuple[int, ...], Any, Any]) -> Callable[..., Any]:
+        try:
+            with _generating(target, options, libdevice):
+                return _module(function, shapes)
+        except NotImplementedError as error:
+            told = str(error).partition("\n")[0]
+            raise Unsupported(f"Inductor asks the GPU itself while it generates code: {told}") from error
+
+    return lambda *tensors: made(*((tuple(t.shape), t.stride(), t.dtype) for t in tensors))(*tensors)
+
+
+def _module(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any, Any]]) -> Callable[..., Any]:
+    """The generated wrapper, on the host's memory and with the kernels' launches as they are."""
+    import torch
+    from torch._inductor.async_compile import AsyncCompile
+
+    text = _generated(function, shapes)
+    kinds = {kind for kind in COMPILED.findall(text) if kind != "wait"}
+    if kinds != {"triton"}:
+        others = ", ".join(sorted(kinds - {"triton"}))
+        raise Unsupported(f"Inductor compiles {others} beside Triton" if kinds else NO_KERNEL)
+    space: dict[str, Any] = {"__name__": "generated"}
+
+    def kernel(self: Any, name: str, source: str, **_: Any) -> Any:
+        launcher = _compiled(name, source).make_launcher()
+        return SimpleNamespace(run=lambda *given, stream: launcher(*given, stream=stream))
+
+    stream = mock.patch("torch._C._cuda_getCurrentRawStream", create=True, return_value=0)
+    with mock.patch.object(AsyncCompile, "triton", kernel), stream:
+        exec(text, space)
+    space["empty_strided_cuda"] = lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype)
+
+    def run(*tensors: Any) -> Any:
+        with mock.patch("torch.cuda._DeviceGuard", contextlib.nullcontext), mock.patch("torch.cuda.set_device"):
+            (y,) = space["call"](list(tensors))
+        return y
+
+    return run
+
+
+def _compiled(name: str, source: str) -> Any:
+    """A kernel of generated code under its first configuration, as torch has it."""
+    from torch._inductor.codecache import PyCodeCache
+
+    tuner = getattr(PyCodeCache.load(source), name)
+    return tuner._precompile_config(tuner.configs[0])
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+@contextmanager
+def _generating(target: str, options: Mapping[str, Any], libdevice: Any) -> Iterator[None]:
+    """Inside, Inductor generates code for the target. libdevice: the file in the CUDA toolkit, which torch takes under
+    LIBDEVICE's options, and Triton's where there is none. Raises Unsupported for other vendors' GPUs."""
     vendor, arch, _ = TARGETS[target]
     if vendor != "cuda":
         raise Unsupported("Inductor generates code for AMD GPUs only where torch is built for ROCm")
-    found = []
-    with _cuda(target, int(arch)), described(target, lambda launch: None, limit):
+    from torch._inductor.fx_passes import joint_graph, post_grad
+    from triton import knobs
+
+    joint_graph.lazy_init(None)  # patterns are made by tracing on a device that is there
+    post_grad.lazy_init()
+    with _cuda(target, int(arch)), knobs.nvidia.scope():
         from torch._inductor import config
-        from torch._inductor.codecache import PyCodeCache
+
+        if libdevice and any(options.get(name) for name in LIBDEVICE):
+            knobs.nvidia.libdevice_path = str(libdevice)
 
         static = {name: False for name in ("use_static_triton_launcher", "use_static_cuda_launcher")
                   if hasattr(config, name)}  # fmt: skip
         with config.patch({**options, **static}):
-            for name, source in KERNEL.findall(_generated(function, shapes)):
-                tuner = getattr(PyCodeCache.load(source), name)
-                kernel = tuner._precompile_config(tuner.configs[0]).kernel
-                files = Launcher(kernel.src, kernel.metadata).files
-                found.append(Launch(kernel.metadata.name, target, (1, 1, 1), (), kernel.metadata, files))
-    if not found:
-        raise Unsupported("Inductor generates no Triton kernel: it calls aten, so this would count eager")
-    return found
+            yield
 
 
-def _generated(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any]]) -> str:
+def _generated(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any, Any]]) -> str:
+    """Inductor's Python code for tensors of these shapes, strides and dtypes."""
     import torch
+    from torch._inductor.compile_fx import _recursive_joint_graph_passes, _recursive_post_grad_passes
     from torch._inductor.debug import DebugContext
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.graph import GraphLowering
@@ -57,13 +148,15 @@ def _generated(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, .
     from torch.fx.experimental.proxy_tensor import make_fx
 
     with FakeTensorMode() as mode:
-        inputs = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in shapes]
+        inputs = [torch.empty_strided(shape, stride, dtype=dtype, device="cuda") for shape, stride, dtype in shapes]
 
         def outputs(*tensors: Any) -> tuple[Any, ...]:
             return (function(*tensors),)
 
-        module = make_fx(outputs, decomposition_table=select_decomp_table())(*inputs)
+        module = make_fx(torch.func.functionalize(outputs), decomposition_table=select_decomp_table())(*inputs)
         with V.set_fake_mode(mode), V.set_debug_handler(DebugContext()):
+            module = _recursive_joint_graph_passes(module)
+            _recursive_post_grad_passes(module, is_inference=True)
             graph = GraphLowering(module, example_inputs=inputs)
             with V.set_graph_handler(graph):
                 graph.run(*inputs)

@@ -3,7 +3,7 @@
 IEEE instructions give the bits of the standard (PTX ISA, 9.7.3 and 9.7.4), in the host's own arithmetic; approximate
 ones are the business of a model that is given (`verify.virtual.approx`). The threads whose program counter is least go
 first, so that warps converge where their code does; blocks know nothing of one another. What is not here is refused by
-its name before anything runs: a matrix instruction, an atomic, a modifier.
+its name before anything runs: an atomic, a modifier, a matrix instruction of a unit that nobody recorded.
 
 PTX is not the last word: where contraction is permitted (`mul.f32` without `.rn`), ptxas may still fuse a product and a
 sum. `Program.open` counts the sums that it might.
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify.virtual import approx, lanes
+from verify.virtual import approx, lanes, matrix
 from verify.virtual.compile import Launch, Unsupported
 
 Array = Any  # of numpy, whose dtypes no annotation says
@@ -30,6 +30,8 @@ ALL = slice(None)
 
 #: Threads that run at a time: their registers shall stay in the processor's cache.
 THREADS = 1 << 15
+#: Threads of a warpgroup.
+WARPGROUP = 128
 #: Where generic addresses are those of a thread's own memory.
 LOCAL = 1 << 60
 UNSIGNED: Mapping[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -81,6 +83,7 @@ class Program:
     steps       (predicate, negated, branch target or None, what to do)
     approximate names of the approximate instructions that it has
     open        sums that ptxas may contract with a product
+    products    matrix instructions, and how each is modelled
     """
 
     name: str
@@ -92,6 +95,7 @@ class Program:
     data: Mapping[str, bytes]
     approximate: tuple[str, ...]
     open: int
+    products: Mapping[str, str]
 
 
 # Text to statements
@@ -200,7 +204,8 @@ def parse(text: str, shared: int = 0) -> Program:
     threads = re.search(r"\.(?:reqntid|maxntid)\s+(\d+)", text)
     if threads is None:
         raise Unsupported(f"{kernels[0]} does not say how many threads a block has (.reqntid)")
-    decoded = _Decoder(into.places, data)
+    capability = re.search(r"\.target\s+(sm_\d+)", text)
+    decoded = _Decoder(into.places, data, capability[1] if capability else "")
     steps = []
     for statement in into.statements:
         match = _STATEMENT.match(statement)
@@ -223,7 +228,7 @@ def parse(text: str, shared: int = 0) -> Program:
     approximate = sorted({name for name in names if ".approx" in name or name.startswith("div.full")})
     return Program(
         kernels[0], tuple(parameters), int(threads[1]), tuple(steps), into.local, max(into.shared, shared, 16), data,
-        tuple(approximate), unsettled if products else 0,
+        tuple(approximate), unsettled if products else 0, decoded.products,
     )  # fmt: skip
 
 
@@ -408,8 +413,9 @@ def _literal(text: str, bits: int) -> int | None:
 class _Decoder:
     """Statements to steps. Names of methods are roots of instructions."""
 
-    def __init__(self, places: Mapping[str, int], data: Mapping[str, bytes]) -> None:
-        self.places, self.data = places, data
+    def __init__(self, places: Mapping[str, int], data: Mapping[str, bytes], capability: str) -> None:
+        self.places, self.data, self.capability = places, data, capability
+        self.products: dict[str, str] = {}
 
     def step(self, op: str, operands: list[str]) -> Step:
         root, *modifiers = op.split(".")
@@ -420,7 +426,7 @@ class _Decoder:
             raise Unsupported(f"the PTX instruction {op}")
         try:
             step = method(op, rest, kinds, operands)
-        except (IndexError, KeyError, TypeError) as error:
+        except (IndexError, KeyError, TypeError, ValueError) as error:
             raise Unsupported(f"the PTX instruction {op} {', '.join(operands)}") from error
         if step is None or rest:
             raise Unsupported(f"the PTX instruction {op}" + (f" (modifier {', '.join(sorted(rest))})" if rest else ""))
@@ -549,23 +555,138 @@ class _Decoder:
         base, offset = self.read(where[1], Kind("u", 64)), np.uint64(int(where[2] or "0", 0) & (1 << 64) - 1)
         return lambda m, at: base(m, at) + offset
 
-    def _ldmatrix(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        """8x8 matrices of halves: lane i gets elements 2(i mod 4) and the next of row i/4, whose address lane 8k + row
-        gives for matrix k."""
-        count = int(next(iter(rest & {"x1", "x2", "x4"}))[1:])
-        rest -= {"sync", "aligned", "m8n8", f"x{count}", "shared"}
-        where = _ADDRESS.fullmatch(o[1])
-        assert where is not None
-        outs, address = [x.strip() for x in o[0].strip("{} ").split(",")], self._address(where)
+    def _cp(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+        """cp.async: made at once, as late as any wait may see it; what is beyond the source's size is 0."""
+        if rest & {"commit_group", "wait_group", "wait_all"}:
+            rest.clear()
+            return lambda m, at: None
+        rest -= {"async", "cg", "ca", "shared", "global"}
+        to, source = (self._address(where) for text in o[:2] if (where := _ADDRESS.fullmatch(text)))
+        size, word = int(o[2], 0), Kind("u", 32)
+        given = self.read(o[3], word) if len(o) > 3 else None
 
-        def load(m: Machine, at: Select) -> None:
+        def copy(m: Machine, at: Select) -> None:
+            some = given(m, at) if given else m.full(size, 32, at)
+            if ((some != 0) & (some != size)).any():
+                raise Unsupported(f"{op} of a part")
+            words = [np.zeros(m.count(at), np.uint32) for _ in range(size // 4)]
+            for word, new in zip(words, m.memory.load(source(m, at)[some > 0], 32, size // 4), strict=True):
+                word[some > 0] = new
+            memory, place = m.space("shared", to(m, at), at)
+            memory.store(place, 32, words)
+
+        return copy
+
+    # Matrices
+
+    def _ldmatrix(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+        """8x8 matrices of halves: lane i gets (stmatrix: gives) elements 2(i mod 4) and the next of row i/4, with
+        `trans` of column i/4. Lane 8k + row has the address of a row of matrix k."""
+        count, transposed, stores = int(next(iter(rest & {"x1", "x2", "x4"}))[1:]), "trans" in rest, op[0] == "s"
+        rest -= {"sync", "aligned", "m8n8", f"x{count}", "shared", "trans"}
+        where = _ADDRESS.fullmatch(o[not stores])
+        assert where is not None
+        names, address = _listed(o[stores]), self._address(where)
+        reads = [self.read(name, Kind("u", 32)) for name in names]
+
+        def move(m: Machine, at: Select) -> None:
             _whole_warps(m, at, op)
-            memory, place = _behind(m, "shared", address(m, ALL), ALL)
-            lane = m.lane.astype(np.int64)
-            for k, out in enumerate(outs):
-                source = m.thread.astype(np.int64) - lane + 8 * k + lane // 4
-                (word,) = memory.load(place[source] + (4 * (lane % 4)).astype(np.uint64), 32)
-                m.write(out, word[at].copy(), at)
+            given = m.lane[at] < 8 * count
+            memory, start = m.space("shared", address(m, at)[given], m.thread[at][given])
+            lane = m.lane[at].astype(np.int64)
+            matrices, line, pair = np.arange(len(lane)) // 32 * 8 * count, lane // 4, 2 * (lane % 4)
+            for k, name in enumerate(names):
+                place = [
+                    start[matrices + 8 * k + row] + (2 * column).astype(np.uint64)
+                    for row, column in (
+                        ((pair, line), (pair + 1, line)) if transposed else ((line, pair), (line, pair + 1))
+                    )
+                ]
+                if stores:
+                    halves = np.ascontiguousarray(reads[k](m, at)).view(np.uint16)
+                    for half, to in enumerate(place):
+                        memory.store(to, 16, [halves[half::2]])
+                else:
+                    halves = np.stack([memory.load(source, 16)[0] for source in place], axis=1)
+                    m.write(name, halves.view(np.uint32)[:, 0].copy(), at)
+
+        return move
+
+    _stmatrix = _ldmatrix
+
+    def _mma(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+        rest.clear()
+        one = self._product_of(op)
+        outs, *given = map(_listed, o)
+        sizes = ((one.m, one.k, one.a), (one.n, one.k, one.b), (one.m, one.n, one.result))
+        if [len(each) for each in (*given, outs)] != [matrix.registers(*size) for size in (*sizes, sizes[2])]:
+            raise KeyError
+        word = Kind("b", 64 if one.result == "f64" else 32)
+        reads = [[self.read(text, word) for text in each] for each in given]
+
+        def step(m: Machine, at: Select) -> None:
+            _whole_warps(m, at, op)
+            a, b, c = ([read(m, at) for read in each] for each in reads)
+            d = one(matrix.gathered(a, *sizes[0]), matrix.gathered(b, *sizes[1]), matrix.gathered(c, *sizes[2], 2))
+            for out, value in zip(outs, matrix.scattered(d, len(outs)), strict=True):
+                m.write(out, value, at)
+
+        return step
+
+    def _wgmma(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+        """Made at once: neither the accumulators nor shared memory may be touched before the wait."""
+        if rest & {"fence", "commit_group", "wait_group"}:
+            rest.clear()
+            return lambda m, at: None
+        rest.clear()
+        one, outs = self._product_of(op), _listed(o[0])
+        signs, turned = o[4:6], [int(text) for text in o[6:]]
+        if signs not in ([], ["1", "1"]):
+            raise Unsupported(f"{op} with factors {', '.join(signs)}")
+        turned = [0] * (2 - len(turned)) + turned
+        if len(outs) != matrix.registers(one.m // 4, one.n, one.result):
+            raise KeyError
+        word, added = Kind("b", 32), self.read(o[3], Kind("pred", 1))
+        accumulators = [self.read(text, word) for text in outs]
+        registers = [self.read(text, word) for text in _listed(o[1])] if o[1].startswith("{") else []
+        left, right = (self._described(text, op) for text in o[1:3])
+
+        def step(m: Machine, at: Select) -> None:
+            _whole_warps(m, at, op, WARPGROUP)
+            if registers:
+                a = matrix.gathered([read(m, at) for read in registers], 16, one.k, one.a).reshape(-1, one.m, one.k)
+            else:
+                a = left(m, at, one.m, one.k, one.a, bool(turned[0]))
+            b = right(m, at, one.n, one.k, one.b, bool(turned[1]))
+            c = matrix.gathered([read(m, at) for read in accumulators], 16, one.n, one.result, 2)
+            kept = torch.from_numpy(added(m, at)[::WARPGROUP].copy())[:, None, None]
+            c = c.reshape(-1, one.m, one.n)
+            d = one(a, b, torch.where(kept, c, torch.zeros_like(c)))
+            for out, value in zip(outs, matrix.scattered(d.reshape(-1, 16, one.n), len(outs)), strict=True):
+                m.write(out, value, at)
+
+        return step
+
+    def _product_of(self, op: str) -> matrix.Product:
+        one = matrix.decoded(op, self.capability)
+        self.products[op] = str(one)
+        return one
+
+    def _described(self, text: str, op: str) -> Callable[[Machine, Select, int, int, str, bool], torch.Tensor]:
+        """A matrix in shared memory, by its descriptor, which all threads of a warpgroup must share."""
+        read = self.read(text, Kind("u", 64)) if not text.startswith("{") else None
+
+        def load(m: Machine, at: Select, rows: int, columns: int, kind: str, by_columns: bool) -> torch.Tensor:
+            assert read is not None
+            every = read(m, at).reshape(-1, WARPGROUP)
+            if (every != every[:, :1]).any():
+                raise Unsupported(f"{op} with descriptors that differ within a warpgroup")
+            size = matrix.TYPES[kind][1].itemsize
+            place = matrix.places(every[:, 0], rows, columns, size, by_columns)
+            threads = m.thread[at][::WARPGROUP].repeat(rows * columns)
+            memory, address = m.space("shared", place.reshape(-1).astype(np.uint64), threads)
+            (words,) = memory.load(address, 8 * size)
+            return matrix.loaded(words, (len(every), rows, columns), kind)
 
         return load
 
@@ -714,10 +835,13 @@ class _Decoder:
     def _div(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         kind = kinds[-1]
         if not kind.floats:
-            return None
+            return self._integers(functools.partial(_divided, 0), kinds, o)
         if rest & {"full", "approx"}:
             return self._approximate(op, rest, kinds, o)
         return self._arithmetic("div", op, rest, kinds, o)
+
+    def _rem(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+        return self._integers(functools.partial(_divided, 1), kinds, o)
 
     def _sqrt(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         return (
@@ -826,14 +950,31 @@ class _Decoder:
 
         return self.made(o[0], value, *(self.read(text, word) for text in o[1:]))
 
-    def _bfe(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+    def _prmt(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+        """Four bytes of two words, each chosen by four bits; the highest of these takes the byte's sign instead."""
+        word = Kind("u", 32)
+
+        def value(a: Array, b: Array, chosen: Array) -> Array:
+            both = (b.astype(np.uint64) << np.uint64(32)) | a
+            found = np.zeros(len(a), np.uint32)
+            for k in range(4):
+                which = (chosen >> np.uint32(4 * k)).astype(np.uint64)
+                byte = (both >> (which & np.uint64(7)) * np.uint64(8)).astype(np.uint32) & np.uint32(255)
+                sign = (byte >> np.uint32(7)) * np.uint32(255)
+                found |= np.where(which & np.uint64(8), sign, byte).astype(np.uint32) << np.uint32(8 * k)
+            return found
+
+        return self.made(o[0], value, *(self.read(text, word) for text in o[1:]))
+
+    def _bfe(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+        """Bits of a field; of signed ones its highest bit, or the word's where it ends earlier, goes on."""
         kind = kinds[-1]
-        if kind.letter != "u":
-            return None
 
         def value(a: Array, start: Array, size: Array) -> Array:
             start, size = start & np.uint32(255), np.minimum(size & np.uint32(255), kind.bits)
-            moved = np.where(start >= kind.bits, kind.dtype(0), a >> np.minimum(start, kind.bits - 1).astype(a.dtype))
+            moved = a >> np.minimum(start, kind.bits - 1).astype(a.dtype)
+            if kind.letter == "u":
+                moved = np.where(start >= kind.bits, kind.dtype(0), moved)
             rest = (kind.bits - np.maximum(size, 1)).astype(a.dtype)
             return np.where(size == 0, kind.dtype(0), (moved << rest) >> rest)
 
@@ -854,12 +995,19 @@ class _Decoder:
     # Conversions
 
     def _cvt(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+        if rest == {"rna", "tf32"}:
+            rest.clear()
+            return self.made(o[0], _tf32, self.read(o[1], Kind("u", 32)))
+        if rest in ({"rn", "e4m3x2"}, {"rn", "e5m2x2"}):
+            dtype = matrix.TYPES[next(iter(rest - {"rn"}))[:4]][1]
+            rest.clear()
+            return self.made(o[0], functools.partial(_widened, dtype), self.read(o[1], Kind("u", 16)))
         to, source = kinds
         ftz, sat = "ftz" in rest, "sat" in rest
         whole = next(iter(rest & {"rni", "rzi", "rmi", "rpi"}), "")
         rounding = next(iter(rest & {"rn", "rz", "rm", "rp"}), "")
         rest -= {"ftz", "sat", whole, rounding}
-        if rounding not in ("", "rn") or to.packed and len(o) != 3 or to == Kind("s", 8) or source == Kind("s", 8):
+        if rounding not in ("", "rn") or to.packed and len(o) != 3 or to == Kind("s", 8):
             return None
         if to.packed:  # cvt.rn.bf16x2.f32 d, high, low
             reads = self.read(o[2], source), self.read(o[1], source)
@@ -886,7 +1034,7 @@ class _Decoder:
             }[mode]  # fmt: skip
             inside = source >= last if mode == "up" else source <= last
             place = m.thread - lane + np.where(inside, source, lane)
-            if m.counters is not None:
+            if not isinstance(at, slice):
                 taking = np.zeros(m.size, bool)
                 taking[at] = True
                 if not taking[place[at]].all():
@@ -943,6 +1091,23 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
+def _listed(text: str) -> list[str]:
+    """Names of {a, b, c}."""
+    return [one.strip() for one in text.strip("{} ").split(",")]
+
+
+def _widened(dtype: torch.dtype, words: Array) -> Array:
+    """Pairs of 8-bit numbers as pairs of float16, exactly."""
+    value = torch.from_numpy(np.ascontiguousarray(words).view(np.int8)).view(dtype).double().numpy()
+    return _halved(value, Kind("f", 16, packed=True))
+
+
+def _tf32(word: Array) -> Array:
+    """As sm_80 to sm_100 do (their SASS): numbers to nearest, ties away; of infinities and NaNs the lower bits go."""
+    finite = word & np.uint32(0x7F800000) != np.uint32(0x7F800000)
+    return np.where(finite, word + np.uint32(0x1000), word) & np.uint32(0xFFFFE000)
+
+
 def _compared(word: str, kind: Kind, ftz: bool, a: Array, b: Array) -> Array:
     if not kind.floats:
         return np.asarray(_COMPARISONS[word](a, b))  # type: ignore[misc]
@@ -989,6 +1154,15 @@ def _bfloat16(value: Array) -> Array:
     word = np.where(exact | np.isnan(value), word, np.where(away, word - 1, word) | 1).view(np.uint32)
     rounded = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(value), np.uint16(0x7FFF), rounded.astype(np.uint16))
+
+
+def _divided(which: int, a: Array, b: Array) -> Array:
+    """Quotients towards zero (0) or remainders (1) of integers; the ISA leaves those by 0 open."""
+    if (b == 0).any():
+        raise Unsupported("a division of integers by 0")
+    quotient, rest = np.divmod(a, b)
+    up = (rest != 0) & ((a < 0) ^ (b < 0))  # numpy's are towards minus infinity
+    return rest - np.where(up, b, b.dtype.type(0)) if which else quotient + up.astype(b.dtype)
 
 
 def _high(a: Array, b: Array) -> Array:
@@ -1058,6 +1232,10 @@ def _behind(m: Machine, space: str, address: Array, at: Select) -> tuple[lanes.M
     return m.memory, address
 
 
-def _whole_warps(m: Machine, at: Select, op: str) -> None:
-    if m.counters is not None and np.bincount(np.asarray(m.thread[at] // 32)).max(initial=32) != 32:
-        raise Unsupported(f"{op} of part of a warp")
+def _whole_warps(m: Machine, at: Select, op: str, threads: int = 32) -> None:
+    if (
+        m.program.threads % threads
+        or not isinstance(at, slice)
+        and (np.bincount(m.thread[at] // threads) % threads).any()
+    ):
+        raise Unsupported(f"{op} of part of a " + ("warp" if threads == 32 else "warpgroup"))

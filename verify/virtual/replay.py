@@ -86,6 +86,7 @@ def _replayed(place: Path, record: dict[str, Any]) -> Replayed:
         if bad:
             differing[argument.name] = (bad, len(due))
     models = [f"{name} {approx.how(one.target, name)}" for name in program.approximate]
+    models += [f"{name} {told}" for name, told in program.products.items()]
     return Replayed(*about, differing, chunks, modelled=tuple(models))
 
 

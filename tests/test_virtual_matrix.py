@@ -1,0 +1,283 @@
+"""Matrix instructions of PTX on the CPU: every element in its place, the bits of the unit, and faults noticed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from verify.backends import cuda
+from verify.kernels.triton import products
+from verify.numbers import units
+from verify.virtual import approx, lanes, matrix, ptx
+from verify.virtual.compile import Argument, Launch, Unsupported, described
+
+try:
+    lanes.library()
+except Unsupported as why:
+    pytest.skip(str(why), allow_module_level=True)
+
+RESULTS = {torch.float64: torch.float64, torch.int8: torch.int32}
+
+
+def product(
+    a: torch.Tensor, b: torch.Tensor, target: str = "sm_90", precision: str = "ieee", warps: int = 4,
+    changed: Callable[[str], str] = lambda text: text,
+) -> torch.Tensor:  # fmt: skip
+    def execute(one: Launch) -> None:
+        ptx.execute(one, changed(one.code), approx.of_chip(target))
+
+    options: Any = cuda.triton_options("own")
+    with described(target, execute):
+        return products.run(
+            a, b, out=RESULTS.get(a.dtype, torch.float32), precision=precision, warps=warps, options=options
+        )
+
+
+def whole(dtype: str, seed: int = 0, by_columns: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers whose products' sums are exact in every format, not symmetric, over blocks' edges."""
+    most = 127 if dtype == "int8" else 4
+    draw = torch.Generator().manual_seed(seed)
+    a, b = (torch.randint(-most, most + 1, size, generator=draw).to(getattr(torch, dtype)) for size in SIZES)
+    return (a.T.contiguous().T, b.T.contiguous().T) if by_columns else (a, b)
+
+
+SIZES = ((70, 80), (80, 40))
+
+
+def right(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> bool:
+    return bool((y.double() == a.double() @ b.double()).all())
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "target", "warps", "by_columns"),
+    [
+        ("float16", "ieee", "sm_80", 4, False),  # mma.sync, ldmatrix with .trans and without
+        ("float16", "ieee", "sm_80", 4, True),
+        ("float16", "ieee", "sm_90", 1, False),  # stmatrix
+        ("float16", "ieee", "sm_90", 4, False),  # wgmma, descriptors by rows and by columns
+        ("float16", "ieee", "sm_90", 4, True),
+        ("bfloat16", "ieee", "sm_100", 1, False),
+        ("float32", "tf32", "sm_80", 4, False),
+        ("float32", "tf32", "sm_90", 4, False),
+        ("float32", "tf32x3", "sm_90", 4, False),  # wgmma with a in registers
+        ("float8_e4m3fn", "ieee", "sm_90", 4, False),
+        ("int8", "ieee", "sm_80", 4, False),
+        ("int8", "ieee", "sm_90", 4, False),
+        ("float64", "ieee", "sm_80", 4, False),
+        ("float64", "ieee", "sm_90", 4, True),
+    ],
+)  # fmt: skip
+def test_every_element_is_in_its_place(dtype: str, precision: str, target: str, warps: int, by_columns: bool) -> None:
+    a, b = whole(dtype, by_columns=by_columns)
+    assert right(a, b, product(a, b, target, precision, warps))
+
+
+@pytest.mark.parametrize("columns", [16, 32])
+def test_narrow_matrices_have_other_swizzles(columns: int) -> None:
+    a, b = whole("float16")
+    codes: list[str] = []
+    with described("sm_90", lambda one: [codes.append(one.code), ptx.launch(one, approx.correct)]):  # type: ignore[func-returns-value]
+        y = products.run(a, b, out=a.dtype, blocks=(64, columns, 16), options=cuda.triton_options("own"))  # type: ignore[arg-type]
+    assert f"wgmma.mma_async.sync.aligned.m64n{columns}k16" in codes[0]
+    assert right(a, b, y)
+
+
+# Bits
+
+
+def spread(dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers of many binades, in whose sums every cut shows."""
+    draw = np.random.default_rng(3)
+    width = 3 if dtype.startswith("float8") else 12
+    a, b = (draw.standard_normal(size) * 2.0 ** draw.integers(-width, 1, size) for size in SIZES)
+    return tuple(torch.from_numpy(t).to(getattr(torch, dtype)) for t in (a, b))  # type: ignore[return-value]
+
+
+BITS = [
+    ("float16", "ieee", "sm_80", ""), ("bfloat16", "ieee", "sm_90", ""), ("float32", "tf32", "sm_80", ""),
+    ("float32", "tf32", "sm_90", ""), ("float8_e4m3fn", "ieee", "sm_90", "wgmma"), ("float64", "ieee", "sm_90", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "precision", "target", "instruction"), BITS)
+def test_the_bits_are_those_of_one_chain_of_the_unit(dtype: str, precision: str, target: str, instruction: str) -> None:
+    a, b = spread(dtype)
+    operands = "tf32" if precision == "tf32" else dtype
+    unit = units.unit(units.architecture(target), operands, "float64" if dtype == "float64" else "float32", instruction)
+    y = product(a, b, target, precision)
+    assert torch.equal(y, unit.matmul(a, b))
+    if unit.rule == "aligned":  # rivals of which the chain is not one
+        other = units.unit("hopper" if target == "sm_80" else "ampere", operands) if not instruction else None
+        rival = replace(unit, kept=unit.kept - 1) if other is None else other
+        assert not torch.equal(y, rival.matmul(a, b))
+
+
+# Faults
+
+
+def swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes 4 and 5 of every fragment of B."""
+    real = matrix.fragment
+
+    def wrong(rows: int, columns: int, each: int) -> Any:
+        found, per = real(rows, columns, each), rows * columns // 32
+        lane = found // per
+        other = np.where(lane == 4, 5, np.where(lane == 5, 4, lane))
+        return other * per + found % per if rows == 8 else found
+
+    monkeypatch.setattr(matrix, "fragment", wrong)
+
+
+def halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of half the terms."""
+    known = tuple(replace(one, terms=max(one.terms // 2, 1)) for one in units.units())
+    monkeypatch.setattr(units, "units", lambda: known)
+    matrix.decoded.cache_clear()
+
+
+def unturned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No swizzle of shared memory."""
+    monkeypatch.setattr(matrix, "SWIZZLES", {which: (width, 0) for which, (width, _) in matrix.SWIZZLES.items()})
+
+
+FAULTS: list[tuple[str, str, Callable[[pytest.MonkeyPatch], None] | None, Callable[[str], str]]] = [
+    ("a swapped lane", "sm_80", swapped, str),
+    ("half the terms", "sm_90", halved, str),
+    ("no swizzle", "sm_90", unturned, str),
+    ("rows swapped", "sm_80", None, lambda text: re.sub(r"(mma\.sync.*?\}, \{ )(%r\d+), (%r\d+)", r"\1\3, \2", text)),
+    ("no transposition", "sm_80", None, lambda text: text.replace(".x4.trans.", ".x4.")),
+    ("B by rows", "sm_90", None, lambda text: re.sub(r"(wgmma.mma_async.*), 1;", r"\1, 0;", text)),
+    ("no zeros beyond the edge", "sm_80", None, lambda text: re.sub(r"(cp\.async.*, 0x10), %r\d+;", r"\1;", text)),
+    ("the sum begun anew", "sm_90", None, lambda text: re.sub(r"(mov\.pred\s+%p\d+), -1;", r"\1, 0;", text)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "target", "plant", "text"), FAULTS, ids=[name for name, *_ in FAULTS])
+def test_a_planted_fault_shows(
+    what: str, target: str, plant: Callable[[pytest.MonkeyPatch], None] | None, text: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    a, b = spread("float16")
+    due = product(a, b, target)
+
+    def changed(code: str) -> str:
+        found = text(code)
+        assert plant or found != code, what
+        return found + "// another" * bool(plant)  # decoded anew
+
+    if plant:
+        plant(monkeypatch)
+    try:
+        noticed = not torch.equal(product(a, b, target, changed=changed), due)
+    except Unsupported as why:  # an address outside the tensors, or beyond what is shared
+        noticed = "outside" in str(why) or "beyond" in str(why)
+    finally:
+        monkeypatch.undo()
+        matrix.decoded.cache_clear()
+    assert noticed
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("op", "target", "told"),
+    [
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_120", "what sm_120's matrix unit gives is not known"),
+        ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32", "sm_90", "the PTX instruction mma.sync"),
+        ("mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32", "sm_80", "the PTX instruction mma.sync"),
+        ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_80", "the PTX instruction mma.sp"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "sm_100", ""),
+    ],
+)
+def test_units_of_which_nothing_is_known_are_refused(op: str, target: str, told: str) -> None:
+    if not told:
+        assert matrix.decoded(op, target).unit == units.unit("blackwell", "float16")
+        return
+    with pytest.raises(Unsupported, match=told):
+        matrix.decoded(op, target)
+
+
+def test_tensor_memory_is_refused_by_name() -> None:
+    with pytest.raises(Unsupported, match="the PTX instruction tcgen05"):
+        product(*whole("float16"), target="sm_100")
+
+
+def test_an_unconfirmed_unit_is_told() -> None:
+    known = matrix.decoded("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_90")
+    other = matrix.decoded("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_90")
+    assert "no recordings" in str(other) and "no recordings" not in str(known)
+
+
+# Instructions around them
+
+KERNEL = """.version 8.0
+.target sm_90
+.visible .entry k(.param .u64 k_0) .reqntid 32 {{
+ld.param.b64 %rd0, [k_0];
+mov.u32 %r9, %tid.x;
+mad.wide.u32 %rd1, %r9, 16, %rd0;
+ld.global.v4.b32 {{%r1, %r2, %r3, %r4}}, [%rd1];
+{0}
+st.global.b32 [%rd1], %r5;
+ret;
+}}
+"""
+
+
+def words(statement: str, *columns: Any) -> Any:
+    """%r5 of a statement of %r1 to %r4 for 32 threads; words as unsigned."""
+    given = np.zeros((32, 4), np.uint32)
+    for k, column in enumerate(columns):
+        given[:, k] = np.asarray(column, np.int64).astype(np.uint32)
+    memory = torch.from_numpy(given.view(np.int32).copy())
+    about = SimpleNamespace(num_warps=1, shared=0, global_scratch_size=0)
+    one = Launch("k", "sm_90", (1, 1, 1), (Argument("x", "*i32", memory),), about, {})
+    ptx.execute(one, KERNEL.format(statement), approx.correct)
+    return memory.numpy().view(np.uint32)[:, 0]
+
+
+def test_integers_are_divided_towards_zero() -> None:
+    draw = np.random.default_rng(0)
+    a, b = draw.integers(-(1 << 31), 1 << 31, 32), draw.integers(1, 1000, 32) * draw.choice([-1, 1], 32)
+    quotient = np.trunc(a / b).astype(np.int64)
+    assert (words("div.s32 %r5, %r1, %r2;", a, b).view(np.int32) == quotient).all()
+    assert (words("rem.s32 %r5, %r1, %r2;", a, b).view(np.int32) == a - quotient * b).all()
+    assert (words("div.u32 %r5, %r1, %r2;", a, abs(b)) == a % (1 << 32) // abs(b)).all()
+    with pytest.raises(Unsupported, match="by 0"):
+        words("div.s32 %r5, %r1, %r2;", a, b * 0)
+
+
+def test_bytes_are_permuted_and_signed_fields_extended() -> None:
+    a, b = 0x83828180, 0x77767574
+    assert words("prmt.b32 %r5, %r1, %r2, 0x7410;", a, b)[0] == 0x77748180
+    assert words("prmt.b32 %r5, %r1, %r2, 0xC8F1;", a, b)[0] == 0x00FF0081
+    assert words("bfe.s32 %r5, %r1, 4, 8;", 0x00000F80)[0] == 0xFFFFFFF8
+    assert words("bfe.s32 %r5, %r1, 28, 8;", 0x80000000)[0] == 0xFFFFFFF8
+    assert words("bfe.u32 %r5, %r1, 28, 8;", 0x80000000)[0] == 8
+    assert words("bfe.s32 %r5, %r1, 3, 0;", 0xFFFFFFFF)[0] == 0
+
+
+def test_tf32_is_to_nearest_with_ties_away() -> None:
+    given = [0x3F800FFF, 0x3F801000, 0xBF801000, 0x7F7FFFFF, 0x7F800000, 0x7FC00001, 0x00000FFF, 0x00001000]
+    due = [0x3F800000, 0x3F802000, 0xBF802000, 0x7F800000, 0x7F800000, 0x7FC00000, 0, 0x2000]
+    assert words("cvt.rna.tf32.f32 %r5, %r1;", given + [0] * 24)[:8].tolist() == due
+
+
+def test_a_shuffle_from_a_lane_left_out_by_a_predicate_is_told() -> None:
+    with pytest.raises(Unsupported, match="does not take part"):
+        words("setp.lt.u32 %p1, %r9, 16;\n@%p1 shfl.sync.bfly.b32 %r5, %r1, 16, 31, -1;", 1)
+    with pytest.raises(Unsupported, match="part of a warp"):
+        words("setp.lt.u32 %p1, %r9, 16;\n@%p1 redux.sync.add.u32 %r5, %r1, -1;", 1)
