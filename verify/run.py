@@ -755,8 +755,10 @@ def _domain(job: Job, selection: Selection) -> Domain:
 # Where jobs are done.
 
 #: Seconds, roughly, by which jobs are put in order: an element in tensors and one in multiprecision, a compilation, a
-#: problem and its truth, and what a process takes until it can begin (two cores of a Xeon, November 2026).
+#: problem and its truth, and what a process takes until it can begin (two cores of a Xeon, November 2026); of a sweep,
+#: an element on the host and on a GPU.
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0
+EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
 TOGETHER = 16  # groups of ranges of one sweep, each in one process at first
 
 
@@ -848,7 +850,10 @@ def _groups(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             domain = _domain(job, selection)
             key, size = (*key, domain.kind, domain.size), domain.size
         compiled = task.elements is None or key not in groups
-        seconds[key] += size * (EACH_FLOAT64 if target.dtype == "float64" else EACH)
+        each = EACH_FLOAT64 if target.dtype == "float64" else EACH
+        if task.elements is not None:
+            each = EACH_SWEPT_GPU if unit_of(target.backend) > target.backend.portion else EACH_SWEPT
+        seconds[key] += size * each
         seconds[key] += COMPILING * (compiled and job.lowering.name != lowerings(target.kernel)[0].name)
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
