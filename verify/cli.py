@@ -433,7 +433,8 @@ def merge(
     store.ensure_writable(out)
     whole = merged([store.read(file) for file in report])
     store.write(whole, out)
-    _print(run_page(whole), sys.stderr if out == "-" else sys.stdout)
+    if whole.cells:
+        _print(run_page(whole), sys.stderr if out == "-" else sys.stdout)
     _tell_parts(whole)
     code = exit_code(whole)
     if whole.shard is not None:
@@ -905,7 +906,7 @@ def _walk_with(
             journal.remove()
     code = exit_code(report)
     if code != NOTHING:
-        for page in pages(report):
+        for page in pages(report) if report.cells else ():
             _print(page, sys.stderr if out == "-" else sys.stdout)
         _tell_parts(report)
     if report.interrupted:
