@@ -55,6 +55,7 @@ SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are
 MOST = 1 << 28  # elements that a GPU is given at a time
 ROOM_EACH = 64  # bytes of a GPU's memory for each of them: inputs, outputs, their copies and tables
 RANGES = 256  # into which at most a sweep is divided: what is in flight is lost where a run is killed
+LEAST = 1 << 24  # elements of a range, a second on a core: a record on the disk takes some milliseconds
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
 LONG = 1 << 12  # of rows beyond this one element a cell is judged again
 
@@ -452,9 +453,9 @@ def unit_of(backend: Backend) -> int:
 
 
 def ranges_of(start: int, stop: int, unit: int) -> tuple[tuple[int, int], ...]:
-    """The elements start..stop-1 of a domain, whole units, in RANGES parts at most."""
+    """The elements start..stop-1 of a domain, whole units, in RANGES parts at most, none much smaller than LEAST."""
     units, first = (stop - start) // unit, start // unit
-    count = min(units, RANGES)
+    count = max(min(units, RANGES, (stop - start) // LEAST), 1)
     edges = [(first + units * k // count) * unit for k in range(count + 1)]
     return tuple(itertools.pairwise(edges))
 
