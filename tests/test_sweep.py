@@ -119,6 +119,21 @@ def test_a_portion_lost_at_a_boundary_is_seen(monkeypatch: pytest.MonkeyPatch) -
         run.cells_of(one, short, OWN, domain)
 
 
+def test_each_result_of_an_unsteady_lowering_is_judged() -> None:
+    calls: list[int] = []
+
+    def coin(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return 1 / x * (1 + len(calls) % 2)
+
+    own = replace(OWN, functions={"coin": coin})
+    (one,) = [one for one in run.jobs_of(own, backends.load("cpu")) if one.mine and not one.arranged]
+    held: list[Any] = []
+    (part,) = sweep.joined([run.part_of(one, k * SMALL, (k + 1) * SMALL, held, own) for k in (1, 0)])
+    (cell,) = run.cells_of(one, part, own, job()[1])
+    assert part["launched"]["distinct"] == 2 and "different results" in cell["reason"] and cell["inputs"] > 2 * SMALL
+
+
 def test_ranges_are_neither_many_nor_small() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cases, "LEAST", 1 << 24)
@@ -150,6 +165,7 @@ TRIPLES = Selection(
     ("addcmul",), ("cpu",), ("float16",), ("eager",), ("out-of-place",), "exhaustive", triples=True,
     scalars={"value": 1.0},
 )  # fmt: skip
+LERP = replace(TRIPLES, kernels=("lerp",), scalars=None)
 FIRST = 0x3C01_4000_3800  # where a, b and c are ordinary
 
 
@@ -180,6 +196,8 @@ def test_triples_are_asked_for_and_told_of(capsys: pytest.CaptureFixture[str], t
     words += ["--spelling", "out-of-place", "--jobs", "1"]
     assert cli.main([*words, "--triples"]) == 2
     assert "--triples is for --profile exhaustive" in capsys.readouterr().err
+    assert "lerp: 2^24 of 2^48 triples are drawn" in next(cli._ahead(replace(LERP, triples=False), None))  # type: ignore
+    assert not list(cli._ahead(replace(LERP, kernels=("exp",), triples=False), None))  # type: ignore[arg-type]
     files = [str(tmp_path / f"{k}.json") for k in range(3)]
     for k in (1, 2):
         given = ("--profile", "exhaustive", "--triples", "--shard", f"{3 * k}/{1 << 32}", "--json", files[k])
