@@ -501,17 +501,43 @@ class Cell(Record):
             raise ValueError(f"the regions name the ledger's {sorted(named)}; expected those in ledger: {self.ledger}")
 
 
+class Part(Record):
+    """Of a cell of which not all elements are judged yet: what is known so far of `inputs` of its `size` elements.
+
+    job     its number, as in `Shard.numbers`
+    status  what it would be if the other elements were like these; reason: for people
+    found   see `verify.sweep`
+    """
+
+    job: NonNegativeInt
+    size: PositiveInt
+    inputs: NonNegativeInt
+    kernel: str
+    lowering: str
+    spelling: str
+    backend: str
+    dtype: str
+    scalars: Annotated[dict[str, float], AfterValidator(_sorted)]
+    source: str
+    status: str
+    reason: str
+    found: Free
+
+
 class Shard(Record):
     """Part `index` of `of`, from 1, of a run of so many `jobs`: `numbers` has the job of each cell, in order.
 
-    whole: the run is one of all, by which entries of the ledger that nothing needs are found.
+    whole: the run is one of all, by which entries of the ledger that nothing needs are found. parts: of sweeps that
+    shards divide. others: further shards whose reports were merged to this one.
     """
 
     index: PositiveInt
+    others: list[PositiveInt] = []
     of: PositiveInt
     jobs: PositiveInt
     numbers: Annotated[list[NonNegativeInt], AnySequence]
     whole: bool
+    parts: list[Part] = []
 
 
 class Report(Record):

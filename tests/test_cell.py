@@ -228,7 +228,7 @@ def allow(monkeypatch: pytest.MonkeyPatch, cap: int = 9) -> None:
     entry = Allowance(
         lowering="*", kernel=("add",), dtype=("*",), id="listed", status="unbounded", cap=cap, reason="none is known"
     )  # fmt: skip
-    monkeypatch.setattr(ledger, "allowances", lambda backend: (entry,))
+    monkeypatch.setattr(ledger, "allowances", lambda backend, capability="": (entry,))
 
 
 def test_a_registered_cell_may_have_a_status_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,6 +252,20 @@ def test_exhaustive_domains_count_up(name: str) -> None:
     assert domain.stratum_of(5) == "exhaustive"
 
 
+def test_triples_count_up_where_they_are_asked_for() -> None:
+    fmt, facts = FORMATS["bfloat16"], load("addcmul")
+    assert domain_of(facts, fmt, {"value": 1.0}, "exhaustive").size == 1 << 24
+    assert domain_of(facts, FORMATS["float32"], {"value": 1.0}, "exhaustive", triples=True).size == 1 << 24
+    domain = domain_of(facts, fmt, {"value": 1.0}, "exhaustive", triples=True)
+    assert (domain.kind, domain.size) == ("exhaustive", 1 << 48)
+    for start, stop in ((0x7FFF_FFFE_0000, 0x8000_0001_0000), (0xFFFF_FFFF_FF00, 1 << 48), (0x1234_5678_9ABC, None)):
+        stop = stop or start + 70_000
+        index = torch.arange(start, stop)
+        for t, shift in zip(domain.span(start, stop, "cpu"), (32, 16, 0), strict=True):
+            assert torch.equal(draws.to_bits(t), index >> shift & 0xFFFF) and t.is_contiguous()
+    assert domain.replay(0x1234_5678_9ABC) == (0x1234, 0x5678, 0x9ABC)
+
+
 @pytest.mark.parametrize("name", FORMAT_IDS)
 def test_listed_domains_replay(name: str) -> None:
     fmt = FORMATS[name]
@@ -275,7 +289,7 @@ def test_impossible_domains_are_refused() -> None:
     fmt = FORMATS["float64"]
     with pytest.raises(ValueError, match="expected 'strata', 'exhaustive' or 'list'"):
         Domain("random", fmt, ("x",))
-    with pytest.raises(ValueError, match="at most 32 bits"):
+    with pytest.raises(ValueError, match="at most 48 bits"):
         Domain("exhaustive", fmt, ("x",))
     with pytest.raises(ValueError, match="1 patterns for the 2 inputs a, b"):
         Domain("list", fmt, ("a", "b"), patterns=((1,),))

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from test_fused import CASES, by_tensors, case, require_same, spoiled
 from verify import admit, backends
 from verify.decide import digests
+from verify.domains import Domain
 from verify.families.elementwise import Elementwise, judgement
 from verify.formats import FORMATS
 from verify.judge.chunk import WORDS
@@ -78,7 +79,43 @@ def test_the_interpreter_finds_what_the_tensors_find() -> None:
         [sys.executable, "-W", "ignore", __file__], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["equal"] * (len(INTERPRETED) + 1)
+    assert done.stdout.split() == ["equal"] * (len(INTERPRETED) + 3)
+
+
+def require_in_order(dtype: str, device: str, n: int, start: int, form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triples by their index: inputs are not read, and short ways settle tiles of consecutive patterns."""
+    from verify.judge.fused import triton as fused
+
+    name, scalars, metric, value = CASES[5]
+    about, inputs, _, predict = case(name, scalars, dtype, 8, 7)
+    about = Elementwise(about.oracle, about.fmt, about.names, about.scalars, device, LIBRARY)
+    inputs = Domain("exhaustive", about.fmt, about.names).span(start, start + n, device)
+    a, b, c = (t.double() for t in inputs)
+    y = (a + scalars["value"] * b * c).to(inputs[0].dtype)
+    y = torch.where(torch.arange(n, device=device) % 97 == 0, spoiled(y.cpu(), about.fmt, 3).to(device), y)
+    traced = Elementwise(about.oracle, about.fmt, about.names, about.scalars, HOST, LIBRARY)
+    judge = fused.compiled(judgement(traced), (y.dtype,) * 3, True, 4, predict, every=True)
+    limits = Limits.of(metric, value)
+    nothing = tuple(torch.empty_like(t) for t in inputs)
+    expected = by_tensors(about, inputs, y, y, limits, predict(inputs), form)
+    for swept in (1, 2 * n):
+        monkeypatch.setattr(fused, "SWEPT", swept)
+        require_same(judge(nothing, y, y, limits.values, start=start), expected)
+
+
+#: Where triples begin whose a, b and c are ordinary, and of which c passes from one binade to the next; all special.
+PLACES = (0x3C01_4000_3BF0, 0xBC01_C000_FBF0, 0x7BFF_7C00_FBF0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("place", PLACES, ids=hex)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_gpu_judges_triples_by_their_index(dtype: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from verify.judge.fused import triton as fused
+
+    if (why := (backend := backends.load("cuda")).unavailable()) is not None:
+        pytest.skip(why)
+    require_in_order(dtype, backend.device, 40_000, place, Host(fused.mapped), monkeypatch)
 
 
 @pytest.mark.gpu
@@ -103,17 +140,22 @@ def test_the_functions_of_a_gpu_are_admitted() -> None:
     assert {a.name for a in admit.library(backend.device, fused.mapped)} == set(LIBRARY)
 
 
-@pytest.mark.parametrize("target", [("cuda", 90, 32), ("hip", "gfx942", 64)], ids=lambda target: target[1])
-def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int]) -> None:
+@pytest.mark.parametrize(
+    ("target", "every"), [(("cuda", 90, 32), False), (("hip", "gfx942", 64), False), (("cuda", 90, 32), True)],
+    ids=["sm_90", "gfx942", "sm_90 in order"],
+)  # fmt: skip
+def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int], every: bool) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
 
     from verify.judge.fused import triton as fused
 
-    about, _, y, predict = case("addcmul", {"value": 0.3}, "float32", 300, 7)
-    judge = fused.compiled(judgement(about), (y.dtype,) * 3, True, 4, predict)
+    dtype = "float16" if every else "float32"
+    about, _, y, predict = case("addcmul", {"value": 0.3}, dtype, 300, 7)
+    judge = fused.compiled(judgement(about), (y.dtype,) * 3, True, 4, predict, every=every)
     tables = ("counts", "steps", "tops", "binades", "wrong", "first", "region", "open")
-    types = {f"in{k}": "*fp32" for k in range(5)} | {
+    types = {f"in{k}": "*fp16" if every else "*fp32" for k in range(5)} | {
+        "start": "i64",
         "parameters": "*fp64",
         "left_ptr": "*i32",
         "hard_ptr": "*i32",
@@ -121,7 +163,8 @@ def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int
     }
     types |= {f"{name}_ptr": "*i64" for name in tables} | dict.fromkeys(("n", "each"), "i64")
     types |= {f"{name}_ptr": "*fp64" for name in ("upper", "scaled", "share")}
-    for kernel in (judge.module.run, judge.module.again, judge.module.compare):
+    short = [judge.module.plain] if every else []
+    for kernel in (judge.module.run, judge.module.again, judge.module.compare, *short):
         signature = {name: types[name] for name in kernel.arg_names if name != "BLOCK"} | {"BLOCK": "constexpr"}
         source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": fused.BLOCK})
         options = {"num_warps": fused.WARPS, "enable_fp_fusion": False}
@@ -210,4 +253,7 @@ if __name__ == "__main__":
         print("equal", flush=True)
     with pytest.MonkeyPatch.context() as patch:
         require_plain("cpu", Numpy(), 1024, patch)
-    print("equal", flush=True)
+        print("equal", flush=True)
+        for k, place in enumerate(PLACES[:2]):
+            require_in_order(("bfloat16", "float16")[k % 2], "cpu", 520, place, Numpy(), patch)
+            print("equal", flush=True)

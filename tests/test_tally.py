@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import fields
 
@@ -14,7 +15,7 @@ from verify.decide import BINS
 from verify.judge.reduce import COUNTED, LEADERS, METRICS
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
-from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading, root, total
+from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading, restored, root, total
 from verify.ulp import CLASSES
 
 IDS = ("first-entry", "second-entry")
@@ -62,6 +63,7 @@ def parts(draw: st.DrawFn) -> list[Tally]:
                 },
                 digests=((chunk, rng.randrange(2**64)),),
                 input_digests=((chunk, rng.randrange(2**64)),),
+                sums={chunk // 2: rng.randrange(2**64)},
             )
         )
     return found
@@ -135,7 +137,16 @@ def full_region() -> InRegion:
 
 def full() -> Tally:
     return Tally({"normal": full_region()}, {0: Binade(1, 1, 1, 1, 1)}, {"f": Fit(1, Element(1), 1, True)},
-                 ((0, 1),), ((0, 1),))  # fmt: skip
+                 ((0, 1),), ((0, 1),), {0: 1})  # fmt: skip
+
+
+@given(parts(), st.booleans())
+def test_a_record_is_the_tally_again(pieces: list[Tally], beyond: bool) -> None:
+    """As it comes back from a journal, an infinite share of a bound of 0 included."""
+    more = Tally({"normal": InRegion(leaders=((), (), ((math.inf, Element(3)),)))}) if beyond else Tally()
+    one = total([*pieces, more])
+    again = restored(json.loads(json.dumps(one.record(), allow_nan=False)))
+    assert again == one and again.to_bytes() == one.to_bytes() and list(again.regions) == list(one.regions)
 
 
 @pytest.mark.parametrize(("make", "empty"), [(full, Tally()), (full_region, InRegion())])

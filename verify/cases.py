@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 import fnmatch
 import hashlib
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,7 +24,8 @@ from verify import admit, ledger
 from verify.backends import Backend, judged_on
 from verify.composite import KEPT, Limit, Problem, Source
 from verify.decide import Enclosure
-from verify.domains import CHUNK, Domain
+from verify.decide import digests as of_chunks
+from verify.domains import CHUNK, LONG_CHUNK, Domain
 from verify.draws import spread
 from verify.families.elementwise import Chunk, Elementwise, Patterns, holds, judgement
 from verify.formats import FORMATS, Format
@@ -52,6 +54,8 @@ SAMPLE = 32  # elements of a cell that multiprecision judges again, whatever the
 SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are judged, each in multiprecision
 MOST = 1 << 28  # elements that a GPU is given at a time
 ROOM_EACH = 64  # bytes of a GPU's memory for each of them: inputs, outputs, their copies and tables
+RANGES = 256  # into which at most a sweep is divided: what is in flight is lost where a run is killed
+LEAST = 1 << 24  # elements of a range, a second on a core: a record on the disk takes some milliseconds
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
 LONG = 1 << 12  # of rows beyond this one element a cell is judged again
 
@@ -153,16 +157,24 @@ def terms(
     )  # fmt: skip
     excuses, sources, found = case.excuses(number, output, entries), case.sources(number, output, y), {}
     for truth, elements in sources.items():
-        # scalars that the dtype represents have one truth, whichever the bound names
-        meant = truth == (stated.truth if stated and stated.truth in sources else "exact")
-        held = meant or user
-        limits = Limits.of(stated.metric, stated.value, ftz) if stated and held else Limits(ftz=float(ftz))
+        limits, meant = limited(stated, truth, sources, ftz, user)
         reader = Reader(
             elements.exact, fmt, limits, scale=elements.scaled, allowed=elements.allowed, place=elements.place,
             inputs=elements.inputs_of,
         )  # fmt: skip
-        found[truth] = Terms(elements, Judge(fmt, limits, excuses if held else (), user), reader, meant)
+        judge = Judge(fmt, limits, excuses if meant or user else (), user)
+        found[truth] = Terms(elements, judge, reader, meant)
     return stated, found
+
+
+def limited(
+    stated: Stated | None, truth: str, truths: Container[str], ftz: bool, user: bool
+) -> tuple[Limits, bool]:  # fmt: skip
+    """What elements may be that are judged against one truth of the scalars, and whether the bound means this one."""
+    # scalars that the dtype represents have one truth, whichever the bound names
+    meant = truth == (stated.truth if stated and stated.truth in truths else "exact")
+    held = stated is not None and (meant or user)
+    return Limits.of(stated.metric, stated.value, ftz) if held and stated else Limits(ftz=float(ftz)), meant
 
 
 # Elementwise kernels.
@@ -193,7 +205,8 @@ class _Passes:
     judge: Callable[..., Reduced]
 
     def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
-        return self.judge(self.case.given(self.number), y, y if eager is None else eager, parameters)
+        given, start = self.case.given(self.number), self.number * self.case.portion
+        return self.judge(given, y, y if eager is None else eager, parameters, start=start)
 
     def finer(
         self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
@@ -220,15 +233,38 @@ class Pointwise:
         # a scalar that overflows the dtype has no rounded truth
         both = rounded != self.scalars and all(map(math.isfinite, rounded.values()))
         self.truths: Mapping[str, Scalars] = {"exact": self.scalars, **({"rounded": rounded} if both else {})}
-        of = facts.oracle, self.fmt, domain.names
-        bounds = admit.Bounds(backend.check_device)
-        self.about = {
-            truth: Elementwise(*of, values, backend.check_device, bounds) for truth, values in self.truths.items()
+        self.patterns = {
+            truth: Patterns(facts.oracle, self.fmt, domain.names, values) for truth, values in self.truths.items()
         }
-        self.exact = {truth: Exact(Patterns(*of, values), self.fmt) for truth, values in self.truths.items()}
+        self.exact = {truth: Exact(one, self.fmt) for truth, one in self.patterns.items()}
         self.candidates: tuple[Formula, ...] = candidates(facts.oracle, self.scalars, self.fmt)
         self._kept: dict[Any, Any] = {}
+        self._built: tuple[tuple[str, str], Callable[..., Any]] | None = None
         self._judged: dict[int, list[tuple[tuple[Any, ...], list[Tensor], Tally]]] = {}
+
+    @cached_property
+    def about(self) -> Mapping[str, Elementwise]:
+        """By truth of the scalars; on the device, which need not be there where tallies are only read."""
+        device, of = self.backend.check_device, (self.kernel.oracle, self.fmt, self.inputs.names)
+        bounds = admit.Bounds(device)
+        return {truth: Elementwise(*of, values, device, bounds) for truth, values in self.truths.items()}
+
+    def built(self, lowering: Lowering, target: Target) -> Callable[..., Any]:
+        """The lowering's callable, kept for the next range of a sweep."""
+        key = lowering.name, target.spelling
+        if self._built is None or self._built[0] != key:
+            self._built = key, lowering.build(target)
+        return self._built[1]
+
+    def readers(self, stated: Stated | None, *, ftz: bool, user: bool) -> dict[str, Reader]:
+        """Readers of tallies of any of its elements, by truth of the scalars."""
+        return {
+            truth: Reader(
+                self.exact[truth], self.fmt, limited(stated, truth, self.truths, ftz, user)[0],
+                scale=one.oracle.scale is not None, place=one.place, inputs=one.inputs_of,
+            )
+            for truth, one in self.patterns.items()
+        }  # fmt: skip
 
     def on(self, inputs: Sequence[Tensor]) -> Pointwise:
         """The same case on other elements: tensors of shape (n,), at most CHUNK elements."""
@@ -326,7 +362,7 @@ class Pointwise:
             return None
         about, oracle = self.about[truth], self.kernel.oracle
         scalars = tuple(sorted(about.scalars.items())), tuple(sorted(self.scalars.items()))
-        key = (id(oracle), self.dtype, *scalars, double)
+        key = (id(oracle), self.dtype, *scalars, double, self._in_order)
         if key not in _ENGINES:
             _room(_ENGINES)[key] = (oracle, self._made(about, double))
         return _ENGINES[key][1]
@@ -342,9 +378,15 @@ class Pointwise:
             if double:
                 return fused.settling(element, dtypes, parameters)
             formulas = predictor(self.candidates, self.fmt, given.names, self.scalars) if self.candidates else None
-            return made.compiled(element, dtypes, True, parameters, formulas)
+            order = {"every": True} if self._in_order and made is not fused.cpp else {}
+            return made.compiled(element, dtypes, True, parameters, formulas, **order)
         except fused.Unsupported:
             return None
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether a GPU need not read the inputs to judge, their patterns being those of the index."""
+        return self.inputs.kind == "exhaustive" and self.inputs.size > 1 << 32
 
     def excuses(self, number: int, output: str, entries: Sequence[ledger.Deviation]) -> tuple[Excuse, ...]:
         inputs = self.given(number)
@@ -386,6 +428,10 @@ class Pointwise:
     def digests(self, number: int, output: str, y: Tensor) -> Tally:
         everything = self.inputs.kind == "exhaustive"  # every pattern in order needs no hash
         inputs = () if everything else self.given(number)
+        if self.inputs.size > 1 << 32:
+            chunk, place = divmod(number * self.portion, LONG_CHUNK)
+            word = y.contiguous().view(WORDS[self.fmt.bits])
+            return Tally(sums={chunk: sum(of_chunks(word, self.fmt, len(word), place)) & ((1 << 64) - 1)})
         return digests(number * self.portion // CHUNK, inputs, y, self.fmt, CHUNK)
 
     def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
@@ -399,6 +445,19 @@ class Pointwise:
                 self._kept = {k: v for k, v in self._kept.items() if k[1] == key[1]}
             self._kept[key] = make()
         return self._kept[key]
+
+
+def unit_of(backend: Backend) -> int:
+    """Elements, some portions, that the ranges into which a sweep is divided are multiples of."""
+    return backend.portion if torch.device(backend.check_device).type == "cpu" else MOST
+
+
+def ranges_of(start: int, stop: int, unit: int) -> tuple[tuple[int, int], ...]:
+    """The elements start..stop-1 of a domain, whole units, in RANGES parts at most, none much smaller than LEAST."""
+    units, first = (stop - start) // unit, start // unit
+    count = max(min(units, RANGES, (stop - start) // LEAST), 1)
+    edges = [(first + units * k // count) * unit for k in range(count + 1)]
+    return tuple(itertools.pairwise(edges))
 
 
 def _held(bits: Tensor, kept: Sequence[Tensor]) -> Tensor:

@@ -23,9 +23,10 @@ import typer
 
 from verify import __version__
 from verify.judge.status import combined
-from verify.kernel import DTYPES, NARROW, Composite, NothingToCompare, UsageError, is_file, load, names, suggest
+from verify.judge.status import exit_code as status_code
+from verify.kernel import DTYPES, NARROW, Composite, Kernel, NothingToCompare, UsageError, is_file, load, names, suggest
 from verify.oracle import OracleError
-from verify.progress import Kinds, shown
+from verify.progress import Kinds, shown, spoken
 from verify.reports.rows import (
     Page,
     assignments,
@@ -174,6 +175,14 @@ KeepCode = Annotated[
         help="Keep the code, arguments and memory of each Triton kernel that lowerings launch, for `verify replay`.",
     ),
 ]
+Triples = Annotated[
+    bool,
+    typer.Option(
+        "--triples",
+        help="Under --profile exhaustive: kernels of three 16-bit inputs on all 2^48 triples, not a part of them. "
+        "Hours on GPUs, years on a CPU, unless --shard I/N does a part.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the domains.")]
 Only = Annotated[
     list[str] | None,
@@ -249,6 +258,7 @@ def kernel(
     timeout: Timeout = 60.0,
     memory: Memory = None,
     profile: Profile = "default",
+    triples: Triples = False,
     seed: Seed = 0,
     jobs: Jobs = None,
     engine: Engine = "local",
@@ -277,7 +287,7 @@ def kernel(
         if amount is not None and not 0 < amount < math.inf:
             raise UsageError(f"{option} {amount:g}; expected a number above 0")
     selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
-    selection = dataclasses.replace(selection, timeout=timeout, memory=memory)
+    selection = dataclasses.replace(selection, timeout=timeout, memory=memory, triples=_triples(triples, profile))
     if length and not invariance:
         raise UsageError("--length is for --invariance; the shape of rows is given by --set")
     if invariance:
@@ -297,6 +307,7 @@ def run(
     lowering: Lowerings = None,
     spelling: Spellings = None,
     profile: Profile = "default",
+    triples: Triples = False,
     seed: Seed = 0,
     jobs: Jobs = None,
     engine: Engine = "local",
@@ -315,6 +326,7 @@ def run(
     """All kernels: write a report and print one row for each kernel."""
     _keep_code(keep_code)
     selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
+    selection = dataclasses.replace(selection, triples=_triples(triples, profile))
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     raise typer.Exit(
         _walk(
@@ -421,8 +433,15 @@ def merge(
     store.ensure_writable(out)
     whole = merged([store.read(file) for file in report])
     store.write(whole, out)
-    _print(run_page(whole), sys.stderr if out == "-" else sys.stdout)
-    raise typer.Exit(exit_code(whole))
+    if whole.cells:
+        _print(run_page(whole), sys.stderr if out == "-" else sys.stdout)
+    _tell_parts(whole)
+    code = exit_code(whole)
+    if whole.shard is not None:
+        left = whole.shard.of - 1 - len(whole.shard.others)
+        told = f"{left} of {whole.shard.of} shards are missing; what is there is in {out}, to be merged with them"
+        code = combined([code, _complain(told, USAGE)])
+    raise typer.Exit(code)
 
 
 @app.command("list")
@@ -806,8 +825,22 @@ def _summarized(file: str) -> Report:
 def exit_code(report: Report) -> int:
     """The code of a finished run: that of its cells by `verify.judge.status`, 3 where none ran. A user's own lowering
     that misbehaves (status error) is bad input."""
-    nothing = all(cell.status == "not-run" for cell in report.cells)
-    return combined([*(NOTHING for _ in range(nothing)), *map(code_of, report.cells)])
+    parts = report.shard.parts if report.shard else []
+    nothing = not parts and all(cell.status == "not-run" for cell in report.cells)
+    of_parts = (status_code(part.status, user=is_file(part.lowering)) for part in parts)
+    return combined([*(NOTHING for _ in range(nothing)), *map(code_of, report.cells), *of_parts])
+
+
+def _tell_parts(report: Report) -> None:
+    """How far sweeps are that shards divide, and what was found of them so far."""
+    for part in report.shard.parts if report.shard else ():
+        scalars = "".join(f" {name}={value!r}" for name, value in part.scalars.items())
+        name = f"{part.kernel}{scalars} {part.backend} {part.dtype} {part.lowering} {part.spelling}"
+        first = int(part.found["start"])  # type: ignore[arg-type]
+        told = f"{part.inputs / part.size:.3%} of its {part.size} inputs are judged, from element {first}"
+        print(f"verify: {printable(f'{name}: {told}; {part.status} so far')}", file=sys.stderr)
+        if part.reason:
+            print(f"verify: {printable(part.reason)}", file=sys.stderr)
 
 
 def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]], how: _How) -> int:
@@ -821,7 +854,8 @@ def _walk(verb: str, selection: Selection, out: str | None, pages: Callable[[Rep
     from verify.jobs import journal
     from verify.run import identity
 
-    with journal.opened(how.journal, identity(selection), resume=how.resume) as kept:
+    head = {**identity(selection), "shard": f"{how.shard[0]}/{how.shard[1]}"}
+    with journal.opened(how.journal, head, resume=how.resume) as kept:
         return _walk_with(kept, verb, selection, out, pages, how)
 
 
@@ -846,6 +880,8 @@ def _walk_with(
         return _plan(selection, how.shard, journal.known if journal else ())
 
     try:
+        for line in _ahead(selection, how):
+            print(f"verify: {line}", file=sys.stderr)
         with _terminable() as stop, shown(plan) as progress:
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(
@@ -870,8 +906,9 @@ def _walk_with(
             journal.remove()
     code = exit_code(report)
     if code != NOTHING:
-        for page in pages(report):
+        for page in pages(report) if report.cells else ():
             _print(page, sys.stderr if out == "-" else sys.stdout)
+        _tell_parts(report)
     if report.interrupted:
         kept = "standard output" if out == "-" else out or "the table only; --json FILE keeps them in a file"
         return _complain(f"{stop.word}; {len(report.cells)} complete cells are kept in {kept}{further}", stop.code)
@@ -956,6 +993,12 @@ def _selection(
     )
 
 
+def _triples(given: bool, profile: str) -> bool:
+    if given and profile != "exhaustive":
+        raise UsageError(f"--triples is for --profile exhaustive; the profile is {profile}")
+    return given
+
+
 def _invariance(selection: Selection, lengths: tuple[int, ...], json_file: str | None) -> None:
     """`verify kernel NAME --invariance`."""
     from verify import invariance
@@ -989,7 +1032,7 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
     for option in ("timeout", "memory"):
         if (amount := getattr(selection, option)) != getattr(defaults, option):
             words += [f"--{option}", f"{amount:g}"]
-    words += ["--profile", selection.profile, "--seed", str(selection.seed)]
+    words += ["--profile", selection.profile, *["--triples"][: selection.triples], "--seed", str(selection.seed)]
     variables = "".join(dict.fromkeys(assignments(fingerprint) for fingerprint in environment.values()))
     return variables + shlex.join(words).encode(errors="backslashreplace").decode()
 
@@ -1090,18 +1133,58 @@ def _complain(problem: object, code: int) -> int:
 def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
     """The jobs of a selection, as their times may be likened to one another's; nothing for those not to be done."""
     from verify import backends
-    from verify.run import Job, jobs_of, share
+    from verify.run import Task, jobs_of, planned
 
     present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
 
-    def kinds(job: Job) -> Kinds:
+    def kinds(task: Task) -> Kinds:
+        job = jobs[task.job]
         name, target = job.lowering.name, job.target
         family = "elementwise" if job.setting is None else "composite"
+        if task.elements is not None:
+            return f"{job.label} ranges", f"{target.kernel.name} ranges", "ranges"
         return () if job.reason else (f"{target.kernel.name} {target.dtype} {name}", f"{family} {name}", name)
 
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
-    due = set(share(jobs, selection, *shard))
-    return [kinds(job) if number in due and number not in known else () for number, job in enumerate(jobs)]
+    tasks = planned(jobs, selection, *shard).tasks
+    return [() if number in known else kinds(task) for number, task in enumerate(tasks)]
+
+
+#: Triples that are judged a second: what one core of a Xeon does (16-bit lerp, November 2026), and what is asked of a
+#: GPU.
+TRIPLES_CPU, TRIPLES_GPU = 1e7, 1e11
+
+
+def _ahead(selection: Selection, how: _How) -> Iterator[str]:
+    """What is to be known before an exhaustive run begins: how long triples take, or that not all of them are taken."""
+    if selection.profile != "exhaustive":
+        return
+    from verify import backends
+
+    facts = [one for one in map(load, selection.kernels) if isinstance(one, Kernel)]
+    narrow = {"float16", "bfloat16"} & set(selection.dtypes or DTYPES)
+    three = [one.name for one in facts if any(len(one.tensors(scalars)) == 3 for scalars in one.cases)]
+    if not selection.triples:
+        if narrow and three:
+            yield f"16-bit {', '.join(three)}: 2^24 of 2^48 triples are drawn; --triples takes all of them"
+        return
+    from verify.run import jobs_of, planned
+
+    present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
+    for backend in present:
+        jobs = list(jobs_of(selection, backend))
+        plan = planned(jobs, selection, *how.shard)
+        spans = [(task.job, len(task.elements)) for task in plan.tasks if task.elements is not None]
+        sizes = [plan.sweeps[job].size == 1 << 48 and size for job, size in spans]
+        if not (count := sum(sizes)):
+            continue
+        cells = len({job for (job, _), size in zip(spans, sizes, strict=True) if size})
+        cores = how.jobs or backends.cores()
+        seconds, where = count / TRIPLES_GPU, f"on a GPU that does {TRIPLES_GPU:.0e} a second"
+        if backend.name == "cpu":
+            seconds, where = count / TRIPLES_CPU / cores, f"on {cores} cores, at {TRIPLES_CPU:.0e} a second each"
+        told = f"{cells} cell{'s'[: cells > 1]} of three 16-bit inputs: {count // cells} of 2^48 triples"
+        yield f"{backend.name}: {told}{' each'[: 5 * (cells > 1)]}, some {spoken(seconds)} {where}"
 
 
 class _Stop:

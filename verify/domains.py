@@ -18,6 +18,8 @@ from verify.formats import Format
 __all__ = ["CHUNK", "PROFILES", "Domain", "Draw", "Stratum", "domain_of"]
 
 CHUNK = 1 << 20
+#: Elements of a larger exhaustive domain that have one digest, so that there are few of them.
+LONG_CHUNK = 1 << 40
 #: The stratum of special values, which lists them all instead of drawing them.
 LISTED = "specials"
 PROFILES = ("quick", "default", "exhaustive")
@@ -62,9 +64,9 @@ class Domain:
     def __post_init__(self) -> None:
         if self.kind not in ("strata", "exhaustive", "list"):
             raise ValueError(f"domain kind {self.kind!r}; expected 'strata', 'exhaustive' or 'list'")
-        if self.kind == "exhaustive" and len(self.names) * self.fmt.bits > 32:
+        if self.kind == "exhaustive" and len(self.names) * self.fmt.bits > 48:
             raise ValueError(
-                f"no exhaustive domain of {self.fmt.name} {self.names}: inputs of at most 32 bits together"
+                f"no exhaustive domain of {self.fmt.name} {self.names}: inputs of at most 48 bits together"
             )
         wrong = next((p for p in self.patterns if len(p) != len(self.names)), None)
         if wrong is not None:
@@ -97,12 +99,12 @@ class Domain:
             return tuple(t.to(device) for t in drawn)
         if len(self.names) > 1:
             last = 1 << self.fmt.bits
-            if len(self.names) > 2 or start % last or stop % last:
+            if start % last or stop % last:
                 return tuple(to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device))
-            one = Domain("exhaustive", self.fmt, self.names[:1])
-            (rows,), (columns,) = one.span(start // last, stop // last, device), one.span(0, last, device)
-            shape = len(rows), last
-            return rows[:, None].expand(shape).reshape(-1), columns.expand(shape).reshape(-1)
+            one, others = (Domain("exhaustive", self.fmt, names) for names in (self.names[:1], self.names[1:]))
+            rows, (columns,) = others.span(start // last, stop // last, device), one.span(0, last, device)
+            shape = (stop - start) // last, last
+            return *(t[:, None].expand(shape).reshape(-1) for t in rows), columns.expand(shape).reshape(-1)
         # One iota of the integer's own width, offset modulo its range: nothing 64 bits wide is written.
         integers = {16: torch.int16, 32: torch.int32}[self.fmt.bits]
         half = self.fmt.sign_bit
@@ -167,18 +169,19 @@ class Domain:
 
 def domain_of(
     kernel: Any, fmt: Format, scalars: Any, profile: str = "default", seed: int = 0, *, limit: int | None = None,
-    most: int | None = None,
+    most: int | None = None, triples: bool = False,
 ) -> Domain:  # fmt: skip
     """The domain of `kernel` (a `verify.kernel.Kernel`) in the case `scalars`, for a profile.
 
-    A single 16-bit input is exhaustive in every profile; a single float32 and two 16-bit inputs under 'exhaustive'.
-    most: what the default profile takes instead of its size. limit: the most elements that the lowering is given.
+    A single 16-bit input is exhaustive in every profile; a single float32 and two 16-bit inputs under 'exhaustive';
+    three 16-bit inputs where `triples` asks for them. most: what the default profile takes instead of its size. limit:
+    the most elements that the lowering is given.
     """
     if profile not in PROFILES:
         raise ValueError(f"profile {profile!r}; expected one of {', '.join(PROFILES)}")
     names = kernel.tensors(scalars)
     bits = fmt.bits * len(names)
-    if fmt.bits < 64 and (bits == 16 or (bits == 32 and profile == "exhaustive")):
+    if fmt.bits < 64 and (bits == 16 or (bits in (32, 48)[: 1 + triples] and profile == "exhaustive")):
         everything = Domain("exhaustive", fmt, names)
         if limit is None or everything.size <= limit:
             return everything

@@ -142,9 +142,11 @@ def not_run(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviatio
     return next((d for d in found if d.suits(lowering=lowering, kernel=kernel, dtype=dtype)), None)
 
 
-def allowance(backend: str, status: str, **cell: str) -> Allowance | None:
-    """The allowance for a registered cell of that status, or None."""
-    return next((a for a in allowances(backend) if a.status == status and a.suits(**cell)), None)
+def allowance(backend: str, status: str, capability: str = "", **cell: str) -> Allowance | None:
+    """The allowance for a registered cell of that status, on a device as in `allowances`, or None."""
+    return next(
+        (a for a in allowances(backend, *filter(None, [capability])) if a.status == status and a.suits(**cell)), None
+    )
 
 
 def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from verify import ledger
 from verify.kernel import UsageError
-from verify.reports.schema import Cell, Report
+from verify.reports.schema import Cell, Part, Report, Shard
+
+SHOWN = 8  # shards that are missing
 
 
 def merged(reports: Sequence[Report]) -> Report:
     """The cells of all, of one environment, profile and seed; of shards in the order of the run that they are of.
 
+    Where shards that divide sweeps are missing, what is there is joined, still as a shard: to be merged with others.
     Raises UsageError where they are not of one kind, a cell is in two, or a shard is missing or incomplete.
     """
     first = reports[0]
@@ -31,9 +35,10 @@ def merged(reports: Sequence[Report]) -> Report:
     created = [one for report in reports if isinstance(one := report.environment.get("created"), int)]
     environment = {**first.environment, **({"created": max(created)} if created else {})}
     command = " && ".join(dict.fromkeys(report.command for report in reports))
+    shard = None
     if any(report.shard for report in reports):
-        cells = _whole(reports)
-    update = {"cells": cells, "command": command, "environment": environment, "shard": None}
+        cells, shard = _of_shards(reports)
+    update = {"cells": cells, "command": command, "environment": environment, "shard": shard}
     return first.model_copy(update={**update, "interrupted": any(report.interrupted for report in reports)})
 
 
@@ -42,23 +47,34 @@ def _undated(value: Any) -> Any:
     return {name: fact for name, fact in value.items() if name != "created"} if isinstance(value, dict) else value
 
 
-def _whole(reports: Sequence[Report]) -> list[Cell]:
-    """The cells of shards as the whole run has them, which only now can count allowances and unneeded entries."""
+def _of_shards(reports: Sequence[Report]) -> tuple[list[Cell], Shard | None]:
+    """The cells of shards as the whole run has them, which only now can count allowances and unneeded entries; and
+    what is there of a run of which shards are missing, None of a whole one."""
     shards = [report.shard for report in reports if report.shard]
     kinds = {(one.of, one.jobs, one.whole) for one in shards}
     if len(shards) < len(reports) or len(kinds) > 1 or len({report.command for report in reports}) > 1:
         raise UsageError("the reports are no shards of one run; name all of one `verify run --shard I/N`")
     shard = shards[0]
-    if missing := sorted(set(range(1, shard.of + 1)) - {one.index for one in shards}):
-        raise UsageError(f"shard {', '.join(map(str, missing))} of {shard.of} is missing; name the reports of all")
+    there = sorted({index for one in shards for index in (one.index, *one.others)})
+    missing, parts = shard.of - len(there), _parts(reports)
+    if missing and not parts:
+        gaps = itertools.islice((k for k in range(1, shard.of + 1) if k not in there), SHOWN)
+        told = ", ".join(map(str, gaps)) + (f" and {missing - SHOWN} more" if missing > SHOWN else "")
+        raise UsageError(f"shard {told} of {shard.of} is missing; name the reports of all")
     for one, report in zip(shards, reports, strict=True):
         if report.interrupted or len(one.numbers) != len(report.cells):
             raise UsageError(f"shard {one.index} of {one.of} is not complete; go on with it by --resume")
     numbers = [number for one in shards for number in one.numbers]
-    if set(numbers) != set(range(shard.jobs)):
-        raise UsageError(f"the shards have {len(set(numbers))} of {shard.jobs} jobs; run them again")
+    swept = {part.job: part for part in parts if part.inputs == part.size}
+    if not missing and {*numbers, *swept} != set(range(shard.jobs)):
+        raise UsageError(f"the shards have {len({*numbers, *swept})} of {shard.jobs} jobs; run them again")
     cells = [cell for report in reports for cell in report.cells]
-    placed = sorted(zip(numbers, cells, strict=True), key=lambda one: one[0])
+    complete = [*zip(numbers, cells, strict=True), *((number, _cell(part)) for number, part in swept.items())]
+    placed = sorted(complete, key=lambda one: one[0])
+    if missing:
+        left = [part for part in parts if part.job not in swept]
+        done = {"numbers": [number for number, _ in placed], "parts": left}
+        return [cell for _, cell in placed], shard.model_copy(update={"index": there[0], "others": there[1:], **done})
     capabilities = {
         name: str(facts["capability"])
         for name, facts in reports[0].environment.items()
@@ -69,4 +85,39 @@ def _whole(reports: Sequence[Report]) -> list[Cell]:
         ledger.cap(cell, used, capabilities.get(cell["backend"], ""))
     if shard.whole:
         ledger.unneeded(raw, capabilities)
-    return [Cell.model_validate(cell) for cell in raw]
+    return [Cell.model_validate(cell) for cell in raw], None
+
+
+def _parts(reports: Sequence[Report]) -> list[Part]:
+    """What all know of the sweeps that shards divide: one for each, or several with gaps between."""
+    of_jobs: dict[int, list[Part]] = {}
+    for report in reports:
+        for part in report.shard.parts if report.shard else ():
+            of_jobs.setdefault(part.job, []).append(part)
+    if not of_jobs:
+        return []
+    from verify import sweep
+
+    found = []
+    for _, given in sorted(of_jobs.items()):
+        given.sort(key=lambda part: int(part.found["start"]))  # type: ignore[arg-type]
+        for one in sweep.joined(part.found for part in given):
+            among = [part for part in given if one["start"] <= part.found["start"] < one["stop"]]
+            told = among[0].model_copy(update={"inputs": one["stop"] - one["start"], "found": dict(one)})
+            if len(among) > 1:
+                told = told.model_copy(update=_so_far(told))
+            found.append(told)
+    return found
+
+
+def _so_far(part: Part) -> dict[str, Any]:
+    """Status and reason of a part that several were joined to."""
+    cell = _cell(part)
+    return {"status": cell.status, "reason": cell.reason}
+
+
+def _cell(part: Part) -> Cell:
+    """What a part says of its cell: all, where it is the whole sweep. The device need not be here."""
+    from verify.run import told_by
+
+    return Cell.model_validate(told_by(part.model_dump()))

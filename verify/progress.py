@@ -18,6 +18,7 @@ Progress = Callable[..., None]
 Kinds = tuple[str, ...]
 
 DELAY = 1.0  # seconds before a terminal shows the bar
+DAY = 86400
 EVERY = 10.0  # seconds between lines, and before the first, where there is no terminal
 
 
@@ -54,13 +55,15 @@ class TimeLeft:
 
 
 def spoken(seconds: float) -> str:
-    """A duration in two units at most: '35 s', '4 min 10 s', '1 h 05 min'."""
+    """A duration in two units at most: '35 s', '4 min 10 s', '1 h 05 min', '3 d 4 h', '2.8 years'."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole < 2 * DAY:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // DAY} d {whole % DAY // 3600} h" if whole < 730 * DAY else f"{whole / DAY / 365:.1f} years"
 
 
 @contextlib.contextmanager

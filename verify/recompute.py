@@ -16,7 +16,7 @@ import torch
 
 from verify import backends
 from verify.cases import Case, Pointwise, format_of
-from verify.domains import CHUNK
+from verify.domains import CHUNK, LONG_CHUNK
 from verify.explain import digits, truth_of
 from verify.formats import Format
 from verify.judge.chunk import differing, digests, patterns
@@ -199,6 +199,8 @@ def again_of(cell: Facts, source: Source) -> Again:
 def _elementwise(job: Job, case: Pointwise, cell: Facts) -> Again:
     if case.inputs.size != cell.inputs.size:
         raise _LeftOut(f"this version's domain has {case.inputs.size} elements, the report's {cell.inputs.size}")
+    if case.inputs.size > 1 << 32:
+        raise _LeftOut(f"its chunks of {LONG_CHUNK} elements are too long to be computed again")
     call = job.lowering.build(job.target)
     truth = cell.truth if cell.truth in case.exact else "exact"
 

@@ -9,21 +9,36 @@ import contextlib
 import fnmatch
 import functools
 import hashlib
+import heapq
+import json
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from verify import backends, kernel, laws, ledger
+from verify import backends, kernel, laws, ledger, sweep
 from verify.backends import Backend
 from verify.calls import Called, Sample, call_all
 from verify.calls_of_problems import call_problems
-from verify.cases import Case, Instance, Pointwise, Strata, cases_of, format_of, own_setting, settings_of, terms, trust
+from verify.cases import (
+    Case,
+    Instance,
+    Pointwise,
+    Strata,
+    cases_of,
+    format_of,
+    own_setting,
+    ranges_of,
+    settings_of,
+    terms,
+    trust,
+    unit_of,
+)
 from verify.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.draws import spread
 from verify.formats import FORMATS, Format
@@ -79,6 +94,8 @@ class Selection:
     seed: int = 0
     #: NAME -> text: the user's own setting of a composite kernel
     setting: Mapping[str, str] | None = None
+    #: under 'exhaustive', kernels of three 16-bit inputs on all triples
+    triples: bool = False
     #: of the user's own: seconds that a launch may take, beside compilation, and GiB of memory on the CPU
     timeout: float = TIMEOUT
     memory: float | None = None
@@ -137,17 +154,26 @@ class Found:
     fmt: Format
 
 
-def walk(case: Case, job: Job, reference: Lowering | None) -> tuple[dict[str, Found], Launched]:
+def walk(
+    case: Case, job: Job, reference: Lowering | None, elements: range | None = None
+) -> tuple[dict[str, Found], Launched]:
     """Launch a lowering on every portion of the case and judge all that it gives, by output.
+
+    elements: of a sweep, those to be walked, whole portions; None: all.
 
     Raises LoweringError, NotLowered, OracleViolation, OracleError.
     """
     target, lowering = job.target, job.lowering
     began = time.perf_counter()
-    call = lowering.build(target)
+    portions = case.portions()
+    if elements is not None and isinstance(case, Pointwise):
+        portions = range(elements.start // case.portion, elements.stop // case.portion)
+        call = case.built(lowering, target)
+    else:
+        call = lowering.build(target)
     launched = Launched(compiling=time.perf_counter() - began)
     found: dict[str, Found] = {}
-    for number in case.portions():
+    for number in portions:
         eager = None if reference is None else case.eager(number, reference, target)
         one = launch_steady(
             call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
@@ -192,11 +218,12 @@ def judged(
             one.judge.sample(one.elements, case.sampled(number, name, flat), flat)
             case.learn(number, asked, flat, other, tally)
         tallies[truth] = tallies.get(truth, Tally()) + tally
-    known = (
-        (before.resolution, before.unresolved)
-        if before
-        else resolved(meant.elements, flat, fmt, stated, None if name in job.resolved else case.strata(name, y))
-    )
+    known: tuple[dict[str, dict[str, float]], str] = ({}, "")
+    if before:
+        known = before.resolution, before.unresolved
+    elif number == 0:  # of a portion, which may be larger where there is room
+        some = flat[: case.backend.portion] if isinstance(case, Pointwise) else flat
+        known = resolved(meant.elements, some, fmt, stated, None if name in job.resolved else case.strata(name, y))
     return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, *known, eager is not None, fmt)
 
 
@@ -218,6 +245,11 @@ class Launched:
             self.seconds + other.seconds, max(self.repeats, other.repeats), max(self.distinct, other.distinct),
             self.told or other.told, self.compiling + other.compiling, self.calls or other.calls,
         )  # fmt: skip
+
+    def took(self, began: float) -> dict[str, float]:
+        """Where the seconds since `began` went, as cells have it."""
+        check = max(time.perf_counter() - began - self.seconds - self.compiling, 0.0)
+        return {"kernel_s": self.seconds, "check_s": check, "compile_s": self.compiling}
 
 
 def run(
@@ -254,26 +286,41 @@ def run(
         "interrupted": False,
         "cells": [],
     }
-    numbers = share(jobs, selection, *shard)
+    plan = planned(jobs, selection, *shard)
+    numbers = plan.numbers
     whole = selection == Selection(selection.kernels, profile="default", seed=selection.seed)
     if shard != (1, 1):
-        report["shard"] = {"index": shard[0], "of": shard[1], "jobs": len(jobs), "numbers": [], "whole": whole}
+        report["shard"] = {
+            "index": shard[0],
+            "of": shard[1],
+            "jobs": len(jobs),
+            "numbers": [],
+            "whole": whole,
+            "parts": [],
+        }
     cells: list[dict[str, Any]] = report["cells"]
     used: Counter[str] = Counter()  # cells by allowance
     at = 0  # among `numbers`
+    completed: set[int] = set()
 
     def on_end(one: Ended) -> None:
         if journal is not None and not one.died and not isinstance(one.value, BaseException):
-            journal.add(one.number, jobs[one.number].label, one.value)
+            journal.add(one.number, plan.label(jobs, one.number), one.value)
         if progress:
-            waiting = next((n for n in numbers[at:] if n not in results.ended and not jobs[n].reason), None)
-            inputs = 0 if isinstance(one.value, BaseException) else sum(cell.get("inputs", 0) for cell in one.value)
-            label = "" if waiting is None else jobs[waiting].label
-            progress(at + len(results.ended), len(numbers), label, (one.number, one.seconds, inputs))
+            due = range(results.taken, len(plan.tasks))
+            waiting = next((n for n in due if n not in results.ended and not jobs[plan.tasks[n].job].reason), None)
+            label = "" if waiting is None else plan.label(jobs, waiting)
+            done = results.taken + len(results.ended)
+            progress(done, len(plan.tasks), label, (one.number, one.seconds, _inputs(one.value)))
 
     def complete(number: int) -> None:
         """Put down the cells of a job, in the order of the jobs."""
-        for cell in results.of(number):
+        found = results.of(number)
+        completed.add(number)
+        if isinstance(found, Mapping):
+            report["shard"]["parts"].append(found)
+            return
+        for cell in found:
             ledger.cap(cell, used)
             if on_cell:
                 on_cell(cell)
@@ -282,10 +329,10 @@ def run(
                 report["shard"]["numbers"].append(number)
 
     known = {} if journal is None else journal.known
-    with contextlib.closing(_Results(jobs, numbers, selection, present, workers, known, on_end, on)) as results:
+    with contextlib.closing(_Results(jobs, plan, selection, present, workers, known, on_end, on, shard)) as results:
         try:
             if progress:
-                progress(0, len(numbers), jobs[numbers[0]].label)
+                progress(0, len(plan.tasks), plan.label(jobs, 0))
             for at, number in enumerate(numbers):  # noqa: B007
                 complete(number)
             own = [cell for cell in cells if is_file(cell["lowering"])]
@@ -295,15 +342,15 @@ def run(
                 ledger.unneeded(cells)  # only a whole run can tell that nothing needs an entry
         except KeyboardInterrupt:
             report["interrupted"] = True
-            further = {n for n, one in results.ended.items() if not isinstance(one.value, BaseException)}
-            for number in sorted(further | (known.keys() & set(numbers[at + 1 :]))):
-                complete(number)
+            for number in numbers[at:]:
+                if number not in completed and results.has(number):
+                    complete(number)
         except (UsageError, NothingToCompare):
             raise
         except Exception as error:
             raise Broken(jobs[numbers[at]].label, report | {"interrupted": True}) from error
     if progress:
-        progress(at + 1, len(numbers), "")
+        progress(len(plan.tasks), len(plan.tasks), "")
     return report
 
 
@@ -391,32 +438,52 @@ def source_of(kernel_name: str) -> str:
 
 def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any]]:
     """The cells of a job, one an output. `held` has the last job's case, then this one's."""
-    target, lowering = job.target, job.lowering
-    empty = _empty(job, selection)
     if job.reason is not None:
+        empty = _empty(job, selection)
         return [cell | {"status": "not-run", "reason": job.reason, "reason_kind": job.kind} for cell in empty]
     began = time.perf_counter()
     try:
-        case = case_of(job, selection, held)
-        reference = lowerings(target.kernel)[0]
-        alone = reference.name == lowering.name or reference.reason(target) is not None
-        found, launched = walk(case, job, None if alone else reference)
+        case, found, launched = _walked(job, held, selection)
         cells = {name: cell_of(case, job, one, launched, name) for name, one in found.items()}
-    except NotLowered as why:
-        return [cell | {"status": "not-run", "reason": str(why), "reason_kind": "not-lowered"} for cell in empty]
-    except LoweringError as error:
-        if job.mine and job.setting is None and target.layout is not None and error.kind == "raised":
-            told = f"it refuses this layout: {error}"  # many kernels take contiguous input alone
-            return [cell | {"status": "not-run", "reason": told, "reason_kind": "inapplicable"} for cell in empty]
-        return [cell | {"status": "error", "reason": str(error), "reason_kind": error.kind} for cell in empty]
-    except (OracleViolation, OracleError) as violation:
-        return [
-            cell | {"status": "oracle-violation", "reason": str(violation), "reason_kind": "oracle"} for cell in empty
-        ]
-    check_s = max(time.perf_counter() - began - launched.seconds - launched.compiling, 0.0)
-    seconds = {"kernel_s": launched.seconds, "check_s": check_s, "compile_s": launched.compiling}
+    except FAULTS as fault:
+        return _faulty(job, selection, fault)
+    return _filled(job, selection, cells, launched.took(began))
+
+
+#: What ends a job, but not the run.
+FAULTS = (NotLowered, LoweringError, OracleViolation, OracleError)
+
+
+def _walked(
+    job: Job, held: list[Case], selection: Selection, elements: range | None = None
+) -> tuple[Case, dict[str, Found], Launched]:
+    case = case_of(job, selection, held)
+    reference = lowerings(job.target.kernel)[0]
+    alone = reference.name == job.lowering.name or reference.reason(job.target) is not None
+    return case, *walk(case, job, None if alone else reference, elements)
+
+
+def _faulty(job: Job, selection: Selection, fault: Exception) -> list[dict[str, Any]]:
+    """The cells of a job that one of FAULTS has ended."""
+    told = {"status": "error", "reason": str(fault)}
+    if isinstance(fault, NotLowered):
+        told |= {"status": "not-run", "reason_kind": "not-lowered"}
+    elif isinstance(fault, LoweringError):
+        told |= {"reason_kind": fault.kind}
+        if job.mine and job.arranged and fault.kind == "raised":  # many kernels take contiguous input alone
+            refused = f"it refuses this layout: {fault}"
+            told = {"status": "not-run", "reason": refused, "reason_kind": "inapplicable"}
+    else:
+        told |= {"status": "oracle-violation", "reason_kind": "oracle"}
+    return [cell | told for cell in _empty(job, selection)]
+
+
+def _filled(
+    job: Job, selection: Selection, cells: dict[str, dict[str, Any]], seconds: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """The cells of a job from those of the outputs that its lowering gave."""
     filled = []
-    for cell in empty:
+    for cell in _empty(job, selection):
         one = cells.get(cell.get("output", ""))
         if one is None:
             absent = {"status": "not-run", "reason": "the lowering does not give this output"}
@@ -424,13 +491,102 @@ def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any
             continue
         one["timing"] |= {name: value / len(cells) for name, value in seconds.items()}
         filled.append(cell | one)
-    if (virtual := backends.virtual(target.backend)) is not None:
+    if (virtual := backends.virtual(job.target.backend)) is not None:
         filled = [cell | {"predicted": virtual.modelled()} for cell in filled]
     return filled
 
 
-def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str = "") -> dict[str, Any]:
-    """Everything of a cell that its tallies decide."""
+def part_of(job: Job, start: int, stop: int, held: list[Case], selection: Selection) -> dict[str, Any]:
+    """What is found of the elements start..stop-1 of a sweep, as JSON (see `verify.sweep`)."""
+    began, ends = time.perf_counter(), {"start": start, "stop": stop}
+    try:
+        case, found, launched = _walked(job, held, selection, range(start, stop))
+        one = found[""]
+        first = None
+        if not start:
+            calls = None if launched.calls is None else asdict(launched.calls)
+            first = {"resolution": one.resolution, "unresolved": one.unresolved, "calls": calls} | _facts(case, job)
+    except FAULTS as fault:
+        return ends | {"cells": _faulty(job, selection, fault)}
+    part = {
+        **ends,
+        "stated": None if one.stated is None else asdict(one.stated),
+        "device": _on_device(job),
+        "tallies": {truth: tally.record() for truth, tally in one.tallies.items()},
+        "against_eager": one.against_eager,
+        "launched": {name: getattr(launched, name) for name in ("repeats", "distinct", "told")},
+        "seconds": launched.took(began),
+        "first": first,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(part))
+    return plain
+
+
+def cells_of(job: Job, part: Mapping[str, Any], selection: Selection, domain: Domain) -> list[dict[str, Any]]:
+    """The cells of a job from a part that is all of its sweep, or, of what is not yet known of it, of a part alone.
+
+    Needs no device: of what is here only the sources."""
+    if "cells" in part:
+        return list(part["cells"])
+    target, first = job.target, part["first"] or {}
+    case = Pointwise(target.kernel, target.scalars, target.dtype, target.backend, domain)
+    stated = part["stated"] and Stated(**part["stated"])
+    readers = case.readers(stated, ftz=part["device"]["ftz"], user=job.mine)
+    known = first.get("resolution", {}), first.get("unresolved", "")
+    tallies = sweep.tallies_of(part)
+    counted, due = tallies["exact"].whole.inputs, part["stop"] - part["start"]
+    if counted < due or (counted > due and part["launched"]["distinct"] == 1):  # each different result is judged
+        raise RuntimeError(f"{job.label}: {counted} of {due} elements were counted")
+    found = Found(tallies, readers, stated, *known, part["against_eager"], case.fmt)
+    told: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in (first.get("calls") or {}).items()}
+    launched = Launched(**part["launched"], calls=Called(**told) if told else None)
+    empty: dict[str, Any] = {"properties": [], "trust": [], "flags": {}}
+    of_lowering = empty | {name: value for name, value in first.items() if name in empty}
+    try:
+        cell = cell_of(case, job, found, launched, of_lowering=of_lowering | part["device"])
+    except FAULTS as fault:
+        return _faulty(job, selection, fault)
+    return _filled(job, selection, {"": cell}, part["seconds"])
+
+
+def told_by(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell that a part of a report tells of (`verify.reports.schema.Part`), as `cells_of` makes it."""
+    facts, mine = kernel.load(part["kernel"]), is_file(part["lowering"])
+    if isinstance(facts, Composite):
+        raise UsageError(f"{part['kernel']} has no sweeps")
+    if source_of(facts.name) != part["source"]:
+        raise UsageError(f"{facts.name} has other files here than where it was run; merge with those of the run")
+    target = Target(facts, part["scalars"], part["spelling"], part["dtype"], backends.load(part["backend"]))
+    one = next((one for one in lowerings(facts) if one.name == part["lowering"]), lowerings(facts)[0])
+    job = Job(target, replace(one, name=part["lowering"]), mine=mine)
+    domain = Domain("exhaustive", FORMATS[part["dtype"]], facts.tensors(part["scalars"]))
+    (cell,) = cells_of(job, part["found"], Selection((facts.name,)), domain)
+    return cell
+
+
+def _facts(case: Case, job: Job) -> dict[str, Any]:
+    """What a cell tells of its lowering here, whatever it gives on the domain."""
+    target, lowering = job.target, job.lowering
+    lawless = not job.mine or job.setting is not None or target.layout is not None
+    return {
+        "properties": [] if lawless else laws.hold(target, lowering.build(target), lowering.name),
+        "trust": trust(case),
+        "flags": _anywhere(lowering.flags(target)),
+        **_on_device(job),
+    }
+
+
+def _on_device(job: Job) -> dict[str, Any]:
+    """What decides what a lowering may give on the device."""
+    return {"ftz": job.lowering.ftz(job.target), "capability": job.target.backend.capability()}
+
+
+def cell_of(
+    case: Case, job: Job, found: Found, launched: Launched, output: str = "",
+    of_lowering: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Everything of a cell that its tallies decide; of_lowering: what `_facts` gave where they were made."""
+    of_lowering = of_lowering or _facts(case, job)
     target, exact = job.target, found.tallies["exact"]
     stated, fmt = found.stated, found.fmt
     meant = stated.truth if stated and stated.truth in found.tallies else "exact"
@@ -444,25 +600,21 @@ def cell_of(case: Case, job: Job, found: Found, launched: Launched, output: str 
         concluded = weighed(concluded, launched.calls.status, launched.calls.kind, launched.calls.remark)
     if found.unresolved:
         concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
-    whole = exact.whole
+    whole, digests = exact.whole, exact.digests or tuple(sorted(exact.sums.items()))
     told = found.tallies[meant].whole
-    lawless = not job.mine or job.setting is not None or target.layout is not None
-    properties = [] if lawless else laws.hold(target, job.lowering.build(target), job.lowering.name)
-    concluded = lawful(concluded, properties)
+    concluded = lawful(concluded, of_lowering["properties"])
     cell: dict[str, Any] = {
         **concluded,
-        "properties": properties,
-        "allowance": _allowed(job, concluded["status"], output),
+        "properties": of_lowering["properties"],
+        "allowance": _allowed(job, concluded["status"], output, of_lowering["capability"]),
         "inputs": whole.inputs,
         "regions": records,
         "error": overall(found.readers["exact"], exact, stated if meant == "exact" else None),
         "worst": _worst(records, meant),
         "domain": case.domain(whole.inputs, exact),
-        "digest": root(exact.digests),
-        "chunks": [f"{value:016x}" for _, value in exact.digests],
-        "trust": trust(case),
-        "flags": _anywhere(job.lowering.flags(target)),
-        "ftz": job.lowering.ftz(target),
+        "digest": root(digests),
+        "chunks": [f"{value:016x}" for _, value in digests],
+        **{name: of_lowering[name] for name in ("trust", "flags", "ftz")},
         "timing": {"mp_elements": whole.mp},
     }
     if target.spelling == target.default_spelling if job.setting is None else False:
@@ -534,13 +686,13 @@ def _anywhere(flags: Any) -> Any:
     return flags.rpartition("/site-packages/")[2] if isinstance(flags, str) else flags
 
 
-def _allowed(job: Job, found: str, output: str) -> str:
+def _allowed(job: Job, found: str, output: str, capability: str) -> str:
     """The id of the allowance of a registered cell, or ''."""
     if job.mine or found not in status.ALLOWABLE:
         return ""
     target = job.target
     cell = {"lowering": job.lowering.name, "kernel": target.kernel.name, "dtype": target.dtype}
-    entry = ledger.allowance(target.backend.name, found, **cell, spelling=target.spelling, output=output)
+    entry = ledger.allowance(target.backend.name, found, capability, **cell, spelling=target.spelling, output=output)
     return entry.id if entry else ""
 
 
@@ -596,42 +748,126 @@ def _domain(job: Job, selection: Selection) -> Domain:
     limits = [n for n in (job.lowering.limit(target), quick) if n is not None]
     return domain_of(
         target.kernel, FORMATS[target.dtype], target.scalars, selection.profile, selection.seed,
-        limit=min(limits, default=None), most=target.backend.elements,
+        limit=min(limits, default=None), most=target.backend.elements, triples=selection.triples,
     )  # fmt: skip
 
 
 # Where jobs are done.
 
 #: Seconds, roughly, by which jobs are put in order: an element in tensors and one in multiprecision, a compilation, a
-#: problem and its truth, and what a process takes until it can begin (two cores of a Xeon, November 2026).
+#: problem and its truth, and what a process takes until it can begin (two cores of a Xeon, November 2026); of a sweep,
+#: an element on the host and on a GPU.
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0
+EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
+TOGETHER = 16  # groups of ranges of one sweep, each in one process at first
 
 
-def _groups(jobs: Sequence[Job], numbers: Iterable[int], selection: Selection) -> list[tuple[float, list[int]]]:
-    """The jobs by case, with an estimate of their seconds, the dearest case first."""
+@dataclass(frozen=True)
+class Task:
+    """What is done at a time: a job, or of a sweep the `elements` of its domain."""
+
+    job: int
+    elements: range | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run, or a shard of one, has to do.
+
+    numbers  its jobs, in order
+    sweeps   the domains of those of them that are done in ranges
+    tasks    in the order of the jobs; their numbers are those of a journal
+    """
+
+    numbers: Sequence[int]
+    sweeps: Mapping[int, Domain]
+    tasks: Sequence[Task]
+
+    def label(self, jobs: Sequence[Job], number: int) -> str:
+        """A task, for people."""
+        task = self.tasks[number]
+        if task.elements is None:
+            return jobs[task.job].label
+        share = task.elements.start / self.sweeps[task.job].size
+        return f"{jobs[task.job].label} from {share:.4%} of its inputs"
+
+
+def planned(jobs: Sequence[Job], selection: Selection, index: int = 1, of: int = 1) -> Plan:
+    """The tasks of a shard: whole cases, so that as much is to be done in each, and a range of every sweep.
+
+    Raises NothingToCompare for none.
+    """
+    sweeps = {n: domain for n, job in enumerate(jobs) if (domain := _swept(job, selection, of)) is not None}
+    spans: dict[int, range | None] = dict.fromkeys(_share(jobs, selection, sweeps, index, of))
+    for n, domain in sweeps.items():
+        unit = unit_of(jobs[n].target.backend)
+        first, end = (domain.size // unit * k // of * unit for k in (index - 1, index))
+        if first < end:
+            spans[n] = range(first, end)
+    if not spans:
+        whole = len(_groups(jobs, [Task(n) for n, job in enumerate(jobs) if job.reason is None], selection))
+        raise NothingToCompare(f"shard {index}/{of} has no job: the run has {whole} cases to divide")
+    tasks: list[Task] = []
+    for n, span in sorted(spans.items()):
+        if span is None:
+            tasks.append(Task(n))
+            continue
+        parts = ranges_of(span.start, span.stop, unit_of(jobs[n].target.backend))
+        tasks += [Task(n, range(start, stop)) for start, stop in parts]
+    return Plan(sorted(spans), {n: domain for n, domain in sweeps.items() if n in spans}, tasks)
+
+
+def _swept(job: Job, selection: Selection, of: int) -> Domain | None:
+    """The domain of a job that is done in ranges, since it has many portions; None of any other."""
+    target = job.target
+    if job.setting is not None or job.reason is not None:
+        return None
+    bits = FORMATS[target.dtype].bits * len(target.kernel.tensors(target.scalars))
+    if bits != 16 and (bits not in (32, 48) or selection.profile != "exhaustive"):  # others take time to be composed
+        return None
+    domain = _domain(job, selection)
+    if domain.kind != "exhaustive" or domain.size <= unit_of(target.backend):
+        return None
+    if job.mine and of > 1 and domain.size <= 1 << 32:
+        return None  # of a user's own the layouts depend on the whole plain call, which one shard then does
+    return domain
+
+
+def _groups(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) -> list[tuple[float, list[int]]]:
+    """The tasks to be done, by their places, by case, with an estimate of their seconds, the dearest case first."""
     groups: dict[Any, list[int]] = {}
     seconds: dict[Any, float] = defaultdict(float)
-    for number in numbers:
-        job, target = jobs[number], jobs[number].target
+    several = Counter(task.job for task in tasks)
+    for number, task in enumerate(tasks):
+        job, target = jobs[task.job], jobs[task.job].target
         key: tuple[Any, ...] = target.kernel.name, target.dtype, target.backend.name, *sorted(target.scalars.items())
-        if job.setting is not None:
+        if task.elements is not None:  # neighbours together, in so many groups that processes begin at once
+            size = len(task.elements)
+            key = *key, "range", task.job, task.elements.start // (size * -(-several[task.job] // TOGETHER))
+        elif job.setting is not None:
             key, size = (*key, job.setting.name), 0
         else:
             domain = _domain(job, selection)
             key, size = (*key, domain.kind, domain.size), domain.size
-        seconds[key] += size * (EACH_FLOAT64 if target.dtype == "float64" else EACH)
-        seconds[key] += COMPILING * (job.lowering.name != lowerings(target.kernel)[0].name)
+        compiled = task.elements is None or key not in groups
+        each = EACH_FLOAT64 if target.dtype == "float64" else EACH
+        if task.elements is not None:
+            each = EACH_SWEPT_GPU if unit_of(target.backend) > target.backend.portion else EACH_SWEPT
+        seconds[key] += size * each
+        seconds[key] += COMPILING * (compiled and job.lowering.name != lowerings(target.kernel)[0].name)
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
     return sorted(((seconds[key], group) for key, group in groups.items()), key=lambda one: (-one[0], one[1]))
 
 
-def share(jobs: Sequence[Job], selection: Selection, index: int, of: int) -> list[int]:
-    """The jobs of a shard: whole cases, so that as much is to be done in each. Raises NothingToCompare for none."""
+def _share(
+    jobs: Sequence[Job], selection: Selection, sweeps: Container[int], index: int, of: int
+) -> list[int]:  # fmt: skip
+    """The jobs of a shard that are done as wholes."""
     if of == 1:
-        return list(range(len(jobs)))
-    groups = _groups(jobs, [number for number, job in enumerate(jobs) if job.reason is None], selection)
-    shares: list[tuple[float, list[int]]] = [(0.0, []) for _ in range(of)]
+        return [n for n in range(len(jobs)) if n not in sweeps]
+    tasks = [Task(n) for n, job in enumerate(jobs) if job.reason is None and n not in sweeps]
+    groups = [(seconds, [tasks[k].job for k in group]) for seconds, group in _groups(jobs, tasks, selection)]
     if selection.user_lowerings:  # whether layouts run depends on the plain call
         joined: dict[Any, tuple[float, list[int]]] = {}
         for seconds, group in groups:
@@ -640,13 +876,12 @@ def share(jobs: Sequence[Job], selection: Selection, index: int, of: int) -> lis
             before = joined.get(key, (0.0, []))
             joined[key] = before[0] + seconds, before[1] + group
         groups = list(joined.values())
+    shares: list[tuple[float, int, list[int]]] = [(0.0, k, []) for k in range(min(of, len(groups)))]
     for seconds, group in groups:
-        least = min(range(of), key=lambda k: shares[k][0])
-        shares[least] = shares[least][0] + seconds, shares[least][1] + group
-    shares[0][1].extend(number for number, job in enumerate(jobs) if job.reason is not None)
-    if not shares[index - 1][1]:
-        raise NothingToCompare(f"shard {index}/{of} has no job: the run has {len(groups)} cases to divide")
-    return sorted(shares[index - 1][1])
+        least, k, before_ = shares[0]
+        heapq.heapreplace(shares, (least + seconds, k, before_ + group))
+    mine = next((group for _, k, group in shares if k == index - 1), [])
+    return mine + [n for n, job in enumerate(jobs) if job.reason is not None and index == 1]
 
 
 def _places(
@@ -665,31 +900,37 @@ def _places(
 
 
 class _Results:
-    """The cells of jobs, done in this process when they are asked for or by worker processes.
+    """The results of tasks, done in this process when they are asked for or by worker processes.
 
-    on_end is told of each job that has ended, in the order of their ends."""
+    on_end is told of each task that has ended, in the order of their ends. taken: how many, from the first, have been
+    asked for."""
 
     def __init__(
-        self, jobs: Sequence[Job], numbers: Sequence[int], selection: Selection, present: Sequence[Backend],
-        workers: int | None, known: Mapping[int, list[dict[str, Any]]], on_end: Callable[[Ended], None],
-        on: cluster.Cluster | None,
+        self, jobs: Sequence[Job], plan: Plan, selection: Selection, present: Sequence[Backend], workers: int | None,
+        known: Mapping[int, Any], on_end: Callable[[Ended], None], on: cluster.Cluster | None, shard: tuple[int, int],
     ) -> None:  # fmt: skip
-        self.jobs, self.selection, self.known, self.on_end = jobs, selection, known, on_end
+        self.jobs, self.plan, self.selection, self.known, self.on_end = jobs, plan, selection, known, on_end
         self.held: list[Case] = []
         self.ended: dict[int, Ended] = {}
         self.failed: set[tuple[Any, ...]] = set()  # plain calls that ended in an error
         self.stream: Generator[Ended] | None = None
-        for number, cells in known.items():
-            self._learn(number, cells)
-        wanted = [number for number in numbers if jobs[number].reason is None and number not in known]
-        groups = [] if workers == 1 and on is None else _groups(jobs, wanted, selection)
+        self.taken = 0
+        self.tasks: dict[int, list[int]] = defaultdict(list)  # by job
+        for number, task in enumerate(plan.tasks):
+            self.tasks[task.job].append(number)
+        for number, value in known.items():
+            self._learn(number, value)
+        wanted = [n for n, task in enumerate(plan.tasks) if jobs[task.job].reason is None and n not in known]
+        found = [] if workers == 1 and on is None else _groups(jobs, [plan.tasks[n] for n in wanted], selection)
+        groups = [(seconds, [wanted[k] for k in group]) for seconds, group in found]
+        given = selection, backends.threads(), shard
         if on is not None and groups:
             needs = {name: amount for backend in present for name, amount in backend.resources().items()}
-            make = functools.partial(_worker, selection, backends.threads(), 1)
+            make = functools.partial(_worker, *given, 1)
             identify = functools.partial(_identity_there, selection, backends.threads())
             self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
         elif places := _places(present, groups, workers):
-            make = functools.partial(_worker, selection, backends.threads(), max(backends.cores() // len(places), 1))
+            make = functools.partial(_worker, *given, max(backends.cores() // len(places), 1))
             self.stream = pool.ended(make, [group for _, group in groups], places, self.runs)
 
     def close(self) -> None:
@@ -697,62 +938,118 @@ class _Results:
             self.stream.close()
 
     def runs(self, number: int) -> bool:
-        """Whether a job is to be run: where a user's function fails in its plain call, the layouts are not."""
-        job = self.jobs[number]
+        """Whether a task is to be done: where a user's function fails in its plain call, the layouts are not."""
+        job = self.jobs[self.plan.tasks[number].job]
         return not (job.mine and job.arranged and job.called in self.failed)
 
-    def of(self, number: int) -> list[dict[str, Any]]:
-        """The cells of a job. Raises what the job raised."""
-        if not self.runs(number):
-            job = replace(self.jobs[number], reason="its plain call ended in an error", kind="inapplicable")
-            return fill(job, self.held, self.selection)
+    def has(self, job: int) -> bool:
+        """Whether all that a job needs is there."""
+        there = (
+            n in self.known or not isinstance(self.ended.get(n, _NONE).value, BaseException) for n in self.tasks[job]
+        )
+        return all(there)
+
+    def of(self, number: int) -> list[dict[str, Any]] | dict[str, Any]:
+        """The cells of a job, or what is found of a part of its sweep. Raises what the job raised."""
+        found = [self._value(task) for task in self.tasks[number]]
+        domain = self.plan.sweeps.get(number)
+        if domain is None:
+            return list(found[0])
+        (part,) = sweep.joined(found)
+        cells = cells_of(self.jobs[number], part, self.selection, domain)
+        if part["stop"] - part["start"] == domain.size:
+            return cells
+        names = ("kernel", "lowering", "spelling", "backend", "dtype", "scalars", "source", "status", "reason")
+        told = {name: cells[0][name] for name in names}
+        return {"job": number, "size": domain.size, "inputs": part["stop"] - part["start"], **told, "found": part}
+
+    def _value(self, number: int) -> Any:
+        """The cells of a task, or its part."""
         if number in self.known:
-            return self.known[number]
-        if self.jobs[number].reason is not None:
-            return fill(self.jobs[number], self.held, self.selection)
-        while number not in self.ended:
-            if self.stream is None:
-                began = time.perf_counter()
-                cells = fill(self.jobs[number], self.held, self.selection)
-                one = Ended(number, cells, seconds=time.perf_counter() - began)
-            else:
-                one = next(self.stream)
-            if one.died:
-                told = {"status": "error", "reason": f"lowering {self.jobs[one.number].lowering.name}: {one.died}"}
-                empty = _empty(self.jobs[one.number], self.selection)
-                one = replace(one, value=[cell | told | {"reason_kind": "ended"} for cell in empty])
-            self.ended[one.number] = one
-            if not isinstance(one.value, BaseException):
-                self._learn(one.number, one.value)
-            self.on_end(one)
-        value = self.ended.pop(number).value
+            value = self.known[number]
+        elif self.jobs[self.plan.tasks[number].job].reason is not None or not self.runs(number):
+            job = self.jobs[self.plan.tasks[number].job]
+            if job.reason is None:
+                job = replace(job, reason="its plain call ended in an error", kind="inapplicable")
+            value = fill(job, self.held, self.selection)
+        else:
+            while number not in self.ended:
+                self._end_one(number)
+            value = self.ended.pop(number).value
+        self.taken += 1
         if isinstance(value, BaseException):
             raise value
-        return list(value)
+        return value
 
-    def _learn(self, number: int, cells: Iterable[Mapping[str, Any]]) -> None:
-        job = self.jobs[number]
-        for cell, empty in zip(cells, _empty(job, self.selection), strict=True):
+    def _end_one(self, number: int) -> None:
+        """Let a task end: that one where this process does them, else any."""
+        if self.stream is None:
+            began = time.perf_counter()
+            one = Ended(number, _done(self.jobs, self.plan, number, self.held, self.selection))
+            one = replace(one, seconds=time.perf_counter() - began)
+        else:
+            one = next(self.stream)
+        if one.died:
+            task = self.plan.tasks[one.number]
+            job = self.jobs[task.job]
+            told = {"status": "error", "reason": f"lowering {job.lowering.name}: {one.died}", "reason_kind": "ended"}
+            value: Any = [cell | told for cell in _empty(job, self.selection)]
+            if task.elements is not None:
+                value = {"start": task.elements.start, "stop": task.elements.stop, "cells": value}
+            one = replace(one, value=value)
+        self.ended[one.number] = one
+        if not isinstance(one.value, BaseException):
+            self._learn(one.number, one.value)
+        self.on_end(one)
+
+    def _learn(self, number: int, value: Any) -> None:
+        task = self.plan.tasks[number]
+        job, cells = self.jobs[task.job], value
+        if task.elements is not None:
+            if range(value["start"], value["stop"]) != task.elements:
+                raise RuntimeError(f"job {number}, {job.label}, came back as elements {value['start']} on")
+            cells = value.get("cells")
+        for cell, empty in zip(cells, _empty(job, self.selection), strict=True) if cells else ():
             if any(cell[name] != empty[name] for name in ("kernel", "lowering", "spelling", "dtype", "scalars")):
                 raise RuntimeError(f"job {number}, {job.label}, came back as {cell}")
         if not job.arranged:
-            self.failed |= {job.called for cell in cells if cell["status"] == "error"}
+            self.failed |= {job.called for cell in cells or () if cell["status"] == "error"}
 
 
-def _worker(selection: Selection, threads: int, share: int) -> Callable[[int], list[dict[str, Any]]]:
-    """What a worker process does with the number of a job. threads: of a launch; share: of all else."""
+#: In place of a task that has not ended.
+_NONE = Ended(-1, KeyboardInterrupt())
+
+
+def _done(jobs: Sequence[Job], plan: Plan, number: int, held: list[Case], selection: Selection) -> Any:
+    """Do a task: its cells, or its part."""
+    task = plan.tasks[number]
+    if task.elements is None:
+        return fill(jobs[task.job], held, selection)
+    return part_of(jobs[task.job], task.elements.start, task.elements.stop, held, selection)
+
+
+def _inputs(value: Any) -> int:
+    """Elements that a task has judged."""
+    if isinstance(value, Mapping):
+        return int(value["stop"] - value["start"])
+    return 0 if isinstance(value, BaseException) else sum(cell.get("inputs", 0) for cell in value)
+
+
+def _worker(selection: Selection, threads: int, shard: tuple[int, int], share: int) -> Callable[[int], Any]:
+    """What a worker process does with the number of a task. threads: of a launch; share: of all else."""
     jobs = [job for backend in backends_of(selection)[0] for job in jobs_of(selection, backend)]
+    plan = planned(jobs, selection, *shard)
     held: list[Case] = []
     backends.launch_threads = threads
     torch.set_num_threads(share)
 
-    def do(number: int) -> list[dict[str, Any]]:
-        cells = fill(jobs[number], held, selection)
+    def do(number: int) -> Any:
+        found = _done(jobs, plan, number, held, selection)
         try:
-            jobs[number].target.backend.synchronize()
+            jobs[plan.tasks[number].job].target.backend.synchronize()
         except RuntimeError:  # a launch that went wrong has taken the device with it
-            raise Spent(cells) from None
-        return cells
+            raise Spent(found) from None
+        return found
 
     return do
 

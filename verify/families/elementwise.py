@@ -372,6 +372,15 @@ class Patterns:
             precision *= 2
         return None
 
+    def place(self, key: Key) -> str:
+        """One element, for messages."""
+        shown = ", ".join(f"{name}={bits}" for name, bits in zip(self.names, self.inputs_of(key), strict=True))
+        return f"{self.oracle.name}({shown})"
+
+    def inputs_of(self, key: Key) -> list[str]:
+        """Its inputs as hex floats."""
+        return [self.fmt.hex(bits) for bits in key]
+
     def _tabled(self, key: Key) -> bool:
         n = mp.MpSystem(64)
         values = self._values(n, key)
@@ -458,11 +467,14 @@ class Chunk:
         return (True,) if self.about.fmt.bits == 64 else (False, True)
 
     def place(self, key: Key) -> str:
-        shown = zip(self.about.names, key, strict=True)
-        return f"{self.about.oracle.name}({', '.join(f'{name}={self.about.fmt.hex(bits)}' for name, bits in shown)})"
+        return self.patterns.place(key)
 
     def inputs_of(self, key: Key) -> list[str]:
-        return [self.about.fmt.hex(bits) for bits in key]
+        return self.patterns.inputs_of(key)
+
+    @property
+    def patterns(self) -> Patterns:
+        return Patterns(self.about.oracle, self.about.fmt, self.about.names, self.about.scalars)
 
     @property
     def scaled(self) -> bool:

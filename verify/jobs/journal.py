@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ SHOWN = 3  # of what makes a journal stale
 
 
 class Journal:
-    """An open journal, which no other run can open. known: the cells of the jobs in it, by number."""
+    """An open journal, which no other run can open. known: what the jobs in it found, by number."""
 
     def __init__(self, path: Path, file: int, head: Mapping[str, Any], resume: bool) -> None:
         self.path, self._file = path, file
-        self.known: dict[int, Cells] = {}
-        self._head: Mapping[str, Any] | None = {"journal": 1, **head}
+        self.known: dict[int, Any] = {}
+        self._head: Mapping[str, Any] | None = {"journal": 2, **head}
         data = b""
         if resume:
             with open(file, "rb", closefd=False) as stream:
@@ -37,10 +38,15 @@ class Journal:
         for number, line in enumerate(lines):
             try:
                 record = json.loads(line)
+                if record.pop("crc") != _crc(record):
+                    raise ValueError
                 if number:
-                    self.known[record["job"]] = record["cells"]
+                    self.known[record["job"]] = record["part" if "part" in record else "cells"]
             except (ValueError, TypeError, KeyError):
-                raise UsageError(f"line {number + 1} of {str(path)!r} is no line of a journal") from None
+                raise UsageError(
+                    f"line {number + 1} of {str(path)!r} is no line of a journal, or is damaged; "
+                    "run without --resume to begin anew"
+                ) from None
             if not number and (told := differences(record, json.loads(json.dumps(self._head)))):
                 raise UsageError(
                     f"{str(path)!r} is the journal of another run: {told}; run without --resume to begin anew"
@@ -49,8 +55,9 @@ class Journal:
             os.ftruncate(file, sum(map(len, lines)))
             self._head = None
 
-    def add(self, number: int, label: str, cells: Cells) -> None:
-        """Put down a finished job. Raises UsageError where that fails; what was there stays.
+    def add(self, number: int, label: str, found: Cells | Mapping[str, Any]) -> None:
+        """Put down a finished job: its cells, or its part of a sweep. Raises UsageError where that fails; what was
+        there stays.
 
         The first one of a run that begins anew takes the place of what an earlier run has left.
         """
@@ -58,7 +65,7 @@ class Journal:
             os.ftruncate(self._file, 0)
             self._write(self._head)
             self._head = None
-        self._write({"job": number, "label": label, "cells": cells})
+        self._write({"job": number, "label": label, "part" if isinstance(found, Mapping) else "cells": found})
 
     def remove(self) -> None:
         """Where the report holds all that it does."""
@@ -66,7 +73,7 @@ class Journal:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         end = os.lseek(self._file, 0, os.SEEK_END)
-        data = memoryview(json.dumps(record).encode() + b"\n")
+        data = memoryview(json.dumps({**record, "crc": _crc(record)}).encode() + b"\n")
         try:
             while data:
                 data = data[os.write(self._file, data) :]
@@ -106,6 +113,10 @@ def opened(path: str | Path, head: Mapping[str, Any], *, resume: bool) -> Iterat
         )
     finally:
         os.close(file)
+
+
+def _crc(record: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record).encode())
 
 
 def differences(old: Any, new: Any, path: str = "") -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -20,6 +21,7 @@ from verify.judge.status import KINDS
 from verify.ulp import CLASSES
 
 WORST = 5
+_WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -141,13 +143,18 @@ class Fit:
 
 @dataclass(frozen=True)
 class Tally:
-    """What is known of some elements. The identity is `Tally()`."""
+    """What is known of some elements. The identity is `Tally()`.
+
+    digests, input_digests  (chunk, digest), in order; sums: of chunks that are judged in parts, by chunk, the digest of
+    what was judged of each
+    """
 
     regions: Mapping[str, InRegion] = field(default_factory=dict)
     binades: Mapping[int, Binade] = field(default_factory=dict)
     formulas: Mapping[str, Fit] = field(default_factory=dict)
     digests: tuple[tuple[int, int], ...] = ()
     input_digests: tuple[tuple[int, int], ...] = ()
+    sums: Mapping[int, int] = field(default_factory=dict)
 
     def __add__(self, other: Tally) -> Tally:
         """The tally of both. Raises ValueError when both cover the same chunk."""
@@ -157,6 +164,7 @@ class Tally:
             _added(self.formulas, other.formulas),
             _joined(self.digests, other.digests),
             _joined(self.input_digests, other.input_digests),
+            {chunk: value & _WORD for chunk, value in _added(self.sums, other.sums).items()},
         )
 
     @property
@@ -167,9 +175,45 @@ class Tally:
     def __getitem__(self, region: str) -> InRegion:
         return self.regions.get(region, InRegion())
 
+    def record(self) -> dict[str, Any]:
+        """JSON, of which `restored` makes the tally again."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
     def to_bytes(self) -> bytes:
         """Canonical bytes: equal for every order and grouping of the same parts."""
         return json.dumps(_plain(self), sort_keys=True, separators=(",", ":")).encode()
+
+
+def restored(record: Mapping[str, Any]) -> Tally:
+    """The tally of a `Tally.record`."""
+
+    def element(one: Mapping[str, Any]) -> Element:
+        return Element(one["index"], tuple(one["key"]), one["output"])
+
+    def region(one: Mapping[str, Any]) -> InRegion:
+        lists = {
+            "histogram": tuple(one["histogram"]),
+            "leaders": tuple(tuple((float(v), element(e)) for v, e in leaders) for leaders in one["leaders"]),
+            "deviates": {tuple(key.rsplit(" ", 1)): count for key, count in one["deviates"].items()},
+            "witnesses": {key: element(e) for key, e in one["witnesses"].items()},
+        }
+        return InRegion(**{**one, **lists})
+
+    def fit(one: Mapping[str, Any]) -> Fit:
+        return Fit(**{**one, "witness": None if one["witness"] is None else element(one["witness"])})
+
+    return (
+        Tally(
+            {name: region(one) for name, one in record["regions"].items()},
+            {int(exponent): Binade(**one) for exponent, one in record["binades"].items()},
+            {text: fit(one) for text, one in record["formulas"].items()},
+            tuple((chunk, value) for chunk, value in record["digests"]),
+            tuple((chunk, value) for chunk, value in record["input_digests"]),
+            {int(chunk): value for chunk, value in record["sums"].items()},
+        )
+        + Tally()
+    )
 
 
 def total(parts: Iterable[Tally]) -> Tally:
@@ -230,9 +274,9 @@ def _joined(a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> t
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {" ".join(k) if isinstance(k, tuple) else str(k): _plain(one) for k, one in value.items()}
     if isinstance(value, (tuple, list)):
         return [_plain(one) for one in value]
     if hasattr(value, "__dataclass_fields__"):
         return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value
+    return str(value) if value in (math.inf, -math.inf) else value

@@ -328,11 +328,12 @@ class Judge:
         eager: Tensor | None = None,
         parameters: tuple[float, ...] = (),
         threads: int | None = None,
+        start: int = 0,
     ) -> Reduced:
         """What `verify.judge.reduce.reduce` finds of a chunk, whose failing elements are open.
 
         Tensors on the host, of shape (n,) and the dtypes compiled for. threads: how many share the work (None: one a
-        core); the result does not depend on it.
+        core), start: of the elements in their domain; the result depends on neither.
         """
         columns = [*inputs, y] + ([eager] if eager is not None else [])
         if (eager is not None) != self.eager or len(parameters) != self.parameters:

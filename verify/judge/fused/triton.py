@@ -51,8 +51,8 @@ _FIELDS = (
 _AGAIN = ("region", "open", "upper", "scaled", "share")
 
 
-def expression(node: Node, args: Sequence[str]) -> str:
-    """The Triton of one operation on the names of its arguments."""
+def expression(node: Node, args: Sequence[str], every: int = 0) -> str:
+    """The Triton of one operation on the names of its arguments. every: see `_load`."""
     op = node.op
     if op == "const":
         if node.kind == "m":
@@ -62,7 +62,7 @@ def expression(node: Node, args: Sequence[str]) -> str:
     if op == "parameter":
         return f"tl.load(parameters + {node.attr} + lane * 0)"
     if op in ("input", "raw"):
-        return _load(node)
+        return _load(node, every)
     if op in _INFIX:
         return f"{args[0]} {_INFIX[op]} {args[1]}"
     if op in _CALLS:
@@ -82,8 +82,14 @@ def expression(node: Node, args: Sequence[str]) -> str:
     raise Unsupported(f"the operation {op} in Triton")
 
 
-def _load(node: Node) -> str:
+def _load(node: Node, every: int) -> str:
+    """An input's element; of the first `every` inputs its pattern is a part of the element's index, as in an exhaustive
+    `verify.domains.Domain`, and none is read."""
     which, dtype = node.attr
+    if which < every:
+        width = 8 * dtype.itemsize
+        signed = f"((start + at) << {64 - width * (every - which)}) >> {64 - width}"
+        return signed if node.op == "raw" else f"t.unword_{name_of(dtype)}({signed})"
     loaded = f"tl.load(in{which} + at, mask=inside, other=0)"
     if node.op == "raw":
         return f"{loaded}.to(tl.int{8 * dtype.itemsize}, bitcast=True).to(tl.int64)"
@@ -94,10 +100,10 @@ def _load(node: Node) -> str:
     return f"{loaded}.to(tl.float32).to(tl.float64)" if dtype != torch.float64 else loaded
 
 
-def body(graph: Graph, places: Sequence[int], indent: str = "    ") -> str:
+def body(graph: Graph, places: Sequence[int], indent: str = "    ", every: int = 0) -> str:
     """One line for each operation that the places need; the value at place k is v<k>."""
     return "\n".join(
-        f"{indent}v{p} = {expression(graph.nodes[p], [f'v{a}' for a in graph.nodes[p].args])}"
+        f"{indent}v{p} = {expression(graph.nodes[p], [f'v{a}' for a in graph.nodes[p].args], every)}"
         for p in graph.reached(places)
     )
 
@@ -195,7 +201,8 @@ def run({", ".join(names_)}, n, BLOCK: tl.constexpr):
 
 @dataclass(frozen=True)
 class Judge:
-    """A compiled judge of one case; `module` holds its kernels."""
+    """A compiled judge of one case; `module` holds its kernels. every: of how many inputs the patterns come in order,
+    so that they are not read."""
 
     dtypes: tuple[torch.dtype, ...]
     fmt: Format
@@ -203,6 +210,7 @@ class Judge:
     parameters: int
     count: int
     module: ModuleType
+    every: int = 0
 
     def __call__(
         self,
@@ -211,6 +219,7 @@ class Judge:
         eager: Tensor | None = None,
         parameters: tuple[float, ...] = (),
         threads: int | None = None,
+        start: int = 0,
     ) -> Reduced:
         """As `verify.judge.fused.cpp.Judge`, on the tensors' device."""
         from verify.judge.fused import tiles as shared
@@ -221,7 +230,8 @@ class Judge:
         for c, dtype in zip(columns, self.dtypes, strict=True):
             if c.dtype != dtype or c.numel() != y.numel() or c.device != y.device:
                 raise ValueError(f"{c.dtype} of {c.numel()} on {c.device}; expected {dtype} of {y.numel()}")
-        columns = [_column(c) for c in columns]
+        given_: list[Any] = [start] if self.every else []
+        columns = [*given_, *(_column(c) for c in columns[self.every :])]
         n, device = y.numel(), y.device
         given = torch.tensor([*parameters, 0.0], dtype=torch.float64, device=device)
         each = min(max(n // (BLOCK * PROGRAMS), 4), TILES)
@@ -322,8 +332,12 @@ def compiled(
     eager: bool,
     parameters: int = 0,
     formulas: Predict | None = None,
+    every: bool = False,
 ) -> Judge:
-    """As `verify.judge.fused.cpp.compiled`, for tensors on a GPU. Kernels are compiled when they are first called."""
+    """As `verify.judge.fused.cpp.compiled`, for tensors on a GPU. Kernels are compiled when they are first called.
+
+    every: the elements are consecutive ones of an exhaustive domain, `start` being the index of the first.
+    """
     if importlib.util.find_spec("triton") is None:
         raise Unsupported("triton is not installed")
     fmt = FORMATS[name_of(inputs[0])]
@@ -341,20 +355,20 @@ def compiled(
 
         compared = trace(wrong, dtypes)
         wrongs = [f"v{place}" for place in compared.outputs.values()]
-    source = _source(graph, compared, wrongs, dtypes, k, fmt)
-    return Judge(dtypes, fmt, eager, parameters, len(wrongs), _module(source))
+    swept = every or fmt.bits * k <= 32  # whose tiles hold consecutive patterns, where it is swept
+    source = _source(graph, compared, wrongs, len(dtypes), k * every, swept)
+    return Judge(dtypes, fmt, eager, parameters, len(wrongs), _module(source), k * every)
 
 
 def _source(
-    graph: Graph, compared: Graph | None, wrongs: Sequence[str], dtypes: tuple[torch.dtype, ...], k: int, fmt: Format
-) -> str:
-    names = ", ".join(f"in{c}" for c in range(len(dtypes)))
+    graph: Graph, compared: Graph | None, wrongs: Sequence[str], columns: int, every: int, swept: bool
+) -> str:  # fmt: skip
+    names = ", ".join((*["start"][:every], *(f"in{c}" for c in range(every, columns))))
     outputs = [graph.outputs[name] for name in _FIELDS]
     few = [graph.outputs[name] for name in _AGAIN]
     stores = "\n".join(f"    tl.store({name}_ptr + store, {_each(graph, graph.outputs[name])})" for name in _AGAIN)
     given = ", ".join(_each(graph, graph.outputs[name]) for name in _FIELDS)
-    swept = fmt.bits * k <= 32  # whose tiles hold consecutive patterns, where it is swept
-    short = [_Short(r, made, holds) for r, (made, holds) in plain_graphs(graph).items()] if swept else []
+    short = [_Short(r, made, holds, every) for r, (made, holds) in plain_graphs(graph).items()] if swept else []
     source = f"""{_HEAD}
 @triton.jit
 def run(
@@ -366,7 +380,7 @@ def run(
         lane = tl.arange(0, BLOCK)
         at = tile * BLOCK + lane
         inside = at < n
-{body(graph, outputs, " " * 8)}
+{body(graph, outputs, " " * 8, every)}
         t.add_tile(
             tile, tile // each, inside, {given},
             counts_ptr, steps_ptr, tops_ptr, left_ptr, binades_ptr,
@@ -382,7 +396,7 @@ def again(
     at = tile * BLOCK + lane
     inside = at < n
     store = tl.program_id(0).to(tl.int64) * BLOCK + lane
-{body(graph, few)}
+{body(graph, few, every=every)}
 {stores}
 """
     if short:
@@ -431,7 +445,7 @@ def compare({names}, n, each, wrong_ptr, first_ptr, BLOCK: tl.constexpr):
     for tile in range(piece * each, (piece + 1) * each):
         at = tile * BLOCK + lane
         inside = at < n
-{body(compared, list(compared.outputs.values()), " " * 8)}
+{body(compared, list(compared.outputs.values()), " " * 8, every)}
 {adds}
 """
 
@@ -439,7 +453,7 @@ def compare({names}, n, each, wrong_ptr, first_ptr, BLOCK: tl.constexpr):
 class _Short:
     """The source that settles tiles of one region whose elements are plain."""
 
-    def __init__(self, region: int, graph: Graph, holds: int) -> None:
+    def __init__(self, region: int, graph: Graph, holds: int, every: int) -> None:
         places = [*graph.outputs.values(), holds]
         given = {field: f"v{place}" for field, place in graph.outputs.items()}
         first = region * SLOTS
@@ -461,7 +475,7 @@ class _Short:
             fine += f" & ({given['exponent']} + {first} == e) & (e > {first}) & (e < {first + SLOTS - 1})"
         self.source = f"""        if whole & (settled == 0) & ((key < 0) | (key // {SLOTS} == {region})):
             inside = at < n
-{body(graph, places, " " * 12)}
+{body(graph, places, " " * 12, every)}
             e = {key}
             settled = (t.count(({fine}) == 0) == 0) & ((key < 0) | (key == e))
             if settled:
