@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from verify import progress
+from verify.cli import main
 from verify.progress import TimeLeft, shown, spoken
 
 ADD, POW, SCAN, NONE = ("add eager", "eager"), ("pow eager", "eager"), ("scan inductor", "inductor"), ()
@@ -80,10 +83,10 @@ def test_without_a_terminal_a_line_every_ten_seconds(
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     with shown(lambda: [ADD] * 40) as told:
-        told(0, 40, "add 0")
+        told(0, 40, "next: add 0")
         for done in range(1, 40):
             clock(3.0)
-            told(done, 40, f"add {done}", (done - 1, 3.0, 6000))
+            told(done, 40, f"next: add {done}", (done - 1, 3.0, 6000))
         told(40, 40, "")
     lines = stream.getvalue().splitlines()
     assert lines[0] == (
@@ -109,6 +112,30 @@ def test_without_a_plan_no_time_is_told(clock: Callable[[float], None], monkeypa
     monkeypatch.setattr(sys, "stderr", stream)
     with shown() as told:
         for done, _ in zip(itertools.count(), range(5), strict=False):
-            told(done, 5, "chunk")
+            told(done, 5, "next: chunk")
             clock(6.0)
     assert stream.getvalue().splitlines()[0] == "verify: 2 of 5 jobs are done (40%); next: chunk"
+
+
+def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def f(a, b, alpha=1):\n    return a + alpha * b if alpha == 1 else a\n")
+    given = ["kernel", "add", "--lowering", f"{path}:f", "--dtype", "float32", "--profile", "quick", "--jobs", "1"]
+    seen: list[tuple[int, str]] = []
+
+    def told(done: int, total: int, label: str, ended: tuple[int, float, int] | None = None) -> None:
+        seen.append((done, label))
+
+    monkeypatch.setattr("verify.cli.shown", lambda plan=None: contextlib.nullcontext(told))
+    journal = tmp_path / "j"
+    assert main([*given, "--journal", str(journal)]) == 1
+    whole = seen[-1][0]
+    assert any("exceeds-bound; last: add" in label for _, label in seen), seen
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    seen.clear()
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:3]))
+    assert main([*given, "--journal", str(journal), "--resume"]) == 1
+    assert seen[0][0] == 2 and seen[-1][0] == whole, seen

@@ -140,7 +140,7 @@ def audit(
             stopped = f"a compilation was stopped after {limit:g} s" if "SIGALRM" in died else f"its process {died}"
             found[ended.number] = ended.value or Audited(each[ended.number], None, stopped)
             if progress:
-                progress(len(found), len(each), each[ended.number].label)
+                progress(len(found), len(each), f"last: {each[ended.number].label}")
     rows = [found[number] for number in range(len(each))]
     return [one for one in rows if one.census or not one.asked.lowering.endswith("-interpreter")]
 

@@ -169,6 +169,6 @@ def walk(selection: Selection, lengths: Sequence[int], progress: Progress | None
     rows = []
     for done, (facts, lowering, backend, dtype, length) in enumerate(jobs):
         if progress:
-            progress(done, len(jobs), f"{facts.name} {dtype} {lowering.name}, length {length}")
+            progress(done, len(jobs), f"next: {facts.name} {dtype} {lowering.name}, length {length}")
         rows.append(judge(facts, lowering, backend, dtype, length).record())
     return {"invariance": 1, "environment": {b.name: b.fingerprint() for b in present}, "rows": rows}

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-#: Called with (jobs done, jobs in all, what comes next): at the begin, when a job has ended, and with '' at the end.
+#: Called with (jobs done, jobs in all, what is next or was last): first, when a job has ended, and with '' at the end.
 #: Fourth, where that is known: the number of the job that has ended, its seconds and its inputs.
 Progress = Callable[..., None]
 #: How one job may be likened to others, the closest kind first; empty for a job that takes no time.
@@ -107,7 +107,7 @@ def _lines(left: Callable[[tuple[int, float, int] | None], str]) -> Iterator[Pro
         if label and now - last >= EVERY:
             last = now
             share = f"{done} of {total} jobs are done ({done / total:.0%})"
-            print(f"verify: {'; '.join(filter(None, (share, told)))}; next: {label}", file=sys.stderr, flush=True)
+            print(f"verify: {'; '.join(filter(None, (share, told, label)))}", file=sys.stderr, flush=True)
 
     yield progress
 

@@ -72,7 +72,7 @@ def write(found: Comparison, path: str | Path, progress: Progress | None = None)
     cells = size = 0
     for done, one in enumerate(chosen):
         if progress:
-            progress(done, len(chosen), one.row.place.kernel)
+            progress(done, len(chosen), f"next: {one.row.place.kernel}")
         if size >= exchange.BYTES_TAKEN:
             left_out[
                 f"beyond {exchange.BYTES_TAKEN >> 20} MiB of outputs; select cells with --only and --lowering"
@@ -104,7 +104,7 @@ def resolve(found: Comparison, path: str | Path, progress: Progress | None = Non
     last: tuple[tuple[Aligned, int], Again] | None = None
     for number, entry in enumerate(header.entries):
         if progress:
-            progress(number, len(header.entries), entry.kernel)
+            progress(number, len(header.entries), f"next: {entry.kernel}")
         theirs = outputs(number)
         try:
             one, other = sought(found, entry)

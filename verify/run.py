@@ -302,16 +302,16 @@ def run(
     used: Counter[str] = Counter()  # cells by allowance
     at = 0  # among `numbers`
     completed: set[int] = set()
+    failing: Counter[str] = Counter()
 
     def on_end(one: Ended) -> None:
         if journal is not None and not one.died and not isinstance(one.value, BaseException):
             journal.add(one.number, plan.label(jobs, one.number), one.value)
         if progress:
-            due = range(results.taken, len(plan.tasks))
-            waiting = next((n for n in due if n not in results.ended and not jobs[plan.tasks[n].job].reason), None)
-            label = "" if waiting is None else plan.label(jobs, waiting)
-            done = results.taken + len(results.ended)
-            progress(done, len(plan.tasks), label, (one.number, one.seconds, _inputs(one.value)))
+            failing.update(_failing(one.value))
+            told = ", ".join(f"{count} {status}" for status, count in failing.items())
+            label = "; ".join(filter(None, (told, f"last: {plan.label(jobs, one.number)}")))
+            progress(len(results.settled), len(plan.tasks), label, (one.number, one.seconds, _inputs(one.value)))
 
     def complete(number: int) -> None:
         """Put down the cells of a job, in the order of the jobs."""
@@ -332,7 +332,7 @@ def run(
     with contextlib.closing(_Results(jobs, plan, selection, present, workers, known, on_end, on, shard)) as results:
         try:
             if progress:
-                progress(0, len(plan.tasks), plan.label(jobs, 0))
+                progress(len(known), len(plan.tasks), f"next: {plan.label(jobs, 0)}")
             for at, number in enumerate(numbers):  # noqa: B007
                 complete(number)
             own = [cell for cell in cells if is_file(cell["lowering"])]
@@ -902,8 +902,7 @@ def _places(
 class _Results:
     """The results of tasks, done in this process when they are asked for or by worker processes.
 
-    on_end is told of each task that has ended, in the order of their ends. taken: how many, from the first, have been
-    asked for."""
+    on_end is told of each task that has ended, in the order of their ends. settled: those that need nothing more."""
 
     def __init__(
         self, jobs: Sequence[Job], plan: Plan, selection: Selection, present: Sequence[Backend], workers: int | None,
@@ -914,7 +913,7 @@ class _Results:
         self.ended: dict[int, Ended] = {}
         self.failed: set[tuple[Any, ...]] = set()  # plain calls that ended in an error
         self.stream: Generator[Ended] | None = None
-        self.taken = 0
+        self.settled = set(known)
         self.tasks: dict[int, list[int]] = defaultdict(list)  # by job
         for number, task in enumerate(plan.tasks):
             self.tasks[task.job].append(number)
@@ -976,7 +975,7 @@ class _Results:
             while number not in self.ended:
                 self._end_one(number)
             value = self.ended.pop(number).value
-        self.taken += 1
+        self.settled.add(number)
         if isinstance(value, BaseException):
             raise value
         return value
@@ -998,6 +997,7 @@ class _Results:
                 value = {"start": task.elements.start, "stop": task.elements.stop, "cells": value}
             one = replace(one, value=value)
         self.ended[one.number] = one
+        self.settled.add(one.number)
         if not isinstance(one.value, BaseException):
             self._learn(one.number, one.value)
         self.on_end(one)
@@ -1033,6 +1033,12 @@ def _inputs(value: Any) -> int:
     if isinstance(value, Mapping):
         return int(value["stop"] - value["start"])
     return 0 if isinstance(value, BaseException) else sum(cell.get("inputs", 0) for cell in value)
+
+
+def _failing(value: Any) -> list[str]:
+    """Statuses of the cells of a task that give an exit code other than 0; an allowance may still cover one."""
+    cells = value.get("cells", ()) if isinstance(value, Mapping) else () if isinstance(value, BaseException) else value
+    return [cell["status"] for cell in cells if status.EXIT_CODES[cell["status"]]]
 
 
 def _worker(selection: Selection, threads: int, shard: tuple[int, int], share: int) -> Callable[[int], Any]:
