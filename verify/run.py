@@ -49,7 +49,7 @@ from verify.kernel import (
     suggest,
 )
 from verify.launch import LoweringError, launch_steady, repeats_of
-from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
+from verify.lowerings import Lowering, NotLowered, Target, lowerings, sources, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
 from verify.progress import Progress
@@ -317,7 +317,9 @@ def identity(selection: Selection) -> dict[str, Any]:
     folders = [path for path in root.iterdir() if path.is_dir() and path.name != "reports"]
     files = [*root.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
     source = {path.relative_to(root).as_posix(): path for path in files if path.suffix in SOURCES}
-    source |= {text: Path(text.rpartition(":")[0]) for text in selection.user_lowerings}
+    for text in selection.user_lowerings:
+        own = sources(Path(text.rpartition(":")[0]))
+        source |= {f"{text} {name}": path for name, path in own.items()}
     present, absent = backends_of(selection)
     return {
         "selection": asdict(selection),
