@@ -19,13 +19,14 @@ import torch
 
 from numbered import doubling, nothing
 from verify import cli, ledger, run
+from verify import lowerings as lowerings_module
 from verify.jobs import journal
 from verify.jobs.pool import Ended, ended
 from verify.kernel import UsageError
 from verify.ledger import Allowance
 from verify.merge import merged
 from verify.reports import store
-from verify.reports.schema import Timing
+from verify.reports.schema import Report, Timing
 from verify.run import Selection
 
 SMALL = Selection(
@@ -263,3 +264,26 @@ def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytes
             with pytest.raises(UsageError, match="No space left on device; the jobs"):
                 kept.add(2, "two", [])
     assert path.read_bytes() == before
+
+
+def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(tmp_path: Path) -> None:
+    own, helper = tmp_path / "mine.py", tmp_path / "parts" / "helper.py"
+    helper.parent.mkdir()
+    (helper.parent / "__init__.py").touch()
+    own.write_text("from parts.helper import f\n")
+    helper.write_text("import torch\nfrom . import other\n\ndef f(x):\n    return torch.exp(x)\n")
+    (helper.parent / "other.py").write_text("")
+    (tmp_path / "unrelated.py").write_text("")
+    chosen = replace(SMALL, kernels=("exp",), spellings=(), lowerings=("eager",), user_lowerings=(f"{own}:f",))
+    assert list(lowerings_module.sources(own)) == ["mine.py", "parts/__init__.py", "parts/helper.py", "parts/other.py"]
+    before, first = run.identity(chosen), Report.model_validate(run.run(chosen))
+    helper.write_text(helper.read_text().replace("(x)\n", "(x) * 2\n", 2))
+    assert "parts/helper.py" in journal.differences(before, run.identity(chosen))
+    flags = {"source": lowerings_module.user_lowering(f"{own}:f").flags(None)["source"]}  # type: ignore[arg-type]
+    other = [
+        one.model_copy(update={"dtype": "float32", "flags": flags}) for one in first.cells if "mine" in one.lowering
+    ]
+    with pytest.raises(UsageError, match=r"different versions of mine.py:f, or of what it imports"):
+        merged([first, first.model_copy(update={"cells": other})])
+    same = [one.model_copy(update={"dtype": "float32"}) for one in first.cells if "mine" in one.lowering]
+    assert len(merged([first, first.model_copy(update={"cells": same})]).cells) == len(first.cells) + len(same)

@@ -195,18 +195,19 @@ class _One:
 
 def call_all(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
-    sample: Sample, *, mine: bool = True,
+    sample: Sample, *, mine: bool = True, scalars: bool = True,
 ) -> Called:  # fmt: skip
     """Make every call of the table with the lowering, built as `call`, whose results are to be those of the sample.
 
     reference: the registered lowering; a dependence that it has too is told, and is no fault within the bound. mine:
-    the lowering is a user's own; of registered ones a dependence within the bound is told.
+    the lowering is a user's own; of registered ones a dependence within the bound is told. scalars: it is to take other
+    Python scalars than the case's.
     """
     table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
     begin: dict[str, Callable[[], _One | None]]
     begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
     if mine:
-        begin |= _judged_calls(case, target, lowering, call, reference, sample)
+        begin |= _judged_calls(case, target, lowering, call, reference, sample, scalars)
     found, wrong = tried(begin, lambda name: ", ".join((name, *(one.first for one in [table.get(name)] if one))))
     if not wrong or found.told:
         return found
@@ -314,15 +315,15 @@ def _called(
 
 def _judged_calls(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
-    sample: Sample,
+    sample: Sample, free: bool,
 ) -> dict[str, Callable[[], _One | None]]:  # fmt: skip
     """Calls that are judged by a truth of their own: with round numbers, and, in the first case of its kind, with other
-    Python scalars."""
+    Python scalars (`free`: it is to take them), as far as its signature has them."""
     facts, scalars = target.kernel, dict(target.scalars)
     numbers = _round_numbers(target.dtype, len(sample.inputs), sample.expected.device)
     found: dict[str, Callable[[], _One | None]]
     found = {"round numbers": partial(_judged, case, target, lowering, call, reference, numbers)}
-    if scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
+    if not free or scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
         return found
     for name, value in itertools.product(scalars, SCALARS):
         other = scalars | {name: value}
@@ -330,8 +331,16 @@ def _judged_calls(
             on = replace(target, scalars=other)
             on = replace(on, spelling=on.default_spelling)
             apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
-            found[f"{name}={value:g}"] = partial(_judged, apart, on, lowering, None, reference, sample.inputs)
+            found[f"{name}={value:g}"] = partial(_fitting, apart, on, lowering, None, reference, sample.inputs)
     return found
+
+
+def _fitting(*given: Any) -> _One | None:
+    """`_judged`, where the signature fits."""
+    try:
+        return _judged(*given)
+    except NotLowered:
+        return None
 
 
 def _round_numbers(dtype: str, arity: int, device: torch.device) -> tuple[Tensor, ...]:

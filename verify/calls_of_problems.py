@@ -81,8 +81,9 @@ class Calls:
 
     def __init__(
         self, case: Instance, target: Target, lowering: Lowering, reference: Lowering, call: Callable[..., Any],
-        mine: bool,
+        mine: bool, scalars: bool = True,
     ) -> None:  # fmt: skip
+        self.further = [one for one in target.kernel.further if scalars or not one[1]]
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine = mine
         self.facts: Composite = target.kernel
@@ -182,7 +183,7 @@ class Calls:
             for given in self.facts.sized(n):
                 name = " ".join(f"{k}={v}" for k, v in given.items())
                 yield name, _Call("a problem of its own, see --set", partial(self.of_size, given), given)
-        for given, scalars in self.facts.further:
+        for given, scalars in self.further:
             name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
             yield name, _Call(text, partial(self.of_size, given, scalars), None if scalars else given)
@@ -260,11 +261,12 @@ class Calls:
 
 def call_problems(
     case: Instance, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering, *,
-    mine: bool = True,
+    mine: bool = True, scalars: bool = True,
 ) -> Called:  # fmt: skip
     """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
-    is a user's own; a registered one is not called with problems of their own, which its settings are."""
-    calls = Calls(case, target, lowering, reference, call, mine)
+    is a user's own; a registered one is not called with problems of their own, which its settings are. scalars: it is
+    to take other Python scalars than the case's."""
+    calls = Calls(case, target, lowering, reference, call, mine, scalars)
     table = dict(calls.table())
     found, wrong = tried({name: one.make for name, one in table.items()}, lambda name: f"{name}, {table[name].text}")
     beyond = {name: one for name, one in wrong.items() if not one.loose}

@@ -5,8 +5,10 @@ Importing this module imports neither torch nor triton; a lowering's `build` and
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import difflib
+import hashlib
 import importlib
 import importlib.machinery
 import importlib.util
@@ -646,7 +648,8 @@ def _found(
     """Name, function (None: elsewhere) and flags of a user's own lowering."""
     if function is not None:
         return text, function, {"process": "the caller's"}
-    return _label(text), None if elsewhere else user_function(text)[1], {}
+    label, path = _label(text), Path(text.rpartition(":")[0])
+    return label, None if elsewhere else user_function(text)[1], {"source": _digest(sources(path))}
 
 
 def user_composite(
@@ -683,6 +686,51 @@ def user_composite(
         return _here(target, label, run)
 
     return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
+
+
+#: Files beside a user's own that its extensions may be built from.
+BUILT = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".metal", ".so")
+
+
+def sources(path: Path) -> dict[str, Path]:
+    """A user's file, what it imports from its folder, directly or not, and what extensions there are built from."""
+    folder, found = path.resolve().parent, dict[str, Path]()
+    waiting = [path, *(one for one in folder.iterdir() if one.suffix in BUILT)]
+    while waiting:
+        one = waiting.pop()
+        name = os.path.relpath(one.resolve(), folder)
+        if name in found or not one.is_file():
+            continue
+        found[name] = one
+        if one.suffix != ".py":
+            continue
+        with contextlib.suppress(SyntaxError, ValueError):  # importing it will tell
+            for node in ast.walk(ast.parse(one.read_bytes())):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    waiting += _named(node, folder, one)
+    return dict(sorted(found.items()))
+
+
+def _named(node: ast.Import | ast.ImportFrom, folder: Path, file: Path) -> Iterator[Path]:
+    """Where an import may find what it names, but for this project's own."""
+    base, module = folder, ""
+    if isinstance(node, ast.ImportFrom):
+        base, module = (file.parents[node.level - 1] if node.level else folder), node.module or ""
+    for alias in node.names:
+        words = f"{module}.{alias.name}".strip(".").split(".")
+        if words[0] != "verify":
+            for k in range(1, len(words) + 1):
+                place = base.joinpath(*words[:k])
+                yield from (place.with_suffix(".py"), place / "__init__.py")
+
+
+def _digest(files: Mapping[str, Path]) -> str:
+    """16 hex digits of names and contents."""
+    hasher = hashlib.sha256()
+    for name, path in files.items():
+        data = path.read_bytes()
+        hasher.update(f"{name} {len(data)}\n".encode() + data)
+    return hasher.hexdigest()[:16]
 
 
 def _label(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +32,11 @@ def merged(reports: Sequence[Report]) -> Report:
     repeated = [key for key, times in Counter(cell.key for cell in cells).items() if times > 1]
     if repeated:
         raise UsageError(f"{len(repeated)} cells are in two reports, the first {repeated[0]}; name each report once")
+    versions = defaultdict[str, set[str]](set)
+    for cell in cells:
+        versions[cell.lowering].add(str(cell.flags.get("source", "")))
+    if two := next((name for name, known in versions.items() if len(known - {""}) > 1), ""):
+        raise UsageError(f"the reports are of different versions of {two}, or of what it imports; run them again")
     created = [one for report in reports if isinstance(one := report.environment.get("created"), int)]
     environment = {**first.environment, **({"created": max(created)} if created else {})}
     command = " && ".join(dict.fromkeys(report.command for report in reports))

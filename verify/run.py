@@ -64,7 +64,7 @@ from verify.kernel import (
     suggest,
 )
 from verify.launch import LoweringError, launch_steady, repeats_of
-from verify.lowerings import Lowering, NotLowered, Target, lowerings, user_composite, user_lowering
+from verify.lowerings import Lowering, NotLowered, Target, lowerings, sources, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.oracle import OracleError
 from verify.progress import Progress
@@ -113,7 +113,7 @@ class Job:
     """One cell to fill: a lowering of a case in a spelling. `reason`: why it is not run. `mine`: a
     user's own lowering. `setting`: of a composite kernel, whose outputs are a cell each; `resolved`: those that
     another job's setting resolves, see `verify.kernel.Setting`. `kind`: of the reason. `calls`: whether other calls
-    than the walk's are made."""
+    than the walk's are made; `scalars`: also with other Python scalars."""
 
     target: Target
     lowering: Lowering
@@ -123,6 +123,7 @@ class Job:
     resolved: frozenset[str] = frozenset()
     kind: str = "absent"
     calls: bool = False
+    scalars: bool = False
 
     @property
     def label(self) -> str:
@@ -189,10 +190,12 @@ def walk(
         if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
             given = case.given(0)
             sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output)
-            launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, mine=job.mine))
+            options = {"mine": job.mine, "scalars": job.scalars}
+            launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, **options))
         if one.steady and job.calls and isinstance(case, Instance):
             first = lowerings(target.kernel)[0]
-            launched = replace(launched, calls=call_problems(case, target, lowering, call, first, mine=job.mine))
+            options = {"mine": job.mine, "scalars": job.scalars}
+            launched = replace(launched, calls=call_problems(case, target, lowering, call, first, **options))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
@@ -364,7 +367,9 @@ def identity(selection: Selection) -> dict[str, Any]:
     folders = [path for path in root.iterdir() if path.is_dir() and path.name != "reports"]
     files = [*root.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
     source = {path.relative_to(root).as_posix(): path for path in files if path.suffix in SOURCES}
-    source |= {text: Path(text.rpartition(":")[0]) for text in selection.user_lowerings}
+    for text in selection.user_lowerings:
+        own = sources(Path(text.rpartition(":")[0]))
+        source |= {f"{text} {name}": path for name, path in own.items()}
     present, absent = backends_of(selection)
     return {
         "selection": asdict(selection),
@@ -1109,7 +1114,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                         continue
                     reason = one.reason(target)
                     mine, plain = one in users, spelling == target.default_spelling
-                    yield Job(target, one, reason, mine, calls=plain and target.layout is None)
+                    calls = plain and target.layout is None
+                    yield Job(target, one, reason, mine, calls=calls, scalars=mine and selection.scalars is None)
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
@@ -1136,7 +1142,8 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
                     mine = one in users
                     calls = first and (mine or one.name == reference)
-                    yield Job(target, one, reason, mine, setting, resolved, calls=calls)
+                    free = mine and selection.scalars is None
+                    yield Job(target, one, reason, mine, setting, resolved, calls=calls, scalars=free)
 
 
 def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str]]:
