@@ -837,7 +837,7 @@ def _tell_parts(report: Report) -> None:
         scalars = "".join(f" {name}={value!r}" for name, value in part.scalars.items())
         name = f"{part.kernel}{scalars} {part.backend} {part.dtype} {part.lowering} {part.spelling}"
         first = int(part.found["start"])  # type: ignore[arg-type]
-        told = f"{part.inputs / part.size:.3%} of its {part.size} inputs are judged, from element {first}"
+        told = f"{100 * part.inputs / part.size:.4g}% of its {part.size} inputs are judged, from element {first}"
         print(f"verify: {printable(f'{name}: {told}; {part.status} so far')}", file=sys.stderr)
         if part.reason:
             print(f"verify: {printable(part.reason)}", file=sys.stderr)
