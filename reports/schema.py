@@ -39,7 +39,7 @@ READ = (1, 2)
 #: Statuses that a cell may have whatever its regions have: of its launches, not of its elements.
 WHOLE = ("oracle-violation", "error", "unsteady")
 #: Reasons by which a cell may be worse than each of its regions: what they are given for is no element's business.
-WHOLE_REASONS = ("property", "resolution")
+WHOLE_REASONS = ("property", "resolution", "calls")
 #: Of figures that were computed in floating point.
 _SLACK = 1 + 2.0**-40
 #: Statuses that no region has.
