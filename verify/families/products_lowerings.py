@@ -60,7 +60,7 @@ TRITON: dict[str, Settings] = {
     **{f"triton-{name}": {"precision": name} for name in ("tf32", "tf32x3", "bf16x3", "bf16x6")},
     "triton-split-k": {"parts": 4},
     "triton-fp16-sums": {"accumulator": "float16"},
-    "triton-promoted": {"imprecise": 128},
+    "triton-promoted": {"imprecise": 128, "blocks": (64, 64, 128)},
 }
 
 
@@ -85,7 +85,7 @@ def lowerings() -> tuple[Lowering, ...]:
 
 
 def _told(given: Settings, target: Target) -> Settings:
-    return given
+    return {name: " x ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 # Eager
