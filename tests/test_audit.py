@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,26 @@ def test_a_changed_census_fails_and_says_what_changed(tmp_path: Path, capsys: py
     assert "sm_90 fusion off: not in the baseline" in text
     out.write_text("{}")
     assert main([*arguments, "--baseline", str(out)]) == 2
+
+
+def test_kernels_disassembled_together_have_the_instructions_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    from triton import knobs
+
+    rows = [audit._compiled(Asked(name, "triton", "float32", "sm_90", True), 0.0) for name in ("div", "sqrt", "add")]
+    paths = [path for row in rows for path in row.cubins]
+    monkeypatch.setattr(census, "cache", lambda: tmp_path)
+    together = census.disassembled("sm_90", paths)
+    command = [str(knobs.nvidia.nvdisasm.path), "-c", "-ndf"]
+    for path, found in zip(paths, together, strict=True):
+        lines = subprocess.run([*command, path], capture_output=True, text=True, check=True).stdout.splitlines()
+        alone = [
+            match[2] for line in lines if not census.SASS_IDIOM.search(line) for match in census.SASS.finditer(line)
+        ]
+        assert found == Counter(alone)
+    assert len({tuple(sorted(one.items())) for one in together}) == 3
+    assert census.disassembled("sm_90", paths[::-1]) == together[::-1]  # as kept
 
 
 def test_inductor_s_code_is_generated_for_a_gpu_that_is_not_here() -> None:

@@ -11,8 +11,11 @@ import contextlib
 import fnmatch
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,11 +72,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Audited:
-    """What was found: a census, or why there is none."""
+    """What was found: a census, or why there is none. cubins: whose SASS is not yet in it."""
 
     asked: Asked
     census: Census | None
     reason: str = ""
+    cubins: tuple[Path, ...] = ()
 
     def record(self) -> dict[str, Any]:
         return asdict(self.asked) | {"reason": self.reason} | (self.census.record() if self.census else {})
@@ -141,17 +145,41 @@ def audit(
             found[ended.number] = ended.value or Audited(each[ended.number], None, stopped)
             if progress:
                 progress(len(found), len(each), f"last: {each[ended.number].label}")
-    rows = [found[number] for number in range(len(each))]
+    rows = disassembled([found[number] for number in range(len(each))], workers)
     return [one for one in rows if one.census or not one.asked.lowering.endswith("-interpreter")]
 
 
 def _worker(each: Sequence[Asked], limit: float) -> Callable[[int], Audited]:
     torch.set_num_threads(1)
-    return lambda number: counted(each[number], limit)
+    return lambda number: _compiled(each[number], limit)
 
 
 def counted(one: Asked, limit: float = LIMIT) -> Audited:
     """The census of one. limit: see `verify.virtual.compile.described`."""
+    return disassembled([_compiled(one, limit)])[0]
+
+
+def disassembled(rows: Sequence[Audited], workers: int = 1) -> list[Audited]:
+    """The rows with their SASS, of each target in one process."""
+    paths: dict[str, dict[Path, None]] = {}
+    for row in rows:
+        if row.cubins:
+            paths.setdefault(row.asked.target, {}).update(dict.fromkeys(row.cubins))
+    with ThreadPoolExecutor(workers) as threads:
+        counts = list(threads.map(census.disassembled, paths, map(list, paths.values())))
+    known = {path: one for some, each in zip(paths.values(), counts, strict=True)
+             for path, one in zip(some, each, strict=True)}  # fmt: skip
+
+    def whole(row: Audited) -> Audited:
+        if row.census is None or not row.cubins:
+            return row
+        sass = sum((known[path] for path in row.cubins), Counter[str]())
+        return replace(row, census=replace(row.census, sass=sass), cubins=())
+
+    return [whole(row) for row in rows]
+
+
+def _compiled(one: Asked, limit: float) -> Audited:
     facts = kernel.load(one.kernel)
     backend: Any = _Elsewhere(one.target, one.fusion)
     scalars = facts.cases[0] if facts.cases else {}
@@ -184,7 +212,7 @@ def counted(one: Asked, limit: float = LIMIT) -> Audited:
             return Audited(one, None, describe(error))
     if not launches:
         return Audited(one, None, "it launches no Triton kernel")
-    return Audited(one, census.count(launches))
+    return Audited(one, census.count(launches), cubins=tuple(census.cubins(launches)))
 
 
 def _generated(one: Asked, target: Target, given: Sequence[Any], limit: float) -> list[Launch]:

@@ -6,11 +6,15 @@ of the PTX ISA (9.7.3) and AMD's ISA guides (1 ULP for v_rcp, v_rsq, v_sqrt, v_e
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import json
 import os
 import re
+import struct
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +31,7 @@ PTX = re.compile(
     re.M,
 )
 SASS = re.compile(
-    r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?((?:FFMA|FMUL|FADD|MUFU|DFMA|DMUL|DADD|HFMA2|HADD2|HMUL2|HMMA|HGMMA|UTCHMMA"
+    r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+\s+)?((?:FFMA|FMUL|FADD|MUFU|DFMA|DMUL|DADD|HFMA2|HADD2|HMUL2|HMMA|HGMMA|UTCHMMA"
     r"|UTCQMMA|QGMMA|DMMA|F2F|F2FP|FRND|F2I|I2F|FCHK|FADD2|FFMA2|FMUL2)\b[\w.]*)"
 )
 #: A constant is loaded so (zero times zero plus it): no arithmetic of the kernel.
@@ -102,10 +106,14 @@ def root(name: str) -> str:
     return re.sub(r"_(?:legacy|dx9_zero|i?flag)?_?(?:b?f16|f32|f64|bf16|fp8|bf8).*$", "", bare)
 
 
+def cubins(launches: Iterable[Launch]) -> list[Path]:
+    """Of the kernels among the launches, each once."""
+    return list({one.metadata.hash: one.files["cubin"] for one in launches if one.files.get("cubin")}.values())
+
+
 def count(launches: Iterable[Launch]) -> Census:
-    """Of all kernels among the launches, each counted once. At least one launch."""
+    """Of all kernels among the launches, each counted once. At least one launch. SASS is counted by `disassembled`."""
     assembly: Counter[str] = Counter()
-    sass: Counter[str] = Counter()
     modes: dict[str, int] = {}
     seen: dict[str, Launch] = {}
     for one in launches:
@@ -113,14 +121,13 @@ def count(launches: Iterable[Launch]) -> Census:
             continue
         if one.files.get("ptx"):
             assembly.update(re.sub(r"::", ".", name) for name in PTX.findall(one.code))
-            sass.update(disassembled(one.files["cubin"]))
         else:
             assembly.update(name.removesuffix("_e32").removesuffix("_e64") for name in AMDGCN.findall(one.code))
             modes |= {name: int(value) for name, value in MODE.findall(one.code)}
     last = next(reversed(seen.values()))
     about = last.metadata
     return Census(
-        last.target, assembly, sass, modes, bool(about.enable_fp_fusion), libraries(last), str(about.triton_version)
+        last.target, assembly, {}, modes, bool(about.enable_fp_fusion), libraries(last), str(about.triton_version)
     )
 
 
@@ -130,24 +137,49 @@ def libraries(launch: Launch) -> dict[str, str]:
     return {name: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for name, path in sorted(given.items())}
 
 
-def disassembled(cubin: Path) -> dict[str, int]:
-    """Instructions of SASS, by the disassembler in Triton's wheel; kept, as it takes longer than compiling."""
-    kept = cache() / "sass" / f"{hashlib.sha256(cubin.read_bytes()).hexdigest()[:24]}.json"
-    if not kept.exists():
-        from triton import knobs
+def disassembled(target: str, cubins: Sequence[Path]) -> list[Counter[str]]:
+    """Instructions of each file's SASS, by the disassembler in Triton's wheel: what is new in one process, which takes
+    longer to begin than to disassemble a kernel; kept."""
+    codes = [_code(cubin.read_bytes()) for cubin in cubins]
+    digests = [hashlib.sha256(target.encode() + code).hexdigest()[:24] for code in codes]
+    kept = {digest: cache() / "sass" / f"{digest}.json" for digest in digests}
+    new = {digest: code for digest, code in zip(digests, codes, strict=True) if not kept[digest].exists()}
+    for digest, found in zip(new, _instructions(target, list(new.values())), strict=True):
+        kept[digest].parent.mkdir(parents=True, exist_ok=True)
+        partial = kept[digest].with_suffix(f".{os.getpid()}.tmp")
+        partial.write_text(json.dumps(found))
+        partial.replace(kept[digest])
+    return [Counter(json.loads(kept[digest].read_text())) for digest in digests]
 
-        command = [str(knobs.nvidia.nvdisasm.path), "-c", "-ndf", str(cubin)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        lines = [line for line in done.stdout.splitlines() if not SASS_IDIOM.search(line)]
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        partial = kept.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(Counter(SASS.findall("\n".join(lines)))))
-        partial.replace(kept)
-    found: dict[str, int] = json.loads(kept.read_text())
+
+def _instructions(target: str, codes: Sequence[bytes]) -> list[Counter[str]]:
+    found: list[Counter[str]] = [Counter() for _ in codes]
+    if not codes:
+        return found
+    from triton import knobs
+
+    ends = list(itertools.accumulate(map(len, codes)))
+    with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+        file.write(b"".join(codes))
+        file.flush()
+        command = [str(knobs.nvidia.nvdisasm.path), "-b", target.replace("sm_", "SM"), "-ndf", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    for line in done.stdout.splitlines():
+        if (match := SASS.search(line)) and not SASS_IDIOM.search(line):
+            found[bisect.bisect_right(ends, int(match[1], 16))][match[2]] += 1
     return found
 
 
-# In words
+def _code(cubin: bytes) -> bytes:
+    """The instructions in an ELF file of 64 bits: its sections .text, one behind the other."""
+    start, (size, count, strings) = *struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<HHH", cubin, 58)
+    heads = [struct.unpack_from("<IIQQQQ", cubin, start + k * size) for k in range(count)]
+    names = heads[strings][4]
+    return b"".join(
+        cubin[place : place + length]
+        for name, _, _, _, place, length in heads
+        if cubin.startswith(b".text", names + name)
+    )
 
 
 def traits(one: Census) -> dict[str, tuple[str, str]]:
