@@ -153,6 +153,16 @@ def test_a_changed_census_fails_and_says_what_changed(tmp_path: Path, capsys: py
     assert main([*arguments, "--baseline", str(out)]) == 2
 
 
+def test_what_runs_on_the_host_is_not_audited() -> None:
+    """Adam's Inductor variants would be compiled for this machine."""
+    each = audit.asked(["adam_step", "lerp"], ["sm_90"], [], [], [])
+    assert {(one.kernel, one.lowering) for one in each if not one.lowering.endswith("-interpreter")} == {
+        ("adam_step", "triton"), ("lerp", "triton"),
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="inductor-combo"):
+        audit.asked(["adam_step"], ["sm_90"], [], ["inductor-combo"], [])
+
+
 def test_kernels_disassembled_together_have_the_instructions_of_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

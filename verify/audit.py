@@ -108,7 +108,7 @@ def asked(
     each = []
     for name in names:
         facts = kernel.load(name)
-        there = [one.name for one in lowerings(facts) if one.name.startswith(("triton", *INDUCTOR))]
+        there = [one.name for one in lowerings(facts) if one.name.startswith("triton") or one.name in INDUCTOR]
         for pattern in chosen:
             if not any(fnmatch.fnmatchcase(one, pattern) for one in there):
                 raise UsageError(suggest(f"Triton lowering of {name}", pattern, there))
