@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -121,7 +122,7 @@ def test_every_room_of_the_engine_is_in_the_architecture() -> None:
 @pytest.mark.parametrize("command", re.findall(r"`verify (explain .*--backend cpu.*)`", README))
 def test_a_finding_of_the_readme_is_found_again(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Truth and correct rounding are the same on every machine; what a library gives there is its own."""
-    assert main([*command.split(), "--lowering", "eager", "--json", "-"]) == 0
+    assert main([*shlex.split(command), "--lowering", "eager", "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)
     paragraph = next(text for text in README.split("\n\n") if command in text)
     assert all(value in paragraph for value in (*told["inputs"].values(), told["exact"], told["rounded"]))
