@@ -72,6 +72,7 @@ def is_one_line(text: str) -> bool:
         ("kernel addcmul --lowering inductr", "unknown lowering 'inductr'; did you mean inductor"),
         ("kernel addcmul --lowering 'nothing*'", "'nothing\\*'"),
         ("kernel addcmul --lowering none.py:f", "none.py does not exist"),
+        ("kernel addcmul --lowering nowhere/none.py:f --journal j", "none.py does not exist"),
         ("kernel addcmul --lowering none.py", "FILE.py:FUNCTION"),
         ("kernel addcmul --spelling in-plce", "unknown spelling 'in-plce'; did you mean in-place"),
         ("kernel addcmul --profile quik", "unknown profile 'quik'; did you mean quick"),

@@ -648,8 +648,8 @@ def _found(
     """Name, function (None: elsewhere) and flags of a user's own lowering."""
     if function is not None:
         return text, function, {"process": "the caller's"}
-    label, path = _label(text), Path(text.rpartition(":")[0])
-    return label, None if elsewhere else user_function(text)[1], {"source": _digest(sources(path))}
+    label = _label(text)
+    return label, None if elsewhere else user_function(text)[1], {"source": _digest(sources(text))}
 
 
 def user_composite(
@@ -692,8 +692,11 @@ def user_composite(
 BUILT = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".metal", ".so")
 
 
-def sources(path: Path) -> dict[str, Path]:
-    """A user's file, what it imports from its folder, directly or not, and what extensions there are built from."""
+def sources(text: str) -> dict[str, Path]:
+    """The file of 'FILE.py:FUNCTION', what it imports from its folder, directly or not, and what extensions there are
+    built from. Raises UsageError where there is no such file."""
+    _label(text)
+    path = Path(text.rpartition(":")[0])
     folder, found = path.resolve().parent, dict[str, Path]()
     waiting = [path, *(one for one in folder.iterdir() if one.suffix in BUILT)]
     while waiting:

@@ -368,7 +368,7 @@ def identity(selection: Selection) -> dict[str, Any]:
     files = [*root.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
     source = {path.relative_to(root).as_posix(): path for path in files if path.suffix in SOURCES}
     for text in selection.user_lowerings:
-        own = sources(Path(text.rpartition(":")[0]))
+        own = sources(text)
         source |= {f"{text} {name}": path for name, path in own.items()}
     present, absent = backends_of(selection)
     return {
