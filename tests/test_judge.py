@@ -418,8 +418,8 @@ def test_a_class_swapped_in_the_fused_pass_is_seen(monkeypatch: pytest.MonkeyPat
     def wrong(*args: Any) -> Callable[..., Any]:
         judge = compiled(*args)
 
-        def swapped_judge(*given: Any) -> Any:
-            found = judge(*given)
+        def swapped_judge(*given: Any, **options: Any) -> Any:
+            found = judge(*given, **options)
             regions = tuple(
                 replace(r, counts=(r.counts[1], r.counts[0], *r.counts[2:])) for r in found.regions
             )  # fmt: skip
