@@ -367,7 +367,18 @@ class Timing(Record):
         return {k: v for k, v in given.items() if k != "sweep_s"} if isinstance(given, dict) else given
 
 
-class Cell(Record):
+class Place(Record):
+    """What names a cell, but for its output."""
+
+    kernel: str
+    lowering: str
+    spelling: str
+    backend: str
+    dtype: str
+    scalars: Annotated[dict[str, float], AfterValidator(_sorted)]
+
+
+class Cell(Place):
     """One lowering of one kernel, on one backend, dtype, spelling and set of scalars.
 
     output                which of several outputs (exp_avg_sq, logsumexp, dq); empty where there is one
@@ -390,12 +401,6 @@ class Cell(Record):
                           the cell was measured
     """
 
-    kernel: str
-    lowering: str
-    spelling: str
-    backend: str
-    dtype: str
-    scalars: Annotated[dict[str, float], AfterValidator(_sorted)]
     output: str = ""
     domain: Domain
     status: Status
@@ -501,7 +506,7 @@ class Cell(Record):
             raise ValueError(f"the regions name the ledger's {sorted(named)}; expected those in ledger: {self.ledger}")
 
 
-class Part(Record):
+class Part(Place):
     """Of a cell of which not all elements are judged yet: what is known so far of `inputs` of its `size` elements.
 
     job     its number, as in `Shard.numbers`
@@ -512,12 +517,6 @@ class Part(Record):
     job: NonNegativeInt
     size: PositiveInt
     inputs: NonNegativeInt
-    kernel: str
-    lowering: str
-    spelling: str
-    backend: str
-    dtype: str
-    scalars: Annotated[dict[str, float], AfterValidator(_sorted)]
     source: str
     status: str
     reason: str

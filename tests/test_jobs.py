@@ -275,7 +275,8 @@ def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(
     (helper.parent / "other.py").write_text("")
     (tmp_path / "unrelated.py").write_text("")
     chosen = replace(SMALL, kernels=("exp",), spellings=(), lowerings=("eager",), user_lowerings=(f"{own}:f",))
-    assert list(lowerings_module.sources(own)) == ["mine.py", "parts/__init__.py", "parts/helper.py", "parts/other.py"]
+    found = list(lowerings_module.sources(f"{own}:f"))
+    assert found == ["mine.py", "parts/__init__.py", "parts/helper.py", "parts/other.py"]
     before, first = run.identity(chosen), Report.model_validate(run.run(chosen))
     helper.write_text(helper.read_text().replace("(x)\n", "(x) * 2\n", 2))
     assert "parts/helper.py" in journal.differences(before, run.identity(chosen))

@@ -122,7 +122,20 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
 ) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def f(a, b, alpha=1):\n    return a + b\n")
-    given = ["kernel", "add", "--lowering", f"{path}:f", "--dtype", "float32", "--profile", "quick", "--jobs", "1"]
+    given = [
+        "kernel",
+        "add",
+        "--lowering",
+        f"{path}:f",
+        "--dtype",
+        "float32",
+        "--profile",
+        "quick",
+        "--jobs",
+        "1",
+        "--spelling",
+        "out-of-place",
+    ]
     seen: list[tuple[int, str]] = []
 
     def told(done: int, total: int, label: str, ended: tuple[int, float, int] | None = None) -> None:

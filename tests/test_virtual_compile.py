@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,3 +71,32 @@ def test_a_compilation_over_its_limit_ends_its_process() -> None:
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGALRM, done.stderr
     assert "launched" in done.stdout
+
+
+def test_code_that_others_compiled_for_a_gpu_of_that_name_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Triton keeps it in the process by the device's name, and its files are in another cache."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options: Any = {**rocm.triton_options("own"), "waves_per_eu": 3}  # as no other test has them  # type: ignore[dict-item]
+    other = SimpleNamespace(
+        get_current_device=lambda: "gfx942",
+        get_current_stream=lambda device: 0,
+        get_current_target=lambda: GPUTarget("hip", "gfx942", 64),
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_active", other, raising=False)
+        run = JITFunction.run
+        patch.setattr(
+            JITFunction, "run", lambda self, *a, grid, warmup, **k: run(self, *a, grid=grid, warmup=True, **k)
+        )
+        operation = importlib.import_module("verify.kernels.triton.addcmul").OPERATIONS["triton", "ttt"]
+        elementwise.compiled(operation, None, options)(*torch.rand(3, 3000))
+    caught: list[Launch] = []
+    with described("gfx942", caught.append):
+        elementwise.compiled(operation, None, options)(*torch.rand(3, 3000))
+    assert "v_fmac_f32" in caught[0].code

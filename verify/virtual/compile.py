@@ -120,9 +120,8 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
     before = driver._active
     driver.set_active(_driver()(known(target), caught if limit else launched))
     try:
-        with knobs.cache.scope(), knobs.compilation.scope():
+        with knobs.cache.scope():
             knobs.cache.dir = str(cache() / "triton")
-            knobs.compilation.listener = _compiled
             if limit:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.setitimer(signal.ITIMER_REAL, limit)
@@ -146,15 +145,6 @@ def unwatched(execute: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-#: Paths of the stages of what was compiled in this process for described GPUs, by name of file, by Triton's hash.
-_stages: dict[str, Mapping[str, str]] = {}
-
-
-def _compiled(*, metadata: Mapping[str, Any], metadata_group: Mapping[str, str], **_: Any) -> None:
-    """Triton's listener. Its cache is not asked again at the launch: beside other processes it once knew nothing."""
-    _stages[metadata["hash"]] = dict(metadata_group)
-
-
 class Launcher:
     """What Triton calls to launch a kernel. It may outlive the driver that made it: Triton keeps it with the code."""
 
@@ -164,9 +154,7 @@ class Launcher:
         self.metadata = metadata
         self.kinds = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
         self.names = list(source.signature)
-        group = _stages.get(metadata.hash)
-        if group is None:
-            group = get_cache_manager(metadata.hash).get_group(f"{source.name[:150]}.json") or {}
+        group = get_cache_manager(metadata.hash).get_group(f"{source.name[:150]}.json") or {}
         paths = [Path(path) for path in group.values()]
         self.files = {path.suffix[1:]: path for path in paths}
 
@@ -212,8 +200,8 @@ def _driver() -> type:
             return GPUTarget(*TARGETS[self.target])
 
         def get_current_device(self) -> str:
-            """Triton keeps compiled kernels by device: each target is another one."""
-            return self.target
+            """Triton keeps compiled kernels by device: each target is another one, and none that others name."""
+            return f"described {self.target}"
 
         def set_current_device(self, device: Any) -> None:
             pass
@@ -236,7 +224,7 @@ def _driver() -> type:
             return measured
 
         def get_device_properties(self, device: str) -> dict[str, int]:
-            return {"max_shared_mem": SHARED.get(device, LDS), "multiprocessor_count": 132, "warpSize": 32}
+            return {"max_shared_mem": SHARED.get(self.target, LDS), "multiprocessor_count": 132, "warpSize": 32}
 
         def load_binary(self, name: str, kernel: Any, shared: int, device: str) -> tuple[None, None, int, int, int]:
             """Module, function, registers, spills, threads of a block at most."""
