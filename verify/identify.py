@@ -97,8 +97,7 @@ def identify(
 
 def candidates(oracle: Oracle, scalars: Mapping[str, float], fmt: Format) -> tuple[Formula, ...]:
     """The formulas that apply; those that differ only by a rounding to the compute format are dropped."""
-    same = "storage(" if fmt.bits >= 32 else "single("
-    dropped = (same, "single(") if fmt.bits == 32 else (same,)
+    dropped = {64: ("storage(",), 32: ("storage(", "single(")}.get(fmt.bits, ("single(",))
     return tuple(f for f in oracle.formulas if f.suits(dict(scalars)) and not any(cast in f.text for cast in dropped))
 
 
