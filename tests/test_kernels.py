@@ -67,7 +67,13 @@ def test_spellings_and_profiles(kernel: Kernel) -> None:
     assert [t for t in default if t in quick] == quick
     assert {name for _, name in quick} == {"out-of-place"}
     assert 1 <= len(quick) <= 5
-    assert list(kernel.targets("exhaustive")) == default
+    every = list(kernel.targets("exhaustive"))
+    assert [t for t in every if t in default] == default
+    for case in kernel.cases:
+        assert any(t[0] == case for t in default), "each case is run in some spelling"
+    for name, spelling in kernel.spellings.items():
+        scalars = {tuple(sorted(case)) for case in kernel.cases if spelling.applies(case)}
+        assert scalars == {tuple(sorted(case)) for case, n in default if n == name}, "as tensors and as Python scalars"
 
 
 def places(kernel: Kernel) -> Iterator[tuple[str, str, str, str, Scalars]]:

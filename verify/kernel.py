@@ -10,7 +10,7 @@ import difflib
 import fnmatch
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,11 +184,18 @@ class Kernel:
         return tuple(name for name in self.inputs if name not in scalars)
 
     def targets(self, profile: str) -> Iterator[tuple[Scalars, str]]:
-        """Every (case, spelling) that `profile` runs, in the order declared."""
+        """Every (case, spelling) that `profile` runs, in the order declared: under 'default' each case in its plain
+        spelling, the first that applies, and `some` of them in the others."""
         quick = profile == "quick"
-        for scalars in self.cases[: self.quick_cases] if quick else self.cases:
+        cases = self.cases[: self.quick_cases] if quick else self.cases
+        plain = [next(name for name, one in self.spellings.items() if one.applies(scalars)) for scalars in cases]
+        tried: dict[str, list[Scalars]] = {}
+        for number, (name, spelling) in enumerate(self.spellings.items()):
+            suited = [scalars for scalars in cases if spelling.applies(scalars)]
+            tried[name] = some(suited, number) if profile == "default" else suited
+        for scalars, first in zip(cases, plain, strict=True):
             for name, spelling in self.spellings.items():
-                if spelling.applies(scalars) and (spelling.quick or not quick):
+                if (name == first or scalars in tried[name]) and (spelling.quick or not quick):
                     yield scalars, name
 
     def bound(self, *, lowering: str, backend: str, spelling: str, dtype: str, scalars: Scalars) -> Bound | None:
@@ -197,6 +204,18 @@ class Kernel:
             if bound.suits(lowering=lowering, backend=backend, spelling=spelling, dtype=dtype, scalars=scalars):
                 return bound
         return None
+
+
+def some(cases: Sequence[Scalars], number: int) -> list[Scalars]:
+    """Of the cases with the same scalars, the first and one other, which moves on with the number: for the spellings or
+    settings, told apart by it, in which not every case is run."""
+    groups: dict[tuple[str, ...], list[Scalars]] = {}
+    for scalars in cases:
+        groups.setdefault(tuple(sorted(scalars)), []).append(scalars)
+    picked = []
+    for group in groups.values():
+        picked += group[:1] + ([group[1 + number % (len(group) - 1)]] if len(group) > 1 else [])
+    return [scalars for scalars in cases if scalars in picked]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from verify import backends, kernel, laws, ledger, sweep
+from verify import backends, kernel, laws, ledger, native, sweep
 from verify.backends import Backend
 from verify.calls import Called, Sample, call_all
 from verify.calls_of_problems import call_problems
@@ -173,6 +173,7 @@ def walk(
     else:
         call = lowering.build(target)
     launched = Launched(compiling=time.perf_counter() - began)
+    building = native.compiled_for()
     found: dict[str, Found] = {}
     for number in portions:
         eager = None if reference is None else case.eager(number, reference, target)
@@ -199,7 +200,7 @@ def walk(
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
-    return found, launched
+    return found, launched + Launched(compiling=native.compiled_for() - building)
 
 
 def judged(
@@ -1132,11 +1133,14 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
     cases, reference = cases_of(facts, selection.scalars, selection.profile), lowerings(facts)[0].name
     for dtype in selection.dtypes or facts.dtypes:
         settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
-        for setting in settings:
+        for number, setting in enumerate(settings):
             first = setting is settings[0]  # other calls are of problems of their own, whatever the setting
             beside = (one for one in settings if one.resolves and one.length == setting.length and one is not setting)
             resolved = frozenset(output for one in beside for output in facts.outputs_of(one))
-            for scalars in setting.cases if setting.cases and not selection.scalars else cases:
+            suited = setting.cases if setting.cases and not selection.scalars else cases
+            if not (first or users or selection.spellings or selection.profile != "default"):
+                suited = kernel.some(suited, number)
+            for scalars in suited:
                 target = Target(facts, scalars, setting.name, dtype, backend)
                 for one in (*users, *chosen):
                     reason = backend.dtype_unavailable(dtype) or one.reason(target)
@@ -1154,8 +1158,8 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
     if unknown:
         raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], facts.inputs))
     seen: dict[tuple[tuple[str, float], ...], bool] = {}
-    wide = "default" if selection.spellings and selection.profile == "quick" else selection.profile
-    for scalars, spelling in facts.targets(wide):
+    every = selection.spellings or (selection.scalars is not None and selection.profile == "default")
+    for scalars, spelling in facts.targets("exhaustive" if every else selection.profile):
         if given and not set(given) <= set(scalars) and not given.keys() <= set(facts.inputs):
             continue
         chosen = scalars

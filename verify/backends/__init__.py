@@ -190,7 +190,7 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
     kinds = [(one.name, one.major, one.minor, one.total_memory) for one in each]
     seen = os.environ.get(variable, "").split(",") if os.environ.get(variable) else [str(k) for k in range(len(each))]
     alike = [seen[k] for k, kind in enumerate(kinds) if kind == kinds[0]]
-    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, 8)))]
+    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, 8 * len(alike))))]
 
 
 def software() -> dict[str, Any]:

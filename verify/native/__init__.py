@@ -1,6 +1,7 @@
 """C++ for the host, compiled once for each source, compiler and processor into the user's cache.
 
-What cannot be compiled is `Unsupported`; tensors compute the same then. `host` has the functions of host.cpp.
+What cannot be compiled is `Unsupported`; tensors compute the same then. `host` has the functions of host.cpp. The time
+that the checker's own code takes to compile, Triton too, is counted by `compiling`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -21,6 +24,24 @@ FLAGS = ("-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping
 
 class Unsupported(Exception):
     """The function cannot be compiled: the reason. Tensors compute it."""
+
+
+_spent = [0.0]
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """What happens inside compiles the checker's own code."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        _spent[0] += time.perf_counter() - began
+
+
+def compiled_for() -> float:
+    """Seconds that this process has spent in `compiling` so far."""
+    return _spent[0]
 
 
 @functools.cache
@@ -64,7 +85,10 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
         include = [f"-I{header.parent}"] if header else []
         command = [compiler, *flags, *include, "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none"]
         libraries = ["-lmvec"] if "_ZGV" in source else []
-        done = subprocess.run([*command, *libraries, "-lm"], input=source, capture_output=True, text=True, check=False)
+        with compiling():
+            done = subprocess.run(
+                [*command, *libraries, "-lm"], input=source, capture_output=True, text=True, check=False
+            )
         if done.returncode:
             raise Unsupported(f"{compiler} failed: {done.stderr.strip()[:400]}")
         partial.replace(target)
