@@ -6,16 +6,19 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from verify.backends import load
 from verify.cli import main
 from verify.virtual import approx, keep, lanes, ptx
+from verify.virtual.compile import Argument, Launch
 from verify.virtual.replay import replay
 
 if why := load("virtual-cuda").unavailable():
@@ -130,9 +133,45 @@ def test_what_cannot_be_replayed_is_refused(kept: Path, tmp_path: Path, capsys: 
     assert "is no kept launch" in capsys.readouterr().err
 
 
-def test_digests_take_nans_alike_and_zeros_apart() -> None:
-    import torch
+WRITES = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry writes(
+	.param .u64 .ptr .global .align 1 x,
+	.param .u64 .ptr .global .align 1 y,
+	.param .u64 .ptr .global .align 1 z
+)
+.reqntid 32
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.b64 %rd1, [x];
+	mov.b32 %r1, 7;
+	st.global.b32 [ %rd1 ], { %r1 };
+	ret;
+}
+"""
 
+
+def test_memories_of_equal_bytes_are_told_apart_and_one_may_be_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an H200's gradients, two fresh outputs, were not."""
+    monkeypatch.setenv(keep.VARIABLE, str(tmp_path / "kept"))
+    (code := tmp_path / "writes.ptx").write_text(WRITES)
+    x, y, z = torch.zeros(4, dtype=torch.int32), torch.zeros(4, dtype=torch.int32), torch.empty(0, dtype=torch.int32)
+    given = tuple(Argument(name, "*i32", t) for name, t in (("x", x), ("y", y), ("z", z)))
+    about = SimpleNamespace(
+        num_warps=1, shared=0, global_scratch_size=0, enable_fp_fusion=False, triton_version="3.6.0",
+        target=SimpleNamespace(backend="cuda"),
+    )  # fmt: skip
+    keep.keep("two", Launch("writes", "sm_90", (1, 1, 1), given, about, {"ptx": code}), lambda: x[:1].fill_(7))
+    (found,) = replay(tmp_path / "kept")
+    assert (found.reason, found.differing, found.chunks) == ("", {}, 2)
+
+
+def test_digests_take_nans_alike_and_zeros_apart() -> None:
     one = torch.tensor([1.0, float("nan"), 0.0])
     other = torch.from_numpy(np.array([0x3F800000, 0xFFC12345, 0], np.uint32).view(np.float32))
     assert keep.digests(one) == keep.digests(other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from verify.backends import cuda
 from verify.kernels.triton import elementwise
 from verify.virtual import approx, lanes, ptx
-from verify.virtual.compile import Launch, Unsupported, described
+from verify.virtual.compile import Argument, Launch, Unsupported, described
 
 try:
     lanes.library()
@@ -76,6 +77,31 @@ def test_the_toolkit_s_libdevice_gives_the_bits_of_the_h200() -> None:
         pytest.skip("no CUDA toolkit")
     x, y = single(0x3F45AB57), single(0xC3A22745)
     assert bits(run("pow", x, y, variant="toolkit", **POW)) == [0x7BFD3934]
+
+
+def test_a_hint_to_the_caches_changes_nothing() -> None:
+    """As Inductor's reductions have it: a policy that is made and named by a load."""
+    code = """
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 .ptr .global .align 1 x)
+.reqntid 32
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<3>;
+	ld.param.b64 %rd1, [x];
+	createpolicy.fractional.L2::evict_last.b64 %rd2, 1.0;
+	ld.global.L1::evict_last.L2::cache_hint.b32 { %r1 }, [ %rd1 + 4 ], %rd2;
+	st.global.b32 [ %rd1 ], { %r1 };
+	ret;
+}
+"""
+    memory = torch.tensor([1, 7], dtype=torch.int32)
+    about = SimpleNamespace(num_warps=1, shared=0, global_scratch_size=0)
+    one = Launch("k", "sm_90", (1, 1, 1), (Argument("x", "*i32", memory),), about, {})
+    ptx.execute(one, code, approx.correct)
+    assert memory.tolist() == [7, 7]
 
 
 # The standard

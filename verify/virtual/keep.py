@@ -139,12 +139,14 @@ def keep(label: str, one: Launch, run: Callable[[], Any]) -> None:
 
 
 def _argument(one: Argument, held: dict[int, str]) -> dict[str, Any]:
+    """What replay needs of an argument. storage: which of the launch's memories, since two may hold equal bytes."""
     told: dict[str, Any] = {"name": one.name, "kind": one.kind}
     if not hasattr(one.value, "untyped_storage"):
         return told | {"value": one.value}
     t, storage = one.value, one.value.untyped_storage()
     return told | {
-        "data": held[storage.data_ptr()], "dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape),
+        "data": held[storage.data_ptr()], "storage": list(held).index(storage.data_ptr()),
+        "dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape),
         "stride": list(t.stride()), "offset": t.storage_offset(),
     }  # fmt: skip
 

@@ -534,6 +534,11 @@ class _Decoder:
 
         return load
 
+    def _createpolicy(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+        """Which lines a cache keeps: of no consequence here, as the loads that name it leave it unread."""
+        rest.clear()
+        return lambda m, at: m.write(o[0], m.full(0, 64, at), at)
+
     def _st(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
         kind, where = kinds[-1], _ADDRESS.fullmatch(o[0])
         assert where is not None

@@ -94,17 +94,18 @@ def launch_of(place: Path, record: dict[str, Any]) -> Launch:
     """The launch again, its memory as it was before, on the host."""
     import torch
 
-    storages: dict[str, Any] = {}
+    storages: dict[tuple[str, Any], Any] = {}
     arguments = []
     for given in record["arguments"]:
         if "data" not in given:
             arguments.append(Argument(given["name"], given["kind"], given["value"]))
             continue
-        if given["data"] not in storages:
-            data = lzma.decompress((place / "data" / _plain(given["data"])).read_bytes())
-            storages[given["data"]] = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().untyped_storage()
-        dtype = getattr(torch, given["dtype"])
-        whole = torch.empty(0, dtype=dtype).set_(storages[given["data"]])
+        key = given["data"], given.get("storage")
+        if key not in storages:
+            data = bytearray(lzma.decompress((place / "data" / _plain(given["data"])).read_bytes()))
+            whole = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+            storages[key] = whole.clone().untyped_storage()
+        whole = torch.empty(0, dtype=getattr(torch, given["dtype"])).set_(storages[key])
         arguments.append(
             Argument(given["name"], given["kind"], whole.as_strided(given["shape"], given["stride"], given["offset"]))
         )
