@@ -29,4 +29,4 @@ REFLECTS_FTZ = frozenset(
 )
 
 #: Kernels that Inductor's Triton code computes by such a function (torch 2.11 to 2.13, _inductor/codegen/triton.py).
-INDUCTOR_REFLECTS_FTZ = frozenset({"erf", "exp", "exp2", "log", "log2", "pow", "rsqrt", "sin", "tanh"})
+INDUCTOR_REFLECTS_FTZ = frozenset({"atan", "erf", "exp", "exp2", "log", "log2", "pow", "rsqrt", "sin", "tanh"})
