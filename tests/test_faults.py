@@ -519,3 +519,27 @@ def test_one_step_beside_a_scale_of_two_is_a_wrong_kernel_and_no_doubt() -> None
     stated, on = terms(case, target, lowerings(facts)[0], 0, "out", near)
     tally = on["exact"].judge.tally(on["exact"].elements, near.reshape(-1))
     assert conclude(on["exact"].reader.regions(tally, stated))["status"] == "exceeds-bound"
+
+
+@pytest.mark.parametrize(("where", "status"), [
+    ("n.anywhere(n.is_inf(x)) & ~n.is_inf(x)", "deviates"), ("n.is_inf(x)", "exceeds-bound"),
+])  # fmt: skip
+def test_an_entry_of_rows_asks_a_whole_row(monkeypatch: pytest.MonkeyPatch, where: str, status: str) -> None:
+    """As an H200's rms_norm: a row with an infinity is all NaN."""
+    right = torch.nn.functional.rms_norm
+
+    def wrong(x: Tensor, *more: Any) -> Tensor:
+        return torch.where(x.isinf().any(-1, keepdim=True), torch.nan, right(x, *more))
+
+    monkeypatch.setattr(torch.nn.functional, "rms_norm", wrong)
+    found = {
+        "lowering": "eager",
+        "kernel": ("rms_norm",),
+        "dtype": ("*",),
+        "regions": ("exact-zero",),
+        "kinds": ("nan",),
+    }
+    entries(monkeypatch, Deviation(**found, where=where, id="rows", reason="planted", source="here"))
+    selection = Selection(("rms_norm",), ("cpu",), ("float32",), ("eager",), ("transposed",), profile="quick")
+    one, *_ = run(selection)["cells"]
+    assert one["status"] == status and one["regions"]["exact-zero"]["error"]["nan_mismatch"]

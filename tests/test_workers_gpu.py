@@ -198,6 +198,9 @@ def test_a_right_kernel_passes(tmp_path: Path, function: str) -> None:
 ])  # fmt: skip
 def test_a_wrong_kernel_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function)
+    if function == "tells_nobody" and found.status == "error":  # it may be seen before, as it happens
+        assert "wrote to what an earlier call had returned" in found.told, found
+        return
     assert found.status == "unsteady" and call in found.different, found
     if function in ("edge", "default_stream", "waits_for_nobody", "tells_nobody"):
         assert found.different == (call,), found

@@ -27,7 +27,7 @@ from verify.decide import Enclosure
 from verify.decide import digests as of_chunks
 from verify.domains import CHUNK, LONG_CHUNK, Domain
 from verify.draws import spread
-from verify.families.elementwise import Chunk, Elementwise, Patterns, holds, judgement
+from verify.families.elementwise import Chunk, Elementwise, Patterns, judgement
 from verify.formats import FORMATS, Format
 from verify.identify import Identification, candidates, identify, predict, predictor, probing
 from verify.judge import fused
@@ -394,7 +394,8 @@ class Pointwise:
         def where(entry: ledger.Deviation) -> Callable[[Tensor], Tensor]:
             def hits(index: Tensor) -> Tensor:
                 named = dict(zip(self.inputs.names, (t[index] for t in inputs), strict=True))
-                return holds(entry.where, self.about["exact"].ball, named, self.scalars)
+                found: Tensor = ledger.holds(entry.where, self.about["exact"].ball, named, self.scalars)
+                return found
 
             return hits
 
@@ -763,7 +764,11 @@ class Instance:
         def predicted(index: Tensor, named: Callable[[str], bool]) -> Mapping[str, Tensor]:
             return {text: t.reshape(-1)[index] for text, t in self._predictions(output) if named(text)}
 
-        return tuple(excuse(entry, predicted, None) for entry in entries if not entry.where)
+        def where(entry: ledger.Deviation) -> Callable[[Tensor], Tensor]:
+            hit: Tensor = getattr(self.source, "where")(entry.where)  # noqa: B009 - rows alone have it
+            return lambda index: hit[index]
+
+        return tuple(excuse(entry, predicted, where(entry) if entry.where else None) for entry in entries)
 
     def sampled(self, number: int, output: str, y: Tensor) -> Tensor:
         few = (

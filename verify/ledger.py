@@ -22,7 +22,7 @@ from typing import Any
 from verify import backends
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES
-from verify.kernel import facts_of, means, names
+from verify.kernel import UsageError, facts_of, means, names
 
 STATUSES = ("not-run", "deviates")
 METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
@@ -147,6 +147,26 @@ def allowance(backend: str, status: str, capability: str = "", **cell: str) -> A
     return next(
         (a for a in allowances(backend, *filter(None, [capability])) if a.status == status and a.suits(**cell)), None
     )
+
+
+def holds(text: str, n: Any, tensors: Mapping[str, Any], scalars: Mapping[str, float]) -> Any:
+    """Where a predicate on the exact inputs holds, written as an oracle's table of special values writes it, for
+    instance 'n.is_inf(x) & (abs(y) < 1)'; n, abs and the inputs are its only names.
+
+    n: `verify.numbers.ball`, or of rows (r, n) `verify.numbers.arrays`, whose n.anywhere asks a whole row.
+
+    Raises UsageError for what is none.
+    """
+    import torch
+
+    values: dict[str, Any] = {name: n.input(t) for name, t in tensors.items()}
+    values |= {name: n.const(v) for name, v in scalars.items()}
+    like = next(iter(tensors.values()))
+    try:
+        found = eval(compile(text, "<ledger>", "eval"), {"__builtins__": {"abs": abs}, "n": n, **values})
+    except Exception as error:
+        raise UsageError(f"predicate {text!r} on {', '.join(values)}: {type(error).__name__}: {error}") from error
+    return torch.as_tensor(found, device=like.device).expand(like.shape)
 
 
 def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:

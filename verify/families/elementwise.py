@@ -19,7 +19,6 @@ from verify.formats import FORMATS, Format
 from verify.judge.chunk import COARSE, patterns
 from verify.judge.element import Facts, Judged, Limits, decide
 from verify.judge.exact import Circumstances, Exact, Key
-from verify.kernel import UsageError
 from verify.numbers import mp
 from verify.numbers.ball import Ball, Ball64, BallDD
 from verify.numbers.scaled import FAR, BallScaled
@@ -250,22 +249,6 @@ class Elementwise:
         none = (slack * _LOOSE < size - rad - line.top) | (slack > (size + rad) * _LOOSE)
         slack = torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
         return torch.where(size > _FAR, 0.0, slack) if self.fmt.bits < 64 else slack
-
-
-def holds(text: str, n: Ball64, tensors: Mapping[str, Tensor], scalars: Mapping[str, float]) -> Tensor:
-    """Where a predicate on the exact inputs holds, written as an oracle's table of special values writes it, for
-    instance 'n.is_inf(x) & (abs(y) < 1)'; n, abs and the inputs are its only names.
-
-    Raises UsageError for what is none.
-    """
-    values: dict[str, Any] = {name: n.input(t) for name, t in tensors.items()}
-    values |= {name: n.const(v) for name, v in scalars.items()}
-    like = next(iter(tensors.values()))
-    try:
-        found = eval(compile(text, "<ledger>", "eval"), {"__builtins__": {"abs": abs}, "n": n, **values})
-    except Exception as error:
-        raise UsageError(f"predicate {text!r} on {', '.join(values)}: {type(error).__name__}: {error}") from error
-    return torch.as_tensor(found, device=like.device).expand(like.shape)
 
 
 def judgement(

@@ -17,6 +17,7 @@ from verify.composite import Problem
 from verify.decide import Enclosure, enclosure
 from verify.families.rows import PRODUCTS, SQUARES, Rows
 from verify.formats import FORMATS
+from verify.ledger import holds
 from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays
 from verify.numbers.mp import EXACT, MpValue
 from verify.oracle import OracleError
@@ -56,6 +57,7 @@ class Slices:
 
     def __init__(self, facts: Rows, problem: Problem, device: Any, bounds: Mapping[str, float]) -> None:
         x, *others = problem.tensors.values()
+        self.names = tuple(problem.tensors)
         self.facts, self.oracle = facts, facts.oracle
         self.dim = problem.parameters["dim"] % x.dim()
         self.moved = x.movedim(self.dim, -1)
@@ -137,6 +139,13 @@ class Slices:
                 parts.append(self._flat(seen)[0])
             self._left = parts[0], parts[1]
         return self._left
+
+    def where(self, text: str) -> Tensor:
+        """Of which elements of the output, in C order, a predicate of the ledger holds; n.anywhere asks a whole row.
+        Raises UsageError for what is none."""
+        named = dict(zip(self.names, (self.rows, *self.others), strict=True))
+        found = holds(text, self.ball, named, self.scalars)
+        return self._flat(found[:, :1] if self.reduces else found)[0]
 
     def _by_row(self) -> Tensor:
         """The number of each element of the output, by row and position."""
