@@ -305,9 +305,8 @@ def _sdpa(name: str, backend: str, wanted: str = "highest") -> Lowering:
                 try:
                     return _differentiated(problem, call)
                 except RuntimeError as error:
-                    if not any(
-                        text in str(error) for text in ("No available kernel", "No viable backend", "attn_mask")
-                    ):
+                    known = ("No available kernel", "No viable backend", "attn_mask", "invalid dtype for bias")
+                    if not any(text in str(error) for text in known):
                         raise
                     reasons = [str(w.message).split(" (Triggered")[0] for w in said] or [str(error).splitlines()[0]]
                     raise NotLowered(f"{backend}: {'; '.join(dict.fromkeys(reasons))[:400]}") from error
