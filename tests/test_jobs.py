@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from numbered import doubling, nothing
-from verify import cli, ledger, run
+from verify import backends, cli, ledger, run
 from verify import lowerings as lowerings_module
 from verify.jobs import journal
-from verify.jobs.pool import Ended, ended
+from verify.jobs.pool import Ended, Spent, ended
 from verify.kernel import UsageError
 from verify.ledger import Allowance
 from verify.merge import merged
@@ -288,3 +288,28 @@ def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(
         merged([first, first.model_copy(update={"cells": other})])
     same = [one.model_copy(update={"dtype": "float32"}) for one in first.cells if "mine" in one.lowering]
     assert len(merged([first, first.model_copy(update={"cells": same})]).cells) == len(first.cells) + len(same)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
+    monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """As on an H200, where a misaligned address came to light while the next job's inputs were copied."""
+
+    def walked(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: misaligned address\nSearch for `cudaErrorMisalignedAddress'")
+
+    def synchronize() -> None:
+        if gone:
+            raise RuntimeError("CUDA error: misaligned address")
+
+    monkeypatch.setattr(run, "_walked", walked)
+    monkeypatch.setattr(backends.load("cpu"), "synchronize", synchronize)
+    selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick")
+    do = run._worker(selection, 1, (1, 1), 1)
+    with pytest.raises(Spent if gone else RuntimeError) as raised:
+        do(0)
+    if gone:
+        (cell,) = raised.value.value
+        assert (cell["kernel"], cell["status"], cell["reason_kind"]) == ("exp", "error", "ended")
+        assert cell["reason"] == "the device was lost while it was checked: CUDA error: misaligned address"

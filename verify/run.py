@@ -1047,6 +1047,15 @@ def _failing(value: Any) -> list[str]:
     return [cell["status"] for cell in cells if status.EXIT_CODES[cell["status"]]]
 
 
+def _lost(backend: Backend) -> bool:
+    """Whether a launch that went wrong has taken the device with it."""
+    try:
+        backend.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
 def _worker(selection: Selection, threads: int, shard: tuple[int, int], share: int) -> Callable[[int], Any]:
     """What a worker process does with the number of a task. threads: of a launch; share: of all else."""
     jobs = [job for backend in backends_of(selection)[0] for job in jobs_of(selection, backend)]
@@ -1056,11 +1065,20 @@ def _worker(selection: Selection, threads: int, shard: tuple[int, int], share: i
     torch.set_num_threads(share)
 
     def do(number: int) -> Any:
-        found = _done(jobs, plan, number, held, selection)
+        task = plan.tasks[number]
+        job = jobs[task.job]
         try:
-            jobs[plan.tasks[number].job].target.backend.synchronize()
-        except RuntimeError:  # a launch that went wrong has taken the device with it
-            raise Spent(found) from None
+            found = _done(jobs, plan, number, held, selection)
+        except RuntimeError as error:  # of torch, whatever it was asked to do when a launch's error came to light
+            if not _lost(job.target.backend):
+                raise
+            told = LoweringError(f"the device was lost while it was checked: {str(error).splitlines()[0]}", "ended")
+            cells = _faulty(job, selection, told)
+            if task.elements is None:
+                raise Spent(cells) from None
+            raise Spent({"start": task.elements.start, "stop": task.elements.stop, "cells": cells}) from None
+        if _lost(job.target.backend):
+            raise Spent(found)
         return found
 
     return do
