@@ -1,11 +1,12 @@
 """Make the small report that is committed out of full ones: what the tables of docs/results/ and a baseline need.
 
-    python docs/record.py REPORT.json... --out reports/recorded/NAME.json
+    python docs/record.py REPORT.json... --out reports/recorded/NAME.json [--keep plain|composites]
 
-Several reports of the same environment, profile and seed are joined. Left out, and counted under `recorded` in the
-environment: cells not run, spellings that gave a lowering's bits again, and of the others the statistics by binade,
-the chunks' digests and all but the worst element; of each region also the histogram, and the source of its bound where
-it is the cell's. What a library was trusted for stands once for each backend.
+--keep: elementwise kernels in their plain spelling alone, or the other kernels, of a report that has both. Several
+reports of the same environment, profile and seed are joined. Left out, and counted under `recorded` in the environment:
+cells not run, spellings that gave a lowering's bits again, and of the others the statistics by binade, the chunks'
+digests and all but the worst element; of each region also the histogram, the resolution, the source of its bound where
+it is the cell's, and the worst element of what passed. What a library was trusted for stands once for each backend.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from verify.kernel import UsageError
+from verify.kernel import UsageError, elementwise, elementwise_names
 from verify.merge import merged
 from verify.reports import store
 from verify.reports.schema import Cell, Error, Region, Report
@@ -55,6 +56,15 @@ def lines(report: Report) -> Iterator[str]:
     yield "\n]}\n"
 
 
+def kept(report: Report, what: str) -> Report:
+    """The cells that --keep names."""
+    names = set(elementwise_names())
+    plain = {name: next(iter(elementwise(name).spellings)) for name in names}
+    cells = [c for c in report.cells if (c.kernel in names) == (what == "plain")]
+    cells = [c for c in cells if plain.get(c.kernel, c.spelling) == c.spelling]
+    return report.model_copy(update={"cells": cells})
+
+
 def _repeats(cell: Cell, default: Cell) -> bool:
     """Equal bits for equal inputs, judged the same."""
     same = (cell.digest, cell.domain.digest, cell.status) == (default.digest, default.domain.digest, default.status)
@@ -76,16 +86,20 @@ def _small_region(region: Region, cell: Cell) -> Region:
     bound = region.bound
     if bound is not None and cell.bound is not None and bound.source == cell.bound.source:
         bound = bound.model_copy(update={"source": ""})
-    return region.model_copy(update={"error": error, "worst": region.worst[:1], "bound": bound})
+    worst = [] if region.status == "passed" else region.worst[:1]
+    small = {"error": error, "worst": worst, "bound": bound, "resolution": None}
+    return region.model_copy(update=small)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("report", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--keep", choices=("plain", "composites"))
     options = parser.parse_args(None if arguments is None else list(arguments))
     try:
-        text = "".join(lines(trimmed(merged([store.read(path) for path in options.report]))))
+        whole = merged([store.read(path) for path in options.report])
+        text = "".join(lines(trimmed(kept(whole, options.keep) if options.keep else whole)))
         report = store.parse(text, str(options.out))
         store.write_text([text], options.out)
     except UsageError as error:

@@ -155,7 +155,7 @@ def test_recorded_reports_are_told_as_on_the_terminal(path: Path) -> None:
         if parsed.error is not None:
             assert {name: one[name] for name in embedded.FIGURES} == rows.figures(parsed)
             assert dict(zip(embedded.NUMBERS, one["numbers"][0], strict=True))["max_ulp"] == parsed.error.max_ulp
-            assert one["own"][0] == rows.share(parsed)
+            assert one["own"][0] == rows.part_of(*rows.headline(parsed))
         assert commands(one) == [rows.replay(parsed, worst) for worst in parsed.worst]
         for shown, worst in zip(one["worst"], parsed.worst, strict=True):
             assert shown[4].split(" ")[0] == ("-" if worst.ulp is None else rows.upward(worst.ulp))

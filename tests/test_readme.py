@@ -21,7 +21,7 @@ from verify.reports import looks, store
 from verify.reports.schema import Report
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDED = sorted((ROOT / "reports" / "recorded").glob("*.json"))
+RECORDED = sorted((ROOT / "reports" / "recorded").glob("*.json*"))
 MEASURED = sorted((ROOT / "reports" / "measured").glob("*.json"))
 
 

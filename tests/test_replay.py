@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,6 +170,39 @@ def test_memories_of_equal_bytes_are_told_apart_and_one_may_be_empty(
     keep.keep("two", Launch("writes", "sm_90", (1, 1, 1), given, about, {"ptx": code}), lambda: x[:1].fill_(7))
     (found,) = replay(tmp_path / "kept")
     assert (found.reason, found.differing, found.chunks) == ("", {}, 2)
+
+
+RECORDED = Path(__file__).parents[1] / "reports" / "recorded" / "launches-h200.tar.xz"
+
+
+def test_an_h200_gave_the_bits_that_its_virtual_one_gives(tmp_path: Path) -> None:
+    """A part of what is recorded; `verify replay` of all of it takes half a minute."""
+    with tarfile.open(RECORDED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    wanted = {
+        "exp float32 inductor out-of-place", "pow float32 triton-libdevice-toolkit out-of-place",
+        "pow float32 inductor out-of-place", "softmax float16 inductor columns", "softmax float32 triton rows",
+        "mm bfloat16 triton k=0", "mm float64 triton 33x517x20", "flex_attention float16 triton exact",
+    }  # fmt: skip
+    labels = {path: json.loads(path.read_text())["label"] for path in (tmp_path / "launches").glob("*.json")}
+    assert len(labels) == 217 and wanted <= set(labels.values())
+    for path, label in labels.items():
+        if label not in wanted:
+            path.unlink()
+    found = list(replay(tmp_path))
+    assert len(found) >= len(wanted) and {one.target for one in found} == {"sm_90"}
+    assert not [one for one in found if one.reason or one.differing]
+
+
+def test_an_archive_is_replayed_as_its_folder(kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (archive := tmp_path / "kept.tar.xz").touch()
+    with tarfile.open(archive, "w:xz") as packed:
+        for part in ("launches", "data", "code"):
+            packed.add(kept / part, part)
+    assert [one.record() for one in replay(archive)] == [one.record() for one in replay(kept)]
+    archive.write_bytes(archive.read_bytes()[:-1000])
+    assert main(["replay", str(archive)]) == 2
+    assert "is no archive of kept launches" in capsys.readouterr().err
 
 
 def test_digests_take_nans_alike_and_zeros_apart() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-import torch
 
 from verify import domains, kernel
 from verify.backends import load
@@ -19,7 +18,6 @@ from verify.formats import FORMATS
 from verify.judge.chunk import digests
 from verify.judge.status import exit_code
 from verify.judge.tally import root
-from verify.kernels import _flex
 from verify.lowerings import Target, lowerings
 from verify.reports import store
 from verify.run import Selection, run
@@ -100,15 +98,14 @@ def test_it_gives_them_for_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.exhaustive
 def test_it_gives_them_in_every_dtype_and_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = tuple(sorted({name for name, *_ in recorded("h200.json")}))
-    assert len(compared("h200.json", monkeypatch, kernels=kernels)) >= 170
+    kernels = tuple(sorted({name for name, *_ in recorded("quick/h200.json.xz")}))
+    assert len(compared("quick/h200.json.xz", monkeypatch, kernels=kernels)) >= 170
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", pytest.param("float16", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("setting", ["competing", pytest.param("soft-cap window", marks=pytest.mark.exhaustive)])
-def test_attention_has_the_bits_of_the_h200(setting: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """mma.sync and all around it. When these were recorded, every head had the data that even ones have today."""
-    monkeypatch.setattr(_flex._Recipe, "_odd", lambda self, name: torch.tensor(False))
+def test_attention_has_the_bits_of_the_h200(setting: str, dtype: str) -> None:
+    """mma.sync, wgmma and all around them."""
     facts, backend = kernel.load("flex_attention"), load("virtual-cuda")
     problem = facts.problem(dtype, next(one for one in facts.settings if one.name == setting), {}, 0)
     target = Target(facts, {}, setting, dtype, backend)
@@ -119,7 +116,7 @@ def test_attention_has_the_bits_of_the_h200(setting: str, dtype: str, monkeypatc
         with backend.launching():
             outputs = lowering.build(target)(problem)
         for name, y in outputs.items():
-            cell = recorded("h200-composites.json")["flex_attention", lowering.name, setting, dtype, name]
+            cell = recorded("h200-attention.json.xz")["flex_attention", lowering.name, setting, dtype, name]
             assert cell["domain"]["digest"] == problem_digest(problem)
             assert root(digests(0, (), y.reshape(-1), FORMATS[str(y.dtype)[6:]], CHUNK).digests) == cell["digest"], name
             same += 1

@@ -397,7 +397,9 @@ def audit(
 
 @app.command()
 def replay(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder written by --keep-code.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="A folder written by --keep-code, or a tar archive of one.")
+    ],
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Also write the facts; '-' is standard output.")
     ] = None,

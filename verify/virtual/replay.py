@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import lzma
 import re
+import tarfile
+import tempfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +53,20 @@ class Replayed:
 
 
 def replay(place: Path) -> Iterator[Replayed]:
-    """Every launch of a folder of `--keep-code`. Raises UsageError for what is none."""
+    """Every launch of a folder of `--keep-code`, or of a tar archive of one. Raises UsageError for what is none."""
+    if not place.is_file():
+        yield from _replayed_of(place)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tarfile.open(place) as archive:
+                archive.extractall(folder, filter="data")
+        except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
+            raise UsageError(f"{place} is no archive of kept launches: {type(error).__name__}: {error}") from None
+        yield from _replayed_of(Path(folder))
+
+
+def _replayed_of(place: Path) -> Iterator[Replayed]:
     files = sorted((place / "launches").glob("*.json"))
     if not files:
         raise UsageError(f"{place} holds no kept launches; expected a folder written by --keep-code")
