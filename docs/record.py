@@ -5,8 +5,8 @@
 --keep: elementwise kernels in their plain spelling alone, or the other kernels, of a report that has both. Several
 reports of the same environment, profile and seed are joined. Left out, and counted under `recorded` in the environment:
 cells not run, spellings that gave a lowering's bits again, and of the others the statistics by binade, the chunks'
-digests and all but the worst element; of each region also the histogram, the resolution, the source of its bound where
-it is the cell's, and the worst element of what passed. What a library was trusted for stands once for each backend.
+digests and all but the worst element; of each region also the histogram, the resolution, and the source of its bound
+where it is the cell's. What a library was trusted for stands once for each backend.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def _small_region(region: Region, cell: Cell) -> Region:
     bound = region.bound
     if bound is not None and cell.bound is not None and bound.source == cell.bound.source:
         bound = bound.model_copy(update={"source": ""})
-    worst = [] if region.status == "passed" else region.worst[:1]
-    small = {"error": error, "worst": worst, "bound": bound, "resolution": None}
+    small = {"error": error, "worst": region.worst[:1], "bound": bound, "resolution": None}
     return region.model_copy(update=small)
 
 

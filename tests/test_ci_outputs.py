@@ -454,7 +454,7 @@ def test_the_records_of_nothing_are_an_empty_list(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ("cpu.json", "cpu-composites.json.xz"),
+        ("cpu.json",),
         ("cpu-avx2.json",),
         ("cpu-default.json",),
         ("h200.json", "h200-composites.json.xz"),
