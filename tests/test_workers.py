@@ -159,6 +159,33 @@ def test_a_planted_lowering_ends_as_stated(monkeypatch: pytest.MonkeyPatch, tmp_
     assert torch.get_default_dtype() == torch.float32 and torch.tensor(2.0**-149) * 1 != 0
 
 
+DYNAMO = """
+import sys
+import torch
+
+def plain(a, b):
+    if "torch._dynamo" in sys.modules:
+        raise RuntimeError("Dynamo is imported")
+    return a + b
+
+made = {}
+
+def compiled(a, b):
+    if not made:
+        made[0] = torch.compile(lambda a, b: a + b, backend="aot_eager")
+    return made[0](a, b)
+"""
+
+
+@pytest.mark.parametrize("function", ["plain", "compiled"])
+def test_dynamo_is_imported_where_something_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str
+) -> None:
+    (tmp_path / "mine.py").write_text(DYNAMO)
+    (found,) = cells(monkeypatch, f"{tmp_path / 'mine.py'}:{function}")
+    assert found["status"] == "passed", found["reason"]
+
+
 def test_a_clock_that_the_file_replaces_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (found,) = cells(monkeypatch, planted(tmp_path, CLOCK))
     assert found["status"] == "passed" and found["timing"]["kernel_s"] > 0

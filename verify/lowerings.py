@@ -246,8 +246,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "strided": Layout(_strided),
     "transposed": Layout(_transposed),
     "broadcast": Layout(_broadcast, max_elements=1 << 20),
-    "tail": Layout(_sliced(7), max_elements=1 << 16),
-    "size-one": Layout(_sliced(1), max_elements=1 << 13),
+    "tail": Layout(_sliced(7), max_elements=1 << 14),
+    "size-one": Layout(_sliced(1), max_elements=1 << 11),
 }
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from verify.dispatch import Watching
 from verify.virtual.compile import Unsupported
 
 #: Operators that copy, arrange, fill or convert (each number rounded once, to nearest, as on any device).
@@ -24,7 +24,7 @@ MOVES = frozenset((
 ))  # fmt: skip
 
 
-class MovesOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class MovesOnly(Watching):  # type: ignore[no-untyped-call]
     """Inside, an operator that gives floats by computing raises Unsupported, which names it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

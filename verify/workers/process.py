@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from verify import backends, kernel
 from verify.composite import Problem
+from verify.dispatch import Watching
 from verify.kernel import UsageError
 from verify.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_lowering
 from verify.workers import GUARD
@@ -325,7 +325,7 @@ def roomier() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (min(soft + max(mapped() - before, 0), most), hard))
 
 
-class Guarded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Guarded(Watching):  # type: ignore[no-untyped-call]
     """Inside, what torch allocates lies between bands of memory that nothing else writes."""
 
     def __init__(self) -> None:
