@@ -376,6 +376,32 @@ def _composites(report: Report, keep: Filter) -> str:
     return table(_COMPOSITES, rows)
 
 
+def products_table(reports: Sequence[Report], keep: Filter) -> str:
+    """Matrix products: the formula that each lowering's bits obey, with the shapes where they do."""
+    return "\n".join(provenance(report) + "\n" + _products(report, keep) for report in reports)
+
+
+def _products(report: Report, keep: Filter) -> str:
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for cell in report.cells:
+        if cell.error is not None and is_composite(cell) and keep.keeps(cell):
+            found.setdefault((cell.dtype, cell.lowering), []).append(cell)
+    same: dict[tuple[str, ...], list[str]] = {}
+    for (dtype, lowering), cells in found.items():
+        settings: dict[str, list[str]] = {}
+        for cell in cells:
+            formula = cell.formula
+            named = "" if formula is None else formula.identified or " / ".join(formula.survivors)
+            settings.setdefault(named, []).append(cell.spelling)
+        told = [f"{formula}: {', '.join(names)}" for formula, names in settings.items() if formula]
+        left = ", ".join(settings.get("", ()))
+        _, _, misrounded, sides = _sums(cells)
+        same.setdefault((dtype, "; ".join(told), left, misrounded, sides), []).append(lowering)
+    rows = [(key[0], ", ".join(names), *key[1:]) for key, names in same.items()]
+    return table(("dtype", "lowering", "formula: shapes", "none named", "misrounded:", "closer / farther than eager:"),
+                 [tuple(map(escaped, row[:4])) + row[4:] for row in rows])  # fmt: skip
+
+
 _COMPOSITES = (
     *("kernel", "dtype", "output", "lowering", "settings:", "largest share of the bound:", "misrounded:"),
     "closer / farther than eager:",
@@ -833,6 +859,7 @@ KINDS: Mapping[str, Callable[[Sequence[Path], Filter], str]] = {
     "differences": _of_reports(differences_table),
     "deviations": _of_reports(deviations_table),
     "composites": _of_reports(composites_table),
+    "products": _of_reports(products_table),
     "best": _of_reports(best_table),
     "devices": devices_table,
     "instructions": _of_documents(instructions_table),

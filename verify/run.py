@@ -1072,7 +1072,8 @@ def _worker(selection: Selection, threads: int, shard: tuple[int, int], share: i
         except RuntimeError as error:  # of torch, whatever it was asked to do when a launch's error came to light
             if not _lost(job.target.backend):
                 raise
-            told = LoweringError(f"the device was lost while it was checked: {str(error).splitlines()[0]}", "ended")
+            first = next(iter(str(error).splitlines()), type(error).__name__)
+            told = LoweringError(f"the device was lost while it was checked: {first}", "ended")
             cells = _faulty(job, selection, told)
             if task.elements is None:
                 raise Spent(cells) from None
