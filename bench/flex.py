@@ -104,7 +104,7 @@ def ball(backend: str, repetitions: int = 3, length: int = LENGTH) -> Values:
         left = {}
         for name, y in outputs.items():
             flat = y.reshape(-1)
-            elements = OfOutput(source, name, tuple(flat.shape), fmt, Exact(Placed(source, name), fmt), None, name)
+            elements = OfOutput(source, name, tuple(flat.shape), fmt, Exact(Placed(source, name), fmt), name)
             facts = elements.facts(None, flat, double=False, zeroed=False)
             left[name] = int(decide(flat, facts, fmt, Limits()).open.sum())
         return left

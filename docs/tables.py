@@ -718,7 +718,8 @@ def _bench(document: Mapping[str, Any]) -> str:
             mp_share = "" if "mp_share" not in values else _fraction(values["mp_share"])
             figures = (_seconds(values["seconds"]), str(item["repetitions"]), f"{values['peak_mib']:.0f} MiB", mp_share)
             limits = ", ".join(_TARGETS[name](limit) for name, limit in item["targets"].items())
-            rows.append((escaped(item["what"]), *figures, limits, item["status"]))
+            told_ratio = f" ({values['ratio']:.3g} times)" if "ratio" in values else ""
+            rows.append((escaped(item["what"]), figures[0] + told_ratio, *figures[1:], limits, item["status"]))
         elif "absent" not in environment.get(item["backend"], {}):
             rows.append((escaped(item["what"]), *[""] * 5, f"{item['status']}: {escaped(item['reason'])}"))
     return told + table(_BENCH, rows)
@@ -741,6 +742,7 @@ _TARGETS: Mapping[str, Callable[[float], str]] = {
     "start_s": lambda limit: f"{_seconds(limit)} with start and compilation",
     "peak_mib": lambda limit: f"{limit:.0f} MiB",
     "mp_share": lambda limit: f"a share of {_fraction(limit)}",
+    "ratio": lambda limit: f"{limit:g} times the kernel alone",
     "share_of_kernel": lambda limit: f"{limit:g} times the kernel's time",
     "memory_share": lambda limit: "4 times inputs and outputs + 1 GiB",
 }
