@@ -464,7 +464,8 @@ def test_recorded_reports_are_the_baseline_of_their_device(names: tuple[str, ...
     """After recording anew: `verify accept reports/recorded/NAME.json --baseline reports/baselines`."""
     outcome = gate([ROOT / "reports" / "recorded" / name for name in names], ROOT / "reports" / "baselines")
     assert outcome.exit_code == 0, [verdict.reason for verdict in outcome.failed[:3]]
-    assert set(outcome.counts) <= {"passed", "deviates", *status.ALLOWABLE}
+    allowed = status.ALLOWABLE if "h200.json" in names else ()  # rows of the H200, each with its reason in the ledger
+    assert set(outcome.counts) <= {"passed", "deviates", *allowed}
 
 
 def test_a_committed_baseline_is_small() -> None:
