@@ -225,7 +225,7 @@ class Calls:
             k: f"(torch.arange({t.numel()}) * 37 % 97 / 64 + 0.5).to(torch.{self.case.dtype}).view({tuple(t.shape)})"
             for k, t in one.problem.tensors.items()
         }
-        tensors = {k: eval(v, {"torch": torch}).to(self.case.backend.check_device) for k, v in numbers.items()}
+        tensors = {k: eval(v, {"torch": torch}).to(self.case.device) for k, v in numbers.items()}
         plain = self.drawn(sizes or self.batch(ROWS), tensors)
         getattr(self.call, "restart", lambda: None)()
         try:

@@ -537,6 +537,8 @@ class Placed:
 
 #: What a bound with underflow terms of its own leaves to be said: a result of zero within it is no flush.
 ROOM = 2.0**-1074
+#: Elements of a problem's inputs up to which the host judges it sooner than a GPU, which others wait for beside it.
+SMALL = 1 << 18
 
 
 def _left(source: Source, output: str) -> tuple[Tensor, Tensor] | None:
@@ -660,7 +662,9 @@ class Instance:
         self.backend, self.seed = backend, seed
         host = made(facts, dtype, setting, scalars, seed)
         self.digest = problem_digest(host)
-        self.problem = host.to(backend.check_device)
+        few = sum(t.numel() for t in host.tensors.values()) <= SMALL
+        self.device = "cpu" if few else backend.check_device  # where it is judged
+        self.problem = host.to(self.device)
         self.outputs = facts.outputs_of(setting)
         self._exact: dict[tuple[str, str], Exact] = {}
         self._sources: dict[tuple[str, str, tuple[int, ...]], OfOutput] = {}
@@ -670,8 +674,8 @@ class Instance:
 
     @cached_property
     def source(self) -> Source:
-        bounds = admit.Bounds(self.backend.check_device)
-        found: Source = self.kernel.truth(self.problem, self.backend.check_device, bounds)
+        bounds = admit.Bounds(self.device)
+        found: Source = self.kernel.truth(self.problem, self.device, bounds)
         return found
 
     def serves(self, facts: Composite, setting: Setting, scalars: Scalars, dtype: str, backend: Backend) -> bool:
@@ -681,7 +685,7 @@ class Instance:
 
     @property
     def trusted(self) -> tuple[admit.Admitted, ...]:
-        return admit.library(self.backend.check_device)
+        return admit.library(self.device)
 
     def portions(self) -> range:
         return range(1)

@@ -175,6 +175,7 @@ def walk(
     launched = Launched(compiling=time.perf_counter() - began)
     building = native.compiled_for()
     found: dict[str, Found] = {}
+    held: dict[str, list[tuple[torch.Tensor, ...]]] = {}
     for number in portions:
         eager = None if reference is None else case.eager(number, reference, target)
         one = launch_steady(
@@ -185,8 +186,8 @@ def walk(
         launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
         for outputs in one.results:
             for name, y in outputs.items():
-                new = judged(case, job, number, name, y, None if eager is None else eager.get(name), found.get(name))
-                found[name] = new
+                other, before = None if eager is None else eager.get(name), found.get(name)
+                found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, []))
         few = not lowering.each_shape or case.portions() == range(1)
         if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
             given = case.given(0)
@@ -200,13 +201,17 @@ def walk(
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
+    for name, parts in held.items():
+        _again(case, job, name, parts)
     return found, launched + Launched(compiling=native.compiled_for() - building)
 
 
 def judged(
-    case: Case, job: Job, number: int, name: str, y: torch.Tensor, eager: torch.Tensor | None, before: Found | None
-) -> Found:
-    """One output of one launch, added to what is known of that output."""
+    case: Case, job: Job, number: int, name: str, y: torch.Tensor, eager: torch.Tensor | None, before: Found | None,
+    held: list[tuple[torch.Tensor, ...]],
+) -> Found:  # fmt: skip
+    """One output of one launch, added to what is known of that output. held: takes the sampled elements, their inputs
+    and outputs, that are judged again once all portions are through."""
     flat, other = y.contiguous().reshape(-1), None if eager is None else eager.contiguous().reshape(-1)
     if not len(flat):
         raise LoweringError("the output has no element", "inapplicable")
@@ -219,7 +224,11 @@ def judged(
         if tally is None:
             formulas, engine = case.formulas(number, name, y), case.engine(number, name, truth)
             tally = one.judge.tally(one.elements, flat, other, formulas, engine)
-            one.judge.sample(one.elements, case.sampled(number, name, flat), flat)
+            places = case.sampled(number, name, flat)
+            if not isinstance(case, Pointwise):
+                one.judge.sample(one.elements, places, flat)
+            elif len(places) and meant is one:
+                held.append((*(t[places] for t in case.given(number)), flat[places]))
             case.learn(number, asked, flat, other, tally)
         tallies[truth] = tallies.get(truth, Tally()) + tally
     known: tuple[dict[str, dict[str, float]], str] = ({}, "")
@@ -229,6 +238,17 @@ def judged(
         some = flat[: case.backend.portion] if isinstance(case, Pointwise) else flat
         known = resolved(meant.elements, some, fmt, stated, None if name in job.resolved else case.strata(name, y))
     return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, *known, eager is not None, fmt)
+
+
+def _again(case: Case, job: Job, name: str, parts: Sequence[tuple[torch.Tensor, ...]]) -> None:
+    """Hold what tensors say of sampled elements of several portions, inputs and output of each, against multiprecision.
+    Raises OracleViolation."""
+    if not parts or not isinstance(case, Pointwise):
+        return
+    *inputs, y = map(torch.cat, zip(*parts, strict=True))
+    _, on = terms(case.on(inputs), job.target, job.lowering, 0, name, y, user=job.mine)
+    for one in on.values():
+        one.judge.sample(one.elements, torch.arange(len(y), device=y.device), y)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ Tensor = torch.Tensor
 COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums and histogram
 #: Elements that tensors judge at once: their intermediates stay in the processor's cache.
 BLOCK = 1 << 15
+#: Elements left by the fused pass that multiprecision settles sooner than hundreds of a GPU's launches do.
+FEW = 16
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
@@ -166,7 +168,8 @@ class Judge:
                 found += self._tally(source, reduced, index, y, {})
                 found += self._failing(source, judged, index, y, other, formulas)
                 index = index[reduced.open]
-        for double in source.stages:
+        few = engine is not None and not y.is_cpu and len(index) <= FEW
+        for double in () if few else source.stages:
             left = []
             # double-double knows whole rows, of which it keeps few, but where it is the first stage
             blocks = y.is_cpu and double == source.stages[0]
