@@ -312,7 +312,7 @@ def test_recipes_are_what_they_say(name: str, dtype: str) -> None:
 
 def test_mixed_rows_take_the_recipes_in_turn() -> None:
     x = problem("cumsum", "float32", small((26, 17))).tensors["x"]
-    for k, recipe in enumerate(rows.recipes_of(False)):
+    for k, recipe in enumerate(rows.mixed(False)):
         alone = problem("cumsum", "float32", small((3, 17), recipe)).tensors["x"]
         assert torch.equal(x[k].view(torch.int32), alone[0].view(torch.int32)), recipe
 

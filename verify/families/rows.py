@@ -384,6 +384,33 @@ def counted(row: Row) -> Ints:
     return row.at(torch.where(row.j == row.r * 7919 % row.n, large + (1 << 23), few).double() * 2.0**-10)
 
 
+def shares(row: Row) -> Ints:
+    """Arguments of exp that are equal at an odd number of places, among -inf, so that a share is the reciprocal of a
+    count; in every other row 0 beside so many terms that each becomes as much less where it is rounded to the dtype."""
+    import torch
+
+    d, n = row.draw, row.n
+    most = min(n, 1 << -d.fmt.emin - 2)  # whose shares are normal numbers
+    kept = row.places((row.j * 0 + most * (3 + row.r % 5) // 8) | 1)
+    worst = torch.tensor([d.fmt.to_float(bits) for bits in _rounded_down(d.fmt)], dtype=torch.float64)
+    value = torch.where(row.r % 2 == 0, (row.r % 7).double() * 1.5 - 4.0, worst[row.r // 2 % len(worst)])
+    first = (row.r % 2 == 1) & (row.j == row.r * 7919 % n)
+    return d.constant("0").where(first, row.at(value).where(kept, d.constant("-inf")))
+
+
+def late(row: Row) -> Ints:
+    """Arguments of exp of which each of the last 64 outweighs all before it, the others -inf."""
+    back = row.n - 1 - row.j
+    value = (row.r % 7).double() * 1.5 + 3.0 - back.double() * 1.5
+    return row.at(value).where(back < 64, row.draw.constant("-inf"))
+
+
+def few(row: Row) -> Ints:
+    """What is squared: 69/64 at 1,024 places, among zeros. Every order adds the squares exactly; bfloat16 has none."""
+    kept = row.places(row.j * 0 + min(1024, row.n))
+    return row.draw.signed(row.at(kept.double() * (69 / 64)))
+
+
 RECIPES: Mapping[str, Recipe] = {
     f.__name__: f
     for f in (
@@ -393,14 +420,23 @@ RECIPES: Mapping[str, Recipe] = {
 }  # fmt: skip
 
 
-def recipes_of(extremes: bool) -> dict[str, Recipe]:
-    """The recipes of a kernel; `extremes`: it compares, so that equal numbers are of interest."""
+#: Those of one kind of operation that 'mixed' does not take.
+OF_KIND: Mapping[str, Mapping[str, Recipe]] = {EXPONENTIALS: {"shares": shares, "late": late}, SQUARES: {"few": few}}
+
+
+def mixed(extremes: bool) -> dict[str, Recipe]:
+    """The recipes that 'mixed' takes; `extremes`: the kernel compares, so that equal numbers are of interest."""
     return dict(RECIPES) | ({"ties": ties, "widening": widening} if extremes else {})
+
+
+def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
+    """The recipes of a kernel."""
+    return mixed(extremes) | OF_KIND.get(kind, {})
 
 
 def named(recipe: str, extremes: bool) -> list[str]:
     """The recipes that rows take in turn: all for 'mixed', or those named, commas between them."""
-    return list(recipes_of(extremes)) if recipe == "mixed" else recipe.split(",")
+    return list(mixed(extremes)) if recipe == "mixed" else recipe.split(",")
 
 
 # ---------------------------------------------------------------- problems
@@ -422,7 +458,7 @@ def problem(
     n = shape[dim]
     rest = [size for axis, size in enumerate(shape) if axis != dim % len(shape)]
     rows = math.prod(rest)
-    recipes = recipes_of(extremes)
+    recipes = recipes_of(kind, extremes)
     bits = torch.empty((rows, n), dtype=torch.int64)
     names = named(parameters["recipe"], extremes)
     for k, name in enumerate(names):
@@ -476,8 +512,8 @@ SETTINGS = (
     setting("length-2", (130, 2), quick=True),
     setting("length-33", (130, 33), quick=True),
     # among equal numbers roundings are all to one side: sums one after another leave the other orders' bound
-    setting("length-2^16", (5, 65536), recipe="random,exact,one_sign,graded,equal"),
-    setting("length-2^20", (2, 1 << 20), recipe="random,exact"),
+    setting("length-2^16", (5, 65536), recipe="random,exact,one_sign,graded,equal", length=1 << 16, resolves=True),
+    setting("length-2^20", (2, 1 << 20), recipe="random,exact", length=1 << 20, resolves=True),
     setting("length-2^20-counted", (1 << 20,), recipe="counted", quick=True),
 )
 #: For kernels that compare: of long rows of other numbers the first few hold the extremes.
@@ -487,6 +523,17 @@ EXTREMES = (
     setting("length-2^20", (2, 1 << 20), recipe="random,exact"),
     setting("length-2^20-widening", (1 << 20,), recipe="widening", quick=True),
 )
+#: For kernels of one kind: faults of which the other settings have too few elements, at lengths that let them pass.
+FURTHER: Mapping[str, tuple[Setting, ...]] = {
+    SUMS: (setting("length-2^16-counted", (65536,), recipe="counted"),),
+    EXPONENTIALS: (
+        setting("length-33-shares", (34, 33), recipe="shares,late"),
+        setting("length-1030-shares", (12, 1030), recipe="shares,late"),
+        setting("length-2^16-shares", (6, 65536), recipe="shares,late,shares", length=1 << 16),
+        setting("length-2^20-shares", (3, 1 << 20), recipe="shares,late,shares", length=1 << 20),
+    ),
+    SQUARES: (setting("length-2^20-few", (1 << 20,), recipe="few", length=1 << 20),),
+}
 #: Rows along the last dimension, for kernels that know no other.
 LAST = tuple(one for one in SETTINGS if one.parameters["dim"] in (-1, len(one.parameters["shape"]) - 1))
 PARAMETERS = {
@@ -497,7 +544,9 @@ PARAMETERS = {
 }
 
 
-def custom(given: Mapping[str, str], *, extremes: bool = False, reduces: bool = False, last: bool = False) -> Setting:
+def custom(
+    given: Mapping[str, str], *, kind: str, extremes: bool = False, reduces: bool = False, last: bool = False
+) -> Setting:
     """The setting of `--set NAME=VALUE`. reduces: the output has one element for each row; last: rows lie along the
     last dimension. Raises UsageError."""
     shape = _shape(given.get("shape", "52x1009"))
@@ -512,7 +561,7 @@ def custom(given: Mapping[str, str], *, extremes: bool = False, reduces: bool = 
         sizes = "x".join(map(str, shape))
         raise UsageError(f"shape={sizes}: the output has no element to compare; expected sizes of at least 1")
     layout, recipe = given.get("layout", "contiguous"), given.get("recipe", "mixed")
-    known = ("mixed", *recipes_of(extremes))
+    known = ("mixed", *recipes_of(kind, extremes))
     for what, value, names in (("layout", layout, LAYOUTS), *(("recipe", one, known) for one in recipe.split(","))):
         if value not in names or (value == "mixed" and recipe != "mixed"):
             raise UsageError(suggest(what, value, names))
@@ -616,17 +665,18 @@ def kernel(
     scalars that its cases do not have, see `Composite.further`. formulas: see `Composite`. lowerings: those that it has
     beyond the family's.
     """
-    listed = ", ".join(("mixed", *recipes_of(extremes)))
+    listed = ", ".join(("mixed", *recipes_of(rows.kind, extremes)))
+    own = LAST if last else EXTREMES if extremes else SETTINGS
     return Composite(
         name=name,
         summary=summary,
         inputs=("x", *rows.weights),
-        settings=LAST if last else EXTREMES if extremes else SETTINGS,
+        settings=(*own, *(() if extremes else FURTHER.get(rows.kind, ()))),
         parameters=PARAMETERS | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"},
         batched=lambda rows, length: {"shape": f"{rows}x{length}", "recipe": "random"},
         sized=functools.partial(_sized, last=last),
         further=(*((one, {}) for one in _forms(last)), *(({"shape": "5x33"}, one) for one in others)),
-        custom=functools.partial(custom, extremes=extremes, reduces=rows.reduces, last=last),
+        custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
         truth=functools.partial(_truth, rows),
         limit=_limit,
