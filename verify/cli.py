@@ -24,7 +24,21 @@ import typer
 from verify import __version__
 from verify.judge.status import combined
 from verify.judge.status import exit_code as status_code
-from verify.kernel import DTYPES, NARROW, Composite, Kernel, NothingToCompare, UsageError, is_file, load, names, suggest
+from verify.kernel import (
+    DTYPES,
+    NARROW,
+    Composite,
+    Kernel,
+    NothingToCompare,
+    Unfinished,
+    UsageError,
+    finished,
+    is_file,
+    load,
+    mistake,
+    names,
+    suggest,
+)
 from verify.oracle import OracleError
 from verify.progress import Kinds, shown, spoken
 from verify.reports.rows import (
@@ -230,6 +244,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error, ORACLE_VIOLATION)
     except _CommandLineError as error:
         return _complain(error.format_message(), USAGE)
+    except Exception as error:
+        told = mistake(error)
+        if told is None:
+            raise
+        return _complain(told, ORACLE_VIOLATION)
     return code or 0
 
 
@@ -325,18 +344,13 @@ def run(
 ) -> None:
     """All kernels: write a report and print one row for each kernel."""
     _keep_code(keep_code)
-    selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
+    kernels, wrong = finished(names())
+    selection = _selection(tuple(k.name for k in kernels), backend, dtype, lowering, spelling, None, profile, seed)
     selection = dataclasses.replace(selection, triples=_triples(triples, profile))
     out = out or "-".join(["report", *(backend or ())]) + ".json"
-    raise typer.Exit(
-        _walk(
-            "run",
-            selection,
-            out,
-            lambda report: [run_page(report)],
-            _how(jobs, engine, address, shard, journal, resume, out),
-        )
-    )
+    how = _how(jobs, engine, address, shard, journal, resume, out)
+    code = _walk("run", selection, out, lambda report: [run_page(report)], how)
+    raise typer.Exit(_left_out(wrong, code))
 
 
 @app.command()
@@ -381,7 +395,8 @@ def audit(
     own = [text for text in lowering or () if is_file(text)]
     chosen = [text for text in lowering or () if not is_file(text)]
     before = None if baseline is None else audited.accepted(_read(baseline))
-    each = audited.asked(name or names(), target.split(","), dtype or (), chosen, own)
+    kernels, wrong = finished(names() if not name else ())
+    each = audited.asked(name or [k.name for k in kernels], target.split(","), dtype or (), chosen, own)
     with shown() as progress:
         rows = audited.audit(each, jobs or backends.cores(), progress)
     told = audited.differences(rows)
@@ -392,7 +407,7 @@ def audit(
     _tell([audit_page(rows, told, None if before is None else lines)], _json(document), None, json_file)
     if not any(row.census for row in rows):
         raise NothingToCompare(f"nothing was compiled: {rows[0].reason if rows else 'no lowering exists here'}")
-    raise typer.Exit(FAILED if lines else 0)
+    raise typer.Exit(_left_out(wrong, FAILED if lines else 0))
 
 
 @app.command()
@@ -448,11 +463,12 @@ def merge(
 
 @app.command("list")
 def list_() -> None:
-    """The registered kernels."""
+    """The registered kernels. Exit code 2 where files of kernels/ are unfinished, which are named; the others go on."""
     from verify.lowerings import lowering_names
 
-    kernels = [load(name) for name in names()]
+    kernels, wrong = finished(names())
     _print(list_page(kernels, {k.name: lowering_names(k) for k in kernels}), sys.stdout)
+    raise typer.Exit(_left_out(wrong, 0))
 
 
 @app.command()
@@ -1129,6 +1145,13 @@ def _complain(problem: object, code: int) -> int:
     """One line on standard error, whatever the message holds; returns `code`."""
 
     print(f"verify: {printable(' '.join(str(problem).split()))}", file=sys.stderr)
+    return code
+
+
+def _left_out(wrong: Iterable[Unfinished], code: int) -> int:
+    """Name the unfinished files that a command on all kernels passed over. Returns the exit code."""
+    for one in wrong:
+        code = _complain(one, combined([code, USAGE]) if code <= ORACLE_VIOLATION else code)
     return code
 
 

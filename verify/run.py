@@ -463,10 +463,16 @@ FAULTS = (NotLowered, LoweringError, OracleViolation, OracleError)
 def _walked(
     job: Job, held: list[Case], selection: Selection, elements: range | None = None
 ) -> tuple[Case, dict[str, Found], Launched]:
-    case = case_of(job, selection, held)
-    reference = lowerings(job.target.kernel)[0]
-    alone = reference.name == job.lowering.name or reference.reason(job.target) is not None
-    return case, *walk(case, job, None if alone else reference, elements)
+    try:
+        case = case_of(job, selection, held)
+        reference = lowerings(job.target.kernel)[0]
+        alone = reference.name == job.lowering.name or reference.reason(job.target) is not None
+        return case, *walk(case, job, None if alone else reference, elements)
+    except Exception as error:
+        told = kernel.mistake(error)
+        if told is None:
+            raise
+        raise OracleError(told) from error
 
 
 def _faulty(job: Job, selection: Selection, fault: Exception) -> list[dict[str, Any]]:
