@@ -205,6 +205,18 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2.13.0", "2.13.0", True), ("2.13.0+cu130", "2.13.0", True), ("2.13.0", "2.13.0+cpu", True),
+        ("2.13.0+cu130", "2.13.0+cpu", False), ("2.13.0", "2.13.1", False), ("2.13.0+cu130", "2.14.0", False),
+        (None, None, True), ("3.7.1", None, False),
+    ],
+)  # fmt: skip
+def test_a_version_is_the_same_with_and_without_its_build(one: str | None, other: str | None, same: bool) -> None:
+    assert baseline.same_version(one, other) == baseline.same_version(other, one) == same
+
+
 @pytest.mark.parametrize(("mutate", "status", "reason", "code"), MUTANTS)
 def test_each_mutant_gets_its_own_status_reason_and_replay(
     bench: Bench, mutate: Callable[[Any], Any], status: str, reason: str, code: int
@@ -241,6 +253,15 @@ def test_what_a_reader_alone_needs_makes_nothing_stale(bench: Bench) -> None:
     bench.accept(value)
     value["environment"]["cpu"] = FINGERPRINT | {"os": "Linux 6.9", "python": "3.14", "device": "new field", "rev": 3}
     assert bench.statuses(value) == (0, {"passed": 3})
+
+
+def test_the_build_of_a_version_makes_nothing_stale_where_one_side_does_not_name_it(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.13.0+cu130"}
+    assert bench.statuses(value) == (0, {"passed": 3})
+    value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.13.1+cu130"}
+    assert bench.statuses(value) == (0, {"stale": 3})
 
 
 def test_a_status_never_hides_a_more_severe_one(bench: Bench) -> None:
