@@ -28,8 +28,9 @@ from verify.cli import main
 from verify.kernel import DTYPES, Composite, Kernel, facts_of, load, names
 from verify.launch import LoweringError, launch_steady
 from verify.lowerings import EAGER, STRICT_OPTIONS, NotLowered, Target, lowerings
+from verify.plan import Selection
 from verify.reports.baseline import same_version
-from verify.run import Selection, run
+from verify.run import run
 
 ALL = tuple(map(backends.load, backends.names()))
 ROCM_VARIANTS = ("own", "default", "nofuse")

@@ -23,7 +23,9 @@ import verify.run
 from sample_reports import cell, error, not_run, report
 from verify import __version__, cli
 from verify import run as walks
+from verify.cells import fill
 from verify.kernel import NothingToCompare, UsageError
+from verify.plan import Selection
 from verify.reports import store
 from verify.run import Broken
 
@@ -385,8 +387,8 @@ def test_an_internal_error_keeps_the_complete_cells(
 
 
 def test_an_internal_error_is_told_apart_from_a_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    filled = walks.fill
-    selection = walks.Selection(("sqrt",), ("cpu",), ("float16", "bfloat16"), ("eager",), profile="quick")
+    filled = fill
+    selection = Selection(("sqrt",), ("cpu",), ("float16", "bfloat16"), ("eager",), profile="quick")
 
     def fails(problem: Exception) -> Any:
         def fill(job: Any, case: Any, selection: Any) -> Any:

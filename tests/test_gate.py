@@ -20,20 +20,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import verify.run
 from sample_reports import cell, error, not_run, report
 from verify.backends import cpu, mps
+from verify.cells import source_of
 from verify.cli import main
 from verify.judge.status import STATUSES
 from verify.kernel import UsageError, load
 from verify.launch import REPEATS, LoweringError, launch_steady
-from verify.lowerings import Lowering
+from verify.lowerings import Lowering, lowerings
+from verify.plan import Selection
 from verify.reports import baseline, gate, rows, store
 from verify.reports.accept import Refused, accept
 from verify.reports.baseline import COUNTS, Accepted, Device
 from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, compare
 from verify.reports.schema import Report
-from verify.run import Selection, run, source_of
+from verify.run import run
 from verify.ulp import FAILING
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -955,14 +956,15 @@ def test_what_depends_on_memory_alone_is_no_result() -> None:
 
 def planted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> dict[str, Any]:
     """The quick report of `reciprocal` in float32 with a lowering that errs by one of `values` in its last element."""
-    eager = verify.run.lowerings(load("reciprocal"))[0]
+    eager = lowerings(load("reciprocal"))[0]
 
     def build(target: Any) -> Callable[..., torch.Tensor]:
         call, off = eager.build(target), unsteady(values)
         return lambda a: off(call(a))
 
     planted = Lowering("atomic", build, eager.reason)
-    monkeypatch.setattr(verify.run, "lowerings", lambda kernel: (eager, planted))
+    for module in ("plan", "cells"):
+        monkeypatch.setattr(f"verify.{module}.lowerings", lambda kernel: (eager, planted))
     selection = Selection(("reciprocal",), ("cpu",), ("float32",), ("atomic",), ("out-of-place",), "quick")
     value: dict[str, Any] = run(selection)
     Report.model_validate(value)
@@ -1016,7 +1018,7 @@ def test_the_source_of_a_kernel_is_that_of_its_files(tmp_path: Path, monkeypatch
     for name, text in (files | {"kernels/__pycache__/made.txt": "x", "kernels/other.py": "x"}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(verify.run.kernel, "__file__", str(tmp_path / "kernel.py"))
+    monkeypatch.setattr("verify.kernel.__file__", str(tmp_path / "kernel.py"))
     first = source_of.__wrapped__("made")
     (tmp_path / "kernels/other.py").write_text("y")
     (tmp_path / "kernels/triton/made.py").write_bytes(b"c\r\n")  # as git writes it on other systems

@@ -27,8 +27,9 @@ from verify.lowerings import (
     lowering_names,
     lowerings,
 )
+from verify.plan import Selection, jobs_of
 from verify.reports.baseline import same_version
-from verify.run import Selection, jobs_of, run
+from verify.run import run
 
 
 def named(kernel: Kernel, name: str) -> Lowering:

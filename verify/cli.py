@@ -58,8 +58,8 @@ from verify.virtual.compile import TARGETS
 
 if TYPE_CHECKING:
     from verify.jobs.journal import Journal
+    from verify.plan import Selection
     from verify.reports.schema import Report
-    from verify.run import Selection
 
 PROFILES = ("quick", "default", "exhaustive")
 ENGINES = ("local", "ray")
@@ -988,13 +988,13 @@ def _selection(
     settings: list[str] | None = None,
     algorithm: str = "",
 ) -> Selection:
-    """The options as a `verify.run.Selection`; names that need no torch are checked before it is imported."""
+    """The options as a `verify.plan.Selection`; names that need no torch are checked before it is imported."""
     for name in kernels:
         load(name)
     _known("dtype", dtypes or (), DTYPES + NARROW)
     _known("profile", [profile], PROFILES)
     given, setting = _scalars(scalars), _setting(settings or ())
-    from verify.run import Selection
+    from verify.plan import Selection
 
     return Selection(
         kernels=kernels,
@@ -1158,7 +1158,7 @@ def _left_out(wrong: Iterable[Unfinished], code: int) -> int:
 def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
     """The jobs of a selection, as their times may be likened to one another's; nothing for those not to be done."""
     from verify import backends
-    from verify.run import Task, jobs_of, planned
+    from verify.plan import Task, jobs_of, planned
 
     present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
 
@@ -1193,7 +1193,7 @@ def _ahead(selection: Selection, how: _How) -> Iterator[str]:
         if narrow and three:
             yield f"16-bit {', '.join(three)}: 2^24 of 2^48 triples are drawn; --triples takes all of them"
         return
-    from verify.run import jobs_of, planned
+    from verify.plan import jobs_of, planned
 
     present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
     for backend in present:
