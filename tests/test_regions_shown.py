@@ -123,7 +123,7 @@ def test_a_deviation_is_never_green_and_never_among_the_passes(name: str) -> Non
 
 
 def main_code(value: dict[str, Any]) -> int:
-    from verify.cli import exit_code
+    from verify.conduct import exit_code
 
     return exit_code(of(value))
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_jobs import bare, without_timing
-from verify import backends, cases, cli, sweep
+from verify import backends, cases, cli, conduct, sweep
 from verify.cells import cells_of, part_of
 from verify.decide import digest
 from verify.domains import Domain
@@ -197,8 +197,8 @@ def test_triples_are_asked_for_and_told_of(capsys: pytest.CaptureFixture[str], t
     words += ["--spelling", "out-of-place", "--jobs", "1"]
     assert cli.main([*words, "--triples"]) == 2
     assert "--triples is for --profile exhaustive" in capsys.readouterr().err
-    assert "lerp: 2^24 of 2^48 triples are drawn" in next(cli._ahead(replace(LERP, triples=False), None))  # type: ignore
-    assert not list(cli._ahead(replace(LERP, kernels=("exp",), triples=False), None))  # type: ignore[arg-type]
+    assert "lerp: 2^24 of 2^48 triples are drawn" in next(conduct._ahead(replace(LERP, triples=False), None))  # type: ignore
+    assert not list(conduct._ahead(replace(LERP, kernels=("exp",), triples=False), None))  # type: ignore[arg-type]
     files = [str(tmp_path / f"{k}.json") for k in range(3)]
     for k in (1, 2):
         given = ("--profile", "exhaustive", "--triples", "--shard", f"{3 * k}/{1 << 32}", "--json", files[k])
