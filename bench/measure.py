@@ -68,7 +68,8 @@ def sweep(
 
     def measure(scale: float) -> Values:
         from verify.kernel import load
-        from verify.run import Selection, run
+        from verify.plan import Selection
+        from verify.run import run
 
         selection = Selection(
             kernels=(kernel,),
@@ -130,7 +131,8 @@ def multiprecision(kernel: str) -> Callable[[float], Values]:
     """The share of the default profile's elements that the enclosures leave to multiprecision."""
 
     def measure(scale: float) -> Values:
-        from verify.run import Selection, run
+        from verify.plan import Selection
+        from verify.run import run
 
         profile = "default" if scale == 1 else "quick"
         selection = Selection(
@@ -182,7 +184,8 @@ def composite(kernel: str, dtype: str, **given: object) -> Callable[[float], Val
 
     def measure(scale: float) -> Values:
         from verify.kernel import Composite, load
-        from verify.run import Selection, run
+        from verify.plan import Selection
+        from verify.run import run
 
         facts = load(kernel)
         assert isinstance(facts, Composite) and facts.custom

@@ -12,24 +12,26 @@ import json
 import time
 from typing import Any
 
-from verify import backends, run
+from verify import backends
 from verify.cases import Pointwise
+from verify.cells import part_of
+from verify.plan import Selection, jobs_of, planned
 
 START = 0x3C01_3000_0000  # where the first two inputs are ordinary
 
 
 def measured(backend_name: str, kernel: str, dtype: str, lowering: str, elements: int) -> dict[str, Any]:
     backend = backends.load(backend_name)
-    selection = run.Selection(
+    selection = Selection(
         (kernel,), (backend_name,), (dtype,), (lowering,), ("out-of-place",), "exhaustive", triples=True
     )
-    jobs = list(run.jobs_of(selection, backend))
-    number, domain = next((n, d) for n, d in run.planned(jobs, selection).sweeps.items() if d.size == 1 << 48)
+    jobs = list(jobs_of(selection, backend))
+    number, domain = next((n, d) for n, d in planned(jobs, selection).sweeps.items() if d.size == 1 << 48)
     job, held = jobs[number], []  # type: ignore[var-annotated]
     start = START // elements * elements
-    run.part_of(job, start, start + elements, held, selection)  # compiles
+    part_of(job, start, start + elements, held, selection)  # compiles
     began = time.perf_counter()
-    part = run.part_of(job, start + elements, start + 2 * elements, held, selection)
+    part = part_of(job, start + elements, start + 2 * elements, held, selection)
     walk = time.perf_counter() - began
     case = held[0]
     assert isinstance(case, Pointwise) and domain == case.inputs

@@ -194,7 +194,6 @@ quotient = _denominator("sqrt(v)/c + eps")
 library_quotient = _denominator("torch.sqrt(v)/c + eps")
 # Eager CUDA divides by a Python scalar through its reciprocal in the compute dtype.
 reciprocal = _denominator("sqrt(v)*(1/c) + eps")
-reciprocal_fused = _denominator("fma(sqrt(v), 1/c, eps)")
 # The hand-written Triton step: 1 / c in double.
 reciprocal_host = _denominator("fma(sqrt(v), fl(1/c), eps)")
 reciprocal_host_separate = _denominator("sqrt(v)*fl(1/c) + eps")

@@ -83,6 +83,12 @@ def fingerprint_id(fingerprint: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+def same_version(one: object, other: object) -> bool:
+    """Whether two versions of a package may be one build: '2.13.0+cu130' is what PyPI's metadata call '2.13.0'."""
+    (release, _, build), (other_release, _, other_build) = str(one).partition("+"), str(other).partition("+")
+    return release == other_release and (build == other_build or not build or not other_build)
+
+
 # Accepted results
 
 

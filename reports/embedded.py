@@ -1,7 +1,8 @@
 """What the page of `verify report --html` embeds: reports as compact JSON, each value once.
 
-Cells are columns of indices into a pool of values; statistics by binade, which are only drawn, are shortened and
-packed. Figures become text in `verify.reports.rows`; the page itself is in `verify.reports.html`.
+Cells are columns of indices into a pool of values. Regions, elements, statistics and candidates are tables of their
+own, column by column, which packs to a third less; statistics by binade, which are only drawn, are shortened. Figures
+become text in `verify.reports.rows`; the page itself is in `verify.reports.html`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,10 @@ from verify.reports.rows import (
     fails,
     figures,
     figures_of,
-    headline,
-    part_of,
     printable,
-    real,
-    region_part,
     replay,
     replay_command,
+    replay_place,
     scalars_text,
     upward,
     why_failed,
@@ -51,11 +49,15 @@ if TYPE_CHECKING:
 FIGURES = ("error", "metric", "bound", "share", "misrounded", "max ulp", "closer", "farther", "tied")
 #: Those of `rows.region_figures`.
 REGION_FIGURES = FIGURES[:6]
-#: Columns of cells. `own` is what seldom two cells share; `binades` has indices of its own.
+#: Columns of cells as indices of values. `numbers`, `rounded`, `candidates`, `worst` and `regions` hold rows of TABLES.
 COLUMNS = (
     "kernel", "lowering", "spelling", "dtype", "scalars", "output", "domain", "inputs", "status", "reason", *FIGURES,
-    "formula", "candidates", "limit", "numbers", "rounded", "replay", "worst", "more", "own", "regions", "binades",
+    "formula", "candidates", "limit", "numbers", "rounded", "replay", "worst", "more", "regions",
 )  # fmt: skip
+#: Columns of cells that hold what seldom two cells share.
+OWN = ("digest", "kernel_s", "check_s", "mp_elements")
+#: What occurs in many cells, or many times in one, each row once.
+TABLES = ("region", "element", "error", "candidate")
 
 #: Counts of a cell's elements and its maxima and means, as the page lists them.
 COUNTS = (
@@ -83,31 +85,38 @@ class Embedded:
 
 @dataclass
 class _Pool:
-    """Values by their JSON text, and columns of indices into them: what all cells of all reports share."""
+    """Values and rows of tables by their JSON text, and columns: what all cells of all reports share."""
 
     values: dict[str, int] = field(default_factory=dict)
     strings: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in TABLES})
     binades: dict[str, int] = field(default_factory=dict)
-    columns: dict[str, list[int]] = field(default_factory=dict)
+    columns: dict[str, list[Any]] = field(default_factory=dict)
 
     def index(self, value: Any) -> int:
-        return self.values.setdefault(_encode(value), len(self.values))
+        """Of a value."""
+        if value.__class__ is not str:
+            return self.values.setdefault(_encode(value), len(self.values))
+        found = self.strings.get(value)
+        if found is None:
+            found = self.strings[value] = self.values.setdefault(_encode(value), len(self.values))
+        return found
+
+    def row(self, table: str, values: Sequence[Any]) -> int:
+        """Of a row of a table."""
+        rows = self.tables[table]
+        return rows.setdefault(_encode(values), len(rows))
 
     def add(self, cell: Cell) -> None:
         if not self.columns:
-            self.columns.update((name, []) for name in COLUMNS)
-        strings = self.strings
-        for column, value in zip(self.columns.values(), _facts(cell, self.index), strict=False):
-            if value.__class__ is not str:
-                column.append(self.index(value))
-                continue
-            found = strings.get(value)
-            if found is None:
-                found = strings[value] = self.index(value)
-            column.append(found)
+            self.columns.update((name, []) for name in (*COLUMNS, *OWN, "binades"))
+        timing = cell.timing
+        own = (cell.digest, f"{timing.kernel_s:.3g}", f"{timing.check_s:.3g}", timing.mp_elements)
         statistics = cell.error.binades if cell.error else []
         number = self.binades.setdefault(_encode(_binades(statistics)), len(self.binades)) if statistics else -1
-        self.columns["binades"].append(number)
+        values = (*map(self.index, _facts(cell, self)), *own, number)
+        for column, value in zip(self.columns.values(), values, strict=False):
+            column.append(value)
 
 
 @dataclass
@@ -169,28 +178,35 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
     }
     labels = tuple(device["label"] for device in devices)
     return Embedded(
-        _packed(_pieces(head, list(pool.values), pool.columns)),
-        _packed([f"[{','.join(pool.binades)}]"]),
+        packed(_pieces(head, pool)),
+        packed([f"[{','.join(pool.binades)}]"]),
         len(pool.columns["device"]),
         tuple(kernels),
         labels,
     )
 
 
-def _packed(pieces: Iterable[str]) -> str:
+def packed(pieces: Iterable[str]) -> str:
     """Text as gzip in base64, the same bytes for the same text; it holds nothing that HTML would read."""
     packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)
     parts = [packer.compress(piece.encode()) for piece in pieces]
     return base64.b64encode(b"".join([*parts, packer.flush()])).decode()
 
 
-def _pieces(head: Mapping[str, Any], values: Sequence[str], columns: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    yield _encode(_shown(head)).removesuffix("}") + ',"values":[\n'
+def _pieces(head: Mapping[str, Any], pool: _Pool) -> Iterator[str]:
+    yield _encode(_shown(head)).removesuffix("}") + ',"tables":{\n'
+    yield ",\n".join(f'"{name}":{_transposed(rows)}' for name, rows in pool.tables.items())
+    yield '\n},"values":[\n'
+    values = list(pool.values)
     for start in range(0, len(values), 4096):
         yield (",\n" if start else "") + ",\n".join(values[start : start + 4096])
     yield '\n],"columns":{\n'
-    yield ",\n".join(f'"{name}":{to_json(column).decode()}' for name, column in columns.items())
+    yield ",\n".join(f'"{name}":{_encode(column)}' for name, column in pool.columns.items())
     yield "\n}}"
+
+
+def _transposed(rows: Iterable[str]) -> str:
+    return f"[{','.join(to_json(column).decode() for column in zip(*map(json.loads, rows), strict=True))}]"
 
 
 def _encode(value: Any) -> str:
@@ -228,13 +244,11 @@ def _taker(source: _Source, pool: _Pool, alone: bool, judged: bool) -> Callable[
     return take
 
 
-def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
-    """A cell's values in the order of COLUMNS. Nested ones that cells share on their own are pooled by `index`."""
+def _facts(cell: Cell, pool: _Pool) -> tuple[Any, ...]:
+    """A cell's values in the order of COLUMNS."""
     error, formula, bound, rounded = cell.error, cell.formula, cell.bound, cell.error_rounded_scalar
-    domain, timing = cell.domain, cell.timing
+    domain = cell.domain
     told = figures(cell) if error is not None else dict.fromkeys(FIGURES, "-")
-    largest = None if error is None else real(*headline(cell))[0]
-    stem, worst = _worst(cell)
     return (
         cell.kernel,
         cell.lowering,
@@ -248,12 +262,12 @@ def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
         why_failed(cell) if fails(cell) and error is not None else cell.reason,
         *(told[name] for name in FIGURES),
         "-" if formula is None else formula.identified or " / ".join(formula.survivors) or "none",
-        None if formula is None else _candidates(formula),
+        None if formula is None else [pool.row("candidate", one) for one in _candidates(formula)],
         None if bound is None else [bound.value, bound.metric, bound.truth, bound.source],
-        None if error is None else [*_numbers(error), index("|".join(error.histogram)), list(error.histogram.values())],
-        None if rounded is None else _numbers(rounded),
-        stem,
-        worst,
+        None if error is None else _numbers(error, pool),
+        None if rounded is None else _numbers(rounded, pool),
+        _replay(cell),
+        _elements(cell.worst, cell, pool),
         [
             list(map(_trust, cell.trust)),
             {name: value if isinstance(value, str) else json.dumps(value) for name, value in cell.flags.items()},
@@ -266,40 +280,32 @@ def _facts(cell: Cell, index: Callable[[Any], int]) -> tuple[Any, ...]:
             [fails(cell), cell.allowance, cell.reason_kind, cell.ledger, beside_regions(cell)],
             calls_text(cell),
         ],
-        [
-            None if error is None else part_of(*headline(cell)),
-            largest,
-            cell.digest,
-            f"{timing.kernel_s:.3g}",
-            f"{timing.check_s:.3g}",
-            timing.mp_elements,
-        ],
-        [index(_region(name, cell.regions[name], cell)) for name in REGIONS if name in cell.regions],
+        [pool.row("region", _region(name, cell.regions[name], cell, pool)) for name in REGIONS if name in cell.regions],
     )
 
 
-def _region(name: str, region: Region, cell: Cell) -> list[Any]:
-    """A region as the page has it: figures as text, and the numbers that it sorts and colours by."""
+def _region(name: str, region: Region, cell: Cell, pool: _Pool) -> list[Any]:
+    """A region as the page has it; the page sorts and colours by the figures, as they are shown."""
     error, why, told = region.error, region.reason, figures_of(region)
-    counts = [getattr(error, name) for name in FAILING]
     kept = region.resolution
     return [
         name,
         region.inputs,
         region.status,
-        [why.kind, why.text, why.ledger],
-        [told[figure] for figure in REGION_FIGURES],
-        [region_part(region), real(error, region.bound)[0], error.max_ulp, error.misrounded],
-        counts,
+        pool.index([why.kind, why.text, why.ledger]),
+        *(told[figure] for figure in REGION_FIGURES),
+        error.misrounded,
+        [getattr(error, name) for name in FAILING],
         region.unjudged,
         None if kept is None else ["-" if one is None else upward(one, 3) for one in (kept.median, kept.p90)],
-        _elements(region.worst, cell),
-        None if region.bound is None else region.bound.source or (cell.bound.source if cell.bound else ""),
+        _elements(region.worst, cell, pool),
+        pool.index(None if region.bound is None else region.bound.source or (cell.bound.source if cell.bound else "")),
     ]
 
 
-def _numbers(error: Error) -> list[Any]:
-    return [_MAXIMA(error), _COUNTS(error)]
+def _numbers(error: Error, pool: _Pool) -> int:
+    histogram = pool.index("|".join(error.histogram))
+    return pool.row("error", [*_MAXIMA(error), *_COUNTS(error), histogram, list(error.histogram.values())])
 
 
 def _trust(one: Trust) -> str:
@@ -327,20 +333,20 @@ def _binades(binades: Sequence[Binade]) -> list[list[float]]:
     ]
 
 
-def _worst(cell: Cell) -> tuple[str, list[list[Any]]]:
-    """What the replay commands have in common, and the worst elements.
-
-    An element's command is null where it is what they have in common, '--input=' and the inputs.
-    """
+def _replay(cell: Cell) -> tuple[str, str, str]:
+    """What the replay commands of a cell's elements have in common: the beginning; of an element without inputs, what
+    stands before its index and after it."""
     place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
-    stem = replay_command(cell.kernel, place, cell.scalars, ()).removesuffix("--input=")
-    return stem, _elements(cell.worst, cell)
+    start = replay_command(cell.kernel, place, cell.scalars, ()).removesuffix("--input=")
+    command = replay_place(cell.kernel, place, cell.scalars, (), (cell.output, 0, cell.domain.seed))
+    before, _, after = command.removeprefix(start).rpartition("--index 0")
+    return start, f"{before}--index ", after
 
 
-def _elements(worst: Sequence[Worst], cell: Cell) -> list[list[Any]]:
-    inputs = [",".join(one.inputs) for one in worst]
-    plain = all(inputs) and _PLAIN.fullmatch("".join(inputs))
-    return [_element(one, None if plain else replay(cell, one)) for one in worst]
+def _elements(worst: Sequence[Worst], cell: Cell, pool: _Pool) -> list[int]:
+    inputs = "".join(text for one in worst for text in one.inputs)
+    plain = _PLAIN.fullmatch(inputs) is not None and all(all(one.inputs) for one in worst)
+    return [pool.row("element", _element(one, None if plain else replay(cell, one))) for one in worst]
 
 
 def _errors(worst: Worst) -> str:
@@ -351,6 +357,7 @@ def _errors(worst: Worst) -> str:
 
 
 def _element(worst: Worst, command: str | None) -> list[Any]:
+    """command: null where it is what `_replay` says, with '--input=' and the inputs or with the index."""
     return [
         worst.inputs,
         worst.output,

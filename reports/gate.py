@@ -524,7 +524,13 @@ class Context:
         if key not in self._environments:
             now, then = run.environment.get(self.backend), self.base.environments[old.environment]
             now = now if isinstance(now, dict) else {}
-            differing = [name for name in sorted(now.keys() & then.keys()) if now[name] != then[name]]
+
+            def same(name: str) -> bool:
+                return now[name] == then[name] or (
+                    name in ("torch", "triton") and baseline.same_version(now[name], then[name])
+                )
+
+            differing = [name for name in sorted(now.keys() & then.keys()) if not same(name)]
             pairs = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in differing if name not in INFORMATIVE)
             self._environments[key] = f"in another environment: {pairs}" if pairs else ""
         return self._environments[key]

@@ -19,7 +19,7 @@ from types import ModuleType
 from verify import __version__
 from verify.kernel import UsageError
 from verify.reports import store
-from verify.reports.embedded import Embedded, embed
+from verify.reports.embedded import Embedded, embed, packed
 from verify.reports.rows import printable
 
 #: What the whole library takes at most; a larger page says so.
@@ -48,15 +48,16 @@ def write(paths: Sequence[str | Path], out: str | Path, baseline: str | Path | N
 
 def page(title: str, library: str, found: Embedded) -> str:
     """The page's text. library: JavaScript that defines vegaEmbed."""
-    plots, script, style = _part("plots.js"), _part("page.js"), _part("page.css")
+    unpack, plots, script, style = (_part(name) for name in ("unpack.js", "plots.js", "page.js", "page.css"))
     parts = {
         "title": html.escape(printable(title)),
         "version": html.escape(__version__),
-        "policy": _policy((library, plots, script), style),
+        "policy": _policy((unpack, plots, script, library), style),
         "style": style,
         "data": found.data,
         "binades": found.binades,
-        "library": library,
+        "library": packed([library]),
+        "unpack": unpack,
         "plots": plots,
         "script": script,
         "licenses": html.escape(_part("licenses.txt")),
@@ -77,8 +78,7 @@ def vl_convert() -> ModuleType:
 def plotting_library() -> str:
     """JavaScript that defines `vegaEmbed`."""
     text: str = vl_convert().javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    # What would end a script element or begin a comment in it. Both occur in strings only, if at all.
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("\r\n", "\n")
+    return text
 
 
 def _policy(scripts: Sequence[str], style: str) -> str:

@@ -96,6 +96,8 @@ class Page:
 
 def printable(text: str) -> str:
     """Control, format (bidirectional overrides) and unassigned characters as escapes such as \\x1b."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
 import lzma
 import os
 import sys
@@ -167,18 +166,6 @@ def lines(report: Report) -> Iterator[str]:
     for index, cell in enumerate(report.cells):
         yield (",\n" if index else "") + cell.model_dump_json(by_alias=True)
     yield ("\n" if report.cells else "") + "]}\n"
-
-
-def canonical_digest(report: Report) -> str:
-    """SHA-256 of what equal environments must reproduce: everything but timing, environment and command."""
-    from verify.reports.schema import Timing
-
-    cells = [cell.model_copy(update={"timing": Timing()}) for cell in report.cells]
-    bare = report.model_copy(update={"cells": cells, "environment": {}, "command": ""})
-    digest = hashlib.sha256()
-    for line in lines(bare):
-        digest.update(line.encode())
-    return digest.hexdigest()
 
 
 def _opened(path: Path, mode: str, compressed: bool | None = None) -> IO[bytes]:

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
-from verify import run
 from verify.backends import Backend
 from verify.cases import Instance, terms
+from verify.cells import fill
 from verify.judge.cell import overall
 from verify.kernel import Composite, Setting, is_file
 from verify.lowerings import Lowering, Target
+from verify.plan import Job, Selection
 
 
 def cells(
@@ -19,8 +20,8 @@ def cells(
 ) -> list[dict[str, Any]]:
     """One cell for each output of the kernel in `setting`."""
     target = Target(facts, scalars, setting.name, dtype, backend)
-    job = run.Job(target, lowering, mine=is_file(lowering.name), setting=setting)
-    return run.fill(job, [], run.Selection((facts.name,)))
+    job = Job(target, lowering, mine=is_file(lowering.name), setting=setting)
+    return fill(job, [], Selection((facts.name,)))
 
 
 def share(instance: Instance, target: Target, lowering: Lowering, output: str, y: torch.Tensor) -> float:

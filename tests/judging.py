@@ -16,6 +16,7 @@ import torch
 
 from verify import admit, backends, kernel
 from verify.cases import OfOutput, Placed, Pointwise
+from verify.cells import cell_of
 from verify.composite import Limit
 from verify.decide import Enclosure
 from verify.domains import Domain, domain_of
@@ -30,8 +31,9 @@ from verify.judge.status import KINDS
 from verify.kernel import Kernel
 from verify.lowerings import EAGER, Lowering, Target
 from verify.numbers.scaled import times_power
-from verify.run import Job, cell_of, walk
+from verify.plan import Job
 from verify.truth import Truth
+from verify.walk import walk
 
 Tensor = torch.Tensor
 DTYPES = ("float32", "float16", "bfloat16")

@@ -61,9 +61,10 @@ def site(folder: Path, browser: Browser) -> str:
 
 @pytest.fixture(scope="module")
 def whole(folder: Path, browser: Browser) -> str:
-    """The address of the page of the library as recorded."""
+    """The address of the page of all that a CPU and an H200 recorded."""
     out = folder / "whole.html"
-    page.write(sorted((ROOT / "reports" / "recorded").glob("h200*.json*")), out)
+    recorded = ROOT / "reports" / "recorded"
+    page.write([one for device in ("cpu", "h200") for one in sorted(recorded.glob(f"{device}*.json*"))], out)
     assert out.stat().st_size < page.EXPECTED_BYTES
     return out.as_uri()
 
@@ -650,6 +651,15 @@ def test_many_rows_are_drawn_on_request(folder: Path, visit: Open) -> None:
     assert "200 of 1\u202f000 rows" in tab.inner_text("#cells")
     tab.click("#cells .more button")
     assert tab.locator("#cells tbody tr").count() == 1000
+
+
+def test_a_browser_that_cannot_unpack_is_told_so(folder: Path, browser: Browser) -> None:
+    page.write([save(library(), folder / "old.json")], folder / "packed.html")
+    tab = browser.new_page()
+    tab.add_init_script("delete globalThis.DecompressionStream")
+    tab.goto((folder / "packed.html").as_uri())
+    assert "this browser cannot unpack it: it needs Chrome 80" in tab.inner_text("main")
+    tab.close()
 
 
 def test_the_recorded_reports_open(folder: Path, visit: Open) -> None:

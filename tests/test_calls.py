@@ -18,8 +18,9 @@ from verify.domains import domain_of
 from verify.formats import FORMATS
 from verify.launch import launch_steady
 from verify.lowerings import Target, lowerings, user_lowering
+from verify.plan import Selection
 from verify.reports.schema import Cell
-from verify.run import Selection, run
+from verify.run import run
 
 PLANTED = """
 import ctypes, threading, time

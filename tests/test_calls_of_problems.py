@@ -14,7 +14,8 @@ from verify.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, 
 from verify.cases import Instance
 from verify.kernel import Composite
 from verify.lowerings import Target, lowerings, user_composite
-from verify.run import Selection, run
+from verify.plan import Selection
+from verify.run import run
 from verify.workers import isolated_composite
 
 PLANTED = f"""

@@ -26,7 +26,8 @@ from verify.judge.status import ALLOWABLE, FAILURES, REASONS, STATUSES, exit_cod
 from verify.judge.tally import Element, Fit, InRegion, Tally
 from verify.kernel import Bound
 from verify.ledger import Allowance
-from verify.run import Selection, run
+from verify.plan import Selection
+from verify.run import run
 
 F32 = FORMATS["float32"]
 BOUND = Stated(1.0, "ulp", "here")

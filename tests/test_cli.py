@@ -23,7 +23,9 @@ import verify.run
 from sample_reports import cell, error, not_run, report
 from verify import __version__, cli
 from verify import run as walks
+from verify.cells import fill
 from verify.kernel import NothingToCompare, UsageError
+from verify.plan import Selection
 from verify.reports import store
 from verify.run import Broken
 
@@ -385,8 +387,8 @@ def test_an_internal_error_keeps_the_complete_cells(
 
 
 def test_an_internal_error_is_told_apart_from_a_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    filled = walks.fill
-    selection = walks.Selection(("sqrt",), ("cpu",), ("float16", "bfloat16"), ("eager",), profile="quick")
+    filled = fill
+    selection = Selection(("sqrt",), ("cpu",), ("float16", "bfloat16"), ("eager",), profile="quick")
 
     def fails(problem: Exception) -> Any:
         def fill(job: Any, case: Any, selection: Any) -> Any:
@@ -585,6 +587,107 @@ def test_list_has_a_row_for_every_kernel(capsys: pytest.CaptureFixture[str]) -> 
     assert invoke("list") == 0
     first = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert set(names()) <= set(first)
+
+
+# Unfinished kernels
+
+UNFINISHED = """
+from verify.bounds import correctly_rounded, vendor
+from verify.domains import Stratum
+from verify.kernel import Kernel
+from verify.kernels.exp import KERNEL as EXP
+from verify.oracles.unfinished import ORACLE
+
+KERNEL = dataclasses.replace(EXP, name="unfinished", oracle=ORACLE, triton=None)
+""".replace("\n", "\nimport dataclasses\n", 1)
+ORACLE = """
+from verify.oracle import Oracle
+
+def unfinished(n, x):
+    return n.exp(x)
+
+ORACLE = Oracle(unfinished)
+"""
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Add a kernel to the registry for one test: the text of its file, and that of its oracle."""
+    import verify.kernels
+    import verify.oracles
+
+    def write(facts: str = UNFINISHED, oracle: str | None = ORACLE) -> None:
+        for package, text in ((verify.kernels, facts), (verify.oracles, oracle)):
+            folder = tmp_path / package.__name__.rpartition(".")[2]
+            folder.mkdir()
+            if text is not None:
+                (folder / "unfinished.py").write_text(text)
+            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+
+    yield write
+    for name in ("verify.kernels.unfinished", "verify.oracles.unfinished"):
+        sys.modules.pop(name, None)
+        package, _, module = name.rpartition(".")
+        vars(sys.modules[package]).pop(module, None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "oracle", "message"),
+    [
+        (UNFINISHED, None, "oracles/unfinished.py is missing, which kernels/unfinished.py imports"),
+        (UNFINISHED + "KERNEL = (", ORACLE, "kernels/unfinished.py, line 10: SyntaxError: '(' was never closed"),
+        (UNFINISHED, ORACLE + "(", "oracles/unfinished.py, line 8: SyntaxError: '(' was never closed"),
+        (UNFINISHED, "", ("kernels/unfinished.py, line 7: ImportError: cannot import name 'ORACLE' from "
+         "'verify.oracles.unfinished'")),
+        (UNFINISHED + "vendor('NVIDIA', 'kosh', 'libdevice')", ORACLE, ("kernels/unfinished.py, line 10: "
+         "kernels/vendor_bounds.toml has no figure for NVIDIA kosh float32; add it with its source")),
+        (UNFINISHED + "KERNEL.bound", ORACLE, None),
+        (UNFINISHED + "KERNEL.bounds['x']", ORACLE, ("kernels/unfinished.py, line 10: TypeError: tuple indices must be "
+         "integers or slices, not str")),
+        ("", ORACLE, "kernels/unfinished.py defines no KERNEL; expected KERNEL = Kernel(...), see CONTRIBUTING.md"),
+        ("from verify.kernels.exp import KERNEL", ORACLE, ("kernels/unfinished.py names its kernel 'exp'; expected "
+         "'unfinished', the file's name")),
+    ],
+)  # fmt: skip
+def test_an_unfinished_file_stops_its_kernel_alone(
+    facts: str, oracle: str | None, message: str | None, unfinished: Callable[..., None],
+    running: Any, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    from verify.kernel import names
+
+    unfinished(facts, oracle)
+    line = "" if message is None else f"verify: {message}\n"
+    assert invoke("list") == (2 if message else 0)
+    captured = capsys.readouterr()
+    assert captured.err == line and "softmax" in captured.out
+    assert invoke("show", "exp") == 0 and capsys.readouterr().err == ""
+    assert invoke("show", "unfinished") == (2 if message else 0) and capsys.readouterr().err == line
+    selections = running(report(cell()))
+    assert invoke("run", "--json", os.devnull) == (2 if message else 0)
+    assert line in capsys.readouterr().err
+    assert selections[0].kernels == tuple(one for one in names() if one != "unfinished" or not message)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("n.kosh(x)", "number systems have no function 'kosh': add an entry to verify/numbers/functions.py"),
+        ("n.exp(xx)", "oracles/unfinished.py, line 5: NameError: name 'xx' is not defined"),
+    ],
+)
+def test_an_unfinished_oracle_fails_its_cells_alone(
+    body: str, message: str, unfinished: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfinished(oracle=ORACLE.replace("n.exp(x)", body))
+    options = ("--dtype", "float32", "--backend", "cpu", "--lowering", "eager")
+    out = tmp_path / "report.json"
+    code = invoke("kernel", "unfinished", "exp", *options, "--profile", "quick", "--jobs", "1", "--json", str(out))
+    cells = {one["kernel"]: one for one in json.loads(out.read_text())["cells"]}
+    assert code == 4 and cells["exp"]["status"] == "passed"
+    assert (cells["unfinished"]["status"], cells["unfinished"]["reason"]) == ("oracle-violation", message)
+    capsys.readouterr()
+    assert invoke("explain", "unfinished", *options, "--input=0x1p+0") == 4
+    assert capsys.readouterr().err == f"verify: {message}\n"
 
 
 # Explaining

@@ -22,6 +22,8 @@ from verify import cli, run
 from verify.jobs import cluster
 from verify.jobs.cluster import Cluster, ended
 from verify.jobs.pool import Ended, Spent
+from verify.kernel import UsageError
+from verify.output import USAGE
 
 ray = pytest.importorskip("ray", reason="the optional extra `ray`")
 HERE = str(Path(__file__).resolve().parent)
@@ -65,7 +67,7 @@ def test_another_environment_gets_no_work_and_is_named(three: Any) -> None:
     stream = ended(
         doubling, [[1], [2]], Cluster(three.address, told.append), {"CPU": 1.0}, None, Elsewhere(os.getpid())
     )
-    with pytest.raises(cli.UsageError, match='differs: environment was "here", is "there"'):
+    with pytest.raises(UsageError, match='differs: environment was "here", is "there"'):
         list(stream)
     assert len(told) == 2
 
@@ -137,7 +139,7 @@ def test_a_process_that_leaves_late_is_replaced(three: Any, monkeypatch: pytest.
 
 
 def test_a_cluster_without_what_is_needed_is_refused(three: Any) -> None:
-    with pytest.raises(cli.UsageError, match="has 1 mps, which a process takes"):
+    with pytest.raises(UsageError, match="has 1 mps, which a process takes"):
         list(ended(doubling, [[0]], Cluster(three.address, print), {"mps": 1.0}, None, known))
 
 
@@ -154,7 +156,7 @@ def test_an_address_that_does_not_answer_as_ray_is_refused_at_once(capsys: pytes
         ("nowhere", "expected HOST:PORT or auto"),
     ):
         began = time.monotonic()
-        assert cli.main([*words, address]) == cli.USAGE
+        assert cli.main([*words, address]) == USAGE
         assert time.monotonic() - began < 10
         line = capsys.readouterr().err.strip().splitlines()[-1]
         assert told in line and address in line
@@ -163,7 +165,7 @@ def test_an_address_that_does_not_answer_as_ray_is_refused_at_once(capsys: pytes
 
 
 def test_an_address_without_ray_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["kernel", "reciprocal", "--address", "127.0.0.1:1"]) == cli.USAGE
+    assert cli.main(["kernel", "reciprocal", "--address", "127.0.0.1:1"]) == USAGE
     assert "--address is for --engine ray" in capsys.readouterr().err
 
 

@@ -24,7 +24,8 @@ from verify.judge.status import exit_code
 from verify.kernel import Bound, Composite, NothingToCompare
 from verify.ledger import Deviation
 from verify.lowerings import Target, lowerings
-from verify.run import Selection, run
+from verify.plan import Selection
+from verify.run import run
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]

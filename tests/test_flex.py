@@ -34,6 +34,7 @@ from verify.numbers.ball import Ball64
 from verify.numbers.fixed import FixedMatrices, Opaque, RationalMatrices, places_for
 from verify.numbers.matmul import DDMatrices, RowBalls, matmul
 from verify.oracles import _attention as oracle
+from verify.plan import Selection
 from verify.truth import Truth
 
 try:
@@ -698,7 +699,7 @@ def test_every_lowering_of_a_gpu_keeps_its_bound(dtype: str) -> None:
 
 def test_an_allowance_is_for_the_outputs_that_it_names() -> None:
     """Where gradients that are added up in the half type do not resolve, the output still does."""
-    selection = runs.Selection(
+    selection = Selection(
         ("flex_attention",), ("cpu",), ("bfloat16",), ("sdpa-flash",), spellings=("exact",), profile="quick"
     )
     found = {

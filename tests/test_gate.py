@@ -20,20 +20,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import verify.run
 from sample_reports import cell, error, not_run, report
 from verify.backends import cpu, mps
+from verify.cells import source_of
 from verify.cli import main
 from verify.judge.status import STATUSES
 from verify.kernel import UsageError, load
 from verify.launch import REPEATS, LoweringError, launch_steady
-from verify.lowerings import Lowering
+from verify.lowerings import Lowering, lowerings
+from verify.plan import Selection
 from verify.reports import baseline, gate, rows, store
 from verify.reports.accept import Refused, accept
 from verify.reports.baseline import COUNTS, Accepted, Device
 from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, compare
 from verify.reports.schema import Report
-from verify.run import Selection, run, source_of
+from verify.run import run
 from verify.ulp import FAILING
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -205,6 +206,18 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2.13.0", "2.13.0", True), ("2.13.0+cu130", "2.13.0", True), ("2.13.0", "2.13.0+cpu", True),
+        ("2.13.0+cu130", "2.13.0+cpu", False), ("2.13.0", "2.13.1", False), ("2.13.0+cu130", "2.14.0", False),
+        (None, None, True), ("3.7.1", None, False),
+    ],
+)  # fmt: skip
+def test_a_version_is_the_same_with_and_without_its_build(one: str | None, other: str | None, same: bool) -> None:
+    assert baseline.same_version(one, other) == baseline.same_version(other, one) == same
+
+
 @pytest.mark.parametrize(("mutate", "status", "reason", "code"), MUTANTS)
 def test_each_mutant_gets_its_own_status_reason_and_replay(
     bench: Bench, mutate: Callable[[Any], Any], status: str, reason: str, code: int
@@ -241,6 +254,15 @@ def test_what_a_reader_alone_needs_makes_nothing_stale(bench: Bench) -> None:
     bench.accept(value)
     value["environment"]["cpu"] = FINGERPRINT | {"os": "Linux 6.9", "python": "3.14", "device": "new field", "rev": 3}
     assert bench.statuses(value) == (0, {"passed": 3})
+
+
+def test_the_build_of_a_version_makes_nothing_stale_where_one_side_does_not_name_it(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.13.0+cu130"}
+    assert bench.statuses(value) == (0, {"passed": 3})
+    value["environment"]["cpu"] = FINGERPRINT | {"torch": "2.13.1+cu130"}
+    assert bench.statuses(value) == (0, {"stale": 3})
 
 
 def test_a_status_never_hides_a_more_severe_one(bench: Bench) -> None:
@@ -934,14 +956,15 @@ def test_what_depends_on_memory_alone_is_no_result() -> None:
 
 def planted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> dict[str, Any]:
     """The quick report of `reciprocal` in float32 with a lowering that errs by one of `values` in its last element."""
-    eager = verify.run.lowerings(load("reciprocal"))[0]
+    eager = lowerings(load("reciprocal"))[0]
 
     def build(target: Any) -> Callable[..., torch.Tensor]:
         call, off = eager.build(target), unsteady(values)
         return lambda a: off(call(a))
 
     planted = Lowering("atomic", build, eager.reason)
-    monkeypatch.setattr(verify.run, "lowerings", lambda kernel: (eager, planted))
+    for module in ("plan", "cells"):
+        monkeypatch.setattr(f"verify.{module}.lowerings", lambda kernel: (eager, planted))
     selection = Selection(("reciprocal",), ("cpu",), ("float32",), ("atomic",), ("out-of-place",), "quick")
     value: dict[str, Any] = run(selection)
     Report.model_validate(value)
@@ -995,7 +1018,7 @@ def test_the_source_of_a_kernel_is_that_of_its_files(tmp_path: Path, monkeypatch
     for name, text in (files | {"kernels/__pycache__/made.txt": "x", "kernels/other.py": "x"}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(verify.run.kernel, "__file__", str(tmp_path / "kernel.py"))
+    monkeypatch.setattr("verify.kernel.__file__", str(tmp_path / "kernel.py"))
     first = source_of.__wrapped__("made")
     (tmp_path / "kernels/other.py").write_text("y")
     (tmp_path / "kernels/triton/made.py").write_bytes(b"c\r\n")  # as git writes it on other systems

@@ -100,6 +100,9 @@ def test_reports_and_the_page_tell_what_was_measured_of_the_same_device(tmp_path
     assert told == f"no: 16 of 16 sizes, from 2 on, row {row['row']}, {row['steps']} steps, length {row['length']}"
     assert invariance.told("softmax", "eager", "float16", here) == "yes: 48 sizes, length 64, 1000, 4096"
     assert invariance.told("softmax", "inductor", "float16", here) == invariance.told("exp", "eager", "float32", here)
+    release = here["torch"].partition("+")[0]
+    for same in (release, f"{release}+cu130"):
+        assert invariance.told("softmax", "inductor", "float32", here | {"torch": same}) == told
     for change in ({"chip": "another"}, {"torch": "2.12.0"}, {"capability": "AVX2"}):
         assert not invariance.told("softmax", "inductor", "float32", here | change)
     one = cell(kernel="softmax", lowering="inductor")

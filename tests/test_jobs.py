@@ -25,9 +25,9 @@ from verify.jobs.pool import Ended, Spent, ended
 from verify.kernel import UsageError
 from verify.ledger import Allowance
 from verify.merge import merged
+from verify.plan import Selection
 from verify.reports import store
 from verify.reports.schema import Report, Timing
-from verify.run import Selection
 
 SMALL = Selection(
     ("reciprocal", "rms_norm"), ("cpu",), ("float16",), ("eager",), ("out-of-place", "length-2", "length-33"), "quick"
@@ -303,7 +303,7 @@ def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
         if gone:
             raise RuntimeError("CUDA error: misaligned address")
 
-    monkeypatch.setattr(run, "_walked", walked)
+    monkeypatch.setattr("verify.cells._walked", walked)
     monkeypatch.setattr(backends.load("cpu"), "synchronize", synchronize)
     selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick")
     do = run._worker(selection, 1, (1, 1), 1)

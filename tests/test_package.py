@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -240,6 +241,14 @@ def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
 
 def test_what_is_needed_is_what_is_installed() -> None:
     assert set(requirements()[""]) == set(NEEDED)
+
+
+def test_an_advice_against_python_3_13_0_is_no_failure() -> None:
+    """Dynamo gives it at the first compilation under that Python, where tests take warnings for errors."""
+    text = "Guards may run slower on Python 3.13.0. Consider upgrading to Python 3.13.1+."
+    warnings.warn(text, RuntimeWarning, stacklevel=1)
+    with pytest.raises(RuntimeWarning, match="another"):
+        warnings.warn("another", RuntimeWarning, stacklevel=1)
 
 
 def test_every_requirement_is_pinned() -> None:

@@ -141,7 +141,7 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
     def told(done: int, total: int, label: str, ended: tuple[int, float, int] | None = None) -> None:
         seen.append((done, label))
 
-    monkeypatch.setattr("verify.cli.shown", lambda plan=None: contextlib.nullcontext(told))
+    monkeypatch.setattr("verify.conduct.shown", lambda plan=None: contextlib.nullcontext(told))
     journal = tmp_path / "j"
     assert main([*given, "--journal", str(journal)]) == 1
     whole = seen[-1][0]

@@ -123,7 +123,7 @@ def test_a_deviation_is_never_green_and_never_among_the_passes(name: str) -> Non
 
 
 def main_code(value: dict[str, Any]) -> int:
-    from verify.cli import exit_code
+    from verify.conduct import exit_code
 
     return exit_code(of(value))
 
@@ -494,12 +494,13 @@ def test_the_pages_data_hold_both(tmp_path: Path, first: str, second: str) -> No
     path = tmp_path / "r.json"
     store.write(of(made(both(first, second))), path)
     data = json.loads(gzip.decompress(base64.b64decode(embedded.embed([path]).data)).decode())
-    regions = [data["values"][index] for index in data["values"][data["columns"]["regions"][0]]]
+    rows = {name: list(zip(*columns, strict=True)) for name, columns in data["tables"].items()}
+    regions = [rows["region"][index] for index in data["values"][data["columns"]["regions"][0]]]
     found = {one[0]: one for one in regions}
     assert list(found) == list(REGIONS)
-    assert found[first][2] == "exceeds-bound" and found[first][4][0] == str(PLACES[first])
-    assert found[second][2] == "deviates" and found[second][3][2] == [f"id-{second}"]
-    assert found[second][9][0][0] == [f"0x1.{PLACES[second]:x}p+0"]
+    assert found[first][2] == "exceeds-bound" and found[first][4] == str(PLACES[first])
+    assert found[second][2] == "deviates" and data["values"][found[second][3]][2] == [f"id-{second}"]
+    assert rows["element"][found[second][14][0]][0] == [f"0x1.{PLACES[second]:x}p+0"]
     assert data["looks"]["deviates"][0] == "deviates" and data["looks"]["exceeds-bound"][0] == "bad"
 
 

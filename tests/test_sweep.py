@@ -21,15 +21,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_jobs import bare, without_timing
-from verify import backends, cases, cli, run, sweep
+from verify import backends, cases, cli, conduct, sweep
+from verify.cells import cells_of, part_of
 from verify.decide import digest
 from verify.domains import Domain
 from verify.formats import FORMATS
 from verify.judge import tally
 from verify.kernel import UsageError
 from verify.merge import merged
+from verify.plan import Job, Selection, jobs_of, planned
 from verify.reports import store
-from verify.run import Job, Selection
+from verify.walk import walk
 
 SMALL = 1 << 12  # elements of a portion, of which 16-bit patterns have 16
 SWEEP = Selection(("reciprocal",), ("cpu",), ("float16",), ("eager",), ("out-of-place",), "quick")
@@ -58,8 +60,8 @@ def plain(cells: list[dict[str, Any]]) -> str:
 
 @functools.cache
 def job() -> tuple[Job, Domain]:
-    (one,) = [one for one in run.jobs_of(OWN, backends.load("cpu")) if one.mine and not one.arranged]
-    domain = run.planned([one], OWN).sweeps[0]
+    (one,) = [one for one in jobs_of(OWN, backends.load("cpu")) if one.mine and not one.arranged]
+    domain = planned([one], OWN).sweeps[0]
     return one, domain
 
 
@@ -67,14 +69,14 @@ def job() -> tuple[Job, Domain]:
 def parts() -> list[Mapping[str, Any]]:
     one, domain = job()
     held: list[Any] = []
-    found = [run.part_of(one, at, at + SMALL, held, OWN) for at in range(0, domain.size, SMALL)]
+    found = [part_of(one, at, at + SMALL, held, OWN) for at in range(0, domain.size, SMALL)]
     return [json.loads(json.dumps(part)) for part in found]  # as a journal has them
 
 
 @functools.cache
 def undivided() -> str:
     one, domain = job()
-    return plain(run.cells_of(one, run.part_of(one, 0, domain.size, [], OWN), OWN, domain))
+    return plain(cells_of(one, part_of(one, 0, domain.size, [], OWN), OWN, domain))
 
 
 def in_any_order(rng: random.Random) -> str:
@@ -86,7 +88,7 @@ def in_any_order(rng: random.Random) -> str:
         held = [*sweep.joined(held[:k]), *held[k:]]
         held = sweep.joined(held) if rng.random() < 0.2 else held
     one, domain = job()
-    return plain(run.cells_of(one, held[0], OWN, domain))
+    return plain(cells_of(one, held[0], OWN, domain))
 
 
 @given(st.integers(0, 2**32))
@@ -107,16 +109,15 @@ def test_a_tie_decided_by_arrival_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sweep, "sorted", lambda one, key: list(one), raising=False)
     held = [*parts()]
     monkeypatch.setattr(sweep, "total", lambda all_: sum(list(all_)[::-1], tally.Tally()))
-    assert plain(run.cells_of(job()[0], sweep.joined(held)[0], OWN, job()[1])) != undivided()
+    assert plain(cells_of(job()[0], sweep.joined(held)[0], OWN, job()[1])) != undivided()
 
 
 def test_a_portion_lost_at_a_boundary_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     one, domain = job()
-    walk = run.walk
-    monkeypatch.setattr(run, "walk", lambda c, j, r, e: walk(c, j, r, range(e.start, e.stop - SMALL)))
-    short = run.part_of(one, 0, 4 * SMALL, [], OWN)
+    monkeypatch.setattr("verify.cells.walk", lambda c, j, r, e: walk(c, j, r, range(e.start, e.stop - SMALL)))
+    short = part_of(one, 0, 4 * SMALL, [], OWN)
     with pytest.raises(RuntimeError, match="12288 of 16384 elements were counted"):
-        run.cells_of(one, short, OWN, domain)
+        cells_of(one, short, OWN, domain)
 
 
 def test_each_result_of_an_unsteady_lowering_is_judged() -> None:
@@ -127,10 +128,10 @@ def test_each_result_of_an_unsteady_lowering_is_judged() -> None:
         return 1 / x * (1 + len(calls) % 2)
 
     own = replace(OWN, functions={"coin": coin})
-    (one,) = [one for one in run.jobs_of(own, backends.load("cpu")) if one.mine and not one.arranged]
+    (one,) = [one for one in jobs_of(own, backends.load("cpu")) if one.mine and not one.arranged]
     held: list[Any] = []
-    (part,) = sweep.joined([run.part_of(one, k * SMALL, (k + 1) * SMALL, held, own) for k in (1, 0)])
-    (cell,) = run.cells_of(one, part, own, job()[1])
+    (part,) = sweep.joined([part_of(one, k * SMALL, (k + 1) * SMALL, held, own) for k in (1, 0)])
+    (cell,) = cells_of(one, part, own, job()[1])
     assert part["launched"]["distinct"] == 2 and "different results" in cell["reason"] and cell["inputs"] > 2 * SMALL
 
 
@@ -170,19 +171,19 @@ FIRST = 0x3C01_4000_3800  # where a, b and c are ordinary
 
 
 def test_triples_are_judged_in_any_ranges() -> None:
-    (one,) = run.jobs_of(TRIPLES, backends.load("cpu"))
-    plan = run.planned([one], TRIPLES, 7, 100_000)
+    (one,) = jobs_of(TRIPLES, backends.load("cpu"))
+    plan = planned([one], TRIPLES, 7, 100_000)
     domain, spans = plan.sweeps[0], [task.elements for task in plan.tasks if task.elements]
     assert domain.size == 1 << 48 and len(spans) == cases.RANGES
     assert spans[0].start == (1 << 48) // SMALL * 6 // 100_000 * SMALL
     assert all(a.stop == b.start for a, b in itertools.pairwise(spans))
     held: list[Any] = []
     edges = [FIRST - FIRST % SMALL + k * SMALL for k in (0, 1, 3, 4)]
-    some = [run.part_of(one, a, b, held, TRIPLES) for a, b in itertools.pairwise(edges)]
+    some = [part_of(one, a, b, held, TRIPLES) for a, b in itertools.pairwise(edges)]
     (part,) = sweep.joined(some[::-1])
-    (whole,) = sweep.joined([run.part_of(one, edges[0], edges[-1], [], TRIPLES)])
-    (cell,) = run.cells_of(one, part, TRIPLES, domain)
-    assert plain([cell]) == plain(run.cells_of(one, whole, TRIPLES, domain))
+    (whole,) = sweep.joined([part_of(one, edges[0], edges[-1], [], TRIPLES)])
+    (cell,) = cells_of(one, part, TRIPLES, domain)
+    assert plain([cell]) == plain(cells_of(one, whole, TRIPLES, domain))
     assert cell["status"] == "passed" and cell["inputs"] == 4 * SMALL and 0.4 < cell["error"]["max_ulp"] <= 0.5001
     assert cell["worst"][0]["index"] in range(edges[0], edges[-1])
     y = torch.addcmul(*domain.span(edges[0], edges[-1], "cpu"), value=1.0)
@@ -196,8 +197,8 @@ def test_triples_are_asked_for_and_told_of(capsys: pytest.CaptureFixture[str], t
     words += ["--spelling", "out-of-place", "--jobs", "1"]
     assert cli.main([*words, "--triples"]) == 2
     assert "--triples is for --profile exhaustive" in capsys.readouterr().err
-    assert "lerp: 2^24 of 2^48 triples are drawn" in next(cli._ahead(replace(LERP, triples=False), None))  # type: ignore
-    assert not list(cli._ahead(replace(LERP, kernels=("exp",), triples=False), None))  # type: ignore[arg-type]
+    assert "lerp: 2^24 of 2^48 triples are drawn" in next(conduct._ahead(replace(LERP, triples=False), None))  # type: ignore
+    assert not list(conduct._ahead(replace(LERP, kernels=("exp",), triples=False), None))  # type: ignore[arg-type]
     files = [str(tmp_path / f"{k}.json") for k in range(3)]
     for k in (1, 2):
         given = ("--profile", "exhaustive", "--triples", "--shard", f"{3 * k}/{1 << 32}", "--json", files[k])

@@ -19,8 +19,9 @@ from verify.judge.chunk import digests
 from verify.judge.status import exit_code
 from verify.judge.tally import root
 from verify.lowerings import Target, lowerings
+from verify.plan import Selection
 from verify.reports import store
-from verify.run import Selection, run
+from verify.run import run
 
 if why := load("virtual-cuda").unavailable():
     pytest.skip(why, allow_module_level=True)

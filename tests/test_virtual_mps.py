@@ -11,7 +11,8 @@ import torch
 from verify import backends
 from verify.backends import virtual_mps
 from verify.kernels.metal import elementwise
-from verify.run import Selection, run
+from verify.plan import Selection
+from verify.run import run
 from verify.virtual import metal
 from verify.virtual.compile import Unsupported
 

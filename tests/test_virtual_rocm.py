@@ -15,7 +15,8 @@ from verify import backends
 from verify.backends import virtual_rocm
 from verify.kernel import UsageError, load
 from verify.lowerings import NotLowered, Target, user_lowering
-from verify.run import Selection, backends_of, run
+from verify.plan import Selection, backends_of
+from verify.run import run
 
 DEVICES = ("virtual-rocm", "virtual-rocm-low", "virtual-rocm-high")
 

@@ -17,6 +17,7 @@ import torch
 
 from judging import cell, elements
 from verify import backends, cases, domains, kernel, ledger, run
+from verify.cells import cell_of, fill
 from verify.composite import Limit, Problem
 from verify.decide import Enclosure
 from verify.domains import Domain
@@ -28,8 +29,10 @@ from verify.kernel import Bound, Composite, NothingToCompare, Setting, UsageErro
 from verify.ledger import Deviation
 from verify.lowerings import EAGER, Lowering, NotLowered, Target, lowerings
 from verify.numbers.ball import Ball64
-from verify.run import Broken, Job, Selection, cell_of, fill, walk
+from verify.plan import Job, Selection
+from verify.run import Broken
 from verify.truth import Truth
+from verify.walk import walk
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]
@@ -46,7 +49,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_lowerings(monkeypatch: pytest.MonkeyPatch, *calls: Callable[..., Any]) -> None:
     """These as the kernels' lowerings, after eager."""
     own = [Lowering(f"mine-{k}", lambda target, call=call: call, lambda target: None) for k, call in enumerate(calls)]
-    monkeypatch.setattr(run, "lowerings", lambda facts: (EAGER, *own))
+    for module in ("plan", "cells"):
+        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (EAGER, *own))
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
@@ -110,7 +114,7 @@ def test_an_interruption_keeps_what_is_complete(small: None, monkeypatch: pytest
 
 def test_a_mistake_of_the_project_is_no_cell(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with_lowerings(monkeypatch, torch.add)
-    monkeypatch.setattr(run, "cell_of", raising(ZeroDivisionError()))
+    monkeypatch.setattr("verify.cells.cell_of", raising(ZeroDivisionError()))
     with pytest.raises(Broken, match=r"add alpha=1\.0 float32 eager") as caught:
         run.run(EAGER_ADD)
     assert caught.value.report["interrupted"] and caught.value.report["cells"] == []
@@ -118,7 +122,8 @@ def test_a_mistake_of_the_project_is_no_cell(small: None, monkeypatch: pytest.Mo
 
 def test_what_cannot_run_is_listed_with_the_reason(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = Lowering("absent", lambda target: torch.add, lambda target: "the library is not there")
-    monkeypatch.setattr(run, "lowerings", lambda facts: (EAGER, absent))
+    for module in ("plan", "cells"):
+        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (EAGER, absent))
     _, found = run.run(replace(EAGER_ADD, lowerings=()))["cells"]
     assert (found["status"], found["reason"]) == ("not-run", "the library is not there")
     assert found["reason_kind"] == "absent" and "regions" not in found
@@ -215,7 +220,7 @@ def job_of(name: str, scalars: dict[str, float], dtype: str = "float32") -> tupl
 def test_an_error_planted_once_in_a_ball_function_is_a_violation(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """exp off by 2^-30: far above its bound, far below what a float32 result shows. By the hashed sample."""
     case, job = job_of("exp", {})
-    monkeypatch.setattr(run, "case_of", lambda *given: case)
+    monkeypatch.setattr("verify.cells.case_of", lambda *given: case)
     assert fill(job, [], EAGER_ADD)[0]["status"] == "passed"
     case, job = job_of("exp", {})
     about = case.about["exact"]
@@ -235,7 +240,7 @@ def test_an_error_of_the_scale_is_a_violation(monkeypatch: pytest.MonkeyPatch) -
         about, "_scale", lambda n, values, like, unit: tuple(torch.full(like.shape, 2.0**60).double() for _ in range(2))
     )
     monkeypatch.setattr(case, "engine", lambda *given: None)
-    monkeypatch.setattr(run, "case_of", lambda *given: case)
+    monkeypatch.setattr("verify.cells.case_of", lambda *given: case)
     (found,) = fill(job, [], EAGER_ADD)
     assert found["status"] == "oracle-violation"
 
@@ -348,7 +353,8 @@ REFERENCE = lowering("eager", left_to_right)
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
     """rows(call, dtype, name): the cells of a lowering of the sum of rows."""
-    monkeypatch.setattr(run, "lowerings", lambda facts: (REFERENCE,))
+    for module in ("plan", "cells"):
+        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (REFERENCE,))
 
     def filled(call: Callable[..., Any], dtype: str = "float32", name: str = "mine", **changes: Any) -> Any:
         facts = composite(**changes)
@@ -426,7 +432,8 @@ def test_a_lowering_that_does_not_exist_is_not_run(rows: Any) -> None:
 
 
 def test_a_lowering_of_the_wrong_shape_does_not_spoil_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "lowerings", lambda facts: (REFERENCE,))
+    for module in ("plan", "cells"):
+        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (REFERENCE,))
     facts = composite()
     target = Target(facts, {}, "plain", "float32", backends.load("cpu"))
     held: list[Any] = []
@@ -503,7 +510,8 @@ def test_the_lowerings_that_a_composite_kernel_lists_are_those_it_has(name: str)
 
 def test_a_problem_does_not_outlive_its_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the garbage collector, which runs too rarely for tensors: two large problems would be held at once."""
-    monkeypatch.setattr(run, "lowerings", lambda facts: (REFERENCE,))
+    for module in ("plan", "cells"):
+        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (REFERENCE,))
     facts = composite()
     instance = cases.Instance(facts, facts.settings[0], {}, "float32", backends.load("cpu"), 0)
     target = Target(facts, {}, "plain", "float32", backends.load("cpu"))

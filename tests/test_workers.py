@@ -15,7 +15,8 @@ from verify.cli import main
 from verify.judge.status import exit_code
 from verify.launch import LoweringError, launch_steady
 from verify.lowerings import Target
-from verify.run import Selection, run
+from verify.plan import Selection
+from verify.run import run
 from verify.workers import isolated
 from verify.workers.process import spoiled
 

@@ -18,7 +18,8 @@ from verify.formats import FORMATS
 from verify.kernel import Composite, Kernel
 from verify.launch import LoweringError, launch_steady
 from verify.lowerings import Target, lowerings
-from verify.run import Selection, run
+from verify.plan import Selection
+from verify.run import run
 from verify.workers import isolated, isolated_composite
 
 pytestmark = pytest.mark.gpu

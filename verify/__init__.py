@@ -1,7 +1,7 @@
 """ulproof: certified accuracy of optimized GPU kernels against the real number.
 
-The command is `verify`; the walk itself is `verify.run`, `check` judges a function of your own from Python. Importing
-this package imports neither torch nor triton.
+The command is `verify`; a run is `verify.run`, the walk of one job `verify.walk`; `check` judges a function of your own
+from Python. Importing this package imports neither torch nor triton.
 """
 
 from __future__ import annotations

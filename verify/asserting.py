@@ -13,10 +13,11 @@ import torch
 
 from verify import backends
 from verify.kernel import NothingToCompare, is_file
+from verify.plan import Selection
 from verify.reports.rows import code_of, kernel_page
 from verify.reports.schema import Cell, Report
 from verify.reports.terminal import print_page
-from verify.run import Selection, run
+from verify.run import run
 from verify.workers import TIMEOUT
 
 

@@ -1,7 +1,7 @@
 """Cases: what one walk judges. Inputs by portions, what is known of each element, and what a lowering's may be.
 
 `Pointwise` is an elementwise kernel with its Python scalars on a domain; `Instance` one problem of a composite kernel.
-The walk (`verify.run`) knows them by `Case` alone.
+The walk (`verify.walk`) knows them by `Case` alone.
 """
 
 from __future__ import annotations

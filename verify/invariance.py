@@ -20,8 +20,8 @@ from verify.composite import Problem
 from verify.kernel import Composite, Setting, UsageError
 from verify.launch import LoweringError, Outputs, bits, launch_steady
 from verify.lowerings import Lowering, NotLowered, Target
+from verify.plan import Selection, backends_of, jobs_of
 from verify.progress import Progress
-from verify.run import Selection, backends_of, jobs_of
 
 Tensor = torch.Tensor
 #: Sizes of batches: powers of two, where kernels change how they divide the work, and beside them.

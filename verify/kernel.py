@@ -10,8 +10,9 @@ import difflib
 import fnmatch
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from verify.oracle import Oracle
@@ -34,6 +35,10 @@ def facts_of(backend: str) -> str:
 
 class UsageError(Exception):
     """A user's mistake: printed as one line, exit code 2."""
+
+
+class Unfinished(UsageError):
+    """A file of kernels/ or oracles/ from which no kernel can be made; the message names it and its line."""
 
 
 class NothingToCompare(Exception):
@@ -316,12 +321,66 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Kernel | Composite:
-    """The kernel `name`. Raises UsageError with near names when there is none."""
+    """The kernel `name`. Raises UsageError with near names when there is none, Unfinished where its files are."""
     known = names()
     if name not in known:
         raise UsageError(suggest("kernel", name, known))
-    kernel: Kernel | Composite = importlib.import_module(f"verify.kernels.{name}").KERNEL
+    try:
+        kernel = getattr(importlib.import_module(f"verify.kernels.{name}"), "KERNEL", None)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("verify."):
+            raise  # a package that is not installed
+        raise Unfinished(_unreadable(name, error)) from error
+    if not isinstance(kernel, (Kernel, Composite)):
+        raise Unfinished(f"kernels/{name}.py defines no KERNEL; expected KERNEL = Kernel(...), see CONTRIBUTING.md")
+    if kernel.name != name:
+        raise Unfinished(f"kernels/{name}.py names its kernel {kernel.name!r}; expected {name!r}, the file's name")
     return kernel
+
+
+def finished(known: Iterable[str]) -> tuple[list[Kernel | Composite], list[Unfinished]]:
+    """The kernels of these names, and what is wrong with the files of the others."""
+    kernels, wrong = [], []
+    for name in known:
+        try:
+            kernels.append(load(name))
+        except Unfinished as error:
+            wrong.append(error)
+    return kernels, wrong
+
+
+def mistake(error: Exception) -> str | None:
+    """As one line, what a file of kernels/ or oracles/ raised itself, as unfinished ones do; None of other errors."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    if not isinstance(error, (AttributeError, KeyError, NameError, TypeError)) or not _is_facts(frames[-1].filename):
+        return None
+    return _told(frames[-1].filename, frames[-1].lineno, error)
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    """As one line, why a kernel's file cannot be imported: the file to edit, its line there, and what Python says."""
+    import traceback
+
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("verify.oracles."):
+        lacking = str(error.name).removeprefix("verify.").replace(".", "/")
+        return f"{lacking}.py is missing, which kernels/{name}.py imports"
+    if isinstance(error, SyntaxError) and error.filename:
+        return _told(error.filename, error.lineno, error)
+    frames = (one for one in reversed(traceback.extract_tb(error.__traceback__)) if _is_facts(one.filename))
+    return next((_told(one.filename, one.lineno, error) for one in frames), f"kernels/{name}.py: {error}")
+
+
+def _is_facts(file: str) -> bool:
+    return Path(file).parent.name in ("kernels", "oracles")
+
+
+def _told(file: str, line: int | None, error: Exception) -> str:
+    path = Path(file)
+    what = str(error).partition(" (")[0] if isinstance(error, (ImportError, SyntaxError)) else str(error)
+    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+    return f"{path.parent.name}/{path.name}, line {line}: {kind}{what}"
 
 
 def elementwise(name: str) -> Kernel:

@@ -123,6 +123,6 @@ def _so_far(part: Part) -> dict[str, Any]:
 
 def _cell(part: Part) -> Cell:
     """What a part says of its cell: all, where it is the whole sweep. The device need not be here."""
-    from verify.run import told_by
+    from verify.cells import told_by
 
     return Cell.model_validate(told_by(part.model_dump()))

@@ -118,6 +118,8 @@ class _Once(ast.NodeTransformer):
         self.tree = self.visit(tree)
 
     def visit(self, node: ast.AST) -> Any:
+        if not isinstance(node, (ast.BinOp, ast.Call)):
+            return self.generic_visit(node)
         key = ast.dump(node)
         if key in self.names:
             return ast.Name(self.names[key], ast.Load())

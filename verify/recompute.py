@@ -25,12 +25,13 @@ from verify.judge.tally import root
 from verify.kernel import NothingToCompare, UsageError, is_file
 from verify.launch import bits, launch_steady
 from verify.lowerings import NotLowered
+from verify.plan import Job, Selection, jobs_of
 from verify.reports import exchange
 from verify.reports.compare import Aligned, Comparison, Facts, Source, refusal
 from verify.reports.exchange import Element, Entry, Exchanged, Finding, Wanted
 from verify.reports.rows import replay_place
-from verify.run import Job, Selection, case_of, jobs_of
 from verify.ulp import Verdict
+from verify.walk import case_of
 
 Tensor = torch.Tensor
 Progress = Callable[[int, int, str], None]

@@ -1,29 +1,38 @@
 "use strict";
 // Data, routes and tables of the page. What the data hold enters the document as text nodes and attribute values only.
 (async () => {
-  // Packed as gzip in base64, a fifth of the text
-  function unpacked(id) {
-    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  if (!globalThis.DecompressionStream) {
+    document.getElementById("main").textContent = "This page is packed, and this browser cannot unpack it: it needs Chrome 80, Firefox 113, Safari 16.4 or a later one. verify run and verify compare print the same facts.";
+    return;
   }
-  const data = await unpacked("data");
+  const data = await unpacked("data").json();
   const { values, columns, devices } = data;
-  const direct = { device: (index) => devices[index], binades: (index) => index }; // the other columns hold indices of values
+  const tables = Object.fromEntries(Object.entries(data.tables).map(([name, table]) => [name, (table[0] ?? []).map((_, row) => table.map((column) => column[row]))]));
+  const rowsOf = (table, rows) => rows && rows.map((row) => tables[table][row]);
+  // the columns that are not named here hold indices of values
+  const own = (value) => value, error = (index) => tables.error[values[index]] ?? null;
+  const direct = { device: (index) => devices[index], binades: own, digest: own, kernel_s: own, check_s: own, mp_elements: own, numbers: error, rounded: error,
+    candidates: (index) => rowsOf("candidate", values[index]), worst: (index) => rowsOf("element", values[index]) };
   const SHOWN = 200; // rows of a table that are drawn at once
   const WIDEST = 12; // columns of a matrix
   const FIRST = 5; // failures and deviations that stand above everything else
 
+  // What is sorted and coloured is what is shown
+  const amount = (text) => { const value = Number.parseFloat(text); return Number.isNaN(value) ? null : value; };
   const counted = (cell, name) => cell.counts[data.counts.indexOf(name)];
   const cells = columns.device.map((_, number) => {
     const cell = { number };
     for (const name of Object.keys(columns)) cell[name] = direct[name] ? direct[name](columns[name][number]) : values[columns[name][number]];
     cell.ran = cell.numbers !== null;
-    [cell.maxima, cell.counts, ...cell.histogram] = cell.numbers ?? [];
-    [cell.part, cell.size, cell.digest, ...cell.timing] = cell.own;
+    const [maxima, counts] = [data.numbers.length, data.numbers.length + data.counts.length];
+    const told = (list) => [list.slice(0, maxima), list.slice(maxima, counts)];
+    if (cell.ran) [cell.maxima, cell.counts, cell.histogram] = [...told(cell.numbers), [values[cell.numbers[counts]], cell.numbers[counts + 1]]];
+    if (cell.rounded) cell.rounded = told(cell.rounded);
+    Object.assign(cell, { size: amount(cell.error), part: amount(cell.share) });
     cell.ulp = cell.ran ? cell.maxima[0] : null;
     cell.wrong = cell.ran ? counted(cell, "misrounded") / Math.max(1, cell.inputs) : null; // the share of elements
     [cell.trust, cell.flags, cell.properties, cell.paths, cell.ftz, cell.chunks, cell.repeats, cell.distinct, [cell.fails, cell.allowance, cell.kind, cell.ledger, cell.beside], cell.calls] = cell.more;
-    cell.regions = cell.regions.map((index) => regionOf(cell, values[index]));
+    cell.regions = rowsOf("region", cell.regions).map((region) => regionOf(cell, region));
     const [kind, size, seed, digest, source] = cell.domain;
     Object.assign(cell, { slug: `${kind}-${size}-${seed}`, seed, inputsDigest: digest, sourceDigest: source });
     cell.domain = size ? `${kind} of ${size}, seed ${seed}` : "-";
@@ -33,10 +42,10 @@
   });
 
   // A region is read as a cell is: same names, its own figures
-  function regionOf(cell, [name, inputs, status, [kind, reason, ledger], shown, [part, size, ulp, misrounded], classes, unjudged, resolution, worst, source]) {
-    const [error, metric, bound, share, off, most] = shown;
-    return { cell, name, inputs, status, kind, reason, ledger, error, metric, bound, share, misrounded: off, "max ulp": most, part, size, ulp,
-      wrong: misrounded / inputs, classes, unjudged, resolution, worst, source, number: cell.number, ran: true, remark: false };
+  function regionOf(cell, [name, inputs, status, why, error, metric, bound, share, off, most, misrounded, classes, unjudged, resolution, worst, source]) {
+    const [kind, reason, ledger] = values[why];
+    return { cell, name, inputs, status, kind, reason, ledger, error, metric, bound, share, misrounded: off, "max ulp": most, part: amount(share), size: amount(error), ulp: amount(most),
+      wrong: misrounded / inputs, classes, unjudged, resolution, worst: rowsOf("element", worst), source: values[source], number: cell.number, ran: true, remark: false };
   }
   const tone = (status) => data.looks[status][0];
   const regionNames = [...new Set(cells.flatMap((cell) => cell.regions.map(({ name }) => name)))];
@@ -370,7 +379,7 @@
 
   const bySeverity = (a, b) => data.severity.indexOf(a) - data.severity.indexOf(b);
   const label = (cell) => [cell.kernel, cell.lowering, cell.spelling, cell.device.short, cell.dtype, cell.scalars, cell.output].filter(Boolean).join(" ");
-  const replayOf = (cell, element) => cell.device.assignments + (element[8] ?? `${cell.replay}--input=${element[0].join(",")}`);
+  const replayOf = (cell, element) => cell.device.assignments + (element[8] ?? cell.replay[0] + (element[0].length ? `--input=${element[0].join(",")}` : cell.replay[1] + element[7] + cell.replay[2]));
 
   function listed(title, items, draw, first = 20) {
     if (!items.length) return [];
@@ -538,7 +547,7 @@
 
   // Statistics by binade are half of the data and only drawn: unpacked when the first plot needs them
   let drawn = null;
-  const allBinades = () => (drawn ??= unpacked("binades"));
+  const allBinades = () => (drawn ??= unpacked("binades").json());
 
   function binadeRows(all, { name, cell }) {
     const [exponents, measured, misrounded, maximum, bias] = all[cell.binades];
@@ -562,8 +571,8 @@
 
   function histogramFigure(series, title, legend) {
     const rows = series.map(({ name, cell }) => {
-      const [index, counts] = cell.histogram;
-      const edges = values[index].split("|").filter(Boolean);
+      const [bounds, counts] = cell.histogram;
+      const edges = bounds.split("|").filter(Boolean);
       const bins = edges.map((edge, i) => ({ name, bin: i ? `${edges[i - 1].replace("<=", "")} – ${edge.replace("<=", "")}` : edge.replace("<=", "≤ "), count: counts[i] - (i ? counts[i - 1] : 0) }));
       const beyond = counted(cell, "clamped");
       return beyond ? [...bins, { name, bin: `> ${edges.at(-1).replace("<=", "")}`, count: beyond }] : bins;
@@ -731,7 +740,7 @@
       h("section", {}, h("h2", {}, "Provenance"), facts([
         ["digest of the outputs", h("code", {}, cell.digest)], ["digest of the inputs", h("code", {}, cell.inputsDigest)], ["digest of the source", cell.sourceDigest ? h("code", {}, cell.sourceDigest) : ""],
         ["chunks", cell.chunks ? String(cell.chunks) : ""], ["trusted", cell.trust.map((one) => h("div", {}, one))],
-        ["time", cell.ran ? `kernel ${cell.timing[0]} s, check ${cell.timing[1]} s, ${cell.timing[2]} elements in multiprecision` : ""],
+        ["time", cell.ran ? `kernel ${cell.kernel_s} s, check ${cell.check_s} s, ${cell.mp_elements} elements in multiprecision` : ""],
         ["device", cell.device.facts.join(" · ")], ["link", h("a", { href: cellHref(cell) }, decodeURI(cellHref(cell)))]])),
     ]);
   }

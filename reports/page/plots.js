@@ -24,6 +24,15 @@ const plots = (() => {
   // ast: expressions are interpreted, since the page's policy allows no code made from text.
   const OPTIONS = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false, tooltip, config: CONFIG };
 
+  // Unpacked when the first plot needs it. The page's policy names it by its hash.
+  let library = null;
+  async function load() {
+    const script = document.createElement("script");
+    script.textContent = await unpacked("library").text();
+    document.head.append(script);
+    script.remove();
+  }
+
   let drawn = []; // [node, make, view or null, width]
   async function draw(entry) {
     const [node, make] = entry;
@@ -31,6 +40,7 @@ const plots = (() => {
     if (!width || width === entry[3]) return;
     entry[3] = width;
     try {
+      await (library ??= load());
       const result = await vegaEmbed(node, make(width), OPTIONS);
       entry[2]?.finalize();
       entry[2] = result;

@@ -15,13 +15,15 @@ import torch
 
 from verify import backends, kernel
 from verify.cases import Pointwise
+from verify.cells import cell_of
 from verify.domains import Domain, domain_of
 from verify.draws import Bits
 from verify.formats import FORMATS
 from verify.launch import bits as bits_of
 from verify.lowerings import EAGER, Call, Lowering, Target
 from verify.numbers.ball import two_sum
-from verify.run import Job, cell_of, walk
+from verify.plan import Job
+from verify.walk import walk
 
 Tensor = torch.Tensor
 #: Differing elements that are judged, spread over the domain.

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
-from verify import backends, kernel, run
+from verify import backends, kernel
+from verify.cells import fill
 from verify.families import rows
 from verify.kernel import Composite, Setting, is_file
 from verify.lowerings import Lowering, Target
+from verify.plan import Job, Selection
 
 Tensor = torch.Tensor
 Mutant = Callable[[Tensor, int], Tensor]
@@ -257,6 +259,6 @@ def filled(
     """The cell of a lowering on a setting. held: keeps the case for the next one."""
     backend = backend or backends.load("cpu")
     target = Target(facts, dict(facts.cases[0] if scalars is None else scalars), setting.name, dtype, backend)
-    job = run.Job(target, lowering, lowering.reason(target), is_file(lowering.name), setting)
-    (found,) = run.fill(job, [] if held is None else held, run.Selection(kernels=(facts.name,)))
+    job = Job(target, lowering, lowering.reason(target), is_file(lowering.name), setting)
+    (found,) = fill(job, [] if held is None else held, Selection(kernels=(facts.name,)))
     return found

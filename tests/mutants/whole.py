@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from mutants import adam, flex, planted, products, rows
-from verify import __version__, backends, kernel, run
+from verify import __version__, backends, kernel
+from verify.cells import fill
 from verify.composite import Problem
 from verify.judge import status
 from verify.kernel import Composite, Scalars, Setting
 from verify.launch import bits
 from verify.lowerings import Lowering, lowerings
 from verify.numbers.orders import Order
+from verify.plan import Job, Selection, jobs_of
+from verify.walk import case_of
 
 CPU = backends.load("cpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,15 +179,15 @@ def judge(
     return found
 
 
-def jobs(name: str, dtype: str, profiles: Sequence[str]) -> Iterator[tuple[str, run.Selection, run.Job]]:
+def jobs(name: str, dtype: str, profiles: Sequence[str]) -> Iterator[tuple[str, Selection, Job]]:
     """The reference's cells in the profiles, one after another, none of a composite kernel again."""
     facts = kernel.load(name)
     before: list[Any] = []
     for profile in profiles:
-        selection = run.Selection(
+        selection = Selection(
             (name,), backends=("cpu",), dtypes=(dtype,), lowerings=(lowerings(facts)[0].name,), profile=profile
         )
-        for job in run.jobs_of(selection, CPU):
+        for job in jobs_of(selection, CPU):
             key = job.setting, dict(job.target.scalars)
             if isinstance(facts, Composite) and key in before:
                 continue
@@ -209,7 +212,7 @@ def _judge(name: str, dtype: str, items: Sequence[Planted], profiles: Sequence[s
             if one.right and not _differs(one, job, selection, held):
                 continue
             early = profile == "quick" or (key in last and last[key].quick)
-            verdict = _verdict(one, key[1], profile, early, run.fill(job, held, selection))
+            verdict = _verdict(one, key[1], profile, early, fill(job, held, selection))
             if verdict.holds if one.wrong else verdict.cell["status"] not in ("passed", one.status):
                 over[key] = verdict
             elif key not in last or status.STATUSES.index(verdict.cell["status"]) < status.STATUSES.index(
@@ -225,15 +228,15 @@ def length_of(setting: Setting | None) -> int:
     return int(facts["shape"][facts["dim"]]) if {"shape", "dim"} <= facts.keys() else 0
 
 
-def _meant(one: Planted, job: run.Job) -> bool:
+def _meant(one: Planted, job: Job) -> bool:
     target = job.target
     return target.scalars == one.scalars and target.spelling == target.default_spelling
 
 
-def _differs(one: Planted, job: run.Job, selection: run.Selection, held: list[Any]) -> bool:
+def _differs(one: Planted, job: Job, selection: Selection, held: list[Any]) -> bool:
     """Whether the fault changes a bit."""
     assert one.right is not None
-    problem = run.case_of(job, selection, held).given(0)
+    problem = case_of(job, selection, held).given(0)
     ours, theirs = (x.build(job.target)(problem) for x in (one.lowering, one.right))
     pairs = [(ours[key], y) for key, y in theirs.items()]  # all NaNs are one
     return any(bool(((bits(x) != bits(y)) & ~(x.isnan() & y.isnan())).any()) for x, y in pairs)

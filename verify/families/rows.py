@@ -431,7 +431,7 @@ def mixed(extremes: bool) -> dict[str, Recipe]:
 
 def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
     """The recipes of a kernel."""
-    return mixed(extremes) | OF_KIND.get(kind, {})
+    return mixed(extremes) | dict(OF_KIND.get(kind, {}))
 
 
 def named(recipe: str, extremes: bool) -> list[str]:

@@ -397,7 +397,6 @@ def _bits(kind: str, value: Any) -> int:
 
 _SPECIAL = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid", "clock", "lanemask_lt")
 Read = Callable[[Machine, Select], Array]
-_UNSET = np.zeros(1, np.uint32)
 
 
 def _literal(text: str, bits: int) -> int | None:

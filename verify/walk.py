@@ -1,0 +1,203 @@
+"""The walk of one job: domain -> lowering on a backend -> outputs -> check -> tally."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from verify import native
+from verify.calls import Called, Sample, call_all
+from verify.calls_of_problems import call_problems
+from verify.cases import Case, Instance, Pointwise, Strata, format_of, terms
+from verify.draws import spread
+from verify.formats import Format
+from verify.judge.cell import Reader, Stated, unresolved
+from verify.judge.element import Limits, decide, resolution
+from verify.judge.regions import REGIONS
+from verify.judge.tally import Tally
+from verify.launch import LoweringError, launch_steady, repeats_of
+from verify.lowerings import Lowering, lowerings
+from verify.plan import Job, Selection, job_domain
+
+RESOLVED = 4096  # elements whose resolution is taken
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a walk found of one output: tallies by truth of the scalars, how to read them, and its launches."""
+
+    tallies: dict[str, Tally]
+    readers: dict[str, Reader]
+    stated: Stated | None
+    resolution: dict[str, dict[str, float]]
+    unresolved: str
+    against_eager: bool
+    fmt: Format
+
+
+def walk(
+    case: Case, job: Job, reference: Lowering | None, elements: range | None = None
+) -> tuple[dict[str, Found], Launched]:
+    """Launch a lowering on every portion of the case and judge all that it gives, by output.
+
+    elements: of a sweep, those to be walked, whole portions; None: all.
+
+    Raises LoweringError, NotLowered, OracleViolation, OracleError.
+    """
+    target, lowering = job.target, job.lowering
+    began = time.perf_counter()
+    portions = case.portions()
+    if elements is not None and isinstance(case, Pointwise):
+        portions = range(elements.start // case.portion, elements.stop // case.portion)
+        call = case.built(lowering, target)
+    else:
+        call = lowering.build(target)
+    launched = Launched(compiling=time.perf_counter() - began)
+    building = native.compiled_for()
+    found: dict[str, Found] = {}
+    held: dict[str, list[tuple[torch.Tensor, ...]]] = {}
+    for number in portions:
+        eager = None if reference is None else case.eager(number, reference, target)
+        one = launch_steady(
+            call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
+            repeats=repeats_of(first=number == 0, user=job.mine),
+        )  # fmt: skip
+        compiling = one.first if number == 0 else 0.0
+        launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
+        for outputs in one.results:
+            for name, y in outputs.items():
+                other, before = None if eager is None else eager.get(name), found.get(name)
+                found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, []))
+        few = not lowering.each_shape or case.portions() == range(1)
+        if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
+            given = case.given(0)
+            sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output)
+            options = {"mine": job.mine, "scalars": job.scalars}
+            launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, **options))
+        if one.steady and job.calls and isinstance(case, Instance):
+            first = lowerings(target.kernel)[0]
+            options = {"mine": job.mine, "scalars": job.scalars}
+            launched = replace(launched, calls=call_problems(case, target, lowering, call, first, **options))
+        for name, y in one.results[0].items():
+            exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
+            found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
+    for name, parts in held.items():
+        _again(case, job, name, parts)
+    return found, launched + Launched(compiling=native.compiled_for() - building)
+
+
+def judged(
+    case: Case, job: Job, number: int, name: str, y: torch.Tensor, eager: torch.Tensor | None, before: Found | None,
+    held: list[tuple[torch.Tensor, ...]],
+) -> Found:  # fmt: skip
+    """One output of one launch, added to what is known of that output. held: takes the sampled elements, their inputs
+    and outputs, that are judged again once all portions are through."""
+    flat, other = y.contiguous().reshape(-1), None if eager is None else eager.contiguous().reshape(-1)
+    if not len(flat):
+        raise LoweringError("the output has no element", "inapplicable")
+    stated, on = terms(case, job.target, job.lowering, number, name, y, user=job.mine)
+    fmt, meant = format_of(y), next(one for one in on.values() if one.meant)
+    tallies = dict(before.tallies) if before else {}
+    for truth, one in on.items():
+        asked = (name, truth, one.judge.limits.values, tuple(e.id for e in one.judge.excuses), job.mine)
+        tally = case.known(number, asked, flat, other)
+        if tally is None:
+            formulas, engine = case.formulas(number, name, y), case.engine(number, name, truth)
+            tally = one.judge.tally(one.elements, flat, other, formulas, engine)
+            places = case.sampled(number, name, flat)
+            if not isinstance(case, Pointwise):
+                one.judge.sample(one.elements, places, flat)
+            elif len(places) and meant is one:
+                held.append((*(t[places] for t in case.given(number)), flat[places]))
+            case.learn(number, asked, flat, other, tally)
+        tallies[truth] = tallies.get(truth, Tally()) + tally
+    known: tuple[dict[str, dict[str, float]], str] = ({}, "")
+    if before:
+        known = before.resolution, before.unresolved
+    elif number == 0:  # of a portion, which may be larger where there is room
+        some = flat[: case.backend.portion] if isinstance(case, Pointwise) else flat
+        known = resolved(meant.elements, some, fmt, stated, None if name in job.resolved else case.strata(name, y))
+    return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, *known, eager is not None, fmt)
+
+
+def _again(case: Case, job: Job, name: str, parts: Sequence[tuple[torch.Tensor, ...]]) -> None:
+    """Hold what tensors say of sampled elements of several portions, inputs and output of each, against multiprecision.
+    Raises OracleViolation."""
+    if not parts or not isinstance(case, Pointwise):
+        return
+    *inputs, y = map(torch.cat, zip(*parts, strict=True))
+    _, on = terms(case.on(inputs), job.target, job.lowering, 0, name, y, user=job.mine)
+    for one in on.values():
+        one.judge.sample(one.elements, torch.arange(len(y), device=y.device), y)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """All launches of a cell: seconds in the kernel, and of a lowering that is not steady the launches of a portion,
+    the most different results of one, and how they differ. compiling: seconds of building it and its first launch;
+    calls: other calls than the walk's."""
+
+    seconds: float = 0.0
+    repeats: int = 1
+    distinct: int = 1
+    told: str = ""
+    compiling: float = 0.0
+    calls: Called | None = None
+
+    def __add__(self, other: Launched) -> Launched:
+        return Launched(
+            self.seconds + other.seconds, max(self.repeats, other.repeats), max(self.distinct, other.distinct),
+            self.told or other.told, self.compiling + other.compiling, self.calls or other.calls,
+        )  # fmt: skip
+
+    def took(self, began: float) -> dict[str, float]:
+        """Where the seconds since `began` went, as cells have it."""
+        check = max(time.perf_counter() - began - self.seconds - self.compiling, 0.0)
+        return {"kernel_s": self.seconds, "check_s": check, "compile_s": self.compiling}
+
+
+def resolved(
+    source: Any, y: torch.Tensor, fmt: Format, stated: Stated | None, strata: Strata | None
+) -> tuple[dict[str, dict[str, float]], str]:  # fmt: skip
+    """Median and 90% point of the resolution in each region, of up to RESOLVED hashed elements, and why no stratum
+    resolves ('' where one does, or none are asked for)."""
+    if source is None or stated is None or fmt.bits == 64:
+        return {}, ""
+    index = torch.tensor(spread(len(y), RESOLVED), dtype=torch.int64, device=y.device)
+    facts = source.facts(index, y[index], double=False, zeroed=False)
+    limits = Limits.of(stated.metric, stated.value)
+    region = decide(y[index], facts, fmt, limits).region
+    d = resolution(facts, fmt, limits)
+    found = {}
+    for k, name in enumerate(REGIONS):
+        here = d[(region == k) & torch.isfinite(d)]
+        if len(here) and name not in ("special", "exact-zero"):
+            ends = here.quantile(torch.tensor([0.5, 0.9], dtype=here.dtype, device=here.device)).tolist()
+            found[name] = {"median": ends[0], "p90": ends[1]}
+    if strata is None:
+        return found, ""
+    names, of = strata
+    parts = (of.bincount(minlength=len(names)) / max(len(of), 1)).tolist()
+    return found, unresolved(d, of[index], names, parts, fmt)
+
+
+def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
+    """The case of a job: the last one where it is the same."""
+    target = job.target
+    if job.setting is not None:
+        given: tuple[Any, ...] = (target.kernel, job.setting, target.scalars, target.dtype, target.backend)
+        if not (held and isinstance(held[0], Instance) and held[0].serves(*given)):
+            held.clear()  # first: there may be no room for two
+            held.append(
+                Instance(target.kernel, job.setting, target.scalars, target.dtype, target.backend, selection.seed)
+            )
+        return held[0]
+    given = (target.kernel, target.scalars, target.dtype, target.backend, job_domain(job, selection))
+    if not (held and isinstance(held[0], Pointwise) and held[0].serves(*given)):
+        held.clear()
+        held.append(Pointwise(*given))
+    return held[0]
