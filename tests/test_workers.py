@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, domains, kernel
+from verify import backends, domains, kernel, standby
+from verify import run as walk
 from verify.cli import main
+from verify.jobs import pool
 from verify.judge.status import exit_code
 from verify.launch import LoweringError, launch_steady
 from verify.lowerings import Target
@@ -263,3 +265,38 @@ def test_a_message_in_place_of_an_answer_ends_the_worker(tmp_path: Path) -> None
     with pytest.raises(LoweringError) as raised:
         launch_steady(call, [torch.zeros(3), torch.zeros(3)], backends.load("cpu"), "mine")
     assert raised.value.kind in ("ended", "contract")
+
+
+def test_a_file_that_does_not_import_is_told_before_processes_share_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def never(*given: Any) -> Any:
+        raise AssertionError("processes were started")
+
+    monkeypatch.setattr(pool, "ended", never)
+    (tmp_path / "mine.py").write_text("import no_such_module\n\ndef f(x):\n    return x\n")
+    assert main(["kernel", "exp", "--lowering", f"{tmp_path / 'mine.py'}:f", "--jobs", "2"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "no_such_module" in line and "mine.py, line 1" in line
+    assert not standby._ready
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_what_needs_no_process_is_done_while_one_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slow: bool
+) -> None:
+    done, real = [], walk._done
+
+    def recorded(jobs: Any, plan: Any, number: int, *given: Any) -> Any:
+        done.append(jobs[plan.tasks[number].job].lowering.name)
+        return real(jobs, plan, number, *given)
+
+    monkeypatch.setattr(walk, "_done", recorded)
+    monkeypatch.setattr(walk, "NEARLY", 0.0 if slow else 60.0)
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    standby.drop()
+    text = planted(tmp_path, "return a + b")
+    selection = Selection(("add",), ("cpu",), ("float32",), spellings=("out-of-place",), profile="quick",
+                          scalars={"alpha": 1.0}, user_lowerings=(text,))  # fmt: skip
+    assert [cell["lowering"] for cell in run(selection)["cells"]] == ["mine.py:f", "eager"]
+    assert done == (["eager", "mine.py:f"] if slow else ["mine.py:f", "eager"])

@@ -286,7 +286,8 @@ def kernel(
     for option, amount in (("--timeout", timeout), ("--memory", memory)):
         if amount is not None and not 0 < amount < math.inf:
             raise UsageError(f"{option} {amount:g}; expected a number above 0")
-    selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
+    here = engine == "local" and jobs in (None, 1)
+    selection = _selection(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm, here)
     selection = dataclasses.replace(selection, timeout=timeout, memory=memory, triples=_triples(triples, profile))
     if length and not invariance:
         raise UsageError("--length is for --invariance; the shape of rows is given by --set")
@@ -325,7 +326,8 @@ def run(
 ) -> None:
     """All kernels: write a report and print one row for each kernel."""
     _keep_code(keep_code)
-    selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed)
+    here = engine == "local" and jobs in (None, 1)
+    selection = _selection(tuple(names()), backend, dtype, lowering, spelling, None, profile, seed, here=here)
     selection = dataclasses.replace(selection, triples=_triples(triples, profile))
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     raise typer.Exit(
@@ -521,6 +523,7 @@ def explain(
         raise UsageError(
             f"{name} is an elementwise kernel: expected --input HEX,HEX... and no --index, --output, --set"
         )
+    _begin(lowering)
     from verify import explain as take_apart
     from verify.reports import store
 
@@ -971,13 +974,16 @@ def _selection(
     seed: int,
     settings: list[str] | None = None,
     algorithm: str = "",
+    here: bool = True,
 ) -> Selection:
-    """The options as a `verify.run.Selection`; names that need no torch are checked before it is imported."""
+    """The options as a `verify.run.Selection`; names that need no torch are checked before it is imported. here: this
+    process may do the jobs."""
     for name in kernels:
         load(name)
     _known("dtype", dtypes or (), DTYPES + NARROW)
     _known("profile", [profile], PROFILES)
     given, setting = _scalars(scalars), _setting(settings or ())
+    _begin(lowerings, here=here)
     from verify.run import Selection
 
     return Selection(
@@ -993,6 +999,19 @@ def _selection(
         setting=setting,
         algorithm=algorithm,
     )
+
+
+def _begin(lowerings: Iterable[str] | None, *, here: bool = True) -> None:
+    """Look at the users' files among the lowerings, and let their processes import torch while this one does (here:
+    where this one runs them)."""
+    from verify import standby
+    from verify.lowerings import examine
+
+    own = [text for text in lowerings or () if is_file(text)]
+    for text in own:
+        examine(text)
+    if here and own:
+        standby.prepare(len(own))
 
 
 def _triples(given: bool, profile: str) -> bool:

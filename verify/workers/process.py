@@ -46,14 +46,8 @@ OUTER = 1 << 16
 OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.get_device_module(), ctypes, mmap, time, json, os)
 
 
-def main(channel: int, inputs: int, outputs: int, memory: int) -> None:
-    """Serve until the parent closes the channel. channel, inputs, outputs: file descriptors; memory: bytes of address
-    space beside what torch has by now, 0 for as many as there are."""
-    if memory:
-        import resource
-
-        memory += mapped()
-        resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def main(channel: int, inputs: int, outputs: int) -> None:
+    """Serve until the parent closes the channel. channel, inputs, outputs: file descriptors."""
     Server(Connection(channel), inputs, outputs).serve()
 
 
@@ -111,9 +105,14 @@ class Server:
 
     # what the parent asks for
 
-    def load(self, text: str, composite: bool, threads: int) -> dict[str, Any]:
-        """Import the file. Answers with what is wrong with it. threads: of a launch."""
+    def load(self, text: str, composite: bool, threads: int, memory: int) -> dict[str, Any]:
+        """Import the file. Answers with what is wrong with it. threads: of a launch; memory: bytes of address space
+        beside what torch has by now, 0 for as many as there are."""
         torch.set_num_threads(threads)
+        if memory:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_AS, (memory + mapped(), resource.getrlimit(resource.RLIMIT_AS)[1]))
         known = set(sys.modules)
         try:
             with self.names.replaced():
@@ -447,7 +446,3 @@ def modes() -> dict[str, Any]:
         "reduced precision in bfloat16 products": matmul.allow_bf16_reduced_precision_reduction,
         "gradients": torch.is_grad_enabled(),
     }
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
