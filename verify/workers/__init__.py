@@ -208,8 +208,9 @@ class Launch:
     def manner(self, how: str) -> Iterator[None]:
         """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
         guards beside all that torch allocates; 'thread', from another thread; 'late', after which it is waited whether
-        more is written; 'kept', after another one whose result is to stay; 'stream', on a stream of the caller's, see
-        `verify.workers.process.streamed`."""
+        more is written; 'kept', after another one whose result is to stay; 'grad' and 'no_grad', with inputs that
+        require grad, enabled or not; 'inference', in that mode, with tensors of it; 'stream', on a stream of the
+        caller's, see `verify.workers.process.streamed`."""
         self.how = how
         try:
             yield

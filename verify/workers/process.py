@@ -158,19 +158,26 @@ class Server:
                 on = Target(facts, scalars, spelling, dtype, backend)
                 with self.names.replaced():
                     call = self.calls[key] = self.lowerings[text].build(on)
-            file = self.given(0, 0, size)
-            inputs = file.to(backend.device)  # with its guards
-            whole = [alone(inputs[start : start + count]) for start, count in storages]
-            given = {
-                label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
-                for label, storage, kind, shape, strides, offset in tensors
-            }
+            with torch.inference_mode(how == "inference"):
+                file = self.given(0, 0, size)
+                inputs = file.to(backend.device)  # with its guards
+                whole = [alone(inputs[start : start + count]) for start, count in storages]
+                given = {
+                    label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
+                    for label, storage, kind, shape, strides, offset in tensors
+                }
+            if how in ("grad", "no_grad"):
+                given = {k: t.requires_grad_() if differentiable(t) else t for k, t in given.items()}
             arguments = list(given.values()) if problem is None else [self.problem(given, problem, name)]
             for t in self.last.values():  # what is returned again must have been written again
                 self.spoil(t, poison[1])
 
             def run() -> Any:
-                with self.names.replaced(), torch.no_grad():
+                with (
+                    self.names.replaced(),
+                    torch.inference_mode(how == "inference"),
+                    torch.set_grad_enabled(how == "grad"),
+                ):
                     return call(*arguments)
 
             with backend.poisoned(*poison):
@@ -385,6 +392,10 @@ def innermost(value: Any) -> Any:
 
 def named(returned: Any) -> dict[str, Any]:
     return dict(returned) if isinstance(returned, Mapping) else {"": returned}
+
+
+def differentiable(t: torch.Tensor) -> bool:
+    return t.is_floating_point() and t.dtype.itemsize > 1
 
 
 def octets(t: torch.Tensor) -> torch.Tensor:
