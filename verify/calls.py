@@ -42,7 +42,7 @@ OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
 LARGE = (4097, 65536, 65537, (1 << 20) + 1)
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
-MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "grad", "no_grad", "inference")
+MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "zeros", "grad", "no_grad", "inference")
 #: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
 ROUND = (
     0, 1, 2, 3, 0.5, 10, 4, 1.5, 5, 0.25, 7, 100, 0.1, 6, 8, 9, math.pi, 1000, 1 / 3, math.e, 2.5, 0.75, 255, 256, 17,
@@ -111,6 +111,7 @@ CALLS: Mapping[str, Arranged] = {
     "what is written later": Arranged("t[:1023].clone()", how="late"),
     "a result that is kept": Arranged("t[:1023].clone()", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
+    "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
     "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
     "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
     "inference mode": Arranged("t[:1023].clone()", how="inference"),
@@ -330,9 +331,9 @@ def _judged_calls(
     found = {"round numbers": partial(_judged, case, target, lowering, call, reference, numbers)}
     if not free or scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
         return found
-    others = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
-    for given in (*others, drawn_scalars(scalars, case.inputs.seed)):
-        other = scalars | given
+    usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
+    for given in (*usual, drawn_scalars(scalars, case.inputs.seed)):
+        other = {**scalars, **given}
         if any(spelling.applies(other) for spelling in facts.spellings.values()) and other not in facts.cases:
             on = replace(target, scalars=other)
             on = replace(on, spelling=on.default_spelling)
@@ -443,7 +444,7 @@ def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    if arranged.how in ("guard", "stream", "pairs"):  # no line of torch says what lies beside a tensor's memory
+    if arranged.how in ("guard", "stream", "zeros", "pairs"):  # no line of torch says what lies in other memory
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)

@@ -50,7 +50,7 @@ PICKED: Mapping[str, str] = {
 MADE: Mapping[str, str] = {
     "other memory around it": "guard", "another thread": "thread", "what is written later": "late",
     "a result that is kept": "kept",
-    "a stream of the caller's": "stream", "inputs that require grad": "grad",
+    "a stream of the caller's": "stream", "memory of zeros": "zeros", "inputs that require grad": "grad",
     "inputs that require grad, without grad": "no_grad", "inference mode": "inference", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"

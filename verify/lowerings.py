@@ -897,5 +897,8 @@ def describe(error: BaseException, path: Path | None = None) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if path is None or Path(frame.filename) == path]
     place = f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
-    message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = ""
+    with contextlib.suppress(Exception):  # an exception of the user's may have no text
+        text = str(error)
+    message = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}{': ' + message if message else ''}{place}"

@@ -37,8 +37,9 @@ class Process:
         path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH", "")]))
         with without_interrupts():
             self.process = subprocess.Popen(
-                command, pass_fds=descriptors, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path}
-            )
+                command, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=2,  # a report may go to the other
+                env=os.environ | {"PYTHONPATH": path},
+            )  # fmt: skip
         theirs.close()
         self.connection = Connection(mine.detach())
 

@@ -39,6 +39,11 @@ BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
 TEXT = 300  # characters that are shown of what a worker says
+#: What an answer to a message has.
+ANSWERS: Mapping[str, tuple[set[str], ...]] = {
+    "launch": ({"outputs", "seconds", "modelled", "changed", "blocks"}, {"kind", "told"}, {"kind", "told", "spoiled"}),
+    "fetch": (set(),),
+}
 
 
 class Worker:
@@ -73,7 +78,11 @@ class Worker:
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         self.load()
         self._send(message)
-        return self._answer(self.timeout, "launch")
+        answer = self._answer(self.timeout, "launch")
+        if set(answer) not in ANSWERS[message["do"]]:
+            self.end()
+            raise LoweringError("its process answered what it was not asked", "ended")
+        return answer
 
     def part(self, which: int, offset: int, size: int) -> Tensor:
         """uint8 (size,): a part of the file of inputs (0) or outputs (1), which grows as needed."""
@@ -101,6 +110,8 @@ class Worker:
                     raise LoweringError(told if what == "launch" else told.replace(" (--timeout)", ""), "timeout")
                 answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
                 if not answer.get("compiling"):
+                    if self.process.poll() is not None:  # who answers is another
+                        raise EOFError
                     return answer
                 last = time.monotonic()
         except (EOFError, OSError, ValueError):
@@ -208,9 +219,9 @@ class Launch:
     def manner(self, how: str) -> Iterator[None]:
         """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
         guards beside all that torch allocates; 'thread', from another thread; 'late', after which it is waited whether
-        more is written; 'kept', after another one whose result is to stay; 'grad' and 'no_grad', with inputs that
-        require grad, enabled or not; 'inference', in that mode, with tensors of it; 'stream', on a stream of the
-        caller's, see `verify.workers.process.streamed`."""
+        more is written; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'grad'
+        and 'no_grad', with inputs that require grad, enabled or not; 'inference', in that mode, with tensors of it;
+        'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
         self.how = how
         try:
             yield

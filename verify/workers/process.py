@@ -169,6 +169,7 @@ class Server:
             if how in ("grad", "no_grad"):
                 given = {k: t.requires_grad_() if differentiable(t) else t for k, t in given.items()}
             arguments = list(given.values()) if problem is None else [self.problem(given, problem, name)]
+            poison = (poison[0], 0 if how == "zeros" else poison[1])
             for t in self.last.values():  # what is returned again must have been written again
                 self.spoil(t, poison[1])
 
@@ -212,7 +213,7 @@ class Server:
             return {"kind": "not-lowered", "told": str(why)}
         except UsageError as error:
             return {"kind": "usage", "told": str(error)}
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             return {"kind": "raised", "told": describe(error), "spoiled": spoiled(backend)}
         if told:
             return {"kind": "contract", "told": told}
@@ -232,7 +233,7 @@ class Server:
         """Copy the outputs, contiguous, to these places of the other file."""
         self.last = {}
         for key, t in self.returned.items():
-            dense = t.detach().contiguous().cpu()
+            dense = t.detach().resolve_neg().contiguous().cpu()
             size = dense.numel() * dense.element_size()
             if size:
                 ctypes.memmove(self.given(1, offsets[str(key)], size).data_ptr(), dense.data_ptr(), size)
@@ -400,7 +401,7 @@ def differentiable(t: torch.Tensor) -> bool:
 
 def octets(t: torch.Tensor) -> torch.Tensor:
     """The bytes of its elements, in their order."""
-    return t.detach().contiguous().reshape(-1).view(torch.uint8)
+    return t.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def alone(part: torch.Tensor) -> torch.Tensor:
@@ -449,7 +450,7 @@ def modes() -> dict[str, Any]:
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
         "the number of threads": torch.get_num_threads(),
-        "flushing of subnormal numbers": bool(torch.tensor(2.0**-149) * 1 == 0),
+        "flushing of subnormal numbers": bool(torch.tensor(2.0**-149, device="cpu") * 1 == 0),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "the precision of float32 products": torch.get_float32_matmul_precision(),
         "TF32 in cuDNN": cudnn.allow_tf32,
