@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -284,11 +285,20 @@ class Names:
     def __init__(self) -> None:
         self.originals = [(owner, {k: v for k, v in vars(owner).items() if callable(v)}) for owner in OWNERS]
         self.replacements: list[tuple[Any, str, Any]] = []
+        self.clean = [self.held(owner) for owner in OWNERS]
+
+    @staticmethod
+    def held(owner: Any) -> tuple[list[str], list[Any]]:
+        return list(vars(owner)), list(vars(owner).values())
 
     def restore(self) -> None:
         self.replacements = []
-        for owner, originals in self.originals:
+        for place, (owner, originals) in enumerate(self.originals):
             now = vars(owner)
+            known, values = self.clean[place]
+            # thousands of names, twice a launch: by identity, since what is equal a file's own class may say
+            if len(now) == len(known) and all(map(is_, now, known)) and all(map(is_, now.values(), values)):
+                continue
             # what is new in a class may hide a method of its base
             names = originals.keys() | now.keys() if isinstance(owner, type) else originals.keys()
             changed = [k for k in names if now.get(k) is not originals.get(k) and callable(now.get(k))]
@@ -298,6 +308,7 @@ class Names:
                     setattr(owner, name, originals[name])
                 else:
                     delattr(owner, name)
+            self.clean[place] = self.held(owner)
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
