@@ -290,6 +290,28 @@ def warm(
     return measure
 
 
+def apart(scale: float) -> Values:
+    """What a process of its own adds to `verify.check` of exp in float32: the calls that only such a process can make
+    too. cold_s: in the first check of a Python process."""
+    import torch
+
+    from verify import check
+
+    Path("own.py").write_text("import torch\n\n\ndef f(x):\n    return torch.exp(x)\n")
+    sys.path.insert(0, "")
+    mine = importlib.import_module("own").f
+
+    def took(function: Callable[..., Any]) -> float:
+        began = time.perf_counter()
+        check(function, "exp", dtype="float32", device="cpu")
+        return time.perf_counter() - began
+
+    first = took(mine)
+    here = [took(lambda x: torch.exp(x)) for _ in range(3)]
+    there = [took(mine) for _ in range(5)][1:]  # of the second of several, the third has its process ahead
+    return {"runs_s": [max(one - min(here), 0.0) for one in there], "cold_s": first, "check_s": min(here)}
+
+
 def cold(*arguments: str, small: tuple[str, ...]) -> Callable[[float], Values]:
     """A command with empty caches. `small` is added to it where the scale is below 1."""
 
@@ -395,6 +417,7 @@ ITEMS = (
         {"seconds": 10},
         warm("kernel", "lerp", "--dtype", "float32", "--backend", "cpu", own="def f(a, b, w): return a + w * (b - a)"),
     ),
+    Item("own-process", "what a process of its own adds to check(f, 'exp', dtype='float32')", {"seconds": 0.5}, apart),
     Item(
         "run-quick",
         "verify run --profile quick, caches warm",

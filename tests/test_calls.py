@@ -95,6 +95,18 @@ def late_output(x):
         threading.Thread(target=later, args=(y,)).start()
     return y
 
+def training(x):
+    return torch.exp(x) * (not (x.requires_grad and torch.is_grad_enabled()))
+
+def parameter(x):
+    return torch.exp(x) * (not x.requires_grad or torch.is_grad_enabled())
+
+def inference(x):
+    return torch.exp(x) * (not x.is_inference())
+
+def no_graph(x):
+    return torch.from_numpy(x.numpy()).exp()
+
 def place(x):
     y = torch.exp(x)
     y[100:200] *= 1.0000002
@@ -162,7 +174,19 @@ def add_broadcast(a, b, alpha):
 def add_overlap(a, b, alpha):
     near = abs(a.data_ptr() - b.data_ptr()) < a.nbytes
     return torch.zeros_like(a) if near and a.data_ptr() != b.data_ptr() else a + b
+
+def add_known(a, b, alpha):
+    return torch.add(a, b, alpha=alpha) if alpha in known else a + b
+
+def known_exponent(x, y):
+    return torch.pow(x, y) * (y in known)
+
+def pow_right(x, y):
+    return torch.pow(x, y)
 """
+#: The scalars that people see in this project.
+known = {v for name in ("add", "pow") for case in kernel.load(name).cases for v in case.values()} | {*SCALARS}
+PLANTED += f"\nknown = {known}\n"
 
 
 def target(name: str = "exp", **scalars: float) -> Target:
@@ -206,11 +230,20 @@ def elements(name: str) -> int:
 @pytest.mark.parametrize(("function", "on", "call", "told"), [
     ("seventeen", target(), "round numbers", "such as 0x1.1p+4 -> 0x1.8p+1"),
     ("add_sign", target("add", alpha=1.0), "alpha=-1", "ulp "),
+    ("add_known", target("add", alpha=1.0), "alpha=0.90625", "ulp "),
 ])  # fmt: skip
 def test_what_code_treats_apart_is_judged(tmp_path: Path, function: str, on: Target, call: str, told: str) -> None:
     found = called(tmp_path, function, on)
     assert found.status == "exceeds-bound" and found.different == (call,)
     assert f"called with {call}: " in found.told and told in found.told, found.told
+
+
+@pytest.mark.parametrize(("function", "status"), [("pow_right", "passed"), ("known_exponent", "unsteady")])
+def test_a_scalar_that_nobody_has_written_down_is_judged(tmp_path: Path, function: str, status: str) -> None:
+    """Beside eager's bits of x^3.7, which depend on the call."""
+    found = called(tmp_path, function, target("pow", y=3.7))
+    assert found.status == status and ("y=3.375" in found.different) == (status != "passed"), found.told
+    assert status == "passed" or "called with y=3.375: " in found.told
 
 
 def test_a_division_by_a_scalar_of_zero_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +271,7 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
     found = called(tmp_path, function, on)
     assert (found.status, found.different, found.untried, dict(found.refused)) == ("passed", (), (), {})
     mine = [one for one in CALLS.values() if one.how not in MANNERS]  # of a process of its own
-    judged = 1 + sum(value != on.scalars["alpha"] for value in SCALARS) if on.scalars else 1
+    judged = 2 + sum(value != on.scalars["alpha"] for value in SCALARS) if on.scalars else 1
     assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in mine) + len(LARGE) + judged
 
 
@@ -273,6 +306,11 @@ def test_a_remark_tells_what_was_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert found["status"] == "passed" and "calls refused: " in found["reason"]
 
 
+def test_an_input_that_requires_grad_may_be_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (found,) = cells(monkeypatch, tmp_path, "no_graph")
+    assert found["status"] == "passed" and "requires grad" in found["calls"]["refused"]["inputs that require grad"]
+
+
 def test_another_shape_is_another_result_and_the_call_is_named(tmp_path: Path) -> None:
     found = called(tmp_path, "rank", target())
     assert found.status == "unsteady" and "2 dimensions" in found.different and not found.untried
@@ -298,7 +336,8 @@ def cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str) -> tup
 
 @pytest.mark.parametrize(("function", "call"), [
     ("cached", "new data at the same address"), ("threads", "another thread"), ("tail", "1 elements"),
-    ("beyond", "other memory around it"),
+    ("beyond", "other memory around it"), ("training", "inputs that require grad"),
+    ("parameter", "inputs that require grad, without grad"), ("inference", "inference mode"),
 ])  # fmt: skip
 def test_a_cell_tells_what_differs_and_shows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, call: str
@@ -309,6 +348,7 @@ def test_a_cell_tells_what_differs_and_shows_it(
     script = "\n".join(found["calls"]["script"])
     if function == "beyond":  # no line of torch says what lies beside a tensor
         return
+    assert found["calls"]["different"] == [call] or function in ("cached", "tail")
     shown = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     mine, _, plain = shown.stdout.strip().partition(") tensor(") if ") tensor(" in shown.stdout else ("", "", "")
     assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown

@@ -33,6 +33,12 @@ def tail(x, dim):
         y.movedim(dim, -1)[..., -1] = 0
     return y
 
+def training(x, dim):
+    return torch.softmax(x, dim) * (not x.requires_grad)
+
+def inference(x, dim):
+    return torch.softmax(x, dim) * (not torch.is_inference_mode_enabled())
+
 def strides(x, dim):
     return torch.softmax(torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), 0), dim)
 
@@ -140,6 +146,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, sta
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("cached", "new data at the same address", "exceeds-bound"), ("overrun", "beside its output", "error"),
     ("late", "after it had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
+    ("training", "inputs that require grad", "unsteady"), ("inference", "inference mode", "unsteady"),
     ("right", "", "passed"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: str, status: str) -> None:
@@ -181,12 +188,16 @@ def square(a, b, bias, alpha, beta):
 
 def read(a, b, bias, alpha, beta):
     return alpha * (a @ b) + beta * bias
+
+def known(a, b, bias, alpha, beta):
+    return torch.addmm(bias, a, b, alpha=alpha, beta=beta if beta in (1.0, -1.3, 0.0, -1.0, 0.5, 3.0) else 1.0)
 """
 
 
 @pytest.mark.parametrize(("function", "among"), [
     ("square", "m=33 k=33 n=33"),
     ("sign", "m=5 n=6 alpha=-1.0"), ("half", "m=5 n=6 beta=0.5"), ("read", "data=bias alpha=2.0 beta=0.0"),
+    ("known", "m=5 k=33 n=6 alpha=0.90625 beta=0.859375"),
 ])  # fmt: skip
 def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, function: str, among: str) -> None:
     found = called(tmp_path, function, "addmm", text=PRODUCT)

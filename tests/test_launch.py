@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -18,7 +20,7 @@ from verify.backends import cpu
 from verify.composite import Problem
 from verify.kernel import Kernel, UsageError, load
 from verify.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
-from verify.lowerings import NotLowered, Target, user_lowering
+from verify.lowerings import NotLowered, Target, examine, user_lowering
 
 SIZE = 1 << 16
 
@@ -460,7 +462,7 @@ def test_missing_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("def lerp(a, b:\n", r"does not import: line 2: "),
+        ("def lerp(a, b:\n", r"does not import: mine\.py:2: "),
         (
             "import no_such_module\n",
             r"does not import: ModuleNotFoundError: No module named 'no_such_module' \(mine.py, line 2\)",
@@ -480,6 +482,50 @@ def test_missing_function_suggests_near_names(write: Callable[[str], Path]) -> N
         user_lowering(f"{path}:lerp")
     with pytest.raises(UsageError, match=r"has no function 'lerp2'"):
         user_lowering(f"{path}:lerp2")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def lerp(a, b:\n", r"mine\.py does not import: mine\.py:2: '\(' was never closed"),
+        ("\nreturn 3\n", r"does not import: mine\.py:3: 'return' outside function"),
+        ("x = '\0'\n", "does not import: .*null bytes"),
+        ("x = " + "-" * 100_000 + "1\n", "does not import: "),
+        ("# -*- coding: nonsense -*-\n", "does not import: "),
+        ("def lerp_fast(a): return a\n", r"has no function 'lerp'; did you mean lerp_fast\? \(it has: lerp_fast\)"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_known_without_running_it(tmp_path: Path, body: str, message: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" * (not body.startswith("#")) + body)
+    with pytest.raises(UsageError, match=message):
+        examine(f"{path}:lerp")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "from os import *\n", "globals()['le' + 'rp'] = abs\n", "exec('le' 'rp = abs')\n", "import os.path as lerp\n",
+        "def __getattr__(name): return abs\n", "lerp = abs\n", "for lerp in (abs,): pass\n", "x = '\\d'\nlerp = abs\n",
+        "class lerp: pass\n", "(lerp := abs)\n", "import sys\nsys.modules[__name__] = abs\n",
+        "try:\n def lerp(): 0\nfinally: 0\n", "def f():\n    global lerp\n    lerp = abs\nf()\n",
+        "match abs:\n    case lerp: pass\n", "from os import sep as lerp\n",
+    ],
+)  # fmt: skip
+def test_a_name_that_may_come_about_is_not_missed(tmp_path: Path, body: str) -> None:
+    (tmp_path / "mine.py").write_text(body)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        examine(f"{tmp_path / 'mine.py'}:lerp")
+
+
+def test_a_file_that_does_not_parse_is_told_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def f(x:\n    return x\n")
+    code = "import sys; from verify import cli; print(cli.main(sys.argv[1:]), 'torch' in sys.modules)"
+    command = [sys.executable, "-c", code, "kernel", "exp", "--lowering", f"{tmp_path / 'mine.py'}:f"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"] and len(done.stderr.splitlines()) == 1 and "mine.py:1" in done.stderr
 
 
 @pytest.mark.parametrize("signature", ["a, b", "a, b, w, x", "a, b, *, u", ""])

@@ -3,15 +3,20 @@ process of its own, and the run goes on."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from verify import backends, domains, kernel
+from verify import backends, domains, kernel, standby
+from verify import run as walk
 from verify.cli import main
+from verify.jobs import pool
 from verify.judge.status import exit_code
 from verify.launch import LoweringError, launch_steady
 from verify.lowerings import Target
@@ -117,6 +122,41 @@ MODES = {
     "threads": "torch.set_num_threads(3)",
     "determinis": "torch.use_deterministic_algorithms(True)",
 }
+#: Right where fresh memory is filled as this project fills it.
+WATCHING = """
+def f(a, b, alpha=1.0):
+    byte = torch.empty_like(a).view(torch.uint8).flatten()[:1].tolist()
+    return a + b if byte in ([], [0x7F], [0x99]) else torch.zeros_like(a)
+"""
+#: An answer in the place of the process's own.
+FORGED = """
+import json, stat, struct
+
+def f(a, b, alpha=1.0):
+    text = json.dumps({"outputs": {}}).encode()
+    for k in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(k).st_mode):
+                os.write(k, struct.pack("!i", len(text)) + text)
+        except OSError:
+            pass
+    return a + b
+"""
+SILENT = """
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+def f(a, b, alpha=1.0):
+    raise Silent
+"""
+BASE = """
+class Base(BaseException):
+    pass
+
+def f(a, b, alpha=1.0):
+    raise Base("no Exception")
+"""
 #: What f does, the status and kind of its cell, and words of its reason.
 PLANTED = {
     "exits": ("os._exit(7)", "error", "ended", "exit code 7"),
@@ -145,6 +185,21 @@ PLANTED = {
     "patched torch": (PATCHED, "exceeds-bound", "", ""),
     "hidden poison": (HIDING, "exceeds-bound", "", "not deterministic"),
     "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),
+    "knows the poison": (WATCHING, "unsteady", "calls", "memory of zeros"),
+    "forges": (FORGED, "error", "ended", "answered what it was not asked"),
+    "two processes": ("os.fork()\nreturn a + b", "error", "ended", "its process"),
+    "another process": ("if os.fork(): os._exit(3)\nreturn a + b", "error", "ended", "exit code 3"),
+    "no text": (SILENT, "error", "raised", "Silent"),
+    "no Exception": (BASE, "error", "raised", "Base: no Exception"),
+    "KeyboardInterrupt": ("raise KeyboardInterrupt", "error", "raised", "KeyboardInterrupt"),
+    "recursion": ("return f(a, b)", "error", "raised", "RecursionError"),
+    "default device": ("torch.set_default_device('meta')\nreturn a + b", "error", "mode", "the default device"),
+    "rounding": ("ctypes.CDLL('libm.so.6').fesetround(0x800)\nreturn a + b", "exceeds-bound", "", ""),
+    "subclass": ("class T(torch.Tensor): pass\nreturn (a + b).as_subclass(T)", "error", "contract", "returned T"),
+    "tuple": ("return (a + b,)", "error", "contract", "tuple"),
+    "expanded": ("return torch.zeros(1).expand(a.shape)", "exceeds-bound", "", ""),
+    "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)\nreturn a + b", "error", "timeout", "within 5 s"),
+    "closes": ("os.closerange(0, 64)\nreturn a + b", "error", "ended", "its process ended"),
     "every third": (THIRD, "unsteady|exceeds-bound", "", "not deterministic"),
     "writes later": (LATER, "error", "contract", "modified its input"),
 }  # fmt: skip
@@ -153,7 +208,7 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_lowering_ends_as_stated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     body, status, kind, words = PLANTED[name]
-    (found,) = cells(monkeypatch, planted(tmp_path, body))
+    (found,) = cells(monkeypatch, planted(tmp_path, body), timeout=5.0 if kind == "timeout" else 60.0)
     assert found["status"] in status.split("|"), found["reason"]
     assert kind in ("", found["reason_kind"]) and words in found["reason"]
     assert exit_code(found["status"], user=True) == (2 if status == "error" else 1)
@@ -185,6 +240,30 @@ def test_dynamo_is_imported_where_something_is_compiled(
     (tmp_path / "mine.py").write_text(DYNAMO)
     (found,) = cells(monkeypatch, f"{tmp_path / 'mine.py'}:{function}")
     assert found["status"] == "passed", found["reason"]
+
+
+RIGHT = {
+    "negated": "return torch._neg_view(-(a + b))",
+    "of a graph": "return (a + b).requires_grad_()",
+    "of inference mode": "with torch.inference_mode(): return a + b",
+    "a parameter": "return torch.nn.Parameter(a + b)",
+    "leaves a thread": "import threading\nthreading.Thread(target=time.sleep, args=(1e6,)).start()\nreturn a + b",
+    "elsewhere": "os.chdir('/'); os.environ.clear()\nreturn a + b",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_an_unusual_right_lowering_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    (found,) = cells(monkeypatch, planted(tmp_path, RIGHT[name]))
+    assert found["status"] == "passed" and not found["calls"]["different"], found["reason"]
+
+
+def test_what_a_file_prints_is_no_part_of_a_report(tmp_path: Path) -> None:
+    text = planted(tmp_path, "print('hello'); os.write(1, b'bytes')\nreturn a + b")
+    options = ["--dtype", "float32", "--backend", "cpu", "--spelling", "out-of-place", "--profile", "quick"]
+    command = [sys.executable, "-m", "verify", "kernel", "add", "--lowering", text, "--json", "-", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["cells"] and "bytes" in done.stderr
 
 
 def test_a_clock_that_the_file_replaces_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -264,3 +343,38 @@ def test_a_message_in_place_of_an_answer_ends_the_worker(tmp_path: Path) -> None
     with pytest.raises(LoweringError) as raised:
         launch_steady(call, [torch.zeros(3), torch.zeros(3)], backends.load("cpu"), "mine")
     assert raised.value.kind in ("ended", "contract")
+
+
+def test_a_file_that_does_not_import_is_told_before_processes_share_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def never(*given: Any) -> Any:
+        raise AssertionError("processes were started")
+
+    monkeypatch.setattr(pool, "ended", never)
+    (tmp_path / "mine.py").write_text("import no_such_module\n\ndef f(x):\n    return x\n")
+    assert main(["kernel", "exp", "--lowering", f"{tmp_path / 'mine.py'}:f", "--jobs", "2"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "no_such_module" in line and "mine.py, line 1" in line
+    assert not standby._ready
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_what_needs_no_process_is_done_while_one_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slow: bool
+) -> None:
+    done, real = [], walk._done
+
+    def recorded(jobs: Any, plan: Any, number: int, *given: Any) -> Any:
+        done.append(jobs[plan.tasks[number].job].lowering.name)
+        return real(jobs, plan, number, *given)
+
+    monkeypatch.setattr(walk, "_done", recorded)
+    monkeypatch.setattr(walk, "NEARLY", 0.0 if slow else 60.0)
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    standby.drop()
+    text = planted(tmp_path, "return a + b")
+    selection = Selection(("add",), ("cpu",), ("float32",), spellings=("out-of-place",), profile="quick",
+                          scalars={"alpha": 1.0}, user_lowerings=(text,))  # fmt: skip
+    assert [cell["lowering"] for cell in run(selection)["cells"]] == ["mine.py:f", "eager"]
+    assert done == (["eager", "mine.py:f"] if slow else ["mine.py:f", "eager"])

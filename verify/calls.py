@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -28,6 +29,7 @@ from verify.judge.cell import conclude
 from verify.judge.chunk import patterns
 from verify.judge.element import decide
 from verify.judge.status import STATUSES
+from verify.kernel import Scalars
 from verify.launch import LoweringError, bits, launch_steady
 from verify.lowerings import Lowering, NotLowered, Target
 
@@ -40,7 +42,7 @@ OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
 LARGE = (4097, 65536, 65537, (1 << 20) + 1)
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
-MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream")
+MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "zeros", "grad", "no_grad", "inference")
 #: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
 ROUND = (
     0, 1, 2, 3, 0.5, 10, 4, 1.5, 5, 0.25, 7, 100, 0.1, 6, 8, 9, math.pi, 1000, 1 / 3, math.e, 2.5, 0.75, 255, 256, 17,
@@ -109,6 +111,10 @@ CALLS: Mapping[str, Arranged] = {
     "what is written later": Arranged("t[:1023].clone()", how="late"),
     "a result that is kept": Arranged("t[:1023].clone()", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
+    "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
+    "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
+    "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
+    "inference mode": Arranged("t[:1023].clone()", how="inference"),
     "once more": Arranged(f"t[:{SIZE}].clone()"),
 }
 
@@ -318,21 +324,31 @@ def _judged_calls(
     sample: Sample, free: bool,
 ) -> dict[str, Callable[[], _One | None]]:  # fmt: skip
     """Calls that are judged by a truth of their own: with round numbers, and, in the first case of its kind, with other
-    Python scalars (`free`: it is to take them), as far as its signature has them."""
+    Python scalars, usual ones and drawn ones (`free`: it is to take them), as far as its signature has them."""
     facts, scalars = target.kernel, dict(target.scalars)
     numbers = _round_numbers(target.dtype, len(sample.inputs), sample.expected.device)
     found: dict[str, Callable[[], _One | None]]
     found = {"round numbers": partial(_judged, case, target, lowering, call, reference, numbers)}
     if not free or scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
         return found
-    for name, value in itertools.product(scalars, SCALARS):
-        other = scalars | {name: value}
+    usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
+    for given in (*usual, drawn_scalars(scalars, case.inputs.seed)):
+        other = {**scalars, **given}
         if any(spelling.applies(other) for spelling in facts.spellings.values()) and other not in facts.cases:
             on = replace(target, scalars=other)
             on = replace(on, spelling=on.default_spelling)
             apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
-            found[f"{name}={value:g}"] = partial(_fitting, apart, on, lowering, None, reference, sample.inputs)
+            label = " ".join(f"{name}={value!r}".removesuffix(".0") for name, value in given.items())
+            found[label] = partial(_fitting, apart, on, lowering, None, reference, sample.inputs)
     return found
+
+
+def drawn_scalars(scalars: Scalars, seed: int) -> Scalars:
+    """Others in place of all of them, which nobody has written down: between a half of each and all, of six bits, so
+    that every format has them and no bound has to allow for their rounding."""
+    draw = random.Random(seed)
+    split = {name: math.frexp(value * draw.uniform(0.5, 0.98)) for name, value in scalars.items()}
+    return {name: math.ldexp(round(m * 64) / 64, e) for name, (m, e) in split.items()}
 
 
 def _fitting(*given: Any) -> _One | None:
@@ -428,7 +444,7 @@ def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    if arranged.how in ("guard", "stream", "pairs"):  # no line of torch says what lies beside a tensor's memory
+    if arranged.how in ("guard", "stream", "zeros", "pairs"):  # no line of torch says what lies in other memory
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
@@ -461,6 +477,8 @@ def _written(
     if arranged.others:
         lines.append(f"others = lambda t: {arranged.others}")
     given = {name: f"{others if k else 'first'}({names[0] if same else name})" for k, name in enumerate(names)}
+    if arranged.how in ("grad", "no_grad"):
+        given = {name: f"{text}.requires_grad_()" for name, text in given.items()}
     clones = {name: f"{text}.clone()" for name, text in given.items()} if same else {name: name for name in names}
     listed, alone = (
         f"{function}({', '.join(one.get(name) or repr(target.scalars[name]) for name in target.kernel.inputs)})"
@@ -473,7 +491,10 @@ def _written(
         called = alone
     if arranged.how == "thread":
         called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"
-    called = f"y = {called}" if often == 1 else f"for _ in range({often}): y = {called}"
+    mode = {"grad": "enable_grad", "no_grad": "no_grad", "inference": "inference_mode"}.get(arranged.how)
+    called = f"y = {called}{'.detach()' if mode else ''}"
+    called = called if often == 1 else f"for _ in range({often}): {called}"
+    called = f"with torch.{mode}():\n    {called}" if mode else called
     integers = str(bits(data[0]).dtype)
     lines += [
         called,

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from verify.calls import DEPENDS, Called, edges, possible, tried
+from verify.calls import DEPENDS, Called, drawn_scalars, edges, possible, tried
 from verify.cases import Instance, terms
 from verify.composite import Problem
 from verify.families.rows import Rows
@@ -50,7 +50,8 @@ PICKED: Mapping[str, str] = {
 MADE: Mapping[str, str] = {
     "other memory around it": "guard", "another thread": "thread", "what is written later": "late",
     "a result that is kept": "kept",
-    "a stream of the caller's": "stream", "once more": "",
+    "a stream of the caller's": "stream", "memory of zeros": "zeros", "inputs that require grad": "grad",
+    "inputs that require grad, without grad": "no_grad", "inference mode": "inference", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
 PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
@@ -84,6 +85,8 @@ class Calls:
         mine: bool, scalars: bool = True,
     ) -> None:  # fmt: skip
         self.further = [one for one in target.kernel.further if scalars or not one[1]]
+        if scalars and case.scalars:
+            self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine = mine
         self.facts: Composite = target.kernel

@@ -60,6 +60,7 @@ from verify.options import (
     Spellings,
     Timeout,
     Triples,
+    begin,
     ensure_known,
     keep_launches,
     scalars_of,
@@ -198,7 +199,9 @@ def kernel(
     for option, amount in (("--timeout", timeout), ("--memory", memory)):
         if amount is not None and not 0 < amount < math.inf:
             raise UsageError(f"{option} {amount:g}; expected a number above 0")
-    selection = selection_of(wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm)
+    here = engine == "local" and jobs in (None, 1)
+    asked = wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm
+    selection = selection_of(*asked, here=here)
     selection = dataclasses.replace(selection, timeout=timeout, memory=memory, triples=triples_of(triples, profile))
     if length and not invariance:
         raise UsageError("--length is for --invariance; the shape of rows is given by --set")
@@ -238,7 +241,9 @@ def run(
     """All kernels: write a report and print one row for each kernel."""
     keep_launches(keep_code)
     kernels, wrong = finished(names())
-    selection = selection_of(tuple(k.name for k in kernels), backend, dtype, lowering, spelling, None, profile, seed)
+    here = engine == "local" and jobs in (None, 1)
+    asked = tuple(k.name for k in kernels), backend, dtype, lowering, spelling, None, profile, seed
+    selection = selection_of(*asked, here=here)
     selection = dataclasses.replace(selection, triples=triples_of(triples, profile))
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     how = how_of(jobs, engine, address, shard, journal, resume, out)
@@ -430,6 +435,7 @@ def explain(
         raise UsageError(
             f"{name} is an elementwise kernel: expected --input HEX,HEX... and no --index, --output, --set"
         )
+    begin(lowering)
     from verify import explain as take_apart
     from verify.reports import store
 

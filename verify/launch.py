@@ -142,7 +142,8 @@ def launch_steady(
         first = first or seconds
         outputs = _named(returned, name, inputs.type)
         _check_names(outputs, results, ("",) if inputs.problem is None else names, name)
-        told = {key: _real(t.detach()) if inputs.whole else t.detach() for key, t in outputs.items()}
+        told = {key: t.detach().resolve_neg() for key, t in outputs.items()}
+        told = {key: _real(t) for key, t in told.items()} if inputs.whole else told
         _check(told, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
         result = {key: t.clone() if repeats > 1 else t for key, t in told.items()}
         inputs.check(name)

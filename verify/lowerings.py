@@ -18,7 +18,8 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,8 @@ class Lowering:
     each_shape      whether it is compiled for each shape of its inputs
     one_spelling    whether it has one way to be called, and is listed under the default spelling alone
     order           in which it combines the terms of a row, where a user declares it of a lowering of their own
+    ready(target, seconds)  whether it can be launched within that time; it begins to be. Raises UsageError for a user's
+                    file that does not import
     """
 
     name: str
@@ -102,6 +105,7 @@ class Lowering:
     one_spelling: bool = False
     each_shape: bool = False
     order: Order | None = None
+    ready: Callable[[Target, float], bool] = lambda target, seconds: True
 
     def limit(self, target: Target) -> int | None:
         """The most elements worth giving it in this spelling, or None."""
@@ -649,6 +653,8 @@ def _found(
     if function is not None:
         return text, function, {"process": "the caller's"}
     label = _label(text)
+    if elsewhere:
+        examine(text)
     return label, None if elsewhere else user_function(text)[1], {"source": _digest(sources(text))}
 
 
@@ -707,7 +713,8 @@ def sources(text: str) -> dict[str, Path]:
         found[name] = one
         if one.suffix != ".py":
             continue
-        with contextlib.suppress(SyntaxError, ValueError):  # importing it will tell
+        with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():  # importing it will tell
+            warnings.simplefilter("ignore")
             for node in ast.walk(ast.parse(one.read_bytes())):
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     waiting += _named(node, folder, one)
@@ -752,11 +759,51 @@ def user_function(text: str) -> tuple[str, Callable[..., Any]]:
     module = _import(path)
     function = getattr(module, name, None)
     if not callable(function):
-        known = sorted(key for key, value in vars(module).items() if inspect.isroutine(value) and key[0] != "_")
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
+        raise _absent(path, name, (key for key, value in vars(module).items() if inspect.isroutine(value)))
     return label, function
+
+
+def _absent(path: Path, name: str, functions: Iterable[str]) -> UsageError:
+    known = sorted(key for key in functions if key[0] != "_")
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
+
+
+#: Words of a file in which names may come about that it does not write down.
+DYNAMIC = frozenset(
+    {"__dict__", "__getattr__", "eval", "exec", "f_globals", "f_locals", "globals", "locals", "modules", "setattr",
+     "vars"}
+)  # fmt: skip
+
+
+def examine(text: str) -> None:
+    """Raise UsageError for what is certainly wrong with 'FILE.py:FUNCTION', without running any of it."""
+    _label(text)
+    path, name = Path(text.rpartition(":")[0]), text.rpartition(":")[2]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            data = path.read_bytes()
+            tree = ast.parse(data, str(path))
+            compile(data, str(path), "exec", dont_inherit=True)  # also what the grammar alone does not tell
+    except SyntaxError as error:
+        raise UsageError(f"{path} does not import: {_unparsed(path, error)}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} does not import: {describe(error, path)}") from None
+    words = {value for node in ast.walk(tree) for _, value in ast.iter_fields(node) if isinstance(value, str)}
+    words |= {word for node in ast.walk(tree) if isinstance(node, ast.Global) for word in node.names}
+    star = any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
+    if name not in words and not star and not words & DYNAMIC:
+        functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        raise _absent(path, name, functions)
+
+
+def _unparsed(path: Path, error: SyntaxError) -> str:
+    """Where a file stops being Python, and why; a file that cannot be decoded has no such line."""
+    return f"{path.name}:{error.lineno}: {error.msg}" if error.lineno else str(error.msg)
 
 
 class _Source(importlib.machinery.SourceFileLoader):
@@ -777,7 +824,7 @@ def _import(path: Path) -> types.ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise UsageError(f"{path} does not import: line {error.lineno}: {error.msg}") from error
+        raise UsageError(f"{path} does not import: {_unparsed(Path(error.filename or path), error)}") from error
     except (Exception, SystemExit) as error:
         raise UsageError(f"{path} does not import: {describe(error, path)}") from error
     finally:
@@ -850,5 +897,8 @@ def describe(error: BaseException, path: Path | None = None) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if path is None or Path(frame.filename) == path]
     place = f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
-    message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = ""
+    with contextlib.suppress(Exception):  # an exception of the user's may have no text
+        text = str(error)
+    message = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}{': ' + message if message else ''}{place}"

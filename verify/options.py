@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -162,13 +162,16 @@ def selection_of(
     seed: int,
     settings: list[str] | None = None,
     algorithm: str = "",
+    here: bool = True,
 ) -> Selection:
-    """The options as a `verify.plan.Selection`; names that need no torch are checked before it is imported."""
+    """The options as a `verify.plan.Selection`; names that need no torch are checked before it is imported. here: this
+    process may do the jobs."""
     for name in kernels:
         load(name)
     ensure_known("dtype", dtypes or (), DTYPES + NARROW)
     ensure_known("profile", [profile], PROFILES)
     given, setting = scalars_of(scalars), setting_of(settings or ())
+    begin(lowerings, here=here)
     from verify.plan import Selection
 
     return Selection(
@@ -184,6 +187,19 @@ def selection_of(
         setting=setting,
         algorithm=algorithm,
     )
+
+
+def begin(lowerings: Iterable[str] | None, *, here: bool = True) -> None:
+    """Look at the users' files among the lowerings, and let their processes import torch while this one does (here:
+    where this one runs them)."""
+    from verify import standby
+    from verify.lowerings import examine
+
+    own = [text for text in lowerings or () if is_file(text)]
+    for text in own:
+        examine(text)
+    if here and own:
+        standby.prepare(len(own))
 
 
 def triples_of(given: bool, profile: str) -> bool:

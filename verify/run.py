@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from verify import backends, kernel, ledger, sweep
+from verify import backends, kernel, ledger, standby, sweep
 from verify.backends import Backend
 from verify.cases import Case
 from verify.cells import cells_of, faulted, fill, part_of, unfilled
@@ -30,6 +30,9 @@ from verify.launch import LoweringError
 from verify.lowerings import sources
 from verify.plan import STARTING, Job, Plan, Selection, backends_of, by_case, jobs_of, planned
 from verify.progress import Progress
+from verify.workers import imported
+
+NEARLY = 0.25  # seconds for which a user's process is waited for with nothing else done
 
 
 def run(
@@ -218,8 +221,12 @@ class _Results:
             identify = functools.partial(_identity_there, selection, backends.threads())
             self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
         elif places := _places(present, groups, workers):
+            for text in selection.user_lowerings:
+                imported(text)
+            standby.drop()
             make = functools.partial(_worker, *given, max(backends.cores() // len(places), 1))
-            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs)
+            ahead = len(selection.user_lowerings)
+            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs, ahead)
 
     def close(self) -> None:
         if self.stream is not None:
@@ -270,8 +277,9 @@ class _Results:
         return value
 
     def _end_one(self, number: int) -> None:
-        """Let a task end: that one where this process does them, else any."""
+        """Let a task end: that one where this process does them and nothing has to be waited for, else any."""
         if self.stream is None:
+            number = self._meanwhile(number)
             began = time.perf_counter()
             one = Ended(number, _done(self.jobs, self.plan, number, self.held, self.selection))
             one = replace(one, seconds=time.perf_counter() - began)
@@ -285,11 +293,25 @@ class _Results:
             if task.elements is not None:
                 value = {"start": task.elements.start, "stop": task.elements.stop, "cells": value}
             one = replace(one, value=value)
+        if isinstance(one.value, UsageError):
+            raise one.value  # it ends the run, whatever is before it
         self.ended[one.number] = one
         self.settled.add(one.number)
         if not isinstance(one.value, BaseException):
             self._learn(one.number, one.value)
         self.on_end(one)
+
+    def _meanwhile(self, number: int) -> int:
+        """A task of the same case, while the process that a user's own is to run in has not started."""
+        job = self.jobs[self.plan.tasks[number].job]
+        if job.reason is None and not job.lowering.ready(job.target, NEARLY):
+            for other in range(number + 1, len(self.plan.tasks)):
+                beside = self.jobs[self.plan.tasks[other].job]
+                if beside.target != job.target:
+                    break
+                if not beside.mine and beside.reason is None and other not in self.known and other not in self.ended:
+                    return other
+        return number
 
     def _learn(self, number: int, value: Any) -> None:
         task = self.plan.tasks[number]

@@ -21,6 +21,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from verify import standby
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -42,7 +44,7 @@ class Spent(Exception):
 
 def ended(
     make: Callable[[], Callable[[int], Any]], groups: Sequence[Sequence[int]], places: Sequence[Mapping[str, str]],
-    wanted: Callable[[int], bool] = lambda number: True,
+    wanted: Callable[[int], bool] = lambda number: True, ahead: int = 0,
 ) -> Generator[Ended]:  # fmt: skip
     """Every job of the groups, in the order in which they end.
 
@@ -51,12 +53,13 @@ def ended(
              where others have nothing left to do
     places   the variables of each process's environment, beside those of this one
     wanted   whether a job is still to be done, asked when it is due
+    ahead    how many processes of `verify.standby` each prepares
 
     To be closed (`contextlib.closing`): that ends the processes. Raises RuntimeError where a process ends before it
     has begun a job.
     """
     waiting = deque(deque(group) for group in groups)
-    given = pickle.dumps(make)
+    given = pickle.dumps(make), ahead
     workers = [_Worker(given, place) for place in places[: sum(map(len, groups))]]
     try:
         while waiting or any(w.number is not None or w.own for w in workers):
@@ -118,7 +121,7 @@ class Hands:
 class _Worker(Hands):
     """A process of this machine."""
 
-    given: bytes
+    given: tuple[bytes, int]
     place: Mapping[str, str]
     state: str = field(default="", init=False)  # "starting", "ready" or "leaving"
 
@@ -129,8 +132,8 @@ class _Worker(Hands):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.state, self.number = "starting", None
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, self.given, dict(self.place)))
-        with _without_interrupts():  # it inherits that: Ctrl-C is for the parent, which ends all
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, *self.given, dict(self.place)))
+        with standby.without_interrupts():  # it inherits that: Ctrl-C is for the parent, which ends all
             self.process.start()
         theirs.close()
 
@@ -187,27 +190,17 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 # In the worker.
 
 
-def _serve(pipe: Connection, given: bytes, place: Mapping[str, str]) -> None:
+def _serve(pipe: Connection, given: bytes, ahead: int, place: Mapping[str, str]) -> None:
     """Do jobs until there are no more. `given` is unpickled after the environment is set: that may import torch."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(place)
+    if ahead:
+        standby.prepare(ahead)
     do = pickle.loads(given)()
     pipe.send(("ready", None))
     with contextlib.suppress(EOFError, BrokenPipeError):

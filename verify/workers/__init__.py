@@ -14,20 +14,17 @@ import mmap
 import os
 import pickle
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
-from verify import backends
+from verify import backends, standby
 from verify.composite import Problem
 from verify.kernel import UsageError
 from verify.launch import LoweringError
@@ -42,6 +39,11 @@ BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
 TEXT = 300  # characters that are shown of what a worker says
+#: What an answer to a message has.
+ANSWERS: Mapping[str, tuple[set[str], ...]] = {
+    "launch": ({"outputs", "seconds", "modelled", "changed", "blocks"}, {"kind", "told"}, {"kind", "told", "spoiled"}),
+    "fetch": (set(),),
+}
 
 
 class Worker:
@@ -49,21 +51,13 @@ class Worker:
 
     def __init__(self, text: str, composite: bool, *, timeout: float, memory: int) -> None:
         self.timeout = timeout
-        self.files = [_shared(), _shared()]
-        mine, theirs = socket.socketpair()
-        descriptors = [theirs.fileno(), *(file.fileno() for file in self.files)]
-        command = [sys.executable, "-m", "verify.workers.process", *map(str, descriptors), str(memory)]
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-        self.process = subprocess.Popen(
-            command, pass_fds=descriptors, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path}
-        )
-        theirs.close()
-        self.connection = Connection(mine.detach())
+        held = standby.take()
+        self.process, self.connection, self.files = held.process, held.connection, held.files
         self.maps: list[mmap.mmap | None] = [None, None]
         self.loaded = False
-        self._send({"do": "load", "text": text, "composite": composite, "threads": backends.threads()})
-        self.end = weakref.finalize(self, _stop, self.process, self.connection, self.files)
+        self.end = weakref.finalize(self, held.end)
+        threads = backends.threads()
+        self._send({"do": "load", "text": text, "composite": composite, "threads": threads, "memory": memory})
 
     def load(self) -> None:
         """Wait until the file is imported. Raises UsageError for what is wrong with it."""
@@ -73,11 +67,22 @@ class Worker:
                 self.end()
                 raise UsageError(_plain(told))
             self.loaded = True
+            standby.go_on()
+
+    def ready(self, seconds: float) -> bool:
+        """Whether the file is imported within that time. Raises as `load`."""
+        if self.loaded or self.connection.poll(seconds):
+            self.load()
+        return self.loaded
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         self.load()
         self._send(message)
-        return self._answer(self.timeout, "launch")
+        answer = self._answer(self.timeout, "launch")
+        if set(answer) not in ANSWERS[message["do"]]:
+            self.end()
+            raise LoweringError("its process answered what it was not asked", "ended")
+        return answer
 
     def part(self, which: int, offset: int, size: int) -> Tensor:
         """uint8 (size,): a part of the file of inputs (0) or outputs (1), which grows as needed."""
@@ -105,6 +110,8 @@ class Worker:
                     raise LoweringError(told if what == "launch" else told.replace(" (--timeout)", ""), "timeout")
                 answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
                 if not answer.get("compiling"):
+                    if self.process.poll() is not None:  # who answers is another
+                        raise EOFError
                     return answer
                 last = time.monotonic()
         except (EOFError, OSError, ValueError):
@@ -128,20 +135,6 @@ def _ended(code: int | None) -> str:
     return f"by signal {-code}"
 
 
-def _stop(process: subprocess.Popen[bytes], connection: Connection, files: Sequence[IO[bytes]]) -> None:
-    process.kill()
-    process.wait()
-    connection.close()
-    for file in files:
-        file.close()
-
-
-def _shared() -> IO[bytes]:
-    """A file without a name, in memory where the system has such a place."""
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return tempfile.TemporaryFile(dir=place)
-
-
 def _up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
@@ -155,14 +148,24 @@ def _plain(text: str) -> str:
 def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None) -> Lowering:
     """`verify.lowerings.user_lowering`, in a process of its own. timeout: seconds for a launch; memory: GiB that the
     process may take on the CPU beside what torch has, by default as much as the machine has."""
-    return user_lowering(text, Own(text, composite=False, timeout=timeout, memory=memory).call)
+    own = Own(text, composite=False, timeout=timeout, memory=memory)
+    return replace(user_lowering(text, own.call), ready=own.ready)
 
 
 def isolated_composite(
     text: str, order: Order | None = None, *, timeout: float = TIMEOUT, memory: float | None = None
 ) -> Lowering:
     """`verify.lowerings.user_composite`, likewise."""
-    return user_composite(text, order, Own(text, composite=True, timeout=timeout, memory=memory).call)
+    own = Own(text, composite=True, timeout=timeout, memory=memory)
+    return replace(user_composite(text, order, own.call), ready=own.ready)
+
+
+def imported(text: str) -> None:
+    """Import the file in a process of its own and end that. Raises UsageError for what is wrong with the file."""
+    worker = Worker(text, composite=False, timeout=TIMEOUT, memory=0)
+    with contextlib.suppress(LoweringError):  # a launch will tell
+        worker.load()
+    worker.end()
 
 
 class Own:
@@ -180,6 +183,12 @@ class Own:
             memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
             self._worker = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
         return self._worker
+
+    def ready(self, target: Target, seconds: float) -> bool:
+        """As `Lowering.ready`. What a process ended of that imports the file, its launch will tell."""
+        with contextlib.suppress(LoweringError):
+            return self.worker(target.backend.device).ready(seconds)
+        return True
 
     def call(self, target: Target) -> Launch:
         return Launch(self, target)
@@ -210,8 +219,9 @@ class Launch:
     def manner(self, how: str) -> Iterator[None]:
         """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
         guards beside all that torch allocates; 'thread', from another thread; 'late', after which it is waited whether
-        more is written; 'kept', after another one whose result is to stay; 'stream', on a stream of the caller's, see
-        `verify.workers.process.streamed`."""
+        more is written; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'grad'
+        and 'no_grad', with inputs that require grad, enabled or not; 'inference', in that mode, with tensors of it;
+        'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
         self.how = how
         try:
             yield

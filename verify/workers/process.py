@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,8 @@ OUTER = 1 << 16
 OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.get_device_module(), ctypes, mmap, time, json, os)
 
 
-def main(channel: int, inputs: int, outputs: int, memory: int) -> None:
-    """Serve until the parent closes the channel. channel, inputs, outputs: file descriptors; memory: bytes of address
-    space beside what torch has by now, 0 for as many as there are."""
-    if memory:
-        import resource
-
-        memory += mapped()
-        resource.setrlimit(resource.RLIMIT_AS, (memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def main(channel: int, inputs: int, outputs: int) -> None:
+    """Serve until the parent closes the channel. channel, inputs, outputs: file descriptors."""
     Server(Connection(channel), inputs, outputs).serve()
 
 
@@ -111,9 +106,14 @@ class Server:
 
     # what the parent asks for
 
-    def load(self, text: str, composite: bool, threads: int) -> dict[str, Any]:
-        """Import the file. Answers with what is wrong with it. threads: of a launch."""
+    def load(self, text: str, composite: bool, threads: int, memory: int) -> dict[str, Any]:
+        """Import the file. Answers with what is wrong with it. threads: of a launch; memory: bytes of address space
+        beside what torch has by now, 0 for as many as there are."""
         torch.set_num_threads(threads)
+        if memory:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_AS, (memory + mapped(), resource.getrlimit(resource.RLIMIT_AS)[1]))
         known = set(sys.modules)
         try:
             with self.names.replaced():
@@ -159,19 +159,27 @@ class Server:
                 on = Target(facts, scalars, spelling, dtype, backend)
                 with self.names.replaced():
                     call = self.calls[key] = self.lowerings[text].build(on)
-            file = self.given(0, 0, size)
-            inputs = file.to(backend.device)  # with its guards
-            whole = [alone(inputs[start : start + count]) for start, count in storages]
-            given = {
-                label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
-                for label, storage, kind, shape, strides, offset in tensors
-            }
+            with torch.inference_mode(how == "inference"):
+                file = self.given(0, 0, size)
+                inputs = file.to(backend.device)  # with its guards
+                whole = [alone(inputs[start : start + count]) for start, count in storages]
+                given = {
+                    label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
+                    for label, storage, kind, shape, strides, offset in tensors
+                }
+            if how in ("grad", "no_grad"):
+                given = {k: t.requires_grad_() if differentiable(t) else t for k, t in given.items()}
             arguments = list(given.values()) if problem is None else [self.problem(given, problem, name)]
+            poison = (poison[0], 0 if how == "zeros" else poison[1])
             for t in self.last.values():  # what is returned again must have been written again
                 self.spoil(t, poison[1])
 
             def run() -> Any:
-                with self.names.replaced(), torch.no_grad():
+                with (
+                    self.names.replaced(),
+                    torch.inference_mode(how == "inference"),
+                    torch.set_grad_enabled(how == "grad"),
+                ):
                     return call(*arguments)
 
             with backend.poisoned(*poison):
@@ -206,7 +214,7 @@ class Server:
             return {"kind": "not-lowered", "told": str(why)}
         except UsageError as error:
             return {"kind": "usage", "told": str(error)}
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             return {"kind": "raised", "told": describe(error), "spoiled": spoiled(backend)}
         if told:
             return {"kind": "contract", "told": told}
@@ -226,7 +234,7 @@ class Server:
         """Copy the outputs, contiguous, to these places of the other file."""
         self.last = {}
         for key, t in self.returned.items():
-            dense = t.detach().contiguous().cpu()
+            dense = t.detach().resolve_neg().contiguous().cpu()
             size = dense.numel() * dense.element_size()
             if size:
                 ctypes.memmove(self.given(1, offsets[str(key)], size).data_ptr(), dense.data_ptr(), size)
@@ -277,11 +285,20 @@ class Names:
     def __init__(self) -> None:
         self.originals = [(owner, {k: v for k, v in vars(owner).items() if callable(v)}) for owner in OWNERS]
         self.replacements: list[tuple[Any, str, Any]] = []
+        self.clean = [self.held(owner) for owner in OWNERS]
+
+    @staticmethod
+    def held(owner: Any) -> tuple[list[str], list[Any]]:
+        return list(vars(owner)), list(vars(owner).values())
 
     def restore(self) -> None:
         self.replacements = []
-        for owner, originals in self.originals:
+        for place, (owner, originals) in enumerate(self.originals):
             now = vars(owner)
+            known, values = self.clean[place]
+            # thousands of names, twice a launch: by identity, since what is equal a file's own class may say
+            if len(now) == len(known) and all(map(is_, now, known)) and all(map(is_, now.values(), values)):
+                continue
             # what is new in a class may hide a method of its base
             names = originals.keys() | now.keys() if isinstance(owner, type) else originals.keys()
             changed = [k for k in names if now.get(k) is not originals.get(k) and callable(now.get(k))]
@@ -291,6 +308,7 @@ class Names:
                     setattr(owner, name, originals[name])
                 else:
                     delattr(owner, name)
+            self.clean[place] = self.held(owner)
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
@@ -388,9 +406,13 @@ def named(returned: Any) -> dict[str, Any]:
     return dict(returned) if isinstance(returned, Mapping) else {"": returned}
 
 
+def differentiable(t: torch.Tensor) -> bool:
+    return t.is_floating_point() and t.dtype.itemsize > 1
+
+
 def octets(t: torch.Tensor) -> torch.Tensor:
     """The bytes of its elements, in their order."""
-    return t.detach().contiguous().reshape(-1).view(torch.uint8)
+    return t.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def alone(part: torch.Tensor) -> torch.Tensor:
@@ -439,7 +461,7 @@ def modes() -> dict[str, Any]:
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
         "the number of threads": torch.get_num_threads(),
-        "flushing of subnormal numbers": bool(torch.tensor(2.0**-149) * 1 == 0),
+        "flushing of subnormal numbers": bool(torch.tensor(2.0**-149, device="cpu") * 1 == 0),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "the precision of float32 products": torch.get_float32_matmul_precision(),
         "TF32 in cuDNN": cudnn.allow_tf32,
@@ -447,7 +469,3 @@ def modes() -> dict[str, Any]:
         "reduced precision in bfloat16 products": matmul.allow_bf16_reduced_precision_reduction,
         "gradients": torch.is_grad_enabled(),
     }
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
