@@ -48,6 +48,9 @@ class Target:
 
     kernel    a Kernel; a Composite for the lowerings of composite kernels
     spelling  how a Kernel is called; the name of a Composite's setting
+    small     blocks that make shorter code of the same instructions, fewer of each, for `verify.audit`: 0, those that
+              run; 1, as long a side only as chooses between a matrix unit's instructions; 2, the least that its kernels
+              take. `Lowering.flags` name the blocks where they are smaller
     """
 
     kernel: Any
@@ -55,6 +58,7 @@ class Target:
     spelling: str
     dtype: str
     backend: Backend
+    small: int = 0
 
     @property
     def call(self) -> Spelling:
@@ -850,5 +854,6 @@ def describe(error: BaseException, path: Path | None = None) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if path is None or Path(frame.filename) == path]
     place = f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
-    message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    told = getattr(error, "error_message", None) or str(error)  # Triton's own text begins with source code
+    message = next((line.strip() for line in str(told).splitlines() if line.strip()), "")
     return f"{type(error).__name__}{': ' + message if message else ''}{place}"
