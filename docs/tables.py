@@ -563,6 +563,8 @@ class Vendor:
 
 
 OWN, FUSED, UNFUSED = "own kernel", "library or fast math, contracted", "library or fast math, not contracted"
+#: Where contraction changes no bits.
+EITHER = "library or fast math, contracted or not"
 LIBDEVICE = "triton-libdevice"
 VENDORS = (
     Vendor("CUDA: H200, measured", "cuda", "triton", f"{LIBDEVICE}-nofuse", (LIBDEVICE, "cuda")),
@@ -621,8 +623,13 @@ def _vendors(reports: Sequence[Report], keep: Filter, full: bool) -> str:
     for kernel, cases in sorted(kernels.items(), key=lambda one: asked.get(one[0], len(asked))):
         for scalars in cases if full else cases[:1]:
             title = " ".join(filter(None, (kernel, scalars)))
-            for what in (OWN, FUSED, UNFUSED):
-                found = [_of_vendor(cells, kernel, scalars, vendor, what) for vendor in vendors]
+            codes = {
+                what: [_of_vendor(cells, kernel, scalars, vendor, what) for vendor in vendors]
+                for what in (OWN, FUSED, UNFUSED)
+            }
+            if list(map(_bits, codes[FUSED])) == list(map(_bits, codes[UNFUSED])):
+                codes = {OWN: codes[OWN], EITHER: codes[FUSED]}
+            for what, found in codes.items():
                 own = found if what == OWN else own
                 again = all(not one or _bits(one) == _bits(two) for one, two in zip(found, own, strict=True))
                 if not any(found) or (again and what != OWN):

@@ -356,8 +356,8 @@ def _triton(name: str, wanted: str) -> Lowering:
     def build(target: Target) -> Any:
         from verify.kernels.triton import flex_attention as kernels
 
-        run = kernels.compiled(options(target))
-        return lambda problem: _hand_written(problem, run, wanted, kernels.BLOCK)
+        run, block = kernels.compiled(options(target)), kernels.LEAST if target.small == 2 else kernels.BLOCK
+        return lambda problem: _hand_written(problem, run, wanted, block)
 
     def reason(target: Target) -> str | None:
         given = target.backend.triton_options("own")
@@ -367,7 +367,14 @@ def _triton(name: str, wanted: str) -> Lowering:
             return "the precision of float32 products concerns float32 alone"
         return _no_triton(target)
 
-    return Lowering(name, build, reason, flags=lambda target: {"input_precision": wanted, **options(target)})
+    def flags(target: Target) -> dict[str, Any]:
+        if target.small < 2:
+            return {"input_precision": wanted, **options(target)}
+        from verify.kernels.triton import flex_attention as kernels
+
+        return {"input_precision": wanted, "blocks": f"{kernels.LEAST} x {kernels.LEAST}", **options(target)}
+
+    return Lowering(name, build, reason, flags=flags)
 
 
 def _hand_written(problem: Problem, run: Any, wanted: str, block: int) -> Outputs:

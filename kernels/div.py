@@ -83,6 +83,7 @@ GAMMA_2 = 2 / (1 - 2 * 2.0**-24)
 FOLDED = "Inductor folds a constant tensor as the float32 that it was made of, not rounded to half types"
 TWO = 2 + 2.0**-28
 DIVISION = "Triton's / on float32 operands"
+FAST = "Metal's fast math"
 
 KERNEL = Kernel(
     name="div",
@@ -98,6 +99,20 @@ KERNEL = Kernel(
     },
     domain=domain,
     bounds=(
+        *vendor(
+            "Apple",
+            "fast x/y",
+            FAST,
+            dtypes=(*HALVES, "float32"),
+            lowering="metal-fast",
+            applies=tensor,
+        ),
+        *vendor("Apple", "fast x/y", FAST, dtypes=("float32",), lowering="metal-fast", truth="rounded"),
+        *through_float32(
+            published("Apple", "fast x/y", "float32").ulps + 1,
+            f"the scalar rounded to float32; {FAST}: {published('Apple', 'fast x/y', 'float32').source}",
+            lowering="metal-fast",
+        ),
         *vendor(
             "NVIDIA",
             "div.full",

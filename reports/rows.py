@@ -610,6 +610,10 @@ def audit_page(
         counted = [(row.asked, row.census, row.census.kinds()) for row in mine if row.census]
         shown = [kind for kind in kinds if any(found[kind] for _, _, found in counted)]
         columns = (Column("target"), Column("fp fusion"), *(Column(kind, right=True) for kind in shown))
+        smaller: dict[str, dict[str, None]] = {}
+        for row in mine:
+            if row.blocks:
+                smaller.setdefault(row.blocks, {})[row.asked.target] = None
         if counted:
             blocks.append(Line("", label=" ".join(key)))
             table = [
@@ -622,6 +626,11 @@ def audit_page(
             text = ", ".join(f"{count} {name}" for name, count in census.listed())
             named.setdefault(text, {})[asked.target] = None
         blocks += [Line(text, label=f"{', '.join(on)}:") for text, on in named.items() if text]
+        blocks += [
+            Line(f"compiled in blocks of {size}, smaller than those that run: fewer of the same instructions",
+                 label=f"{', '.join(on)}:")
+            for size, on in smaller.items()
+        ]  # fmt: skip
         blocks += [Line(sentence) for sentence in told.get(key, ())]
     for why, which in absent.items():
         some = [f"{name} for {', '.join(on)}" if set(on) != targets else name for name, on in which.items()]

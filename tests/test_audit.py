@@ -14,7 +14,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from verify import audit
 from verify.audit import Asked, counted
 from verify.cli import main
-from verify.kernel import UsageError
+from verify.families import products_lowerings
+from verify.kernel import UsageError, names
 from verify.virtual import census
 from verify.virtual.census import Census
 
@@ -104,6 +105,78 @@ def test_the_command_tells_differences_and_writes_them(tmp_path: Path, capsys: p
     assert told["rows"][0]["assembly"]["rcp.approx.ftz.f32"] == 8 and told["differences"][0]["told"]
 
 
+def compiled(kernel: str, lowering: str, target: str, dtype: str = "float32", fusion: bool = True) -> audit.Audited:
+    return audit._compiled(Asked(kernel, lowering, dtype, target, fusion), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "lowering", "dtype", "target", "blocks"),
+    [
+        ("mm", "triton", "float32", "sm_90", "16 x 16 x 32"),  # no matrix unit takes float32
+        ("mm", "triton-tf32", "float32", "sm_90", "64 x 64 x 32"),  # wgmma, which 16 rows have not
+        ("mm", "triton", "float32", "gfx942", "64 x 64 x 32"),  # v_mfma of several shapes
+        ("mm", "triton", "float32", "gfx1100", "16 x 16 x 32"),
+        ("mm", "triton-bf16x3", "float32", "gfx1100", "16 x 16 x 32"),  # v_wmma has one shape
+        ("int_mm", "triton", "int8", "sm_90", "64 x 64 x 32"),
+        ("scaled_mm", "triton-promoted", "float8_e4m3fn", "sm_90", "64 x 64 x 32"),
+        ("flex_attention", "triton", "float16", "sm_90", ""),
+        ("flex_attention", "triton", "float32", "sm_90", "16 x 16"),
+        ("logcumsumexp", "triton", "float32", "sm_90", "256"), ("exp", "triton", "float32", "sm_90", ""),
+    ],
+)  # fmt: skip
+def test_blocks_are_smaller_where_code_stays_the_same(
+    kernel: str, lowering: str, dtype: str, target: str, blocks: str
+) -> None:  # fmt: skip
+    """The instructions that a matrix unit or none gives are those of the blocks that run."""
+    found = compiled(kernel, lowering, target, dtype)
+    assert found.census is not None and found.blocks == blocks, found.reason
+    assert found.record().get("blocks", "") == blocks
+
+
+@pytest.mark.parametrize(
+    ("lowering", "dtype", "target"),
+    [
+        ("triton-tf32", "float32", "sm_90"), ("triton-bf16x3", "float32", "sm_90"), ("triton", "float32", "gfx942"),
+        ("triton-tf32", "float32", "sm_120"), ("triton", "float16", "sm_100"), ("triton-bf16x3", "float32", "gfx942"),
+        ("triton-bf16x3", "float32", "gfx1100"), ("triton", "float32", "sm_80"), ("triton", "float16", "gfx1201"),
+    ],
+)  # fmt: skip
+def test_smaller_blocks_take_the_matrix_instructions_of_those_that_run(
+    lowering: str, dtype: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    small = compiled("mm", lowering, target, dtype)
+    with monkeypatch.context() as patched:
+        patched.setattr(products_lowerings, "_blocks", lambda given, target: given)
+        whole = compiled("mm", lowering, target, dtype)
+    assert small.census and whole.census and small.blocks and not whole.blocks
+
+    def named(one: Census) -> set[str]:
+        return {name for name in one.assembly if census.root(name) != "cvt"}
+
+    assert named(small.census) == named(whole.census)
+    assert sum(small.census.assembly.values()) < sum(whole.census.assembly.values())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "lowering", "dtype", "target", "told"),
+    [
+        ("scaled_mm", "triton", "float8_e4m3fn", "sm_80", "type fp8e4nv not supported in this architecture"),
+        ("flex_attention", "triton-tf32", "float32", "gfx90a", "input_precision must be one of"),
+    ],
+)
+def test_what_triton_refuses_is_told_in_its_words(
+    kernel: str, lowering: str, dtype: str, target: str, told: str
+) -> None:  # fmt: skip
+    found = compiled(kernel, lowering, target, dtype)
+    assert found.census is None and told in found.reason and "at 1:0" not in found.reason
+
+
+def test_the_page_tells_smaller_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "mm", "--lowering", "triton", "--target", "sm_90,gfx1100"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "sm_90, gfx1100: compiled in blocks of 16 x 16 x 32, smaller than those that run" in text
+
+
 def test_a_compilation_that_hangs_is_stopped_and_told(tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
     file.write_text(OWN.replace("def div(a, b):", "def div(a, b):\n    import time\n    time.sleep(60)"))
@@ -151,6 +224,20 @@ def test_a_changed_census_fails_and_says_what_changed(tmp_path: Path, capsys: py
     assert "sm_90 fusion off: not in the baseline" in text
     out.write_text("{}")
     assert main([*arguments, "--baseline", str(out)]) == 2
+
+
+def test_the_baseline_has_a_row_for_all_that_is_audited() -> None:
+    """Written by `verify audit --target sm_90,gfx942 --json reports/baselines/audit.json`."""
+    before = audit.accepted((Path(__file__).parents[1] / "reports" / "baselines" / "audit.json").read_text())
+    each = audit.asked(names(), ["sm_90", "gfx942"], [], [], [])
+    wanted = [one for one in each if not one.lowering.endswith("-interpreter")]
+    assert {(one.kernel, one.lowering, one.dtype, one.target, one.fusion) for one in wanted} == set(before)
+
+
+def test_one_census_of_the_baseline_is_still_given() -> None:
+    before = audit.accepted((Path(__file__).parents[1] / "reports" / "baselines" / "audit.json").read_text())
+    each = audit.asked(["mm", "logcumsumexp"], ["sm_90"], [], ["triton"], [])
+    assert audit.changed([counted(one, 0.0) for one in each], before) == []
 
 
 def test_what_runs_on_the_host_is_not_audited() -> None:

@@ -97,8 +97,10 @@ def test_every_target_has_a_bound(kernel: Kernel) -> None:
             continue
         assert bound.metric in METRICS, where
         assert len(bound.source) > 30, where
-        # Below 1/2 no rounding passes; above it, a float32 result has fewer than 16 correct bits.
-        assert 0.5 <= bound.value < 256 or (bound.metric == "int_ulp" and bound.value >= 0), where
+        # Below 1/2 no rounding passes; from 256 on, a float32 result has fewer than 16 correct bits, as it has beside a
+        # zero of the function where the error is documented absolutely.
+        most = 2.0**27 if "absolutely" in bound.source else 256
+        assert 0.5 <= bound.value < most or (bound.metric == "int_ulp" and bound.value >= 0), where
         assert bound.truth in ("exact", "rounded")
         used.add(id(bound))
     idle = [bound for bound in kernel.bounds if id(bound) not in used]

@@ -62,7 +62,7 @@ CASES = [
 
 
 def test_the_kernels_asked_for_are_there() -> None:
-    assert FILES == ["addcmul", "exp", "lerp", "logcumsumexp", "reciprocal"]
+    assert FILES == ["addcmul", "div", "exp", "lerp", "log", "logcumsumexp", "reciprocal"]
     for name in REGISTERED:
         if isinstance(load(name), Kernel):
             assert lowering_names(load(name))[-2:] == ("metal", "metal-fast")
@@ -126,6 +126,8 @@ def formula_of(name: str, scalars: Scalars) -> str:
     match name:
         case "reciprocal":
             return "1/x"
+        case "div":
+            return "a / b"
         case "addcmul":
             return "fma(b, c, a)" if scalars["value"] == 1 else "fma(value, b*c, a)"
         case "lerp" if not scalars:
@@ -139,7 +141,7 @@ def formula_of(name: str, scalars: Scalars) -> str:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("name", "scalars"), [case for case in CASES if case.values[0] != "exp"])
+@pytest.mark.parametrize(("name", "scalars"), [case for case in CASES if case.values[0] not in ("exp", "log")])
 def test_safe_arithmetic_is_the_formula_bit_for_bit(name: str, scalars: Scalars, dtype: str) -> None:
     """Against the oracle's formula in the number system `ieee`, on the kernel's own domain, special values included."""
     kernel, fmt = load(name), FORMATS[dtype]
@@ -164,6 +166,27 @@ def test_exp_keeps_what_it_claims() -> None:
     assert float(error[normal].max()) <= 0.5 + 2.0**-5
     assert float(error[~normal].max()) < 1
     assert bool((y[exact >= 2.0**128] == torch.inf).all())
+
+
+def test_log_keeps_what_it_claims() -> None:
+    """Below 0.6 ULP for every positive number, subnormal ones too; -infinity, infinity and NaN where they belong."""
+    x = torch.arange(0, 2**32, 10_007).to(torch.int32).view(torch.float32)
+    x = torch.cat([x, torch.linspace(0.6, 1.4, 300_001), torch.tensor([0.0, -0.0, torch.inf, -torch.inf, 1e-45, 1.0])])
+    y, exact = built("log", {}, "float32")(x), torch.log(x.double())
+    assert torch.equal(y.isnan(), exact.isnan())
+    assert torch.equal(y[exact.isinf()], exact[exact.isinf()].float())
+    finite = exact.isfinite() & (exact != 0)
+    error = ulps(y[finite], exact[finite])
+    assert 0.54 < float(error.max()) <= 0.6
+    assert bits(y[x == 1]).eq(0).all()  # +0
+
+
+def test_log_survives_flushing() -> None:
+    """Where the device takes subnormals as zero, their logarithm is that of zero, and others keep the claim."""
+    x = torch.cat([torch.linspace(0.5, 2, 400_001), torch.logspace(-37, 38, 100_001), torch.tensor([2.0**-126])])
+    y, exact = built("log", {}, "float32", flush=True)(x), torch.log(x.double())
+    assert float(ulps(y[exact != 0], exact[exact != 0]).max()) <= 0.6
+    assert built("log", {}, "float32", flush=True)(torch.tensor([1e-40])).tolist() == [-torch.inf]
 
 
 def test_exp_survives_flushing() -> None:

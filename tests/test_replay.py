@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -130,6 +131,41 @@ def test_what_cannot_be_replayed_is_refused(kept: Path, tmp_path: Path, capsys: 
     assert "the PTX instruction mma.sync.m8n8k4" in " ".join(capsys.readouterr().err.split())
     for path in (place / "launches").glob("*.json"):
         path.write_text(path.read_text().replace('"data": "', '"data": "../'))
+    assert main(["replay", str(place)]) == 2
+    assert "is no kept launch" in capsys.readouterr().err
+
+
+def _cut(place: Path, record: dict[str, Any]) -> None:
+    """Memory of two bytes."""
+    (place / "data" / record["arguments"][0]["data"]).write_bytes(lzma.compress(b"xx"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda place, record: record["arguments"][0].update(dtype="flout32"),
+        lambda place, record: record["arguments"][0].update(shape=[10**12]),
+        lambda place, record: record["arguments"][0].update(stride=["a"]),
+        lambda place, record: record["arguments"][0].update(offset=-5),
+        lambda place, record: record.update(grid=[1, 2]),
+        lambda place, record: record.update(after=[1]),
+        lambda place, record: record["after"].update({name: due[:-1] for name, due in record["after"].items()}),
+        lambda place, record: record.update(arguments=7),
+        lambda place, record: (place / "code" / record["code"]).write_bytes(b"\xff\xfe"),
+        lambda place, record: (place / "code" / record["code"]).unlink(),
+        _cut,
+    ],
+)
+def test_a_damaged_launch_is_one_line(
+    damage: Callable[[Path, dict[str, Any]], None], kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Path(shutil.copytree(kept, tmp_path / "kept"))
+    first, *others = sorted((place / "launches").glob("*.json"))
+    for other in others:
+        other.unlink()
+    record = json.loads(first.read_text())
+    damage(place, record)
+    first.write_text(json.dumps(record))
     assert main(["replay", str(place)]) == 2
     assert "is no kept launch" in capsys.readouterr().err
 

@@ -19,6 +19,7 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 from verify.backends import cuda, rocm  # noqa: E402
 from verify.kernel import UsageError  # noqa: E402
 from verify.kernels.triton import elementwise  # noqa: E402
+from verify.virtual import compile  # noqa: E402
 from verify.virtual.compile import TARGETS, Launch, described  # noqa: E402
 
 
@@ -39,6 +40,36 @@ def test_a_launch_is_caught_with_its_code_and_arguments(target: str, instruction
     assert [x.kind for x in one.arguments] == ["*fp32"] * 4 + ["i32"] and one.arguments[4].value == 3000
     assert one.arguments[1].value.data_ptr() == b.data_ptr()
     assert instruction in one.code and not one.metadata.enable_fp_fusion
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_80", "gfx942"])
+def test_what_contraction_does_not_concern_is_compiled_once(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The code and what is told of it are those of two compilations."""
+
+    def both(name: str) -> list[Launch]:
+        monkeypatch.setattr(compile, "cache", lambda: tmp_path / name)
+        compile._GIVEN.clear()
+        x, found = torch.rand(3000), []
+        loop = elementwise.Device(elementwise.unary.fn)  # of which nothing is compiled yet
+        operation = importlib.import_module("verify.kernels.triton.exp").OPERATIONS["triton-libdevice", "t"]
+        for fusion in (True, False):
+            with described(target, found.append):
+                loop[(1,)](x, x, 3000, OP=operation, SCALAR=None, COMPUTE=triton.language.float32, BLOCK=1024,
+                           enable_fp_fusion=fusion)  # fmt: skip
+        return found
+
+    once = both("once")
+    assert len(compile._GIVEN) == target.startswith("sm")
+    monkeypatch.setattr(compile, "_once", lambda *given: ("", ""))
+    twice = both("twice")
+    assert once[0].code != once[1].code
+    for one, other in zip(once, twice, strict=True):
+        assert one.code == other.code and one.metadata == other.metadata
+        assert {name: path.read_bytes() for name, path in one.files.items() if name != "json"} == {
+            name: path.read_bytes() for name, path in other.files.items() if name != "json"
+        }
 
 
 def test_the_driver_is_the_one_before_afterwards_and_code_is_each_target_s_own() -> None:

@@ -69,6 +69,7 @@ def right(a: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> bool:
         ("float16", "ieee", "sm_90", 4, False),  # wgmma, descriptors by rows and by columns
         ("float16", "ieee", "sm_90", 4, True),
         ("bfloat16", "ieee", "sm_100", 1, False),
+        ("float64", "ieee", "sm_100", 4, False),
         ("float32", "tf32", "sm_80", 4, False),
         ("float32", "tf32", "sm_90", 4, False),
         ("float32", "tf32x3", "sm_90", 4, False),  # wgmma with a in registers
@@ -199,13 +200,16 @@ def test_a_planted_fault_shows(
         ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32", "sm_90", "the PTX instruction mma.sync"),
         ("mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32", "sm_80", "the PTX instruction mma.sync"),
         ("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_80", "the PTX instruction mma.sp"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "sm_100", ""),
+        (
+            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+            "sm_120",
+            "what sm_120's matrix unit gives is not known",
+        ),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "sm_120", "what sm_120's matrix unit gives is not known"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "sm_100", "sm_90 alone has it, not sm_100"),
     ],
 )
 def test_units_of_which_nothing_is_known_are_refused(op: str, target: str, told: str) -> None:
-    if not told:
-        assert matrix.decoded(op, target).unit == units.unit("blackwell", "float16")
-        return
     with pytest.raises(Unsupported, match=told):
         matrix.decoded(op, target)
 
@@ -219,6 +223,22 @@ def test_an_unconfirmed_unit_is_told() -> None:
     known = matrix.decoded("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sm_90")
     other = matrix.decoded("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "sm_90")
     assert "no recordings" in str(other) and "no recordings" not in str(known)
+
+
+@pytest.mark.parametrize(
+    ("types", "k", "operands", "confirmed"),
+    [
+        ("f32.f16.f16.f32", 16, "float16", True), ("f32.bf16.bf16.f32", 16, "bfloat16", True),
+        ("f32.tf32.tf32.f32", 8, "tf32", True), ("f32.e4m3.e4m3.f32", 32, "float8_e4m3fn", True),
+        ("f64.f64.f64.f64", 8, "float64", False),
+    ],
+)  # fmt: skip
+def test_the_b200_s_unit_is_told_from_what_no_b200_has_shown(
+    types: str, k: int, operands: str, confirmed: bool
+) -> None:
+    known = matrix.decoded(f"mma.sync.aligned.m16n8k{k}.row.col.{types}", "sm_100")
+    assert known.unit and (known.unit.architecture, known.unit.operands) == ("blackwell", operands)
+    assert ("no recordings" in str(known)) != confirmed and known.unit.confirmed == confirmed
 
 
 # Instructions around them

@@ -28,7 +28,8 @@ def cells(kernel: str, *lowerings: str, devices: tuple[str, ...] = DEVICES) -> d
 
 def values(text: str, x: torch.Tensor, mode: metal.Mode, math: str = "fast") -> torch.Tensor:
     """Of a Metal expression in x."""
-    operation = elementwise.Operation(f"inline float operation(float x) {{ return {text}; }}\n")
+    constants = {"DIVIDEND": 5.0, "DIVISOR": 0.7265625}
+    operation = elementwise.Operation(f"inline float operation(float x) {{ return {text}; }}\n", constants=constants)
     source = metal.approximate_divisions(elementwise.source(operation, 1, "float32", math))
     out = torch.empty_like(x)
     metal.Library(source, (str(metal.clang()),), mode).elementwise(out, x)
@@ -66,8 +67,10 @@ def test_functions_of_apple_are_modelled_and_named() -> None:
             lambda x, t: np.where((x < 0.5) | (x > 2), 3, 2.0**-21 / np.spacing(t.astype(np.float32))),
         ),
         ("1.0f / x", np.reciprocal, lambda x, t: np.ones_like(x)),
+        ("DIVIDEND / x", lambda x: 5 / x, lambda x, t: np.full_like(x, 2.5)),
+        ("x / DIVISOR", lambda x: x / 0.7265625, lambda x, t: np.full_like(x, 2.5)),
     ],
-    ids=["exp", "log", "reciprocal"],
+    ids=["exp", "log", "reciprocal", "dividend", "divisor"],
 )
 def test_ends_of_documented_errors(text: str, exact: Any, ulps: Any) -> None:
     """MSL table 8.2. Both ends lie within, and use, what is documented; the nearest lies between them."""
@@ -85,16 +88,37 @@ def test_ends_of_documented_errors(text: str, exact: Any, ulps: Any) -> None:
 
 def test_zeros_and_infinities_have_no_ends() -> None:
     x = torch.tensor([0.0, -torch.inf, torch.inf, torch.nan])
-    for text in ("fast::exp(x)", "fast::log(x)", "1.0f / x"):
+    for text in ("fast::exp(x)", "fast::log(x)", "1.0f / x", "DIVIDEND / x"):
         low, near, high = (values(text, x, metal.Mode(end=end)) for end in (-1, 0, 1))
         special = ~near.isfinite() | (near == 0)
         assert torch.equal(low[special].nan_to_num(7), high[special].nan_to_num(7))
 
 
-def test_a_division_under_fast_math_is_refused() -> None:
+@pytest.mark.parametrize(
+    "text", ["(x + 1.0f) / x", "x * x / x", "x / x / x", "x / 3.5f", "x / (x + x)", "1.0f - x / x"]
+)
+def test_a_division_amid_others_under_fast_math_is_refused(text: str) -> None:
     with pytest.raises(Unsupported, match="a division under fast math"):
-        values("(x + 1.0f) / x", torch.ones(4), metal.Mode())
+        values(text, torch.ones(4), metal.Mode())
+
+
+def test_safe_math_divides_as_it_is_written() -> None:
     assert values("(x + 1.0f) / x", torch.ones(4), metal.Mode(), "safe").tolist() == [2.0] * 4
+
+
+def test_quotients_and_logarithms_lie_between_the_ends() -> None:
+    """Contraction changes nothing, and the ends are within the bounds that kernels/ states."""
+    for name, limit in (("div", 2.5), ("log", 2.0**26)):
+        found = cells(name, "metal", "metal-fast", devices=(*DEVICES, BOTH[1]))
+        models = {"fast::divide" if name == "div" else "fast::log"}
+        for device in DEVICES:
+            assert set(found[device, "metal-fast"]["predicted"]) == models and not found[device, "metal"]["predicted"]
+            assert {found[device, one]["status"] for one in ("metal", "metal-fast")} == {"passed"}
+            assert found[device, "metal-fast"]["bound"]["value"] == limit
+        for one in ("metal", "metal-fast"):
+            assert found[BOTH[0], one]["digest"] == found[BOTH[1], one]["digest"]
+        ends = {found[device, "metal-fast"]["digest"] for device in DEVICES}
+        assert len(ends) == 3
 
 
 def test_what_is_not_metal_is_not_run() -> None:

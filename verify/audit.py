@@ -26,6 +26,7 @@ from verify.cases import made
 from verify.jobs import pool
 from verify.kernel import Composite, NothingToCompare, UsageError, suggest
 from verify.lowerings import (
+    Lowering,
     NotLowered,
     Target,
     _by_name,
@@ -72,15 +73,18 @@ class Asked:
 
 @dataclass(frozen=True)
 class Audited:
-    """What was found: a census, or why there is none. cubins: whose SASS is not yet in it."""
+    """What was found: a census, or why there is none. cubins: whose SASS is not yet in it. blocks: those compiled,
+    where they are smaller than those that run."""
 
     asked: Asked
     census: Census | None
     reason: str = ""
     cubins: tuple[Path, ...] = ()
+    blocks: str = ""
 
     def record(self) -> dict[str, Any]:
-        return asdict(self.asked) | {"reason": self.reason} | (self.census.record() if self.census else {})
+        told = asdict(self.asked) | {"reason": self.reason} | ({"blocks": self.blocks} if self.blocks else {})
+        return told | (self.census.record() if self.census else {})
 
 
 class _Elsewhere:
@@ -196,23 +200,56 @@ def _compiled(one: Asked, limit: float) -> Audited:
     generated = one.lowering in INDUCTOR and not one.own
     if reason := backend.dtype_unavailable(one.dtype) or (None if generated else lowering.reason(target)):
         return Audited(one, None, reason)
-    launches: list[Launch] = []
+    if generated:
+        return _counted(one, functools.partial(_generated, one, target, given, limit))
+    family = facts.implementations if isinstance(facts, Composite) else facts.name
+    which = (family, one.lowering, one.dtype, one.target)
+    whole = lowering.flags(target).get("blocks", "")
+    for small in (2, 1):
+        sized = replace(target, small=small)
+        blocks = lowering.flags(sized).get("blocks", whole)
+        if blocks == whole or (small == 2 and which in _SHAPED):
+            continue
+        found = _counted(one, functools.partial(_launched, one, lowering, sized, given, limit))
+        if found.census and (small == 1 or not found.census.shaped):
+            return replace(found, blocks=blocks)
+        if found.census:
+            _SHAPED.add(which)
+    return _counted(one, functools.partial(_launched, one, lowering, target, given, limit))
+
+
+#: Where smaller blocks take other instructions, as this process has seen: of a family, which multiplies alike, the
+#: lowering, dtype and target.
+_SHAPED: set[tuple[str, str, str, str]] = set()
+
+
+def _counted(one: Asked, launched: Callable[[], Sequence[Launch]]) -> Audited:
+    """The census of what is launched, or why there is none."""
     try:
-        if generated:
-            launches += _generated(one, target, given, limit)
-        else:
-            with _fusion(one.fusion), described(one.target, launches.append, limit):
-                lowering.build(target)(*given)
+        launches = launched()
     except (NotLowered, Unsupported) as why:
         return Audited(one, None, str(why))
     except (NothingToCompare, UsageError):
         raise
     except Exception as error:  # of a compiler, a kernel or a user's function
-        if not launches:
-            return Audited(one, None, describe(error))
+        return Audited(one, None, describe(error))
     if not launches:
         return Audited(one, None, "it launches no Triton kernel")
     return Audited(one, census.count(launches), cubins=tuple(census.cubins(launches)))
+
+
+def _launched(one: Asked, lowering: Lowering, target: Target, given: Sequence[Any], limit: float) -> list[Launch]:
+    """What one call launches; what it raises after a launch is of results that are not there."""
+    launches: list[Launch] = []
+    with _fusion(one.fusion), described(one.target, launches.append, limit):
+        try:
+            lowering.build(target)(*given)
+        except (NotLowered, Unsupported, NothingToCompare, UsageError):
+            raise
+        except Exception:
+            if not launches:
+                raise
+    return launches
 
 
 def _generated(one: Asked, target: Target, given: Sequence[Any], limit: float) -> list[Launch]:

@@ -49,6 +49,9 @@ class Target:
 
     kernel    a Kernel; a Composite for the lowerings of composite kernels
     spelling  how a Kernel is called; the name of a Composite's setting
+    small     blocks that make shorter code of the same instructions, fewer of each, for `verify.audit`: 0, those that
+              run; 1, as long a side only as chooses between a matrix unit's instructions; 2, the least that its kernels
+              take. `Lowering.flags` name the blocks where they are smaller
     """
 
     kernel: Any
@@ -56,6 +59,7 @@ class Target:
     spelling: str
     dtype: str
     backend: Backend
+    small: int = 0
 
     @property
     def call(self) -> Spelling:
@@ -899,6 +903,6 @@ def describe(error: BaseException, path: Path | None = None) -> str:
     place = f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
     text = ""
     with contextlib.suppress(Exception):  # an exception of the user's may have no text
-        text = str(error)
+        text = str(getattr(error, "error_message", None) or error)  # Triton's own text begins with source code
     message = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}{': ' + message if message else ''}{place}"

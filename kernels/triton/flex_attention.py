@@ -23,8 +23,8 @@ LN_2 = 0.69314718
 #: Compile-time numbers of the score modifications and masks, by name.
 MODS = {"none": 0, "causal": 0, "alibi": 1, "relative_bias": 2, "soft_cap": 3}
 MASKS = {"none": 0, "causal": 1, "sliding_window": 2, "document": 3, "masked_rows": 4}
-#: Queries and keys of a block; the interpreter runs larger ones faster.
-BLOCK, INTERPRETER_BLOCK = 32, 64
+#: Queries and keys of a block; the interpreter runs larger ones faster, and fewer make no product.
+BLOCK, INTERPRETER_BLOCK, LEAST = 32, 64, 16
 
 
 @Device

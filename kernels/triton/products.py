@@ -17,6 +17,8 @@ from verify.kernels.triton.elementwise import Device
 
 #: Rows, columns and terms of a block.
 BLOCKS = (64, 64, 64)
+#: The least that every matrix unit takes, of numbers of 8 bits too.
+LEAST = (16, 16, 32)
 ACTIVATIONS = {"none": 0, "relu": 1, "silu": 2}
 ACCUMULATORS = {torch.float64: torch.float64, torch.int8: torch.int32}
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from verify.kernels._orders import BLOCK
 from verify.kernels.triton.arithmetic import divide, square_root
 from verify.kernels.triton.elementwise import COMPUTE, Device
-from verify.kernels.triton.scans import WARPS, held_rows, interpret
+from verify.kernels.triton.scans import HELD, WARPS, held_rows, interpret
 
 
 @Device
@@ -52,17 +52,17 @@ def block_of(name: str, n: int, interpreted: bool) -> int:
 
 def run(
     name: str, x: torch.Tensor, weight: torch.Tensor, *, dim: int, options: Mapping[str, Any], interpreted: bool,
-    eps: float,
+    eps: float, held: int = HELD,
 ) -> torch.Tensor:  # fmt: skip
-    """rms_norm along the last dimension. options: Triton's, for compiled kernels."""
+    """rms_norm along the last dimension. options: Triton's, for compiled kernels. held: elements of a program."""
     source, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype, device=x.device)
     n = x.shape[-1]
     if x.numel():
-        rows, block = x.numel() // n, block_of(name, n, interpreted)
-        held = held_rows(rows, block, interpreted)
+        rows, block = x.numel() // n, min(block_of(name, n, interpreted), held)
+        together = held_rows(rows, block, interpreted, held)
         arguments = (source, weight.contiguous(), out, rows, n)
-        constant = {"EPS": eps, "COMPUTE": COMPUTE[x.dtype], "ROWS": held, "BLOCK": block}
-        grid = (triton.cdiv(rows, held),)
+        constant = {"EPS": eps, "COMPUTE": COMPUTE[x.dtype], "ROWS": together, "BLOCK": block}
+        grid = (triton.cdiv(rows, together),)
         if interpreted:
             interpret(norm_rows, grid, arguments, constant)
         else:

@@ -181,10 +181,10 @@ def block_of(name: str, n: int, interpreted: bool) -> int:
     return min(BLOCK, triton.next_power_of_2(max(n, 1)))  # type: ignore[no-any-return]
 
 
-def held_rows(rows: int, block: int, interpreted: bool) -> int:
-    """Rows that a program holds."""
-    held = triton.next_power_of_2(max(rows, 1)) if interpreted else HELD // block
-    return max(1, min(held, INTERPRETED_ROWS))
+def held_rows(rows: int, block: int, interpreted: bool, held: int = HELD) -> int:
+    """Rows that a program holds, of `held` elements together."""
+    found = triton.next_power_of_2(max(rows, 1)) if interpreted else held // block
+    return max(1, min(found, INTERPRETED_ROWS))
 
 
 def constants(name: str, dtype: torch.dtype, rows: int, block: int) -> tuple[Any, dict[str, Any]]:
@@ -196,17 +196,19 @@ def constants(name: str, dtype: torch.dtype, rows: int, block: int) -> tuple[Any
     return scan_rows, found | {"NAME": name, "START": SCANS[name], "WORD": word}
 
 
-def run(name: str, x: torch.Tensor, *, dim: int, options: Mapping[str, Any], interpreted: bool) -> torch.Tensor:
-    """torch's function `name` along `dim`. options: Triton's, for compiled kernels."""
+def run(
+    name: str, x: torch.Tensor, *, dim: int, options: Mapping[str, Any], interpreted: bool, held: int = HELD
+) -> torch.Tensor:  # fmt: skip
+    """torch's function `name` along `dim`. options: Triton's, for compiled kernels. held: elements of a program."""
     moved = x.movedim(dim, -1)
     rows, n = moved.numel() // max(moved.shape[-1], 1), moved.shape[-1]
     source = moved.contiguous()
     out = source.new_zeros(moved.shape[:-1] if name == "sum" else moved.shape)
-    block = block_of(name, n, interpreted)
-    held = held_rows(rows, block, interpreted)
+    block = min(block_of(name, n, interpreted), held)
+    together = held_rows(rows, block, interpreted, held)
     if source.numel():
-        loop, constant = constants(name, x.dtype, held, block)
-        grid = (triton.cdiv(rows, held),)
+        loop, constant = constants(name, x.dtype, together, block)
+        grid = (triton.cdiv(rows, together),)
         if interpreted:
             interpret(loop, grid, (source, out, rows, n), constant)
         else:

@@ -77,7 +77,7 @@ def lowerings() -> tuple[Lowering, ...]:
         Lowering("inductor-decompose-k", partial(_inductor, _default_flags, of=decomposed), _not_decomposed,
                  flags=_default_flags),
         *(
-            Lowering(name, partial(_triton, given), partial(_no_triton, name), flags=partial(_told, given))
+            Lowering(name, partial(_triton, given), partial(_no_triton, name), flags=partial(_triton_flags, given))
             for name, given in TRITON.items()
         ),
         Lowering("triton-interpreter", _interpreted, _uninterpreted),
@@ -232,9 +232,26 @@ def _no_inductor(target: Target) -> str | None:
 # Triton
 
 
+def _blocks(given: Settings, target: Target) -> Settings:
+    """Smaller ones where they are asked for: rows and columns choose between instructions, terms repeat them.
+    No partial sum is of more terms than a block's."""
+    if not target.small:
+        return given
+    module = _module(target)
+    rows, columns, terms = module.LEAST
+    if target.small == 1:
+        rows, columns, _ = given.get("blocks", module.BLOCKS)
+    return {**given, "blocks": (rows, columns, terms)} | ({"imprecise": terms} if "imprecise" in given else {})
+
+
+def _triton_flags(given: Settings, target: Target) -> Settings:
+    return _told(_blocks(given, target), target)
+
+
 def _triton(given: Settings, target: Target) -> Call:
     import torch
 
+    given = _blocks(given, target)
     given = {**given, "accumulator": getattr(torch, given["accumulator"])} if "accumulator" in given else given
     options = dict(target.backend.triton_options("own"))  # type: ignore[arg-type]
 

@@ -1,8 +1,8 @@
 """Lowerings of row kernels: torch's own, compiled by Inductor, and a hand-written Triton kernel.
 
 Each takes a problem and gives its one output. A Triton kernel's module has `run(name, *tensors, dim, options,
-interpreted, **scalars)`, `block_of(name, n, interpreted)`, the elements that it holds of a row, and
-`not_interpreted(name, dtype)`, why the interpreter cannot run it.
+interpreted, held, **scalars)`, `block_of(name, n, interpreted)`, the elements that it holds of a row, and
+`not_interpreted(name, dtype)`, why the interpreter cannot run it. held: elements of a program.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ Call = Callable[["Problem"], Any]  # {'': the output}
 INTERPRETED = 1 << 17
 #: Blocks of a row likewise: it takes 26 ms for one of logcumsumexp.
 BLOCKS = 64
+#: Elements of a program of four warps that each thread has two of: enough for every step of a scan.
+LEAST = 256
 
 
 def lowerings() -> tuple[Lowering, ...]:
@@ -130,6 +132,7 @@ def _triton(variant: str) -> Callable[[Target], Call]:
             if interpreted and (blocks := -(-x.shape[dim] // block)) > BLOCKS:
                 raise NotLowered(f"{blocks:,} blocks a row; the interpreter is given {BLOCKS:,} at most")
             given = {"dim": dim, "options": options, "interpreted": interpreted, **problem.scalars}
+            given |= {"held": LEAST} if target.small == 2 else {}
             return {"": _module(target).run(name, x, *others, **given)}
 
         return run
@@ -139,7 +142,8 @@ def _triton(variant: str) -> Callable[[Target], Call]:
 
 def _triton_flags(target: Target) -> dict[str, Any]:
     options = target.backend.triton_options("own")
-    return {} if isinstance(options, str) else dict(options)
+    blocks = {"blocks": str(LEAST)} if target.small == 2 else {}
+    return blocks if isinstance(options, str) else {**blocks, **options}
 
 
 def _no_triton(variant: str) -> Callable[[Target], str | None]:

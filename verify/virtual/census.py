@@ -50,6 +50,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "cvt": ("cvt",),
     "matrix": ("mma", "wgmma", "tcgen05", "mfma", "wmma", "smfmac", "dot2", "dot2c"),
 }
+#: Of a matrix unit; a dot2 is an fma of two products.
+MATRIX = re.compile(r"(?:w?g?mma|tcgen05)\.|v_(?:mfma|wmma|smfmac)")
+#: Of one that has several shapes, chosen by a block's rows and columns, for integers too. WMMA has one (RDNA ISA, 7.9).
+SHAPED = re.compile(r"\b(?:(?:mma|wgmma|tcgen05)\.|v_(?:mfma|smfmac))")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Census:
     fusion     whether the compiler was allowed to contract
     libraries  of device functions: name -> first 64 bits of the file's SHA-256
     version    Triton's
+    shaped     whether a block's size decides which of a matrix unit's instructions it takes
     """
 
     target: str
@@ -70,6 +75,7 @@ class Census:
     fusion: bool = True
     libraries: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
+    shaped: bool = False
 
     @property
     def amd(self) -> bool:
@@ -126,9 +132,9 @@ def count(launches: Iterable[Launch]) -> Census:
             modes |= {name: int(value) for name, value in MODE.findall(one.code)}
     last = next(reversed(seen.values()))
     about = last.metadata
-    return Census(
-        last.target, assembly, {}, modes, bool(about.enable_fp_fusion), libraries(last), str(about.triton_version)
-    )
+    shaped = any(SHAPED.search(one.code) for one in seen.values())
+    fusion, version = bool(about.enable_fp_fusion), str(about.triton_version)
+    return Census(last.target, assembly, {}, modes, fusion, libraries(last), version, shaped)
 
 
 def libraries(launch: Launch) -> dict[str, str]:
@@ -220,7 +226,7 @@ def traits(one: Census) -> dict[str, tuple[str, str]]:
         "float16",
         (r"(?:fma|mul|add|sub)\.(?:rn\.)?f16|v_(?:pk_)?(?:fma|mul|add)\w*_f16", "", "computes in float16 ({})"),
     )
-    first("matrices", (r"(?:w?g?mma|tcgen05)\.|v_(?:mfma|wmma|smfmac)", "", "multiplies matrices by {}"))
+    first("matrices", (MATRIX.pattern, "", "multiplies matrices by {}"))
     if flushing := one.kinds()["ftz"]:
         found["subnormals"] = "flushed", f"flushes subnormals in {flushing} instructions (.ftz)"
     elif one.modes.get("float_denorm_mode_32", 3) != 3:

@@ -8,7 +8,9 @@ launches a Triton kernel, ours or a user's, needs no change; its tensors lie on 
 from __future__ import annotations
 
 import functools
+import hashlib
 import signal
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,8 +122,9 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
     before = driver._active
     driver.set_active(_driver()(known(target), caught if limit else launched))
     try:
-        with knobs.cache.scope():
+        with knobs.cache.scope(), knobs.runtime.scope():
             knobs.cache.dir = str(cache() / "triton")
+            knobs.runtime.add_stages_inspection_hook = _once
             if limit:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.setitimer(signal.ITIMER_REAL, limit)
@@ -130,6 +133,47 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
         if limit:
             signal.setitimer(signal.ITIMER_REAL, 0)
         driver._active = before
+
+
+#: Stages of NVIDIA's compiler before contraction, which is ptx's: `enable_fp_fusion` changes nothing in them.
+BEFORE_PTX = ("ttir", "ttgir", "llir")
+#: What they gave lately, by their input and options: texts by stage, and what was added to the metadata.
+_GIVEN: OrderedDict[str, tuple[dict[str, str], dict[str, Any]]] = OrderedDict()
+LATELY = 16
+
+
+def _once(
+    backend: Any = None, stages: Any = None, options: Any = None, language: Any = None, capability: Any = None
+) -> tuple[str, str]:
+    """Triton's hook that may exchange the stages of a compilation: those that a kernel has in common with and without
+    contraction are passed once. Called without arguments it adds nothing to the key of the cache."""
+    if stages is None or tuple(stages)[: len(BEFORE_PTX) + 1] != (*BEFORE_PTX, "ptx"):
+        return "", ""
+    told = str(sorted((k, str(v)) for k, v in vars(options).items() if k != "enable_fp_fusion"))
+    state: dict[str, Any] = {}
+
+    def passed(name: str, stage: Callable[[Any, dict[str, Any]], Any], module: Any, metadata: dict[str, Any]) -> Any:
+        if name == BEFORE_PTX[0]:
+            text = f"{backend.target} {capability} {told} {module}"
+            state["key"], state["before"], state["texts"] = (
+                hashlib.sha256(text.encode()).hexdigest(),
+                dict(metadata),
+                {},
+            )
+        if known := _GIVEN.get(state["key"]):
+            metadata |= known[1]
+            return known[0][name]
+        found = stage(module, metadata)
+        state["texts"][name] = str(found)
+        if name == BEFORE_PTX[-1]:
+            new = {k: v for k, v in metadata.items() if k not in state["before"] or state["before"][k] != v}
+            _GIVEN[state["key"]] = state["texts"], new
+            while len(_GIVEN) > LATELY:
+                _GIVEN.popitem(last=False)
+        return found
+
+    stages.update({name: functools.partial(passed, name, stages[name]) for name in BEFORE_PTX})
+    return "", ""
 
 
 def unwatched(execute: Callable[P, R]) -> Callable[P, R]:

@@ -74,6 +74,8 @@ def decoded(op: str, capability: str) -> Product:
     elif found := _WGMMA.fullmatch(op):
         m, n, k, clamped, result, a, b = found.groups()
         c = result
+        if capability != "sm_90":
+            raise Unsupported(f"the PTX instruction {op}: sm_90 alone has it, not {capability}")
     else:
         raise Unsupported(f"the PTX instruction {op}")
     whole = result == "s32" and {a, b} <= {"s8", "u8"}

@@ -40,7 +40,7 @@ OPTIONS = (
     "-fPIC",
 )
 #: Functions of the shim that are models.
-MODELLED = re.compile(r"\bfast::(?:exp|log|reciprocal)\b")
+MODELLED = re.compile(r"\bfast::(?:exp|log|reciprocal|divide)\b")
 
 
 @functools.cache
@@ -107,13 +107,14 @@ class Library:
 
 
 def approximate_divisions(source: str) -> str:
-    """Source under fast math, of which a reciprocal is within 1 ULP (MSL table 8.2): a function of the shim. Raises
-    Unsupported for another division, whose result has no model."""
+    """Source under fast math, of which a reciprocal is within 1 ULP and a quotient within 2.5 (MSL table 8.2):
+    functions of the shim. Raises Unsupported for a division amid other operations, which fast math may rearrange."""
     if "math_mode(fast)" not in source:
         return source
     replaced = re.sub(r"\b1\.0f / (\w+)\b", r"fast::reciprocal(\1)", source)
+    replaced = re.sub(r"\breturn (\w+) / (\w+);", r"return fast::divide(\1, \2);", replaced)
     if re.search(r"[^/*]/[^/*]", replaced):
-        raise Unsupported("a division under fast math, which MSL table 8.2 leaves an error")
+        raise Unsupported("a division under fast math amid other operations, which it may rearrange")
     return replaced
 
 

@@ -72,14 +72,25 @@ def _replayed_of(place: Path) -> Iterator[Replayed]:
         raise UsageError(f"{place} holds no kept launches; expected a folder written by --keep-code")
     for file in files:
         try:
-            record = json.loads(file.read_text())
-            yield _replayed(place, record)
-        except (OSError, ValueError, KeyError, TypeError, lzma.LZMAError) as error:
-            raise UsageError(f"{file} is no kept launch: {type(error).__name__}: {error}") from None
+            read = _read(place, json.loads(file.read_text()))
+        except DAMAGED as error:
+            raise UsageError(f"{file} is no kept launch: {type(error).__name__}: {_line(error)}") from None
+        yield read if isinstance(read, Replayed) else _replayed(file, *read)
 
 
-def _replayed(place: Path, record: dict[str, Any]) -> Replayed:
-    from verify.virtual import approx, ptx
+#: Label, name, target and version of Triton.
+About = tuple[str, str, str, str]
+#: What reading a launch of a folder that somebody changed may raise.
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, lzma.LZMAError)
+
+
+def _line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _read(place: Path, record: dict[str, Any]) -> Replayed | tuple[About, Launch, Any, dict[str, list[str]]]:
+    """What is told of a launch, it, its program and the digests of what it left; or why it is not executed."""
+    from verify.virtual import ptx
 
     about = record["label"], record["name"], record["target"], record["triton_version"]
     if not record["after"]:
@@ -89,14 +100,26 @@ def _replayed(place: Path, record: dict[str, Any]) -> Replayed:
     one = launch_of(place, record)
     try:
         program = ptx.program_of(one.code, int(one.metadata.shared))
+    except Unsupported as why:
+        return Replayed(*about, {}, reason=str(why))
+    return about, one, program, {name: list(due) for name, due in record["after"].items()}
+
+
+def _replayed(file: Path, about: About, one: Launch, program: Any, after: dict[str, list[str]]) -> Replayed:
+    from verify.virtual import approx, ptx
+
+    try:
         ptx.launch(one, approx.of_chip(one.target))
     except Unsupported as why:
         return Replayed(*about, {}, reason=str(why))
     differing, chunks = {}, 0
     for argument in one.arguments:
-        if (due := record["after"].get(argument.name)) is None:
+        if (due := after.get(argument.name)) is None:
             continue
         found = digests(argument.value)
+        if len(found) != len(due):
+            told = f"{len(due)} digests of {argument.name}; expected {len(found)}"
+            raise UsageError(f"{file} is no kept launch: {told}")
         bad = [k for k, (a, b) in enumerate(zip(found, due, strict=True)) if a != b]
         chunks += len(due)
         if bad:
@@ -127,8 +150,8 @@ def launch_of(place: Path, record: dict[str, Any]) -> Launch:
         )
     metadata = SimpleNamespace(num_warps=record["num_warps"], shared=record["shared"], global_scratch_size=0)
     code = place / "code" / _plain(record["code"])
-    return Launch(record["name"], record["target"], tuple(record["grid"]), tuple(arguments), metadata,
-                  {code.suffix[1:]: code})  # fmt: skip
+    x, y, z = map(int, record["grid"])
+    return Launch(record["name"], record["target"], (x, y, z), tuple(arguments), metadata, {code.suffix[1:]: code})
 
 
 def _plain(name: str) -> str:
