@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from verify import progress
 from verify.cli import main
-from verify.progress import TimeLeft, shown, spoken
+from verify.progress import Done, TimeLeft, shown, spoken
 
 ADD, POW, SCAN, NONE = ("add eager", "eager"), ("pow eager", "eager"), ("scan inductor", "inductor"), ()
 
@@ -86,7 +88,7 @@ def test_without_a_terminal_a_line_every_ten_seconds(
         told(0, 40, "next: add 0")
         for done in range(1, 40):
             clock(3.0)
-            told(done, 40, f"next: add {done}", (done - 1, 3.0, 6000))
+            told(done, 40, f"next: add {done}", Done(done - 1, 3.0, 6000))
         told(40, 40, "")
     lines = stream.getvalue().splitlines()
     assert lines[0] == (
@@ -117,6 +119,27 @@ def test_without_a_plan_no_time_is_told(clock: Callable[[float], None], monkeypa
     assert stream.getvalue().splitlines()[0] == "verify: 2 of 5 jobs are done (40%); next: chunk"
 
 
+def test_a_terminal_shows_what_each_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    with shown(lambda: [ADD] * 4) as told:
+        told(1, 4, "last: add 0", Done(0, 1.0, 1000, 0, "add 0"))
+        time.sleep(0.2)
+        assert "process 0" not in stream.getvalue()  # there is one
+        told(2, 4, "last: pow 1", Done(1, 1.0, 1000, 1, "pow 1"))
+        time.sleep(0.4)
+    shown_there = stream.getvalue()
+    assert "process 0:" in shown_there and "inputs a second; last: add 0" in shown_there
+    assert "process 1:" in shown_there and "inputs a second; last: pow 1" in shown_there
+
+
 def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,14 +161,15 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
     ]
     seen: list[tuple[int, str]] = []
 
-    def told(done: int, total: int, label: str, ended: tuple[int, float, int] | None = None) -> None:
+    def told(done: int, total: int, label: str, ended: Done | None = None) -> None:
         seen.append((done, label))
 
     monkeypatch.setattr("verify.conduct.shown", lambda plan=None: contextlib.nullcontext(told))
     journal = tmp_path / "j"
     assert main([*given, "--journal", str(journal)]) == 1
     whole = seen[-1][0]
-    assert any("exceeds-bound; last: add" in label for _, label in seen), seen
+    wrong = re.compile(r"1 exceeds-bound; worst: [1-9].* of its bound, add float32 .*f out-of-place; last: add")
+    assert any(wrong.match(label) for _, label in seen), seen
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     seen.clear()
     lines = journal.read_text().splitlines(keepends=True)

@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 #: Called with (jobs done, jobs in all, what is next or was last): first, when a job has ended, and with '' at the end.
-#: Fourth, where that is known: the number of the job that has ended, its seconds and its inputs.
+#: Fourth, where that is known: the job that has ended, as `Done`.
 Progress = Callable[..., None]
 #: How one job may be likened to others, the closest kind first; empty for a job that takes no time.
 Kinds = tuple[str, ...]
@@ -20,6 +21,16 @@ Kinds = tuple[str, ...]
 DELAY = 1.0  # seconds before a terminal shows the bar
 DAY = 86400
 EVERY = 10.0  # seconds between lines, and before the first, where there is no terminal
+
+
+class Done(NamedTuple):
+    """A job that has ended: its number, seconds and inputs, the process that did it, and what it was."""
+
+    number: int
+    seconds: float
+    inputs: int
+    process: int = 0
+    label: str = ""
 
 
 class TimeLeft:
@@ -74,13 +85,15 @@ def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progres
     ends: list[tuple[int, float, float]] = []
     known: list[TimeLeft] = []
     inputs = 0
+    each: dict[int, tuple[int, str]] = {}  # inputs of each process, and its last job
 
-    def left(ended: tuple[int, float, int] | None) -> str:
+    def left(ended: Done | None) -> str:
         nonlocal inputs
         now = time.monotonic()
         if ended is not None:
-            ends.append((ended[0], ended[1], now))
-            inputs += ended[2]
+            ends.append((ended.number, ended.seconds, now))
+            inputs += ended.inputs
+            each[ended.process] = each.get(ended.process, (0, ""))[0] + ended.inputs, ended.label
         if plan is None or now - began < DELAY:
             return ""
         if not known:
@@ -92,16 +105,24 @@ def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progres
         rate = f"{inputs / (now - began):.2g} inputs a second" if inputs else ""
         return "; ".join(filter(None, (rate, "" if seconds is None else f"about {spoken(seconds)} left")))
 
-    with _bar(left) if sys.stderr.isatty() else _lines(left) as progress:
+    def processes() -> str:
+        """A line for each of several processes."""
+        seconds = max(time.monotonic() - began, 1e-9)
+        told = [
+            f"process {k}: {n / seconds:.2g} inputs a second; last: {last}" for k, (n, last) in sorted(each.items())
+        ]
+        return "".join(f"\n{line}" for line in told) if len(told) > 1 else ""
+
+    with _bar(left, processes) if sys.stderr.isatty() else _lines(left) as progress:
         yield progress
 
 
 @contextlib.contextmanager
-def _lines(left: Callable[[tuple[int, float, int] | None], str]) -> Iterator[Progress]:
+def _lines(left: Callable[[Done | None], str]) -> Iterator[Progress]:
     """A line every EVERY seconds."""
     last = time.monotonic()
 
-    def progress(done: int, total: int, label: str, ended: tuple[int, float, int] | None = None) -> None:
+    def progress(done: int, total: int, label: str, ended: Done | None = None) -> None:
         nonlocal last
         told, now = left(ended), time.monotonic()
         if label and now - last >= EVERY:
@@ -113,8 +134,8 @@ def _lines(left: Callable[[tuple[int, float, int] | None], str]) -> Iterator[Pro
 
 
 @contextlib.contextmanager
-def _bar(left: Callable[[tuple[int, float, int] | None], str]) -> Iterator[Progress]:
-    """A bar once DELAY has passed."""
+def _bar(left: Callable[[Done | None], str], processes: Callable[[], str]) -> Iterator[Progress]:
+    """A bar once DELAY has passed, and below it what each process does."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
@@ -134,7 +155,7 @@ def _bar(left: Callable[[tuple[int, float, int] | None], str]) -> Iterator[Progr
     timer.start()
     try:
         yield lambda done, total, label, ended=None: bar.update(
-            task, completed=done, total=total, description=label, left=left(ended)
+            task, completed=done, total=total, left=left(ended), description=label + processes()
         )
     finally:
         timer.cancel()

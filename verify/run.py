@@ -29,7 +29,7 @@ from verify.kernel import NothingToCompare, UsageError, is_file
 from verify.launch import LoweringError
 from verify.lowerings import sources
 from verify.plan import STARTING, Job, Plan, Selection, backends_of, by_case, jobs_of, planned
-from verify.progress import Progress
+from verify.progress import Done, Progress
 from verify.workers import imported
 
 NEARLY = 0.25  # seconds for which a user's process is waited for with nothing else done
@@ -86,15 +86,21 @@ def run(
     at = 0  # among `numbers`
     completed: set[int] = set()
     failing: Counter[str] = Counter()
+    worst: tuple[bool, float, str] = (False, 0.0, "")
 
     def on_end(one: Ended) -> None:
+        nonlocal worst
         if journal is not None and not one.died and not isinstance(one.value, BaseException):
             journal.add(one.number, plan.label(jobs, one.number), one.value)
         if progress:
             failing.update(_failing(one.value))
+            worst = max(worst, _worst(one.value))
             told = ", ".join(f"{count} {status}" for status, count in failing.items())
-            label = "; ".join(filter(None, (told, f"last: {plan.label(jobs, one.number)}")))
-            progress(len(results.settled), len(plan.tasks), label, (one.number, one.seconds, _inputs(one.value)))
+            most = f"worst: {worst[1]:.3g} of its bound, {worst[2]}" if worst[2] else ""
+            last = plan.label(jobs, one.number)
+            label = "; ".join(filter(None, (told, most, f"last: {last}")))
+            done = Done(one.number, one.seconds, _inputs(one.value), one.process, last)
+            progress(len(results.settled), len(plan.tasks), label, done)
 
     def complete(number: int) -> None:
         """Put down the cells of a job, in the order of the jobs."""
@@ -350,6 +356,19 @@ def _failing(value: Any) -> list[str]:
     """Statuses of the cells of a task that give an exit code other than 0; an allowance may still cover one."""
     cells = value.get("cells", ()) if isinstance(value, Mapping) else () if isinstance(value, BaseException) else value
     return [cell["status"] for cell in cells if status.EXIT_CODES[cell["status"]]]
+
+
+def _worst(value: Any) -> tuple[bool, float, str]:
+    """Whether the worst cell of a task fails, its largest share of the bound, and which it is. What the ledger accounts
+    for is left out: of it the figures are known."""
+    cells = value.get("cells", ()) if isinstance(value, Mapping) else () if isinstance(value, BaseException) else value
+    found = (False, 0.0, "")
+    for cell in cells:
+        share = (cell.get("error") or {}).get("max_share")
+        if share is not None and cell["status"] != "deviates":
+            place = f"{cell['kernel']} {cell['dtype']} {cell['lowering']} {cell['spelling']}"
+            found = max(found, (bool(status.EXIT_CODES[cell["status"]]), share, place))
+    return found
 
 
 def _lost(backend: Backend) -> bool:

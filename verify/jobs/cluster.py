@@ -74,6 +74,13 @@ class Member(Hands):
         self.pending = self.actor.attempt.remote(number)
 
 
+def _instead(member: Member, start: Callable[[], Any], given: bytes) -> Member:
+    """A process in the place of one that was lost."""
+    other = Member(start, given)
+    other.which = member.which
+    return other
+
+
 def ended(
     make: Callable[[], Callable[[int], Any]], groups: Sequence[Sequence[int]], cluster: Cluster,
     needs: Mapping[str, float], count: int | None, identify: Callable[[], Mapping[str, Any]],
@@ -107,6 +114,8 @@ def ended(
 
         waiting = deque(deque(group) for group in groups)
         members = [Member(start, given) for _ in range(min(count or min(room), sum(map(len, groups))))]
+        for which, member in enumerate(members):
+            member.which = which
         lost: Counter[int] = Counter()  # processes, by the job that they were in
         worked = time.monotonic()  # when a process was last there that could
         refused = ""
@@ -135,7 +144,7 @@ def ended(
                             continue
                         if (one := _fallen(member, waiting, lost, error)) is not None:
                             yield one
-                        members[members.index(member)] = Member(start, given)
+                        members[members.index(member)] = _instead(member, start, given)
                         continue
                     if not member.ready:
                         host, found = value
@@ -152,7 +161,7 @@ def ended(
                     if state == "leaving":
                         ray.kill(member.actor)
                         waiting.extendleft([member.own] if member.own else [])
-                        members[members.index(member)] = Member(start, given)
+                        members[members.index(member)] = _instead(member, start, given)
         finally:
             for member in members:
                 with contextlib.suppress(Exception):

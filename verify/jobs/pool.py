@@ -26,12 +26,14 @@ from verify import standby
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that has ended: its value or the exception that it raised, or how the process died that did it."""
+    """A job that has ended: its value or the exception that it raised, or how the process died that did it, and which
+    of the processes it was, counted from 0."""
 
     number: int
     value: Any = None
     died: str = ""
     seconds: float = 0.0
+    process: int = 0
 
 
 class Spent(Exception):
@@ -61,6 +63,8 @@ def ended(
     waiting = deque(deque(group) for group in groups)
     given = pickle.dumps(make), ahead
     workers = [_Worker(given, place) for place in places[: sum(map(len, groups))]]
+    for which, worker in enumerate(workers):
+        worker.which = which
     try:
         while waiting or any(w.number is not None or w.own for w in workers):
             for worker in workers:
@@ -90,6 +94,7 @@ class Hands:
     took: list[float] = field(default_factory=list, init=False)  # seconds of the group's jobs so far
     number: int | None = field(default=None, init=False)
     since: float = field(default=0.0, init=False)
+    which: int = field(default=0, init=False)  # of the processes
 
     def send(self, number: int) -> None:
         """Let the process do a job."""
@@ -114,7 +119,7 @@ class Hands:
             return None
         number, self.number = self.number, None
         self.took.append(time.monotonic() - self.since)
-        return Ended(number, value, seconds=self.took[-1])
+        return Ended(number, value, seconds=self.took[-1], process=self.which)
 
 
 @dataclass
@@ -158,7 +163,7 @@ class _Worker(Hands):
         told = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
         if self.state == "starting":
             raise RuntimeError(f"a worker process {told} before it did anything")
-        return None if number is None else Ended(number, died=f"the process that ran it {told}")
+        return None if number is None else Ended(number, died=f"the process that ran it {told}", process=self.which)
 
     def kill(self) -> None:
         """With the compilers that it has started: it leads a group of its own."""
