@@ -62,6 +62,35 @@ def recorded(backend: Any) -> dict[str, Any]:
     return found
 
 
+def dots(device: str) -> dict[str, Any]:
+    """a, b, c and y = a b + c of 8-bit floats by `tl.dot` of one warp, from c, whose unit is mma.sync."""
+    import numpy as np
+    import torch
+
+    from verify.kernels.triton import products
+
+    found: dict[str, np.ndarray] = {}
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        draw, dtype = np.random.RandomState(0), getattr(torch, name)
+
+        def drawn(*shape: int, binades: int, draw: Any = draw) -> Any:
+            return torch.from_numpy(draw.standard_normal(shape) * np.exp2(draw.randint(-binades, binades + 1, shape)))
+
+        a, b, c = drawn(64, 64, binades=8), drawn(64, 64, binades=8), drawn(64, 64, binades=12).float()
+        a, b = (t.clamp(-400, 400).float().to(dtype) for t in (a, b))
+        y = products.run(a.to(device), b.to(device), start=c.to(device), warps=1, blocks=(32, 32, 64), precision="ieee",
+                         out=torch.float32, options={}, imprecise=0)  # fmt: skip
+        for part, t in (
+            ("a", a[:CORNER]),
+            ("b", b[:, :CORNER]),
+            ("c", c[:CORNER, :CORNER]),
+            ("y", y[:CORNER, :CORNER]),
+        ):
+            words = torch.uint8 if t.element_size() == 1 else torch.int32
+            found[f"dot|{name}|{part}"] = t.contiguous().view(words).cpu().numpy()
+    return found
+
+
 def main() -> None:
     import numpy as np
 
@@ -71,8 +100,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--backend", default="cuda")
     given = parser.parse_args()
-    held = io.BytesIO()
-    np.savez(held, **recorded(backends.load(given.backend)))
+    held, backend = io.BytesIO(), backends.load(given.backend)
+    np.savez(held, **recorded(backend), **(dots(backend.device) if given.backend == "cuda" else {}))
     given.out.write_bytes(lzma.compress(held.getvalue(), preset=9))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import lzma
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ def known(name: str) -> tuple[Any, Any, Candidate, str]:
     return problem, some, formula, facts.family.result(dtype)
 
 
-@pytest.mark.parametrize("name", recorded())
+@pytest.mark.parametrize("name", [name for name in recorded() if not name.startswith("dot")])
 def test_the_formula_reproduces_what_an_h200_computed(name: str) -> None:
     problem, x, formula, result = known(name)
     due = torch.from_numpy(recorded()[name]).view(getattr(torch, result))
@@ -146,3 +146,23 @@ def test_the_search_names_it(name: str) -> None:
     y = formula(problem, factors(products_formulas._Plain(), problem), result)
     found = products_formulas.searched(problem, Gpu(), result, y)
     assert [text for text, make in found.items() if torch.equal(make(), y)]
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_eight_bits_by_one_warp_join_what_was_before_in_every_block(dtype: str) -> None:
+    """Blocks that begin from c, with the exponents of float16, where the recordings of float16 results add c last."""
+    kinds = {"a": dtype, "b": dtype, "c": "float32", "y": "float32"}
+    a, b, c, y = (torch.from_numpy(recorded()[f"dot|{dtype}|{x}"]).view(getattr(torch, t)) for x, t in kinds.items())
+    unit = units.unit("hopper", dtype, "float32", "mma.sync")
+    assert torch.equal(unit.matmul(a, b, c), y)
+    for rival in ({"separate": 32}, {"fraction": 24}, {"groups": 1}):
+        assert not torch.equal(replace(unit, **rival).matmul(a, b, c), y), rival
+
+
+def test_subnormal_operands_of_eight_bits_have_the_exponents_of_float16() -> None:
+    """2^-8 is subnormal in e4m3; one output of an H200's tl.dot by one warp."""
+    unit, zeros = units.unit("hopper", "float8_e4m3fn", "float32", "mma.sync"), torch.zeros(1, 31)
+    a, b = (torch.cat([zeros, torch.tensor([[x]])], 1).to(torch.float8_e4m3fn) for x in (-1.625, 2.0**-8))
+    c, y = float.fromhex("0x1.9f742ap-10"), float.fromhex("-0x1.3822f4p-8")
+    assert unit.matmul(a, b.mT, c).item() == y
+    assert replace(unit, emin=-6).matmul(a, b.mT, c).item() == float.fromhex("-0x1.3822f6p-8")

@@ -100,12 +100,14 @@ def test_rivals_fail_on_the_recordings(name: str) -> None:
 
 def second(unit: Unit, a: list[Fraction], b: list[Fraction], c: Fraction) -> Fraction:
     """The aligned rule on finite numbers; an infinity as a number beyond float32."""
-    for start in range(0, len(a), unit.terms):
+    least, span, blocks = unit.emin or EMIN[unit.operands], unit.groups * unit.terms, dict[Any, list[Any]]()
+    for place, pair in enumerate(zip(a, b, strict=True)):
+        blocks.setdefault((place // span, place // unit.run % unit.groups if unit.groups > 1 else 0), []).append(pair)
+    for _, block in sorted(blocks.items()):
         terms = []
-        for x, y in zip(a[start : start + unit.terms], b[start : start + unit.terms], strict=True):
+        for x, y in block:
             if x and y:
-                places = sum(max(floor_log2(abs(t)), EMIN[unit.operands]) for t in (x, y))
-                terms.append((x * y, places))
+                terms.append((x * y, sum(max(floor_log2(abs(t)), least) for t in (x, y))))
         if c:
             terms.append((c, max(floor_log2(abs(c)), -126)))
         top = max([unit.floor, *(e for _, e in terms)])

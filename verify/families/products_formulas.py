@@ -47,7 +47,7 @@ EVERY, PANELS, PARTS = (
     (2, 4, 8, 16, 3, 5, 6, 32, 64),
 )
 #: Most pieces of k that GPU libraries make, bytes of the loads that make one up, and tiles that one begins with.
-MOST_PIECES, LOAD, TILES = 66, 16, (16, 32, 64, 128)
+MOST_PIECES, LOAD, TILES = 132, 16, (16, 32, 64, 128)
 #: Lanes of vector products, and terms that each is dealt at once.
 POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 #: Threads of a warp, numbers that one loads at once, threads of a block of cuBLAS's dot products: looked for first.
@@ -172,6 +172,7 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
     simple = not (x.scales or x.bias is not None or problem.scalars)
     found: dict[str, Callable[[], Tensor]] = {}
     telling: tuple[list[int], list[int]] = ([], [])
+    ended = False
     for _ in range(ROUNDS):
         rows, columns = _sample(shape, *telling)
         some = _on_host(_some(x, rows, columns))
@@ -181,8 +182,9 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
             found[one.text(shape, simple)] = partial(whole.to, home)
             wrong = differing(whole.reshape(-1), y.reshape(-1)).nonzero()[:SAMPLE, 0] % (shape.m * shape.n)
             if one is chosen[0]:
-                telling = (wrong // shape.n).tolist(), (wrong % shape.n).tolist()
-        if not told or not telling[0]:
+                rows, columns = (wrong // shape.n).tolist(), (wrong % shape.n).tolist()
+                telling, ended = ([*rows, *telling[0]], [*columns, *telling[1]]), not rows
+        if not told or ended:
             break
     return found
 
@@ -337,7 +339,7 @@ def _plans(plan: Plan, problem: Problem) -> Iterator[Plan]:
             for grain in (128, 32, 64, 256):
                 yield Plan(replace(plan, every=plan.unit.terms), parts=parts, grain=grain, dealt=True)
     # a decomposition of k whose stack is summed by halves
-    for parts in (n for n in POWERS if 2 < n <= MOST_PIECES and k % n == 0):
+    for parts in (n for n in POWERS if 2 < n <= TILE and k % n == 0):
         yield from (replace(plan, parts=parts, **how) for how in _orders(parts))
     if isinstance(plan.unit, Unit) and plan.unit.terms == 1 and min(shape.m, shape.n) <= FEWEST:
         for parts in sorted((n for n in POWERS if 1 < n < k), key=lambda n: n != WARP):

@@ -69,6 +69,7 @@ class Unit:
     groups: int = 1
     run: int = 1
     separate: int = 0
+    emin: int = 0
     halves: bool = False
     instruction: str = ""
     chips: tuple[str, ...] = ()
@@ -78,6 +79,11 @@ class Unit:
     def __str__(self) -> str:
         told = f"{self.architecture} {self.operands}" + (f" {self.instruction}" if self.instruction else "")
         return told + (" to float16" if self.result == "float16" else "")
+
+    @property
+    def least(self) -> int:
+        """The least exponent of an operand."""
+        return self.emin or EMIN[self.operands]
 
     def operand(self, t: Tensor) -> Tensor:
         """Operands as float64: tf32 ones lose the lower 13 bits of a float32 (PTX ISA, mma .tf32)."""
@@ -135,7 +141,7 @@ class Unit:
                 self.fraction,
                 self.kept,
                 self.floor,
-                EMIN[self.operands],
+                self.least,
                 self.result == "float16",
             ]
         given = [*map(ctypes.c_int64, sizes), *([ctypes.c_void_p(ends.data_ptr())] if self.rule == "aligned" else [])]
@@ -162,7 +168,7 @@ class Unit:
     def _sum(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         """a, b: float64, k first."""
         rule, shape = _RULES[self.rule], (a[:1] * b[:1] * c).shape[1:]
-        exponents = [_exponents(t, EMIN[self.operands]) for t in (a, b)] if self.rule in ("aligned", "late") else [a, b]
+        exponents = [_exponents(t, self.least) for t in (a, b)] if self.rule in ("aligned", "late") else [a, b]
         total = c.expand(shape)
         for start in range(0, len(a), self.separate or max(len(a), 1)):
             stop = min(len(a), start + self.separate) if self.separate else len(a)
