@@ -310,6 +310,13 @@ def test_what_a_lowering_is_held_to_is_told() -> None:
         assert told <= 1 / more
 
 
+def test_instructions_of_older_gpus_are_allowed_to_libraries_alone() -> None:
+    shape = facts("mm").problem("bfloat16", setting("own", m=12, k=70, n=9), {}, 0).extra["shape"]
+    for name, due in (("eager", True), ("inductor", True), ("triton", False), ("triton-split-k", False)):
+        place = products.Place(name, "cuda", "hopper", "bfloat16", "bfloat16", shape, {})
+        assert any("m16n8k8" in str(one) for one in products_limits.algorithms(place)) == due
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> None:
     """Chains of the unit, split and added in float32, and in float16 where sums are allowed to be."""
