@@ -13,11 +13,11 @@ import torch
 from composites import cells
 from mutants import products as mutants
 from verify import backends
-from verify.families import products, products_formulas, products_limits
+from verify.families import products, products_formulas, products_limits, products_lowerings
 from verify.families.products import setting
 from verify.families.products_truth import Truths
 from verify.kernel import Composite, UsageError, load
-from verify.lowerings import Lowering, Target
+from verify.lowerings import Lowering, NotLowered, Target
 from verify.numbers import units
 from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import IeeeSystem, Rounded
@@ -150,7 +150,7 @@ def test_bounds_of_blocks_hold_and_are_not_idle(name: str) -> None:
     n = Roundoff(F32, F32)
     due = a @ b
     tight = n.matmul(n.given(a), n.given(b), Blocks(unit))
-    for plan in (units.Plan(unit), units.Plan(unit, parts=4), units.Plan(unit, parts=3, dealt=True, tree=True)):
+    for plan in (units.Plan(unit), units.Plan(unit, parts=4), units.Plan(unit, parts=3, dealt=True, tree="neighbours")):
         far = (plan.product(a, b) - due).abs()
         loose = n.matmul(n.given(a), n.given(b), Blocks(unit, 4))
         assert bool((far <= loose.error + loose.rad).all()), plan
@@ -239,6 +239,15 @@ def test_weights_that_float64_does_not_hold_are_refused() -> None:
         kernel.custom({"group": "64", "k": "96"})  # type: ignore[misc]
 
 
+def test_codes_of_a_misaligned_matrix_are_refused_before_a_gpu_faults() -> None:
+    """torch._weight_int4pack_mm of an H200 ended with a misaligned address, after which nothing ran."""
+    kernel = facts("int4_mm")
+    given = [t.to("meta") for t in kernel.problem("bfloat16", kernel.settings[0], {}, 0).tensors.values()]
+    given[0] = torch.empty(given[0].numel() + 1, dtype=torch.bfloat16, device="meta")[1:].view(given[0].shape)
+    with pytest.raises(NotLowered, match="must be aligned to 16 bytes"), products_lowerings._absent():
+        kernel.family.call(torch, *given)
+
+
 @pytest.mark.parametrize("dtype", mutants.EIGHTHS)
 def test_scales_once(dtype: str) -> None:
     assert cell("scaled_mm", facts("scaled_mm").settings[0], mutants.Product(), dtype)["status"] == "passed"
@@ -299,6 +308,13 @@ def test_what_a_lowering_is_held_to_is_told() -> None:
         assert limit is not None and "float32 sums by halves have" in limit.source
         told = float(limit.source.split("sums by halves have ")[1].split()[0])
         assert told <= 1 / more
+
+
+def test_instructions_of_older_gpus_are_allowed_to_libraries_alone() -> None:
+    shape = facts("mm").problem("bfloat16", setting("own", m=12, k=70, n=9), {}, 0).extra["shape"]
+    for name, due in (("eager", True), ("inductor", True), ("triton", False), ("triton-split-k", False)):
+        place = products.Place(name, "cuda", "hopper", "bfloat16", "bfloat16", shape, {})
+        assert any("m16n8k8" in str(one) for one in products_limits.algorithms(place)) == due
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from verify import native
 from verify.formats import FORMATS, floor_log2
 from verify.numbers import units
 from verify.numbers.units import EMIN, Unit
@@ -99,12 +100,14 @@ def test_rivals_fail_on_the_recordings(name: str) -> None:
 
 def second(unit: Unit, a: list[Fraction], b: list[Fraction], c: Fraction) -> Fraction:
     """The aligned rule on finite numbers; an infinity as a number beyond float32."""
-    for start in range(0, len(a), unit.terms):
+    least, span, blocks = unit.emin or EMIN[unit.operands], unit.groups * unit.terms, dict[Any, list[Any]]()
+    for place, pair in enumerate(zip(a, b, strict=True)):
+        blocks.setdefault((place // span, place // unit.run % unit.groups if unit.groups > 1 else 0), []).append(pair)
+    for _, block in sorted(blocks.items()):
         terms = []
-        for x, y in zip(a[start : start + unit.terms], b[start : start + unit.terms], strict=True):
+        for x, y in block:
             if x and y:
-                places = sum(max(floor_log2(abs(t)), EMIN[unit.operands]) for t in (x, y))
-                terms.append((x * y, places))
+                terms.append((x * y, sum(max(floor_log2(abs(t)), least) for t in (x, y))))
         if c:
             terms.append((c, max(floor_log2(abs(c)), -126)))
         top = max([unit.floor, *(e for _, e in terms)])
@@ -184,6 +187,29 @@ def test_native_chains_are_those_of_tensors(unit: Unit, spread: int) -> None:
     due = unit.dot(a[:, None], b.mT[None], torch.ones(13))
     assert torch.equal(found.nan_to_num(nan=7.0), due.nan_to_num(nan=7.0))
     assert torch.equal(found.signbit() | found.isnan(), due.signbit() | due.isnan())
+
+
+@pytest.mark.parametrize("unit", [u for u in units.units() if u.rule == "aligned"], ids=str)
+@pytest.mark.parametrize("spread", [1, 30, 70])
+def test_native_blocks_are_those_of_tensors(unit: Unit, spread: int) -> None:
+    """Subnormal sums and overflow too; operands that are not finite are left to tensors."""
+    rng, dtype = (
+        random.Random(f"{unit} {spread}"),
+        getattr(torch, "float32" if unit.operands == "tf32" else unit.operands),
+    )
+    most = torch.finfo(dtype).max
+    a, b = (drawn(torch.float32, size, rng, spread).clamp(-most, most).to(dtype) for size in ((9, 71), (71, 13)))
+    c = drawn(torch.float32, (9, 13), rng, spread)
+    a[0, 3], b[9, 4] = 0.0, 0.0
+    found, due = unit.matmul(a, b, c), unit.dot(a[:, None], b.mT[None], c)
+    assert torch.equal(found.nan_to_num(nan=7.0), due.nan_to_num(nan=7.0))
+    assert torch.equal(found.signbit() | found.isnan(), due.signbit() | due.isnan())
+    stacks = torch.stack([a, a.flip(0)]), torch.stack([b, b])
+    assert torch.equal(unit.product(*stacks, c)[0].nan_to_num(7.0), unit.product(a, b, c).nan_to_num(7.0))
+    if native.host() is not None:
+        assert unit._natively(a, b, c) is not None
+        a[1, 5] = math.nan
+        assert unit._natively(a, b, c) is None
 
 
 @pytest.mark.parametrize("unit", units.units(), ids=str)

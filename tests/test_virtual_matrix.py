@@ -290,6 +290,14 @@ def test_bytes_are_permuted_and_signed_fields_extended() -> None:
     assert words("bfe.s32 %r5, %r1, 3, 0;", 0xFFFFFFFF)[0] == 0
 
 
+def test_integers_become_bytes_by_their_low_bits_and_the_sign_fills_the_register() -> None:
+    given = [0, 127, 128, 255, 256 + 5, -1, -129, 1 << 20] + [0] * 24
+    assert (words("cvt.s8.s32 %r5, %r1;", given).view(np.int32)[:8] == [0, 127, -128, -1, 5, -1, 127, 0]).all()
+    assert (words("cvt.u8.u32 %r5, %r1;", given)[:8] == [0, 127, 128, 255, 5, 255, 127, 0]).all()
+    back = "cvt.s8.s32 %rs1, %r1;\ncvt.s32.s8 %r5, %rs1;"
+    assert (words(back, given).view(np.int32)[:8] == [0, 127, -128, -1, 5, -1, 127, 0]).all()
+
+
 def test_tf32_is_to_nearest_with_ties_away() -> None:
     given = [0x3F800FFF, 0x3F801000, 0xBF801000, 0x7F7FFFFF, 0x7F800000, 0x7FC00001, 0x00000FFF, 0x00001000]
     due = [0x3F800000, 0x3F802000, 0xBF802000, 0x7F800000, 0x7F800000, 0x7FC00000, 0, 0x2000]

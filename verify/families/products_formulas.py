@@ -34,8 +34,6 @@ FEWEST = 8
 TILE = 64
 #: Rows and columns of the sample.
 SAMPLE = 12
-#: Units from which the search starts.
-STARTS = 2
 #: Samples, each of what the one before did not tell.
 ROUNDS = 3
 #: Products up to which the host evaluates candidates.
@@ -48,6 +46,12 @@ EVERY, PANELS, PARTS = (
     (384, 512, 256, 192, 320, 768, 1024),
     (2, 4, 8, 16, 3, 5, 6, 32, 64),
 )
+#: Most pieces of k that GPU libraries make, bytes of the loads that make one up, and tiles that one begins with.
+MOST_PIECES, LOAD, TILES = 132, 16, (16, 32, 64, 128)
+#: Lanes of vector products, and terms that each is dealt at once.
+POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+#: Threads of a warp, numbers that one loads at once, threads of a block of cuBLAS's dot products: looked for first.
+WARP, AT_ONCE, DOT = 32, 4, 128
 
 
 @dataclass(frozen=True)
@@ -64,24 +68,18 @@ class Candidate:
     def text(self, shape: Shape, simple: bool) -> str:
         told = f"operands rounded to {self.operands}, " if self.operands else ""
         told += f"weights rounded to {', then '.join(self.weights)}, " if self.weights else ""
-        told += str(self.plan)
+        told += str(_plainest(self.plan, shape.k))
         if not simple:
             told += f"; {EPILOGUES[self.epilogue]}" + (", scalars in the dtype" if self.narrow else "")
         return told
 
-    def __call__(self, problem: Problem, x: Factors, result: str) -> Tensor:
-        """Outputs of some rows and columns, in the result's dtype."""
+    def __call__(self, problem: Problem, x: Factors, result: str, kept: dict[Any, Any] | None = None) -> Tensor:
+        """Outputs of some rows and columns, in the result's dtype; kept: sums of pieces, for candidates that add them
+        otherwise."""
         storage, wide = FORMATS[result], FORMATS["float64" if problem.dtype == "float64" else "float32"]
-        a, b = x.a, x.b
-        if self.operands:
-            fmt = FORMATS[self.operands] if self.operands in FORMATS else replace(FORMATS["float32"], precision=11)
-            a, b = round_to(a, fmt), round_to(b, fmt)
-        b = reduce(lambda t, name: round_to(t, FORMATS[name]), self.weights, b)
         n = IeeeSystem(wide, storage)
-        if x.bias is not None and x.beta and self.epilogue in ("first", "onto"):
-            found = self._within(n, replace(x, a=a, b=b))
-        else:
-            found = _finish(n, Rounded(self.plan.product(a, b), n), x, self)
+        within = x.bias is not None and x.beta and self.epilogue in ("first", "onto")
+        found = self._within(n, x) if within else _finish(n, Rounded(self._product(x, kept), n), x, self)
         found = found if problem.extra["shape"].activation == "none" else n.max(found, 0.0)
         return (
             round_to(found.tensor, storage)
@@ -89,12 +87,28 @@ class Candidate:
             .to(getattr(torch, result))
         )
 
+    def _factors(self, x: Factors) -> tuple[Tensor, Tensor]:
+        a, b = x.a, x.b
+        if self.operands:
+            fmt = FORMATS[self.operands] if self.operands in FORMATS else replace(FORMATS["float32"], precision=11)
+            a, b = round_to(a, fmt), round_to(b, fmt)
+        return a, reduce(lambda t, name: round_to(t, FORMATS[name]), self.weights, b)
+
+    def _product(self, x: Factors, kept: dict[Any, Any] | None) -> Tensor:
+        if kept is None:
+            return self.plan.product(*self._factors(x))
+        key = _pieces_key(self, x.a.shape[-1])
+        if key not in kept:
+            kept[key] = self.plan.sums(*self._factors(x))
+        return self.plan.added(kept[key])
+
     def _within(self, n: IeeeSystem, x: Factors) -> Rounded:
         """With the bias before the sum ends."""
         assert x.bias is not None
+        a, b = self._factors(x)
         if self.epilogue == "first":
-            return Rounded(self.plan.product(x.a, x.b, x.bias), n)
-        first, *others = (Rounded(part, n) * _scalar(n, x.alpha, self) for part in self.plan.sums(x.a, x.b))
+            return Rounded(self.plan.product(a, b, x.bias), n)
+        first, *others = (Rounded(part, n) * _scalar(n, x.alpha, self) for part in self.plan.sums(a, b))
         total = n.fma(Rounded(x.bias, n), _scalar(n, x.beta, self), first)
         for part in others:
             total = total + part
@@ -158,6 +172,7 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
     simple = not (x.scales or x.bias is not None or problem.scalars)
     found: dict[str, Callable[[], Tensor]] = {}
     telling: tuple[list[int], list[int]] = ([], [])
+    ended = False
     for _ in range(ROUNDS):
         rows, columns = _sample(shape, *telling)
         some = _on_host(_some(x, rows, columns))
@@ -167,8 +182,9 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
             found[one.text(shape, simple)] = partial(whole.to, home)
             wrong = differing(whole.reshape(-1), y.reshape(-1)).nonzero()[:SAMPLE, 0] % (shape.m * shape.n)
             if one is chosen[0]:
-                telling = (wrong // shape.n).tolist(), (wrong % shape.n).tolist()
-        if not told or not telling[0]:
+                rows, columns = (wrong // shape.n).tolist(), (wrong % shape.n).tolist()
+                telling, ended = ([*rows, *telling[0]], [*columns, *telling[1]]), not rows
+        if not told or ended:
             break
     return found
 
@@ -192,11 +208,12 @@ def _search(problem: Problem, backend: Any, x: Factors, result: str, due: Tensor
     explains the most."""
     k = problem.extra["shape"].k
     scores: dict[tuple[Any, ...], tuple[int, Candidate]] = {}
+    kept: dict[Any, Any] = {}
 
     def mismatches(one: Candidate) -> int:
         key = _key(one, k)
         if key not in scores:
-            scores[key] = int(differing(one(problem, x, result).reshape(-1), due.reshape(-1)).sum()), one
+            scores[key] = int(differing(one(problem, x, result, kept).reshape(-1), due.reshape(-1)).sum()), one
         return scores[key][0]
 
     starts = [
@@ -204,7 +221,7 @@ def _search(problem: Problem, backend: Any, x: Factors, result: str, due: Tensor
         for unit, operands in _units(problem.dtype, architecture(backend))
         for weights in (_weights(unit, problem.dtype) if problem.extra["shape"].group else ((),))
     ]
-    for best in sorted(starts, key=mismatches)[:STARTS]:
+    for best in sorted(starts, key=mismatches):
         while mismatches(best):
             found = best
             for one in _changed(best, problem):
@@ -232,8 +249,9 @@ def _sample(shape: Shape, rows: Sequence[int] = (), columns: Sequence[int] = ())
     """Rows and columns: those given, those that nearly cancel, and others."""
     found = []
     for count, kinds, wanted, given in ((shape.m, ROWS, "opposed", rows), (shape.n, COLUMNS, "paired", columns)):
-        telling = [k for k in range(count) if kinds[k % len(kinds)] == wanted][: SAMPLE * 3 // 4]
-        found.append(list(dict.fromkeys([*given, *telling, *range(count)]))[:SAMPLE])
+        size = SAMPLE if min(shape.m, shape.n) >= SAMPLE else SAMPLE**2 // min(shape.m, shape.n)
+        telling = [k for k in range(count) if kinds[k % len(kinds)] == wanted][: size * 3 // 4]
+        found.append(list(dict.fromkeys([*given, *telling, *range(count)]))[:size])
     return found[0], found[1]
 
 
@@ -267,11 +285,15 @@ def _weights(unit: Unit | Split, dtype: str) -> Iterator[tuple[str, ...]]:
 
 def _changed(one: Candidate, problem: Problem) -> Iterator[Candidate]:
     """Candidates that differ in one part."""
-    plan = Plan(one.plan.unit)
-    for other in _plans(plan, problem):
+    unit, k = one.plan.unit, problem.extra["shape"].k
+    for other in _plans(Plan(unit), problem):
         yield replace(one, plan=other)
-    if one.plan != plan:
-        yield replace(one, plan=replace(one.plan, tree=not one.plan.tree))
+    if one.plan != Plan(unit):
+        for how in _orders(len(one.plan.pieces(k))):
+            yield replace(one, plan=replace(one.plan, **how))
+    if unit.terms > 1:
+        for tile in TILES:
+            yield replace(one, plan=replace(one.plan, tile=tile))
     if len(problem.tensors) > 2 or problem.scalars:
         for epilogue in _epilogues(problem, len(one.plan.pieces(problem.extra["shape"].k))):
             yield replace(one, epilogue=epilogue)
@@ -292,20 +314,80 @@ def _epilogues(problem: Problem, pieces: int) -> Iterator[str]:
 
 
 def _plans(plan: Plan, problem: Problem) -> Iterator[Plan]:
+    shape: Shape = problem.extra["shape"]
+    k = shape.k
     yield from (replace(plan, panel=length) for length in PANELS)
     yield from (replace(plan, every=length) for length in EVERY)
-    # float16 and bfloat16 sums of split products may be added in the dtype
-    for adding in ("", problem.dtype) if problem.dtype in ("float16", "bfloat16") else ("",):
+    # sums of pieces may be stored in float16 and bfloat16, or added in them; lengths are whole loads of 16 bytes
+    ways: list[dict[str, Any]] = [{}, {"adding": problem.dtype}, {"stored": problem.dtype}]
+    grain = LOAD // problem.tensors["a"].element_size()
+    for how in ways if problem.dtype in ("float16", "bfloat16") else ways[:1]:
         for parts in PARTS:
-            yield replace(plan, parts=parts, adding=adding)
-            yield replace(plan, parts=parts, grain=TILE, adding=adding)
-            yield replace(plan, parts=parts, dealt=True, adding=adding)
+            yield replace(plan, parts=parts, **how)
+            yield replace(plan, parts=parts, grain=TILE, **how)
+            yield replace(plan, parts=parts, dealt=True, **how)
             if parts > 2:
-                yield replace(plan, parts=parts, dealt=True, tree=True, adding=adding)
+                yield replace(plan, parts=parts, dealt=True, tree="neighbours", **how)
+        for cut in (replace(plan, parts=n, grain=grain, **how) for n in range(2, min(MOST_PIECES, k) + 1)):
+            if not isinstance(plan.unit, Split):
+                yield cut
+                if any(length % plan.unit.terms for length in cut.lengths(k)[-2:]):
+                    yield from (replace(cut, tile=tile) for tile in TILES)
+    # weights of codes: a block of warps, each of which adds one block of terms after another to its sum
+    if shape.group and isinstance(plan.unit, Unit) and plan.unit.terms > 1:
+        for parts in (8, 2, 4, 16):
+            for grain in (128, 32, 64, 256):
+                yield Plan(replace(plan, every=plan.unit.terms), parts=parts, grain=grain, dealt=True)
+    # a decomposition of k whose stack is summed by halves
+    for parts in (n for n in POWERS if 2 < n <= TILE and k % n == 0):
+        yield from (replace(plan, parts=parts, **how) for how in _orders(parts))
+    if isinstance(plan.unit, Unit) and plan.unit.terms == 1 and min(shape.m, shape.n) <= FEWEST:
+        for parts in sorted((n for n in POWERS if 1 < n < k), key=lambda n: n != WARP):
+            yield replace(plan, parts=parts, grain=1, tree="halves")
+            for n in sorted((n for n in POWERS if n < k), key=lambda n: n != AT_ONCE):
+                yield replace(plan, parts=parts, grain=n, dealt=True, tree="halves")
+        yield Plan(replace(plan, parts=DOT, grain=1, dealt=True, tree="halves"), every=DOT)
+
+
+def _orders(pieces: int) -> Iterator[dict[str, Any]]:
+    """How sums of so many pieces may be added."""
+    if pieces < 3:
+        return
+    yield {"tree": ""}
+    yield {"tree": "neighbours"}
+    for apart in (n for n in POWERS if n < pieces):
+        yield from ({"tree": "halves", "apart": apart, "near": n} for n in POWERS if apart * n < pieces)
+
+
+def _plainest(plan: Plan, k: int) -> Plan:
+    """The same one in fewer words, of as many parts as there are."""
+    lengths = plan.lengths(k)
+    plan = replace(plan, tree="", apart=1, near=1) if len(lengths) < 3 else plan
+    fewer = replace(plan, parts=len(lengths)) if plan.parts > len(lengths) and not plan.dealt else plan
+    return fewer if fewer.lengths(k) == lengths else plan
+
+
+def _pieces_key(one: Candidate, k: int) -> tuple[Any, ...]:
+    """What tells the sums of pieces apart at this length."""
+    plan, lengths = one.plan, tuple(one.plan.lengths(k))
+    dealt = plan.dealt and max(lengths) > plan.grain and plan.parts > 1
+    pieces = lengths, (plan.grain or plan.terms) if dealt else 0
+    # where the first tile is no whole blocks
+    begun = [n % plan.tile for n in (lengths[0], lengths[-1])] if plan.tile and plan.terms > 1 else []
+    told = tuple(begun) if any(n % plan.terms for n in begun) else ()
+    return plan.unit, pieces, told, one.operands, one.weights
 
 
 def _key(one: Candidate, k: int) -> tuple[Any, ...]:
     """What tells candidates apart at this length."""
-    pieces = tuple(tuple(p.tolist()) for p in one.plan.pieces(k))
-    how = (one.plan.tree, one.plan.adding) if len(pieces) > 1 else ()
-    return one.plan.unit, pieces, how, one.operands, one.epilogue, one.narrow, one.weights
+    plan, (unit, pieces, *others) = one.plan, _pieces_key(one, k)
+    how = (plan.tree, plan.apart, plan.near) if len(pieces[0]) > 2 else ()
+    return (
+        unit,
+        pieces,
+        *others,
+        how,
+        (plan.adding, plan.stored) if len(pieces[0]) > 1 else (),
+        one.epilogue,
+        one.narrow,
+    )

@@ -66,6 +66,10 @@ class Algorithm:
         return told + (", alpha and beta rounded to the dtype" if self.narrow else "")
 
 
+#: The instruction of kernels for older GPUs that libraries run.
+OLDER = "m16n8k8"
+
+
 def algorithms(place: Place) -> tuple[Algorithm, ...]:
     """What the lowering may run."""
     found = _algorithms(place)
@@ -98,6 +102,8 @@ def _algorithms(place: Place) -> tuple[Algorithm, ...]:
     split = _split(name, place)
     kind = {"tf32": "tf32", "tf32x3": "tf32"}.get(split, "bfloat16" if split else place.operands)
     cores = [u for u in units() if (u.architecture, u.operands) == (place.architecture, kind) and u.result == "float32"]
+    if name.startswith("triton"):  # which has no kernels for older GPUs
+        cores = [u for u in cores if u.instruction != OLDER]
     if kind == "float32" or not cores:
         return _epilogues(place, [Algorithm(plain)])
     pieces = max(PIECES, -(-place.shape.k // 32))

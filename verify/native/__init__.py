@@ -108,4 +108,5 @@ def host() -> ctypes.CDLL | None:
     library.digest.restype = ctypes.c_uint64
     for name in ("words", "chain32", "chain64", "dots32", "pairs32"):
         getattr(library, name).restype = None
+    library.aligned.restype = ctypes.c_int32
     return library

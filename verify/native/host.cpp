@@ -1,9 +1,10 @@
 // Integer functions of whole tensors, compiled for the host: digests of bit patterns, which `verify.decide.digest_tensors`
-// defines, random words, which `verify.draws.Draw.word` does, and chains of fused multiply-adds (`verify.numbers.units`).
+// defines, random words, which `verify.draws.Draw.word` does, and the sums of products of `verify.numbers.units`.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -101,4 +102,92 @@ extern "C" void pairs32(int64_t m, int64_t n, int64_t k, int64_t terms, const fl
         row[j] = flushed(flushed(row[j], true) + flushed(sums[j] + sums[n + j], true), true);
     }
   }
+}
+
+namespace {
+
+const int32_t kNothing = -8192;  // the exponent of a zero
+
+// floor(log2|t|), at least `least`; of a zero kNothing.
+inline int32_t exponent(double t, int32_t least) {
+  int64_t bits;
+  std::memcpy(&bits, &t, sizeof bits);
+  return t == 0 ? kNothing : std::max(static_cast<int32_t>((bits >> 52) & 0x7FF) - 1023, least);
+}
+
+inline double power_of_two(int32_t e) {
+  const int64_t bits = static_cast<int64_t>(e + 1023) << 52;
+  double t;
+  std::memcpy(&t, &bits, sizeof t);
+  return t;
+}
+
+// Towards zero to `kept` fraction bits of float32.
+inline double cut(double t, int32_t kept) {
+  int64_t bits;
+  std::memcpy(&bits, &t, sizeof bits);
+  bits &= -(int64_t{1} << (52 - kept));
+  double found;
+  std::memcpy(&found, &bits, sizeof found);
+  const double least = power_of_two(-126 - kept), size = std::fabs(t);
+  found = size < 0x1p-126 ? std::trunc(t / least) * least : found;
+  return size >= 0x1p128 ? std::copysign(HUGE_VAL, t) : found;
+}
+
+// To nearest even in float16.
+inline double halved(double t) {
+  const double least = power_of_two(std::max(exponent(t, -14), -14) - 10), found = std::nearbyint(t / least) * least;
+  return std::fabs(found) >= 65520 ? std::copysign(HUGE_VAL, t) : found;
+}
+
+}  // namespace
+
+// Blocks by the rule `aligned`, in float64; ends: where each block ends; emin: the least exponent of an operand; half:
+// results in float16; separate: see verify.numbers.units, of which ends are multiples or k.
+// 0 where an operand is not finite, and c as it was.
+extern "C" int32_t aligned(int64_t m, int64_t n, int64_t k, int64_t separate, int64_t fraction, int64_t kept,
+                           int64_t least, int64_t emin, int64_t half, const int64_t* ends, const double* a,
+                           const double* b, double* c) {
+  std::vector<int32_t> ea(m * k), eb(k * n), top(n);
+  std::vector<double> up(n), sum(n), before(n);
+  for (int64_t j = 0; j < m * k; ++j) ea[j] = exponent(a[j], emin);
+  for (int64_t j = 0; j < k * n; ++j) eb[j] = exponent(b[j], emin);
+  int32_t most = 0;
+  for (const int32_t e : ea) most = std::max(most, e);
+  for (const int32_t e : eb) most = std::max(most, e);
+  if (most == 1024) return 0;
+  for (int64_t i = 0; i < m; ++i) {
+    double* row = c + i * n;
+    for (int64_t start = 0, block = 0, stop; start < k; start = stop, ++block) {
+      stop = ends[block];
+      if (separate && start % separate == 0) {
+        std::copy(row, row + n, before.begin());
+        std::fill(row, row + n, 0.0);
+      }
+      for (int64_t j = 0; j < n; ++j)
+        top[j] = std::isfinite(row[j]) ? std::max<int32_t>(exponent(row[j], -126), least) : least;
+      for (int64_t p = start; p < stop; ++p) {
+        const int32_t e = ea[i * k + p];
+#pragma omp simd
+        for (int64_t j = 0; j < n; ++j) top[j] = std::max(top[j], e + eb[p * n + j]);
+      }
+      for (int64_t j = 0; j < n; ++j) {
+        up[j] = power_of_two(fraction - top[j]);
+        sum[j] = std::trunc(row[j] * up[j]);
+      }
+      for (int64_t p = start; p < stop; ++p) {
+        const double x = a[i * k + p];
+#pragma omp simd
+        for (int64_t j = 0; j < n; ++j) sum[j] += std::trunc(x * b[p * n + j] * up[j]);
+      }
+      for (int64_t j = 0; j < n; ++j) {
+        const double t = sum[j] * power_of_two(top[j] - fraction);
+        row[j] = (half ? halved(t) : cut(t, kept)) + 0.0;
+      }
+      if (separate && (stop % separate == 0 || stop == k))
+        for (int64_t j = 0; j < n; ++j)
+          row[j] = half ? halved(before[j] + row[j]) : static_cast<float>(before[j] + row[j]);
+    }
+  }
+  return 1;
 }

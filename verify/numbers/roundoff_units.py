@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from verify.formats import FORMATS
-from verify.numbers.units import EMIN, Unit
+from verify.numbers.units import Unit
 
 if TYPE_CHECKING:
     from verify.numbers.roundoff import Rough, Roundoff
@@ -69,7 +69,7 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
     result = FORMATS[unit.result]
     bits = unit.kept if unit.result == "float32" else result.precision
     cut, kept, least = (unit.terms + 2) * 2.0**-unit.fraction, 2.0**-bits, 2.0 ** (result.emin - bits)
-    floor = 2.0 ** EMIN[unit.operands]
+    floor = 2.0**unit.least
     tall, wide = (torch.where(t > 0, t.clamp(min=floor), 0.0) for t in (left, right))
     if blocks.pieces:
         count = blocks.chains * -(-k // unit.terms) + blocks.pieces

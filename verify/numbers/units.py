@@ -26,9 +26,10 @@ from __future__ import annotations
 import ctypes
 import math
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -49,6 +50,8 @@ EMIN = {
 NOTHING = -8192
 #: Elements that are computed at once on the host: three tensors of them stay in a core's cache.
 TILE = 1 << 14
+#: Elements of the sums of pieces that are computed at once.
+STACK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Unit:
     groups: int = 1
     run: int = 1
     separate: int = 0
+    emin: int = 0
     halves: bool = False
     instruction: str = ""
     chips: tuple[str, ...] = ()
@@ -75,6 +79,11 @@ class Unit:
     def __str__(self) -> str:
         told = f"{self.architecture} {self.operands}" + (f" {self.instruction}" if self.instruction else "")
         return told + (" to float16" if self.result == "float16" else "")
+
+    @property
+    def least(self) -> int:
+        """The least exponent of an operand."""
+        return self.emin or EMIN[self.operands]
 
     def operand(self, t: Tensor) -> Tensor:
         """Operands as float64: tf32 ones lose the lower 13 bits of a float32 (PTX ISA, mma .tf32)."""
@@ -93,39 +102,54 @@ class Unit:
         return self.stored(self.product(a, b, c))
 
     def product(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> Tensor:
-        """As `matmul`, in float64."""
+        """As `matmul`, in float64; of stacks (p, m, k) and (p, k, n) too."""
         if (found := self._natively(a, b, c)) is not None:
             return found
-        left, right = self.operand(a).mT.unsqueeze(-1).contiguous(), self.operand(b).unsqueeze(-2).contiguous()
-        total = self.accumulator(c, a.device).expand(a.shape[0], b.shape[1])
-        rows = max(1, TILE // max(1, b.shape[1])) if a.is_cpu else max(1, a.shape[0])
+        left = self.operand(a).movedim(-1, 0).unsqueeze(-1).contiguous()
+        right = self.operand(b).movedim(-2, 0).unsqueeze(-2).contiguous()
+        total = self.accumulator(c, a.device).expand(*a.shape[:-1], b.shape[-1])
+        rows = max(1, TILE // max(1, b[..., 0, :].numel() if b.shape[-2] else 1)) if a.is_cpu else max(1, a.shape[-2])
         parts = [
-            self._sum(left[:, start : start + rows], right, total[start : start + rows])
-            for start in range(0, a.shape[0], rows)
+            self._sum(left[..., start : start + rows, :], right, total[..., start : start + rows, :])
+            for start in range(0, a.shape[-2], rows)
         ]
-        return torch.cat(parts) if parts else total.clone()
+        return torch.cat(parts, -2) if parts else total.clone()
 
     def _natively(self, a: Tensor, b: Tensor, c: Tensor | float) -> Tensor | None:
-        """`product` by fused multiply-adds in C++, which tensors take two dozen operations for; None where there are
-        none: on other devices, by other rules, without a compiler."""
+        """`product` in C++; None where there is none: on other devices, by other rules, without a compiler."""
         function = _NATIVE.get((self.rule, self.result))
         if function is None or not a.is_cpu or (library := native.host()) is None:
             return None
-        dtype = getattr(torch, self.result)
+        dtype = getattr(torch, self.result) if self.rule != "aligned" else torch.float64
         left, right = self.operand(a), self.operand(b)
+        k, order = a.shape[-1], None
         if self.rule == "dots":  # the odd term of a pair first, where there is one
-            order = (torch.arange(a.shape[1]) ^ 1).clamp(max=max(a.shape[1] - 1, 0))
-            left, right = left[:, order], right[order]
+            order = (torch.arange(k) ^ 1).clamp(max=max(k - 1, 0))
+        blocks = self._places(k) if self.rule == "aligned" else []
+        if self.groups > 1 and blocks:
+            order = torch.cat(blocks)
+        if order is not None:
+            left, right = left[..., order], right[..., order, :]
         left, right = left.to(dtype).contiguous(), right.to(dtype).contiguous()
-        total = (
-            self.accumulator(c, a.device)
-            .expand(a.shape[0], b.shape[1])
-            .to(dtype)
-            .clone(memory_format=torch.contiguous_format)
-        )
-        sizes = [a.shape[0], b.shape[1], a.shape[1], *([self.terms] if self.rule == "pairs" else [])]
-        places = [ctypes.c_void_p(t.data_ptr()) for t in (left, right, total)]
-        getattr(library, function)(*map(ctypes.c_int64, sizes), *places)
+        total = self.accumulator(c, a.device).expand(*a.shape[:-1], b.shape[-1]).to(dtype)
+        total = total.clone(memory_format=torch.contiguous_format)
+        sizes = [a.shape[-2], b.shape[-1], k, *([self.terms] if self.rule == "pairs" else [])]
+        ends = torch.tensor([len(block) for block in blocks], dtype=torch.int64).cumsum(0)
+        if self.rule == "aligned":
+            sizes += [
+                self.separate,
+                self.fraction,
+                self.kept,
+                self.floor,
+                self.least,
+                self.result == "float16",
+            ]
+        given = [*map(ctypes.c_int64, sizes), *([ctypes.c_void_p(ends.data_ptr())] if self.rule == "aligned" else [])]
+        call, count = getattr(library, function), math.prod(a.shape[:-2]) if total.numel() else 0
+        for p in range(count):
+            places = (ctypes.c_void_p(t.data_ptr() + p * (t.nbytes // count)) for t in (left, right, total))
+            if call(*given, *places) == 0:
+                return None
         return total.to(torch.float64)
 
     def accumulator(self, c: Tensor | float, device: torch.device) -> Tensor:
@@ -144,7 +168,7 @@ class Unit:
     def _sum(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         """a, b: float64, k first."""
         rule, shape = _RULES[self.rule], (a[:1] * b[:1] * c).shape[1:]
-        exponents = [_exponents(t, EMIN[self.operands]) for t in (a, b)] if self.rule in ("aligned", "late") else [a, b]
+        exponents = [_exponents(t, self.least) for t in (a, b)] if self.rule in ("aligned", "late") else [a, b]
         total = c.expand(shape)
         for start in range(0, len(a), self.separate or max(len(a), 1)):
             stop = min(len(a), start + self.separate) if self.separate else len(a)
@@ -155,13 +179,19 @@ class Unit:
                 total = round_to(before + total, FORMATS[self.result])
         return total if len(a) else total.clone()
 
+    def _places(self, k: int) -> list[Tensor]:
+        """The terms of each block."""
+        step, places = self.separate or max(k, 1), torch.arange(k)
+        return [places[block] for start in range(0, k, step) for block in self._blocks(start, min(k, start + step))]
+
     def _blocks(self, start: int, stop: int) -> list[slice | Tensor]:
         """The places of each block's terms."""
         if self.groups == 1:
             return [slice(k, min(stop, k + self.terms)) for k in range(start, stop, self.terms)]
         span = self.groups * self.terms
         spans = [torch.arange(k, min(stop, k + span)) for k in range(start, stop, span)]
-        return [some[(some // self.run) % self.groups == g] for some in spans for g in range(self.groups)]
+        blocks = [some[(some // self.run) % self.groups == g] for some in spans for g in range(self.groups)]
+        return [block for block in blocks if len(block)]
 
 
 @dataclass(frozen=True)
@@ -234,73 +264,134 @@ SPLITS: dict[str, tuple[Format, int, tuple[tuple[int, int], ...]]] = {
 class Plan:
     """How one dot product is made of a unit's chains: pieces of k, each a chain from 0, and how they are added.
 
+    unit     of each piece; a plan of its own where pieces are made of smaller ones
     parts    so many pieces; their length is ceil(k / parts), rounded up to whole blocks
     every    pieces of this length instead (0: none): what a promotion to float32 every so many terms gives
     panel    pieces of at most this length, the last two of equal length, as BLAS libraries cut k (Goto, van de Geijn,
              ACM TOMS 34(3), 2008)
-    grain    what lengths of parts and panels are rounded up to a multiple of
-    dealt    blocks are dealt to the parts in turn, rather than cut into contiguous ones
-    tree     sums of pieces are added by halves, rather than in order
+    grain    what lengths of parts and panels are rounded up to a multiple of, or the terms that are dealt at once (0:
+             whole blocks of the unit)
+    dealt    grains are dealt to the parts in turn, rather than cut into contiguous ones
+    tile     a piece begins with what whole tiles of this length leave of it, as CUTLASS loads them (0: it does not)
+    tree     how sums of pieces are added: '' in order; 'neighbours' a piece and the next, then these sums;
+             'halves' the first half and the second, then the halves of these sums
+    apart    with 'halves': so many pieces, as far apart as can be, are added in order first, as a thread does
+    near     with 'halves': so many neighbours are added before others, as a warp does (both powers of 2)
     adding   the format in which they are added; '': float32, or float64 of float64
+    stored   the format to which the sums of pieces are rounded before they are added; '': that in which they are
     """
 
-    unit: Unit | Split
+    unit: Unit | Split | Plan
     parts: int = 1
     every: int = 0
     panel: int = 0
-    grain: int = 1
+    grain: int = 0
     dealt: bool = False
-    tree: bool = False
+    tile: int = 0
+    tree: str = ""
+    apart: int = 1
+    near: int = 1
     adding: str = ""
+    stored: str = ""
 
     def __str__(self) -> str:
         if self.every:
             told = f"promoted every {self.every}"
         elif self.panel:
-            told = f"in panels of at most {self.panel}" + (f" by {self.grain}" if self.grain > 1 else "")
+            told = f"in panels of at most {self.panel}" + (f" by {self.grain}" if self.grain else "")
         elif self.parts > 1:
             told = f"in {self.parts} {'dealt' if self.dealt else 'contiguous'} parts"
-            told += f" by {self.grain}" if self.grain > 1 else ""
+            told += f" by {self.grain}" if self.grain else ""
         else:
-            return f"{self.unit}: one chain"
-        told += ", added by halves" if self.tree else ""
+            return f"{self.unit}: one chain" + self._begun
+        told += self._begun + (f", added by {self.tree}" if self.tree else "")
+        told += f", {self.apart} far apart first" if self.apart > 1 else ""
+        told += f", {self.near} neighbours first" if self.near > 1 else ""
+        told += f", stored in {self.stored}" if self.stored else ""
         return f"{self.unit}: chains {told}" + (f" in {self.adding}" if self.adding else "")
+
+    @property
+    def _begun(self) -> str:
+        return f", begun with what tiles of {self.tile} leave" if self.tile else ""
+
+    @property
+    def terms(self) -> int:
+        return 1 if isinstance(self.unit, Plan) else self.unit.terms
+
+    @property
+    def result(self) -> str:
+        return self.unit.result
+
+    @property
+    def operands(self) -> str:
+        return self.unit.operands
+
+    @property
+    def accumulator(self) -> Callable[..., Tensor]:
+        return self.unit.accumulator
+
+    def lengths(self, k: int) -> list[int]:
+        """The terms of each piece."""
+        grain = self.grain or max(self.terms, 1)
+        if self.dealt:
+            turns, rest = divmod(k, grain * self.parts)
+            lasts = (min(max(rest - p * grain, 0), grain) for p in range(self.parts))
+            return [n for last in lasts if (n := turns * grain + last)]
+        step = self.every or self.panel or -(-k // (self.parts * grain)) * grain
+        found: list[int] = []
+        if not self.panel:
+            return [step] * (k // step) + ([k % step] if k % step else []) if k else []
+        while k:
+            length = min(step, k)
+            if step < k < 2 * step:
+                length = min(k, -(-k // (2 * max(self.grain, 1))) * max(self.grain, 1))
+            found.append(length)
+            k -= length
+        return found
 
     def pieces(self, k: int) -> list[Tensor]:
         """The places of the terms of each piece."""
-        places, terms = torch.arange(k), max(self.unit.terms, 1)
+        places, grain = torch.arange(k), self.grain or max(self.terms, 1)
         if self.dealt:
-            return [places[(places // terms) % self.parts == p] for p in range(self.parts) if p * terms < k]
-        if self.panel:
-            found, start = [], 0
-            while start < k:
-                left = k - start
-                step = self.panel if left >= 2 * self.panel else left if left <= self.panel else -(-left // 2)
-                step = left if step == left else -(-step // self.grain) * self.grain
-                found.append(places[start : start + step])
-                start += step
-            return found
-        step, grain = self.every or -(-max(k, 1) // self.parts), max(terms, self.grain)
-        return list(torch.split(places, step if self.every else -(-step // grain) * grain)) if k else []
+            return [places[(places // grain) % self.parts == p] for p in range(self.parts) if p * grain < k]
+        return list(torch.split(places, self.lengths(k)))
 
     def sums(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> list[Tensor]:
-        """What each piece's chain gives, a (m, k) times b (k, n), in float64; c: what the first one begins with."""
-        start, found = self.unit.accumulator(c, a.device).expand(a.shape[0], b.shape[1]), []
-        for piece in self.pieces(a.shape[-1]):
-            found.append(self.unit.product(a[:, piece], b[piece], start))
-            start = torch.zeros_like(start)
+        """What each piece's chain gives, a (..., m, k) times b (..., k, n), in float64; c: what the first has to begin
+        with."""
+        start = self.unit.accumulator(c, a.device).expand(*a.shape[:-1], b.shape[-1])
+        pieces, found = self.pieces(a.shape[-1]), list[Tensor]()
+        # pieces of one length at once, as memory allows
+        at_once = max(1, STACK // max(1, start.numel()))
+        for length, alike in groupby(pieces, len):
+            for many in torch.split(torch.stack(list(alike)), at_once):
+                total = torch.zeros(len(many), *start.shape, dtype=torch.float64, device=a.device)
+                if not found:
+                    total[0] = start
+                first = length % self.tile if self.tile else 0
+                for which in (many[:, :first], many[:, first:]) if first else (many,):
+                    total = self.unit.product(a[..., which].movedim(-2, 0), b[..., which, :].movedim(-3, 0), total)
+                found += total
         return found or [start]
 
     def product(self, a: Tensor, b: Tensor, c: Tensor | float = 0.0) -> Tensor:
         """a (..., m, k) times b (..., k, n), in float64; c: what the first piece begins with."""
-        if a.dim() > 2:
-            return torch.stack([self.product(x, y, c) for x, y in zip(a, b, strict=True)])
-        sums, fmt = self.sums(a, b, c), self.format
-        sums = [round_to(t, fmt) for t in sums] if len(sums) > 1 else sums
-        while self.tree and len(sums) > 1:
-            pairs = [round_to(x + y, fmt) for x, y in zip(sums[::2], sums[1::2], strict=False)]
-            sums = pairs + sums[2 * len(pairs) :]
-        return reduce(lambda x, y: round_to(x + y, fmt), sums)
+        return self.added(self.sums(a, b, c))
+
+    def added(self, sums: Sequence[Tensor]) -> Tensor:
+        """The sum of those of pieces."""
+        if len(sums) == 1:
+            return sums[0]
+        fmt = self.format
+        t = round_to(torch.stack(list(sums)), FORMATS[self.stored] if self.stored else fmt)
+        if self.tree == "halves":
+            rest = max(1, (1 << (len(t) - 1).bit_length()) // self.apart)
+            t = _in_order(torch.split(t, rest), fmt)
+            return _halved(torch.stack([_halved(some, fmt) for some in torch.split(t, self.near)]), fmt)
+        while self.tree and len(t) > 1:
+            even = len(t) // 2 * 2
+            t = torch.cat([round_to(t[:even:2] + t[1:even:2], fmt), t[even:]])
+        return _in_order(t, fmt)
 
     @property
     def format(self) -> Format:
@@ -308,10 +399,24 @@ class Plan:
         return FORMATS[self.adding or ("float64" if self.unit.result == "float64" else "float32")]
 
 
+def _in_order(parts: Iterable[Tensor], fmt: Format) -> Tensor:
+    """Their sum; one that is shorter is added to the first of a longer one's."""
+    return reduce(lambda x, y: torch.cat([round_to(x[: len(y)] + y, fmt), x[len(y) :]]), parts)
+
+
+def _halved(t: Tensor, fmt: Format) -> Tensor:
+    """The sum along the first axis, of which the second half is added to the first, and so on; from a length that is
+    no power of 2 the next one's."""
+    while (count := len(t)) > 1:
+        half = 1 << (count - 1).bit_length() - 1
+        t = torch.cat([round_to(t[: count - half] + t[half:], fmt), t[count - half : half]])
+    return t[0]
+
+
 #: Functions of `verify.native` by rule and result.
 _NATIVE = {
     ("chain", "float32"): "chain32", ("chain", "float64"): "chain64", ("pairs", "float32"): "pairs32",
-    ("dots", "float32"): "dots32",
+    ("dots", "float32"): "dots32", ("aligned", "float32"): "aligned", ("aligned", "float16"): "aligned",
 }  # fmt: skip
 #: NVIDIA's NaN (MMA-Sim; the same in float16).
 _NAN = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)

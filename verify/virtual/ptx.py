@@ -1011,8 +1011,10 @@ class _Decoder:
         whole = next(iter(rest & {"rni", "rzi", "rmi", "rpi"}), "")
         rounding = next(iter(rest & {"rn", "rz", "rm", "rp"}), "")
         rest -= {"ftz", "sat", whole, rounding}
-        if rounding not in ("", "rn") or to.packed and len(o) != 3 or to == Kind("s", 8):
+        if rounding not in ("", "rn") or to.packed and len(o) != 3 or to == Kind("s", 8) and (source.floats or sat):
             return None
+        if to == Kind("s", 8):  # the sign fills what a wider register has beyond
+            return self.made(o[0], lambda x: x.astype(np.int8).astype(np.int64), self.read(o[1], source))
         if to.packed:  # cvt.rn.bf16x2.f32 d, high, low
             reads = self.read(o[2], source), self.read(o[1], source)
             return self.made(o[0], lambda *x: _halved(np.stack(x, axis=1).reshape(-1).astype(np.float64), to), *reads)
