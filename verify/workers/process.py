@@ -220,7 +220,8 @@ class Server:
             return {"kind": "contract", "told": told}
         self.returned = returned
         if backend.device != "cpu":  # the parent looks at what became of its inputs
-            file.copy_(inputs)
+            with torch.inference_mode(inputs.is_inference()):
+                file.copy_(inputs)
         changed = {key: [str(before[key]), str(now)] for key, now in modes().items() if now != before[key]}
         return {
             "outputs": {str(key): outline(value) for key, value in self.returned.items()},
@@ -276,7 +277,8 @@ class Server:
         if t.device.type == "cpu":
             ctypes.memset(held.data_ptr(), pattern, held.nbytes())
         else:
-            octets_of(t).fill_(pattern)
+            with torch.inference_mode(t.is_inference()):
+                octets_of(t).fill_(pattern)
 
 
 class Names:
