@@ -107,12 +107,15 @@ def test_a_mistake_is_one_line_and_exit_2(
     arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    there = [tmp_path / "mine.py"] if "--algorithm" in arguments else []
+    for path in there:
+        path.write_text("def f(x):\n    return x\n")
     assert invoke(*shlex.split(arguments)) == 2
     out, err = capsys.readouterr()
     assert is_one_line(err), err
     assert re.search(message, err), err
     assert out == ""
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == there
 
 
 def test_no_command_shows_help_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
+from verify.kernels.triton.div import div
 from verify.kernels.triton.elementwise import Device
+from verify.kernels.triton.exp import exp
 
 #: Rows, columns and terms of a block.
 BLOCKS = (64, 64, 64)
@@ -26,9 +28,10 @@ ACCUMULATORS = {torch.float64: torch.float64, torch.int8: torch.int32}
 @Device
 def product(
     a_ptr, b_ptr, c_ptr, bias_ptr, rows_ptr, columns_ptr, scale_ptr, zero_ptr, out_ptr, m, n, k, a_m, a_k, b_k, b_n,
-    a_batch, b_batch, bias_m, bias_n, alpha, beta, length, SPLIT: tl.constexpr, START: tl.constexpr, BIAS: tl.constexpr,
-    SCALED: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
-    IMPRECISE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a_batch, b_batch, bias_m, bias_n, length, ALPHA: tl.constexpr, BETA: tl.constexpr, SPLIT: tl.constexpr,
+    START: tl.constexpr, BIAS: tl.constexpr, SCALED: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
+    ACC: tl.constexpr, PRECISION: tl.constexpr, IMPRECISE: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    K: tl.constexpr,
 ):  # fmt: skip
     batch = tl.program_id(2).to(tl.int64)
     first, last = 0, k
@@ -68,11 +71,11 @@ def product(
     if BIAS:
         place = rows[:, None] * bias_m + columns[None, :] * bias_n
         bias = tl.load(bias_ptr + place, mask=inside, other=0.0).to(acc.dtype)
-        acc = acc * alpha + bias * beta
+        acc = acc * ALPHA + bias * BETA  # as arguments they would be float32
     if ACTIVATION == 1:
         acc = tl.where(acc < 0, 0.0, acc)
     if ACTIVATION == 2:
-        acc = acc / (1.0 + tl.exp(-acc))
+        acc = div(acc, 1.0 + exp(-acc))
     tl.store(out_ptr + here, acc.to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -115,8 +118,8 @@ def run(
         kernel[triton.cdiv(m, blocks[0]), triton.cdiv(n, blocks[1]), max(1, y.numel() // (m * n))](
             a, b, y if start is None else start, y if wide is None else wide, *((y, y) if scales is None else scales),
             *(groups or (y, y)), y, m, n, k, a.stride(-2), a.stride(-1), b.stride(-2), b.stride(-1),
-            *(a.stride(0), b.stride(0)) if batch else (0, 0), *((0, 0) if wide is None else wide.stride()), alpha, beta,
-            length, SPLIT=split, START=0 if start is None else start.numel() // y.numel(),
+            *(a.stride(0), b.stride(0)) if batch else (0, 0), *((0, 0) if wide is None else wide.stride()),
+            length, ALPHA=alpha, BETA=beta, SPLIT=split, START=0 if start is None else start.numel() // y.numel(),
             BIAS=whole and bias is not None, SCALED=whole and scales is not None, GROUP=group,
             ACTIVATION=ACTIVATIONS[activation] if whole else 0, ACC=getattr(tl, str(acc).removeprefix("torch.")),
             PRECISION=precision, IMPRECISE=imprecise, M=blocks[0], N=blocks[1], K=blocks[2],
