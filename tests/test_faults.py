@@ -17,6 +17,7 @@ import torch
 from judging import cell, elements, hexes
 from verify import backends, domains, kernel, ledger
 from verify.cases import Instance, terms
+from verify.cells import fill
 from verify.formats import FORMATS
 from verify.judge.cell import conclude
 from verify.judge.regions import REGIONS
@@ -24,7 +25,7 @@ from verify.judge.status import exit_code
 from verify.kernel import Bound, Composite, NothingToCompare
 from verify.ledger import Deviation
 from verify.lowerings import Target, lowerings
-from verify.plan import Selection
+from verify.plan import Selection, jobs_of
 from verify.run import run
 
 Tensor = torch.Tensor
@@ -416,6 +417,21 @@ def test_an_unsteady_lowering_within_its_bound_is_unsteady() -> None:
     assert (found["status"], found["reason_kind"], found["distinct"]) == ("unsteady", "unsteady", 2)
     tight = cell("add", ALPHA, "float32", given, call, bounds=(HALF,))
     assert tight["status"] == "exceeds-bound" and "not deterministic" in tight["reason"]
+
+
+def test_an_output_that_changes_makes_no_other_one_unsteady() -> None:
+    selection = Selection(("adam_ema",), ("cpu",), ("float32",), ("eager",), profile="quick")
+    job, calls = next(jobs_of(selection, backends.load("cpu"))), itertools.count()
+    right = job.lowering.build(job.target)
+
+    def call(problem: Any) -> Any:
+        found = right(problem)
+        return {**found, "exp_avg_sq": steps(found["exp_avg_sq"], next(calls) % 2)}
+
+    cells = fill(replace(job, lowering=replace(job.lowering, build=lambda target: call)), [], selection)
+    steady, other = (next(c for c in cells if c["output"] == name) for name in ("exp_avg", "exp_avg_sq"))
+    assert steady["status"] == "passed" and "distinct" not in steady
+    assert "not deterministic" in other["reason"] and other["distinct"] == 2
 
 
 # ---------------------------------------------------------------- what a user's function is called with

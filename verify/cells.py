@@ -181,7 +181,7 @@ def cells_of(job: Job, part: Mapping[str, Any], selection: Selection, domain: Do
     counted, due = tallies["exact"].whole.inputs, part["stop"] - part["start"]
     if counted < due or (counted > due and part["launched"]["distinct"] == 1):  # each different result is judged
         raise RuntimeError(f"{job.label}: {counted} of {due} elements were counted")
-    found = Found(tallies, readers, stated, *known, part["against_eager"], case.fmt)
+    found = Found(tallies, readers, stated, *known, part["against_eager"], case.fmt, part["launched"]["distinct"])
     told: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in (first.get("calls") or {}).items()}
     launched = Launched(**part["launched"], calls=Called(**told) if told else None)
     empty: dict[str, Any] = {"properties": [], "trust": [], "flags": {}}
@@ -238,7 +238,7 @@ def cell_of(
     concluded = conclude(records)
     if job.mine and stated and len(found.tallies) > 1:  # nothing says to which of the two scalars it keeps
         meant, stated, records, concluded = _kinder(found, (meant, stated, records, concluded))
-    if launched.distinct > 1:
+    if found.distinct > 1:
         concluded = weighed(concluded, "unsteady", "unsteady", f"not deterministic: {launched.told}")
     if launched.calls:
         concluded = weighed(concluded, launched.calls.status, launched.calls.kind, launched.calls.remark)
@@ -279,8 +279,8 @@ def cell_of(
         }  # fmt: skip
     if launched.calls:
         cell["calls"] = launched.calls.record()
-    if launched.distinct > 1:
-        cell |= {"repeats": launched.repeats, "distinct": launched.distinct}
+    if found.distinct > 1:
+        cell |= {"repeats": launched.repeats, "distinct": found.distinct}
     return cell
 
 

@@ -80,6 +80,15 @@ class Launches:
     def steady(self) -> bool:
         return self.distinct == 1
 
+    def distinct_of(self, name: str) -> int:
+        """How many different results one output has."""
+        found: list[Outputs] = []
+        for result in self.results:
+            one = {name: result[name]}
+            if _place(one, found)[0] == len(found):
+                found.append(one)
+        return len(found)
+
     @property
     def output(self) -> Tensor:
         """The single output of the first launch."""

@@ -28,7 +28,8 @@ RESOLVED = 4096  # elements whose resolution is taken
 
 @dataclass(frozen=True)
 class Found:
-    """What a walk found of one output: tallies by truth of the scalars, how to read them, and its launches."""
+    """What a walk found of one output: tallies by truth of the scalars, how to read them, and how many different
+    results its launches gave at most."""
 
     tallies: dict[str, Tally]
     readers: dict[str, Reader]
@@ -37,6 +38,7 @@ class Found:
     unresolved: str
     against_eager: bool
     fmt: Format
+    distinct: int = 1
 
 
 def walk(
@@ -84,7 +86,8 @@ def walk(
             launched = replace(launched, calls=call_problems(case, target, lowering, call, first, **options))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
-            found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact})
+            distinct = max(found[name].distinct, one.distinct_of(name))
+            found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact}, distinct=distinct)
     for name, parts in held.items():
         _again(case, job, name, parts)
     return found, launched + Launched(compiling=native.compiled_for() - building)
@@ -121,7 +124,8 @@ def judged(
     elif number == 0:  # of a portion, which may be larger where there is room
         some = flat[: case.backend.portion] if isinstance(case, Pointwise) else flat
         known = resolved(meant.elements, some, fmt, stated, None if name in job.resolved else case.strata(name, y))
-    return Found(tallies, {truth: one.reader for truth, one in on.items()}, stated, *known, eager is not None, fmt)
+    readers, distinct = {truth: one.reader for truth, one in on.items()}, before.distinct if before else 1
+    return Found(tallies, readers, stated, *known, eager is not None, fmt, distinct)
 
 
 def _again(case: Case, job: Job, name: str, parts: Sequence[tuple[torch.Tensor, ...]]) -> None:
