@@ -17,6 +17,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from verify.backends import cuda
 from verify.kernels.triton import products
 from verify.numbers import units
+from verify.plan import Selection
+from verify.run import run
 from verify.virtual import approx, lanes, matrix, ptx
 from verify.virtual.compile import Argument, Launch, Unsupported, described
 
@@ -309,3 +311,13 @@ def test_a_shuffle_from_a_lane_left_out_by_a_predicate_is_told() -> None:
         words("setp.lt.u32 %p1, %r9, 16;\n@%p1 shfl.sync.bfly.b32 %r5, %r1, 16, 31, -1;", 1)
     with pytest.raises(Unsupported, match="part of a warp"):
         words("setp.lt.u32 %p1, %r9, 16;\n@%p1 redux.sync.add.u32 %r5, %r1, -1;", 1)
+
+
+def test_scaled_products_of_a_matrix_unit_resolve() -> None:
+    """Scales after the sum or on parts of it, never on what the unit multiplies: a bound for that would say nothing."""
+    selection = Selection(
+        ("scaled_mm",), ("virtual-cuda",), ("float8_e4m3fn",), ("triton",), profile="quick", scalars={"fast": 0.0}
+    )
+    [cell] = [one for one in run(selection)["cells"] if one["status"] != "not-run"]
+    assert cell["status"] == "passed", cell["reason"]
+    assert cell["formula"]["identified"].startswith("hopper float8_e4m3fn wgmma: one chain")

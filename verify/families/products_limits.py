@@ -214,9 +214,13 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     if one.weights:
         x = replace(x, b=_weights(n, problem, one.weights))
     x = replace(x, a=_multiplied(n, x.a, one.split), b=_multiplied(n, x.b, one.split))
-    if one.joined:
+    parts = one.joined and bool(x.scales) and isinstance(one.order, Blocks)
+    if one.joined and not parts:
         x = _joined(n, x)
     y = n.matmul(x.a, x.b, one.order)
+    if parts:  # a unit takes its operands as they are: scales meet parts of the sum, and round each twice
+        sizes = (x.a.mid.abs() + x.a.rad) @ (x.b.mid.abs() + x.b.rad)
+        y = replace(y, error=(y.error + sizes * (4.0 * float(compute.unit_roundoff))) * UP)
     if one.split:
         y = replace(y, error=(y.error + _dropped(x.a, x.b, one.split)) * UP)
     if one.stored == "product":
