@@ -317,6 +317,17 @@ def test_instructions_of_older_gpus_are_allowed_to_libraries_alone() -> None:
         assert any("m16n8k8" in str(one) for one in products_limits.algorithms(place)) == due
 
 
+@pytest.mark.parametrize(
+    ("lowering", "k", "due"), [("eager-full", 0, True), ("triton", 0, False), ("eager", 70, False)]
+)
+def test_torch_rounds_beta_where_a_gpu_has_no_term_to_add(lowering: str, k: int, due: bool) -> None:
+    given = facts("addmm").problem("bfloat16", setting("own", m=12, k=k, n=9), {"alpha": 0.7, "beta": -1.3}, 0)
+    place = products.Place(
+        lowering, "cuda", "hopper", "bfloat16", "bfloat16", given.extra["shape"], {"alpha": 0.7, "beta": -1.3}, True
+    )
+    assert any(one.narrow for one in products_limits.algorithms(place)) == due
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> None:
     """Chains of the unit, split and added in float32, and in float16 where sums are allowed to be."""

@@ -140,9 +140,15 @@ def _epilogues(place: Place, found: Sequence[Algorithm]) -> tuple[Algorithm, ...
         for one in found
         for joined in ((False, True) if place.bias or place.scaled else (False,))
         for stored in (stores[:1] if single else stores)
-        for narrow in ((False, True) if scaled and not single and place.backend == "cpu" else (False,))
+        for narrow in ((False, True) if scaled and not single and _narrows(place) else (False,))
         if not (joined and stored == "product")
     )
+
+
+def _narrows(place: Place) -> bool:
+    """Whether alpha and beta may be rounded to the dtype: by the host's libraries, and on a GPU by torch where there is
+    no term (addmm_out_cuda_impl in aten/src/ATen/native/cuda/Blas.cpp: a tensor of the dtype)."""
+    return place.backend == "cpu" or (place.shape.k == 0 and not place.lowering.startswith("triton"))
 
 
 def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit | None:
