@@ -758,14 +758,18 @@ class Hopper:
 @pytest.mark.parametrize("what", ["after", "by log 2", "in base 2"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_product_of_queries_and_keys_is_named(dtype: str, what: str) -> None:
-    """Of a GPU's matrix unit, with what is done to scores; a unit that differs from it in one number is not."""
+    """Of a GPU's matrix unit, with what is done to scores; a unit that differs from it in one number is not, but where
+    that makes it another one that is known."""
     given, unit = problem(dtype, data="alone", q_len=60, kv_len=9, backward=False), units.unit("hopper", dtype)
     [text] = told(given, "logsumexp", of_a_score(given, unit, what), Hopper())
     assert text == f"score: hopper {dtype}: one chain; {products_formulas.EPILOGUES[what]}"
-    others: tuple[dict[str, Any], ...] = ({"fraction": 24}, {"fraction": 26}, {"terms": 8}, {"kept": 22})
+    others: tuple[dict[str, Any], ...] = ({"fraction": 24}, {"fraction": 26}, {"terms": 4}, {"kept": 22})
     for changes in others:
         wrong = of_a_score(given, dataclasses.replace(unit, **changes), what)
         assert told(given, "logsumexp", wrong, Hopper()) == []
+    shorter = of_a_score(given, dataclasses.replace(unit, terms=8), what)
+    [text] = told(given, "logsumexp", shorter, Hopper())
+    assert text == f"score: hopper {dtype} m16n8k8: one chain; {products_formulas.EPILOGUES[what]}"
 
 
 @pytest.mark.parametrize("name", HOST)

@@ -134,7 +134,7 @@ import json, stat, struct
 
 def f(a, b, alpha=1.0):
     text = json.dumps({"outputs": {}}).encode()
-    for k in range(3, 64):
+    for k in range(3, 4096):
         try:
             if stat.S_ISSOCK(os.fstat(k).st_mode):
                 os.write(k, struct.pack("!i", len(text)) + text)
@@ -199,7 +199,7 @@ PLANTED = {
     "tuple": ("return (a + b,)", "error", "contract", "tuple"),
     "expanded": ("return torch.zeros(1).expand(a.shape)", "exceeds-bound", "", ""),
     "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)\nreturn a + b", "error", "timeout", "within 5 s"),
-    "closes": ("os.closerange(0, 64)\nreturn a + b", "error", "ended", "its process ended"),
+    "closes": ("os.closerange(0, 4096)\nreturn a + b", "error", "ended", "its process ended"),
     "every third": (THIRD, "unsteady|exceeds-bound", "", "not deterministic"),
     "writes later": (LATER, "error", "contract", "modified its input"),
 }  # fmt: skip
