@@ -197,6 +197,7 @@ print(json.dumps([device_of(cpu.fingerprint(), "cpu").slug, *(bits(y).tolist() f
 """
 
 
+@pytest.mark.exhaustive  # half a minute
 def test_capability_names_the_cpu_device() -> None:
     """Two capabilities of one machine are two devices, with bits of their own.
 

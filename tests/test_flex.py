@@ -697,6 +697,7 @@ def test_every_lowering_of_a_gpu_keeps_its_bound(dtype: str) -> None:
     assert ran >= 20
 
 
+@pytest.mark.exhaustive  # half a minute
 def test_an_allowance_is_for_the_outputs_that_it_names() -> None:
     """Where gradients that are added up in the half type do not resolve, the output still does."""
     selection = Selection(

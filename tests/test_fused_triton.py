@@ -72,6 +72,7 @@ def require_equal(given: Any, dtype: str, device: str, n: int, form: Any) -> Non
     require_same(found, by_tensors(about, inputs, y, eager, limits, predicted, form))
 
 
+@pytest.mark.exhaustive  # half a minute
 def test_the_interpreter_finds_what_the_tensors_find() -> None:
     """In a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -106,6 +106,7 @@ def test_safe_math_divides_as_it_is_written() -> None:
     assert values("(x + 1.0f) / x", torch.ones(4), metal.Mode(), "safe").tolist() == [2.0] * 4
 
 
+@pytest.mark.exhaustive  # half a minute
 def test_quotients_and_logarithms_lie_between_the_ends() -> None:
     """Contraction changes nothing, and the ends are within the bounds that kernels/ states."""
     for name, limit in (("div", 2.5), ("log", 2.0**26)):
