@@ -74,13 +74,6 @@ class Member(Hands):
         self.pending = self.actor.attempt.remote(number)
 
 
-def _instead(member: Member, start: Callable[[], Any], given: bytes) -> Member:
-    """A process in the place of one that was lost."""
-    other = Member(start, given)
-    other.which = member.which
-    return other
-
-
 def ended(
     make: Callable[[], Callable[[int], Any]], groups: Sequence[Sequence[int]], cluster: Cluster,
     needs: Mapping[str, float], count: int | None, identify: Callable[[], Mapping[str, Any]],
@@ -113,9 +106,7 @@ def ended(
             return ray.remote(Doer).options(**options).remote()
 
         waiting = deque(deque(group) for group in groups)
-        members = [Member(start, given) for _ in range(min(count or min(room), sum(map(len, groups))))]
-        for which, member in enumerate(members):
-            member.which = which
+        members = [Member(k, start, given) for k in range(min(count or min(room), sum(map(len, groups))))]
         lost: Counter[int] = Counter()  # processes, by the job that they were in
         worked = time.monotonic()  # when a process was last there that could
         refused = ""
@@ -144,7 +135,7 @@ def ended(
                             continue
                         if (one := _fallen(member, waiting, lost, error)) is not None:
                             yield one
-                        members[members.index(member)] = _instead(member, start, given)
+                        members[members.index(member)] = Member(member.which, start, given)
                         continue
                     if not member.ready:
                         host, found = value
@@ -161,7 +152,7 @@ def ended(
                     if state == "leaving":
                         ray.kill(member.actor)
                         waiting.extendleft([member.own] if member.own else [])
-                        members[members.index(member)] = _instead(member, start, given)
+                        members[members.index(member)] = Member(member.which, start, given)
         finally:
             for member in members:
                 with contextlib.suppress(Exception):

@@ -62,9 +62,7 @@ def ended(
     """
     waiting = deque(deque(group) for group in groups)
     given = pickle.dumps(make), ahead
-    workers = [_Worker(given, place) for place in places[: sum(map(len, groups))]]
-    for which, worker in enumerate(workers):
-        worker.which = which
+    workers = [_Worker(k, given, place) for k, place in enumerate(places[: sum(map(len, groups))])]
     try:
         while waiting or any(w.number is not None or w.own for w in workers):
             for worker in workers:
@@ -88,13 +86,14 @@ def ended(
 
 @dataclass
 class Hands:
-    """What a process has to do: the rest of the group that it is in, and the job in its hands."""
+    """What a process has to do: the rest of the group that it is in, and the job in its hands. which: of the processes,
+    counted from 0."""
 
+    which: int
     own: deque[int] = field(default_factory=deque, init=False)
     took: list[float] = field(default_factory=list, init=False)  # seconds of the group's jobs so far
     number: int | None = field(default=None, init=False)
     since: float = field(default=0.0, init=False)
-    which: int = field(default=0, init=False)  # of the processes
 
     def send(self, number: int) -> None:
         """Let the process do a job."""
