@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from verify import backends
+from verify.composite import Part
 from verify.families import products_formulas
 from verify.families.products import setting
 from verify.families.products_formulas import Candidate
 from verify.families.products_truth import factors
-from verify.kernel import Composite, load
+from verify.judge.chunk import Formulas
+from verify.kernel import Composite, UsageError, load
 from verify.numbers import units
 from verify.numbers.units import SPLITS, Plan, Split, Unit
 
@@ -53,7 +55,12 @@ def outputs(
 def named(problem: Any, y: Tensor, result: str, backend: Any = Gpu()) -> list[str]:
     """The formulas that explain every output."""
     found = products_formulas.searched(problem, backend, result, y)
-    return [text for text, make in found.items() if torch.equal(make(), y)]
+    return [text for text, make in found.items() if torch.equal(whole(make()), y)]
+
+
+def whole(made: Tensor | Part) -> Tensor:
+    assert isinstance(made, Tensor)
+    return made
 
 
 RIGHT = [
@@ -210,3 +217,27 @@ def test_nothing_is_looked_for_where_nothing_can_be_told() -> None:
         "mm", "float32", Candidate(Plan(Unit("scalar", "float32", "float32", "chain", 1))), k=4
     )
     assert products_formulas.searched(problem, Gpu(), result, y) == {}
+
+
+def test_a_large_product_is_tried_on_some_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Candidate(Plan(UNIT, parts=4))
+    problem, y, result = outputs("mm", "bfloat16", one)
+    monkeypatch.setattr(products_formulas, "MOST", 264 * 100)
+    (text, make), *others = products_formulas.searched(problem, Gpu(), result, y).items()
+    part = make()
+    assert not others and isinstance(part, Part)
+    assert text == f"{one.text(problem.extra['shape'], True)}; tried on 10 rows and 10 columns"
+    assert torch.equal(part.values, y.reshape(-1)[part.places]) and len(part.places) == 100
+    formulas = Formulas(lambda index: {text: part.values}, names=(text,), places={text: part.places})
+    changed = y.reshape(-1).clone()
+    changed[part.places[37:39]] += 1.0
+    assert list(formulas.wrong(y.reshape(-1))) == [(0, -1)]
+    assert list(formulas.wrong(changed)) == [(2, int(part.places[37]))]
+
+
+def test_cubes_up_to_4096_are_taken() -> None:
+    kernel = facts("mm")
+    assert kernel.custom is not None
+    assert kernel.custom(dict.fromkeys(("m", "k", "n"), "4096")).parameters["m"] == 4096
+    with pytest.raises(UsageError, match="expected at most"):
+        kernel.custom(dict.fromkeys(("m", "k", "n"), "4097"))

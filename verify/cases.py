@@ -22,7 +22,7 @@ import torch
 
 from verify import admit, ledger
 from verify.backends import Backend, judged_on
-from verify.composite import KEPT, Limit, Problem, Source
+from verify.composite import KEPT, Limit, Part, Problem, Source
 from verify.decide import Enclosure
 from verify.decide import digests as of_chunks
 from verify.domains import CHUNK, LONG_CHUNK, Domain
@@ -731,14 +731,20 @@ class Instance:
         given = {
             text: t.reshape(-1) for text, t in self._predictions(output) if t.shape == y.shape and t.dtype == y.dtype
         }
+        places: dict[str, Tensor] = {}
         if self.kernel.searched is not None:
             found = self.kernel.searched(self.problem, self.backend, output, y)
-            given |= {text: make().reshape(-1) for text, make in found.items()}
+            for text, make in found.items():
+                made = make()
+                if isinstance(made, Part):
+                    given[text], places[text] = made.values, made.places
+                else:
+                    given[text] = made.reshape(-1)
 
         def predicted(index: Tensor | None) -> Mapping[str, Tensor]:
-            return given if index is None else {text: t[index] for text, t in given.items()}
+            return given if index is None else {text: t[index] for text, t in given.items() if text not in places}
 
-        return Formulas(predicted, names=tuple(given))
+        return Formulas(predicted, names=tuple(given), places=places)
 
     def _predictions(self, output: str) -> Iterator[tuple[str, Tensor]]:
         """What each formula gives for `output`, evaluated once as far as KEPT bytes hold it."""

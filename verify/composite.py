@@ -57,6 +57,15 @@ class Limit:
         return Limit(change(self.bound), self.source, tuple((kind, change(wider)) for kind, wider in self.beyond))
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a formula gives for some elements of an output, where all would be too many: their places (int64) in the
+    output as a flat tensor, and values (n,) in its dtype."""
+
+    places: Tensor
+    values: Tensor
+
+
 class Source(Protocol):
     """The truth of every output of one problem. Elements are numbered in C order of the output.
 

@@ -264,7 +264,8 @@ class Composite:
                 the output's shape)
     family      what the kernel's family keeps of it, see `verify.families`
     formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
-    searched    searched(problem, backend, output, y) -> the same, those that are looked for among many by outputs y
+    searched    searched(problem, backend, output, y) -> the same, those that are looked for among many by outputs y;
+                of a large output the function may give a `verify.composite.Part`
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
                 gives a callable of the problem that returns {output: tensor}
     lowerings   their names, in that order: listing them must not import torch

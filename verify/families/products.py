@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from verify.domains import TOGETHER
 from verify.draws import Draw, encode, exp2, to_tensor
 from verify.formats import FORMATS
 from verify.kernel import DTYPES, NARROW, Composite, Setting, UsageError, suggest
@@ -29,7 +30,7 @@ DATA = ("mixed", "special", "bias")
 ACTIVATIONS = ("none", "relu", "silu")
 #: Sizes beyond which a setting is refused.
 MOST = 1 << 24
-MOST_PRODUCTS = 1 << 33
+MOST_PRODUCTS = 1 << 36
 
 
 @dataclass(frozen=True)
@@ -142,27 +143,32 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     batch, lines, k = size
     index = torch.arange(batch * lines * k, dtype=torch.int64)
     draw = Draw(FORMATS.get(dtype, FORMATS["float32"]), index, seed, f"products {name}")
-    noise, whole = _normal(draw).reshape(size), draw.integer(-3, 3).to(torch.float64).reshape(size)
-    place, line = torch.arange(k), torch.arange(batch * lines).reshape(batch, lines, 1)
-    again = line // len(kinds) % 2 == 1
-    half = k // 2
-    front = torch.where(place < half, place, place - half).clamp(max=max(half - 1, 0))
-    turned = noise[..., front] if k else noise
+    noise, whole = (t.reshape(batch * lines, k) for t in (_normal(draw), draw.integer(-3, 3).to(torch.float64)))
+    place, half = torch.arange(k), k // 2
     sparse = (place % max(half, 1)) % 8 == 3
-    tiny = torch.where(again, 2.0**-16, 2.0**-9) if dtype != "float8_e4m3fn" else 2.0**-6
-    small = torch.where(place < half, noise * tiny, 0.0)
+    turned = noise[:, torch.where(place < half, place, place - half).clamp(max=max(half - 1, 0))] if k else noise
     sign = torch.where(place < half, 1.0, torch.where(place < 2 * half, -1.0, 0.0))
-    powers = exp2(-((place + 5 * line) % (6 if dtype == "float8_e4m3fn" else 13)).double())
-    alone = torch.where(place == (line * 7 + 3) % max(k, 1), noise, 0.0)
-    found = {
-        "normal": torch.where(again, noise * powers, noise), "positive": torch.where(again, alone, noise).abs(),
-        "opposed": torch.where(sparse, small, turned * sign), "paired": torch.where(sparse, noise, turned),
-        "whole": whole,
-    }  # fmt: skip
-    result = torch.zeros(size, dtype=torch.float64)
+    powers = exp2(-torch.arange(6 if dtype == "float8_e4m3fn" else 13).double())
+    result = torch.empty(batch * lines, k, dtype=torch.float64)
     for number, kind in enumerate(kinds):
-        result = torch.where(line % len(kinds) == number, found[kind], result)
-    return result
+        line, some = torch.arange(batch * lines)[number :: len(kinds), None], noise[number :: len(kinds)]
+        again = line // len(kinds) % 2 == 1
+        match kind:
+            case "normal":
+                found = torch.where(again, some * powers[(place + 5 * line) % len(powers)], some)
+            case "positive":
+                alone = torch.where(place == (line * 7 + 3) % max(k, 1), some, 0.0)
+                found = torch.where(again, alone, some).abs()
+            case "opposed":
+                tiny = torch.where(again, 2.0**-16, 2.0**-9) if dtype != "float8_e4m3fn" else 2.0**-6
+                small = torch.where(place < half, some * tiny, 0.0)
+                found = torch.where(sparse, small, turned[number :: len(kinds)] * sign)
+            case "paired":
+                found = torch.where(sparse, some, turned[number :: len(kinds)])
+            case _:
+                found = whole[number :: len(kinds)]
+        result[number :: len(kinds)] = found
+    return result.reshape(size)
 
 
 def _coded(shape: Shape, dtype: str, seed: int) -> dict[str, Tensor]:
@@ -229,9 +235,15 @@ def stored(reals: Tensor, dtype: str) -> Tensor:
         return (reals * 40.0).round().clamp(-128, 127).to(torch.int8)
     if dtype not in FORMATS:
         return reals.to(torch.float32).to(getattr(torch, dtype))
-    fmt, special = FORMATS[dtype], ~reals.isfinite()
-    found = to_tensor(fmt, encode(fmt, torch.where(special, 0.0, reals)))
-    return torch.where(special, reals.to(found.dtype), found)
+    fmt = FORMATS[dtype]
+
+    def encoded(part: Tensor) -> Tensor:
+        special = ~part.isfinite()
+        found = to_tensor(fmt, encode(fmt, torch.where(special, 0.0, part)))
+        return torch.where(special, part.to(found.dtype), found)
+
+    parts = reals.reshape(-1).split(TOGETHER) if reals.numel() else (reals,)
+    return torch.cat([encoded(part).reshape(-1) for part in parts]).reshape(reals.shape)
 
 
 def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: int, *, facts: Products) -> Problem:

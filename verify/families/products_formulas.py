@@ -3,8 +3,8 @@
 A candidate is a unit, how k is cut and the pieces are added (`verify.numbers.units.Plan`), how float32 operands are
 rounded first, and what follows the sum. From the plain chain of each unit the search changes one part at a time, on a
 few rows and columns whose sums nearly cancel, so that every rounding shows, and goes on from whatever explains more of
-them; it ends where all of them are explained, or nothing explains more. What it found is evaluated on all outputs, and
-looked for again among those that it does not explain.
+them; it ends where all of them are explained, or nothing explains more. What it found is evaluated on all outputs (of a
+large product on hashed rows and columns), and looked for again among those that it does not explain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from verify.composite import Problem
+from verify.composite import Part, Problem
+from verify.draws import spread
 from verify.families.products import COLUMNS, ROWS, Shape, decoded
 from verify.families.products_limits import architecture
 from verify.families.products_truth import factors
@@ -38,7 +39,7 @@ SAMPLE = 12
 ROUNDS = 3
 #: Products up to which the host evaluates candidates.
 HOST = 1 << 22
-#: Products beyond which a candidate is not evaluated on all outputs.
+#: Products that a candidate is evaluated on at most: in some rows and columns, where all outputs would be more.
 MOST = 1 << 28
 #: Lengths of pieces, and numbers of them.
 EVERY, PANELS, PARTS = (
@@ -154,13 +155,11 @@ def _finish(n: IeeeSystem, y: Rounded, x: Factors, one: Candidate) -> Rounded:
     return y * alpha + bias * beta
 
 
-def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str, Callable[[], Tensor]]:
-    """The formulas worth evaluating on all outputs y, most of the sample explained first; none of an activation that
-    is no arithmetic, of special data and of nothing."""
+def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str, Callable[[], Tensor | Part]]:
+    """What the formulas worth evaluating give for outputs y, or a part of them, most of the sample explained first;
+    none of an activation that is no arithmetic, of special data and of nothing."""
     shape: Shape = problem.extra["shape"]
     if shape.activation == "silu" or shape.data != "mixed" or shape.k < FEWEST or y.dtype != getattr(torch, result):
-        return {}
-    if max(shape.batch, 1) * shape.m * shape.k * shape.n > MOST:
         return {}
     problem = decoded(problem)
     # small products are quicker on the host, whose chains are compiled
@@ -170,7 +169,8 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
     first = problem if not shape.batch else replace(problem, tensors={k: t[0] for k, t in problem.tensors.items()})
     x, due = factors(_Plain(), first), y[0] if shape.batch else y
     simple = not (x.scales or x.bias is not None or problem.scalars)
-    found: dict[str, Callable[[], Tensor]] = {}
+    tried = _tried(shape)
+    found: dict[str, Callable[[], Tensor | Part]] = {}
     telling: tuple[list[int], list[int]] = ([], [])
     ended = False
     for _ in range(ROUNDS):
@@ -178,15 +178,32 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
         some = _on_host(_some(x, rows, columns))
         chosen, told = _search(first, backend, some, result, due[rows][:, columns].contiguous().cpu())
         for one in chosen:
-            whole = one(problem, factors(_Plain(), problem), result)
-            found[one.text(shape, simple)] = partial(whole.to, home)
-            wrong = differing(whole.reshape(-1), y.reshape(-1)).nonzero()[:SAMPLE, 0] % (shape.m * shape.n)
+            text, given = one.text(shape, simple), y.reshape(-1)
+            if tried is None:
+                values = one(problem, factors(_Plain(), problem), result)
+                found[text] = partial(values.to, home)
+                wrong = differing(values.reshape(-1), given).nonzero()[:SAMPLE, 0] % (shape.m * shape.n)
+            else:
+                places = (torch.tensor(tried[0])[:, None] * shape.n + torch.tensor(tried[1])).reshape(-1).to(home)
+                values = one(first, _some(x, *tried), result).reshape(-1)
+                text += f"; tried on {len(tried[0])} rows and {len(tried[1])} columns"
+                found[text] = partial(Part, places, values)
+                wrong = places[differing(values, given[places]).nonzero()[:SAMPLE, 0]]
             if one is chosen[0]:
                 rows, columns = (wrong // shape.n).tolist(), (wrong % shape.n).tolist()
                 telling, ended = ([*rows, *telling[0]], [*columns, *telling[1]]), not rows
         if not told or ended:
             break
     return found
+
+
+def _tried(shape: Shape) -> tuple[list[int], list[int]] | None:
+    """Rows and columns (of the first matrix of a stack) of as many products as are evaluated; None: all."""
+    if max(shape.batch, 1) * shape.m * shape.k * shape.n <= MOST:
+        return None
+    outputs = max(1, MOST // shape.k)
+    rows = min(shape.m, max(math.isqrt(outputs), outputs // shape.n))
+    return spread(shape.m, rows), spread(shape.n, outputs // rows)
 
 
 def _on_host(x: Factors) -> Factors:

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -110,12 +110,22 @@ class Excuse:
 class Formulas:
     """Candidates for identification. predict(index) gives what each one gives for the elements at `index` (None: all).
 
-    admissible: those of them that may account for elements of which an intermediate of the reference overflows.
+    admissible: those of them that may account for elements of which an intermediate of the reference overflows. places:
+    the elements (int64) for which one gives something, where that is not all; predict(index) leaves those out.
     """
 
     predict: Callable[[Tensor | None], Mapping[str, Tensor]] = lambda index: {}
     admissible: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
+    places: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def wrong(self, y: Tensor) -> Iterator[tuple[int, int]]:
+        """For each one, how many of the outputs y it does not give, and the first of them (-1: none)."""
+        for text, predicted in self.predict(None).items():
+            places = self.places.get(text)
+            missed = differing(predicted, y if places is None else y[places])
+            first = first_of(missed)
+            yield int(missed.sum()), first if places is None or first < 0 else int(places[first])
 
 
 class Engine(Protocol):
@@ -151,9 +161,7 @@ class Judge:
         formulas = formulas or Formulas()
         fits: dict[str, Fit] = {}
         if engine is None:
-            wrong = [differing(p, y) for p in formulas.predict(None).values()]
-            told = tuple((int(w.sum()), first_of(w)) for w in wrong)
-            reduced = Reduced((), (), told, source.picked(y))
+            reduced = Reduced((), (), tuple(formulas.wrong(y)), source.picked(y))
         else:
             reduced = engine(y, eager, self.limits.values)
         for text, (count, first) in zip(formulas.names, reduced.formulas, strict=True):
