@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from test_jobs import bare, without_timing
 from verify import backends, cases, cli, conduct, sweep
+from verify import walk as walking
 from verify.cells import cells_of, part_of
 from verify.decide import digest
 from verify.domains import Domain
@@ -97,6 +98,23 @@ def test_any_division_and_order_gives_the_undivided_cell(seed: int) -> None:
     assert cell["status"] == "exceeds-bound" and cell["domain"]["size"] == cell["inputs"] == 1 << 16
     assert len(cell["chunks"]) == 16 and cell["calls"]["made"] and cell["properties"]
     assert in_any_order(random.Random(seed)) == undivided()
+
+
+def test_elements_that_wait_for_other_portions_give_the_same_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    judged = walking._Held.judged
+
+    def counted(held: Any, *given: Any) -> Any:
+        waited.append(held.count)
+        return judged(held, *given)
+
+    monkeypatch.setattr(walking._Held, "judged", counted)
+    one, domain = job()
+    for most in (walking.HELD, -1):
+        monkeypatch.setattr(walking, "HELD", most)
+        part = part_of(one, 0, domain.size, [], OWN)
+        assert plain(cells_of(one, part, OWN, domain)) == undivided()
+    assert waited[0] > 16 and waited[-1] == 0
 
 
 def test_a_tie_decided_by_arrival_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

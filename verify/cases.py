@@ -241,6 +241,7 @@ class Pointwise:
         self._kept: dict[Any, Any] = {}
         self._built: tuple[tuple[str, str], Callable[..., Any]] | None = None
         self._judged: dict[int, list[tuple[tuple[Any, ...], list[Tensor], Tally]]] = {}
+        self._places: Tensor | None = None
 
     @cached_property
     def about(self) -> Mapping[str, Elementwise]:
@@ -266,10 +267,12 @@ class Pointwise:
             for truth, one in self.patterns.items()
         }  # fmt: skip
 
-    def on(self, inputs: Sequence[Tensor]) -> Pointwise:
-        """The same case on other elements: tensors of shape (n,), at most CHUNK elements."""
+    def on(self, inputs: Sequence[Tensor], places: Tensor | None = None) -> Pointwise:
+        """The same case on other elements: tensors of shape (n,), at most CHUNK elements. places: what each of them is
+        numbered in the domain."""
         other = copy.copy(self)
         other.inputs, other._kept = Domain("list", self.fmt, self.inputs.names), {("inputs", 0): tuple(inputs)}
+        other._places = places
         return other
 
     def serves(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> bool:
@@ -283,6 +286,11 @@ class Pointwise:
 
     def portions(self) -> range:
         return range(-(-self.inputs.size // self.portion))
+
+    @property
+    def swept(self) -> bool:
+        """Whether there are too many portions to keep anything of them."""
+        return len(self.portions()) > KEPT_PORTIONS
 
     @cached_property
     def portion(self) -> int:
@@ -326,7 +334,8 @@ class Pointwise:
     def sources(self, number: int, output: str, y: Tensor) -> dict[str, Elements]:
         inputs = self.given(number)
         return {
-            truth: Chunk(about, self.exact[truth], inputs, number * self.portion) for truth, about in self.about.items()
+            truth: Chunk(about, self.exact[truth], inputs, number * self.portion, self._places)
+            for truth, about in self.about.items()
         }
 
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas:
@@ -419,7 +428,7 @@ class Pointwise:
         return None
 
     def learn(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None, tally: Tally) -> None:
-        if len(self.portions()) <= KEPT_PORTIONS:
+        if not self.swept:
             held = self._judged.setdefault(number, [])
             kept = [b for _, bits, _ in held for b in bits]
             bits = [t.view(WORDS[self.fmt.bits]) for t in (y, *([] if eager is None else [eager]))]
@@ -442,7 +451,7 @@ class Pointwise:
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         if key not in self._kept:
-            if len(self.portions()) > KEPT_PORTIONS:  # what the last portions needed, as far as memory allows
+            if self.swept:  # what the last portions needed, as far as memory allows
                 self._kept = {k: v for k, v in self._kept.items() if k[1] == key[1]}
             self._kept[key] = make()
         return self._kept[key]
@@ -554,7 +563,6 @@ class OfOutput:
     limit: what each element may be off by, its tensors of shape (n,) on the outputs' device; or None.
     """
 
-    start = 0
     coarse = math.inf
 
     def __init__(
@@ -613,6 +621,10 @@ class OfOutput:
         if self.fmt.bits == 64:
             return self.source.scale(self.output, 0) is not None
         return self.enclosed[1] is not None
+
+    def numbers(self, index: Tensor) -> list[int]:
+        found: list[int] = index.tolist()
+        return found
 
     def first(self, index: Tensor | None) -> None:
         return None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from verify.lowerings import Lowering, lowerings
 from verify.plan import Job, Selection, job_domain
 
 RESOLVED = 4096  # elements whose resolution is taken
+HELD = 1 << 18  # elements that may wait until all portions are through
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def walk(
     launched = Launched(compiling=time.perf_counter() - began)
     building = native.compiled_for()
     found: dict[str, Found] = {}
-    held: dict[str, list[tuple[torch.Tensor, ...]]] = {}
+    held: dict[str, _Held] = {}
     for number in portions:
         eager = None if reference is None else case.eager(number, reference, target)
         one = launch_steady(
@@ -73,7 +73,7 @@ def walk(
         for outputs in one.results:
             for name, y in outputs.items():
                 other, before = None if eager is None else eager.get(name), found.get(name)
-                found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, []))
+                found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, _Held()))
         few = not lowering.each_shape or case.portions() == range(1)
         if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
             given = case.given(0)
@@ -88,17 +88,17 @@ def walk(
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             distinct = max(found[name].distinct, one.distinct_of(name))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact}, distinct=distinct)
-    for name, parts in held.items():
-        _again(case, job, name, parts)
+    for name, rest in held.items():
+        found[name] = rest.judged(case, job, name, found[name])
     return found, launched + Launched(compiling=native.compiled_for() - building)
 
 
 def judged(
     case: Case, job: Job, number: int, name: str, y: torch.Tensor, eager: torch.Tensor | None, before: Found | None,
-    held: list[tuple[torch.Tensor, ...]],
+    held: _Held,
 ) -> Found:  # fmt: skip
-    """One output of one launch, added to what is known of that output. held: takes the sampled elements, their inputs
-    and outputs, that are judged again once all portions are through."""
+    """One output of one launch, added to what is known of that output. held: takes what is judged once all portions
+    are through."""
     flat, other = y.contiguous().reshape(-1), None if eager is None else eager.contiguous().reshape(-1)
     if not len(flat):
         raise LoweringError("the output has no element", "inapplicable")
@@ -110,12 +110,15 @@ def judged(
         tally = case.known(number, asked, flat, other)
         if tally is None:
             formulas, engine = case.formulas(number, name, y), case.engine(number, name, truth)
-            tally = one.judge.tally(one.elements, flat, other, formulas, engine)
+            later = held.room(case)
+            tally = one.judge.tally(one.elements, flat, other, formulas, engine, later)
             places = case.sampled(number, name, flat)
             if not isinstance(case, Pointwise):
                 one.judge.sample(one.elements, places, flat)
             elif len(places) and meant is one:
-                held.append((*(t[places] for t in case.given(number)), flat[places]))
+                held.sampled.append((*(t[places] for t in case.given(number)), flat[places]))
+            if isinstance(case, Pointwise) and later:
+                held.leave(case, number, truth, later[0], flat, other)
             case.learn(number, asked, flat, other, tally)
         tallies[truth] = tallies.get(truth, Tally()) + tally
     known: tuple[dict[str, dict[str, float]], str] = ({}, "")
@@ -128,15 +131,47 @@ def judged(
     return Found(tallies, readers, stated, *known, eager is not None, fmt, distinct)
 
 
-def _again(case: Case, job: Job, name: str, parts: Sequence[tuple[torch.Tensor, ...]]) -> None:
-    """Hold what tensors say of sampled elements of several portions, inputs and output of each, against multiprecision.
-    Raises OracleViolation."""
-    if not parts or not isinstance(case, Pointwise):
-        return
-    *inputs, y = map(torch.cat, zip(*parts, strict=True))
-    _, on = terms(case.on(inputs), job.target, job.lowering, 0, name, y, user=job.mine)
-    for one in on.values():
-        one.judge.sample(one.elements, torch.arange(len(y), device=y.device), y)
+@dataclass
+class _Held:
+    """Elements of several portions of one output, on their device: sampled ones with inputs and output, and what fused
+    passes left open, with number, inputs, output and eager's, by truth of the scalars."""
+
+    sampled: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
+    open: dict[str, list[tuple[torch.Tensor, ...]]] = field(default_factory=dict)
+    count: int = 0
+
+    def room(self, case: Case) -> list[torch.Tensor] | None:
+        """Where what is left of a portion may be put; None where it is to be judged at once."""
+        return [] if isinstance(case, Pointwise) and case.swept and self.count <= HELD else None
+
+    def leave(
+        self, case: Pointwise, number: int, truth: str, index: torch.Tensor, y: torch.Tensor, eager: torch.Tensor | None
+    ) -> None:
+        """Take the elements of a portion at `index`."""
+        if len(index):
+            given = (index + number * case.portion, *(t[index] for t in case.given(number)), y[index])
+            self.open.setdefault(truth, []).append(given if eager is None else (*given, eager[index]))
+            self.count += len(index)
+
+    def judged(self, case: Case, job: Job, name: str, found: Found) -> Found:
+        """What was found, with the open elements, once the sample has been held against multiprecision. Raises
+        OracleViolation."""
+        if not isinstance(case, Pointwise):
+            return found
+        if self.sampled:
+            *inputs, y = map(torch.cat, zip(*self.sampled, strict=True))
+            _, on = terms(case.on(inputs), job.target, job.lowering, 0, name, y, user=job.mine)
+            for one in on.values():
+                one.judge.sample(one.elements, torch.arange(len(y), device=y.device), y)
+        tallies = dict(found.tallies)
+        for truth, parts in self.open.items():
+            places, *tensors = map(torch.cat, zip(*parts, strict=True))
+            inputs, (y, *eager) = tensors[: len(case.inputs.names)], tensors[len(case.inputs.names) :]
+            same = case.on(inputs, places)
+            one = terms(same, job.target, job.lowering, 0, name, y, user=job.mine)[1][truth]
+            formulas = same.formulas(0, name, y).unasked
+            tallies[truth] += one.judge.tally(one.elements, y, eager[0] if eager else None, formulas)
+        return replace(found, tallies=tallies)
 
 
 @dataclass(frozen=True)

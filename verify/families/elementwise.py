@@ -428,10 +428,15 @@ class Chunk:
     exact: Exact
     inputs: tuple[Tensor, ...]
     start: int = 0
+    places: Tensor | None = None  # what each element is numbered, where they do not follow one another
     coarse: float = COARSE
 
     def facts(self, index: Tensor | None, y: Tensor, *, double: bool, zeroed: bool) -> Facts:
         return self.about.facts(self._inputs(index), y, double=double, zeroed=zeroed)
+
+    def numbers(self, index: Tensor) -> list[int]:
+        found: list[int] = (index + self.start if self.places is None else self.places[index]).tolist()
+        return found
 
     def first(self, index: Tensor | None) -> Tensor:
         return self.inputs[0] if index is None else self.inputs[0][index]

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -35,6 +35,8 @@ COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums
 BLOCK = 1 << 15
 #: Elements left by the fused pass that multiprecision settles sooner than hundreds of a GPU's launches do.
 FEW = 16
+#: ... that may wait for those of other chunks.
+LATER = 1 << 12
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
@@ -48,9 +50,8 @@ class Source(Protocol):
     @property
     def exact(self) -> Exact: ...
 
-    @property
-    def start(self) -> int:
-        """The index of element 0 in the domain."""
+    def numbers(self, index: Tensor) -> list[int]:
+        """What the elements at `index` are numbered in the domain."""
         ...
 
     @property
@@ -119,6 +120,11 @@ class Formulas:
     names: tuple[str, ...] = ()
     places: Mapping[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def unasked(self) -> Formulas:
+        """Those that may account for an element, where no formula is to be identified."""
+        return replace(self, predict=lambda index: {} if index is None else self.predict(index), names=())
+
     def wrong(self, y: Tensor) -> Iterator[tuple[int, int]]:
         """For each one, how many of the outputs y it does not give, and the first of them (-1: none)."""
         for text, predicted in self.predict(None).items():
@@ -155,9 +161,13 @@ class Judge:
 
     def tally(
         self, source: Source, y: Tensor, eager: Tensor | None = None, formulas: Formulas | None = None,
-        engine: Engine | None = None,
+        engine: Engine | None = None, later: list[Tensor] | None = None,
     ) -> Tally:  # fmt: skip
-        """The tally of outputs y of shape (n,), `eager` being another lowering's. Without digests."""
+        """The tally of outputs y of shape (n,), `eager` being another lowering's. Without digests.
+
+        later: takes the index of the elements that the fused pass left open, where they are few; they are to be judged
+        with those of other chunks, for which the next stages' many steps take hardly longer.
+        """
         formulas = formulas or Formulas()
         fits: dict[str, Fit] = {}
         if engine is None:
@@ -176,6 +186,9 @@ class Judge:
                 found += self._tally(source, reduced, index, y, {})
                 found += self._failing(source, judged, index, y, other, formulas)
                 index = index[reduced.open]
+        if later is not None and len(index) <= LATER:
+            later.append(index)
+            return found
         few = engine is not None and not y.is_cpu and len(index) <= FEW
         for double in () if few else source.stages:
             left = []
@@ -208,7 +221,7 @@ class Judge:
 
     def _element(self, source: Source, place: int, y: Tensor) -> Element:
         index = torch.tensor([place], device=y.device)
-        return Element(source.start + place, source.keys(index)[0], patterns(y[index], self.fmt)[0])
+        return Element(source.numbers(index)[0], source.keys(index)[0], patterns(y[index], self.fmt)[0])
 
     def _tally(self, source: Source, reduced: Reduced, index: Tensor | None, y: Tensor, fits: dict[str, Fit]) -> Tally:
         """A reduction's numbers; index: places of its elements in the chunk, None for all."""
@@ -217,8 +230,8 @@ class Judge:
         if wanted:
             local = torch.tensor(wanted, device=y.device)
             places = local if index is None else index[local]
-            columns = (wanted, places.tolist(), source.keys(places), patterns(y[places], self.fmt))
-            elements = {k: Element(source.start + p, key, bits) for k, p, key, bits in zip(*columns, strict=True)}
+            columns = (wanted, source.numbers(places), source.keys(places), patterns(y[places], self.fmt))
+            elements = {k: Element(number, key, bits) for k, number, key, bits in zip(*columns, strict=True)}
         regions = {
             name: InRegion(
                 counts=dict(zip(COUNTED, one.counts, strict=True)),
@@ -286,10 +299,10 @@ class Judge:
         regions: dict[str, InRegion] = {}
         binades: dict[int, Binade] = {}
         outcomes: list[tuple[int, Outcome]] = []
-        first, places = source.first(index), index.tolist()
+        first, numbers = source.first(index), source.numbers(index)
         firsts = None if first is None else first.to(torch.float64).tolist()
         for (key, bits, other), among in same.items():
-            elements = [Element(source.start + places[k], key, bits) for k in among[:LEADERS]]
+            elements = [Element(numbers[k], key, bits) for k in among[:LEADERS]]
             outcome = source.exact.outcome(key, bits, self.limits, source.allowed(key))
             if outcome is None:
                 region = source.exact.region(key) or "normal"

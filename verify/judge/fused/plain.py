@@ -52,6 +52,20 @@ def specialised(
     return None if made.constant(rebuilt.holds) is not None else (made, rebuilt.holds)
 
 
+def rising(graph: Graph, place: int) -> tuple[int, ...]:
+    """Places of numbers of which this one is a function that falls nowhere, and that every element computes alike: of
+    several elements it is largest at the largest of each. The place itself, where nothing simpler is known.
+
+    Rounding is monotonic, and so are quotients by what is positive, which parameters are that divide.
+    """
+    node = graph.nodes[place]
+    if graph.invariant(place):
+        return ()
+    if node.op in ("max", "atmost", "atleast", "value") or (node.op == "div" and graph.invariant(node.args[1])):
+        return tuple(dict.fromkeys(leaf for a in node.args for leaf in rising(graph, a)))
+    return (place,)
+
+
 class _Assumptions:
     """Truth values of nodes that follow from those of later ones."""
 

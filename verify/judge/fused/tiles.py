@@ -151,6 +151,18 @@ def count(mask):
 
 
 @triton.jit
+def positive(v):
+    """v, but 0 for a NaN."""
+    return tl.where(v > 0, v, word(0))
+
+
+@triton.jit
+def holds(mask):
+    """Whether it holds everywhere."""
+    return tl.min(mask.to(tl.int32), 0) != 0
+
+
+@triton.jit
 def quanta(error):
     return (tl.where(error < CLAMP, error, CLAMP) * UNIT + 0.5).to(tl.int64)
 

@@ -24,13 +24,14 @@ from verify.formats import FORMATS, Format
 from verify.judge.chunk import differing
 from verify.judge.fused.cpp import Element, Predict, fields_of, plain_graphs
 from verify.judge.fused.graph import BITS, Graph, Node, name_of, trace
+from verify.judge.fused.plain import rising
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, NORMAL, SLOTS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import Unsupported, cache, compiling
 
 Tensor = torch.Tensor
-BLOCK = 256  # elements of a tile
-WARPS = 2
+BLOCK = 128  # elements of a tile
+WARPS = 1  # so that lanes agree without a barrier
 TILES = 64  # that a program takes at most, of 127 for which the fields of its counts have room
 PROGRAMS = 2048  # of fewer elements a program takes fewer tiles
 SWEPT = 1 << 20  # elements, with fewer of which the short ways are not compiled
@@ -382,6 +383,7 @@ def _source(
     stores = "\n".join(f"    tl.store({name}_ptr + store, {_each(graph, graph.outputs[name])})" for name in _AGAIN)
     given = ", ".join(_each(graph, graph.outputs[name]) for name in _FIELDS)
     short = [_Short(r, made, holds, every) for r, (made, holds) in plain_graphs(graph).items()] if swept else []
+    share, tops = _gathered(short)
     source = f"""{_HEAD}
 @triton.jit
 def run(
@@ -425,7 +427,7 @@ def plain(
     none = t.number(nothing)
     key = tl.full((), -1, tl.int64)
     classes, beyond, total, signed, top_steps = nothing, nothing, nothing, nothing, nothing
-    top_error, top_upper, top_scaled, top_share = none, none, none, none
+    {", ".join(tops)} = {", ".join(["none"] * len(tops))}
     last = (piece + 1) * each
     for tile in range(piece * each, last + 1):
         at = tile * BLOCK + lane
@@ -433,13 +435,14 @@ def plain(
         settled = whole & False
 {"".join(one.source for one in short)}
         if settled == 0:
+            largest = {share}
             t.flush(
                 piece % t.TABLES, piece, key, classes, beyond, total, signed, top_error, top_steps, top_upper,
-                top_scaled, top_share, counts_ptr, steps_ptr, tops_ptr, binades_ptr,
+                top_scaled, largest, counts_ptr, steps_ptr, tops_ptr, binades_ptr,
             )
             key = tl.full((), -1, tl.int64)
             classes, beyond, total, signed, top_steps = nothing, nothing, nothing, nothing, nothing
-            top_error, top_upper, top_scaled, top_share = none, none, none, none
+            {", ".join(tops)} = {", ".join(["none"] * len(tops))}
             if tile < last:
                 tl.store(hard_ptr + tile, 1)
 """
@@ -463,18 +466,62 @@ def compare({names}, n, each, wrong_ptr, first_ptr, BLOCK: tl.constexpr):
 """
 
 
+#: Of what plain elements give the largest values are kept.
+_LARGEST = ("error", "steps", "upper", "scaled")
+
+
+def _gathered(short: Sequence[_Short]) -> tuple[str, list[str]]:
+    """The largest share of what was gathered, as an expression, and the names of the largest numbers. A share is a
+    quotient, which costs more than all else; so it is taken of the largest numbers."""
+    names, count = [f"top_{name}" for name in _LARGEST if name != "steps"], 0
+    share = "none"
+    for one in short:
+        if one.graph.outputs:
+            share = f"tl.where(key // {SLOTS} == {one.region}, {one.share}, {share})"
+            count = max(count, len(one.further))
+    return f"t.positive({share})", [*names, *(f"top_{k}" for k in range(count))]
+
+
 class _Short:
-    """The source that settles tiles of one region whose elements are plain."""
+    """The settling of tiles of one region whose elements are plain. leaves: the numbers of which the share is a
+    function that falls nowhere."""
 
     def __init__(self, region: int, graph: Graph, holds: int, every: int) -> None:
-        places = [*graph.outputs.values(), holds]
-        given = {field: f"v{place}" for field, place in graph.outputs.items()}
-        first = region * SLOTS
-        fine, key, adds = f"v{holds}", f"tl.full((), {first}, tl.int64)", "classes += 1"
+        self.region, self.graph, self.holds, self.every = region, graph, holds, every
+        self.leaves = rising(graph, graph.outputs["share"]) if graph.outputs else ()
+
+    @property
+    def further(self) -> list[int]:
+        """The leaves whose largest values are not kept anyway."""
+        kept = [self.graph.outputs[name] for name in _LARGEST]
+        return [leaf for leaf in self.leaves if leaf not in kept]
+
+    @property
+    def share(self) -> str:
+        """The largest share as an expression of the largest values."""
+        names = {leaf: f"top_{k}" for k, leaf in enumerate(self.further)}
+        names |= {self.graph.outputs[name]: f"top_{name}" for name in _LARGEST}
+
+        def told(place: int) -> str:
+            node = self.graph.nodes[place]
+            if place in self.leaves:
+                return names[place]
+            return f"({expression(node, [told(a) for a in node.args])})"
+
+        return told(self.graph.outputs["share"])
+
+    @property
+    def source(self) -> str:
+        graph = self.graph
+        further = [*self.further] if graph.outputs else []
+        given = {field: f"v{place}" for field, place in graph.outputs.items() if field != "share"}
+        places = [*(place for field, place in graph.outputs.items() if field != "share"), *further, self.holds]
+        first = self.region * SLOTS
+        fine, key, adds = f"v{self.holds}", f"tl.full((), {first}, tl.int64)", "classes += 1"
         if given:
+            named = {name: given[name] for name in _LARGEST} | {f"{k}": f"v{leaf}" for k, leaf in enumerate(further)}
             largest = "\n                ".join(
-                f"top_{name} = tl.where({given[name]} > top_{name}, {given[name]}, top_{name})"
-                for name in ("error", "steps", "upper", "scaled", "share")
+                f"top_{name} = tl.where({value} > top_{name}, {value}, top_{name})" for name, value in named.items()
             )
             adds = f"""classes += (nothing + 1 << 7 * {given.get("cls", "nothing")}) + (1 << 14)
                 beyond += ({given["error"]} > 0.5).to(tl.int64)
@@ -483,14 +530,16 @@ class _Short:
                 signed += tl.where({given["negative"]}, -q, q)
                 {largest}"""
             fine += f" & ({given['error']} <= 1)"
-        if region == NORMAL:
+        if self.region == NORMAL:
             key = f"tl.max({given['exponent']}, 0) + {first}"
             fine += f" & ({given['exponent']} + {first} == e) & (e > {first}) & (e < {first + SLOTS - 1})"
-        self.source = f"""        if whole & (settled == 0) & ((key < 0) | (key // {SLOTS} == {region})):
+        return f"""        if whole & (settled == 0) & ((key < 0) | (key // {SLOTS} == {self.region})):
             inside = at < n
-{body(graph, places, " " * 12, every)}
-            e = {key}
-            settled = (t.count(({fine}) == 0) == 0) & ((key < 0) | (key == e))
+{body(graph, places, " " * 12, self.every)}
+            e = key
+            if key < 0:
+                e = {key}
+            settled = t.holds({fine})
             if settled:
                 key = e
                 {adds}
