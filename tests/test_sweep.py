@@ -51,8 +51,8 @@ OWN = replace(SWEEP, lowerings=(), functions={"mine": wrong})
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends.load("cpu"), "portion", SMALL)
-    for name in ("CHUNK", "LEAST"):
-        monkeypatch.setattr(cases, name, SMALL)
+    for name, value in (("CHUNK", SMALL), ("LEAST", SMALL), ("FEWEST", 1)):
+        monkeypatch.setattr(cases, name, value)
 
 
 def plain(cells: list[dict[str, Any]]) -> str:
@@ -156,7 +156,8 @@ def test_each_result_of_an_unsteady_lowering_is_judged() -> None:
 def test_ranges_are_neither_many_nor_small() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cases, "LEAST", 1 << 24)
-        for size, unit, count in ((32, 20, 256), (32, 28, 16), (48, 20, 256), (27, 20, 8), (21, 20, 1)):
+        patch.setattr(cases, "FEWEST", 4)
+        for size, unit, count in ((32, 20, 256), (32, 28, 4), (48, 20, 256), (27, 20, 8), (21, 20, 1)):
             found = cases.ranges_of(1 << 48, (1 << 48) + (1 << size), 1 << unit)
             assert len(found) == count and all(a % (1 << unit) == 0 for a, _ in found)
             assert (found[0][0], found[-1][1]) == (1 << 48, (1 << 48) + (1 << size))
@@ -262,6 +263,7 @@ import sys, time
 from verify import backends, cases, cli, run
 
 backends.load("cpu").portion = cases.CHUNK = cases.LEAST = {small}
+cases.FEWEST = 1
 part_of = run.part_of
 
 def slowly(*given):

@@ -56,6 +56,7 @@ MOST = 1 << 28  # elements that a GPU is given at a time
 ROOM_EACH = 64  # bytes of a GPU's memory for each of them: inputs, outputs, their copies and tables
 RANGES = 256  # into which at most a sweep is divided: what is in flight is lost where a run is killed
 LEAST = 1 << 24  # elements of a range, a second on a core: a record on the disk takes some milliseconds
+FEWEST = 4  # portions of a range at least, whose open elements are judged together
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
 LONG = 1 << 12  # of rows beyond this one element a cell is judged again
 
@@ -463,9 +464,10 @@ def unit_of(backend: Backend) -> int:
 
 
 def ranges_of(start: int, stop: int, unit: int) -> tuple[tuple[int, int], ...]:
-    """The elements start..stop-1 of a domain, whole units, in RANGES parts at most, none much smaller than LEAST."""
+    """The elements start..stop-1 of a domain, whole units, in RANGES parts at most, none much smaller than LEAST or
+    FEWEST units."""
     units, first = (stop - start) // unit, start // unit
-    count = max(min(units, RANGES, (stop - start) // LEAST), 1)
+    count = max(min(units // FEWEST, RANGES, (stop - start) // LEAST), 1)
     edges = [(first + units * k // count) * unit for k in range(count + 1)]
     return tuple(itertools.pairwise(edges))
 
@@ -644,8 +646,9 @@ class OfOutput:
 
     def picked(self, y: Tensor) -> Tensor:
         """All of them; of float64, for which there are no wider tensors, some, each in multiprecision."""
-        some = spread(len(y), SAMPLE_FLOAT64) if self.fmt.bits == 64 else range(len(y))
-        return torch.tensor(some, dtype=torch.int64, device=y.device)
+        if self.fmt.bits < 64:
+            return torch.arange(len(y), device=y.device)
+        return torch.tensor(spread(len(y), SAMPLE_FLOAT64), dtype=torch.int64, device=y.device)
 
     @property
     def stages(self) -> tuple[bool, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -223,7 +223,10 @@ def judged(subject: Subject, d: Descriptor, inputs: Tensors, y: Tensor) -> Judge
     stated, found = terms(case, target, subject.lowering, 0, "", y, user=mine)
     one = next(one for one in found.values() if one.meant)
     eager = case.eager(0, lowerings(subject.kernel)[0], target) if mine else None
-    tally = one.judge.tally(one.elements, y, None if eager is None else eager[""], case.formulas(0, "", y).unasked)
+    formulas = case.formulas(0, "", y)
+    # those that may account for an element are asked about it; which one the batch follows is nobody's question
+    asked = replace(formulas, predict=lambda index: {} if index is None else formulas.predict(index), names=())
+    tally = one.judge.tally(one.elements, y, None if eager is None else eager[""], asked)
     return Judged(stated, one, tally, conclude(one.reader.regions(tally, stated)))
 
 

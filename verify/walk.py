@@ -169,8 +169,9 @@ class _Held:
             inputs, (y, *eager) = tensors[: len(case.inputs.names)], tensors[len(case.inputs.names) :]
             same = case.on(inputs, places)
             one = terms(same, job.target, job.lowering, 0, name, y, user=job.mine)[1][truth]
-            formulas = same.formulas(0, name, y).unasked
-            tallies[truth] += one.judge.tally(one.elements, y, eager[0] if eager else None, formulas)
+            index, formulas = torch.arange(len(y), device=y.device), same.formulas(0, name, y)
+            other = eager[0] if eager else None
+            tallies[truth] += one.judge.rest(one.elements, index, y, other, formulas, settled=True)
         return replace(found, tallies=tallies)
 
 

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -120,11 +120,6 @@ class Formulas:
     names: tuple[str, ...] = ()
     places: Mapping[str, Tensor] = field(default_factory=dict)
 
-    @property
-    def unasked(self) -> Formulas:
-        """Those that may account for an element, where no formula is to be identified."""
-        return replace(self, predict=lambda index: {} if index is None else self.predict(index), names=())
-
     def wrong(self, y: Tensor) -> Iterator[tuple[int, int]]:
         """For each one, how many of the outputs y it does not give, and the first of them (-1: none)."""
         for text, predicted in self.predict(None).items():
@@ -189,7 +184,14 @@ class Judge:
         if later is not None and len(index) <= LATER:
             later.append(index)
             return found
-        few = engine is not None and not y.is_cpu and len(index) <= FEW
+        return found + self.rest(source, index, y, eager, formulas, settled=engine is not None)
+
+    def rest(
+        self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas, *, settled: bool
+    ) -> Tally:
+        """The tally of the elements at `index`. settled: a fused pass has settled the others, so that few are left."""
+        found = Tally()
+        few = settled and not y.is_cpu and len(index) <= FEW
         for double in () if few else source.stages:
             left = []
             # double-double knows whole rows, of which it keeps few, but where it is the first stage
@@ -199,9 +201,7 @@ class Judge:
                 found += more
                 left.append(open_)
             index = torch.cat(left)
-        if len(index):
-            found += self.exactly(source, index, y, eager, formulas)
-        return found
+        return found + self.exactly(source, index, y, eager, formulas) if len(index) else found
 
     def _on_tensors(
         self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas, double: bool

@@ -71,9 +71,10 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
     cut, kept, least = (unit.terms + 2) * 2.0**-unit.fraction, 2.0**-bits, 2.0 ** (result.emin - bits)
     floor = 2.0**unit.least
     tall, wide = (torch.where(t > 0, t.clamp(min=floor), 0.0) for t in (left, right))
+    largest = _top(tall, wide)
     if blocks.pieces:
         count = blocks.chains * -(-k // unit.terms) + blocks.pieces
-        top = torch.maximum(_top(tall, wide), size).clamp(min=2.0**SINGLE.emin)
+        top = torch.maximum(largest, size).clamp(min=2.0**SINGLE.emin)
         grow = math.expm1(count * math.log1p(cut + kept)) * UP
         error = grow * (top + count * least) + count * least
         u = float(n.storage.unit_roundoff) if blocks.stored else U
@@ -93,7 +94,7 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
         finest = _finest(x).amin(-1, keepdim=True) + _finest(y).amin(-2, keepdim=True)
         fewest = min(unit.fraction + 1, bits + 1, result.precision)
         exact = (carried == 0) & (x.rad.amax() == 0) & (y.rad.amax() == 0)
-        exact = exact & _below(torch.maximum(size, _top(tall, wide)), finest, fewest)
+        exact = exact & _below(torch.maximum(size, largest), finest, fewest)
         exact = exact & (finest >= result.emin - result.mantissa_bits)
         error, rad = torch.where(exact, 0.0, error), torch.where(exact, 0.0, rad)
     else:
