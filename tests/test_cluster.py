@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import json
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from verify.jobs.cluster import Cluster, ended
 from verify.jobs.pool import Ended, Spent
 from verify.kernel import UsageError
 from verify.output import USAGE
+from verify.plan import Selection
 
 ray = pytest.importorskip("ray", reason="the optional extra `ray`")
 HERE = str(Path(__file__).resolve().parent)
@@ -59,6 +61,21 @@ def test_a_run_gives_the_cells_of_one_process(three: Any) -> None:
     told: list[str] = []
     assert bare(run.run(SMALL, workers=2, on=Cluster(three.address, told.append))["cells"]) == serial()
     assert not told
+
+
+@pytest.mark.exhaustive  # half a minute
+def test_ranges_of_a_sweep_give_the_part_of_one_process(three: Any) -> None:
+    selection = Selection(
+        ("addcmul",), ("cpu",), ("float16",), ("eager",), ("out-of-place",), "exhaustive", triples=True,
+        scalars={"value": 1.0},
+    )  # fmt: skip
+    shard = 3 << 20, 1 << 23  # of 2^25 triples, in two ranges
+    (own,) = run.run(selection, shard=shard)["shard"]["parts"]
+    (theirs,) = run.run(selection, shard=shard, workers=2, on=Cluster(three.address, print))["shard"]["parts"]
+    assert own["inputs"] == 1 << 25
+    for part in (own, theirs):
+        part["found"].pop("seconds")
+    assert json.dumps(own) == json.dumps(theirs)
 
 
 def test_another_environment_gets_no_work_and_is_named(three: Any) -> None:
