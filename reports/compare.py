@@ -1,6 +1,6 @@
 """Reports side by side: cells aligned, each difference given the one kind that matters most.
 
-What is printed of it is in `verify.reports.rows`; whether a difference is acceptable is the gate's business.
+What is printed of it is in `verify.reports.compare_page`; whether a difference is acceptable is the gate's business.
 Elements are named by `verify.exchange`, which computes again; nothing here does.
 """
 
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from verify.judge.regions import REGIONS
 from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
+from verify.reports.figures import ENCLOSURE, measured
+from verify.reports.figures import maximum as largest
 from verify.reports.looks import severity
-from verify.reports.rows import ENCLOSURE, measured
-from verify.reports.rows import maximum as largest
 
 if TYPE_CHECKING:
     from verify.reports.schema import Cell, Error, Region

@@ -1,6 +1,6 @@
 """A folder of reports over time, in DuckDB: which cells changed, by which versions, and the first bad report.
 
-Kinds of changes are those of `verify.reports.compare`; what is printed is in `verify.reports.rows`. The view `cells`
+Kinds of changes are those of `verify.reports.compare`; `verify.reports.history_page` prints them. The view `cells`
 that queries see is described in docs/history.md. DuckDB is optional, and imported on use.
 """
 
@@ -21,7 +21,8 @@ from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
 from verify.reports.baseline import Device, device_of
 from verify.reports.compare import Aligned, Facts, aligned, facts_of, order, place_json, row_json
-from verify.reports.rows import fails, maximum, scalars_text
+from verify.reports.figures import fails, maximum
+from verify.reports.text import scalars_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

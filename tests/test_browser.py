@@ -15,8 +15,10 @@ import pytest
 from page_reports import HOSTILE, binades, hostile, library, regions, save
 from sample_reports import cell, error, report
 from verify.reports import html as page
-from verify.reports.rows import figures, printable, replay
+from verify.reports.figures import figures
+from verify.reports.replays import replay
 from verify.reports.schema import Cell
+from verify.reports.text import printable
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -1,6 +1,6 @@
 """The commands: options in, pages and report files out.
 
-Options are in `verify.options`, what surrounds a run in `verify.conduct`, what is printed in `verify.reports.rows`.
+Options are in `verify.options`, what surrounds a run in `verify.conduct`, what is printed in `verify.reports.*_page`.
 Everything heavy (torch, triton, pydantic, rich) is imported inside the command that needs it.
 """
 
@@ -84,16 +84,11 @@ from verify.output import (
     text_of,
 )
 from verify.progress import shown
-from verify.reports.rows import (
-    explain_page,
-    explain_place_page,
-    invariance_page,
-    kernel_page,
-    list_page,
-    printable,
-    run_page,
-    show_page,
-)
+from verify.reports.explain_page import explain_page, explain_place_page
+from verify.reports.invariance import invariance_page
+from verify.reports.registry_page import list_page, show_page
+from verify.reports.run_page import kernel_page, run_page
+from verify.reports.text import printable
 from verify.virtual.compile import TARGETS
 
 if TYPE_CHECKING:
@@ -288,7 +283,7 @@ def audit(
     ensure_writable(json_file)
     from verify import audit as audited
     from verify import backends
-    from verify.reports.rows import audit_page
+    from verify.reports.audit_page import audit_page
 
     own = [text for text in lowering or () if is_file(text)]
     chosen = [text for text in lowering or () if not is_file(text)]
@@ -322,7 +317,7 @@ def replay(
     Exit code 1 where a bit differs, 3 where nothing could be executed.
     """
     ensure_writable(json_file)
-    from verify.reports.rows import replay_page
+    from verify.reports.audit_page import replay_page
     from verify.virtual.replay import replay as replayed
 
     found = list(replayed(Path(folder)))
@@ -616,7 +611,7 @@ def compare(
     ensure_known("dtype", dtype or (), DTYPES + NARROW)
     from verify.reports import compare as comparing
     from verify.reports import store
-    from verify.reports.rows import compare_page, exchange_page
+    from verify.reports.compare_page import compare_page, exchange_page
 
     if exchange is not None and exchange_from is not None:
         raise UsageError("--exchange writes this machine's outputs, --exchange-from reads another's: give one of them")
@@ -661,7 +656,7 @@ def history(
     """
     from verify.reports import history as past
     from verify.reports import store
-    from verify.reports.rows import history_page, query_page
+    from verify.reports.history_page import history_page, query_page
 
     if sql is not None and (kernel or device):
         raise UsageError("--sql makes its own selection: write WHERE kernel = '...' instead of --kernel and --device")

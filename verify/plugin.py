@@ -67,7 +67,7 @@ class Gate(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         from verify.kernel import UsageError
         from verify.reports import gate
-        from verify.reports.rows import printable
+        from verify.reports.text import printable
 
         option, start = self.config.getoption, self.config.invocation_params.dir
         statuses = [status.strip() for text in option("verify_fail_on") for status in text.split(",")]
