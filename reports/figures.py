@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from verify.judge.regions import REGIONS
-from verify.judge.status import STATUSES, exit_code
+from verify.judge.status import EXIT_CODES, STATUSES, exit_code
 from verify.kernel import is_file
+from verify.reports.looks import LOOKS
 from verify.reports.text import percent, upward
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ def code_of(cell: Cell) -> int:
 def fails(cell: Cell) -> bool:
     """Whether the cell ends a run with another exit code than 0."""
     return code_of(cell) != 0
+
+
+def counted(cell: Cell) -> str:
+    """Which of `verify.reports.looks.COUNTED` the cell is."""
+    status = cell.status
+    return "allowed" if EXIT_CODES[status] and not fails(cell) else LOOKS[status].counted
 
 
 def maximum(error: Error, bound: Bound | None) -> tuple[float, str]:

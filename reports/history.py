@@ -487,6 +487,13 @@ def _chosen(archive: Archive, what: str, patterns: Sequence[str]) -> list[str]:
     return list(found)
 
 
+def sources(archive: Archive, shown: int = 4) -> list[str]:
+    """The devices, profiles and seeds of the folder's cells."""
+    found = archive.connection.execute("SELECT DISTINCT device, profile, seed FROM cells ORDER BY ALL").fetchall()
+    told = [f"{device}, profile {profile}, seed {seed}" for device, profile, seed in found]
+    return told if len(told) <= shown else [*told[:shown], f"{len(told) - shown} more"]
+
+
 def _differing(old: Recorded, new: Recorded, backend: str) -> tuple[tuple[str, str, str], ...]:
     a, b = old.fingerprint(backend), new.fingerprint(backend)
     return tuple(

@@ -10,7 +10,7 @@ from verify.judge.status import STATUSES
 from verify.kernel import is_file
 from verify.reports import invariance
 from verify.reports.blocks import Column, Legend, Line, Page, Row, Table, heading
-from verify.reports.figures import fails, figures, figures_of, headline, share, telling
+from verify.reports.figures import counted, fails, figures, figures_of, headline, share, telling
 from verify.reports.looks import COUNTED, PREDICTED, counted_text, tally, tally_text, tone
 from verify.reports.text import percent, scalars_text, upward
 from verify.reports.witnesses import (
@@ -68,12 +68,12 @@ def kernel_page(report: Report, name: str) -> Page:
 
 def run_page(report: Report) -> Page:
     """`verify run`: one row a kernel and backend."""
-    counts = tally(cell.status for cell in report.cells)
-    counted = [name for name in COUNTED if counts[name] or name in ("passed", "failed", "not run")]
+    counts = tally(map(counted, report.cells))
+    names = [name for name in COUNTED if counts[name] or name in ("passed", "failed", "not run")]
     columns = (
         Column("kernel"),
         Column("backend"),
-        *(Column(name, right=True, joined=index > 0) for index, name in enumerate(counted)),
+        *(Column(name, right=True, joined=index > 0) for index, name in enumerate(names)),
         Column("max ulp", right=True),
         Column("share", right=True),
         Column("misrounded", right=True),
@@ -81,7 +81,7 @@ def run_page(report: Report) -> Page:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in report.cells:
         groups.setdefault((cell.kernel, _backend(cell)), []).append(cell)
-    rows = tuple(Row(_summary(*key, cells, counted)) for key, cells in groups.items())
+    rows = tuple(Row(_summary(*key, cells, names)) for key, cells in groups.items())
     title = f"errors against the real number, profile {report.profile}, seed {report.seed}"
     return Page(title, (Table(columns, rows), *_told_of(report.cells, report.environment)))
 
@@ -140,7 +140,7 @@ def _overview(cells: Sequence[Cell]) -> Table:
             against = [cell.against_eager for cell in group if cell.against_eager is not None]
             sums = (sum(one.closer for one in against), sum(one.farther for one in against))
             sides = map(str, sums if against else ("-", "-"))
-            counts = tally(cell.status for cell in group)
+            counts = tally(map(counted, group))
             passed = f"{counts['passed']} of {len(group)}"
             others = (name for name in COUNTED if counts[name] and name not in ("passed", "not run"))
             passed = ", ".join([passed, *(counted_text(name, counts[name]) for name in others)])
@@ -216,8 +216,8 @@ def _totals(cells: Iterable[Cell]) -> Line:
     cells = list(cells)
     errors = [cell.error for cell in cells if cell.error is not None]
     inputs, undecided = sum(e.inputs for e in errors), sum(e.undecided for e in errors)
-    counts = tally(cell.status for cell in cells if cell.predicted is None)
-    predicted = tally(cell.status for cell in cells if cell.predicted is not None)
+    counts = tally(counted(cell) for cell in cells if cell.predicted is None)
+    predicted = tally(counted(cell) for cell in cells if cell.predicted is not None)
     mp = sum(cell.timing.mp_elements for cell in cells)
     named = {"kernels": "kernel_s", "compiling": "compile_s", "check": "check_s"}
     times = {word: sum(getattr(cell.timing, name) for cell in cells) for word, name in named.items()}
@@ -229,15 +229,15 @@ def _totals(cells: Iterable[Cell]) -> Line:
     return Line(text, kind="bad" if undecided else tone(counts) if any(counts.values()) or not cells else predicts)
 
 
-def _summary(kernel: str, backend: str, cells: Sequence[Cell], counted: Sequence[str]) -> tuple[str, ...]:
+def _summary(kernel: str, backend: str, cells: Sequence[Cell], names: Sequence[str]) -> tuple[str, ...]:
     errors = [cell.error for cell in cells if cell.error is not None]
     shares = [part for part in map(share, cells) if part is not None]
     inputs = sum(error.inputs for error in errors)
-    counts = tally(cell.status for cell in cells)
+    counts = tally(map(counted, cells))
     return (
         kernel,
         backend,
-        *(str(counts[name]) for name in counted),
+        *(str(counts[name]) for name in names),
         upward(max(headline(cell)[0].max_ulp for cell in cells if cell.error is not None)) if errors else "-",
         f"{upward(100 * max(shares), 3)}%" if shares else "-",
         percent(sum(error.misrounded for error in errors), inputs) if errors else "-",

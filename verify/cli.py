@@ -26,6 +26,7 @@ from verify.kernel import (
     Composite,
     NothingToCompare,
     UsageError,
+    comma_list,
     finished,
     is_file,
     load,
@@ -289,7 +290,7 @@ def audit(
     chosen = [text for text in lowering or () if not is_file(text)]
     before = None if baseline is None else audited.accepted(text_of(baseline))
     kernels, wrong = finished(names() if not name else ())
-    each = audited.asked(name or [k.name for k in kernels], target.split(","), dtype or (), chosen, own)
+    each = audited.asked(name or [k.name for k in kernels], comma_list(target), dtype or (), chosen, own)
     with shown() as progress:
         rows = audited.audit(each, jobs or backends.cores(), progress)
     told = audited.differences(rows)
@@ -454,7 +455,7 @@ def explain(
     else:
         told = take_apart.explain(
             name,
-            [value.strip() for value in (values or "").split(",")],
+            comma_list(values or ""),
             dtype=dtype,
             scalars=scalars_of(scalar),
             lowerings=chosen,
@@ -524,7 +525,7 @@ def gate(
     from verify.reports import ci, markdown, oss_benchmark
     from verify.reports import gate as gates
 
-    statuses = [status.strip() for text in fail_on or () for status in text.split(",")]
+    statuses = [status for text in fail_on or () for status in comma_list(text)]
     outcome = gates.gate(report, baseline, statuses or gates.FAIL_ON, allow or (), only or ())
     page = gates.gate_page(outcome)
     if json_file is not None:
@@ -672,7 +673,10 @@ def history(
     found = past.changes(archive, kernel or (), device or ())
     tell([history_page(found, limit or None)], json_lines(past.as_json(archive, found)), markdown_file, json_file)
     if not found.series:
-        raise NothingToCompare("nothing to compare: no cell ran in two reports of one device, profile and seed")
+        raise NothingToCompare(
+            "nothing to compare: no cell ran in two reports of one device, profile and seed; these are of "
+            + "; ".join(past.sources(archive))
+        )
 
 
 @app.command("report")
