@@ -52,7 +52,7 @@ def _element(worst: Worst) -> str:
     if worst.scaled_ulp is not None and worst.scaled_ulp != worst.ulp:
         scaled = f", {upward(worst.scaled_ulp)} scaled_ulp"
     truth = "exact" if worst.truth == "exact" else "exact by rounded scalars"
-    part = "" if worst.share is None else f", {upward(100 * worst.share, 3)}% of its bound"
+    part = f", {upward(100 * worst.share, 3)}% of its bound" if worst.share else ""  # 0 also where nothing is stated
     element = f"{','.join(worst.inputs)} -> " if worst.inputs else f"element {worst.index}: "
     return f"{element}{worst.output}, {truth} {worst.exact}{error}{scaled}{part}{kind}"
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sample_reports import COUNTS, cell, cell_of, error, not_run, region, report, report_of
+from sample_reports import COUNTS, cell, cell_of, error, not_run, region, report, report_of, worst_at
 from verify.kernel import METRICS, UsageError
 from verify.reports import store, terminal
 from verify.reports.blocks import Page, Table
@@ -427,6 +427,14 @@ def test_spellings_share_a_row_only_with_the_same_bits() -> None:
     assert rows_of("a", "a", "a") == ["inductor"]
     assert rows_of("a", "b", "a") == ["inductor (s0, s2)", "inductor (s1)"]
     assert rows_of("", "") == ["inductor (s0)", "inductor (s1)"]
+
+
+def test_a_share_of_no_bound_is_not_printed() -> None:
+    normal = region(
+        status="unbounded", bound=None, reason={"kind": "no-bound", "text": "none"}, worst=[worst_at(3, share=0.0)]
+    )
+    shown = printed(kernel_page(Report.model_validate(report_of(cell_of({"normal": normal}))), "addcmul"), 200)
+    assert "exact" in shown and "of its bound" not in shown
 
 
 def test_failures_come_with_inputs_truth_class_and_a_command() -> None:

@@ -133,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OracleError as error:
         return complain(error, ORACLE_VIOLATION)
     except _CommandLineError as error:
-        return complain(error.format_message(), USAGE)
+        command = getattr(getattr(error, "ctx", None), "command_path", "verify")
+        return complain(f"{error.format_message().removesuffix('.')}; see `{command} --help`", USAGE)
     except Exception as error:
         told = mistake(error)
         if told is None:

@@ -62,7 +62,7 @@ def replay(place: Path) -> Iterator[Replayed]:
             with tarfile.open(place) as archive:
                 archive.extractall(folder, filter="data")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
-            raise UsageError(f"{place} is no archive of kept launches: {type(error).__name__}: {error}") from None
+            raise UsageError(f"{place} is no archive of kept launches: {str(error).partition(': -')[0]}") from None
         yield from _replayed_of(Path(folder))
 
 
