@@ -197,7 +197,7 @@ def _figures(members: Sequence[tuple[str, Cell]]) -> tuple[str, ...]:
 
 
 def _regions(cell: Cell) -> Iterator[tuple[str, ...]]:
-    """A row for each region that is told apart from the cell's headline."""
+    """A row for each region that is listed beside the cell's headline."""
     for name, region in telling(cell).items():
         told = figures_of(region)
         mark = "" if region.status == "passed" else f" **{region.status}**"

@@ -44,17 +44,6 @@ KINDS = (
     "equal",
     "not run",
 )
-#: The kind of the same row with the two reports exchanged.
-MIRRORED = {kind: kind for kind in KINDS} | {
-    "new failure": "failure resolved",
-    "failure resolved": "new failure",
-    "new deviation": "deviation resolved",
-    "deviation resolved": "new deviation",
-    "more mismatches": "fewer mismatches",
-    "fewer mismatches": "more mismatches",
-    "larger maximum": "smaller maximum",
-    "smaller maximum": "larger maximum",
-}
 #: Which one names a cell of several kinds: anything worse, then anything better, so that neither hides the other.
 PRECEDENCE = (*KINDS[:4], *KINDS[6:10], *KINDS[4:6], *KINDS[10:])
 #: Kinds of cells that ran on both sides with equal inputs.

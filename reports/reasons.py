@@ -20,7 +20,7 @@ def why_failed(cell: Cell) -> str:
 
 
 def beside_regions(cell: Cell) -> list[tuple[str, str]]:
-    """What is wrong with a cell that no region tells of, as status and text: results that differ, broken properties,
+    """What is wrong with a cell and shows in no region, as status and text: results that differ, broken properties,
     and a status that no region has."""
     if not cell.regions:
         return []

@@ -1,4 +1,4 @@
-"""What is said of single cells below a table: the worst elements, failures, deviations and remarks."""
+"""What is said about single cells below a table: the worst elements, failures, deviations and remarks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def failure_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown: 
 
 
 def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = None) -> list[Line]:
-    """What is wrong with a cell. shown: how many of its regions are told, the rest is counted."""
+    """What is wrong with a cell. shown: how many of its regions are listed; the rest are counted."""
     before, named = assignments(environment.get(cell.backend)), f"{cell.kernel} {_place(cell)}"
     regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
     lines = [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]

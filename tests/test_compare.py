@@ -23,12 +23,24 @@ from verify import cli, domains
 from verify.kernel import NothingToCompare, UsageError
 from verify.reports import compare, exchange, store, terminal
 from verify.reports.blocks import Page, Table
-from verify.reports.compare import KINDS, MIRRORED, Comparison, Source, facts_of
+from verify.reports.compare import KINDS, Comparison, Source, facts_of
 from verify.reports.compare_page import compare_page
 from verify.reports.schema import Report
 
 CLEAN = dict.fromkeys(COUNTS, 0) | {"correct": 1000}
 CHUNKS = ["0" * 16, "1" * 16, "2" * 16, "3" * 16]
+
+#: The kind of the same row with the two reports exchanged.
+MIRRORED = {kind: kind for kind in KINDS} | {
+    "new failure": "failure resolved",
+    "failure resolved": "new failure",
+    "new deviation": "deviation resolved",
+    "deviation resolved": "new deviation",
+    "more mismatches": "fewer mismatches",
+    "fewer mismatches": "more mismatches",
+    "larger maximum": "smaller maximum",
+    "smaller maximum": "larger maximum",
+}
 
 
 def clean(**changes: Any) -> dict[str, Any]:

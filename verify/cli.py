@@ -279,7 +279,7 @@ def audit(
     """Compile Triton lowerings for GPUs that need not be here, and list the instructions that decide roundings.
 
     Each is compiled with fp fusion (contraction of products into sums) permitted and not; differences between targets
-    and flags are told in words. dtype: float32 unless given.
+    and flags are listed in words. dtype: float32 unless given.
     """
     ensure_known("dtype", dtype or (), DTYPES)
     ensure_writable(json_file)

@@ -89,7 +89,7 @@ def _line(error: BaseException) -> str:
 
 
 def _read(place: Path, record: dict[str, Any]) -> Replayed | tuple[About, Launch, Any, dict[str, list[str]]]:
-    """What is told of a launch, it, its program and the digests of what it left; or why it is not executed."""
+    """The record of a launch, the launch, its program and the digests of its outputs; or why it is not executed."""
     from verify.virtual import ptx
 
     about = record["label"], record["name"], record["target"], record["triton_version"]
