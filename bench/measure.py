@@ -519,7 +519,7 @@ def device_memory(backend: str) -> Values:
 
 
 def fingerprints() -> Values:
-    """What each backend says of itself, or why it is absent."""
+    """Each backend's fingerprint, or why it is absent."""
     from verify import backends
 
     found: Values = {}

@@ -26,24 +26,13 @@ from typing import Any
 from verify.kernel import UsageError, facts_of, suggest
 from verify.reports import store
 from verify.reports.compare import Aligned, compare, load
+from verify.reports.figures import figures_of, headline, limit_text, measured, real, region_part, share, telling
 from verify.reports.looks import PREDICTED
-from verify.reports.rows import (
-    excess,
-    figures_of,
-    headline,
-    kernel_page,
-    limit_text,
-    measured,
-    percent,
-    real,
-    region_part,
-    scalars_text,
-    share,
-    telling,
-    upward,
-)
+from verify.reports.reasons import excess
+from verify.reports.run_page import kernel_page
 from verify.reports.schema import Cell, Region, Report
 from verify.reports.terminal import print_page
+from verify.reports.text import percent, scalars_text, upward
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -208,7 +197,7 @@ def _figures(members: Sequence[tuple[str, Cell]]) -> tuple[str, ...]:
 
 
 def _regions(cell: Cell) -> Iterator[tuple[str, ...]]:
-    """A row for each region that is told apart from the cell's headline."""
+    """A row for each region that is listed beside the cell's headline."""
     for name, region in telling(cell).items():
         told = figures_of(region)
         mark = "" if region.status == "passed" else f" **{region.status}**"

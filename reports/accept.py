@@ -14,6 +14,7 @@ from typing import Any
 from verify.kernel import UsageError
 from verify.reports import baseline, store
 from verify.reports.baseline import COUNTS, MAXIMA, Accepted, Baseline, Device, Key
+from verify.reports.blocks import Line, Page, Table
 from verify.reports.gate import (
     ALWAYS_FAIL,
     NAMED,
@@ -30,7 +31,6 @@ from verify.reports.gate import (
     read,
     told,
 )
-from verify.reports.rows import Line, Page, Table
 
 #: What `accept` did to a cell, in the order in which it is printed.
 CHANGES = ("changed", "new", "removed", "renewed")

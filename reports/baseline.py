@@ -27,8 +27,9 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAd
 from verify.judge.status import ALLOWABLE
 from verify.kernel import UsageError
 from verify.reports import store
-from verify.reports.rows import maximum, measured, scalars_text
+from verify.reports.figures import maximum, measured
 from verify.reports.schema import Cell, Error, Free, Metric, Record, Region, RegionName, Status, Strings, Truth, Worst
+from verify.reports.text import scalars_text
 from verify.ulp import FAILING
 
 SCHEMA = 2

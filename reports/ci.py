@@ -18,9 +18,10 @@ from urllib.parse import quote
 from verify import __version__
 from verify.kernel import UsageError, is_file
 from verify.reports import markdown, store
+from verify.reports.blocks import Page
 from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, cells_text
 from verify.reports.looks import PRECEDENCE, counted_text
-from verify.reports.rows import Page, printable
+from verify.reports.text import printable
 
 #: GitHub shows the first 10 errors of a step, and a summary of at most 1 MiB (docs.github.com, "Workflow commands").
 MOST_ANNOTATIONS = 10

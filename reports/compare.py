@@ -1,6 +1,6 @@
 """Reports side by side: cells aligned, each difference given the one kind that matters most.
 
-What is printed of it is in `verify.reports.rows`; whether a difference is acceptable is the gate's business.
+What is printed of it is in `verify.reports.compare_page`; whether a difference is acceptable is the gate's business.
 Elements are named by `verify.exchange`, which computes again; nothing here does.
 """
 
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from verify.judge.regions import REGIONS
 from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
+from verify.reports.figures import ENCLOSURE, measured
+from verify.reports.figures import maximum as largest
 from verify.reports.looks import severity
-from verify.reports.rows import ENCLOSURE, measured
-from verify.reports.rows import maximum as largest
 
 if TYPE_CHECKING:
     from verify.reports.schema import Cell, Error, Region
@@ -44,17 +44,6 @@ KINDS = (
     "equal",
     "not run",
 )
-#: The kind of the same row with the two reports exchanged.
-MIRRORED = {kind: kind for kind in KINDS} | {
-    "new failure": "failure resolved",
-    "failure resolved": "new failure",
-    "new deviation": "deviation resolved",
-    "deviation resolved": "new deviation",
-    "more mismatches": "fewer mismatches",
-    "fewer mismatches": "more mismatches",
-    "larger maximum": "smaller maximum",
-    "smaller maximum": "larger maximum",
-}
 #: Which one names a cell of several kinds: anything worse, then anything better, so that neither hides the other.
 PRECEDENCE = (*KINDS[:4], *KINDS[6:10], *KINDS[4:6], *KINDS[10:])
 #: Kinds of cells that ran on both sides with equal inputs.

@@ -2,7 +2,7 @@
 
 Cells are columns of indices into a pool of values. Regions, elements, statistics and candidates are tables of their
 own, column by column, which packs to a third less; statistics by binade, which are only drawn, are shortened. Figures
-become text in `verify.reports.rows`; the page itself is in `verify.reports.html`.
+become text in `verify.reports.figures`; the page itself is in `verify.reports.html`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,11 @@ from pydantic_core import to_json
 from verify.judge.regions import REGIONS
 from verify.kernel import NothingToCompare, facts_of
 from verify.reports import invariance, store
+from verify.reports.figures import fails, figures, figures_of
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, PREDICTED
-from verify.reports.rows import (
-    assignments,
-    beside_regions,
-    calls_text,
-    fails,
-    figures,
-    figures_of,
-    printable,
-    replay,
-    replay_command,
-    replay_place,
-    scalars_text,
-    upward,
-    why_failed,
-)
+from verify.reports.reasons import beside_regions, calls_text, why_failed
+from verify.reports.replays import assignments, replay, replay_command, replay_place
+from verify.reports.text import printable, scalars_text, upward
 from verify.ulp import FAILING
 
 if TYPE_CHECKING:
@@ -45,9 +34,9 @@ if TYPE_CHECKING:
     from verify.reports.gate import Verdict
     from verify.reports.schema import Binade, Cell, Error, Formula, Region, Report, Trust, Worst
 
-#: Figures of `rows.figures`.
+#: Figures of `verify.reports.figures.figures`.
 FIGURES = ("error", "metric", "bound", "share", "misrounded", "max ulp", "closer", "farther", "tied")
-#: Those of `rows.region_figures`.
+#: Those of `region_figures`.
 REGION_FIGURES = FIGURES[:6]
 #: Columns of cells as indices of values. `numbers`, `rounded`, `candidates`, `worst` and `regions` hold rows of TABLES.
 COLUMNS = (

@@ -32,23 +32,13 @@ from verify.reports.baseline import (
     Key,
     accepted,
 )
+from verify.reports.blocks import Column, Line, Page, Row, Table
+from verify.reports.figures import ENCLOSURE, telling
 from verify.reports.looks import LOOKS, PRECEDENCE, WRONG, counted_text
-from verify.reports.rows import (
-    ENCLOSURE,
-    Column,
-    Line,
-    Page,
-    Row,
-    Table,
-    assignments,
-    beside_regions,
-    ledger_text,
-    replay,
-    replay_command,
-    telling,
-    upward,
-)
+from verify.reports.reasons import beside_regions, ledger_text
+from verify.reports.replays import assignments, replay, replay_command
 from verify.reports.schema import Cell, Worst
+from verify.reports.text import upward
 from verify.ulp import FAILING
 
 #: These fail whatever is asked for: without a truth, or without a result, nothing else can be said.

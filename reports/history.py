@@ -1,6 +1,6 @@
 """A folder of reports over time, in DuckDB: which cells changed, by which versions, and the first bad report.
 
-Kinds of changes are those of `verify.reports.compare`; what is printed is in `verify.reports.rows`. The view `cells`
+Kinds of changes are those of `verify.reports.compare`; `verify.reports.history_page` prints them. The view `cells`
 that queries see is described in docs/history.md. DuckDB is optional, and imported on use.
 """
 
@@ -21,7 +21,8 @@ from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
 from verify.reports.baseline import Device, device_of
 from verify.reports.compare import Aligned, Facts, aligned, facts_of, order, place_json, row_json
-from verify.reports.rows import fails, maximum, scalars_text
+from verify.reports.figures import fails, maximum
+from verify.reports.text import scalars_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -484,6 +485,13 @@ def _chosen(archive: Archive, what: str, patterns: Sequence[str]) -> list[str]:
             raise UsageError(suggest(f"{what} in these reports", pattern, known))
         found |= dict.fromkeys(fits)
     return list(found)
+
+
+def sources(archive: Archive, shown: int = 4) -> list[str]:
+    """The devices, profiles and seeds of the folder's cells."""
+    found = archive.connection.execute("SELECT DISTINCT device, profile, seed FROM cells ORDER BY ALL").fetchall()
+    told = [f"{device}, profile {profile}, seed {seed}" for device, profile, seed in found]
+    return told if len(told) <= shown else [*told[:shown], f"{len(told) - shown} more"]
 
 
 def _differing(old: Recorded, new: Recorded, backend: str) -> tuple[tuple[str, str, str], ...]:

@@ -20,7 +20,7 @@ from verify import __version__
 from verify.kernel import UsageError
 from verify.reports import store
 from verify.reports.embedded import Embedded, embed, packed
-from verify.reports.rows import printable
+from verify.reports.text import printable
 
 #: What the whole library takes at most; a larger page says so.
 EXPECTED_BYTES = 3_000_000

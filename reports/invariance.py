@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from verify.reports.blocks import Column, Line, Page, Row, Table, heading
 
 MEASURED = Path(__file__).resolve().parent / "measured"
 #: What of a fingerprint must be the same; of torch the release.
@@ -48,3 +50,29 @@ def _device(fingerprint: object) -> tuple[str, ...]:
     if not isinstance(fingerprint, Mapping):
         return ()
     return tuple(str(fingerprint.get(name)).partition("+")[0] for name in DEVICE)
+
+
+def invariance_page(found: Sequence[Mapping[str, Any]]) -> Page:
+    """`verify kernel NAME --invariance`: the rows of `verify.invariance.walk`."""
+    columns = (
+        Column("lowering"), Column("dtype"), Column("length", right=True), Column("invariant"),
+        Column("sizes that differ", right=True), Column("from size", right=True), Column("row", right=True),
+        Column("steps", right=True), Column("place"), Column("other rows"),
+    )  # fmt: skip
+    rows: list[Row] = []
+    notes: list[Line] = []
+    for kernel, backend in dict.fromkeys((one["kernel"], one["backend"]) for one in found):
+        rows.append(heading(f"{kernel} on {backend}", columns))
+        for one in found:
+            if (one["kernel"], one["backend"]) != (kernel, backend):
+                continue
+            name = one["lowering"], one["dtype"], str(one["length"])
+            if one["reason"]:
+                notes.append(Line(f"{kernel} {' '.join(name)}: {one['reason']}", label="not run:"))
+                continue
+            differing = one["differing"]
+            where = (str(differing[0]), str(one["row"]), str(one["steps"])) if differing else ("-",) * 3
+            told = ("other bits" if one["place"] else "same", "other bits" if one["contents"] else "same")
+            answer = "yes" if one["invariant"] else "no"
+            rows.append(Row((*name, answer, f"{len(differing)} of {one['sizes']}", *where, *told)))
+    return Page("batch invariance: bits of a row beside those that it has alone", (Table(columns, tuple(rows)), *notes))

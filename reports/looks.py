@@ -5,6 +5,7 @@ Which statuses there are, their order and exit codes are in `verify.judge.status
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -51,8 +52,9 @@ PRECEDENCE = (
     *WRONG, *AGAINST_BASELINE[:3], *(s for s in STATUSES if s not in (*WRONG, "passed")), "improved", "passed",
 )  # fmt: skip
 
-#: In the order in which they are printed.
-COUNTED = ("passed", "deviate", "failed", "suspect", "unbounded", "unjudged", "not run")
+#: In the order in which they are printed. `allowed` is what an allowance of the ledger lets stand, whatever its status:
+#: from `failed` to `unjudged` each cell fails its run.
+COUNTED = ("passed", "deviate", "allowed", "failed", "suspect", "unbounded", "unjudged", "not run")
 TONES = ("good", "deviates", "open", "bad", "dim")
 
 
@@ -60,12 +62,9 @@ TONES = ("good", "deviates", "open", "bad", "dim")
 PREDICTED = "\N{ALMOST EQUAL TO}"
 
 
-def tally(statuses: Iterable[str]) -> dict[str, int]:
-    """How many are counted as each of COUNTED."""
-    counts = dict.fromkeys(COUNTED, 0)
-    for status in statuses:
-        counts[LOOKS[status].counted] += 1
-    return counts
+def tally(names: Iterable[str]) -> dict[str, int]:
+    """How many there are of each of COUNTED."""
+    return dict.fromkeys(COUNTED, 0) | Counter(names)
 
 
 def tally_text(counts: Mapping[str, int]) -> str:
@@ -88,7 +87,7 @@ def tone(counts: Mapping[str, int]) -> str:
     """Of a summary: bad where anything failed, good only where all that ran passed, and something did."""
     if counts["failed"]:
         return "bad"
-    if any(counts[name] for name in ("suspect", "unbounded", "unjudged")):
+    if any(counts[name] for name in ("allowed", "suspect", "unbounded", "unjudged")):
         return "open"
     if counts["deviate"]:
         return "deviates"

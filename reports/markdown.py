@@ -1,4 +1,4 @@
-"""Pages of `verify.reports.rows` as GitHub Markdown: for a step's summary, a comment, a file.
+"""Pages (`verify.reports.blocks`) as GitHub Markdown: for a step's summary, a comment, a file.
 
 Whatever a name holds comes out as text: no markup, no HTML, no link, no mention, no reference to an issue, no emoji.
 Syntax: GitHub Flavored Markdown 0.29, sections 4.10 (tables), 6.1 (backslash escapes), 6.2 (entities).
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from verify.reports.rows import Column, Line, Page, Row, Table, printable
+from verify.reports.blocks import Column, Line, Page, Row, Table
+from verify.reports.text import printable
 
 #: What GitHub turns into something else after Markdown: mentions, references, emoji, addresses, hashes, TeX. It looks
 #: at the rendered text, so that no escape of Markdown prevents it; it leaves <code> alone.

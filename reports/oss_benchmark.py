@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from verify import __version__
 from verify.reports import store
-from verify.reports.rows import headline, measured, printable, real, scalars_text
+from verify.reports.figures import headline, measured, real
 from verify.reports.schema import Cell, Report
+from verify.reports.text import printable, scalars_text
 
 #: The table's numbers are Float32; a larger value is recorded as this, with a note.
 LARGEST = float.fromhex("0x1.fffffep+127")

@@ -1,4 +1,4 @@
-"""Pages of `verify.reports.rows` on a terminal: tables that fit the width, every number whole.
+"""Pages (`verify.reports.blocks`) on a terminal: tables that fit the width, every number whole.
 
 Colour only on a terminal and without NO_COLOR (rich's rules). Control characters, terminal escapes
 and rich's own markup in names come out as text.
@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.looks import LOOKS
-from verify.reports.rows import Column, Line, Page, Row, Table, printable
+from verify.reports.text import printable
 
 #: The width that a foldable column gets at least, if it has that much to say, and the most that a long word gets it.
 FOLD_WIDTH = 14

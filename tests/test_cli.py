@@ -65,6 +65,9 @@ def is_one_line(text: str) -> bool:
     [
         ("kernl", "kernel"),
         ("kernel", "NAME"),
+        ("nosuch", "No such command 'nosuch'; see `verify --help`"),
+        ("show --nosuch", "No such option: --nosuch; see `verify show --help`"),
+        ("gate r.json", "Missing option '--baseline'; see `verify gate --help`"),
         ("kernel addcmull", "unknown kernel 'addcmull'; did you mean addcmul"),
         ("kernel addcmul sqrrt", "unknown kernel 'sqrrt'; did you mean .*sqrt"),
         ("kernel addcmul --bakend x", "--backend"),

@@ -21,12 +21,26 @@ from hypothesis import strategies as st
 from sample_reports import COUNTS, cell, error, not_run, report
 from verify import cli, domains
 from verify.kernel import NothingToCompare, UsageError
-from verify.reports import compare, exchange, rows, store, terminal
-from verify.reports.compare import KINDS, MIRRORED, Comparison, Source, facts_of
+from verify.reports import compare, exchange, store, terminal
+from verify.reports.blocks import Page, Table
+from verify.reports.compare import KINDS, Comparison, Source, facts_of
+from verify.reports.compare_page import compare_page
 from verify.reports.schema import Report
 
 CLEAN = dict.fromkeys(COUNTS, 0) | {"correct": 1000}
 CHUNKS = ["0" * 16, "1" * 16, "2" * 16, "3" * 16]
+
+#: The kind of the same row with the two reports exchanged.
+MIRRORED = {kind: kind for kind in KINDS} | {
+    "new failure": "failure resolved",
+    "failure resolved": "new failure",
+    "new deviation": "deviation resolved",
+    "deviation resolved": "new deviation",
+    "more mismatches": "fewer mismatches",
+    "fewer mismatches": "more mismatches",
+    "larger maximum": "smaller maximum",
+    "smaller maximum": "larger maximum",
+}
 
 
 def clean(**changes: Any) -> dict[str, Any]:
@@ -57,7 +71,7 @@ def chip(name: str, torch: str = "2.13.0", backend: str = "cuda", **facts: Any) 
     return {"environment": {backend: {"backend": backend, "chip": name, "torch": torch, **facts}}}
 
 
-def printed(page: rows.Page, width: int = 80) -> str:
+def printed(page: Page, width: int = 80) -> str:
     file = io.StringIO()
     terminal.print_page(page, file, width)
     return file.getvalue()
@@ -169,8 +183,8 @@ def test_mismatches_are_counted_against_the_truth_of_the_maximum(found: list[int
         assert told == [{"inf_mismatch": count} if count else {} for count in (before, after)]
         if before != after:
             found_ = compare.compare([source(one(a, c, truth)), source(one(b, d, truth), file="b.json")])
-            table = rows.compare_page(found_).blocks[0]
-            assert isinstance(table, rows.Table)
+            table = compare_page(found_).blocks[0]
+            assert isinstance(table, Table)
             shown = table.rows[1].cells[2:4]
             assert all(f"{n} inf-mismatch" in text for n, text in zip((before, after), shown, strict=True))
     # bounds of different truths: both sides as the scalars were given
@@ -283,8 +297,8 @@ def test_comparing_a_report_with_itself_is_empty(cells: Sequence[dict[str, Any]]
         return
     assert set(found.counts) <= {"equal", "not run"}
     assert not any(row.telling for row in found.rows)
-    page = rows.compare_page(found)
-    assert not any(isinstance(block, rows.Table) for block in page.blocks)
+    page = compare_page(found)
+    assert not any(isinstance(block, Table) for block in page.blocks)
     assert json.loads("".join(compare.json_lines(found, every=False)))["cells"] == []
 
 
@@ -373,7 +387,7 @@ def test_reports_of_other_backends_are_aligned_across_them() -> None:
         ("inductor", "larger maximum", (0.75, 1.5, 0.5)),
         ("eager", "other bits", (0.5, 0.5, None)),
     ]
-    shown = printed(rows.compare_page(found), 200)
+    shown = printed(compare_page(found), 200)
     head = next(line for line in shown.splitlines() if line.startswith("cell"))
     assert re.findall("NVIDIA H200|MI300X|Apple M4|other bits", " ".join(shown.split("───")[0].split())) and head
     assert "cpu" not in shown  # no column for a backend of which no report is given
@@ -432,7 +446,7 @@ def test_labels_stay_unique_for_one_file_given_twice() -> None:
 
 def test_numbers_that_differ_never_print_the_same() -> None:
     found = compare.compare([source(clean(max_ulp=0.50000001)), source(clean(max_ulp=0.50000002))])
-    table = next(block for block in rows.compare_page(found).blocks if isinstance(block, rows.Table))
+    table = next(block for block in compare_page(found).blocks if isinstance(block, Table))
     assert table.rows[1].cells[2] != table.rows[1].cells[3]
 
 
@@ -445,7 +459,7 @@ def test_spellings_that_agree_share_a_row_and_the_rest_are_named() -> None:
     )
 
     def first(found: Comparison) -> list[str]:
-        table = next(block for block in rows.compare_page(found).blocks if isinstance(block, rows.Table))
+        table = next(block for block in compare_page(found).blocks if isinstance(block, Table))
         return [row.cells[0] for row in table.rows if not row.heading]
 
     assert first(agree) == ["addcmul inductor float32 value=0.3"]
@@ -455,9 +469,9 @@ def test_spellings_that_agree_share_a_row_and_the_rest_are_named() -> None:
 def test_rows_beyond_the_limit_are_counted() -> None:
     cells = [clean(kernel=f"k{n}") for n in range(7)]
     found = compare.compare([source(*cells), source(*(dict(c, digest="d1") for c in cells))])
-    shown = printed(rows.compare_page(found, limit=3))
+    shown = printed(compare_page(found, limit=3))
     assert "other bits: 7" in shown and "and 4 rows more:" in shown and "k2" in shown and "k3" not in shown
-    whole = printed(rows.compare_page(found))
+    whole = printed(compare_page(found))
     assert "k6" in whole and "more" not in whole
 
 
@@ -468,7 +482,7 @@ def test_tables_fit_the_width(width: int) -> None:
         source({**long, "backend": b, "digest": b}, file=f"{b}.json", **chip(f"Chip of {b}", backend=b))
         for b in ("cuda", "rocm", "mps")
     ]
-    shown = printed(rows.compare_page(compare.compare(sources)), width)
+    shown = printed(compare_page(compare.compare(sources)), width)
     assert "35130000" in shown.split()
     if width >= 80:
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= width

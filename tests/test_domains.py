@@ -249,7 +249,6 @@ def test_exhaustive_domains_count_up(name: str) -> None:
     middle = domain.size // 2
     assert draws.to_bits(domain.span(middle - 2, middle + 2, "cpu")[0]).tolist() == list(range(middle - 2, middle + 2))
     assert domain.replay(domain.size - 1) == (domain.size - 1,)
-    assert domain.stratum_of(5) == "exhaustive"
 
 
 def test_triples_count_up_where_they_are_asked_for() -> None:
@@ -274,15 +273,6 @@ def test_listed_domains_replay(name: str) -> None:
     assert tuple(domain.replay(i) for i in range(domain.size)) == patterns
     columns = zip(*(unsigned(fmt, draws.to_bits(t)) for t in domain.chunk(0, "cpu")), strict=True)
     assert tuple(columns) == patterns
-
-
-def test_strata_by_index() -> None:
-    domain = domain_of(load("add"), FORMATS["float32"], {"alpha": 1.0}, "quick")
-    first, second, *_ = domain.strata
-    assert domain.stratum_of(first.size - 1) == "specials"
-    assert domain.stratum_of(first.size) == second.name
-    with pytest.raises(IndexError, match="element 131072 of a domain of 131072"):
-        domain.stratum_of(domain.size)
 
 
 def test_impossible_domains_are_refused() -> None:

@@ -29,10 +29,13 @@ from verify.kernel import UsageError, load
 from verify.launch import REPEATS, LoweringError, launch_steady
 from verify.lowerings import Lowering, lowerings
 from verify.plan import Selection
-from verify.reports import baseline, gate, rows, store
+from verify.reports import baseline, gate, store
 from verify.reports.accept import Refused, accept
 from verify.reports.baseline import COUNTS, Accepted, Device
+from verify.reports.blocks import Line
 from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, compare
+from verify.reports.replays import VARIABLES, assignments
+from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
 from verify.run import run
 from verify.ulp import FAILING
@@ -1082,23 +1085,26 @@ def test_replays_set_the_variables_that_chose_the_code(bench: Bench) -> None:
         assert verdict["status"] in ("regressed", "not-run")
         assert shlex.split(verdict["replay"])[:3] == before
     value["cells"][0] |= {"status": "exceeds-bound", "reason": "r"}
-    pages = [rows.kernel_page(Report.model_validate(value), "addcmul"), rows.run_page(Report.model_validate(value))]
+    pages = [
+        kernel_page(Report.model_validate(value), "addcmul"),
+        run_page(Report.model_validate(value)),
+    ]
     for page in pages:
-        told = [block.text for block in page.blocks if isinstance(block, rows.Line) and block.kind == "command"]
+        told = [block.text for block in page.blocks if isinstance(block, Line) and block.kind == "command"]
         assert told and all(shlex.split(text)[:3] == before for text in told)
 
 
 @pytest.mark.parametrize("fingerprint", [None, "x", {}, {"variables": None}, {"variables": ["LD_PRELOAD"]}])
 def test_a_fingerprint_without_variables_sets_none(fingerprint: Any) -> None:
-    assert rows.assignments(fingerprint) == ""
+    assert assignments(fingerprint) == ""
 
 
 def test_every_variable_of_a_backend_is_set_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {*cpu.VARIABLES, *mps.VARIABLES} == set(rows.VARIABLES)
+    assert {*cpu.VARIABLES, *mps.VARIABLES} == set(VARIABLES)
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
     assert "variables" not in cpu.fingerprint()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    assert rows.assignments(cpu.fingerprint()) == "ATEN_CPU_CAPABILITY=default "
+    assert assignments(cpu.fingerprint()) == "ATEN_CPU_CAPABILITY=default "
 
 
 def test_a_replay_of_a_cell_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

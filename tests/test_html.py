@@ -22,10 +22,17 @@ import pytest
 from page_reports import ENVIRONMENT, HOSTILE, hostile, library, save
 from sample_reports import cell, report
 from verify.cli import main
+from verify.judge.regions import REGIONS
 from verify.kernel import NothingToCompare, UsageError
-from verify.reports import embedded, rows
+from verify.reports import embedded
 from verify.reports import html as page
+from verify.reports.blocks import Table
+from verify.reports.figures import figures, figures_of
+from verify.reports.reasons import why_failed
+from verify.reports.replays import replay
+from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Cell, Report
+from verify.reports.text import printable, upward
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = [ROOT / "reports" / "recorded" / f"{name}.json" for name in ("cpu", "h200", "h200-exhaustive")]
@@ -137,9 +144,7 @@ def test_every_figure_is_the_terminals(tmp_path: Path) -> None:
     value = library()
     told = {}
     for name in ("addcmul", "adam_step"):
-        table = next(
-            b for b in rows.kernel_page(Report.model_validate(value), name).blocks if isinstance(b, rows.Table)
-        )
+        table = next(b for b in kernel_page(Report.model_validate(value), name).blocks if isinstance(b, Table))
         title = ""
         for row in table.rows:
             if row.heading:
@@ -162,7 +167,7 @@ def test_replay_commands_are_the_terminals(tmp_path: Path, value: dict[str, Any]
     checked = 0
     for raw, one in zip(value["cells"], shown, strict=True):
         parsed = Cell.model_validate(raw)
-        expected = [rows.printable(rows.replay(parsed, worst)) for worst in parsed.worst]
+        expected = [printable(replay(parsed, worst)) for worst in parsed.worst]
         assert commands(one) == expected
         checked += len(expected)
     assert checked
@@ -175,15 +180,15 @@ def test_recorded_reports_are_told_as_on_the_terminal(path: Path) -> None:
     shown = cells_of(embedded_data(path))
     for parsed, one in zip(report_.cells, shown, strict=True):
         if parsed.error is not None:
-            assert {name: one[name] for name in embedded.FIGURES} == rows.figures(parsed)
+            assert {name: one[name] for name in embedded.FIGURES} == figures(parsed)
             assert dict(zip(embedded.NUMBERS, one["numbers"], strict=False))["max_ulp"] == parsed.error.max_ulp
-            figures = [dict(zip(embedded.REGION_FIGURES, region[4:10], strict=True)) for region in one["regions"]]
-            assert figures == [rows.figures_of(parsed.regions[name]) for name in rows.REGIONS if name in parsed.regions]
-        assert commands(one) == [rows.replay(parsed, worst) for worst in parsed.worst]
+            regions = [dict(zip(embedded.REGION_FIGURES, region[4:10], strict=True)) for region in one["regions"]]
+            assert regions == [figures_of(parsed.regions[name]) for name in REGIONS if name in parsed.regions]
+        assert commands(one) == [replay(parsed, worst) for worst in parsed.worst]
         for shown, worst in zip(one["worst"], parsed.worst, strict=True):
-            assert shown[4].split(" ")[0] == ("-" if worst.ulp is None else rows.upward(worst.ulp))
+            assert shown[4].split(" ")[0] == ("-" if worst.ulp is None else upward(worst.ulp))
             if worst.scaled_ulp not in (None, worst.ulp):
-                assert shown[4].endswith(f" ({rows.upward(worst.scaled_ulp)} scaled)")
+                assert shown[4].endswith(f" ({upward(worst.scaled_ulp)} scaled)")
         assert one["reason"] == parsed.reason
 
 
@@ -193,7 +198,7 @@ TOLD = "1.016 ulp against the bound 0.5 (IEEE 754); 1 nan mismatch; 1 inf mismat
 def test_a_failure_without_a_reason_is_told_as_on_the_terminal(tmp_path: Path) -> None:
     bad = cell(status="exceeds-bound", bound={"value": 0.5, "metric": "ulp", "source": "IEEE 754"})
     [one] = cells_of(data_of(built(tmp_path, report(bad))))
-    assert one["reason"] == rows.why_failed(Cell.model_validate(bad)) == TOLD
+    assert one["reason"] == why_failed(Cell.model_validate(bad)) == TOLD
 
 
 def test_statistics_by_binade_are_rounded_up_and_shared(tmp_path: Path) -> None:
@@ -232,7 +237,7 @@ def test_hostile_strings_are_data_and_nothing_else(tmp_path: Path) -> None:
 def test_hostile_strings_arrive_whole(tmp_path: Path) -> None:
     shown = [one for one in cells_of(data_of(built(tmp_path, hostile()))) if one["numbers"] is not None]
     for text, one in zip(HOSTILE, shown, strict=True):
-        printed = rows.printable(text)
+        printed = printable(text)
         assert one["kernel"] == one["formula"] == one["reason"] == one["worst"][0][1] == printed
         assert one["lowering"] == f"eager{printed}"
 
@@ -456,7 +461,7 @@ def test_the_command_writes_markdown(tmp_path: Path, capsys: pytest.CaptureFixtu
 def page_lines(value: Report) -> list[str]:
     from verify.reports import markdown
 
-    return list(markdown.lines(rows.run_page(value)))
+    return list(markdown.lines(run_page(value)))
 
 
 @pytest.mark.parametrize(

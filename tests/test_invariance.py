@@ -15,8 +15,9 @@ from sample_reports import cell, report
 from verify import backends, cli, kernel, stubs
 from verify.invariance import SIZES, judge
 from verify.lowerings import Lowering, lowerings
-from verify.reports import invariance, markdown, rows, store
+from verify.reports import invariance, markdown, store
 from verify.reports.embedded import embed
+from verify.reports.run_page import kernel_page
 from verify.reports.schema import Report
 
 #: How the rows of x are summed.
@@ -108,7 +109,7 @@ def test_reports_and_the_page_tell_what_was_measured_of_the_same_device(tmp_path
     one = cell(kernel="softmax", lowering="inductor")
     both = report(one, cell(kernel="exp"), environment={"cpu": here})
     for name, there in (("softmax", True), ("exp", False)):
-        shown = "".join(markdown.lines(rows.kernel_page(Report.model_validate(both), name)))
+        shown = "".join(markdown.lines(kernel_page(Report.model_validate(both), name)))
         assert ("batch invariant" in shown, "16 of 16 sizes" in shown) == (there, there)
     store.write(Report.model_validate(both), tmp_path / "r.json")
     found = json.loads(gzip.decompress(base64.b64decode(embed([tmp_path / "r.json"]).data)))

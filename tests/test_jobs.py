@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import functools
+import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -20,7 +22,7 @@ import torch
 from numbered import doubling, nothing
 from verify import backends, cli, ledger, run
 from verify import lowerings as lowerings_module
-from verify.jobs import journal
+from verify.jobs import journal, pool
 from verify.jobs.pool import Ended, Spent, ended
 from verify.kernel import UsageError
 from verify.ledger import Allowance
@@ -61,6 +63,17 @@ def test_a_worker_that_dies_takes_one_job_with_it() -> None:
 def test_a_worker_that_cannot_begin_ends_the_run() -> None:
     with pytest.raises(RuntimeError, match="ended with exit code 5 before it did anything"):
         list(ended(nothing, [[0], [1]], [{}, {}]))
+
+
+def test_a_worker_whose_parent_ends_before_it_is_ready_ends_quietly() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    own, its = spawn.Pipe()
+    process = spawn.Process(target=pool._serve, args=(its, pickle.dumps(doubling), 0, {}))
+    process.start()
+    own.close()
+    its.close()
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_what_is_not_wanted_is_not_done_and_closing_ends_the_processes() -> None:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from sample_reports import cell, report
-from verify.reports import markdown, rows
-from verify.reports.rows import Column, Line, Page, Row, Table
+from verify.reports import markdown
+from verify.reports.blocks import Column, Line, Page, Row, Table
+from verify.reports.run_page import kernel_page
 from verify.reports.schema import Report
+from verify.reports.text import printable
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
@@ -90,7 +92,7 @@ def linkable(tokens: list[Any]) -> str:
 
 
 def squeezed(text: str) -> str:
-    return " ".join(rows.printable(text).split())
+    return " ".join(printable(text).split())
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -145,7 +147,7 @@ def check_command(text: str) -> None:
 
 def test_the_terminals_facts_and_no_others() -> None:
     sample = Report.model_validate(report(cell(), cell(lowering="_private_", status="exceeds-bound", reason="a|b")))
-    page = rows.kernel_page(sample, "addcmul")
+    page = kernel_page(sample, "addcmul")
     told = shown(children("".join(markdown.lines(page))))
     for block in page.blocks:
         strings = [t for row in block.rows for t in row.cells] if isinstance(block, Table) else [block.label]

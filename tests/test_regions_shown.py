@@ -22,10 +22,14 @@ from test_gate import FINGERPRINT, Bench, bench
 from test_readme import tables
 from verify.cli import main
 from verify.judge.regions import REGIONS
-from verify.judge.status import EXIT_CODES, STATUSES
-from verify.reports import ci, compare, embedded, gate, markdown, rows, store, terminal
+from verify.judge.status import ALLOWABLE, EXIT_CODES, STATUSES
+from verify.reports import ci, compare, embedded, gate, markdown, store, terminal
+from verify.reports.blocks import Line, Page, Table
+from verify.reports.compare_page import compare_page
+from verify.reports.figures import counted, share
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, TONES, severity, tally, tally_text
 from verify.reports.looks import tone as tone_of
+from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
 
 assert bench is not None  # the fixture
@@ -60,7 +64,7 @@ def of(value: dict[str, Any]) -> Report:
     return Report.model_validate(copy.deepcopy(value))
 
 
-def printed(page: rows.Page, width: int = 200) -> str:
+def printed(page: Page, width: int = 200) -> str:
     file = io.StringIO()
     terminal.print_page(page, file, width)
     return file.getvalue()
@@ -90,10 +94,10 @@ def told_in(text: str, first: str, second: str) -> None:
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_the_terminal_and_markdown_show_both(first: str, second: str) -> None:
     value = of(made(both(first, second)))
-    for page in (rows.kernel_page(value, "addcmul"), rows.run_page(value)):
+    for page in (kernel_page(value, "addcmul"), run_page(value)):
         told_in(printed(page), first, second)
         told_in(re.sub(r"\\|<code>|</code>|&#45;|&#\d+;", "", "".join(markdown.lines(page))), first, second)
-    shown = printed(rows.kernel_page(value, "addcmul"), 110)
+    shown = printed(kernel_page(value, "addcmul"), 110)
     assert re.search(rf"^ +in {first} +exceeds-bound +{PLACES[first]} +ulp", shown, re.MULTILINE)
     assert re.search(rf"^ +in {second} +deviates +0\.75 +ulp", shown, re.MULTILINE)
     assert "0 of 1 cell passed, 1 failed" in shown
@@ -102,7 +106,7 @@ def test_the_terminal_and_markdown_show_both(first: str, second: str) -> None:
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(REGIONS, 2)))
 def test_two_that_exceed_are_two_lines(first: str, second: str) -> None:
     value = of(made(filled(**{underscored(name): fault(name) for name in (first, second)})))
-    shown = printed(rows.kernel_page(value, "addcmul"))
+    shown = printed(kernel_page(value, "addcmul"))
     for name in (first, second):
         assert f": in {name}: ulp {PLACES[name]} exceeds 1.5" in shown
         assert f"--input=0x1.{PLACES[name]:x}p+0" in shown
@@ -111,12 +115,12 @@ def test_two_that_exceed_are_two_lines(first: str, second: str) -> None:
 @pytest.mark.parametrize("name", REGIONS)
 def test_a_deviation_is_never_green_and_never_among_the_passes(name: str) -> None:
     value = of(made(filled(**{underscored(name): known(name)}), cell_of({"normal": region()}, lowering="eager")))
-    for page in (rows.kernel_page(value, "addcmul"), rows.run_page(value)):
-        lines = [block for block in page.blocks if isinstance(block, rows.Line)]
+    for page in (kernel_page(value, "addcmul"), run_page(value)):
+        lines = [block for block in page.blocks if isinstance(block, Line)]
         assert not any(line.kind in ("good", "bad") for line in lines)
         assert "1 of 2 cells passed, 1 deviates" in printed(page)
         assert any(line.kind == "deviates" and f"id-{name}" in line.text for line in lines)
-    run = next(block for block in rows.run_page(value).blocks if isinstance(block, rows.Table))
+    run = next(block for block in run_page(value).blocks if isinstance(block, Table))
     counts = dict(zip((column.title for column in run.columns), run.rows[0].cells, strict=True))
     assert (counts["passed"], counts["deviate"], counts["failed"]) == ("1", "1", "0")
     assert main_code(made(filled(**{underscored(name): known(name)}))) == 0
@@ -137,7 +141,7 @@ def test_the_headline_is_the_real_error_of_normal_and_a_vendors_steps_stand_besi
     flushed = known("subnormal-result", bound=steps, max_int_ulp=130_000_000, max_ulp=130_000_000.0, flushed=60,
                     max_share=6.5e7)  # fmt: skip
     value = of(made(filled(normal=normal, subnormal_result=flushed)))
-    shown = printed(rows.kernel_page(value, "addcmul"), 130)
+    shown = printed(kernel_page(value, "addcmul"), 130)
     first = next(line for line in shown.splitlines() if line.startswith("inductor"))
     assert first.split()[:9] == ["inductor", "exceeds-bound", "89.25", "ulp", "90", "of", "2", "int_ulp", "4500%"]
     assert re.search(r"in subnormal-result +deviates +1\.300e\+8 +ulp +1\.300e\+8 of 2 int_ulp", shown)
@@ -146,7 +150,7 @@ def test_the_headline_is_the_real_error_of_normal_and_a_vendors_steps_stand_besi
 
 def test_a_region_that_passes_is_told_where_its_error_is_larger() -> None:
     value = of(made(filled(normal=region(max_ulp=0.5), overflow=region(max_ulp=1.25), special=region(max_ulp=0.25))))
-    shown = printed(rows.kernel_page(value, "addcmul"), 130)
+    shown = printed(kernel_page(value, "addcmul"), 130)
     assert re.search(r"in overflow +passed +1\.25 +ulp", shown) and "in special" not in shown
 
 
@@ -154,9 +158,9 @@ def test_what_a_formula_accounts_for_has_no_share() -> None:
     """Elements where an intermediate of the reference overflows may be those of an admissible formula, at any error."""
     lost = region(max_ulp=2.0**50, max_share=1e15, reason={"text": "4 elements: the bits of a + b*c"})
     value = of(made(filled(intermediate=lost)))
-    shown = printed(rows.kernel_page(value, "addcmul"), 130)
+    shown = printed(kernel_page(value, "addcmul"), 130)
     assert re.search(r"in intermediate +passed +1\.126e\+15 +ulp +1\.5 +formula", shown)
-    assert rows.share(value.cells[0]) == 0.5
+    assert share(value.cells[0]) == 0.5
 
 
 def test_no_region_hides_what_is_wrong_with_the_whole_cell(tmp_path: Path, bench: Bench) -> None:
@@ -165,7 +169,7 @@ def test_no_region_hides_what_is_wrong_with_the_whole_cell(tmp_path: Path, bench
     one = {**filled(normal=fault("normal")), "repeats": 8, "distinct": 3, "properties": broken}
     value = of(made(one))
     texts = ("3 different results in 8 launches", "the property odd is broken by 2 of 9, such as 0x1.8p+0")
-    shown = [printed(rows.kernel_page(value, "addcmul"), 300), printed(rows.run_page(value), 300)]
+    shown = [printed(kernel_page(value, "addcmul"), 300), printed(run_page(value), 300)]
     shown.append(bench.gate(made(one))[1][0]["reason"])
     path = tmp_path / "r.json"
     store.write(value, path)
@@ -175,7 +179,7 @@ def test_no_region_hides_what_is_wrong_with_the_whole_cell(tmp_path: Path, bench
     assert "unsteady: addcmul" in shown[0] and "in normal: ulp 106 exceeds 1.5" in shown[0]
     alone = {**filled(), "status": "exceeds-bound", "reason": "odd is broken", "reason_kind": "property",
              "properties": broken}  # fmt: skip
-    assert texts[1] in printed(rows.kernel_page(of(made(alone)), "addcmul"), 300)
+    assert texts[1] in printed(kernel_page(of(made(alone)), "addcmul"), 300)
 
 
 def test_every_status_is_counted_by_itself() -> None:
@@ -191,12 +195,12 @@ def test_every_status_is_counted_by_itself() -> None:
                          | ({} if status != "passed" else {"kind": "", "ledger": []}))  # fmt: skip
             cells.append(cell_of({"normal": one}, lowering=f"l{index}"))
     assert reasons
-    shown = printed(rows.run_page(of(made(*cells))), 160)
+    shown = printed(run_page(of(made(*cells))), 160)
     assert "1 of 9 cells passed, 1 deviates, 4 failed, 1 suspect, 1 unbounded, 1 unjudged, 1 not run" in shown
-    counts = tally(STATUSES)
+    counts = tally(LOOKS[status].counted for status in STATUSES)
     assert sum(counts.values()) == len(STATUSES) and tuple(counts) == COUNTED
     assert tally_text(tally(["passed"])) == "1 of 1 cell passed"
-    assert tally_text(tally(["deviates", "deviates"])) == "0 of 2 cells passed, 2 deviate"
+    assert tally_text(tally(["deviate", "deviate"])) == "0 of 2 cells passed, 2 deviate"
 
 
 def test_looks_follow_the_table_of_statuses() -> None:
@@ -206,25 +210,36 @@ def test_looks_follow_the_table_of_statuses() -> None:
     assert {look.tone for look in LOOKS.values()} == set(TONES)
     assert [severity(status) for status in STATUSES if status not in ("not-run", "passed")] == [10, 9, 8, 7, 6, 5, 4, 3]
     assert tuple(status for status in PRECEDENCE if status in STATUSES) == STATUSES
-    assert tone_of(tally(["passed", "deviates"])) == "deviates" and tone_of(tally(["passed"])) == "good"
-    assert tone_of(tally(["passed", "deviates", "suspect"])) == "open" and tone_of(tally(["error", "passed"])) == "bad"
-    assert tone_of(tally(["not-run"])) == "bad"  # nothing ran
+    assert tone_of(tally(["passed", "deviate"])) == "deviates" and tone_of(tally(["passed"])) == "good"
+    assert tone_of(tally(["passed", "deviate", "suspect"])) == "open" and tone_of(tally(["failed", "passed"])) == "bad"
+    assert tone_of(tally(["not run"])) == "bad"  # nothing ran
 
 
 def test_an_allowance_is_told_and_is_not_green() -> None:
     one = cell_of({"normal": region(status="unbounded", bound=None, reason={"kind": "no-bound", "text": "no bound"})},
                   allowance="unbounded-sums")  # fmt: skip
     value = of(made(one))
-    page = rows.kernel_page(value, "addcmul")
+    page = kernel_page(value, "addcmul")
     shown = printed(page)
     assert "unbounded, allowed by unbounded-sums, 1 cell: inductor, cpu, float32: no bound" in shown
-    assert "0 of 1 cell passed, 1 unbounded" in shown
-    assert not any(isinstance(block, rows.Line) and block.kind == "good" for block in page.blocks)
+    assert not any(isinstance(block, Line) and block.kind == "good" for block in page.blocks)
+    assert "0 of 1 cell passed, 1 allowed; undecided" in shown
     assert main_code(made(one)) == 0 and main_code(made({**one, "allowance": ""})) == 1
 
 
+@pytest.mark.parametrize("status", ALLOWABLE)
+@pytest.mark.parametrize("lowering", ["inductor", "mine.py:f"])
+@pytest.mark.parametrize("allowance", ["", "an-entry"])
+def test_failed_and_the_like_count_what_fails_the_run(status: str, lowering: str, allowance: str) -> None:
+    one = region(status=status, reason={"kind": "bound", "text": "t"})
+    value = made(cell_of({"normal": one}, lowering=lowering, allowance=allowance))
+    counts = tally(map(counted, of(value).cells))
+    failing = sum(counts[name] for name in ("failed", "suspect", "unbounded", "unjudged"))
+    assert failing == bool(main_code(value)) == 1 - counts["allowed"]
+
+
 def test_unjudged_elements_are_counted_where_the_region_passed() -> None:
-    shown = printed(rows.kernel_page(of(made(filled(normal=region(1000, unjudged=7)))), "addcmul"))
+    shown = printed(kernel_page(of(made(filled(normal=region(1000, unjudged=7)))), "addcmul"))
     assert "unjudged elements, 1 cell: nothing is stated of 0.7% of region normal" in shown
 
 
@@ -312,7 +327,7 @@ def test_what_deviates_is_counted_beside_the_passes_by_every_output_of_the_gate(
     assert (outcome.exit_code, outcome.counts, outcome.deviating) == (0, {"deviates": 1, "passed": 1}, 1)
     page = gate.gate_page(outcome)
     assert page.title == "gate: 2 cells, 0 failing, 1 deviates"
-    assert not any(isinstance(block, rows.Line) and block.kind == "good" for block in page.blocks)
+    assert not any(isinstance(block, Line) and block.kind == "good" for block in page.blocks)
     assert "in overflow: flushes there" in printed(page) and "[ledger: id-overflow]" in printed(page)
     (result,) = ci.sarif(outcome)["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("deviates", "note")
@@ -440,7 +455,7 @@ def test_compare_shows_both_regions(worse: str, better: str) -> None:
     (row,) = found.rows
     assert row.kind == "new failure" and {one.name for one in row.regions} == {worse, better}
     assert row.pairs[1] is not None and {"larger maximum", "smaller maximum"} <= set(row.pairs[1].kinds)
-    shown = printed(rows.compare_page(found))
+    shown = printed(compare_page(found))
     assert re.search(rf"in {worse} +ulp +0\.75 +exceeds-bound {PLACES[worse]}", shown)
     assert re.search(rf"in {better} +ulp +0\.75 +0\.25", shown)
     told = json.loads("".join(compare.json_lines(found, False)))["cells"][0]

@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import stat
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sample_reports import COUNTS, cell, cell_of, error, not_run, region, report, report_of
+from sample_reports import COUNTS, cell, cell_of, error, not_run, region, report, report_of, worst_at
 from verify.kernel import METRICS, UsageError
-from verify.reports import rows, store, terminal
+from verify.reports import store, terminal
+from verify.reports.blocks import Page, Table
+from verify.reports.figures import measured
+from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
+from verify.reports.text import percent, upward
 from verify.ulp import CLASSES
 
 
@@ -27,7 +32,7 @@ def text(value: dict[str, Any]) -> str:
     return "".join(store.lines(Report.model_validate(value)))
 
 
-def printed(page: rows.Page, width: int = 120) -> str:
+def printed(page: Page, width: int = 120) -> str:
     file = io.StringIO()
     terminal.print_page(page, file, width)
     return file.getvalue()
@@ -346,24 +351,23 @@ def test_a_path_that_cannot_be_written_is_known_before_the_run(tmp_path: Path) -
 
 @given(st.floats(0, allow_infinity=False))
 def test_a_printed_maximum_is_never_below_the_measured_one(value: float) -> None:
-    shown = float(rows.upward(value))
-    assert shown >= value
-    # Four digits, then the step up: at most one part in 10^3 more (subnormal doubles have fewer digits).
-    assert shown <= value * 1.001 + 5e-324
+    shown = Fraction(upward(value))
+    # four digits, then the step up: at most one part in 10^3 more
+    assert value <= shown <= Fraction(value) * Fraction(1001, 1000)
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
 def test_a_share_is_zero_or_all_only_where_it_is(part: int, more: int) -> None:
     whole = part + more
-    assert (rows.percent(part, whole) == "0%") == (part == 0)
-    assert rows.percent(whole, whole) == "100%"
-    assert rows.percent(part, whole) != "100%"
+    assert (percent(part, whole) == "0%") == (part == 0)
+    assert percent(whole, whole) == "100%"
+    assert percent(part, whole) != "100%"
 
 
 def numbers_of(one: dict[str, Any]) -> set[str]:
     """What a table must show of a cell, as printed."""
     against = one["against_eager"] or {}
-    return {rows.upward(one["error"]["max_ulp"]), *(str(against[k]) for k in ("closer", "farther", "tied") if against)}
+    return {upward(one["error"]["max_ulp"]), *(str(against[k]) for k in ("closer", "farther", "tied") if against)}
 
 
 @pytest.mark.parametrize("width", [30, 80, 120, 200])
@@ -381,7 +385,7 @@ def test_no_number_is_cut_at_any_width(width: int) -> None:
         ),
         cell(lowering="inductor-strict", spelling="_foreach_", bound=None),
     ]
-    page = rows.kernel_page(Report.model_validate(report(*sample)), "addcmul")
+    page = kernel_page(Report.model_validate(report(*sample)), "addcmul")
     shown = printed(page, width)
     for one in sample:
         assert numbers_of(one) <= set(shown.split())
@@ -401,23 +405,23 @@ def test_no_number_is_cut_at_any_width(width: int) -> None:
 
 
 def test_the_bounds_metric_and_truth_choose_the_measured_error() -> None:
-    def measured(metric: str, **bound: Any) -> tuple[float, str]:
+    def largest(metric: str, **bound: Any) -> tuple[float, str]:
         one = cell(
             bound={"value": 2.0, "metric": metric, "source": "s", **bound},
             error_rounded_scalar=error(max_ulp=0.5, max_scaled_ulp=0.25, max_int_ulp=0),
         )
-        return rows.measured(Report.model_validate(report(one)).cells[0])
+        return measured(Report.model_validate(report(one)).cells[0])
 
-    assert [measured(metric) for metric in METRICS] == [(1.015625, "ulp"), (1.0, "int_ulp"), (0.7712, "scaled_ulp")]
-    assert measured("scaled_ulp", truth="rounded") == (0.25, "scaled_ulp")
-    assert measured("scaled_ulp", truth="rounded", measured=0.125) == (0.125, "scaled_ulp")
+    assert [largest(metric) for metric in METRICS] == [(1.015625, "ulp"), (1.0, "int_ulp"), (0.7712, "scaled_ulp")]
+    assert largest("scaled_ulp", truth="rounded") == (0.25, "scaled_ulp")
+    assert largest("scaled_ulp", truth="rounded", measured=0.125) == (0.125, "scaled_ulp")
 
 
 def test_spellings_share_a_row_only_with_the_same_bits() -> None:
     def rows_of(*digests: str) -> list[str]:
         spelled = [cell(spelling=f"s{i}", digest=digest) for i, digest in enumerate(digests)]
-        page = rows.kernel_page(Report.model_validate(report(*spelled)), "addcmul")
-        table = next(block for block in page.blocks if isinstance(block, rows.Table))
+        page = kernel_page(Report.model_validate(report(*spelled)), "addcmul")
+        table = next(block for block in page.blocks if isinstance(block, Table))
         return [row.cells[0] for row in table.rows if not row.heading]
 
     assert rows_of("a", "a", "a") == ["inductor"]
@@ -425,9 +429,17 @@ def test_spellings_share_a_row_only_with_the_same_bits() -> None:
     assert rows_of("", "") == ["inductor (s0)", "inductor (s1)"]
 
 
+def test_a_share_of_no_bound_is_not_printed() -> None:
+    normal = region(
+        status="unbounded", bound=None, reason={"kind": "no-bound", "text": "none"}, worst=[worst_at(3, share=0.0)]
+    )
+    shown = printed(kernel_page(Report.model_validate(report_of(cell_of({"normal": normal}))), "addcmul"), 200)
+    assert "exact" in shown and "of its bound" not in shown
+
+
 def test_failures_come_with_inputs_truth_class_and_a_command() -> None:
     failed = cell(status="exceeds-bound", bound={"value": 0.5, "metric": "ulp", "source": "CUDA C Guide, table 12"})
-    page = rows.kernel_page(Report.model_validate(report(failed)), "addcmul")
+    page = kernel_page(Report.model_validate(report(failed)), "addcmul")
     shown = printed(page, 200)
     assert "1.016 ulp against the bound 0.5 (CUDA C Guide, table 12)" in shown
     assert "-> 0x1.8p+1, exact 2.9999998211860657, 1.016 ulp, worse" in shown
@@ -437,16 +449,16 @@ def test_failures_come_with_inputs_truth_class_and_a_command() -> None:
     )
     assert command in printed(page, 80)  # unbroken, to be copied
     undecided = cell(status="error", reason="undecided at 4096 bits", error=error(correct=899, undecided=1))
-    shown = printed(rows.kernel_page(Report.model_validate(report(undecided)), "addcmul"))
+    shown = printed(kernel_page(Report.model_validate(report(undecided)), "addcmul"))
     assert "undecided 1 of 1000 elements" in shown
 
 
 def test_what_did_not_run_is_named_with_its_reason() -> None:
     value = Report.model_validate(report(cell(), not_run(lowering="triton", backend="cuda")))
     assert "not run, 1 cell: triton, cuda, float32: torch finds no CUDA device" in printed(
-        rows.kernel_page(value, "addcmul")
+        kernel_page(value, "addcmul")
     )
-    run = printed(rows.run_page(value))
+    run = printed(run_page(value))
     assert re.search(r"addcmul +cuda +0 +0 +1 +- +- +-", run)
     assert re.search(r"addcmul +cpu +1 +0 +0 +1\.016 +51\.5% +10%", run)
 
@@ -454,7 +466,7 @@ def test_what_did_not_run_is_named_with_its_reason() -> None:
 def test_what_deviates_in_a_report_of_schema_1_is_told_once_a_reason() -> None:
     def told(*reasons: str) -> str:
         cells = [cell(reason=f"known deviation: {why}", dtype=f"d{k}") for k, why in enumerate(reasons)]
-        return printed(rows.kernel_page(Report.model_validate(report(*cells)), "addcmul"), 400)
+        return printed(kernel_page(Report.model_validate(report(*cells)), "addcmul"), 400)
 
     assert "deviates, 2 cells: inductor, cpu, d0 d1: it (1 - w) flushes (0.7712 scaled_ulp against the bound" in told(
         "it (1 - w) flushes (3 flushed)", "it (1 - w) flushes (4 flushed)"
@@ -477,7 +489,7 @@ def test_a_users_own_lowering_is_answered_in_a_screen() -> None:
                 remark = {"reason": f"known deviation: {name} flushes"} if not bad else {}
                 cells.append(cell(lowering=name, dtype=dtype, scalars={"w": w}, bound=bound, against_eager=sides,
                                   digest=f"{name}{w}{dtype}", **remark, **why))  # fmt: skip
-    shown = printed(rows.kernel_page(Report.model_validate(report(*cells)), "addcmul"), 140)
+    shown = printed(kernel_page(Report.model_validate(report(*cells)), "addcmul"), 140)
     table = [line.split()[1:] for line in shown.splitlines() if line.startswith(("mine.py:f ", "eager ", "inductor "))]
     assert table == [
         ["0", "of", "4,", "3", "deviate,", "1", "failed", "1", "ulp", "4", "25%", "w=0.9", "out-of-place", "16", "8"],
@@ -490,7 +502,7 @@ def test_a_users_own_lowering_is_answered_in_a_screen() -> None:
     assert "5 nan mismatch" in shown and "mine.py:f flushes" in shown
     assert "inductor flushes" not in shown and "eager flushes" not in shown
     assert len(shown.splitlines()) < 40
-    few = printed(rows.kernel_page(Report.model_validate(report(*cells[12:18])), "addcmul"), 140)
+    few = printed(kernel_page(Report.model_validate(report(*cells[12:18])), "addcmul"), 140)
     assert "inductor flushes" in few and "w=0.4" in few
 
 
@@ -501,7 +513,7 @@ HOSTILE = "\x1b[31mred\x1b]0;title\x07[bold]x[/bold] :smile: \u202eevil\x9b1m"
 def test_hostile_names_come_out_as_text(field: str) -> None:
     one = cell(status="exceeds-bound", **{field: HOSTILE, **({} if field == "reason" else {"reason": "r"})})
     value = Report.model_validate(report(one))
-    for page in (rows.kernel_page(value, one["kernel"]), rows.run_page(value)):
+    for page in (kernel_page(value, one["kernel"]), run_page(value)):
         shown = printed(page)
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
         assert "\\x1b[31mred\\x1b]0;title\\x07[bold]x[/bold]:smile:\\u202eevil\\x9b1m" in "".join(shown.split())
@@ -515,7 +527,7 @@ def test_colour_only_on_a_terminal_and_never_with_no_color(monkeypatch: pytest.M
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    page = rows.kernel_page(Report.model_validate(report(cell())), "addcmul")
+    page = kernel_page(Report.model_validate(report(cell())), "addcmul")
 
     def shown(file: io.StringIO) -> str:
         terminal.print_page(page, file, 120)
@@ -542,11 +554,11 @@ def test_a_lowering_that_fails_everywhere_is_told_on_a_screen() -> None:
         {"normal": region()}, lowering="mine.py:f", spelling="tail", status="unsteady", reason_kind="calls",
         reason="the smallest: 2 elements", calls={"made": 9, "different": ["2 elements"], "script": script},
     )  # fmt: skip
-    page = printed(rows.kernel_page(Report.model_validate(report_of(cell_of({"normal": region()}), *mine)), "addcmul"))
+    page = printed(kernel_page(Report.model_validate(report_of(cell_of({"normal": region()}), *mine)), "addcmul"))
     lines = [line.strip() for line in page.splitlines()]
     assert len(lines) <= 45, page
     at = lines.index("line 0")
     assert lines[at : at + 9] == script and "the smallest: 2 elements" in lines[at - 1] + lines[at - 2]
     assert any(line.startswith("exceeds-bound: 11 more cells of mine.py:f") for line in lines), page
-    page = printed(rows.kernel_page(Report.model_validate(report_of(mine[0])), "addcmul"))
+    page = printed(kernel_page(Report.model_validate(report_of(mine[0])), "addcmul"))
     assert "and in special, overflow" in map(str.strip, page.splitlines())

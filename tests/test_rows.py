@@ -156,6 +156,11 @@ def test_an_exact_inner_product_is_that_of_rationals(seed: int, n: int, dtype: s
     assert ExactRow(a).dot(ExactRow(b)) == exact
 
 
+def test_names_of_recipes_may_have_spaces_after_commas() -> None:
+    spaced = rows.custom({"shape": "8x16", "recipe": "random, exact"}, kind=rows.SUMS)
+    assert spaced.parameters["recipe"] == "random,exact"
+
+
 def test_rows_of_rms_norm_lie_along_the_last_dimension() -> None:
     custom = facts("rms_norm").custom
     assert custom is not None

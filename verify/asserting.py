@@ -15,7 +15,8 @@ import torch
 from verify import backends, standby
 from verify.kernel import NothingToCompare, is_file
 from verify.plan import Selection
-from verify.reports.rows import code_of, kernel_page
+from verify.reports.figures import code_of
+from verify.reports.run_page import kernel_page
 from verify.reports.schema import Cell, Report
 from verify.reports.terminal import print_page
 from verify.run import run

@@ -298,10 +298,10 @@ def accepted(text: str) -> dict[Key, Mapping[str, Any]]:
     """The rows of a census that `verify audit --json` wrote. Raises UsageError for anything else."""
     try:
         document = json.loads(text)
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']}; expected {SCHEMA}")
+        if document.get("schema") != SCHEMA:
+            raise ValueError(f"its schema is {document.get('schema')}; expected {SCHEMA}")
         return {_key(row): row for row in document["rows"]}
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"the baseline is no census of `verify audit --json`: {error}") from None
 
 

@@ -205,9 +205,9 @@ def call_all(
 ) -> Called:  # fmt: skip
     """Make every call of the table with the lowering, built as `call`, whose results are to be those of the sample.
 
-    reference: the registered lowering; a dependence that it has too is told, and is no fault within the bound. mine:
-    the lowering is a user's own; of registered ones a dependence within the bound is told. scalars: it is to take other
-    Python scalars than the case's.
+    reference: the registered lowering; a dependence that it shares is reported, and is no fault within the bound. mine:
+    the lowering is a user's own; a dependence of registered ones within the bound is only reported. scalars: it is
+    to take other Python scalars than the case's.
     """
     table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
     begin: dict[str, Callable[[], _One | None]]

@@ -860,7 +860,7 @@ def trust(case: Case) -> list[dict[str, Any]]:
 def settings_of(
     facts: Composite, given: Mapping[str, str] | None, spellings: tuple[str, ...], profile: str, dtype: str
 ) -> list[Setting]:
-    """The user's own setting, those named (a name of NAME=VALUE words is one's own), or those of the profile,
+    """The user's own setting, those named (a name of NAME=VALUE words is a custom one), or those of the profile,
     as far as they exist for `dtype`. Raises UsageError."""
     if given:
         return [_own(facts, given)]

@@ -194,7 +194,7 @@ def cells_of(job: Job, part: Mapping[str, Any], selection: Selection, domain: Do
 
 
 def told_by(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The cell that a part of a report tells of (`verify.reports.schema.Part`), as `cells_of` makes it."""
+    """The cell that a part of a report describes (`verify.reports.schema.Part`), as `cells_of` makes it."""
     facts, mine = kernel.load(part["kernel"]), is_file(part["lowering"])
     if isinstance(facts, Composite):
         raise UsageError(f"{part['kernel']} has no sweeps")
@@ -209,7 +209,7 @@ def told_by(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(case: Case, job: Job) -> dict[str, Any]:
-    """What a cell tells of its lowering here, whatever it gives on the domain."""
+    """What a cell says about its lowering on this machine, whatever its results on the domain."""
     target, lowering = job.target, job.lowering
     lawless = not job.mine or job.setting is not None or target.layout is not None
     return {

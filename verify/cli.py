@@ -1,6 +1,6 @@
 """The commands: options in, pages and report files out.
 
-Options are in `verify.options`, what surrounds a run in `verify.conduct`, what is printed in `verify.reports.rows`.
+Options are in `verify.options`, what surrounds a run in `verify.conduct`, what is printed in `verify.reports.*_page`.
 Everything heavy (torch, triton, pydantic, rich) is imported inside the command that needs it.
 """
 
@@ -26,6 +26,7 @@ from verify.kernel import (
     Composite,
     NothingToCompare,
     UsageError,
+    comma_list,
     finished,
     is_file,
     load,
@@ -84,16 +85,11 @@ from verify.output import (
     text_of,
 )
 from verify.progress import shown
-from verify.reports.rows import (
-    explain_page,
-    explain_place_page,
-    invariance_page,
-    kernel_page,
-    list_page,
-    printable,
-    run_page,
-    show_page,
-)
+from verify.reports.explain_page import explain_page, explain_place_page
+from verify.reports.invariance import invariance_page
+from verify.reports.registry_page import list_page, show_page
+from verify.reports.run_page import kernel_page, run_page
+from verify.reports.text import printable
 from verify.virtual.compile import TARGETS
 
 if TYPE_CHECKING:
@@ -137,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OracleError as error:
         return complain(error, ORACLE_VIOLATION)
     except _CommandLineError as error:
-        return complain(error.format_message(), USAGE)
+        command = getattr(getattr(error, "ctx", None), "command_path", "verify")
+        return complain(f"{error.format_message().removesuffix('.')}; see `{command} --help`", USAGE)
     except Exception as error:
         told = mistake(error)
         if told is None:
@@ -282,19 +279,19 @@ def audit(
     """Compile Triton lowerings for GPUs that need not be here, and list the instructions that decide roundings.
 
     Each is compiled with fp fusion (contraction of products into sums) permitted and not; differences between targets
-    and flags are told in words. dtype: float32 unless given.
+    and flags are listed in words. dtype: float32 unless given.
     """
     ensure_known("dtype", dtype or (), DTYPES)
     ensure_writable(json_file)
     from verify import audit as audited
     from verify import backends
-    from verify.reports.rows import audit_page
+    from verify.reports.audit_page import audit_page
 
     own = [text for text in lowering or () if is_file(text)]
     chosen = [text for text in lowering or () if not is_file(text)]
     before = None if baseline is None else audited.accepted(text_of(baseline))
     kernels, wrong = finished(names() if not name else ())
-    each = audited.asked(name or [k.name for k in kernels], target.split(","), dtype or (), chosen, own)
+    each = audited.asked(name or [k.name for k in kernels], comma_list(target), dtype or (), chosen, own)
     with shown() as progress:
         rows = audited.audit(each, jobs or backends.cores(), progress)
     told = audited.differences(rows)
@@ -322,7 +319,7 @@ def replay(
     Exit code 1 where a bit differs, 3 where nothing could be executed.
     """
     ensure_writable(json_file)
-    from verify.reports.rows import replay_page
+    from verify.reports.audit_page import replay_page
     from verify.virtual.replay import replay as replayed
 
     found = list(replayed(Path(folder)))
@@ -459,7 +456,7 @@ def explain(
     else:
         told = take_apart.explain(
             name,
-            [value.strip() for value in (values or "").split(",")],
+            comma_list(values or ""),
             dtype=dtype,
             scalars=scalars_of(scalar),
             lowerings=chosen,
@@ -529,7 +526,7 @@ def gate(
     from verify.reports import ci, markdown, oss_benchmark
     from verify.reports import gate as gates
 
-    statuses = [status.strip() for text in fail_on or () for status in text.split(",")]
+    statuses = [status for text in fail_on or () for status in comma_list(text)]
     outcome = gates.gate(report, baseline, statuses or gates.FAIL_ON, allow or (), only or ())
     page = gates.gate_page(outcome)
     if json_file is not None:
@@ -616,7 +613,7 @@ def compare(
     ensure_known("dtype", dtype or (), DTYPES + NARROW)
     from verify.reports import compare as comparing
     from verify.reports import store
-    from verify.reports.rows import compare_page, exchange_page
+    from verify.reports.compare_page import compare_page, exchange_page
 
     if exchange is not None and exchange_from is not None:
         raise UsageError("--exchange writes this machine's outputs, --exchange-from reads another's: give one of them")
@@ -661,7 +658,7 @@ def history(
     """
     from verify.reports import history as past
     from verify.reports import store
-    from verify.reports.rows import history_page, query_page
+    from verify.reports.history_page import history_page, query_page
 
     if sql is not None and (kernel or device):
         raise UsageError("--sql makes its own selection: write WHERE kernel = '...' instead of --kernel and --device")
@@ -677,7 +674,10 @@ def history(
     found = past.changes(archive, kernel or (), device or ())
     tell([history_page(found, limit or None)], json_lines(past.as_json(archive, found)), markdown_file, json_file)
     if not found.series:
-        raise NothingToCompare("nothing to compare: no cell ran in two reports of one device, profile and seed")
+        raise NothingToCompare(
+            "nothing to compare: no cell ran in two reports of one device, profile and seed; these are of "
+            + "; ".join(past.sources(archive))
+        )
 
 
 @app.command("report")

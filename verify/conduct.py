@@ -17,7 +17,10 @@ from verify.kernel import DTYPES, Kernel, UsageError, is_file, load
 from verify.options import ENGINES, ensure_known
 from verify.output import FAILED, INTERRUPTED, NOTHING, TERMINATED, USAGE, complain, print_to
 from verify.progress import Kinds, shown, spoken
-from verify.reports.rows import Page, assignments, code_of, printable
+from verify.reports.blocks import Page
+from verify.reports.figures import code_of
+from verify.reports.replays import assignments
+from verify.reports.text import printable
 
 if TYPE_CHECKING:
     from verify.jobs.journal import Journal

@@ -156,16 +156,6 @@ class Domain:
         mask = (1 << self.fmt.bits) - 1
         return tuple(int(bits) & mask for bits in self.bits(index, index + 1, "cpu"))
 
-    def stratum_of(self, index: int) -> str:
-        """Name of the stratum that element `index` belongs to; the kind where there are none."""
-        if not 0 <= index < self.size:
-            raise IndexError(f"element {index} of a domain of {self.size}")
-        for stratum in self.strata:
-            if index < stratum.size:
-                return stratum.name
-            index -= stratum.size
-        return self.kind
-
 
 def _iota(low: int, high: int, dtype: Any, device: Any) -> Any:
     """The integers low..high-1 as a tensor. Long ones are sums, which a GPU writes several times as fast."""

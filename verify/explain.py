@@ -1,7 +1,7 @@
 """One element, taken apart: its exact value and region, what every lowering makes of it, whether that is what it may
 be, and the formulas step by step.
 
-The judge is that of a run (`verify.judge`), asked in multiprecision. What is printed is in `verify.reports.rows`.
+The judge is that of a run (`verify.judge`), asked in multiprecision. `verify.reports.explain_page` prints it.
 """
 
 from __future__ import annotations

@@ -397,6 +397,11 @@ def elementwise_names() -> list[str]:
     return [name for name in names() if isinstance(load(name), Kernel)]
 
 
+def comma_list(text: str) -> list[str]:
+    """What stands between commas, without the spaces around it."""
+    return [one.strip() for one in text.split(",")]
+
+
 def suggest(what: str, given: str, known: list[str] | tuple[str, ...]) -> str:
     """One line: what was given, the near names, the valid names."""
     near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)

@@ -10,7 +10,8 @@ from typing import Any, TextIO
 
 from verify.judge.status import combined
 from verify.kernel import Unfinished, UsageError
-from verify.reports.rows import Page, printable
+from verify.reports.blocks import Page
+from verify.reports.text import printable
 
 # Exit codes; where several apply: 4, 2, 1, 3.
 FAILED = 1

@@ -65,12 +65,12 @@ class Gate(pytest.File):
     """All verdicts on the reports of `--verify-report`, each a test."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        from verify.kernel import UsageError
+        from verify.kernel import UsageError, comma_list
         from verify.reports import gate
-        from verify.reports.rows import printable
+        from verify.reports.text import printable
 
         option, start = self.config.getoption, self.config.invocation_params.dir
-        statuses = [status.strip() for text in option("verify_fail_on") for status in text.split(",")]
+        statuses = [status for text in option("verify_fail_on") for status in comma_list(text)]
         paths = [start / path for path in option("verify_report")]
         root = start / option("verify_baseline")
         try:

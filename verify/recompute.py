@@ -29,7 +29,7 @@ from verify.plan import Job, Selection, jobs_of
 from verify.reports import exchange
 from verify.reports.compare import Aligned, Comparison, Facts, Source, refusal
 from verify.reports.exchange import Element, Entry, Exchanged, Finding, Wanted
-from verify.reports.rows import replay_place
+from verify.reports.replays import replay_place
 from verify.ulp import Verdict
 from verify.walk import case_of
 

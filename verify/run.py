@@ -200,7 +200,7 @@ def _places(
 class _Results:
     """The results of tasks, done in this process when they are asked for or by worker processes.
 
-    on_end is told of each task that has ended, in the order of their ends. settled: those that need nothing more."""
+    on_end is called for each task as it ends. settled: those that need nothing more."""
 
     def __init__(
         self, jobs: Sequence[Job], plan: Plan, selection: Selection, present: Sequence[Backend], workers: int | None,

@@ -31,7 +31,7 @@ from verify.judge.tally import Tally
 from verify.kernel import Kernel, Property, Scalars, is_file
 from verify.launch import launch_steady
 from verify.lowerings import Lowering, Target, lowerings
-from verify.reports.rows import replay_command
+from verify.reports.replays import replay_command
 from verify.strata import specials
 
 Tensor = torch.Tensor

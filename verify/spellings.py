@@ -92,21 +92,22 @@ def elementwise(
     keywords: tuple[str, ...] = (),
     in_place_when: Callable[[Scalars], bool] = always,
     broadcast_when: Callable[[Scalars], bool] | None = always,
+    foreach_too: bool = True,
 ) -> dict[str, Spelling]:
-    """The spellings that every torch operation has, the default first, and the layouts that take other loops.
+    """The spellings that torch operations have, the default first, and the layouts that take other loops.
 
-    `broadcast_when`: the cases of several tensors; None where there is one alone.
+    `broadcast_when`: the cases of several tensors; None where there is one alone. `foreach_too`: whether there is a
+    torch._foreach_NAME.
     """
     default = function(name, keywords=keywords)
     spellings = {
         "out-of-place": Spelling(default, quick=True),
         "in-place": Spelling(in_place(name, keywords=keywords), in_place_when),
-        "_foreach_": Spelling(foreach(name, keywords=keywords)),
-        "_foreach_ in-place": Spelling(foreach_in_place(name, keywords=keywords), in_place_when),
-        "strided": Spelling(default, layout="strided"),
-        "tail": Spelling(default, layout="tail"),
-        "size-one": Spelling(default, layout="size-one"),
     }
+    if foreach_too:
+        spellings["_foreach_"] = Spelling(foreach(name, keywords=keywords))
+        spellings["_foreach_ in-place"] = Spelling(foreach_in_place(name, keywords=keywords), in_place_when)
+    spellings |= {layout: Spelling(default, layout=layout) for layout in ("strided", "tail", "size-one")}
     if broadcast_when is not None:
         spellings["broadcast"] = Spelling(default, broadcast_when, layout="broadcast")
     return spellings

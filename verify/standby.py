@@ -74,12 +74,12 @@ def go_on() -> None:
     global _wanted
     if _wanted > 0:
         _wanted -= 1
-        with contextlib.suppress(OSError):  # whoever needs it will be told
+        with contextlib.suppress(OSError):  # its first use will report it
             _ready.append(Process())
 
 
 def take() -> Process:
-    """A process of one's own, to be ended by the caller."""
+    """A separate process, which the caller must end."""
     while _ready:
         one = _ready.pop()
         if one.fits:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from verify.kernel import elementwise_names
 from verify.reports import store
-from verify.reports.rows import scalars_text
+from verify.reports.text import scalars_text
 
 FOLDER = Path(__file__).resolve().parent
 Row = tuple[str, ...]

@@ -104,7 +104,7 @@ class Products:
     exact     whether every sum is exact (of integers), so that any other bit is a fault
     result    result(dtype of a and b) -> the format in which outputs are judged
     triton    the module of the Triton kernel, with `run` and `interpreted`
-    stub      what a lowering of one's own may begin with, where `call` is no one expression
+    stub      the start of a user's own lowering, where `call` is not a single expression
     """
 
     call: Callable[..., Any]

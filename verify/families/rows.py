@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.draws import Draw, Ints, exp2, mix, pack, to_tensor
 from verify.formats import FORMATS, Format
-from verify.kernel import Composite, Setting, UsageError, suggest
+from verify.kernel import Composite, Setting, UsageError, comma_list, suggest
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
 from verify.oracle import Oracle
@@ -560,12 +560,12 @@ def custom(
     if 0 in kept:
         sizes = "x".join(map(str, shape))
         raise UsageError(f"shape={sizes}: the output has no element to compare; expected sizes of at least 1")
-    layout, recipe = given.get("layout", "contiguous"), given.get("recipe", "mixed")
+    layout, recipes = given.get("layout", "contiguous"), comma_list(given.get("recipe", "mixed"))
     known = ("mixed", *recipes_of(kind, extremes))
-    for what, value, names in (("layout", layout, LAYOUTS), *(("recipe", one, known) for one in recipe.split(","))):
-        if value not in names or (value == "mixed" and recipe != "mixed"):
+    for what, value, names in (("layout", layout, LAYOUTS), *(("recipe", one, known) for one in recipes)):
+        if value not in names or (value == "mixed" and len(recipes) > 1):
             raise UsageError(suggest(what, value, names))
-    return setting(" ".join(f"{k}={v}" for k, v in given.items()), shape, dim, layout, recipe)
+    return setting(" ".join(f"{k}={v}" for k, v in given.items()), shape, dim, layout, ",".join(recipes))
 
 
 def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:

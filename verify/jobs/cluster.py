@@ -196,7 +196,7 @@ def _connected(address: str) -> Iterator[None]:
             raise UsageError(f"no Ray cluster answers at {address!r} ({error}); expected HOST:PORT or auto") from None
         if settings[3:4] != b"\x04" and "RAY_USE_TLS" not in os.environ:
             raise UsageError(f"what answers at {address!r} is no Ray cluster; expected HOST:PORT or auto")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # they are told here
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # they are reported here
     before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)

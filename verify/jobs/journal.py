@@ -1,7 +1,7 @@
 """The record of a run that has not ended: finished jobs, so that a run that is stopped in any way goes on.
 
-A file of JSON lines: first what the run is, then a line a job, on the disk before the next one is told. Nothing in it
-is ever changed; an incomplete last line, of a run that was killed, is dropped. No torch here.
+A file of JSON lines: first what the run is, then a line a job, on the disk before the next one is
+reported. Nothing in it is ever changed; an incomplete last line, of a run that was killed, is dropped. No torch here.
 """
 
 from __future__ import annotations

@@ -206,8 +206,8 @@ def _serve(pipe: Connection, given: bytes, ahead: int, place: Mapping[str, str])
     if ahead:
         standby.prepare(ahead)
     do = pickle.loads(given)()
-    pipe.send(("ready", None))
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
+        pipe.send(("ready", None))
         while True:
             pipe.send(found := attempt(do, pipe.recv()))
             if found[0] == "leaving":

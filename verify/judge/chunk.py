@@ -74,7 +74,7 @@ class Source(Protocol):
         ...
 
     def first(self, index: Tensor | None) -> Tensor | None:
-        """Their first input, whose binade errors are told by; None where that means nothing."""
+        """Their first input, by whose binade errors are grouped; None where that means nothing."""
         ...
 
     def keys(self, index: Tensor) -> list[Key]:

@@ -377,7 +377,7 @@ def _at_zero(y: Tensor, yv: Tensor, e: Enclosure, line: Line) -> tuple[Tensor, T
     above, below = lo.above & hi.above, lo.below & hi.below
     agree = (rad >= 0) & (nlo == nhi)
     side = (d.abs() != 1) | exact | above | below
-    # the sign of a zero is told by the truth there: flushing keeps signs
+    # there the truth decides the sign of a zero: flushing keeps signs
     other_zero = (yv == 0) & (d.abs() <= 1) & (torch.signbit(yv) != torch.signbit(m)) & ((d == 0) | (m != 0))
     right = ((d == 0) | (above & (d == 1)) | (below & (d == -1))) & ~other_zero
     known = nan | (agree & (ynan | side))
@@ -426,7 +426,7 @@ def _compare(
     blur = (2 * rad + size * 2.0**-51) * UP  # four roundings of what is small
     tie = measurable & (((side.abs() <= blur) & (blur > 0)) | (y == e))
     measurable = measurable & ~tie
-    one_nan, due = different & (ynan != enan), nan == ynan  # whoever has the NaN where it is due is closer
+    one_nan, due = different & (ynan != enan), nan == ynan  # the one with a NaN where it is due is closer
     below = y < e
     closer = (measurable & torch.where(below, side > 0, side < 0)) | (one_nan & due)
     farther = (measurable & torch.where(below, side < 0, side > 0)) | (one_nan & ~due)

@@ -35,7 +35,7 @@ class Step:
 class Traced(Arithmetic, Comparing):
     """A value of `ieee` with one element, the text that stands for it, and what it was computed from.
 
-    `named`: an input, or one with its sign changed; others are told by their hex.
+    `named`: an input, or one with its sign changed; others appear as hex.
     """
 
     value: Rounded

@@ -1,7 +1,7 @@
 """Inductor's Triton kernels for an NVIDIA GPU that is only described: generated, and compiled with Inductor's options.
 
 Inductor generates code for tensors that exist in name alone, but asks torch.cuda for the properties of the GPU; here it
-is told those of the description. Read in torch 2.13 (_inductor/compile_fx.py, graph.py, runtime/triton_heuristics.py).
+gets those of the description. Read in torch 2.13 (_inductor/compile_fx.py, graph.py, runtime/triton_heuristics.py).
 Of an autotuner's configurations the first is taken, which decides no bits of an elementwise kernel.
 """
 

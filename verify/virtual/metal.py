@@ -135,7 +135,7 @@ def _driver(source: str) -> str:
 
 @functools.cache
 def version(compiler: str) -> str:
-    """What a compiler says of itself."""
+    """A compiler's own description of its version."""
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
 
 

@@ -62,7 +62,7 @@ def replay(place: Path) -> Iterator[Replayed]:
             with tarfile.open(place) as archive:
                 archive.extractall(folder, filter="data")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
-            raise UsageError(f"{place} is no archive of kept launches: {type(error).__name__}: {error}") from None
+            raise UsageError(f"{place} is no archive of kept launches: {str(error).partition(': -')[0]}") from None
         yield from _replayed_of(Path(folder))
 
 
@@ -89,7 +89,7 @@ def _line(error: BaseException) -> str:
 
 
 def _read(place: Path, record: dict[str, Any]) -> Replayed | tuple[About, Launch, Any, dict[str, list[str]]]:
-    """What is told of a launch, it, its program and the digests of what it left; or why it is not executed."""
+    """The record of a launch, the launch, its program and the digests of its outputs; or why it is not executed."""
     from verify.virtual import ptx
 
     about = record["label"], record["name"], record["target"], record["triton_version"]

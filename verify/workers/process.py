@@ -38,7 +38,7 @@ from verify.workers import GUARD
 COMPILING = ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension", "triton.compiler", "triton.backends")
 BEAT = 0.5  # seconds between two looks at what the main thread does
 LATE = 0.25  # seconds after a launch in which it may still write
-BLOCKS = 8  # sizes of blocks that are told
+BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
 WORK = 200_000_000  # cycles of work before a launch on a stream of its own, about 0.1 s
 #: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.

@@ -1,0 +1,76 @@
+"""Why a cell, or a region of it, did not pass, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from verify.reports.figures import maximum
+from verify.reports.text import count_text, upward
+from verify.ulp import FAILING
+
+if TYPE_CHECKING:
+    from verify.reports.schema import Bound, Cell, Error, Region
+
+
+def why_failed(cell: Cell) -> str:
+    """The reason of a cell that failed: the run's own, else what was undecided, else the excess over the bound."""
+    undecided = cell.error.undecided if cell.error else 0
+    return cell.reason or (f"{count_text(undecided, 'element')} undecided" if undecided else excess(cell))
+
+
+def beside_regions(cell: Cell) -> list[tuple[str, str]]:
+    """What is wrong with a cell and shows in no region, as status and text: results that differ, broken properties,
+    and a status that no region has."""
+    if not cell.regions:
+        return []
+    found = []
+    if cell.distinct > 1 and cell.status != "unsteady":
+        found.append(("unsteady", f"{cell.distinct} different results in {cell.repeats} launches, all judged"))
+    if cell.calls and cell.calls.different and not cell.calls.note and cell.reason_kind != "calls":
+        found.append(("unsteady", f"{len(cell.calls.different)} of {cell.calls.made} other calls give other bits"))
+    for one in cell.properties:
+        if one.violations:
+            at = f", such as {','.join(one.witness)}" if one.witness else ""
+            found.append(
+                ("exceeds-bound", f"the property {one.name} is broken by {one.violations} of {one.inputs}{at}")
+            )
+    own = cell.status not in ("passed", *(region.status for region in cell.regions.values()))
+    if own and (cell.reason_kind != "property" or not found):
+        found.insert(0, (cell.status, cell.reason or cell.reason_kind))
+    return found
+
+
+def calls_text(cell: Cell) -> str:
+    """What other calls than the walk's gave; '' where none were made."""
+    if cell.calls is None:
+        return ""
+    told = {"other bits": cell.calls.different, "refused": cell.calls.refused, "not made": cell.calls.untried}
+    listed = (f"{what} {len(names)}: {', '.join(names)}" for what, names in told.items() if names)
+    return "; ".join([f"{cell.calls.made} made", *listed])
+
+
+def region_reason(name: str, region: Region) -> str:
+    """'in normal: 89.2 ulp against the bound 2 (CUDA C++ ...) [ids of the ledger]'."""
+    text = region.reason.text or against(region.error, region.bound)
+    return f"in {name}: {text}{ledger_text(region.reason.ledger)}"
+
+
+def ledger_text(ids: Sequence[str]) -> str:
+    return f" [ledger: {', '.join(ids)}]" if ids else ""
+
+
+def excess(cell: Cell) -> str:
+    """'89.2 ulp against the bound 2 (its source); 3 flushed', of all elements."""
+    if cell.error is None:
+        return ""
+    counts = {name: getattr(cell.judged, name) for name in FAILING if not (name == "flushed" and cell.ftz)}
+    classes = (f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+    return "; ".join([against(cell.judged, cell.bound), *classes])
+
+
+def against(error: Error, bound: Bound | None) -> str:
+    value, metric = maximum(error, bound)
+    source = f" ({bound.source})" if bound is not None and bound.source else ""
+    limit = "no bound" if bound is None else f"the bound {bound.value:.6g}{source}"
+    return f"{upward(value)} {metric} against {limit}"

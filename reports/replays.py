@@ -1,0 +1,59 @@
+"""The command that computes one element again, on a machine and with a setting such as it was computed on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verify.reports.schema import Cell, Worst
+
+
+#: Variables that choose what code runs (`verify.backends`), which a replay needs as the run had them. No other is taken
+#: from a report into a command.
+VARIABLES = ("ATEN_CPU_CAPABILITY", "PYTORCH_MPS_FAST_MATH", "PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_MPS_PREFER_METAL")
+
+
+def assignments(fingerprint: object) -> str:
+    """What stands before a replay on the machine with this fingerprint, so that the same code runs."""
+    found = fingerprint.get("variables") if isinstance(fingerprint, dict) else None
+    if not isinstance(found, dict):
+        return ""
+    return "".join(f"{name}={shlex.quote(str(found[name]))} " for name in VARIABLES if name in found)
+
+
+def replay(cell: Cell, worst: Worst) -> str:
+    """The command that computes one element of a cell again."""
+    place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
+    spot = (cell.output, worst.index, cell.domain.seed)
+    return replay_place(cell.kernel, place, cell.scalars, worst.inputs, spot)
+
+
+def replay_place(
+    kernel: str,
+    place: tuple[str, str, str, str],
+    scalars: Mapping[str, float],
+    inputs: Sequence[str],
+    spot: tuple[str, int, int],
+) -> str:
+    """As `replay_command`; without inputs, of an element known by its `spot`: output, index and seed."""
+    if inputs:
+        return replay_command(kernel, place, scalars, inputs)
+    words = replay_command(kernel, place, scalars, ()).split(" --input=")[0]
+    output, index, seed = spot
+    named = f" --output {shlex.quote(output)}" if output else ""
+    return f"{words}{named} --index {index}{f' --seed {seed}' if seed else ''}"
+
+
+def replay_command(
+    kernel: str, place: tuple[str, str, str, str], scalars: Mapping[str, float], inputs: Sequence[str]
+) -> str:
+    """`verify explain` of one element. place: dtype, backend, lowering and spelling."""
+    words = ["verify", "explain", kernel]
+    for option, value in zip(("--dtype", "--backend", "--lowering", "--spelling"), place, strict=True):
+        words += [option, value]
+    for name, number in scalars.items():
+        words += ["--scalar", f"{name}={number!r}"]
+    # '=' since a first input may begin with a minus sign
+    return shlex.join([*words, f"--input={','.join(inputs)}"])

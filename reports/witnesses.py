@@ -1,0 +1,203 @@
+"""What is said about single cells below a table: the worst elements, failures, deviations and remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from verify.judge.status import STATUSES
+from verify.kernel import is_file
+from verify.reports.blocks import Line
+from verify.reports.figures import fails, headline, region_part, share, telling, worst_of
+from verify.reports.looks import LOOKS
+from verify.reports.reasons import beside_regions, excess, region_reason, why_failed
+from verify.reports.replays import assignments, replay
+from verify.reports.text import count_text, percent, scalars_text, upward
+from verify.ulp import FAILING
+
+if TYPE_CHECKING:
+    from verify.reports.schema import Cell, Region, Worst
+
+
+#: How many failing cells, and how many worst elements, are spelled out; the report holds all.
+FAILURES_SHOWN = 4
+
+
+WORST_SHOWN = 4
+
+
+def worst_lines(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
+    """The worst element of each lowering: the user's own first, then by share of the bound, then by ULP."""
+
+    def badness(cell: Cell) -> tuple[bool, float, float]:
+        return is_file(cell.lowering), share(cell) or 0.0, headline(cell)[0].max_ulp if cell.error else 0.0
+
+    best: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        if worst_of(cell):
+            key = (cell.backend, cell.lowering)
+            best[key] = max(best.get(key, cell), cell, key=badness)
+    ranked = sorted(best.values(), key=badness, reverse=True)[:WORST_SHOWN]
+    lines = [Line(_element(worst_of(cell)[0]), label=f"worst {_place(cell)}:") for cell in ranked]
+    if ranked:
+        command = replay(ranked[0], worst_of(ranked[0])[0])
+        lines.append(Line(assignments(environment.get(ranked[0].backend)) + command, kind="command"))
+    return lines
+
+
+def _element(worst: Worst) -> str:
+    error = "" if worst.ulp is None else f", {upward(worst.ulp)} ulp"
+    kind = f", {worst.error_class.replace('_', '-')}" if worst.error_class else ""
+    scaled = ""
+    if worst.scaled_ulp is not None and worst.scaled_ulp != worst.ulp:
+        scaled = f", {upward(worst.scaled_ulp)} scaled_ulp"
+    truth = "exact" if worst.truth == "exact" else "exact by rounded scalars"
+    part = f", {upward(100 * worst.share, 3)}% of its bound" if worst.share else ""  # 0 also where nothing is stated
+    element = f"{','.join(worst.inputs)} -> " if worst.inputs else f"element {worst.index}: "
+    return f"{element}{worst.output}, {truth} {worst.exact}{error}{scaled}{part}{kind}"
+
+
+def _place(cell: Cell) -> str:
+    words = (cell.lowering, cell.spelling, cell.backend, cell.dtype, scalars_text(cell.scalars), cell.output)
+    return " ".join(filter(None, words))
+
+
+def failure_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
+    """Each failing cell with its reason; where regions fail, one line for each of them, with its worst element."""
+    failed = sorted(filter(fails, cells), key=lambda cell: STATUSES.index(cell.status))
+    lines = [line for cell in failed[:shown] for line in _failure(cell, environment)]
+    if len(failed) > shown:
+        lines.append(Line(f"and {len(failed) - shown} more failing cells, all in the report", kind="bad"))
+    return lines
+
+
+def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = None) -> list[Line]:
+    """What is wrong with a cell. shown: how many of its regions are listed; the rest are counted."""
+    before, named = assignments(environment.get(cell.backend)), f"{cell.kernel} {_place(cell)}"
+    regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
+    lines = [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
+    lines += [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
+    if not cell.regions:
+        lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
+        if cell.worst:
+            telling_one = _telling(cell)
+            lines.append(Line(_element(telling_one), label="    "))
+            lines.append(Line(before + replay(cell, telling_one), kind="command"))
+    for name, region in list(regions.items())[:shown]:
+        lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
+        lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
+        lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
+    if rest := list(regions)[shown:] if shown else ():
+        lines.append(Line(f"and in {', '.join(rest)}", kind="bad"))
+    return lines
+
+
+def first_failures(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:
+    """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status; the
+    others are counted."""
+    failed: dict[str, list[Cell]] = {}
+    for cell in filter(fails, cells):
+        failed.setdefault(cell.lowering, []).append(cell)
+    lines: list[Line] = []
+    for place, group in enumerate(failed.values()):
+        first = None
+        if place < FAILURES_SHOWN // 2:
+            first = min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status)))
+            lines += _failure(first, environment, shown=1)
+        others: dict[str, list[Cell]] = {}
+        for one in group:
+            if one is not first:
+                others.setdefault(one.status, []).append(one)
+        for status, rest in others.items():
+            lines.append(_status_line(status, f"{count_text(len(rest), 'more cell')} of {_named(rest)}"))
+    return lines
+
+
+def _status_line(status: str, text: str) -> Line:
+    return Line(text, label=f"{status}:", kind=LOOKS[status].tone)
+
+
+def deviation_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
+    """What the ledger covers, one line for each region and set of entries: the cells, the reason, the worst element."""
+    groups: dict[tuple[str, ...], list[tuple[Cell, Region | None]]] = {}
+    for cell in cells:
+        for name, region in cell.regions.items():
+            if region.status == "deviates":
+                groups.setdefault((name, *region.reason.ledger), []).append((cell, region))
+        if cell.status == "deviates" and not cell.regions:  # of schema 1
+            groups.setdefault(("", cell.reason), []).append((cell, None))
+    lines: list[Line] = []
+    for (name, *_), members in list(groups.items())[:shown]:
+        cell, most = max(members, key=lambda one: _part(*one))
+        place = f"{_named(one for one, _ in members)}: "
+        reason = f"{cell.reason} ({excess(cell)})" if most is None else region_reason(name, most)
+        at = f"; the largest, {cell.kernel} {_place(cell)}" if len(members) > 1 else ""
+        lines.append(
+            Line(f"{place}{reason}{at}", label=f"deviates, {count_text(len(members), 'cell')}:", kind="deviates")
+        )
+        for one in (cell.worst if most is None else most.worst)[:1]:
+            lines.append(Line(_element(one), label="    "))
+            lines.append(Line(assignments(environment.get(cell.backend)) + replay(cell, one), kind="command"))
+    rest = list(groups.values())[shown:]
+    if rest:
+        more = len({id(cell) for members in rest for cell, _ in members})
+        lines.append(Line(f"and {count_text(more, 'cell')} more for other reasons, all in the report", kind="deviates"))
+    return lines
+
+
+def _part(cell: Cell, region: Region | None) -> float:
+    return (share(cell) if region is None else region_part(region)) or 0.0
+
+
+def _named(cells: Iterable[Cell]) -> str:
+    """Lowerings, backends and dtypes of a group."""
+    group = list(cells)
+    return ", ".join(
+        " ".join(dict.fromkeys(getattr(cell, name) for cell in group)) for name in ("lowering", "backend", "dtype")
+    )
+
+
+def _telling(cell: Cell) -> Worst:
+    """The element that shows why a cell failed: of the largest error where the bound is exceeded, else of a class."""
+    if (share(cell) or 0.0) <= 1:
+        return next((one for one in cell.worst if one.error_class in FAILING), cell.worst[0])
+    return cell.worst[0]
+
+
+def remark_lines(cells: Iterable[Cell]) -> list[Line]:
+    """One line a reason, with the lowerings, backends and dtypes: what was not run, what an allowance lets stand, what
+    passed with a remark."""
+    cells = list(cells)
+    reasons: dict[tuple[str, str, str], list[Cell]] = {}
+    unjudged: list[tuple[float, Cell, str]] = []
+    for cell in cells:
+        if cell.reason and not fails(cell) and cell.status != "deviates":
+            reasons.setdefault((cell.status.replace("-", " "), cell.reason, cell.allowance), []).append(cell)
+        unjudged += ((one.unjudged / one.inputs, cell, name) for name, one in cell.regions.items() if one.unjudged)
+    lines = _models(cells)
+    for (status, why, allowance), group in reasons.items():
+        allowed = f", allowed by {allowance}" if allowance else ""
+        label = f"{status}{allowed}, {count_text(len(group), 'cell')}:"
+        lines.append(Line(f"{_named(group)}: {why}", label=label, kind="open" if allowance else "plain"))
+    if unjudged:
+        _, cell, name = max(unjudged, key=lambda one: one[0])
+        region = cell.regions[name]
+        text = f"nothing is stated of {percent(region.unjudged, region.inputs)} of region {name}"
+        most = "" if len(unjudged) == 1 else " at most"
+        count = count_text(len({id(one) for _, one, _ in unjudged}), "cell")
+        lines.append(
+            Line(f"{text}{most}: {cell.kernel} {_place(cell)}", label=f"unjudged elements, {count}:", kind="open")
+        )
+    return lines
+
+
+def _models(cells: Iterable[Cell]) -> list[Line]:
+    """How predicted cells modelled what no standard defines: one line a model, with its instructions and lowerings."""
+    models: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    for cell in cells:
+        for instruction, how in (cell.predicted or {}).items():
+            models.setdefault((cell.backend, how), {}).setdefault(instruction, {})[cell.lowering] = None
+    return [
+        Line("; ".join(f"{one} ({', '.join(on)})" for one, on in each.items()), label=f"predicted, {backend}, {how}:")
+        for (backend, how), each in models.items()
+    ]
