@@ -36,7 +36,9 @@ from verify.lowerings import Lowering, NotLowered, Target
 Tensor = torch.Tensor
 T = TypeVar("T")
 SIZE = 1280  # elements of the sample
-SECONDS = 20.0  # in which all calls of a lowering are made, or some are not: each shape may be compiled anew
+#: Of a processor, in which all calls of a lowering are made, or some are not: each shape may be compiled anew. Other
+#: work on the machine does not decide which are made, but for LONGEST, seconds of the clock.
+SECONDS, LONGEST = 20.0, 100.0
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
@@ -214,7 +216,7 @@ def call_all(
     begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
     if mine:
         begin |= _judged_calls(case, target, lowering, call, reference, sample, scalars)
-    found, wrong = tried(begin, lambda name: ", ".join((name, *(one.first for one in [table.get(name)] if one))))
+    found, wrong = tried(begin, lambda name: ", ".join((name, *(one.first for one in [table.get(name)] if one))), call)
     if not wrong or found.told:
         return found
     beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
@@ -238,14 +240,18 @@ def call_all(
     return replace(found, status="unsteady", told=told, script=script)
 
 
-def tried(calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str]) -> tuple[Called, dict[str, T]]:
+def tried(
+    calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str], lowering: Callable[..., Any]
+) -> tuple[Called, dict[str, T]]:
     """Make the calls, as long as there is time: what that gave, and the results of those that gave one, which are
-    wrong. told: a call in words. A contract that is broken ends them, with status 'error'."""
+    wrong. told: a call in words; lowering: what is called, as built. A contract that is broken ends them, with status
+    'error'."""
     found, wrong, refused = Called(), dict[str, T](), dict[str, str]()
-    began, names = time.monotonic(), list(calls)
+    elsewhere = getattr(lowering, "spent", lambda: 0.0)
+    began, before, names = time.monotonic(), time.process_time() + elsewhere(), list(calls)
     made = 0
     for place, name in enumerate(names):
-        if time.monotonic() - began > SECONDS:
+        if time.process_time() + elsewhere() - before > SECONDS or time.monotonic() - began > LONGEST:
             found = replace(found, untried=tuple(names[place:]))
             break
         try:

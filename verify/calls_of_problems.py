@@ -271,7 +271,8 @@ def call_problems(
     to take other Python scalars than the case's."""
     calls = Calls(case, target, lowering, reference, call, mine, scalars)
     table = dict(calls.table())
-    found, wrong = tried({name: one.make for name, one in table.items()}, lambda name: f"{name}, {table[name].text}")
+    make = {name: one.make for name, one in table.items()}
+    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call)
     beyond = {name: one for name, one in wrong.items() if not one.loose}
     if found.told or not wrong:
         return found

@@ -38,6 +38,7 @@ START = 120.0  # seconds in which a worker must have imported torch and the file
 BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
+PROCESSES = Path("/proc")  # where Linux tells what processes have used
 TEXT = 300  # characters that are shown of what a worker says
 #: What an answer to a message has.
 ANSWERS: Mapping[str, tuple[set[str], ...]] = {
@@ -55,6 +56,7 @@ class Worker:
         self.process, self.connection, self.files = held.process, held.connection, held.files
         self.maps: list[mmap.mmap | None] = [None, None]
         self.loaded = False
+        self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self.end = weakref.finalize(self, held.end)
         threads = backends.threads()
         self._send({"do": "load", "text": text, "composite": composite, "threads": threads, "memory": memory})
@@ -95,6 +97,16 @@ class Worker:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
 
+    def spent(self) -> float:
+        """Seconds that its launches have taken so far: of a processor, or in which something was compiled, perhaps by
+        other processes. By the clock where the system does not tell."""
+        used = time.monotonic() - self.began if self.end.alive and not PROCESSES.exists() else 0.0
+        with contextlib.suppress(OSError):  # it has ended
+            fields = (PROCESSES / str(self.process.pid) / "stat").read_text().rpartition(")")[2].split()
+            used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # its own and its children's, proc(5)
+        self._spent = max(self._spent, used, self.compiling)
+        return self._spent
+
     def _send(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it has ended: the answer tells how
             self.connection.send_bytes(pickle.dumps(message))
@@ -113,7 +125,8 @@ class Worker:
                     if self.process.poll() is not None:  # who answers is another
                         raise EOFError
                     return answer
-                last = time.monotonic()
+                now = time.monotonic()
+                self.compiling, last = self.compiling + now - last, now
         except (EOFError, OSError, ValueError):
             code = self._code()
             self.end()
@@ -176,13 +189,18 @@ class Own:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
         self._worker: Worker | None = None
+        self.before = 0.0  # seconds that processes took which have ended
         self.blocks: tuple[int, ...] = ()
 
     def worker(self, device: str) -> Worker:
         if self._worker is None or not self._worker.end.alive:
+            self.before = self.spent()
             memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
             self._worker = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
         return self._worker
+
+    def spent(self) -> float:
+        return self.before + (0.0 if self._worker is None else self._worker.spent())
 
     def ready(self, target: Target, seconds: float) -> bool:
         """As `Lowering.ready`. What a process ended of that imports the file, its launch will tell."""
@@ -227,6 +245,10 @@ class Launch:
             yield
         finally:
             self.how = ""
+
+    def spent(self) -> float:
+        """Seconds that all launches of the file have taken so far, see `Worker.spent`."""
+        return self.own.spent()
 
     def restart(self) -> None:
         """Let the next launch be the first of its process."""
