@@ -45,6 +45,8 @@ OFTEN = 20  # calls after which a lowering is warm
 LARGE = (4097, 65536, 65537, (1 << 20) + 1)
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "zeros", "grad", "no_grad", "inference")
+#: The call of which it is told after all others whether more was written.
+LATER = "what is written later"
 #: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
 ROUND = (
     0, 1, 2, 3, 0.5, 10, 4, 1.5, 5, 0.25, 7, 100, 0.1, 6, 8, 9, math.pi, 1000, 1 / 3, math.e, 2.5, 0.75, 255, 256, 17,
@@ -110,7 +112,7 @@ CALLS: Mapping[str, Arranged] = {
     "overlapping inputs": Arranged("t[:1000]", "t[1:1001]", True, how="same"),
     "other memory around it": Arranged("t[:1023].clone()", how="guard"),
     "another thread": Arranged("t[:1025].clone()", how="thread"),
-    "what is written later": Arranged("t[:1023].clone()", how="late"),
+    LATER: Arranged("t[:1023].clone()", how="late"),
     "a result that is kept": Arranged("t[:1023].clone()", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
@@ -266,6 +268,11 @@ def tried(
         made += 1
         if one is not None:
             wrong[name] = one
+    if found.status != "error":
+        try:
+            getattr(lowering, "settle", lambda: None)()
+        except LoweringError as error:
+            found = replace(found, status="error", kind=error.kind, told=f"called with {told(LATER)}: {error}")
     return replace(found, made=made, refused=refused, different=tuple(wrong)), wrong
 
 

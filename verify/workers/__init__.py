@@ -44,6 +44,7 @@ TEXT = 300  # characters that are shown of what a worker says
 ANSWERS: Mapping[str, tuple[set[str], ...]] = {
     "launch": ({"outputs", "seconds", "modelled", "changed", "blocks"}, {"kind", "told"}, {"kind", "told", "spoiled"}),
     "fetch": (set(),),
+    "settle": ({"kind", "told"}, {"kind", "told", "spoiled"}),
 }
 
 
@@ -236,7 +237,7 @@ class Launch:
     @contextlib.contextmanager
     def manner(self, how: str) -> Iterator[None]:
         """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
-        guards beside all that torch allocates; 'thread', from another thread; 'late', after which it is waited whether
+        guards beside all that torch allocates; 'thread', from another thread; 'late', of which `settle` tells whether
         more is written; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'grad'
         and 'no_grad', with inputs that require grad, enabled or not; 'inference', in that mode, with tensors of it;
         'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
@@ -249,6 +250,24 @@ class Launch:
     def spent(self) -> float:
         """Seconds that all launches of the file have taken so far, see `Worker.spent`."""
         return self.own.spent()
+
+    def settle(self) -> None:
+        """Raise LoweringError where what a launch in the manner 'late' returned was written to since. It is waited
+        for that, as long as the launches since then have not taken."""
+        worker = self.own.worker(self.target.backend.device)
+        if worker is not self._built:
+            return
+        answer = worker.ask({"do": "settle"})
+        if answer.get("spoiled"):
+            worker.end()
+        if answer["kind"]:
+            kind = "raised" if answer["kind"] == "raised" else "contract"
+            raise LoweringError(f"{self._label} {_plain(answer['told'])}", kind)
+
+    @property
+    def _label(self) -> str:
+        path, _, function = self.own.text.rpartition(":")
+        return f"lowering {Path(path).name}:{function}"
 
     def restart(self) -> None:
         """Let the next launch be the first of its process."""
@@ -263,7 +282,7 @@ class Launch:
         tensors = problem.tensors if problem is not None else {str(k): t for k, t in enumerate(given)}
         worker = self.own.worker(self.target.backend.device)
         worker.load()
-        label = f"lowering {Path(self.own.text.rpartition(':')[0]).name}:{self.own.text.rpartition(':')[2]}"
+        label = self._label
         sent = _Sent(worker, tensors, GUARD ^ 0xFF if self.how == "guard" else GUARD)
         try:
             answer = worker.ask(self._message(sent, problem, again=self._built is worker))
