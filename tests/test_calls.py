@@ -31,6 +31,16 @@ cache, count = {}, [0]
 def right(x):
     return torch.exp(x)
 
+def slow(x):
+    time.sleep(0.03)
+    return torch.exp(x)
+
+def busy(x):
+    began = time.process_time()
+    while time.process_time() - began < 0.04:
+        pass
+    return torch.exp(x)
+
 def tail(x):
     y, left = torch.exp(x), x.numel() % 1024
     if left:
@@ -292,6 +302,16 @@ def test_a_report_has_the_calls_of_registered_lowerings(monkeypatch: pytest.Monk
     table = {(one["lowering"], one["spelling"]): one.get("calls") for one in found}
     assert table["eager", "out-of-place"]["made"] > 20 and table["inductor", "out-of-place"]["made"] == len(WHOLE)
     assert not any(calls for (_, spelling), calls in table.items() if spelling != "out-of-place")
+
+
+@pytest.mark.parametrize(("function", "made"), [("slow", True), ("busy", False)])
+def test_the_time_of_calls_is_that_of_a_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, made: bool
+) -> None:
+    """On a machine that does other work beside them the same calls are made, so that cells are the same."""
+    monkeypatch.setattr("verify.calls.SECONDS", 1.5)
+    (found,) = cells(monkeypatch, tmp_path, function)
+    assert found["status"] == "passed" and (found["calls"]["untried"] == []) == made
 
 
 def test_a_refusal_is_listed_and_no_fault(tmp_path: Path) -> None:

@@ -1044,7 +1044,8 @@ def test_a_deliberately_worse_lowering_fails_with_reason_and_replay(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     mine = tmp_path / "mine.py"
-    selection = "--lowering mine.py:lerp --lowering eager --dtype float32 --scalar w=0.9 --profile quick --backend cpu"
+    selection = "--lowering mine.py:lerp --lowering eager --dtype float32 --scalar w=0.9 --spelling out-of-place"
+    selection += " --profile quick --backend cpu"
 
     def kernel(text: str) -> int:
         mine.write_text(text)

@@ -53,7 +53,8 @@ def test_a_worker_that_dies_takes_one_job_with_it() -> None:
     places = [{}, {}]
     found = {one.number: one for one in ended(functools.partial(doubling, (1,)), [[0, 1, 2, 8, 9], [7, 6]], places)}
     assert sorted(found) == [0, 1, 2, 6, 7, 8, 9]
-    assert found[1] == Ended(1, died="the process that ran it was killed by SIGSEGV")
+    # which of the two has the longer list is chance
+    assert replace(found[1], process=0) == Ended(1, died="the process that ran it was killed by SIGSEGV")
     assert isinstance(found[7].value, ValueError) and "in do" in found[7].value.__notes__[0]
     assert {n: found[n].value[0] for n in (0, 2, 6, 8, 9)} == {0: 0, 2: 4, 6: 12, 8: 8, 9: 18}
     assert found[0].value[1] != found[2].value[1] == found[8].value[1] != found[9].value[1]
@@ -103,7 +104,10 @@ def test_workers_give_the_cells_of_one_process(tmp_path: Path, three_threads: No
         "def works(x):\n    assert torch.get_num_threads() == 3\n    return 1 / x\n"
         "def dies(x):\n    os.kill(os.getppid(), 9)\n    return x\n"
     )
-    both = replace(SMALL, kernels=("reciprocal",), spellings=(), user_lowerings=(f"{path}:works", f"{path}:dies"))
+    spellings = ("out-of-place", "strided")
+    both = replace(
+        SMALL, kernels=("reciprocal",), spellings=spellings, user_lowerings=(f"{path}:works", f"{path}:dies")
+    )
     seen: list[Any] = []
     ends: list[tuple[Any, ...]] = []
     found = run.run(both, seen.append, lambda *given: ends.append(given), workers=2)["cells"]
@@ -148,6 +152,7 @@ def test_a_run_that_is_killed_goes_on(
     )
     out, here = tmp_path / "r.json", tmp_path / "pid"
     words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--profile", "quick", "--json", str(out)]
+    words += ["--spelling", "out-of-place", "--spelling", "strided"]
     words += ["--lowering", f"{tmp_path}/mine.py:quick", "--lowering", f"{tmp_path}/mine.py:slow", "--jobs", jobs]
     monkeypatch.setenv("HERE", str(here))
     command = [sys.executable, "-m", "verify", *words]

@@ -44,7 +44,7 @@ from verify.search import (
 )
 
 #: Examples of a search, and of one law in one spelling, per max_examples of the profile (50 under `gate`).
-SHARE, LAW_SHARE = 2, 10
+SHARE, LAW_SHARE = 4, 10
 #: One size where each is compiled for.
 COMPILED = (8 * COPIES,)
 #: One kernel for each number of inputs: the interpreter is slow.

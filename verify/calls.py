@@ -36,13 +36,17 @@ from verify.lowerings import Lowering, NotLowered, Target
 Tensor = torch.Tensor
 T = TypeVar("T")
 SIZE = 1280  # elements of the sample
-SECONDS = 20.0  # in which all calls of a lowering are made, or some are not: each shape may be compiled anew
+#: Of a processor, in which all calls of a lowering are made, or some are not: each shape may be compiled anew. Other
+#: work on the machine does not decide which are made, but for LONGEST, seconds of the clock.
+SECONDS, LONGEST = 20.0, 100.0
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
 LARGE = (4097, 65536, 65537, (1 << 20) + 1)
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "zeros", "grad", "no_grad", "inference")
+#: The call of which it is told after all others whether more was written.
+LATER = "what is written later"
 #: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
 ROUND = (
     0, 1, 2, 3, 0.5, 10, 4, 1.5, 5, 0.25, 7, 100, 0.1, 6, 8, 9, math.pi, 1000, 1 / 3, math.e, 2.5, 0.75, 255, 256, 17,
@@ -108,7 +112,7 @@ CALLS: Mapping[str, Arranged] = {
     "overlapping inputs": Arranged("t[:1000]", "t[1:1001]", True, how="same"),
     "other memory around it": Arranged("t[:1023].clone()", how="guard"),
     "another thread": Arranged("t[:1025].clone()", how="thread"),
-    "what is written later": Arranged("t[:1023].clone()", how="late"),
+    LATER: Arranged("t[:1023].clone()", how="late"),
     "a result that is kept": Arranged("t[:1023].clone()", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
@@ -214,7 +218,7 @@ def call_all(
     begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
     if mine:
         begin |= _judged_calls(case, target, lowering, call, reference, sample, scalars)
-    found, wrong = tried(begin, lambda name: ", ".join((name, *(one.first for one in [table.get(name)] if one))))
+    found, wrong = tried(begin, lambda name: ", ".join((name, *(one.first for one in [table.get(name)] if one))), call)
     if not wrong or found.told:
         return found
     beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
@@ -238,14 +242,18 @@ def call_all(
     return replace(found, status="unsteady", told=told, script=script)
 
 
-def tried(calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str]) -> tuple[Called, dict[str, T]]:
+def tried(
+    calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str], lowering: Callable[..., Any]
+) -> tuple[Called, dict[str, T]]:
     """Make the calls, as long as there is time: what that gave, and the results of those that gave one, which are
-    wrong. told: a call in words. A contract that is broken ends them, with status 'error'."""
+    wrong. told: a call in words; lowering: what is called, as built. A contract that is broken ends them, with status
+    'error'."""
     found, wrong, refused = Called(), dict[str, T](), dict[str, str]()
-    began, names = time.monotonic(), list(calls)
+    elsewhere = getattr(lowering, "spent", lambda: 0.0)
+    began, before, names = time.monotonic(), time.process_time() + elsewhere(), list(calls)
     made = 0
     for place, name in enumerate(names):
-        if time.monotonic() - began > SECONDS:
+        if time.process_time() + elsewhere() - before > SECONDS or time.monotonic() - began > LONGEST:
             found = replace(found, untried=tuple(names[place:]))
             break
         try:
@@ -260,6 +268,11 @@ def tried(calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str
         made += 1
         if one is not None:
             wrong[name] = one
+    if found.status != "error":
+        try:
+            getattr(lowering, "settle", lambda: None)()
+        except LoweringError as error:
+            found = replace(found, status="error", kind=error.kind, told=f"called with {told(LATER)}: {error}")
     return replace(found, made=made, refused=refused, different=tuple(wrong)), wrong
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from verify.calls import DEPENDS, Called, drawn_scalars, edges, possible, tried
+from verify.calls import DEPENDS, LATER, Called, drawn_scalars, edges, possible, tried
 from verify.cases import Instance, terms
 from verify.composite import Problem
 from verify.families.rows import Rows
@@ -48,7 +48,7 @@ PICKED: Mapping[str, str] = {
 }
 #: As the plain call, but for how it is made, see `verify.calls.MANNERS`.
 MADE: Mapping[str, str] = {
-    "other memory around it": "guard", "another thread": "thread", "what is written later": "late",
+    "other memory around it": "guard", "another thread": "thread", LATER: "late",
     "a result that is kept": "kept",
     "a stream of the caller's": "stream", "memory of zeros": "zeros", "inputs that require grad": "grad",
     "inputs that require grad, without grad": "no_grad", "inference mode": "inference", "once more": "",
@@ -271,7 +271,8 @@ def call_problems(
     to take other Python scalars than the case's."""
     calls = Calls(case, target, lowering, reference, call, mine, scalars)
     table = dict(calls.table())
-    found, wrong = tried({name: one.make for name, one in table.items()}, lambda name: f"{name}, {table[name].text}")
+    make = {name: one.make for name, one in table.items()}
+    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call)
     beyond = {name: one for name, one in wrong.items() if not one.loose}
     if found.told or not wrong:
         return found

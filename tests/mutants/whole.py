@@ -166,14 +166,14 @@ def tenth(of: str) -> list[Planted]:
 
 
 def judge(
-    items: Sequence[Planted], told: Callable[[Verdict], None] = lambda verdict: None, profiles: Sequence[str] = PROFILES
-) -> list[Verdict]:
-    """What becomes of each item, and of each length of it."""
+    items: Sequence[Planted], told: Callable[[Verdict], None] = lambda verdict: None,
+    profiles: Sequence[str] = PROFILES, calls: bool = True,
+) -> list[Verdict]:  # fmt: skip
+    """What becomes of each item, and of each length of it. calls: made in other ways too than the plain one."""
     found: list[Verdict] = []
     for name, dtype in sorted({(one.kernel, one.dtype) for one in items}):
-        for verdict in _judge(
-            name, dtype, [one for one in items if (one.kernel, one.dtype) == (name, dtype)], profiles
-        ):
+        these = [one for one in items if (one.kernel, one.dtype) == (name, dtype)]
+        for verdict in _judge(name, dtype, these, profiles, calls):
             told(verdict)
             found.append(verdict)
     return found
@@ -195,7 +195,7 @@ def jobs(name: str, dtype: str, profiles: Sequence[str]) -> Iterator[tuple[str, 
             yield profile, selection, job
 
 
-def _judge(name: str, dtype: str, items: Sequence[Planted], profiles: Sequence[str]) -> Iterator[Verdict]:
+def _judge(name: str, dtype: str, items: Sequence[Planted], profiles: Sequence[str], calls: bool) -> Iterator[Verdict]:
     """Each case's truth is built once for all that is still alive."""
     over: dict[tuple[str, int], Verdict] = {}  # what is decided, by item and length
     last: dict[tuple[str, int], Verdict] = {}  # what is not yet
@@ -208,7 +208,7 @@ def _judge(name: str, dtype: str, items: Sequence[Planted], profiles: Sequence[s
             key = (one.label, length if one.right else 0)
             if key in over:
                 continue
-            job = replace(given, lowering=one.lowering, reason=None, mine=True)
+            job = replace(given, lowering=one.lowering, reason=None, mine=True, calls=given.calls and calls)
             if one.right and not _differs(one, job, selection, held):
                 continue
             early = profile == "quick" or (key in last and last[key].quick)

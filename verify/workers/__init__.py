@@ -38,11 +38,13 @@ START = 120.0  # seconds in which a worker must have imported torch and the file
 BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
+PROCESSES = Path("/proc")  # where Linux tells what processes have used
 TEXT = 300  # characters that are shown of what a worker says
 #: What an answer to a message has.
 ANSWERS: Mapping[str, tuple[set[str], ...]] = {
     "launch": ({"outputs", "seconds", "modelled", "changed", "blocks"}, {"kind", "told"}, {"kind", "told", "spoiled"}),
     "fetch": (set(),),
+    "settle": ({"kind", "told"}, {"kind", "told", "spoiled"}),
 }
 
 
@@ -55,6 +57,7 @@ class Worker:
         self.process, self.connection, self.files = held.process, held.connection, held.files
         self.maps: list[mmap.mmap | None] = [None, None]
         self.loaded = False
+        self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self.end = weakref.finalize(self, held.end)
         threads = backends.threads()
         self._send({"do": "load", "text": text, "composite": composite, "threads": threads, "memory": memory})
@@ -95,6 +98,16 @@ class Worker:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
 
+    def spent(self) -> float:
+        """Seconds that its launches have taken so far: of a processor, or in which something was compiled, perhaps by
+        other processes. By the clock where the system does not tell."""
+        used = time.monotonic() - self.began if self.end.alive and not PROCESSES.exists() else 0.0
+        with contextlib.suppress(OSError):  # it has ended
+            fields = (PROCESSES / str(self.process.pid) / "stat").read_text().rpartition(")")[2].split()
+            used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # its own and its children's, proc(5)
+        self._spent = max(self._spent, used, self.compiling)
+        return self._spent
+
     def _send(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it has ended: the answer tells how
             self.connection.send_bytes(pickle.dumps(message))
@@ -113,7 +126,8 @@ class Worker:
                     if self.process.poll() is not None:  # who answers is another
                         raise EOFError
                     return answer
-                last = time.monotonic()
+                now = time.monotonic()
+                self.compiling, last = self.compiling + now - last, now
         except (EOFError, OSError, ValueError):
             code = self._code()
             self.end()
@@ -176,13 +190,18 @@ class Own:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
         self._worker: Worker | None = None
+        self.before = 0.0  # seconds that processes took which have ended
         self.blocks: tuple[int, ...] = ()
 
     def worker(self, device: str) -> Worker:
         if self._worker is None or not self._worker.end.alive:
+            self.before = self.spent()
             memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
             self._worker = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
         return self._worker
+
+    def spent(self) -> float:
+        return self.before + (0.0 if self._worker is None else self._worker.spent())
 
     def ready(self, target: Target, seconds: float) -> bool:
         """As `Lowering.ready`. What a process ended of that imports the file, its launch will tell."""
@@ -218,7 +237,7 @@ class Launch:
     @contextlib.contextmanager
     def manner(self, how: str) -> Iterator[None]:
         """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
-        guards beside all that torch allocates; 'thread', from another thread; 'late', after which it is waited whether
+        guards beside all that torch allocates; 'thread', from another thread; 'late', of which `settle` tells whether
         more is written; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'grad'
         and 'no_grad', with inputs that require grad, enabled or not; 'inference', in that mode, with tensors of it;
         'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
@@ -227,6 +246,28 @@ class Launch:
             yield
         finally:
             self.how = ""
+
+    def spent(self) -> float:
+        """Seconds that all launches of the file have taken so far, see `Worker.spent`."""
+        return self.own.spent()
+
+    def settle(self) -> None:
+        """Raise LoweringError where what a launch in the manner 'late' returned was written to since. It is waited
+        for that, as long as the launches since then have not taken."""
+        worker = self.own.worker(self.target.backend.device)
+        if worker is not self._built:
+            return
+        answer = worker.ask({"do": "settle"})
+        if answer.get("spoiled"):
+            worker.end()
+        if answer["kind"]:
+            kind = "raised" if answer["kind"] == "raised" else "contract"
+            raise LoweringError(f"{self._label} {_plain(answer['told'])}", kind)
+
+    @property
+    def _label(self) -> str:
+        path, _, function = self.own.text.rpartition(":")
+        return f"lowering {Path(path).name}:{function}"
 
     def restart(self) -> None:
         """Let the next launch be the first of its process."""
@@ -241,7 +282,7 @@ class Launch:
         tensors = problem.tensors if problem is not None else {str(k): t for k, t in enumerate(given)}
         worker = self.own.worker(self.target.backend.device)
         worker.load()
-        label = f"lowering {Path(self.own.text.rpartition(':')[0]).name}:{self.own.text.rpartition(':')[2]}"
+        label = self._label
         sent = _Sent(worker, tensors, GUARD ^ 0xFF if self.how == "guard" else GUARD)
         try:
             answer = worker.ask(self._message(sent, problem, again=self._built is worker))

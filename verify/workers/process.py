@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import is_
 from pathlib import Path
@@ -52,6 +53,16 @@ def main(channel: int, inputs: int, outputs: int) -> None:
     Server(Connection(channel), inputs, outputs).serve()
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """What a launch was given and returned, each with a copy: it may be written to until `until`, by time.monotonic."""
+
+    until: float
+    backend: backends.Backend
+    given: tuple[torch.Tensor, torch.Tensor]
+    returned: list[tuple[torch.Tensor, torch.Tensor]]
+
+
 class Server:
     def __init__(self, connection: Connection, inputs: int, outputs: int) -> None:
         self.connection, self.files = connection, (inputs, outputs)
@@ -62,6 +73,8 @@ class Server:
         self.calls: dict[tuple[str, str], Callable[..., Any]] = {}
         self.returned: dict[str, Any] = {}
         self.last: dict[str, torch.Tensor] = {}
+        self.waiting: Waiting | None = None
+        self.wrote = ""
         self.blocks: set[int] = set()
         self.names = Names()
         threading.Thread(target=self.watch, args=(threading.main_thread().ident,), daemon=True).start()
@@ -162,6 +175,8 @@ class Server:
             with torch.inference_mode(how == "inference"):
                 file = self.given(0, 0, size)
                 inputs = file.to(backend.device)  # with its guards
+                if how == "late":  # where the next inputs are not written
+                    inputs = file.to(backend.device, copy=True)
                 whole = [alone(inputs[start : start + count]) for start, count in storages]
                 given = {
                     label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
@@ -171,7 +186,7 @@ class Server:
                 given = {k: t.requires_grad_() if differentiable(t) else t for k, t in given.items()}
             arguments = list(given.values()) if problem is None else [self.problem(given, problem, name)]
             poison = (poison[0], 0 if how == "zeros" else poison[1])
-            for t in self.last.values():  # what is returned again must have been written again
+            for t in [*self.last.values()]:  # what is returned again must have been written again
                 self.spoil(t, poison[1])
 
             def run() -> Any:
@@ -205,11 +220,9 @@ class Server:
             if how == "kept" and not all(torch.equal(octets(t), was) for t, was in earlier):
                 told = "wrote to what an earlier call had returned"
             if how == "late":
-                kept = {key: t.clone() for key, t in returned.items() if outline(t).get("layout") == "strided"}
-                time.sleep(LATE)
-                backend.synchronize()
-                if not all(torch.equal(octets(returned[key]), octets(t)) for key, t in kept.items()):
-                    told = "wrote to its output after it had returned"
+                self.settled()
+                kept = [(t, t.clone()) for t in returned.values() if outline(t).get("layout") == "strided"]
+                self.waiting = Waiting(time.monotonic() + LATE, backend, (inputs, inputs.clone()), kept)
         except NotLowered as why:
             return {"kind": "not-lowered", "told": str(why)}
         except UsageError as error:
@@ -219,7 +232,7 @@ class Server:
         if told:
             return {"kind": "contract", "told": told}
         self.returned = returned
-        if backend.device != "cpu":  # the parent looks at what became of its inputs
+        if inputs.data_ptr() != file.data_ptr():  # the parent looks at what became of its inputs
             with torch.inference_mode(inputs.is_inference()):
                 file.copy_(inputs)
         changed = {key: [str(before[key]), str(now)] for key, now in modes().items() if now != before[key]}
@@ -239,10 +252,44 @@ class Server:
             size = dense.numel() * dense.element_size()
             if size:
                 ctypes.memmove(self.given(1, offsets[str(key)], size).data_ptr(), dense.data_ptr(), size)
-            if isinstance(t, torch.Tensor):
+            if isinstance(t, torch.Tensor) and not self.waits(t):
                 self.last[str(key)] = t
         self.returned = {}
         return {}
+
+    def settle(self) -> dict[str, Any]:
+        """Answers with what is wrong with what was returned in the manner 'late', once it has been waited for that."""
+        backend = self.waiting.backend if self.waiting else None
+        try:
+            self.settled()
+        except BaseException as error:
+            return {"kind": "raised", "told": describe(error), "spoiled": backend is not None and spoiled(backend)}
+        told, self.wrote = self.wrote, ""
+        return {"kind": "contract" if told else "", "told": told}
+
+    def settled(self) -> None:
+        """Wait until what was returned can no longer be written to, and keep whether it was."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is None:
+            return
+        time.sleep(max(waiting.until - time.monotonic(), 0.0))
+        waiting.backend.synchronize()
+        if not all(torch.equal(octets(t), octets(was)) for t, was in waiting.returned):
+            self.wrote = "wrote to its output after it had returned"
+        if not torch.equal(*waiting.given):
+            self.wrote = "wrote to its input after it had returned"
+        self.last |= {f"late {k}": t for k, (t, _) in enumerate(waiting.returned)}
+
+    def waits(self, t: torch.Tensor) -> bool:
+        """Whether it lies in memory of which it is waited whether that is written to."""
+        if self.waiting is None or outline(t).get("layout") != "strided":
+            return False
+        own = {one.untyped_storage().data_ptr() for one, _ in self.waiting.returned}
+        return t.untyped_storage().data_ptr() in own
+
+    def holds(self, t: torch.Tensor) -> bool:
+        """Whether it lies in a file that the parent has mapped too."""
+        return any(m is not None and inside(t.untyped_storage().data_ptr(), m) for m in self.maps)
 
     def given(self, which: int, offset: int, size: int) -> torch.Tensor:
         """uint8 (size,): a part of a mapped file, mapped again where that has grown."""
@@ -272,8 +319,10 @@ class Server:
 
     def spoil(self, t: torch.Tensor, pattern: int) -> None:
         held = t.untyped_storage()
-        if any(m is not None and inside(held.data_ptr(), m) for m in self.maps):
+        if self.holds(t):
             return
+        if self.waits(t):  # it is returned again
+            self.settled()
         if t.device.type == "cpu":
             ctypes.memset(held.data_ptr(), pattern, held.nbytes())
         else:
