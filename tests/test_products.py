@@ -13,6 +13,7 @@ import torch
 from composites import cells
 from mutants import products as mutants
 from verify import backends
+from verify.cases import settings_of
 from verify.families import products, products_formulas, products_limits, products_lowerings
 from verify.families.products import setting
 from verify.families.products_truth import Truths
@@ -259,6 +260,15 @@ def test_integers_are_exact() -> None:
     for name, wrong, _ in mutants.OF_KERNELS["int_mm"]:
         if "-128" not in name:  # of which there may be none
             assert cell("int_mm", own, wrong, "int8")["status"] == "exceeds-bound", name
+
+
+def test_a_listed_setting_is_not_one_s_own_of_the_same_words() -> None:
+    """`k=0` is both: named, it is the listed one, and given by --set it has a name that gives it back."""
+    [listed] = settings_of(facts("mm"), None, ("k=0",), "quick", "float32")
+    assert listed == facts("mm").spellings["k=0"]
+    [own] = settings_of(facts("mm"), {"k": "0"}, (), "quick", "float32")
+    assert own.parameters["m"] != listed.parameters["m"]
+    assert settings_of(facts("mm"), None, (own.name,), "quick", "float32") == [own]
 
 
 # Refusals
