@@ -34,10 +34,10 @@ KERNEL = products.kernel(
     ),
     dtypes=("float16", "bfloat16"),
     settings=(
-        setting("24x256x48", quick=True, m=24, k=256, n=48, group=64),
+        setting("24x256x48", quick=True, m=24, k=256, n=48, group=64, length=1, resolves=True),
         setting("48x1024x64 by 32", m=48, k=1024, n=64, group=32),
         setting("16x4096x32 by 128", m=16, k=4096, n=32, group=128),
-        setting("one row", m=1, k=512, n=64, group=256),
+        setting("one row", m=1, k=512, n=64, group=256, length=1),
         setting("special", m=30, k=64, n=32, group=32, data="special"),
     ),
     notes=("torch takes groups of 32, 64, 128 or 256 terms and whole tiles of 16 columns",),

@@ -81,6 +81,13 @@ RIGHT = [
     ("addmm", "bfloat16", Candidate(Plan(UNIT)), {"alpha": 1.0, "beta": 1.0}),
     ("addmm", "bfloat16", Candidate(Plan(UNIT), epilogue="first"), {"alpha": 1.0, "beta": 1.0}),
     ("addmm", "bfloat16", Candidate(Plan(UNIT), epilogue="stored"), {"alpha": 1.0, "beta": 1.0}),
+    (
+        "addmm",
+        "bfloat16",
+        Candidate(Plan(UNIT, parts=4, stored="float32", adding="bfloat16"), epilogue="onto"),
+        {"alpha": 1.0, "beta": 1.0},
+    ),
+    ("mm", "bfloat16", Candidate(Plan(UNIT, parts=4, stored="float32", adding="bfloat16")), {}),
     ("addmm", "float32", Candidate(Plan(TF32), epilogue="fma"), {"alpha": 0.7, "beta": -1.3}),
     ("scaled_mm", "float8_e4m3fn", Candidate(Plan(EIGHTH)), {"fast": 1.0}),
     ("scaled_mm", "float8_e4m3fn", Candidate(Plan(EIGHTH, every=128)), {"fast": 0.0}),

@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 import torch
 
+from verify.domains import CHUNK
 from verify.families import products_formulas
 from verify.families.products import decoded
 from verify.families.products_formulas import Candidate
 from verify.families.products_truth import factors
+from verify.formats import FORMATS
+from verify.judge.chunk import digests
+from verify.judge.tally import root
 from verify.kernel import load
 from verify.numbers import units
 from verify.numbers.units import Plan
@@ -146,6 +150,35 @@ def test_the_search_names_it(name: str) -> None:
     y = formula(problem, factors(products_formulas._Plain(), problem), result)
     found = products_formulas.searched(problem, Gpu(), result, y)
     assert [text for text, make in found.items() if torch.equal(make(), y)]
+
+
+#: Digests of whole outputs of 33 x 517 x 20, bfloat16, by kernel, setting and lowering, and the formulas of the sum.
+KEPT = Candidate(Plan(BRAIN8, parts=3, grain=8, tile=16, stored="float32", adding="bfloat16"), epilogue="onto")
+ROUNDED = Candidate(Plan(BRAIN8, parts=3, grain=8, tile=16), epilogue="stored")
+DIGESTS = {
+    ("addmm", "33x517x20", "eager"): ("e7cde00e4a3b1549", KEPT),
+    ("addmm", "33x517x20", "eager-full"): ("fcbb3b29cdbd8ad4", ROUNDED),
+    ("linear", "33x517x20 silu", "eager"): ("5e3c142cab08fe9f", KEPT),  # and Inductor's, which calls the same function
+    ("linear", "33x517x20 silu", "eager-full"): ("19443dd0961b06f6", ROUNDED),
+}
+
+
+@pytest.mark.parametrize(("kernel", "setting", "lowering"), DIGESTS)
+def test_a_bias_meets_parts_in_bfloat16_or_a_sum_that_was_rounded(kernel: str, setting: str, lowering: str) -> None:
+    """What an H200 gave has the digest of the formula's outputs. By default torch allows reductions in the dtype: three
+    parts are added one after another to the bias, kept in bfloat16. Without them their sum is rounded, then with the
+    bias, then once more after an activation."""
+    due, formula = DIGESTS[kernel, setting, lowering]
+    facts: Any = load(kernel)
+    one = next(s for s in facts.settings if s.name == setting)
+    problem = facts.problem("bfloat16", one, dict.fromkeys(("alpha", "beta"), 1.0) if kernel == "addmm" else {}, 0)
+    bare = replace(problem, extra={**problem.extra, "shape": replace(problem.extra["shape"], activation="none")})
+    y = formula(bare, factors(products_formulas._Plain(), bare), "bfloat16")
+    y = torch.nn.functional.silu(y) if "silu" in setting else y
+    assert root(digests(0, (), y.reshape(-1), FORMATS["bfloat16"], CHUNK).digests) == due
+    if "silu" not in setting:
+        found = products_formulas.searched(problem, Gpu(), "bfloat16", y)
+        assert [text for text, make in found.items() if torch.equal(make(), y)]
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])

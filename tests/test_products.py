@@ -13,6 +13,7 @@ import torch
 from composites import cells
 from mutants import products as mutants
 from verify import backends
+from verify.cases import settings_of
 from verify.families import products, products_formulas, products_limits, products_lowerings
 from verify.families.products import setting
 from verify.families.products_truth import Truths
@@ -261,6 +262,15 @@ def test_integers_are_exact() -> None:
             assert cell("int_mm", own, wrong, "int8")["status"] == "exceeds-bound", name
 
 
+def test_a_listed_setting_is_not_one_s_own_of_the_same_words() -> None:
+    """`k=0` is both: named, it is the listed one, and given by --set it has a name that gives it back."""
+    [listed] = settings_of(facts("mm"), None, ("k=0",), "quick", "float32")
+    assert listed == facts("mm").spellings["k=0"]
+    [own] = settings_of(facts("mm"), {"k": "0"}, (), "quick", "float32")
+    assert own.parameters["m"] != listed.parameters["m"]
+    assert settings_of(facts("mm"), None, (own.name,), "quick", "float32") == [own]
+
+
 # Refusals
 
 
@@ -315,6 +325,87 @@ def test_instructions_of_older_gpus_are_allowed_to_libraries_alone() -> None:
     for name, due in (("eager", True), ("inductor", True), ("triton", False), ("triton-split-k", False)):
         place = products.Place(name, "cuda", "hopper", "bfloat16", "bfloat16", shape, {})
         assert any("m16n8k8" in str(one) for one in products_limits.algorithms(place)) == due
+
+
+IN_PLACE = {
+    dtype: units.Plan(units.unit("hopper", *of), parts=3, grain=8, stored="float32", adding=dtype)
+    for dtype, of in (("bfloat16", ("bfloat16", "float32", "m16n8k8")), ("float16", ("float16",)))
+}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("lowering", ["eager", "inductor"])
+@pytest.mark.parametrize("activation", ["none", "silu"])
+def test_parts_that_a_library_adds_in_the_dtype_are_within_the_bound(
+    activation: str, lowering: str, dtype: str
+) -> None:
+    """As an H200 does by default with 33 x 517 x 20: onto the bias, and where sums of whole numbers are beyond the
+    dtype's. Inductor calls the same function."""
+    own = setting("own", m=33, k=517, n=20, activation=activation)
+    problem = facts("linear").problem(dtype, own, {}, 0)
+    bare = facts("addmm").problem(dtype, setting("own", m=33, k=517, n=20), {"alpha": 1.0, "beta": 1.0}, 0)
+    one = products_formulas.Candidate(IN_PLACE[dtype], epilogue="onto")
+    y = one(bare, products_limits.factors(products_formulas._Plain(), bare), dtype)
+    y = torch.nn.functional.silu(y) if activation == "silu" else y
+    within(problem, y, lowering, dtype, "linear")
+
+
+def within(problem: Any, y: Tensor, lowering: str, dtype: str, kernel: str) -> None:
+    """Of Hopper's bounds, all of which are finite."""
+    place = products.Place(
+        lowering, "cuda", "hopper", dtype, dtype, problem.extra["shape"], problem.scalars, facts(kernel).family.bias
+    )
+    found = products_limits.algorithms(place)
+    bound = torch.stack([products_limits.kept(problem, one, dtype) for one in found]).amax(0)
+    due = Truths(facts(kernel).family, problem, "cpu", LIBRARY).enclose("")[0].mid.reshape(y.shape)
+    assert bool(bound.isfinite().all())
+    far = (y.double() - due).abs()
+    assert bool((far <= bound * (1 + 2.0**-20) + due.abs() * 2.0**-40).all()), float((far / bound).nan_to_num().max())
+
+
+def test_a_product_and_its_sum_may_both_be_rounded_before_an_activation() -> None:
+    """As an H200 does without reductions in the dtype."""
+    own = setting("own", m=33, k=517, n=20, activation="silu")
+    problem = facts("linear").problem("bfloat16", own, {}, 0)
+    t = problem.tensors
+    y = torch.nn.functional.silu((t["a"].double() @ t["b"].double()).bfloat16() + t["bias"])
+    within(problem, y, "eager-full", "bfloat16", "linear")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_stored_parts_are_exact_where_the_dtype_holds_them(dtype: str) -> None:
+    """Whole numbers whose sums stay below 2^p: 0 is the bound of them, of others it is not."""
+    most = 1 << units.FORMATS[dtype].precision
+    signs = torch.tensor([1.0, -1.0]).repeat(64)
+    a = torch.stack([torch.full((128,), 3.0) * signs, torch.full((128,), 3.0), (torch.arange(128) < most // 4).float()])
+    n = Roundoff(F32, units.FORMATS[dtype])
+    unit = units.unit("hopper", dtype)
+    given = n.given(a.double()), n.given(torch.full((128, 1), 3.0).double())
+    free, stored = (n.matmul(*given, Blocks(unit, 32, stored=stored)).error[:, 0] for stored in (False, True))
+    assert bool((free == 0).all())
+    # sums reach 9, 1,152 and at most 3/4 of 2^p
+    assert (stored == 0).tolist() == [True, 1152 < most, True]
+
+
+def test_silu_is_bounded_wherever_its_argument_may_lie() -> None:
+    """Of arguments that are far off, beside the threshold of exp, and exact, whichever way it is written."""
+    n = products_limits._Products(F32, F32, {(name, "float32"): products_limits.OWN for name in ("exp", "div")})
+    y = torch.cat([torch.linspace(-104, 20, 2001), torch.tensor([-88.7, -88.73, -87.4, -1000.0, 0.0, 2.4, 500.0])])
+    truth = lambda t: t / (1 + torch.exp(-t))  # noqa: E731
+    for far in (0.0, 2.0**-20, 0.1, 3.0, 40.0):
+        found = products_limits._silu(n, n.given(y.double(), 0.0, far))
+        assert bool(found.error.isfinite().all())
+        assert bool(((truth(y.double()) - found.mid).abs() <= found.rad).all())
+        for moved in torch.linspace(-far, far, 9).tolist():
+            x = (y.double() + moved).float()
+            x = x.clamp(min=y.double() - far, max=y.double() + far).float() if far else y
+            inside = (x.double() - y.double()).abs() <= far
+            for got in (x / (1 + torch.exp(-x)), x * torch.sigmoid(x), torch.nn.functional.silu(x)):
+                assert bool(((got.double() - found.mid).abs() <= found.error + found.rad)[inside].all())
+        if far:  # the bound is not idle
+            ends = torch.stack([truth(y.double() + t) for t in torch.linspace(-far, far, 33)])
+            spread = (ends - found.mid).abs().amax(0)
+            assert float((found.error / spread)[y > -80].median()) < 1.5 + 2.0**-19 / far
 
 
 @pytest.mark.parametrize(

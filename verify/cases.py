@@ -860,12 +860,13 @@ def trust(case: Case) -> list[dict[str, Any]]:
 def settings_of(
     facts: Composite, given: Mapping[str, str] | None, spellings: tuple[str, ...], profile: str, dtype: str
 ) -> list[Setting]:
-    """The user's own setting, those named (a name of NAME=VALUE words is a custom one), or those of the profile,
-    as far as they exist for `dtype`. Raises UsageError."""
+    """The user's own setting, those named (a name of NAME=VALUE words that is not listed is a custom one), or those of
+    the profile, as far as they exist for `dtype`. Raises UsageError."""
     if given:
         return [_own(facts, given)]
     if spellings:
-        own = [_own(facts, own_setting(name) or {}) for name in spellings if own_setting(name)]
+        words = [own_setting(name) for name in spellings if name not in facts.spellings]
+        own = [_own(facts, one) for one in words if one]
         return own + [s for s in facts.settings if s.name in spellings and dtype in s.dtypes]
     return [s for s in facts.settings if dtype in s.dtypes and (s.quick or profile != "quick")]
 
@@ -885,7 +886,11 @@ def _own(facts: Composite, given: Mapping[str, str]) -> Setting:
     for name in given:
         if name not in facts.parameters:
             raise UsageError(suggest(f"parameter of {facts.name}", name, tuple(facts.parameters)))
-    return replace(facts.custom(given), name=" ".join(f"{name}={value}" for name, value in given.items()))
+    own = facts.custom(given)
+    name = " ".join(f"{name}={value}" for name, value in given.items())
+    if name in facts.spellings:  # which may have other parameters beside
+        name = " ".join(f"{name}={own.parameters[name]}" for name in facts.parameters if name in own.parameters)
+    return replace(own, name=name)
 
 
 def cases_of(facts: Composite, given: Scalars | None, profile: str) -> list[Scalars]:

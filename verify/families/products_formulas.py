@@ -112,7 +112,7 @@ class Candidate:
         first, *others = (Rounded(part, n) * _scalar(n, x.alpha, self) for part in self.plan.sums(a, b))
         total = n.fma(Rounded(x.bias, n), _scalar(n, x.beta, self), first)
         for part in others:
-            total = total + part
+            total = (n.cast(total, n.storage) if self.plan.in_place else total) + part
         return total
 
 
@@ -336,7 +336,9 @@ def _plans(plan: Plan, problem: Problem) -> Iterator[Plan]:
     yield from (replace(plan, panel=length) for length in PANELS)
     yield from (replace(plan, every=length) for length in EVERY)
     # sums of pieces may be stored in float16 and bfloat16, or added in them; lengths are whole loads of 16 bytes
-    ways: list[dict[str, Any]] = [{}, {"adding": problem.dtype}, {"stored": problem.dtype}]
+    ways: list[dict[str, Any]] = [
+        {}, {"adding": problem.dtype}, {"stored": problem.dtype}, {"adding": problem.dtype, "stored": "float32"}
+    ]  # fmt: skip
     grain = LOAD // problem.tensors["a"].element_size()
     for how in ways if problem.dtype in ("float16", "bfloat16") else ways[:1]:
         for parts in PARTS:

@@ -6,8 +6,10 @@ summed in the widest format that the lowerings of the device use, rounded once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -53,7 +55,7 @@ class Algorithm:
     split: str = ""
     weights: tuple[str, ...] = ()
     joined: bool = False
-    stored: str = ""
+    stored: tuple[str, ...] = ()
     narrow: bool = False
     flush: float = 0.0
 
@@ -62,7 +64,7 @@ class Algorithm:
         told += f"weights in {', then '.join(self.weights)}, " if self.weights else ""
         told += f"sums {self.order}" if isinstance(self.order, Order) else str(self.order)
         told += ", alpha and bias within" if self.joined else ""
-        told += f", the {self.stored} rounded to the dtype" if self.stored else ""
+        told += f", the {' and the '.join(self.stored)} rounded to the dtype" if self.stored else ""
         return told + (", alpha and beta rounded to the dtype" if self.narrow else "")
 
 
@@ -109,15 +111,13 @@ def _algorithms(place: Place) -> tuple[Algorithm, ...]:
     pieces = max(PIECES, -(-place.shape.k // 32))
     chains = len(SPLITS[split][2]) if split else 1
     found = [Algorithm(Blocks(one, pieces, chains=chains), split) for one in cores]
-    if place.operands == "float16" and name in ("eager", "eager-fp16-sums"):
-        # torch allows reductions of split sums in the dtype by default
+    if place.operands in ("float16", "bfloat16") and name in ("eager", "eager-fp16-sums", "inductor"):
+        # torch allows reductions of split sums in the dtype by default, and Inductor calls torch's own addmm
         found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
     if name.endswith("fp16-sums"):
         halves = [u for u in units() if (u.architecture, u.operands, u.result) == (place.architecture, kind, "float16")]
         found += [Algorithm(Blocks(one, pieces, stored=True)) for one in halves]
         found.append(Algorithm(Order("any", FORMATS["float16"])))
-    if place.operands == "bfloat16" and name == "eager":
-        found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
     return _epilogues(place, found)
 
 
@@ -133,7 +133,8 @@ def _epilogues(place: Place, found: Sequence[Algorithm]) -> tuple[Algorithm, ...
     """With each way of what follows: fused into the sum or after it, stored in between, scalars as they are or in the
     dtype. Ways that a problem does not tell apart are one."""
     scaled, after = any(place.scalars.values()), place.shape.activation != "none"
-    stores = ["", *(["product"] if place.bias or place.scaled else []), *(["sum"] if after else [])]
+    steps = (*(["product"] if place.bias or place.scaled else []), *(["sum"] if after else []))
+    stores = tuple(some for count in range(len(steps) + 1) for some in combinations(steps, count))
     single = place.result in ("float32", "float64")
     return tuple(
         replace(one, joined=joined, stored=stored, narrow=narrow)
@@ -141,7 +142,7 @@ def _epilogues(place: Place, found: Sequence[Algorithm]) -> tuple[Algorithm, ...
         for joined in ((False, True) if place.bias or place.scaled else (False,))
         for stored in (stores[:1] if single else stores)
         for narrow in ((False, True) if scaled and not single and _narrows(place) else (False,))
-        if not (joined and stored == "product")
+        if not (joined and "product" in stored)
     )
 
 
@@ -223,22 +224,57 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     parts = one.joined and bool(x.scales) and isinstance(one.order, Blocks)
     if one.joined and not parts:
         x = _joined(n, x)
-    y = n.matmul(x.a, x.b, one.order)
+    before = x.a.mid.shape[-1] - problem.tensors["a"].shape[-1]  # the bias
+    order = replace(one.order, before=before) if isinstance(one.order, Blocks) else one.order
+    y = n.matmul(x.a, x.b, order)
     if parts:  # a unit takes its operands as they are: scales meet parts of the sum, and round each twice
         sizes = (x.a.mid.abs() + x.a.rad) @ (x.b.mid.abs() + x.b.rad)
         y = replace(y, error=(y.error + sizes * (4.0 * float(compute.unit_roundoff))) * UP)
     if one.split:
         y = replace(y, error=(y.error + _dropped(x.a, x.b, one.split)) * UP)
-    if one.stored == "product":
+    if "product" in one.stored:
         y = n.value(n.cast(y, storage))
     n = replace(n, product=y)
     y = oracle.product(n, x)
     shape: Shape = problem.extra["shape"]
-    if shape.activation != "none" and one.stored == "sum":
+    if shape.activation != "none" and "sum" in one.stored:
         y = n.value(n.cast(y, storage))
     if shape.activation == "silu":
-        y = oracle.silu(n, y)
+        y = _silu(n, y)
     return _settled(problem, n.result(y), result)
+
+
+#: Between which numbers silu is least, and what it is there at least; its derivative is at most 1.1 in magnitude.
+LOWEST, BOTTOM = (-1.2785, -1.2784), -0.2784645428
+
+
+def _silu(n: _Products, y: Rough) -> Rough:
+    """y / (1 + exp(-y)), or y sigmoid(y), of a computed y' within e of y.
+
+    silu falls up to a number in LOWEST and grows from there, so that its values at y - e and y + e, and BOTTOM between
+    them, say how far silu(y') may be. exp, 1 + exp(-y') and the quotient then err by their units of |silu(y')|. Where
+    exp(-y') is so large that it or the sigmoid leaves the normal range, anything from 0 to silu(y') may come of it: at
+    most |m| exp(m), m the largest such number.
+    """
+    u, units = n.u, float(n.functions["exp", n.compute.name].units)
+    wide = (n.library["exp"] + 8) * 2.0**-53
+
+    def silu(t: Tensor) -> Tensor:
+        return torch.where(t == -math.inf, 0.0, t / (1 + torch.exp(-t)))
+
+    far = (y.rad + y.error) * UP + y.mid.abs() * 2.0**-52
+    low, high = y.mid - far, y.mid + far
+    mid, ends = silu(y.mid), torch.stack([silu(low), silu(high)])
+    least = torch.where((low <= LOWEST[1]) & (high >= LOWEST[0]), BOTTOM, ends.amin(0))
+    own = ends.abs().amax(0).clamp(min=mid.abs()) * wide + 2.0**-1000
+    moved = torch.where(y.error > 0, torch.maximum(ends.amax(0) - mid, mid - least) + own, 0.0)
+    rad = (own + 1.1 * y.rad) * UP
+    edge = -math.log(2.0) * (n.compute.emax - 1)
+    largest = high.clamp(max=edge)
+    lost = torch.where(low <= edge, largest.abs() * largest.exp(), 0.0)
+    relative = (1 + units * u) ** 2 / ((1 - units * u) * (1 - u)) - 1
+    error = moved + relative * (mid.abs() + rad + moved) + lost + 8 * float(n.compute.smallest_subnormal)
+    return n.given(mid, rad, torch.where(error.isnan(), math.inf, error * UP))
 
 
 def _weights(n: _Products, problem: Problem, formats: Sequence[str]) -> Rough:
@@ -254,8 +290,8 @@ def _weights(n: _Products, problem: Problem, formats: Sequence[str]) -> Rough:
 
 
 def _joined(n: Roundoff, x: oracle.Factors) -> oracle.Factors:
-    """The bias as one more term, which meets a 1; alpha and scales on the factors. What meets parts of a sum errs by no
-    more."""
+    """The bias as one more term, the first one, which meets a 1; alpha and scales on the factors. What meets parts of a
+    sum errs by no more."""
     a = x.a if x.alpha == 1.0 else n.mul(n.const(x.alpha), x.a)
     if x.scales:
         return oracle.Factors(n.mul(a, x.scales[0]), n.mul(x.b, x.scales[1]))
@@ -264,8 +300,8 @@ def _joined(n: Roundoff, x: oracle.Factors) -> oracle.Factors:
     bias = x.bias if x.beta == 1.0 else n.mul(n.const(x.beta), x.bias)
     one = n.given(torch.ones((*a.mid.shape[:-1], 1), dtype=torch.float64, device=a.mid.device))
     shape = (*x.b.mid.shape[:-2], 1, x.b.mid.shape[-1])
-    last = n.given(bias.mid.expand(shape), bias.rad.expand(shape), bias.error.expand(shape))
-    return oracle.Factors(_beside(n, a, one, -1), _beside(n, x.b, last, -2))
+    first = n.given(bias.mid.expand(shape), bias.rad.expand(shape), bias.error.expand(shape))
+    return oracle.Factors(_beside(n, one, a, -1), _beside(n, first, x.b, -2))
 
 
 def _beside(n: Roundoff, x: Rough, y: Rough, dim: int) -> Rough:

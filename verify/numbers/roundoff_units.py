@@ -10,17 +10,25 @@ error: 2^E <= max(X, |s| + e, 2^-126), and
 In any order, and split into any pieces, |s| is at most the sum of magnitudes, and there are at most as many blocks as
 pieces and K make; sums of pieces are additions in float32. Where the terms are multiples of q and the sum of their
 magnitudes is below 2^p q, p the fewest of F + 1, kept + 1 and 24, nothing is ever cut.
+
+Stored pieces are contiguous, a multiple of LEAST terms long but for the last, and meet the storage format, of unit
+roundoff u, in one of two ways that cuBLASLt documents (cublasLtReductionScheme_t). OUTPUT_TYPE: each is rounded to it,
+all are added in float32: u sum |P_j|. INPLACE: one after another is added to what is kept in it: u sum |S_j|, S_j the
+exact sum up to a cut (the last store is the output's). With S between lo and hi at all cuts, |P_j| <= hi - lo, and sum
+|P_j| <= sum |terms|. Where terms are multiples of q, and hi - lo is below 2^p q of the storage format as well, nothing
+is rounded.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 
-from verify.formats import FORMATS
+from verify.formats import FORMATS, Format
 from verify.numbers.units import Unit
 
 if TYPE_CHECKING:
@@ -29,23 +37,27 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 SINGLE = FORMATS["float32"]
 U, U64, UP = 2.0**-24, 2.0**-53, 1.0 + 2.0**-44
+#: Of whose multiples stored pieces are: what the shortest instruction on halves takes (m16n8k8), 16 bytes of them.
+LEAST = 8
 
 
 @dataclass(frozen=True)
 class Blocks:
     """A chain of a unit's blocks in the order of k, or (`pieces`) up to so many chains of any terms in any order, added
-    in float32 or, where they are `stored`, in the storage format. chains: so many of each term, of parts of it."""
+    in float32; where they are `stored`, of contiguous terms, and stored or added one after another in the storage
+    format. chains: so many of each term, of parts of it. before: terms that come before those of the pieces, a bias."""
 
     unit: Unit
     pieces: int = 0
     stored: bool = False
     chains: int = 1
+    before: int = 0
 
     def __str__(self) -> str:
         if not self.pieces:
             return f"one chain of blocks of {self.unit}"
-        added = "added in the dtype" if self.stored else "added in float32"
-        return f"blocks of {self.unit} in any order, in up to {self.pieces} pieces {added}"
+        added = "contiguous pieces stored or added in the dtype" if self.stored else "pieces added in float32"
+        return f"blocks of {self.unit} in any order, in up to {self.pieces} {added}"
 
 
 def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,11 +87,9 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
     if blocks.pieces:
         count = blocks.chains * -(-k // unit.terms) + blocks.pieces
         top = torch.maximum(largest, size).clamp(min=2.0**SINGLE.emin)
-        grow = math.expm1(count * math.log1p(cut + kept)) * UP
+        grow = _growth(count, cut + kept)
         error = grow * (top + count * least) + count * least
-        u = float(n.storage.unit_roundoff) if blocks.stored else U
-        eta = float(n.storage.smallest_subnormal) if blocks.stored else 0.0
-        error = error + math.expm1(blocks.pieces * math.log1p(u)) * UP * (size + error) + blocks.pieces * eta
+        error = error + _growth(blocks.pieces, U) * (size + error)
     else:
         error, sums = torch.zeros_like(mid), torch.zeros_like(mid)
         for start in range(0, k, unit.terms):
@@ -88,6 +98,10 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
             sums = sums + x.mid[:, part] @ y.mid[part]
             error = error + cut * top.clamp(min=2.0**SINGLE.emin) + kept * (sums.abs() + own + carried + error) + least
             error = error * UP
+    span = most = torch.zeros_like(mid)
+    if blocks.stored:
+        span, most, onto = _running(x.mid, y.mid, rad, blocks.before)
+        error = _stored(n.storage, min(blocks.pieces, -(-k // LEAST)), span, most, onto, size, error + carried)
     from verify.numbers.roundoff import _below, _finest
 
     if k:
@@ -96,12 +110,48 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
         exact = (carried == 0) & (x.rad.amax() == 0) & (y.rad.amax() == 0)
         exact = exact & _below(torch.maximum(size, largest), finest, fewest)
         exact = exact & (finest >= result.emin - result.mantissa_bits)
+        if blocks.stored:
+            exact &= _below(span, finest, n.storage.precision) & (finest >= n.storage.emin - n.storage.mantissa_bits)
         error, rad = torch.where(exact, 0.0, error), torch.where(exact, 0.0, rad)
     else:
         error = torch.zeros_like(error)
     error = torch.where(error > 0, (error + carried) * UP, carried)
     over = (size + error) * UP >= 2.0 ** (result.emax + 1) * (1 - kept)
+    if blocks.stored:
+        last = 2.0 ** (n.storage.emax + 1) * (1 - float(n.storage.unit_roundoff) / 2)
+        over |= (torch.maximum(span, most) + error) * UP >= last
     return mid, rad, torch.where(over | error.isnan(), math.inf, error)
+
+
+def _growth(count: int, u: float) -> float:
+    """(1 + u)^count - 1."""
+    powers = count * math.log1p(u)
+    return math.expm1(powers) * UP if powers < 700 else math.inf
+
+
+def _running(x: Tensor, y: Tensor, rad: Tensor, before: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the sums S up to each cut, 0 and the whole among them: the largest less the least, the largest magnitude, and
+    the sum of magnitudes but the last. rad: what the sums may be off by."""
+    total = x.new_zeros((x.shape[0], y.shape[1]))
+    least, most, sums = (torch.zeros_like(total) for _ in range(3))
+    cuts = [*range(before, x.shape[1], LEAST), x.shape[1]]
+    for start, end in pairwise([0, *cuts] if before else cuts):
+        sums += total.abs() + rad
+        total += x[:, start:end] @ y[start:end]
+        torch.minimum(least, total, out=least)
+        torch.maximum(most, total, out=most)
+    return most - least + 2 * rad, torch.maximum(most, -least) + rad, sums
+
+
+def _stored(fmt: Format, count: int, span: Tensor, most: Tensor, onto: Tensor, size: Tensor, error: Tensor) -> Tensor:
+    """The error of up to `count` pieces that are stored in a format or added in it, the worse of both; `error`: of the
+    pieces together, as they come."""
+    u, eta = float(fmt.unit_roundoff), float(fmt.smallest_subnormal)
+    apart = u * (torch.minimum(size, count * span) + error) + count * eta
+    apart = apart + _growth(count, U) * (size + error + apart)
+    inside = _growth(count, u + 2 * U) * (error + count * eta) + count * eta
+    inside = inside + (1 + _growth(count, u + 2 * U)) * (u + 2 * U) * torch.minimum(onto, count * most)
+    return (error + torch.maximum(apart, inside)) * UP
 
 
 def _top(x: Tensor, y: Tensor) -> Tensor:

@@ -278,7 +278,9 @@ class Plan:
     apart    with 'halves': so many pieces, as far apart as can be, are added in order first, as a thread does
     near     with 'halves': so many neighbours are added before others, as a warp does (both powers of 2)
     adding   the format in which they are added; '': float32, or float64 of float64
-    stored   the format to which the sums of pieces are rounded before they are added; '': that in which they are
+    stored   the format to which the sums of pieces are rounded before they are added; '': that in which they are;
+             'float32' with a narrower `adding`: what was added before is kept in that, as by cuBLASLt's reductions in
+             place (CUBLASLT_REDUCTION_SCHEME_INPLACE)
     """
 
     unit: Unit | Split | Plan
@@ -307,8 +309,15 @@ class Plan:
         told += self._begun + (f", added by {self.tree}" if self.tree else "")
         told += f", {self.apart} far apart first" if self.apart > 1 else ""
         told += f", {self.near} neighbours first" if self.near > 1 else ""
+        if self.in_place:
+            return f"{self.unit}: chains {told}, one after another added to what is kept in {self.adding}"
         told += f", stored in {self.stored}" if self.stored else ""
         return f"{self.unit}: chains {told}" + (f" in {self.adding}" if self.adding else "")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether sums in float32 meet a sum that is kept in a narrower format."""
+        return self.stored == "float32" != self.adding and bool(self.adding)
 
     @property
     def _begun(self) -> str:
@@ -383,6 +392,8 @@ class Plan:
         if len(sums) == 1:
             return sums[0]
         fmt = self.format
+        if self.in_place:
+            return reduce(lambda kept, part: self.kept(kept + part), sums[1:], self.kept(sums[0]))
         t = round_to(torch.stack(list(sums)), FORMATS[self.stored] if self.stored else fmt)
         if self.tree == "halves":
             rest = max(1, (1 << (len(t) - 1).bit_length()) // self.apart)
@@ -392,6 +403,10 @@ class Plan:
             even = len(t) // 2 * 2
             t = torch.cat([round_to(t[:even:2] + t[1:even:2], fmt), t[even:]])
         return _in_order(t, fmt)
+
+    def kept(self, total: Tensor) -> Tensor:
+        """A sum in float32 as it is kept between pieces."""
+        return round_to(round_to(total, SINGLE), self.format)
 
     @property
     def format(self) -> Format:
