@@ -480,11 +480,13 @@ ITEMS = (
 
 @contextlib.contextmanager
 def thinned(scale: float) -> Iterator[None]:
-    """Inside, elementwise cases have only every (1/scale)-th portion."""
+    """Inside, elementwise cases have only every (1/scale)-th portion, and no sweep is done in ranges."""
+    from verify import plan
     from verify.cases import Pointwise
 
     whole, step = Pointwise.portions, max(1, round(1 / scale))
-    with mock.patch.object(Pointwise, "portions", lambda self: whole(self)[::step]):
+    thin = mock.patch.object(Pointwise, "portions", lambda self: whole(self)[::step])
+    with thin, mock.patch.object(plan, "_swept", return_value=None) if step > 1 else contextlib.nullcontext():
         yield
 
 
@@ -531,7 +533,10 @@ def fingerprints() -> Values:
 
 
 def child(name: str, scale: float, result: Path) -> None:
-    """Measure one item, or the fingerprints, and leave the values in `result`."""
+    """Measure one item, or the fingerprints, in a process like the command's, and leave the values in `result`."""
+    from verify import start
+
+    start.settle()
     try:
         values = fingerprints() if name == "fingerprints" else by_name(name).measure(scale)
     except NotMeasured as why:

@@ -86,3 +86,20 @@ def test_digests_in_all_forms_agree_add_up_and_depend_on_position(dtype: str, se
     flipped[i] ^= 1
     same_nan = fmt.is_nan(bits[i]) and fmt.is_nan(bits[i] ^ 1)
     assert (digest(flipped, fmt, start) == value) == same_nan
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_digest_is_the_same_whatever_the_number_of_threads(dtype: str) -> None:
+    fmt, n = FORMATS[dtype], 3 * (1 << 17) + 5
+    word = {16: torch.int16, 32: torch.int32, 64: torch.int64}[fmt.bits]
+    drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (n,), generator=torch.Generator().manual_seed(1))
+    bits, before = drawn.to(word), torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(digest(bits, fmt, 1 << 40))
+    finally:
+        torch.set_num_threads(before)
+    assert found == [found[0]] * 3
+    assert found[0] == int(digest_tensors(bits[None], fmt, salts(n, 1 << 40, "cpu")).item()) & MASK

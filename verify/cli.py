@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from verify import __version__
+from verify import __version__, start
 from verify.conduct import conduct, exit_code, how_of, tell_parts
 from verify.judge.status import combined
 from verify.kernel import (
@@ -115,8 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks
-    # torch's threads would spin where they wait; beside another program that takes a second for each millisecond
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    start.settle()
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="verify", standalone_mode=False)
         sys.stdout.flush()

@@ -295,11 +295,21 @@ def digest(bits: Tensor, fmt: Format, start: int = 0) -> int:
     library = native.host() if bits.is_cpu else None
     if library is not None:
         flat = bits.reshape(-1).contiguous()
-        value: int = library.digest(
-            ctypes.c_int64(flat.numel()), ctypes.c_void_p(flat.data_ptr()), ctypes.c_int(fmt.bits // 8),
-            ctypes.c_uint64(fmt.inf_bits), ctypes.c_uint64(fmt.nan_bits), ctypes.c_uint64(start),
-        )  # fmt: skip
-        return value
+        n = flat.numel()
+
+        def of(low: int, high: int) -> int:
+            value: int = library.digest(
+                ctypes.c_int64(high - low), ctypes.c_void_p(flat.data_ptr() + low * flat.element_size()),
+                ctypes.c_int(fmt.bits // 8), ctypes.c_uint64(fmt.inf_bits), ctypes.c_uint64(fmt.nan_bits),
+                ctypes.c_uint64(start + low),
+            )  # fmt: skip
+            return value
+
+        parts = max(1, min(torch.get_num_threads(), n >> 17))
+        edges = [n * k // parts for k in range(parts + 1)]
+        if parts == 1:
+            return of(0, n)
+        return sum(native.pool(parts).map(of, edges[:-1], edges[1:])) & ((1 << 64) - 1)
     row = bits.reshape(1, -1)
     return int(digest_tensors(row, fmt, salts(row.shape[1], start, row.device)).item()) & ((1 << 64) - 1)
 

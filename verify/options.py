@@ -172,8 +172,10 @@ def selection_of(
     ensure_known("profile", [profile], PROFILES)
     given, setting = scalars_of(scalars), setting_of(settings or ())
     begin(lowerings, here=here)
-    from verify.plan import Selection
+    from verify import start
 
+    with start.importing():
+        from verify.plan import Selection
     return Selection(
         kernels=kernels,
         backends=tuple(backends or ()),

@@ -19,10 +19,14 @@ from pathlib import Path
 from typing import IO
 
 ROOT = str(Path(__file__).resolve().parents[1])
-#: What a process runs. Nothing of what is imported is garbage, and looking for some takes a sixth of the time.
-SERVE = (
-    "import gc, sys; gc.disable(); from verify.workers.process import main; gc.enable(); main(*map(int, sys.argv[1:]))"
-)
+#: What a process runs.
+SERVE = """
+import sys
+from verify.start import importing
+with importing():
+    from verify.workers.process import main
+main(*map(int, sys.argv[1:]))
+"""
 
 
 class Process:

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from verify import standby
+from verify import standby, start
 
 
 @dataclass(frozen=True)
@@ -203,9 +203,11 @@ def _serve(pipe: Connection, given: bytes, ahead: int, place: Mapping[str, str])
         os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(place)
+    start.settle()
     if ahead:
         standby.prepare(ahead)
-    do = pickle.loads(given)()
+    with start.importing():
+        do = pickle.loads(given)()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
         pipe.send(("ready", None))
         while True:

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -96,6 +97,12 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
         return ctypes.CDLL(str(target))
     except OSError as problem:
         raise Unsupported(str(problem)) from problem
+
+
+@functools.cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that call such functions; ctypes leaves them the interpreter's lock."""
+    return ThreadPoolExecutor(threads)
 
 
 @functools.cache

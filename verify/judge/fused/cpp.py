@@ -11,7 +11,6 @@ import ctypes
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -361,7 +360,7 @@ class Judge:
         ]  # fmt: skip
         run = _reduction().run
         if len(tasks) > 1:
-            list(_pool().map(lambda task: run(ctypes.byref(task)), tasks))
+            list(native.pool(len(tasks)).map(lambda task: run(ctypes.byref(task)), tasks))
         else:
             run(ctypes.byref(tasks[0]))
         left = [open_[begin : begin + int(f["open"])] for (begin, _), f in zip(pieces, found, strict=True)]
@@ -486,7 +485,7 @@ def _judge(
     _reduction()
     short = plain_graphs(graph) if k == 1 else {}
     usual = {r: tile_source(g, list(g.outputs.values()), stores_of(g), holds) for r, (g, holds) in short.items()}
-    libraries = tuple(_pool().map(build, [*sources, *usual.values()]))
+    libraries = tuple(native.pool(torch.get_num_threads()).map(build, [*sources, *usual.values()]))
     addresses = [_address(library, "tile") for library in libraries]
     plain = dict(zip(usual, addresses[len(sources) :], strict=True))
     return Judge(
@@ -568,11 +567,6 @@ def _pieces(n: int, threads: int | None) -> list[tuple[int, int]]:
     count = max(1, min(threads or torch.get_num_threads(), tiles // 64))
     ends = [min(n, TILE * (tiles * (k + 1) // count)) for k in range(count)]
     return list(zip([0, *ends[:-1]], ends, strict=True))
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(torch.get_num_threads())
 
 
 @functools.cache

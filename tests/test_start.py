@@ -1,0 +1,73 @@
+"""How a process starts: what it sets before torch is there, and what the collector of garbage leaves alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def _told(program: str, **variables: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=environment | variables,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_threads_wait_without_spinning_unless_the_user_says_how() -> None:
+    program = "import os; from verify import start; start.settle(); print(os.environ['OMP_WAIT_POLICY'])"
+    assert _told(program) == "PASSIVE"
+    assert _told(program, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE"
+
+
+def test_a_measurement_is_of_a_process_like_the_commands(tmp_path: Path) -> None:
+    program = f"""
+import os, sys
+from pathlib import Path
+sys.path.insert(0, "bench")
+import measure
+measure.fingerprints = lambda: {{"policy": os.environ["OMP_WAIT_POLICY"], "torch": "torch" in sys.modules}}
+measure.child("fingerprints", 1.0, Path({str(tmp_path / "result.json")!r}))
+"""
+    _told(program)
+    assert (tmp_path / "result.json").read_text() == '{"policy": "PASSIVE", "torch": false}'
+
+
+def test_what_is_imported_is_not_searched_for_garbage_and_what_came_later_is() -> None:
+    program = """
+import gc
+from verify import start
+with start.importing():
+    assert not gc.isenabled()
+    import verify.plan
+frozen = gc.get_freeze_count()
+assert gc.isenabled() and frozen > 50_000, frozen
+class Knot: gone = 0
+def tied():
+    knot = Knot()
+    knot.self = knot
+    knot.__class__.__del__ = lambda self: setattr(Knot, "gone", Knot.gone + 1)
+tied()
+with start.importing():  # torch is there
+    assert gc.isenabled()
+gc.collect()
+print(gc.get_freeze_count() <= frozen, Knot.gone)
+"""
+    assert _told(program) == "True 1"
+
+
+def test_a_thinned_sweep_has_the_portions_that_it_says() -> None:
+    program = """
+import sys
+sys.path.insert(0, "bench")
+import measure
+values = measure.sweep("exp", "eager", "cpu", repetitions=1)(1 / 512)
+print(values["inputs"] == 2**32 // 512, values["ratio"] > 1)
+"""
+    assert _told(program) == "True True"
