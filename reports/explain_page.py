@@ -17,7 +17,7 @@ def explain_place_page(told: dict[str, Any]) -> Page:
     blocks: list[Table | Line] = [
         Line(f"{told['place']} {scalars_text(told['scalars'])}".strip(), label="element:"),
         *(Line(value, label=f"{name}:") for name, value in told["terms"]),
-        *_value(told, ""),
+        *_value(told),
     ]
     if told["scale"]:
         blocks.append(Line(told["scale"], label="scale:"))
@@ -40,7 +40,7 @@ def explain_page(told: dict[str, Any]) -> Page:
     """`verify explain`: the dict of `verify.explain.explain`, one element taken apart."""
     inputs = " ".join(f"{name}={value}" for name, value in told["inputs"].items())
     blocks: list[Table | Line] = [Line(f"{inputs} {scalars_text(told['scalars'])}".strip(), label="inputs:")]
-    blocks += _value(told, "")
+    blocks += _value(told)
     rounded = told.get("rounded_scalars")
     if rounded:
         blocks += _value(rounded, f", {scalars_text(rounded['scalars'])} in {told['dtype']}")
@@ -110,5 +110,5 @@ def _verdicts(entries: Sequence[Mapping[str, Any]]) -> list[Table | Line]:
     return [*found]
 
 
-def _value(told: dict[str, Any], note: str) -> list[Table | Line]:
+def _value(told: dict[str, Any], note: str = "") -> list[Table | Line]:
     return [Line(told["exact"], label=f"exact{note}:"), Line(told["rounded"], label=f"correctly rounded{note}:")]

@@ -541,7 +541,7 @@ class _Told:
     smaller: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
 
-    def add(self, name: str, label: str, before: float, after: float, judged: bool) -> None:
+    def add(self, label: str, before: float, after: float, judged: bool) -> None:
         if before == after:
             return
         group = self.other if not judged else self.larger if after > before else self.smaller
@@ -572,7 +572,7 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
     told = _whole(new, old) if not regions else _Told()
     for name in sorted({*old.violations, *new.violations}):
         counts = old.violations.get(name, 0), new.violations.get(name, 0)
-        told.add(name, f"violations of {name}", *counts, judged=True)
+        told.add(f"violations of {name}", *counts, judged=True)
     for name, one in regions.items():
         at = _worst_text(new.regions[name]) if one.larger else ""
         told.larger += [f"in {name}: {', '.join(one.larger)}{at}"] if one.larger else []
@@ -609,7 +609,7 @@ def _whole(new: Accepted, old: Accepted) -> _Told:
     for name in dict.fromkeys((*judged, *pairs)):
         if name == "error" and pairs[new.metric] == pairs["error"]:
             continue  # the bound's maximum is one of the maxima, unless it leaves elements out
-        told.add(name, _label(name, new), *pairs[name], judged=name in judged)
+        told.add(_label(name, new), *pairs[name], judged=name in judged)
     return told
 
 
@@ -623,9 +623,9 @@ def _between(new: AcceptedRegion, old: AcceptedRegion, steady: bool) -> _Told:
     judged = [*JUDGED[new.metric], *(["mean_ulp"] if "ulp" in JUDGED[new.metric] else []), *COUNTS]
     pairs = {name: (getattr(old, name) or 0, getattr(new, name) or 0) for name in (*judged, *MAXIMA, "mean_ulp")}
     if new.metric == old.metric and pairs[new.metric] != (old.error, new.error):
-        told.add("error", _label("error", new), old.error, new.error, judged=True)
+        told.add(_label("error", new), old.error, new.error, judged=True)
     for name, (before, after) in pairs.items():
-        told.add(name, _label(name, new), before, after, judged=name in judged)
+        told.add(_label(name, new), before, after, judged=name in judged)
     if steady and new.inputs != old.inputs:  # of others as many as there were results
         told.other.append(f"inputs {old.inputs} -> {new.inputs}")
     return told
