@@ -290,6 +290,17 @@ def test_a_cell_that_breaks_the_schema_stops_the_walk(running: Any) -> None:
 # Stopping
 
 
+def test_any_command_that_is_interrupted_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "list_page", interrupted)
+    assert invoke("list") == 130
+    assert capsys.readouterr().err == "verify: interrupted\n"
+
+
 def test_ctrl_c_keeps_the_complete_cells(running: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     running(report(PASSED, EXCEEDS, interrupted=True))

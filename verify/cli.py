@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from verify import __version__, start
 from verify.conduct import conduct, exit_code, how_of, tell_parts
@@ -72,6 +73,7 @@ from verify.options import (
 from verify.oracle import OracleError
 from verify.output import (
     FAILED,
+    INTERRUPTED,
     NO_READER,
     NOTHING,
     ORACLE_VIOLATION,
@@ -99,8 +101,20 @@ if TYPE_CHECKING:
 #: Options and arguments that the parser itself refuses. The class's module differs between typer's versions.
 _CommandLineError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+
+class _Commands(typer.core.TyperGroup):
+    """The commands, of which one that is interrupted says so; a run does that itself, and keeps its cells."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            return complain("interrupted", INTERRUPTED)
+
+
 app = typer.Typer(
     name="verify",
+    cls=_Commands,
     help="Certified errors of floating-point kernels against the real number: how large they are, which kernel is "
     "right, which formula its bits obey, and whether any of that has changed.",
     epilog="Exit codes: 0 passed; 1 a bound failed; 2 bad usage or input; 3 nothing could be compared; "
