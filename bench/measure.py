@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -43,7 +43,8 @@ class Item:
     """One measurement.
 
     targets  upper limits by the name of what is measured: seconds, ratio, peak_mib, mp_share, share_of_kernel (of
-             the kernel's own time), memory_share (of four times the kernel's inputs and outputs and 1 GiB)
+             the kernel's own time), memory_share (of four times the kernel's inputs and outputs and 1 GiB),
+             added_share (of the same run without)
     measure  (scale) -> the values measured. Called in a fresh process, whose peak memory is added. `runs_s` are the
              repetitions, of which the best becomes `seconds`; `finished` is when the first one ended. `processor_s`
              are user and system seconds of all its threads: on a busy machine they say more than wall clock
@@ -312,6 +313,35 @@ def apart(scale: float) -> Values:
     return {"runs_s": [max(one - min(here), 0.0) for one in there], "cold_s": first, "check_s": min(here)}
 
 
+def apart_in_run(scale: float) -> Values:
+    """What processes of their own add to a quick run over exp, eager, Inductor and two functions of a file, as a share
+    of the same run with the functions in its process. Caches are warm."""
+    from verify import standby
+    from verify.plan import Selection
+    from verify.run import run
+
+    functions = {"one": "torch.exp(x)", "other": "torch.exp2(x.double() * 1.4426950408889634).to(x.dtype)"}
+    Path("own.py").write_text(
+        "import torch\n" + "".join(f"\n\ndef {name}(x):\n    return {text}\n" for name, text in functions.items())
+    )
+    sys.path.insert(0, "")
+    module, texts = importlib.import_module("own"), tuple(f"own.py:{name}" for name in functions)
+    dtypes = () if scale == 1 else ("float16",)
+    chosen = Selection(("exp",), ("cpu",), dtypes, ("eager", "inductor"), profile="quick", user_lowerings=texts)
+    # named so that they are no files to be imported
+    held = {f"here.py:{name}": getattr(module, name) for name in functions}
+
+    def took(selection: Selection, ahead: int) -> float:
+        began = time.perf_counter()
+        standby.prepare(ahead)  # as the command line does
+        run(selection)
+        return time.perf_counter() - began
+
+    here = [took(replace(chosen, user_lowerings=(), functions=held), 0) for _ in range(3)][1:]
+    there = [took(chosen, 1) for _ in range(2)]
+    return {"runs_s": there, "run_s": min(here), "added_share": max(min(there) / min(here) - 1, 0.0)}
+
+
 def cold(*arguments: str, small: tuple[str, ...]) -> Callable[[float], Values]:
     """A command with empty caches. `small` is added to it where the scale is below 1."""
 
@@ -418,6 +448,12 @@ ITEMS = (
         warm("kernel", "lerp", "--dtype", "float32", "--backend", "cpu", own="def f(a, b, w): return a + w * (b - a)"),
     ),
     Item("own-process", "what a process of its own adds to check(f, 'exp', dtype='float32')", {"seconds": 0.5}, apart),
+    Item(
+        "own-process-run",
+        "a quick run over exp with two functions of a file, each in a process of its own",
+        {"added_share": 0.05},
+        apart_in_run,
+    ),
     Item(
         "run-quick",
         "verify run --profile quick, caches warm",

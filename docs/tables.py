@@ -739,6 +739,7 @@ _TARGETS: Mapping[str, Callable[[float], str]] = {
     "peak_mib": lambda limit: f"{limit:.0f} MiB",
     "mp_share": lambda limit: f"a share of {_fraction(limit)}",
     "ratio": lambda limit: f"{limit:g} times the kernel alone",
+    "added_share": lambda limit: f"{limit:g} of it for the processes",
     "share_of_kernel": lambda limit: f"{limit:g} times the kernel's time",
     "memory_share": lambda limit: "4 times inputs and outputs + 1 GiB",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import inspect
 import json
 import mmap
@@ -161,7 +162,7 @@ class Server:
         fill, and with what. again: with the callable that was built for the last launch. how: see
         `verify.workers.Launch.manner`. Answers with what is returned, which `fetch` copies, or with why nothing is."""
         name, scalars, spelling, dtype, backend_name = target
-        backend = backends.load(backend_name)
+        backend = loaded(backend_name)
         before = modes()
         guarded, told = Guarded(), ""
         try:
@@ -442,6 +443,9 @@ def streamed(run: Callable[[], Any], inputs: torch.Tensor, backend: backends.Bac
         read = {key: t.clone() if isinstance(t, torch.Tensor) else t for key, t in named(run()).items()}
     stream.synchronize()  # this one alone: what runs elsewhere is not waited for
     return read
+
+
+loaded = functools.cache(backends.load)  # it looks for files
 
 
 def innermost(value: Any) -> Any:
