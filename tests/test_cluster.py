@@ -19,7 +19,7 @@ import pytest
 
 from numbered import doubling
 from test_jobs import SMALL, bare, serial
-from verify import cli, run
+from verify import backends, cli, run
 from verify.jobs import cluster
 from verify.jobs.cluster import Cluster, ended
 from verify.jobs.pool import Ended, Spent
@@ -59,8 +59,10 @@ def three() -> Iterator[Any]:
 
 def test_a_run_gives_the_cells_of_one_process(three: Any) -> None:
     told: list[str] = []
+    threads = backends.launch_threads
     assert bare(run.run(SMALL, workers=2, on=Cluster(three.address, told.append))["cells"]) == serial()
     assert not told
+    assert backends.launch_threads == threads  # which later runs of this process go by
 
 
 @pytest.mark.exhaustive  # half a minute

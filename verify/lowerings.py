@@ -113,8 +113,10 @@ class Lowering:
 
     def limit(self, target: Target) -> int | None:
         """The most elements worth giving it in this spelling, or None."""
-        layout = target.layout
-        limits = (self.max_elements, layout.max_elements if layout else None)
+        layout, launches = target.layout, target.backend.launches
+        limits = [self.max_elements, layout.max_elements if layout else None]
+        if layout and layout.width and launches is not None:
+            limits.append(layout.width * launches)
         return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -181,11 +183,12 @@ def lowering_names(kernel: Kernel | Composite) -> tuple[str, ...]:
 class Layout:
     """How inputs lie in memory: `arrange(call)` is `call` on rearranged inputs, its outputs in their order.
 
-    `max_elements` is the largest domain for which that is quick.
+    `max_elements` is the largest domain for which that is quick. width: elements of a launch (0: all at once).
     """
 
     arrange: Callable[[Call], Call]
     max_elements: int | None = None
+    width: int = 0
 
 
 def _strided(call: Call) -> Call:
@@ -254,8 +257,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "strided": Layout(_strided),
     "transposed": Layout(_transposed),
     "broadcast": Layout(_broadcast, max_elements=1 << 20),
-    "tail": Layout(_sliced(7), max_elements=1 << 14),
-    "size-one": Layout(_sliced(1), max_elements=1 << 11),
+    "tail": Layout(_sliced(7), max_elements=1 << 14, width=7),
+    "size-one": Layout(_sliced(1), max_elements=1 << 11, width=1),
 }
 
 

@@ -169,9 +169,12 @@ def identity(selection: Selection) -> dict[str, Any]:
 
 
 def _identity_there(selection: Selection, threads: int) -> dict[str, Any]:
-    """`identity` in a process whose launches have that many threads."""
-    backends.launch_threads = threads
-    return identity(selection)
+    """`identity` in a process whose launches would have that many threads."""
+    before, backends.launch_threads = backends.launch_threads, threads
+    try:
+        return identity(selection)
+    finally:
+        backends.launch_threads = before
 
 
 class Broken(Exception):

@@ -22,6 +22,7 @@ class Backend(Protocol):
     check_device  where inputs are made and outputs judged: `device`, or the host where that has no float64
     elements      that the default profile takes of an elementwise kernel
     portion       elements that are launched and judged at a time, whole chunks of 2^20
+    launches      that a layout of slices is worth at most, where each takes long; None: any number
     inert_options  Inductor's numerics options that can change no bit here, with the reason
     """
 
@@ -31,6 +32,7 @@ class Backend(Protocol):
     check_device: str
     elements: int
     portion: int
+    launches: int | None
     inert_options: Mapping[str, str]
 
     def unavailable(self) -> str | None:

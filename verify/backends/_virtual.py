@@ -25,6 +25,7 @@ class Device:
     check_device: str = field(default="cpu", kw_only=True)
     elements: int = field(default=1 << 22, kw_only=True)
     portion: int = field(default=1 << 20, kw_only=True)
+    launches: int | None = field(default=128, kw_only=True)
     inert_options: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     _used: dict[str, str] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
 

@@ -18,6 +18,7 @@ device = "cpu"
 check_device = device
 elements = 1 << 22
 portion = 1 << 20
+launches: int | None = None
 inert_options = {
     "eager_numerics.division_rounding": TRITON_CODE,
     "eager_numerics.disable_ftz": TRITON_CODE,

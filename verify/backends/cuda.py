@@ -20,6 +20,7 @@ device = "cuda"
 check_device = device
 elements = 1 << 24
 portion = 1 << 24
+launches: int | None = None
 inert_options = {
     "cpp.enable_floating_point_contract_flag": CPP_CODE,
     "cpp.enable_unsafe_math_opt_flag": CPP_CODE,

@@ -21,6 +21,7 @@ device = "mps"
 check_device = "cpu"
 elements = 1 << 22
 portion = 1 << 20
+launches: int | None = None
 inert_options = {
     "eager_numerics.division_rounding": TRITON_CODE,
     "eager_numerics.disable_ftz": TRITON_CODE,

@@ -33,6 +33,7 @@ device = "cuda"
 check_device = device
 elements = 1 << 24
 portion = 1 << 24
+launches: int | None = None
 inert_options = {
     "eager_numerics.disable_ftz": f"{NVIDIA_CODE}; Triton's code for AMD GPUs keeps subnormals by default",
     "cpp.enable_floating_point_contract_flag": CPP_CODE,
