@@ -87,10 +87,8 @@ from verify.output import (
     text_of,
 )
 from verify.progress import shown
-from verify.reports.explain_page import explain_page, explain_place_page
 from verify.reports.invariance import invariance_page
 from verify.reports.registry_page import list_page, show_page
-from verify.reports.run_page import kernel_page, run_page
 from verify.reports.text import printable
 from verify.virtual.compile import TARGETS
 
@@ -220,6 +218,8 @@ def kernel(
         return
     keep_launches(keep_code)
     how = how_of(jobs, engine, address, shard, journal, resume, json_file)
+    from verify.reports.run_page import kernel_page
+
     raise typer.Exit(
         conduct("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted], how)
     )
@@ -257,6 +257,8 @@ def run(
     selection = dataclasses.replace(selection, triples=triples_of(triples, profile))
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     how = how_of(jobs, engine, address, shard, journal, resume, out)
+    from verify.reports.run_page import run_page
+
     code = conduct("run", selection, out, lambda report: [run_page(report)], how)
     raise typer.Exit(left_out(wrong, code))
 
@@ -354,6 +356,7 @@ def merge(
     """
     from verify.merge import merged
     from verify.reports import store
+    from verify.reports.run_page import run_page
 
     store.ensure_writable(out)
     whole = merged([store.read(file) for file in report])
@@ -448,6 +451,7 @@ def explain(
     begin(lowering)
     from verify import explain as take_apart
     from verify.reports import store
+    from verify.reports.explain_page import explain_page, explain_place_page
 
     if json_file is not None:
         store.ensure_writable(json_file)
@@ -724,6 +728,7 @@ def report_(
         raise UsageError("--baseline is shown on the page only; add --html FILE, or use `verify gate --markdown FILE`")
     ensure_writable(html_file, markdown_file)
     from verify.reports import html, markdown, store
+    from verify.reports.run_page import run_page
 
     if html_file is not None:
         print(printable(html.write(files, html_file, baseline)), file=sys.stderr)

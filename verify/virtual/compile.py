@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from verify.kernel import NothingToCompare, UsageError, suggest
-from verify.native import cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,6 +113,7 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
         from triton.runtime import driver
     except ImportError:
         raise Unsupported("Triton, which compiles for described GPUs, is not installed") from None
+    from verify.native import cache
 
     def caught(launch: Launch) -> None:
         launched(launch)
