@@ -314,8 +314,8 @@ def apart(scale: float) -> Values:
 
 
 def apart_in_run(scale: float) -> Values:
-    """What processes of their own add to a quick run over exp, eager, Inductor and two functions of a file, as a share
-    of the same run with the functions in its process. Caches are warm."""
+    """What processes of their own add to a run over exp, eager, Inductor and two functions of a file, default profile,
+    as a share of the same run with the functions in its process. Caches are warm."""
     from verify import standby
     from verify.plan import Selection
     from verify.run import run
@@ -327,7 +327,7 @@ def apart_in_run(scale: float) -> Values:
     sys.path.insert(0, "")
     module, texts = importlib.import_module("own"), tuple(f"own.py:{name}" for name in functions)
     dtypes = () if scale == 1 else ("float16",)
-    chosen = Selection(("exp",), ("cpu",), dtypes, ("eager", "inductor"), profile="quick", user_lowerings=texts)
+    chosen = Selection(("exp",), ("cpu",), dtypes, ("eager", "inductor"), user_lowerings=texts)
     # named so that they are no files to be imported
     held = {f"here.py:{name}": getattr(module, name) for name in functions}
 
@@ -450,7 +450,7 @@ ITEMS = (
     Item("own-process", "what a process of its own adds to check(f, 'exp', dtype='float32')", {"seconds": 0.5}, apart),
     Item(
         "own-process-run",
-        "a quick run over exp with two functions of a file, each in a process of its own",
+        "a run over exp, default profile, with two functions of a file, each in a process of its own",
         {"added_share": 0.05},
         apart_in_run,
     ),

@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from verify import progress
+from verify import progress, run
 from verify.cli import main
 from verify.progress import Done, TimeLeft, shown, spoken
 
@@ -176,3 +177,16 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
     journal.write_text("".join(lines[:3]))
     assert main([*given, "--journal", str(journal), "--resume"]) == 1
     assert seen[0][0] == 2 and seen[-1][0] == whole, seen
+
+
+def test_what_an_overflowing_intermediate_does_to_a_passing_cell_is_not_the_worst() -> None:
+    def cell(name: str, status: str, **shares: float | None) -> dict[str, Any]:
+        regions = {region: {"error": {"max_share": share}} for region, share in shares.items()}
+        return {"kernel": name, "dtype": "float64", "lowering": "eager", "spelling": "out-of-place", "status": status,
+                "regions": regions}  # fmt: skip
+
+    passing = cell("addcdiv", "passed", normal=0.9, intermediate=9e15, special=None)
+    assert run._worst([passing, cell("add", "deviates", normal=40.0)]) == (
+        False, 0.9, "addcdiv float64 eager out-of-place"
+    )  # fmt: skip
+    assert run._worst([cell("add", "exceeds-bound", normal=1.5), passing])[:2] == (True, 1.5)

@@ -362,15 +362,18 @@ def _failing(value: Any) -> list[str]:
 
 
 def _worst(value: Any) -> tuple[bool, float, str]:
-    """Whether the worst cell of a task fails, its largest share of the bound, and which it is. What the ledger accounts
-    for is left out: of it the figures are known."""
+    """Whether the worst cell of a task fails, its largest share of the bound, and which it is. Left out is what the
+    ledger accounts for, whose figures are known, and in cells that do not fail what is beyond the bound: an
+    intermediate overflows there."""
     cells = value.get("cells", ()) if isinstance(value, Mapping) else () if isinstance(value, BaseException) else value
     found = (False, 0.0, "")
     for cell in cells:
-        share = (cell.get("error") or {}).get("max_share")
-        if share is not None and cell["status"] != "deviates":
+        fails = bool(status.EXIT_CODES[cell["status"]])
+        shares = [region["error"]["max_share"] for region in (cell.get("regions") or {}).values()]
+        known = [share for share in shares if share is not None and (fails or share <= 1)]
+        if known and cell["status"] != "deviates":
             place = f"{cell['kernel']} {cell['dtype']} {cell['lowering']} {cell['spelling']}"
-            found = max(found, (bool(status.EXIT_CODES[cell["status"]]), share, place))
+            found = max(found, (fails, max(known), place))
     return found
 
 
