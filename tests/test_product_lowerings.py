@@ -11,13 +11,14 @@ import torch
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 from test_product_formulas import facts, named  # noqa: E402
-from verify import backends  # noqa: E402
+from verify import backends, run  # noqa: E402
 from verify.backends import cuda, rocm  # noqa: E402
 from verify.families import products_lowerings  # noqa: E402
 from verify.families.products import setting  # noqa: E402
 from verify.kernels.triton import products  # noqa: E402
 from verify.lowerings import NotLowered, Target  # noqa: E402
 from verify.numbers.units import SPLITS, Plan, scalar  # noqa: E402
+from verify.plan import Selection  # noqa: E402
 from verify.virtual.compile import Launch, described  # noqa: E402
 
 CPU = backends.load("cpu")
@@ -154,3 +155,12 @@ def test_what_inductor_decomposes_has_a_name(dtype: str) -> None:
     short = facts("mm").problem(dtype, setting("own", m=8, k=100, n=8), {}, 0)
     with pytest.raises(NotLowered, match="decomposes no 8 x 100 x 8"):
         products_lowerings.decomposed(Target(facts("mm"), {}, own.name, dtype, CPU), short)
+
+
+def test_the_interpreter_gives_silu_as_far_as_it_can() -> None:
+    selection = Selection(
+        ("linear",), ("cpu",), ("float32", "float64"), ("triton-interpreter",), ("64x80x48 silu",), "default"
+    )
+    single, double = run.run(selection)["cells"]
+    assert single["status"] in ("deviates", "passed")  # from triton 3.9 on its fma rounds once
+    assert double["status"] == "not-run" and "libdevice" in double["reason"]

@@ -308,6 +308,8 @@ def _interpreted(target: Target) -> Call:
         count = max(shape.batch, 1) * shape.m * shape.n * max(shape.k, 1)
         if count > INTERPRETED:
             raise NotLowered(f"{count:,} products; the interpreter is given {INTERPRETED:,} at most")
+        if shape.activation == "silu" and target.dtype == "float64":
+            raise NotLowered("the float64 kernel of silu calls libdevice, which the Triton interpreter cannot run")
         return _run(problem, target, call=_module(target).interpreted())
 
     return run
