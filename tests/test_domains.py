@@ -14,7 +14,7 @@ from verify import draws, native, strata
 from verify.corners import negative_zero, subnormal
 from verify.domains import CHUNK, Domain, Draw, Stratum, domain_of
 from verify.formats import FORMATS, Format, floor_log2
-from verify.kernel import Kernel, Scalars, elementwise_names, load
+from verify.kernel import Kernel, Scalars, elementwise, elementwise_names, load
 from verify.numbers.ball import Ball64, evaluate
 
 UNARY = [name for name in elementwise_names() if load(name).inputs == ("x",)]
@@ -384,3 +384,10 @@ def test_a_narrow_domain_kills_few_boxes() -> None:
     fmt = FORMATS["float32"]
     narrow = Domain("list", fmt, ("x",), patterns=((0,), (fmt.parse("1"),)))
     assert kill_rate(narrow, random_boxes(fmt, 1, 0)) < 0.2
+
+
+def test_a_small_domain_has_no_empty_stratum() -> None:
+    facts = elementwise("pow")
+    for size in (1, 2, 7, 128, 896):
+        domain = domain_of(facts, FORMATS["float32"], {}, "default", limit=size)
+        assert domain.size == size and all(s.size for s in domain.strata)

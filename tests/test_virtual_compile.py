@@ -16,6 +16,7 @@ import torch
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
+from verify import native  # noqa: E402
 from verify.backends import cuda, rocm  # noqa: E402
 from verify.kernel import UsageError  # noqa: E402
 from verify.kernels.triton import elementwise  # noqa: E402
@@ -49,7 +50,7 @@ def test_what_contraction_does_not_concern_is_compiled_once(
     """The code and what is told of it are those of two compilations."""
 
     def both(name: str) -> list[Launch]:
-        monkeypatch.setattr(compile, "cache", lambda: tmp_path / name)
+        monkeypatch.setattr(native, "cache", lambda: tmp_path / name)
         compile._GIVEN.clear()
         x, found = torch.rand(3000), []
         loop = elementwise.Device(elementwise.unary.fn)  # of which nothing is compiled yet

@@ -35,11 +35,8 @@ def compose(fmt: Format, arity: int, size: int, *parts: Part) -> tuple[Stratum, 
     first = Stratum(LISTED, keep**arity, _cross(listed[:keep], arity))
     rest, total = size - first.size, sum(p.weight for p in parts)
     edges = [rest * w // total for w in itertools.accumulate((p.weight for p in parts), initial=0)]
-    strata = (
-        Stratum(part.name, high - low, part.bits)
-        for part, (low, high) in zip(parts, itertools.pairwise(edges), strict=True)
-    )
-    return first, *(s for s in strata if s.size)
+    sized = zip(parts, itertools.pairwise(edges), strict=True)
+    return first, *(Stratum(part.name, high - low, part.bits) for part, (low, high) in sized if high > low)
 
 
 def specials(fmt: Format) -> tuple[int, ...]:
