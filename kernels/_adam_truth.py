@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,10 +23,12 @@ from verify.truth import Truth
 Tensor = torch.Tensor
 #: Elements that run through all steps together: their state stays in a core's cache.
 BLOCK = 1 << 14
-#: Up to so many elements are cheaper in multiprecision than in double-double.
+#: Up to so many elements, double-double takes all at once: a step takes as long for one as for them.
+WHOLE = 1 << 12
+#: Of more, up to so many are cheaper in multiprecision than in double-double.
 FEW = 32
 #: Working precisions tried in turn; 1,000 steps lose about 12 bits.
-PRECISIONS = (128, 256, 512, 1024, 2048, 4096)
+PRECISIONS = (128, 1024, 4096)
 #: Bits of the constants of one step, for float64 and double-double.
 CONSTANT_BITS = 192
 REMEMBERED = 4096
@@ -46,16 +48,25 @@ def constants(problem: Problem, n: Any) -> Iterator[SimpleNamespace]:
         return
     fixed.eps, fixed.weight_decay = n.const(s["eps"]), n.const(s["weight_decay"])
     fixed.decay = n.const(1 - s["lr"] * s["weight_decay"])
-    wide = n if isinstance(n, Multiprecision) else Multiprecision(CONSTANT_BITS)
-    for t in steps_of(problem):
-        pair = corrections(wide, s["lr"], s["beta1"], s["beta2"], t)
-        rate, inverse = pair if wide is n else (_carried(n, value) for value in pair)
+    given, times = (s["lr"], s["beta1"], s["beta2"]), tuple(steps_of(problem))
+    if isinstance(n, Multiprecision):
+        pairs = (corrections(n, *given, t) for t in times)
+    else:
+        pairs = ((_carried(n, rate), _carried(n, inverse)) for rate, inverse in _corrections(*given, times))
+    for rate, inverse in pairs:
         yield SimpleNamespace(**vars(fixed), rate=rate, inverse=inverse)
 
 
-def _carried(n: Any, value: Any) -> Any:
+@lru_cache(16)
+def _corrections(lr: Fraction, beta1: Fraction, beta2: Fraction, times: tuple[int, ...]) -> list[tuple[Truth, Truth]]:
+    """Of each step (see `verify.oracles._adam`), to CONSTANT_BITS."""
+    n = Multiprecision(CONSTANT_BITS)
+    pairs = (corrections(n, lr, beta1, beta2, t) for t in times)
+    return [(rate.truth(), inverse.truth()) for rate, inverse in pairs]
+
+
+def _carried(n: Any, truth: Truth) -> Any:
     """A constant of multiprecision in another number system."""
-    truth: Truth = value.truth()
     return n.between(truth.lo, truth.hi) if truth.kind == "real" and truth.lo != truth.hi else n.const(truth.lo)
 
 
@@ -180,25 +191,36 @@ class Trajectory:
         mid, rad, scale = (t if index is None else t[index] for t in self.ends[place])
         if not double:
             return Enclosure(mid[None], rad[None]), scale[None]
-        tail = torch.zeros_like(mid)
         assert index is not None
-        if len(index) <= FEW:
-            return Enclosure(mid[None], torch.full_like(mid, torch.nan)[None], tail[None]), scale[None]
-        n = BallsDD(self.device, {})
-        state = self._start(n, index)
-        for k, row in zip(constants(self.problem, n), self.problem.tensors["grads"], strict=True):
-            state = self.step(n, k, state, n.input(row[index]))
-        ball = state[place]
-        own, low = (
-            torch.as_tensor(t, dtype=torch.float64, device=mid.device).expand_as(mid) for t in (ball.radius, ball.tail)
-        )
+        if self.problem.tensors["exp_avg"].numel() <= WHOLE:
+            finer = tuple(t[index] for t in self.finer[place])
+        elif len(index) <= FEW:
+            return Enclosure(mid[None], torch.full_like(mid, torch.nan)[None], torch.zeros_like(mid)[None]), scale[None]
+        else:
+            finer = self._finer(index)[place]
         special = ~mid.isfinite() & (rad == 0)
-        enclosure = Enclosure(
-            torch.where(special, mid, ball.mid)[None],
-            torch.where(special, 0.0, own)[None],
-            torch.where(special, 0.0, low)[None],
-        )
-        return enclosure, scale[None]
+        zero = torch.zeros_like(mid)
+        mid, rad, tail = (torch.where(special, *one)[None] for one in zip((mid, zero, zero), finer, strict=True))
+        return Enclosure(mid, rad, tail), scale[None]
+
+    @cached_property
+    def finer(self) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
+        """Midpoint, radius and tail of all elements after the last step in double-double, by place in a state."""
+        return self._finer(slice(None))
+
+    def _finer(self, part: Any) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
+        n = BallsDD(self.device, {})
+        state = self._start(n, part)
+        for k, row in zip(constants(self.problem, n), self.problem.tensors["grads"], strict=True):
+            state = self.step(n, k, state, n.input(row[part]))
+        found = {}
+        for place, ball in enumerate(state):
+            if ball is not None:
+                rest = (
+                    torch.as_tensor(t, dtype=torch.float64, device=ball.mid.device) for t in (ball.radius, ball.tail)
+                )
+                found[place] = (ball.mid, *(t.expand_as(ball.mid) for t in rest))
+        return found
 
     # ------------------------------------------------------------ single elements
 

@@ -31,7 +31,8 @@ def intermediates(n: Any, x: Any, y: Any) -> tuple[Any, ...]:
 
 def underflow(n: Any, x: Any, y: Any) -> Any:
     """1 / p for a subnormal power p: half a unit of p, at most p / 4, moves it by at most 1 / p^2 units."""
-    return n.where(y < 0, n.pow(abs(x), y) * n.pow(abs(x), y), 1)
+    p = n.pow(abs(x), y)
+    return n.where(y < 0, p * p, 1)
 
 
 ROWS = (

@@ -98,7 +98,7 @@ def _told_of(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line
 
 _ACCURACY = (
     Column("lowering", fold=True),
-    Column("status", fold=True),
+    Column("status"),
     Column("error", right=True),
     Column("metric"),
     Column("bound", right=True),

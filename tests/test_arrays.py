@@ -257,6 +257,19 @@ def test_multiprecision_holds_the_value_and_agrees_by_position(case: Data) -> No
         assert i or r[0].exact == 0
 
 
+@given(
+    value=st.one_of(st.floats(-400, 64), st.floats(-1e-6, 1e-6), st.sampled_from([0.0, 64.0, 2.0**-1074, -1e4])),
+    above=st.integers(0, 40),
+    places=st.integers(90, 700),
+)
+def test_tabled_exponentials_hold_the_value(value: float, above: int, places: int) -> None:
+    row, whole = ExactRow(torch.tensor([value], dtype=torch.float64)), math.ceil(value) + above
+    found = arrays._exp_fixed(int(row.mantissas[0]), int(row.exponents[0]), whole, places)
+    low, high = by_arb(lambda: ends(arb(Fraction(value) - whole).exp() * flint.arb(2) ** places))
+    assert 0 <= found < low or (found == 0 and low >= 0)
+    assert high < found + 3
+
+
 def test_multiprecision_products_stay_enclosed_when_they_are_cut() -> None:
     """2,000 float64 factors are beyond EXACT_BITS: the interval holds the exact product and is narrow."""
     x = Data("float64", 1, 2000, -3, 3, 5).tensor()

@@ -312,14 +312,14 @@ def test_a_class_swapped_inside_the_tensors_is_seen(monkeypatch: pytest.MonkeyPa
 def test_a_class_swapped_inside_multiprecision_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     given = elements("div", {}, "float32", 12)
     y = outputs(given, 0)
-    verdict = Exact.verdict
+    verdict = Exact._verdict
 
-    def wrong(self: Exact, key: tuple[int, ...], bits: int) -> tuple[Truth, Verdict | None]:
-        truth, found = verdict(self, key, bits)
-        return truth, replace(found, cls="faithful") if found and found.cls == "worse" else found
+    def wrong(self: Exact, key: tuple[int, ...], bits: int) -> tuple[Truth, Verdict | None, Verdict | None]:
+        truth, first, found = verdict(self, key, bits)
+        return truth, first, replace(found, cls="faithful") if found and found.cls == "worse" else found
 
     assert not contradictions(given, y, Limits())
-    monkeypatch.setattr(Exact, "verdict", wrong)
+    monkeypatch.setattr(Exact, "_verdict", wrong)
     assert contradictions(given, y, Limits())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Format:
         field, significand = divmod(magnitude, 1 << self.mantissa_bits)
         if field:
             significand += 1 << self.mantissa_bits
-        value = significand * Fraction(2) ** (max(field, 1) - self.emax - self.mantissa_bits)
+        value = significand * power_of_two(max(field, 1) - self.emax - self.mantissa_bits)
         return -value if bits & self.sign_bit else value
 
     def to_float(self, bits: int) -> float:
@@ -108,8 +108,13 @@ class Format:
         if value == 0:
             return 0
         exponent = max(floor_log2(value), self.emin)
-        quantum = Fraction(2) ** (exponent - self.mantissa_bits)
-        significand = round(value / quantum)  # Fraction.__round__ is ties-to-even
+        numerator, denominator, shift = value.numerator, value.denominator, self.mantissa_bits - exponent
+        if shift >= 0:
+            numerator <<= shift
+        else:
+            denominator <<= -shift
+        significand, rest = divmod(numerator, denominator)
+        significand += 2 * rest > denominator or (2 * rest == denominator and significand & 1)
         bits = ((exponent - self.emin) << self.mantissa_bits) + significand
         return sign | min(bits, self.inf_bits)
 
@@ -172,8 +177,17 @@ class Format:
 
 def floor_log2(value: Fraction) -> int:
     """floor(log2(value)) of a positive rational, exactly."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    return exponent if value >= Fraction(2) ** exponent else exponent - 1
+    numerator, denominator = value.numerator, value.denominator
+    exponent = numerator.bit_length() - denominator.bit_length()
+    if exponent >= 0:
+        return exponent - (numerator < denominator << exponent)
+    return exponent - (numerator << -exponent < denominator)
+
+
+@lru_cache(1 << 14)
+def power_of_two(exponent: int) -> Fraction:
+    """2^exponent, exactly."""
+    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
 
 
 def _hex_fraction(body: str) -> Fraction:

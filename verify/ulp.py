@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verify.formats import Format, floor_log2
+from verify.formats import Format, floor_log2, power_of_two
 from verify.truth import Truth
 
 #: Scaled ULP: the least error that is called a flush.
@@ -48,12 +48,12 @@ class Verdict:
 def ulp(t: Fraction, fmt: Format) -> Fraction:
     """ulp(t) of a real t in `fmt`; that of the smallest normal for t = 0."""
     exponent = floor_log2(abs(t)) if t else fmt.emin
-    return Fraction(2) ** (min(max(exponent, fmt.emin), fmt.emax) - fmt.precision + 1)
+    return power_of_two(min(max(exponent, fmt.emin), fmt.emax) - fmt.precision + 1)
 
 
 def clamp(t: Fraction, fmt: Format) -> Fraction:
     """t limited to +-2^(emax+1), the place where infinity is measured."""
-    top = Fraction(2) ** (fmt.emax + 1)
+    top = power_of_two(fmt.emax + 1)
     return max(-top, min(top, t))
 
 

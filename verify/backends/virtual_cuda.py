@@ -101,7 +101,7 @@ class Model(Device):
                 self._used[instruction] = approx.how(chip, instruction, self.end)
             self._used.update(program.products)
             if program.open:
-                self._used["mul, add"] = f"as in PTX: ptxas may contract {program.open} sums"
+                self._used["mul, add"] = "as in PTX, where ptxas may contract"
             ptx.launch(one, approx.of_chip(chip, self.end))
 
         with described(chip, unwatched(execute)), MovesOnly():  # type: ignore[no-untyped-call]

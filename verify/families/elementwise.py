@@ -79,7 +79,15 @@ class Elementwise:
         under, over, unsure = self._intermediates(n, values, finite)
         # beside a special operand underflow moves nothing by a little: 0 inf is a NaN
         over, under = over | (under & special), under & ~special
-        slack = self._brought_back(self._slack(n, values, under, like, unit, ball), truth, Line(self.fmt, unit))
+        if isinstance(n, BallScaled) and unit is not None:
+            slack, low = torch.zeros(like.shape, dtype=torch.float64, device=like.device), under.nonzero()[:, 0]
+            if len(low):
+                own = self._values(n, tuple(t[low] for t in inputs))
+                size = n.unit(ball, *n.ALL).expand_as(unit)[low]
+                slack[low] = self._slack(n, own, under[low], like[low], unit[low], size)
+        else:
+            slack = self._slack(n, values, under, like)
+        slack = self._brought_back(slack, truth, Line(self.fmt, unit))
         at_zero = None
         if zeroed:
             index = None if unit is None else subnormal.nonzero()[:, 0]  # the others' truth is the same
@@ -216,9 +224,11 @@ class Elementwise:
         return under, over, unsure
 
     def _slack(
-        self, n: Ball64, values: dict[str, Any], under: Tensor, like: Tensor, unit: Tensor | None, truth: Ball
-    ) -> Tensor:
-        """How far underflow may move the result: A smallest subnormals where an intermediate underflows."""
+        self, n: Ball64, values: dict[str, Any], under: Tensor, like: Tensor, unit: Tensor | None = None,
+        size: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """How far underflow may move the result: A smallest subnormals where an intermediate underflows. size: the
+        exponent of the result's unit, in a system that scales."""
         nothing = torch.zeros(like.shape, dtype=torch.float64, device=like.device)
         if self.oracle.intermediates is None:
             return nothing
@@ -227,8 +237,8 @@ class Elementwise:
         ball: Ball = self.oracle.underflow(n, **values)
         one = float(self.fmt.smallest_subnormal)
         least = torch.zeros_like(under)
-        if unit is not None and isinstance(n, BallScaled):
-            size = n.unit(truth, *n.ALL)  # of a result beyond the format it is more: see `_brought_back`
+        if unit is not None and size is not None and isinstance(n, BallScaled):
+            # of a result beyond the format it is more: see `_brought_back`
             least = (size > self.fmt.emax) & (n.unit(ball, *n.ALL) + self.fmt.emin - self.fmt.precision > size + 1)
             ball, one = n.within(ball, unit - (self.fmt.emin - self.fmt.precision + 1)), 1.0
         units = (ball.mid.abs() + ball.radius + torch.as_tensor(ball.tail, device=like.device).abs()) * _SECOND_ORDER

@@ -88,7 +88,7 @@ class Exact:
         self.about, self.fmt = about, fmt
         self._truths: dict[Key, Truth] = {}
         self._scales: dict[Key, Truth | None] = {}
-        self._verdicts: dict[tuple[Key, int], tuple[Truth, Verdict | None]] = {}
+        self._verdicts: dict[tuple[Key, int], tuple[Truth, Verdict | None, Verdict | None]] = {}
         self._circumstances: dict[Key, Circumstances | None] = {}
 
     def truths(self, key: Key) -> Iterator[Truth]:
@@ -116,18 +116,23 @@ class Exact:
 
     def verdict(self, key: Key, y: int) -> tuple[Truth, Verdict | None]:
         """Truth and verdict of output `y`; None where multiprecision's cap does not decide."""
+        truth, _, verdict = self._verdict(key, y)
+        return truth, verdict
+
+    def _verdict(self, key: Key, y: int) -> tuple[Truth, Verdict | None, Verdict | None]:
+        """The truth that decides, the verdict by it, and the one that knows of flushed inputs."""
         place = (key, y)
         if place not in self._verdicts:
             _room(self._verdicts)[place] = self._judge(key, y)
         return self._verdicts[place]
 
-    def _judge(self, key: Key, y: int) -> tuple[Truth, Verdict | None]:
+    def _judge(self, key: Key, y: int) -> tuple[Truth, Verdict | None, Verdict | None]:
         truth, scale = Truth("nan"), self.scale(key)
         for truth in self.truths(key):
             verdict = judge(y, truth, self.fmt, scale)
             if verdict is not None:
-                return truth, self._flushed(key, y, verdict)
-        return truth, None
+                return truth, verdict, self._flushed(key, y, verdict)
+        return truth, None, None
 
     def _flushed(self, key: Key, y: int, verdict: Verdict) -> Verdict:
         """Class `flushed` for what a flushed subnormal input explains and rounding does not."""
@@ -169,15 +174,15 @@ class Exact:
         """The judgement of output `y`; allowed: what it may be, None where `Limits` say it. None where multiprecision's
         cap does not decide."""
         limit = None if allowed is None else allowed.bound
-        truth, verdict = self.verdict(key, y)
-        about, region = self.circumstances(key), self.region(key)
+        decisive, found, verdict = self._verdict(key, y)
+        truth, about, region = decisive, self.circumstances(key), self.region(key)
         if verdict is None or about is None or region is None:
             return None
         measured = verdict.high is not None and verdict.cls != "flushed"
         share, stated = None, True
         if verdict.high is not None:
             for truth in self.truths(key):
-                again = judge(y, truth, self.fmt, self.scale(key))
+                again = found if truth is decisive else judge(y, truth, self.fmt, self.scale(key))
                 if again is None or again.high is None or again.low is None:
                     continue
                 stated, low, high = self._share(key, truth, again, about, limits, limit)

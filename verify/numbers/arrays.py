@@ -7,6 +7,7 @@ products are in `verify.numbers.matmul`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from mpmath.libmp import from_man_exp, fzero, mpf_exp, mpf_sub, to_int
+from mpmath.libmp import from_man_exp, mpf_exp, to_fixed
 
 from verify.formats import FORMATS, Format
 from verify.numbers import enclosure as en
@@ -725,33 +726,61 @@ class MpArrays:
         whole = math.ceil(Fraction(top) / 32) * 32
         places = self.precision + 64 + len(a).bit_length()
         sums: list[int] = a.kept.setdefault(("exp", whole, places), [])
-        reference = from_man_exp(whole, 0)
         total = sums[-1] if sums else 0
-        seen: dict[float, int] = {}  # half formats have few values
-        for k in range(len(sums), stop):
-            x = float(a.floats[k])
+        seen: dict[float, int] = {-math.inf: 0}  # half formats have few values
+        rest = slice(len(sums), stop)
+        columns = (a.floats[rest].tolist(), a.mantissas[rest].tolist(), a.exponents[rest].tolist())
+        for x, mantissa, exponent in zip(*columns, strict=True):
             if x not in seen:
-                seen[x] = _exp_fixed(a, k, reference, places)
+                seen[x] = _exp_fixed(mantissa, exponent, whole, places)
             total += seen[x]
             sums.append(total)
-        own = _exp_fixed(a, int(prefix.argmax()), reference, places)
+        highest = int(prefix.argmax())
+        own = _exp_fixed(int(a.mantissas[highest]), int(a.exponents[highest]), whole, places)
         lo = sums[stop - 1] - own  # every other term lies between its entry and its entry + 3
         bounds = from_man_exp(lo, -places), from_man_exp(lo + 3 * (terms - 1), -places)
         distance = self.system.const(whole - Fraction(top))
         return m, self.system.multiply(self.system.interval(bounds), self.system.exp(distance))
 
 
-def _exp_fixed(a: ExactRow, k: int, reference: en.Mpf, places: int) -> int:
-    """f >= 0 with f < 2^places exp(a_k - reference) < f + 3, for a_k <= reference; 0 of -inf."""
-    if a.floats[k] == -np.inf:
-        return 0
-    d = mpf_sub(from_man_exp(int(a.mantissas[k]), int(a.exponents[k])), reference)
-    if d != fzero and en.magnitude(d) > places.bit_length():
-        return 0  # exp(d) < exp(-places)
-    # relative error below 2^-(places + 1), of a value of at most 1 (see `enclosure` on what is trusted)
-    value = mpf_exp(d, places + en.GUARD + 1)
-    fixed = int(to_int(from_man_exp(-value[1] if value[0] else value[1], value[2] + places)))
-    return max(0, fixed - 1)
+#: Of the distance from the reference: bits of a digit whose exponentials are tabled, how many such digits, and bits
+#: beyond `places`, for the roundings.
+DIGIT, DIGITS, ROOM = 8, 5, 16
+
+
+def _exp_fixed(mantissa: int, exponent: int, whole: int, places: int) -> int:
+    """f >= 0 with f < 2^places exp(a - whole) < f + 3, for a = mantissa 2^exponent <= whole.
+
+    exp(-d) is the product of the tabled exponentials of the whole part of d and of its first digits, and of Taylor's
+    polynomial of the rest, r < 2^-(DIGIT DIGITS). Every factor is at most 1 and within 4 units of 2^-width, where a
+    product is cut too: together they are off by less than 40 of 2^ROOM units.
+    """
+    width = places + ROOM
+    shift = exponent + width
+    d = (whole << width) - (mantissa << shift if shift >= 0 else mantissa >> -shift)
+    wholes, *digits = _tabled_exponentials(width)
+    if d >> width >= len(wholes):
+        return 0  # exp(-d) < 2^-width
+    product, place = wholes[d >> width], width
+    for table in digits:
+        place -= DIGIT
+        product = product * table[d >> place & ((1 << DIGIT) - 1)] >> width
+    r, one = d & ((1 << place) - 1), 1 << width
+    series = one
+    for k in range(width // (DIGIT * DIGITS), 0, -1):
+        series = one - (r * series >> width) // k
+    return max(0, (product * series >> width + ROOM) - 1)
+
+
+@functools.lru_cache(8)
+def _tabled_exponentials(width: int) -> tuple[list[int], ...]:
+    """exp(-k) for each k up to width ln 2, and exp(-j 2^-(DIGIT i)) for the i-th digit j, in units of 2^-width."""
+
+    def fixed(j: int, scale: int) -> int:
+        return int(to_fixed(mpf_exp(from_man_exp(-j, -scale), width + en.GUARD), width)) if j else 1 << width
+
+    wholes = [fixed(k, 0) for k in range(math.ceil(width * math.log(2)) + 1)]
+    return wholes, *([fixed(j, DIGIT * i) for j in range(1 << DIGIT)] for i in range(1, DIGITS + 1))
 
 
 def _exact_sum(values: list[Fraction]) -> Fraction:

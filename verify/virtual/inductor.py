@@ -64,8 +64,10 @@ def compiled(
         try:
             with _generating(target, options, libdevice):
                 return _module(function, shapes)
-        except NotImplementedError as error:
-            told = str(error).partition("\n")[0]
+        except RuntimeError as error:  # which NotImplementedError is
+            if not isinstance(error, NotImplementedError) and "driver" not in str(error):
+                raise
+            told = str(error).partition("\n")[0].partition(". ")[0]  # then follow its guesses
             raise Unsupported(f"Inductor asks the GPU itself while it generates code: {told}") from error
 
     return lambda *tensors: made(*((tuple(t.shape), t.stride(), t.dtype) for t in tensors))(*tensors)
