@@ -27,7 +27,7 @@ from verify.kernels import _adam, _adam_algorithms, _adam_formulas
 from verify.kernels import _adam_lowerings as adam_lowerings
 from verify.kernels._adam import PLACES, setting
 from verify.kernels._adam_numbers import Certified, host_root, underflow
-from verify.kernels._adam_truth import Trajectory
+from verify.kernels._adam_truth import FEW, Trajectory
 from verify.lowerings import NotLowered, Target, lowerings, user_composite
 from verify.numbers.ball import TINY
 from verify.numbers.functions import LIBRARY
@@ -190,10 +190,19 @@ def test_double_double_is_narrower_and_right() -> None:
                 inside(source, output, place, narrow.mid[0, k], narrow.rad[0, k], narrow.tail[0, k])
 
 
-def test_few_elements_go_to_multiprecision_at_once() -> None:
-    source = truth(problem("adamw_step", sizes=EVERY))
-    found, _ = source.enclose("param", torch.arange(3), double=True)
-    assert found.rad is not None and bool(found.rad.isnan().all())
+def test_double_double_gives_the_same_of_all_elements_and_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large problems few elements go to multiprecision at once."""
+    given = problem("adamw_step", sizes=EVERY, steps=3)
+    index = torch.arange(given.tensors["exp_avg"].numel())
+    assert len(index) > FEW
+    whole, _ = truth(given).enclose("param", index, double=True)
+    monkeypatch.setattr("verify.kernels._adam_truth.WHOLE", 0)
+    some, _ = truth(given).enclose("param", index, double=True)
+    for name in ("mid", "rad", "tail"):
+        one, other = getattr(whole, name), getattr(some, name)
+        assert torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+    few, _ = truth(given).enclose("param", index[:FEW], double=True)
+    assert few.rad is not None and bool(few.rad.isnan().all())
 
 
 def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
