@@ -120,6 +120,20 @@ def test_without_a_plan_no_time_is_told(clock: Callable[[float], None], monkeypa
     assert stream.getvalue().splitlines()[0] == "verify: 2 of 5 jobs are done (40%); next: chunk"
 
 
+def test_the_time_left_is_worked_out_only_where_it_is_shown(
+    clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes through all jobs that are left, so that asked for after each it takes the square of their number."""
+    asked: list[float] = []
+    monkeypatch.setattr(TimeLeft, "seconds", lambda self, now: asked.append(now))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with shown(lambda: [ADD] * 100) as told:
+        for done in range(100):
+            told(done, 100, "add", Done(done, 1.0, 1))
+            clock(1.0)
+    assert 5 <= len(asked) <= 10
+
+
 def test_a_terminal_shows_what_each_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -128,6 +142,7 @@ def test_a_terminal_shows_what_each_process_does(monkeypatch: pytest.MonkeyPatch
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "ANEW", 0.0)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
     with shown(lambda: [ADD] * 4) as told:

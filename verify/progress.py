@@ -20,6 +20,7 @@ Kinds = tuple[str, ...]
 
 DELAY = 1.0  # seconds before a terminal shows the bar
 DAY = 86400
+ANEW = 0.5  # seconds between two texts beside the bar
 EVERY = 10.0  # seconds between lines, and before the first, where there is no terminal
 
 
@@ -87,13 +88,15 @@ def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progres
     inputs = 0
     each: dict[int, tuple[int, str]] = {}  # inputs of each process, and its last job
 
-    def left(ended: Done | None) -> str:
+    def note(ended: Done | None) -> None:
         nonlocal inputs
-        now = time.monotonic()
         if ended is not None:
-            ends.append((ended.number, ended.seconds, now))
+            ends.append((ended.number, ended.seconds, time.monotonic()))
             inputs += ended.inputs
             each[ended.process] = each.get(ended.process, (0, ""))[0] + ended.inputs, ended.label
+
+    def left() -> str:
+        now = time.monotonic()
         if plan is None or now - began < DELAY:
             return ""
         if not known:
@@ -113,29 +116,34 @@ def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progres
         ]
         return "".join(f"\n{line}" for line in told) if len(told) > 1 else ""
 
-    with _bar(left, processes) if sys.stderr.isatty() else _lines(left) as progress:
+    with _bar(left, processes) if sys.stderr.isatty() else _lines(left) as show:
+
+        def progress(done: int, total: int, label: str, ended: Done | None = None) -> None:
+            note(ended)
+            show(done, total, label)
+
         yield progress
 
 
 @contextlib.contextmanager
-def _lines(left: Callable[[Done | None], str]) -> Iterator[Progress]:
-    """A line every EVERY seconds."""
+def _lines(left: Callable[[], str]) -> Iterator[Callable[[int, int, str], None]]:
+    """A line every EVERY seconds. left: asked for it, since it goes through all jobs that are left."""
     last = time.monotonic()
 
-    def progress(done: int, total: int, label: str, ended: Done | None = None) -> None:
+    def show(done: int, total: int, label: str) -> None:
         nonlocal last
-        told, now = left(ended), time.monotonic()
+        now = time.monotonic()
         if label and now - last >= EVERY:
             last = now
             share = f"{done} of {total} jobs are done ({done / total:.0%})"
-            print(f"verify: {'; '.join(filter(None, (share, told, label)))}", file=sys.stderr, flush=True)
+            print(f"verify: {'; '.join(filter(None, (share, left(), label)))}", file=sys.stderr, flush=True)
 
-    yield progress
+    yield show
 
 
 @contextlib.contextmanager
-def _bar(left: Callable[[Done | None], str], processes: Callable[[], str]) -> Iterator[Progress]:
-    """A bar once DELAY has passed, and below it what each process does."""
+def _bar(left: Callable[[], str], processes: Callable[[], str]) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar once DELAY has passed, and below it what each process does; anew twice a second at most."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
@@ -153,10 +161,17 @@ def _bar(left: Callable[[Done | None], str], processes: Callable[[], str]) -> It
     task = bar.add_task("starting", total=None, left="")
     timer = threading.Timer(DELAY, bar.start)
     timer.start()
+    last = 0.0
+
+    def show(done: int, total: int, label: str) -> None:
+        nonlocal last
+        bar.update(task, completed=done, total=total)
+        if not label or time.monotonic() - last >= ANEW:
+            bar.update(task, left=left(), description=label + processes())
+            last = time.monotonic()
+
     try:
-        yield lambda done, total, label, ended=None: bar.update(
-            task, completed=done, total=total, left=left(ended), description=label + processes()
-        )
+        yield show
     finally:
         timer.cancel()
         timer.join()
