@@ -171,23 +171,27 @@
   const EDGES = { bad: "fail", open: "doubt", deviates: "over" };
   const STEPS = [0.5, 1, 2, 4, 16];
   const step = (size) => `s${STEPS.filter((most) => size > most).length}`;
-  const level = (one) => [EDGES[tone(one.status)], one.ran ? step(one.size) : "none"].filter(Boolean).join(" ");
+  // What is allowed fails nothing, whatever its status
+  const toneOf = (one) => (tone(one.status) === "bad" && !(one.cell ?? one).fails ? "open" : tone(one.status));
+  const level = (one) => [EDGES[toneOf(one)], one.ran ? step(one.size) : "none"].filter(Boolean).join(" ");
   const worstStatus = (group) => [...group].sort((a, b) => bySeverity(a.status, b.status))[0]?.status;
   // A remark stands before correct rounding: NaNs and zero signs may be excused where every number is right
   const mark = (group) => {
-    const glyph = data.looks[worstStatus(group)]?.[1];
+    const status = worstStatus(group);
+    const allowed = status && tone(status) === "bad" && group.every((one) => toneOf(one) !== "bad");
+    const glyph = data.looks[allowed ? "unjudged" : status]?.[1];
     return glyph ? `${glyph} ` : group.some((one) => one.remark) ? "† " : exact(group) ? "✓ " : "";
   };
   const exact = (group) => group.some((one) => one.ran) && group.every((one) => !one.ran || (one.wrong === 0 && one.status === "passed"));
   const LEGEND = [...["at most 0.5 ulp", "at most 1", "at most 2", "at most 4", "at most 16", "more than 16 ulp"].map((text, i) => [`s${i}`, ["0.5", "0.8", "1.7", "3.2", "9.1", "240"][i], text]),
-    ["fail", "✕ 240", "failed"], ["doubt", "◇ 3.2", "suspect, unbounded or unjudged"], ["over", "≠ 240", "deviates: exceeds its bound, and the ledger says why and how far"],
+    ["fail", "✕ 240", "failed"], ["doubt", "◇ 3.2", "suspect, unbounded, unjudged, or allowed to stand"], ["over", "≠ 240", "deviates: exceeds its bound, and the ledger says why and how far"],
     ["remark", "†", "passed with a remark, see below"],
     ["exact", "✓", "every element correctly rounded"], ["none", "not run", "not run, with a reason below"]];
   const inLegend = (kind, cell) => level(cell).split(" ").includes(kind) || (kind === "exact" && exact([cell])) || (kind === "remark" && cell.remark);
 
   // More important first: a failure, then the larger error, then the larger share of the bound
   const TONES = ["dim", "good", "deviates", "open", "bad"];
-  const rank = (one) => [TONES.indexOf(tone(one.status)), one.ran ? 1 : 0, one.size ?? -1, one.part ?? -1];
+  const rank = (one) => [TONES.indexOf(toneOf(one)), one.ran ? 1 : 0, one.size ?? -1, one.part ?? -1];
   function worse(a, b) {
     const [x, y] = [rank(a), rank(b)];
     for (let i = 0; i < x.length; i++) if (x[i] !== y[i]) return y[i] - x[i];
@@ -345,10 +349,10 @@
       const title = `${kernel}, ${name} on ${device.label}: ${head.status}${head.ran ? `; at most ${largest.error} ${largest.metric} of ${largest.bound}` : ""}${head.reason ? `; ${head.reason}` : ""}; ${count(group.length, "cell")}`;
       // the other regions, each with the colour of its largest error
       const parts = region ? [] : regionNames.map((one) => group.flatMap((cell) => cell.regions.filter((other) => other.name === one && one !== "normal"))).filter((some) => some.length);
-      return h("td", { role: "cell", class: [EDGES[tone(head.status)], ran.length ? step(largest.size) : "none"].filter(Boolean).join(" ") }, h("a", { href: kernelHref(kernel, { ...linked, device: device.id, lowering: name }), title },
+      return h("td", { role: "cell", class: [EDGES[toneOf(head)], ran.length ? step(largest.size) : "none"].filter(Boolean).join(" ") }, h("a", { href: kernelHref(kernel, { ...linked, device: device.id, lowering: name }), title },
         h("span", { class: "label" }, `${many.device ? `${device.short} ` : ""}${name} `), ran.length || tone(head.status) === "bad" ? mark(judged) : "", text,
-        parts.length ? h("span", { class: "regions", "aria-hidden": "true" }, parts.map((some) => h("i", { class: [...some].sort(worse).slice(0, 1).map((one) => EDGES[tone(one.status)] ?? "").concat(step(most(some, "size").size)).join(" "), title: `${some[0].name}: ${most(some, "size").error} ${most(some, "size").metric}` }))) : null,
-        EDGES[tone(head.status)] ? h("span", { class: "hidden" }, ` ${head.status}`) : null));
+        parts.length ? h("span", { class: "regions", "aria-hidden": "true" }, parts.map((some) => h("i", { class: [...some].sort(worse).slice(0, 1).map((one) => EDGES[toneOf(one)] ?? "").concat(step(most(some, "size").size)).join(" "), title: `${some[0].name}: ${most(some, "size").error} ${most(some, "size").metric}` }))) : null,
+        EDGES[toneOf(head)] ? h("span", { class: "hidden" }, ` ${head.status}`) : null));
     };
     const metrics = (row) => [...new Set([...row.values()].flat().filter((cell) => cell.ran).map((cell) => cell.metric))].filter((name) => name !== "ulp");
     // Kernels of a device whose lowerings fit side by side share a table
