@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, domains, ledger
+from verify import backends, domains, ledger, spellings
 from verify.backends import cpu, cuda
 from verify.cli import main
 from verify.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
@@ -390,3 +390,9 @@ def test_no_scalars_select_tensor_by_tensor(capsys: pytest.CaptureFixture[str]) 
         [*jobs_of(Selection(("add",), scalars={}), backends.load("cpu"))]
     assert main(["kernel", "add", "--scalar", "none", "--scalar", "alpha=1"]) == 2
     assert "expected NAME=VALUE" in capsys.readouterr().err
+
+
+def test_an_operation_without_a_foreach_has_the_other_spellings() -> None:
+    every, without = spellings.elementwise("exp"), spellings.elementwise("exp", foreach_too=False)
+    assert set(every) - set(without) == {"_foreach_", "_foreach_ in-place"}
+    assert [name for name in every if name in without] == list(without)
