@@ -320,7 +320,7 @@ def apart_in_run(scale: float) -> Values:
     from verify.plan import Selection
     from verify.run import run
 
-    functions = {"one": "torch.exp(x)", "other": "torch.exp2(x.double() * 1.4426950408889634).to(x.dtype)"}
+    functions = {"one": "torch.exp(x)", "other": "torch.exp(x.clone())"}
     Path("own.py").write_text(
         "import torch\n" + "".join(f"\n\ndef {name}(x):\n    return {text}\n" for name, text in functions.items())
     )
