@@ -460,7 +460,13 @@ def kernel(
     # options that the settings have together, and scalars that code leaves terms out for
     further: tuple[tuple[dict[str, str], Scalars], ...] = ((few | {"maximize": "1"}, {}), (few, {"beta1": 0.0}))
     if not ema:
-        further += ((few | {"amsgrad": "1"}, {}), (few | {"start": "100000"}, {}), (few, {"weight_decay": 0.0}))
+        special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
+        further += (
+            (few | {"amsgrad": "1"}, {}),
+            (special, {}),
+            (few | {"start": "100000"}, {}),
+            (few, {"weight_decay": 0.0}),
+        )
     return Composite(
         name=name,
         summary=summary,

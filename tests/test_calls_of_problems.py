@@ -89,6 +89,11 @@ def remainder(x, dim):
         y.movedim(dim, -1)[..., n - n % 512 :] = 0
     return y
 
+def without_nans(x, dim):
+    e = torch.exp(x - torch.where(x.isnan(), -torch.inf, x).amax(dim, keepdim=True))
+    y = torch.softmax(x, dim)
+    return torch.where(y.isnan() & x.isfinite() & (x != torch.inf).all(dim, keepdim=True), e / e.nansum(dim, True), y)
+
 def reused(x, dim):
     return torch.softmax(x, dim, out=cache.setdefault(x.shape, torch.empty_like(x)))
 
@@ -111,14 +116,21 @@ def late(x, dim):
 """
 
 
-def called(tmp_path: Path, function: str, name: str = "softmax", apart: bool = False, text: str = PLANTED) -> Called:
+def called(
+    tmp_path: Path,
+    function: str,
+    name: str = "softmax",
+    apart: bool = False,
+    text: str = PLANTED,
+    dtype: str = "float32",
+) -> Called:
     """The calls of a planted function, in this process or apart."""
     own = tmp_path / "mine.py"
     own.write_text(text)
     facts, backend = kernel.load(name), backends.load("cpu")
     assert isinstance(facts, Composite)
-    on = Target(facts, facts.cases[0], facts.settings[0].name, "float32", backend)
-    case = Instance(facts, facts.settings[0], facts.cases[0], "float32", backend, 0)
+    on = Target(facts, facts.cases[0], facts.settings[0].name, dtype, backend)
+    case = Instance(facts, facts.settings[0], facts.cases[0], dtype, backend, 0)
     lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}")
     return call_problems(case, on, lowering, lowering.build(on), lowerings(facts)[0])
 
@@ -132,6 +144,7 @@ def called(tmp_path: Path, function: str, name: str = "softmax", apart: bool = F
     ("from_the_end", "shape=2x3x33x5 dim=-2 recipe=random", "exceeds-bound"),
     ("rows", "shape=5001x3 recipe=random", "exceeds-bound"),
     ("remainder", "shape=3x5001 recipe=random", "exceeds-bound"),
+    ("without_nans", "shape=6x33 recipe=one_nan,infinities", "exceeds-bound"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
     found = called(tmp_path, function)
@@ -160,6 +173,64 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
             3 * len(SIZES) - 1 + further + len(MADE) - 1
         )  # rows of 3 and 3 rows are one problem, and there are no streams
         assert found.made == 4 + len(MEMORY) + len(PICKED) + rest  # the plain call, guards, other rows, new data
+
+
+#: Of other kernels: what numbers that training does not have show.
+SPECIAL = """
+import torch
+
+def cummax(x, dim):
+    parts = [torch.cummax(part, dim).values for part in x.split(4096, dim)]
+    for k, last in enumerate(parts[:-1]):
+        carry = last.narrow(dim, -1, 1)
+        parts[k + 1] = torch.where(parts[k + 1].isnan(), parts[k + 1], torch.fmax(parts[k + 1], carry))
+    return torch.cat(parts, dim)
+
+def mm(a, b):
+    return torch.where(a.abs() < 2.0**-126, 0.0, a) @ b
+
+def int_mm(a, b):
+    return sum(((x.float() @ y.float()).int() for x, y in zip(a.split(4096, 1), b.split(4096, 0))), torch.tensor(0))
+
+def int4_mm(a, b, scale, zero, group):
+    scale, zero = (t.float().repeat_interleave(group, 0) for t in (scale.abs(), zero))
+    return (a.float() @ ((b - 8.0) * scale + zero)).to(a.dtype)
+
+def linear(a, b, bias, activation):
+    y = torch.nn.functional.linear(a, b.mT, bias)
+    relu = {"relu": lambda y: torch.fmax(y, torch.zeros_like(y)), "silu": torch.nn.functional.silu}
+    return relu[activation](y) if activation != "none" else y
+
+def scaled_mm(a, b, scale_a, scale_b):
+    return (a.float().nan_to_num() @ b.float().nan_to_num() * scale_a * scale_b).bfloat16()
+
+def adam_step(
+    param, grads, exp_avg, exp_avg_sq, lr, beta1, beta2, eps, weight_decay, start, maximize, max_exp_avg_sq=None,
+):
+    p, m, v, top = param, exp_avg, exp_avg_sq, max_exp_avg_sq
+    for t, grad in enumerate(grads, start + 1):
+        g = (-grad if maximize else grad).add(p, alpha=weight_decay)
+        m, v = torch.lerp(m, g, 1 - beta1), (v * beta2).addcmul(g, g, value=1 - beta2)
+        top = None if top is None else torch.fmax(top, v)
+        denominator = (v if top is None else top).sqrt() / (1 - beta2**t) ** 0.5 + eps
+        p = p.addcdiv(m, denominator, value=-lr / (1 - beta1**t))
+    found = {"param": p, "exp_avg": m, "exp_avg_sq": v}
+    return found if top is None else found | {"max_exp_avg_sq": top}
+"""
+
+
+@pytest.mark.parametrize(("name", "dtype", "among"), [
+    ("cummax", "float32", "shape=6x10001 recipe=one_nan,infinities"),
+    ("mm", "float32", "m=24 k=40 n=18 data=extreme"),
+    ("int_mm", "int8", "m=24 k=4099 n=18 data=extreme"),
+    ("int4_mm", "float16", "m=24 k=64 n=32 data=extreme"),
+    ("linear", "float32", "m=30 k=32 n=20 data=special activation=relu"),
+    ("scaled_mm", "float8_e4m3fn", "m=30 k=32 n=20 data=special"),
+    ("adam_step", "float32", "amsgrad=1 gradients=non-finite steps=5 sizes=1025"),
+])  # fmt: skip
+def test_special_and_extreme_numbers_are_tried(tmp_path: Path, name: str, dtype: str, among: str) -> None:
+    found = called(tmp_path, name, name, text=SPECIAL, dtype=dtype)
+    assert among in found.different and found.status == "exceeds-bound", found
 
 
 @pytest.mark.parametrize("function", ["order", "misaligned"])

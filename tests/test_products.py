@@ -135,6 +135,24 @@ def test_special_values_of_products() -> None:
     assert bool((found.rad[0][odd] == 0).all())  # type: ignore[index]
     kinds = {next(source.exact("", int(k))).kind for k in odd.nonzero()[:, 0]}
     assert kinds == {"nan", "+inf", "-inf"}
+    relu = setting("own", m=30, k=32, n=20, data="special", activation="relu")
+    problem = facts("linear").problem("float32", relu, {}, 0)
+    found, _ = Truths(facts("linear").family, problem, "cpu", LIBRARY).enclose("")
+    a, b, bias = (problem.tensors[name].double() for name in ("a", "b", "bias"))
+    due = (a @ b + bias).reshape(-1)
+    assert bool((due == -torch.inf).any()) and bool((found.mid[0][due == -torch.inf] == 0).all())
+
+
+def test_subnormal_operands_may_be_flushed_where_dot_products_flush() -> None:
+    """oneDNN's of bfloat16 on the host, and no other's."""
+
+    def flushed(problem: Any) -> torch.Tensor:
+        a, b = problem.tensors["a"], problem.tensors["b"]
+        return (torch.where(a.abs() < 2.0**-126, 0.0, a).double() @ b.double()).to(a.dtype)
+
+    for dtype, due in (("bfloat16", "passed"), ("float32", "exceeds-bound")):
+        own = setting("own", m=24, k=40, n=18, data="extreme")
+        assert cell("mm", own, flushed, dtype)["status"] == due
 
 
 # Bounds

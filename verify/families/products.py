@@ -26,8 +26,10 @@ LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved
 #: What rows of a and columns of b hold, by turns.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
-DATA = ("mixed", "special", "bias")
+DATA = ("mixed", "special", "bias", "extreme")
 ACTIVATIONS = ("none", "relu", "silu")
+#: The integer that stands for 1.
+WHOLE = 40.0
 #: Sizes beyond which a setting is refused.
 MOST = 1 << 24
 MOST_PRODUCTS = 1 << 36
@@ -227,12 +229,32 @@ def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:
     return t
 
 
+def _extreme(t: Tensor, dtype: str, kinds: int, tiny: bool) -> Tensor:
+    """(batch, lines, k) at the ends of the dtype's range, each kind of lines in turn. Integers: all -128, both ends,
+    near 127. Floats: scaled so that two large lines meet at the end of the range, or beyond it where float32 holds
+    their sums, and two small ones among subnormal numbers; others have these themselves (tiny) or stay, as float64
+    does, which holds no such products exactly. Lines of the first kind, whose sums nearly cancel, are never large."""
+    import torch
+
+    turn = torch.arange(t.shape[1])[:, None] // kinds % 3
+    if dtype == "int8":
+        ends, near = torch.where(t < 0, -128.0, 127.0), 127.0 - (t.abs() * 4).floor().clamp(max=7.0)
+        return torch.where(turn == 0, -128.0, torch.where(turn == 1, ends, near)) / WHOLE
+    if dtype not in ("float16", "bfloat16", "float32"):
+        return t
+    fmt = FORMATS[dtype]
+    large = fmt.emax // 2 + (3 if fmt.emax < FORMATS["float32"].emax else -8)
+    exponents = large, fmt.emin // 2 - 1, (fmt.emin - 2) * tiny
+    turn = torch.where((torch.arange(t.shape[1])[:, None] % kinds == 0) & (turn == 0), 2, turn)
+    return t * exp2(torch.tensor(exponents, dtype=torch.float64)[turn])
+
+
 def stored(reals: Tensor, dtype: str) -> Tensor:
     """float64 values as a tensor of the dtype: towards zero, 8-bit floats to nearest; int8 from -128 to 127."""
     import torch
 
     if dtype == "int8":
-        return (reals * 40.0).round().clamp(-128, 127).to(torch.int8)
+        return (reals * WHOLE).round().clamp(-128, 127).to(torch.int8)
     if dtype not in FORMATS:
         return reals.to(torch.float32).to(getattr(torch, dtype))
     fmt = FORMATS[dtype]
@@ -259,9 +281,13 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     b = _matrix("b", COLUMNS, (size, shape.n, shape.k), dtype, seed)
     if shape.data == "special":
         a, b = _special(a, seed, "a"), _special(b, seed, "b")
+    if shape.data == "extreme":
+        a, b = _extreme(a, dtype, len(ROWS), True), _extreme(b, dtype, len(COLUMNS), False)
     a, b = (stored(t, dtype).reshape(*shape.stack, *t.shape[1:]) for t in (a, b))
     groups = _coded(shape, dtype, seed) if facts.coded else {}
     b = groups.pop("b", b)
+    if groups and shape.data == "extreme":
+        groups["scale"][1::2].neg_()
     tensors = {"a": laid_out(a, shape.layout, "a"), "b": laid_out(_by_rows(b.mT), shape.layout, "b")}
     tensors |= {name: _by_rows(t.mT) for name, t in groups.items()}
     index = torch.arange(max(shape.m, shape.n), dtype=torch.int64)
@@ -357,8 +383,8 @@ PARAMETERS = {
     "layout": ", ".join(LAYOUTS),
     "activation": ", ".join(ACTIVATIONS),
     "group": "terms of k that share a scale and a zero",
-    "data": "mixed (every row and column another kind of numbers), special (infinities, NaNs and zeros among them) or "
-    "bias (these among those of the bias)",
+    "data": "mixed (every row and column another kind of numbers), special (infinities, NaNs and zeros among them), "
+    "bias (these among those of the bias) or extreme (numbers at the ends of the range, and scales of either sign)",
 }
 
 
@@ -382,6 +408,16 @@ def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
 def _square(facts: Products) -> dict[str, str]:
     """Sizes of which no shape tells which way a factor lies; of codes, whole groups and tiles."""
     return dict.fromkeys(("m", "k", "n", "batch")[: 4 if facts.stacked else 3], "32" if facts.coded else "33")
+
+
+def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
+    """Numbers at the ends of the range, whole ones also in sums that float32 does not hold; special values where
+    no setting has them, or not before a relu."""
+    sizes = {"m": "24", "k": "64" if facts.coded else "40", "n": "32" if facts.coded else "18", "data": "extreme"}
+    sizes |= {"batch": "2"} if facts.stacked else {}
+    special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
+    found = (sizes, sizes | {"k": "4099"}) if facts.exact else (sizes,)
+    return (*found, special) if facts.activated or facts.scales else found
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:
@@ -454,7 +490,7 @@ def kernel(
         },
         custom=functools.partial(custom, coded=facts.coded),
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
-        further=((_square(facts), {}), *further),
+        further=((_square(facts), {}), *((one, {}) for one in _extremes(facts)), *further),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(_truth, facts),
         limit=_limit,

@@ -221,6 +221,8 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     if one.weights:
         x = replace(x, b=_weights(n, problem, one.weights))
     x = replace(x, a=_multiplied(n, x.a, one.split), b=_multiplied(n, x.b, one.split))
+    if one.flush:
+        x = replace(x, a=_flushed(x.a, one.flush), b=_flushed(x.b, one.flush))
     parts = one.joined and bool(x.scales) and isinstance(one.order, Blocks)
     if one.joined and not parts:
         x = _joined(n, x)
@@ -339,6 +341,11 @@ def _multiplied(n: Roundoff, x: Rough, split: str) -> Rough:
         near = round_to(rest, fmt if fmt == BFLOAT16 else _AS_TF32)
         rest = torch.maximum((rest - near).abs(), (rest - _cut(rest, fmt)).abs())
     return replace(x, error=rest)
+
+
+def _flushed(x: Rough, flush: float) -> Rough:
+    """An operand that may be 0 where it is below `flush`."""
+    return replace(x, error=torch.maximum(x.error, torch.where(x.mid.abs() < flush, x.mid.abs(), 0.0)))
 
 
 _AS_TF32 = replace(SINGLE, precision=11)

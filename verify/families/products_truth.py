@@ -121,8 +121,8 @@ class Truths:
         if self._special is not None:
             special = self._special.reshape(1, -1) if index is None else self._special.reshape(1, -1)[:, index]
             special = special.to(mid.device)
-            special = torch.where(special == -torch.inf, 0.0, special) if self.activation != "none" else special
             hit = special != 0
+            special = torch.where(special == -torch.inf, 0.0, special) if self.activation != "none" else special
             mid, rad = torch.where(hit, special, mid), torch.where(hit, 0.0, rad)
             tail = None if tail is None else torch.where(hit, 0.0, tail)
         either = (mid == 0) & (rad == 0) & (True if tail is None else tail == 0)

@@ -236,6 +236,12 @@ def nans(row: Row) -> Ints:
     return d.constant("inf").where(row.j == row.n // 3, found)
 
 
+def one_nan(row: Row) -> Ints:
+    """A single NaN, at the end, in the middle or at the start, by row, among ordinary numbers alone."""
+    place = (row.n - 1) * (2 - row.r % 3) // 2
+    return row.draw.constant("nan").where(row.j == place, random(row))
+
+
 def wide(row: Row) -> Ints:
     """Far apart: terms of 60 binades, factors that overflow and underflow, arguments beyond exp's range; of what is
     squared also rows whose squares overflow, and rows whose squares underflow."""
@@ -431,7 +437,7 @@ def mixed(extremes: bool) -> dict[str, Recipe]:
 
 def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
     """The recipes of a kernel."""
-    return mixed(extremes) | dict(OF_KIND.get(kind, {}))
+    return mixed(extremes) | {"one_nan": one_nan} | dict(OF_KIND.get(kind, {}))
 
 
 def named(recipe: str, extremes: bool) -> list[str]:
@@ -575,9 +581,11 @@ def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
 
 
 def _forms(last: bool) -> tuple[dict[str, str], ...]:
-    """Rows in tensors of other ranks, along dimensions counted from either end."""
+    """Rows in tensors of other ranks, along dimensions counted from either end; special values in rows of many blocks
+    and of few."""
+    special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
     if last:
-        return ({"shape": "2x3x5x33", "recipe": "random"}, {"shape": "33", "recipe": "random"})
+        return ({"shape": "2x3x5x33", "recipe": "random"}, {"shape": "33", "recipe": "random"}, *special)
     places = (
         ("2x3x5x33", 3),
         ("2x3x33x5", -2),
@@ -587,7 +595,7 @@ def _forms(last: bool) -> tuple[dict[str, str], ...]:
         ("33x33", 0),
         ("33", 0),
     )
-    return tuple({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places)
+    return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
 
 def _shape(text: str) -> tuple[int, ...]:
