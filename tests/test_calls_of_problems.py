@@ -201,6 +201,10 @@ def linear(a, b, bias, activation):
     relu = {"relu": lambda y: torch.fmax(y, torch.zeros_like(y)), "silu": torch.nn.functional.silu}
     return relu[activation](y) if activation != "none" else y
 
+def rms_norm(x, weight, dim, eps):
+    y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+    return torch.where(weight == 0, torch.zeros_like(y), y)
+
 def scaled_mm(a, b, scale_a, scale_b):
     return (a.float().nan_to_num() @ b.float().nan_to_num() * scale_a * scale_b).bfloat16()
 
@@ -225,6 +229,7 @@ def adam_step(
     ("int_mm", "int8", "m=24 k=4099 n=18 data=extreme"),
     ("int4_mm", "float16", "m=24 k=64 n=32 data=extreme"),
     ("linear", "float32", "m=30 k=32 n=20 data=special activation=relu"),
+    ("rms_norm", "float32", "shape=6x33 recipe=random,infinities weights=special"),
     ("scaled_mm", "float8_e4m3fn", "m=30 k=32 n=20 data=special"),
     ("adam_step", "float32", "amsgrad=1 gradients=non-finite steps=5 sizes=1025"),
 ])  # fmt: skip

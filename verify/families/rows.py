@@ -448,6 +448,10 @@ def named(recipe: str, extremes: bool) -> list[str]:
 # ---------------------------------------------------------------- problems
 
 
+#: What every second one of special weights holds, in turn: `Format.parse` reads it.
+SPECIAL = ("0", "nan", "#3", "inf", "-0", "-inf")
+
+
 def problem(
     dtype: str, setting: Setting, scalars: Mapping[str, float], seed: int, *, kind: str, extremes: bool = False,
     weights: tuple[str, ...] = (),
@@ -476,7 +480,11 @@ def problem(
     tensors = {"x": _laid_out(x, parameters["layout"])}
     for name in weights:
         draw = Draw(fmt, torch.arange(n), seed, f"{kind} {name}")
-        tensors[name] = to_tensor(fmt, draw.value(draw.integer(-2, 1)))
+        found = draw.value(draw.integer(-2, 1))
+        if parameters.get("weights") == "special":
+            for k, text in enumerate(SPECIAL):
+                found = draw.constant(text).where(torch.arange(n) % (2 * len(SPECIAL)) == 2 * k, found)
+        tensors[name] = to_tensor(fmt, found)
     told = [names[row % len(names)] for row in range(rows)]
     if parameters["layout"] == "expanded" and len(shape) > 1:
         each = math.prod(rest[1:])  # rows that stand first on the first axis; along it one number is repeated
@@ -501,9 +509,11 @@ def _laid_out(x: Any, layout: str) -> Any:
 
 
 def setting(
-    name: str, shape: tuple[int, ...], dim: int = -1, layout: str = "contiguous", recipe: str = "mixed", **rest: Any
-) -> Setting:
-    return Setting(name, {"shape": list(shape), "dim": dim, "layout": layout, "recipe": recipe}, **rest)
+    name: str, shape: tuple[int, ...], dim: int = -1, layout: str = "contiguous", recipe: str = "mixed",
+    weights: str = "ordinary", **rest: Any,
+) -> Setting:  # fmt: skip
+    parameters = {"shape": list(shape), "dim": dim, "layout": layout, "recipe": recipe}
+    return Setting(name, parameters | ({"weights": weights} if weights != "ordinary" else {}), **rest)
 
 
 #: Rows hold a prime or an odd number of elements, so that no block size divides them.
@@ -548,6 +558,7 @@ PARAMETERS = {
     "layout": f"how it lies in memory: {', '.join(LAYOUTS)}",
     "recipe": "its numbers: mixed (every row another recipe) or some of those that `verify show` lists",
 }
+WEIGHTS = ("ordinary", "special")
 
 
 def custom(
@@ -568,10 +579,12 @@ def custom(
         raise UsageError(f"shape={sizes}: the output has no element to compare; expected sizes of at least 1")
     layout, recipes = given.get("layout", "contiguous"), comma_list(given.get("recipe", "mixed"))
     known = ("mixed", *recipes_of(kind, extremes))
-    for what, value, names in (("layout", layout, LAYOUTS), *(("recipe", one, known) for one in recipes)):
+    weights = given.get("weights", "ordinary")
+    words = (("layout", layout, LAYOUTS), ("weights", weights, WEIGHTS), *(("recipe", one, known) for one in recipes))
+    for what, value, names in words:
         if value not in names or (value == "mixed" and len(recipes) > 1):
             raise UsageError(suggest(what, value, names))
-    return setting(" ".join(f"{k}={v}" for k, v in given.items()), shape, dim, layout, ",".join(recipes))
+    return setting(" ".join(f"{k}={v}" for k, v in given.items()), shape, dim, layout, ",".join(recipes), weights)
 
 
 def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
@@ -580,10 +593,11 @@ def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
     return tuple(one | {"recipe": "random"} for one in shapes)
 
 
-def _forms(last: bool) -> tuple[dict[str, str], ...]:
+def _forms(last: bool, weighted: bool) -> tuple[dict[str, str], ...]:
     """Rows in tensors of other ranks, along dimensions counted from either end; special values in rows of many blocks
-    and of few."""
+    and of few, and among weights."""
     special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
+    special += ({"shape": "6x33", "recipe": "random,infinities", "weights": "special"},) * weighted
     if last:
         return ({"shape": "2x3x5x33", "recipe": "random"}, {"shape": "33", "recipe": "random"}, *special)
     places = (
@@ -680,10 +694,19 @@ def kernel(
         summary=summary,
         inputs=("x", *rows.weights),
         settings=(*own, *(() if extremes else FURTHER.get(rows.kind, ()))),
-        parameters=PARAMETERS | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"},
+        parameters=PARAMETERS
+        | {"recipe": f"its numbers, row by row: {listed}, or several with commas between"}
+        | (
+            {"weights": "ordinary, or special: zeros, infinities, NaNs and subnormal numbers among them"}
+            if rows.weights
+            else {}
+        ),
         batched=lambda rows, length: {"shape": f"{rows}x{length}", "recipe": "random"},
         sized=functools.partial(_sized, last=last),
-        further=(*((one, {}) for one in _forms(last)), *(({"shape": "5x33"}, one) for one in others)),
+        further=(
+            *((one, {}) for one in _forms(last, bool(rows.weights))),
+            *(({"shape": "5x33"}, one) for one in others),
+        ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
         truth=functools.partial(_truth, rows),
