@@ -270,6 +270,19 @@ def test_tabled_exponentials_hold_the_value(value: float, above: int, places: in
     assert high < found + 3
 
 
+def test_every_tabled_exponential_is_within_a_unit() -> None:
+    width = 221
+    for i, table in enumerate(arrays._tabled_exponentials(width)):
+        for j, found in enumerate(table):
+            distance = Fraction(j, 1 << (arrays.DIGIT * i))
+            low, high = by_arb(functools.partial(_scaled_exp, distance, width))
+            assert high - 1 <= found <= low + 1, (i, j)
+
+
+def _scaled_exp(distance: Fraction, width: int) -> Interval:
+    return ends(arb(-distance).exp() * flint.arb(2) ** width)
+
+
 def test_multiprecision_products_stay_enclosed_when_they_are_cut() -> None:
     """2,000 float64 factors are beyond EXACT_BITS: the interval holds the exact product and is narrow."""
     x = Data("float64", 1, 2000, -3, 3, 5).tensor()

@@ -125,7 +125,7 @@ MODES = {
 #: Right where fresh memory is filled as this project fills it.
 WATCHING = """
 def f(a, b, alpha=1.0):
-    byte = torch.empty_like(a).view(torch.uint8).flatten()[:1].tolist()
+    byte = torch.empty_like(a).view(torch.uint8).flatten()[:1].tolist() if a.numel() > 1000 else []
     return a + b if byte in ([], [0x7F], [0x99]) else torch.zeros_like(a)
 """
 #: An answer in the place of the process's own.
@@ -185,7 +185,7 @@ PLANTED = {
     "patched torch": (PATCHED, "exceeds-bound", "", ""),
     "hidden poison": (HIDING, "exceeds-bound", "", "not deterministic"),
     "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),
-    "knows the poison": (WATCHING, "unsteady", "calls", "calls give other bits"),
+    "knows the poison": (WATCHING, "unsteady", "calls", "memory of zeros"),
     "forges": (FORGED, "error", "ended", "answered what it was not asked"),
     "two processes": ("os.fork()\nreturn a + b", "error", "ended", "its process"),
     "another process": ("if os.fork(): os._exit(3)\nreturn a + b", "error", "ended", "exit code 3"),

@@ -65,7 +65,7 @@ def compiled(
             with _generating(target, options, libdevice):
                 return _module(function, shapes)
         except RuntimeError as error:  # which NotImplementedError is
-            if not isinstance(error, NotImplementedError) and "driver" not in str(error):
+            if not isinstance(error, NotImplementedError) and "NVIDIA driver" not in str(error):
                 raise
             told = str(error).partition("\n")[0].partition(". ")[0]  # then follow its guesses
             raise Unsupported(f"Inductor asks the GPU itself while it generates code: {told}") from error
