@@ -31,8 +31,14 @@ def list_page(kernels: Sequence[Kernel | Composite], lowerings: dict[str, Sequen
     return Page(f"{len(rows)} kernels", blocks)
 
 
+def bounds_page(kernel: Kernel) -> Page:
+    """`verify show NAME --bounds`: every bound with its source."""
+    return Page(f"{kernel.name}: {len(kernel.bounds)} bounds, of which the first that fits a cell is its own",
+                tuple(_bounds(kernel)))  # fmt: skip
+
+
 def show_page(kernel: Kernel | Composite, lowerings: Sequence[str], own: Sequence[tuple[str, str]]) -> Page:
-    """`verify show NAME`: inputs, cases, spellings, formulas, bounds, specials and properties of one kernel.
+    """`verify show NAME`: inputs, cases, spellings, formulas, specials and properties of one kernel.
 
     own: what concerns a user's own lowering, as (label, text).
     """
@@ -58,7 +64,8 @@ def show_page(kernel: Kernel | Composite, lowerings: Sequence[str], own: Sequenc
     for law in kernel.properties:
         promised = "" if law.lowerings == ("*",) else f" (promised by {', '.join(law.lowerings)})"
         blocks.append(Line(law.name + promised, label="property:"))
-    blocks += [*_bounds(kernel), *_own(kernel.name, own)]
+    told = f"{len(kernel.bounds)}, by lowering, dtype, backend and case; verify show {kernel.name} --bounds lists them"
+    blocks += [Line(told, label="bounds:"), *_own(kernel.name, own)]
     return Page(f"{kernel.name}: {kernel.summary}", tuple(blocks))
 
 

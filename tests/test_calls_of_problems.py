@@ -132,7 +132,8 @@ def called(
     on = Target(facts, facts.cases[0], facts.settings[0].name, dtype, backend)
     case = Instance(facts, facts.settings[0], facts.cases[0], dtype, backend, 0)
     lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}")
-    return call_problems(case, on, lowering, lowering.build(on), lowerings(facts)[0])
+    call = lowering.build(on)
+    return call_problems(case, on, lowering, call, lowerings(facts)[0]).settled(call)
 
 
 @pytest.mark.parametrize(("function", "among", "status"), [

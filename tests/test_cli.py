@@ -576,14 +576,22 @@ def test_show_states_every_bound_with_its_source(capsys: pytest.CaptureFixture[s
         assert invoke("show", name) == 0
         shown = "".join(capsys.readouterr().out.split())
         kernel = load(name)
-        for bound in kernel.bounds:
-            assert f"{bound.value:.6g}" in shown
         for formula in kernel.oracle.formulas:
             assert "".join(formula.text.split()) in shown
         for row in kernel.oracle.rows:
             assert "".join(row.source.split()) in shown
         for spelling in kernel.spellings:
             assert "".join(spelling.split()) in shown
+        assert f"show{name}--bounds" in shown and invoke("show", name, "--bounds") == 0
+        listed = "".join(capsys.readouterr().out.split())
+        for bound in kernel.bounds:
+            assert f"{bound.value:.6g}" in listed and "".join(bound.source.split()) in listed
+
+
+def test_show_refuses_bounds_that_no_table_has(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, told in ((("softmax", "--bounds"), "softmax has no table"), (("exp", "--stub", "--bounds"), "one")):
+        assert invoke("show", *arguments) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_show_states_the_settings_and_outputs_of_composite_kernels(capsys: pytest.CaptureFixture[str]) -> None:

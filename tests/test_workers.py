@@ -18,11 +18,12 @@ from verify import run as walk
 from verify.cli import main
 from verify.jobs import pool
 from verify.judge.status import exit_code
+from verify.kernel import UsageError
 from verify.launch import LoweringError, launch_steady
 from verify.lowerings import Target
 from verify.plan import Selection
 from verify.run import run
-from verify.workers import isolated
+from verify.workers import imported, isolated
 from verify.workers.process import spoiled
 
 HEAD = "import ctypes, os, signal, time\nimport torch\n\n\n"
@@ -311,6 +312,45 @@ def test_the_file_is_never_imported_here(tmp_path: Path) -> None:
     text = planted(tmp_path, "def f(a, b, alpha=1.0):\n    return a + b * 0 + os.getpid()")
     y = isolated(text).build(target())(torch.zeros(3), torch.zeros(3))
     assert bool((y != os.getpid()).all())
+
+
+def test_a_function_has_one_process_for_all_kernels_and_dtypes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    pids = tmp_path / "pids"
+    text = planted(tmp_path, f"with open({str(pids)!r}, 'a') as f: f.write(f'{{os.getpid()}}\\n')\nreturn a + b")
+    selection = Selection(("add", "sub"), ("cpu",), ("float32", "float16"), spellings=("out-of-place",),
+                          profile="quick", scalars={"alpha": 1.0}, user_lowerings=(text,))  # fmt: skip
+    cells = [cell for cell in run(selection)["cells"] if cell["lowering"] == "mine.py:f"]
+    assert {(cell["kernel"], cell["dtype"], cell["status"]) for cell in cells} >= {
+        ("add", "float32", "passed"), ("add", "float16", "passed"),
+    }  # fmt: skip
+    assert {cell["kernel"] for cell in cells} == {"add", "sub"}
+    assert len(set(pids.read_text().split())) == 1
+
+
+def test_an_edited_file_has_another_process(tmp_path: Path) -> None:
+    text = planted(tmp_path, "return a + b")
+    first, one = isolated(text).build(target()), torch.ones(3)
+    assert torch.equal(first(one, one), one + one)
+    again = isolated(planted(tmp_path, "return a - b")).build(target())
+    assert torch.equal(again(one, one), one - one) and torch.equal(first(one, one), one + one)
+
+
+def test_the_functions_of_a_file_are_looked_at_in_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    taken: list[standby.Process] = []
+    real = standby.take
+
+    def take() -> standby.Process:
+        taken.append(real())
+        return taken[-1]
+
+    monkeypatch.setattr(standby, "take", take)
+    text = planted(tmp_path, "return a + b")
+    path = text.rpartition(":")[0]
+    imported([text, f"{path}:f"])
+    assert len(taken) == 1 and taken[0].process.poll() is not None
+    with pytest.raises(UsageError, match="no function 'g'"):
+        imported([text, f"{path}:g"])
 
 
 def test_a_worker_that_ended_is_started_again(tmp_path: Path) -> None:

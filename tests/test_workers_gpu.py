@@ -169,14 +169,15 @@ def called(tmp_path: Path, function: str) -> Called:
         target = on("softmax")
         case = Instance(target.kernel, target.kernel.settings[0], {}, "float32", target.backend, 0)
         rows = isolated_composite(f"{own}:{function}")
-        return call_problems(case, target, rows, rows.build(target), lowerings(target.kernel)[0])
+        call = rows.build(target)
+        return call_problems(case, target, rows, call, lowerings(target.kernel)[0]).settled(call)
     target, lowering = on("exp"), isolated(f"{own}:{function}")
     assert isinstance(target.kernel, Kernel)
     domain = domain_of(target.kernel, FORMATS["float32"], {}, "quick", limit=1 << 16)
     of = Pointwise(target.kernel, {}, "float32", target.backend, domain)
     call = lowering.build(target)
     y = launch_steady(call, of.given(0), target.backend, lowering.name).output
-    return call_all(of, target, lowering, call, None, Sample.of(of.given(0), y))
+    return call_all(of, target, lowering, call, None, Sample.of(of.given(0), y)).settled(call)
 
 
 STREAM = "a stream of the caller's"

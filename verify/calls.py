@@ -45,7 +45,7 @@ OFTEN = 20  # calls after which a lowering is warm
 LARGE = (4097, 65536, 65537, (1 << 20) + 1)
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "zeros", "grad", "no_grad", "inference")
-#: The call of which it is told after all others whether more was written.
+#: The call of which it is told at the end whether more was written.
 LATER = "what is written later"
 #: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
 ROUND = (
@@ -143,6 +143,7 @@ class Called:
     status, kind     what they give the cell, with the kind of its reason, and `told`, a line for people
     excused          why different bits are no fault
     script           lines of Python that show the smallest call of other bits
+    later            in words, the call of which `settled` asks whether more was written; '' where none was made
     """
 
     made: int = 0
@@ -154,6 +155,18 @@ class Called:
     told: str = ""
     excused: str = ""
     script: str = ""
+    later: str = ""
+
+    def settled(self, lowering: Callable[..., Any]) -> Called:
+        """With what became of the output of the call `later`. To be asked once all else is done, since a process waits
+        for what is written late only as long as nothing else has taken."""
+        if self.later and self.status != "error":
+            try:
+                lowering.settle()  # type: ignore[attr-defined]
+            except LoweringError as error:
+                told = f"called with {self.later}: {error}"
+                return replace(self, status="error", kind=error.kind, told=told, script="")
+        return self
 
     @property
     def remark(self) -> str:
@@ -268,12 +281,8 @@ def tried(
         made += 1
         if one is not None:
             wrong[name] = one
-    if found.status != "error":
-        try:
-            getattr(lowering, "settle", lambda: None)()
-        except LoweringError as error:
-            found = replace(found, status="error", kind=error.kind, told=f"called with {told(LATER)}: {error}")
-    return replace(found, made=made, refused=refused, different=tuple(wrong)), wrong
+    later = told(LATER) if LATER in calls and hasattr(lowering, "settle") else ""
+    return replace(found, made=made, refused=refused, different=tuple(wrong), later=later), wrong
 
 
 def possible(how: str, call: Callable[..., Any], target: Target) -> bool:

@@ -88,7 +88,7 @@ from verify.output import (
 )
 from verify.progress import shown
 from verify.reports.invariance import invariance_page
-from verify.reports.registry_page import list_page, show_page
+from verify.reports.registry_page import bounds_page, list_page, show_page
 from verify.reports.text import printable
 from verify.virtual.compile import TARGETS
 
@@ -388,17 +388,23 @@ def show(
     stub: Annotated[
         bool, typer.Option("--stub", help="Print a lowering of your own to start from: FILE.py:NAME.")
     ] = False,
+    bounds: Annotated[
+        bool, typer.Option("--bounds", help="List all bounds of an elementwise kernel's lowerings, with their sources.")
+    ] = False,
 ) -> None:
-    """One kernel's facts: cases, formulas, bounds, special values, and how a lowering of your own is called.
-
-    With the source of each bound and special value, the spellings, lowerings and properties.
-    """
+    """One kernel's facts: cases, formulas, special values, lowerings, and how one of your own is called and held."""
     from verify import stubs
     from verify.lowerings import lowering_names
 
     kernel = load(name)
+    if stub and bounds:
+        raise UsageError("--stub and --bounds: give one of them")
     if stub:
         print(stubs.source(kernel), end="")
+    elif bounds:
+        if isinstance(kernel, Composite):
+            raise UsageError(f"--bounds: {kernel.name} has no table of bounds; its algorithm gives each element one")
+        print_to(bounds_page(kernel), sys.stdout)
     else:
         print_to(show_page(kernel, lowering_names(kernel), stubs.terms(kernel)), sys.stdout)
 

@@ -681,7 +681,7 @@ def _found(
     label = _label(text)
     if elsewhere:
         examine(text)
-    return label, None if elsewhere else user_function(text)[1], {"source": _digest(sources(text))}
+    return label, None if elsewhere else user_function(text)[1], {"source": source_digest(text)}
 
 
 def user_composite(
@@ -760,10 +760,10 @@ def _named(node: ast.Import | ast.ImportFrom, folder: Path, file: Path) -> Itera
                 yield from (place.with_suffix(".py"), place / "__init__.py")
 
 
-def _digest(files: Mapping[str, Path]) -> str:
-    """16 hex digits of names and contents."""
+def source_digest(text: str) -> str:
+    """16 hex digits of the names and contents of `sources`. Raises as that does."""
     hasher = hashlib.sha256()
-    for name, path in files.items():
+    for name, path in sources(text).items():
         data = path.read_bytes()
         hasher.update(f"{name} {len(data)}\n".encode() + data)
     return hasher.hexdigest()[:16]

@@ -230,8 +230,7 @@ class _Results:
             identify = functools.partial(_identity_there, selection, backends.threads())
             self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
         elif places := _places(present, groups, workers):
-            for text in selection.user_lowerings:
-                imported(text)
+            imported(selection.user_lowerings)
             standby.drop()
             make = functools.partial(_worker, *given, max(backends.cores() // len(places), 1))
             ahead = len(selection.user_lowerings)

@@ -70,10 +70,6 @@ def walk(
         )  # fmt: skip
         compiling = one.first if number == 0 else 0.0
         launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
-        for outputs in one.results:
-            for name, y in outputs.items():
-                other, before = None if eager is None else eager.get(name), found.get(name)
-                found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, _Held()))
         few = not lowering.each_shape or case.portions() == range(1)
         if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
             given = case.given(0)
@@ -84,12 +80,18 @@ def walk(
             first = lowerings(target.kernel)[0]
             options = {"mine": job.mine, "scalars": job.scalars}
             launched = replace(launched, calls=call_problems(case, target, lowering, call, first, **options))
+        for outputs in one.results:
+            for name, y in outputs.items():
+                other, before = None if eager is None else eager.get(name), found.get(name)
+                found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, _Held()))
         for name, y in one.results[0].items():
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             distinct = max(found[name].distinct, one.distinct_of(name))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact}, distinct=distinct)
     for name, rest in held.items():
         found[name] = rest.judged(case, job, name, found[name])
+    if launched.calls is not None:
+        launched = replace(launched, calls=launched.calls.settled(call))
     return found, launched + Launched(compiling=native.compiled_for() - building)
 
 

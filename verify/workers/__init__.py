@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from verify import backends, standby
 from verify.composite import Problem
 from verify.kernel import UsageError
 from verify.launch import LoweringError
-from verify.lowerings import Lowering, NotLowered, Target, user_composite, user_lowering
+from verify.lowerings import Lowering, NotLowered, Target, source_digest, user_composite, user_lowering
 from verify.numbers.orders import Order
 
 Tensor = torch.Tensor
@@ -59,8 +59,15 @@ class Worker:
         self.loaded = False
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self.end = weakref.finalize(self, held.end)
-        threads = backends.threads()
-        self._send({"do": "load", "text": text, "composite": composite, "threads": threads, "memory": memory})
+        self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
+        self._send({"do": "load", "text": text, **self.limits})
+
+    def also(self, text: str) -> None:
+        """Import another function of the file, once the first one is. Raises UsageError as `load`."""
+        self.load()
+        self._send({"do": "load", "text": text, **self.limits})
+        self.loaded = False
+        self.load()
 
     def load(self) -> None:
         """Wait until the file is imported. Raises UsageError for what is wrong with it."""
@@ -174,19 +181,30 @@ def isolated_composite(
     return replace(user_composite(text, order, own.call), ready=own.ready)
 
 
-def imported(text: str) -> None:
-    """Import the file in a process of its own and end that. Raises UsageError for what is wrong with the file."""
-    worker = Worker(text, composite=False, timeout=TIMEOUT, memory=0)
-    with contextlib.suppress(LoweringError):  # a launch will tell
-        worker.load()
-    worker.end()
+def imported(texts: Sequence[str]) -> None:
+    """Import the files of the functions, each in a process that ends with that. Raises UsageError for what is wrong
+    with one."""
+    files: dict[str, list[str]] = {}
+    for text in texts:
+        files.setdefault(text.rpartition(":")[0], []).append(text)
+    for first, *others in files.values():
+        worker = Worker(first, composite=False, timeout=TIMEOUT, memory=0)
+        with contextlib.suppress(LoweringError):  # a launch will tell
+            worker.load()
+            for text in others:
+                worker.also(text)
+        worker.end()
+
+
+#: Those that run, by function, source and limits: a function has one process for all kernels of a run.
+_running: weakref.WeakValueDictionary[tuple[Any, ...], Worker] = weakref.WeakValueDictionary()
 
 
 class Own:
     """A user's FILE.py:FUNCTION and the worker that runs it, started again where one has ended."""
 
     def __init__(self, text: str, composite: bool, *, timeout: float, memory: float | None) -> None:
-        self.text, self.composite, self.timeout = text, composite, timeout
+        self.text, self.composite, self.timeout, self.source = text, composite, timeout, source_digest(text)
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
         self._worker: Worker | None = None
@@ -197,7 +215,11 @@ class Own:
         if self._worker is None or not self._worker.end.alive:
             self.before = self.spent()
             memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
-            self._worker = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
+            key = (self.text, self.composite, self.source, self.timeout, memory, backends.threads())
+            running = _running.get(key)
+            if running is None or not running.end.alive:
+                running = _running[key] = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
+            self._worker = running
         return self._worker
 
     def spent(self) -> float:

@@ -18,6 +18,7 @@ import pickle
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ class Server:
         self.last: dict[str, torch.Tensor] = {}
         self.waiting: Waiting | None = None
         self.wrote = ""
-        self.blocks: set[int] = set()
+        self.blocks: defaultdict[str, set[int]] = defaultdict(set)  # by kernel
+        self.kernel = ""  # that is launched
         self.names = Names()
         threading.Thread(target=self.watch, args=(threading.main_thread().ident,), daemon=True).start()
 
@@ -148,7 +150,8 @@ class Server:
 
         def hook(*arguments: Any, **named: Any) -> None:
             bound = defaults | dict(zip(function.arg_names, arguments, strict=False)) | named
-            self.blocks |= {v for k, v in bound.items() if "BLOCK" in k.upper() and type(v) is int and v > 1}
+            found = {v for k, v in bound.items() if "BLOCK" in k.upper() and type(v) is int and v > 1}
+            self.blocks[self.kernel] |= found
 
         return hook
 
@@ -162,7 +165,7 @@ class Server:
         fill, and with what. again: with the callable that was built for the last launch. how: see
         `verify.workers.Launch.manner`. Answers with what is returned, which `fetch` copies, or with why nothing is."""
         name, scalars, spelling, dtype, backend_name = target
-        backend = loaded(backend_name)
+        backend, self.kernel = loaded(backend_name), name
         before = modes()
         guarded, told = Guarded(), ""
         try:
@@ -242,7 +245,7 @@ class Server:
             "seconds": seconds,
             "modelled": virtual.modelled() if (virtual := backends.virtual(backend)) else {},
             "changed": changed,
-            "blocks": sorted(self.blocks)[:BLOCKS],
+            "blocks": sorted(self.blocks[name])[:BLOCKS],
         }
 
     def fetch(self, offsets: Mapping[str, int]) -> dict[str, Any]:
