@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from verify.judge.status import STATUSES
@@ -36,7 +36,7 @@ def kernel_page(report: Report, name: str) -> Page:
     cells = [cell for cell in report.cells if cell.kernel == name]
     compared = [cell for cell in cells if cell.error is not None]
     own = [cell for cell in cells if is_file(cell.lowering)]
-    blocks: list[Table | Line] = []
+    blocks: list[Table | Line] = [*_verdicts(own)]
     title = f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}"
     if any(map(fails, own)) or (own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN):
         formulas = dict.fromkeys((cell.lowering, text) for cell in own for text in _obeyed(cell))
@@ -44,6 +44,7 @@ def kernel_page(report: Report, name: str) -> Page:
         return Page(
             title,
             (
+                *blocks,
                 _overview(compared),
                 *(Line(text, label=f"formula of {lowering}:") for lowering, text in formulas),
                 *worst_lines(passed, report.environment),
@@ -64,6 +65,23 @@ def kernel_page(report: Report, name: str) -> Page:
             *worst_lines((cell for cell in compared if not fails(cell)), report.environment),
         ]
     return Page(title, (*blocks, *_told_of(cells, report.environment)))
+
+
+def _verdicts(own: Sequence[Cell]) -> Iterator[Line]:
+    """A line for each lowering of the user's own: how its cells ended, and how it compares with eager."""
+    for lowering in dict.fromkeys(cell.lowering for cell in own):
+        cells = [cell for cell in own if cell.lowering == lowering]
+        counts = tally(counted(cell) for cell in cells)
+        told = tally_text(counts)
+        against = [cell.against_eager for cell in cells if cell.against_eager is not None]
+        if against:
+            told += f"; the bits of eager in {sum(not one.different for one in against)} of {len(against)}"
+        if any(one.different for one in against):
+            closer, farther = sum(one.closer for one in against), sum(one.farther for one in against)
+            told += f", in the others {closer} elements closer to the truth than eager's and {farther} farther"
+        predicted = any(cell.predicted is not None for cell in cells)  # no prediction is green
+        kind = tone(counts).replace("good", "plain") if predicted else tone(counts)
+        yield Line(f"{PREDICTED} {told}" if predicted else told, label=f"{lowering}:", kind=kind)
 
 
 def run_page(report: Report) -> Page:

@@ -103,6 +103,25 @@ def test_the_terminal_and_markdown_show_both(first: str, second: str) -> None:
     assert "0 of 1 cell passed, 1 failed" in shown
 
 
+@pytest.mark.parametrize("predicted", [False, True])
+def test_a_users_own_has_its_verdict_first(predicted: bool) -> None:
+    against = ({"different": 0, "closer": 0, "farther": 0, "tied": 0},
+               {"different": 60, "closer": 41, "farther": 12, "tied": 7})  # fmt: skip
+    value = of(made(*(filled() | {"lowering": "mine.py:f", "against_eager": one, "scalars": {"value": float(k)}}
+                      for k, one in enumerate(against))))  # fmt: skip
+    if predicted:
+        value = value.model_copy(
+            update={"cells": [one.model_copy(update={"predicted": {}}) for one in value.cells]}
+        )
+    first = next(one for one in kernel_page(value, "addcmul").blocks if isinstance(one, Line))
+    told = (
+        "2 of 2 cells passed; the bits of eager in 1 of 2, in the others 41 elements closer to the truth than eager's"
+    )
+    assert (first.label, first.text.removeprefix("\N{ALMOST EQUAL TO} ")) == ("mine.py:f:", f"{told} and 12 farther")
+    assert first.kind == ("plain" if predicted else "good")
+    assert "inductor:" not in printed(kernel_page(of(made(filled())), "addcmul"))
+
+
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(REGIONS, 2)))
 def test_two_that_exceed_are_two_lines(first: str, second: str) -> None:
     value = of(made(filled(**{underscored(name): fault(name) for name in (first, second)})))
