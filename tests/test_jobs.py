@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -59,6 +60,50 @@ def test_a_worker_that_dies_takes_one_job_with_it() -> None:
     assert {n: found[n].value[0] for n in (0, 2, 6, 8, 9)} == {0: 0, 2: 4, 6: 12, 8: 8, 9: 18}
     assert found[0].value[1] != found[2].value[1] == found[8].value[1] != found[9].value[1]
     assert os.getpid() not in {found[n].value[1] for n in (0, 2, 6, 8, 9)}
+
+
+def here(number: int) -> tuple[int, int]:
+    if number == 5:
+        raise ValueError("here")
+    time.sleep(0.05)
+    return 2 * number, os.getpid()
+
+
+@pytest.mark.parametrize("places", [[], [{}], [{}, {}]])
+def test_this_process_does_jobs_beside_others(places: list[dict[str, str]]) -> None:
+    """A second job waits with each process meanwhile, and is done by another where the first is its end."""
+    groups = [[0, 1, 2, 3], [4, 5], [10, 11, 12, 13], [*range(20, 32)]]
+    found = {one.number: one for one in ended(doubling, groups, places, lambda number: number != 11, here=here)}
+    assert sorted(found) == sorted({*itertools.chain(*groups)} - {11})
+    mine = {n for n, one in found.items() if one.process == len(places) and n != 5}
+    assert mine and all(found[n].value == (2 * n, os.getpid()) for n in mine)
+    theirs = found.keys() - mine - {5}
+    assert all(found[n].value[0] == 2 * n and found[n].value[1] != os.getpid() for n in theirs)
+    assert bool(theirs) == bool(places)
+    assert not isinstance(found[5].value, ValueError) or found[5].process == len(places)
+
+
+def test_a_job_that_its_process_had_not_begun_is_done_by_another() -> None:
+    """One process dies of a job, another leaves after one; each held the next one by then."""
+    groups = [[40], [*range(20, 28)], [8, *range(28, 34)]]
+    found = list(ended(functools.partial(doubling, (22, 30)), groups, [{}], here=slowly))
+    assert sorted(one.number for one in found) == [8, *range(20, 34), 40]
+    assert {one.number for one in found if one.died} and {one.number for one in found if one.died} <= {22, 30}
+
+
+def slowly(number: int) -> int:
+    time.sleep(0.3)
+    return number
+
+
+def test_what_interrupts_this_process_ends_the_others() -> None:
+    def interrupted(number: int) -> int:
+        raise KeyboardInterrupt
+
+    stream = ended(doubling, [[*range(20, 40)]], [{}], here=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(stream)
+    assert not multiprocessing.active_children()
 
 
 def test_a_worker_that_cannot_begin_ends_the_run() -> None:
@@ -120,6 +165,31 @@ def test_workers_give_the_cells_of_one_process(tmp_path: Path, three_threads: No
     assert plain["reason"] == "lowering mine.py:dies: the process that ran it was killed by SIGKILL"
     assert layouts and {cell["reason"] for cell in layouts} == {"its plain call ended in an error"}
     assert [done for done, *_ in ends] == sorted(done for done, *_ in ends) and ends[-1][:2] == (len(found), len(found))
+
+
+def test_this_process_gives_the_cells_that_others_give(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, three_threads: None
+) -> None:
+    """With a user's function, where little work is shared; its threads are as they were afterwards."""
+    path = tmp_path / "mine.py"
+    path.write_text("import torch\ndef works(x):\n    assert torch.get_num_threads() == 3\n    return 1 / x\n")
+    mine = replace(
+        SMALL, kernels=("reciprocal", "rms_norm"), dtypes=("float16", "float32"), user_lowerings=(f"{path}:works",)
+    )
+    alone, done, real = bare(run.run(mine)["cells"]), [], run._done
+
+    def seen(jobs: Any, plan: Any, number: int, *given: Any) -> Any:
+        done.append((number, backends.threads(), torch.get_num_threads()))
+        return real(jobs, plan, number, *given)
+
+    monkeypatch.setattr(run, "_done", seen)
+    monkeypatch.setattr(run, "STARTING", 0.0)
+    monkeypatch.setattr(backends.load("cpu"), "processes", lambda: [{}, {}])
+    numbers: list[int] = []
+    found = run.run(mine, progress=lambda *given: numbers.append(given[0]), workers=None)["cells"]
+    assert bare(found) == alone
+    assert done and len(done) < len(numbers) and {given[1:] for given in done} == {(3, max(backends.cores() // 2, 1))}
+    assert (backends.threads(), torch.get_num_threads(), backends.launch_threads) == (3, 3, None)
 
 
 def test_any_number_of_processes_gives_equal_cells() -> None:

@@ -110,9 +110,7 @@ def test_a_users_own_has_its_verdict_first(predicted: bool) -> None:
     value = of(made(*(filled() | {"lowering": "mine.py:f", "against_eager": one, "scalars": {"value": float(k)}}
                       for k, one in enumerate(against))))  # fmt: skip
     if predicted:
-        value = value.model_copy(
-            update={"cells": [one.model_copy(update={"predicted": {}}) for one in value.cells]}
-        )
+        value = value.model_copy(update={"cells": [one.model_copy(update={"predicted": {}}) for one in value.cells]})
     first = next(one for one in kernel_page(value, "addcmul").blocks if isinstance(one, Line))
     told = (
         "2 of 2 cells passed; the bits of eager in 1 of 2, in the others 41 elements closer to the truth than eager's"

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from verify.launch import LoweringError
 from verify.lowerings import sources
 from verify.plan import STARTING, Job, Plan, Selection, backends_of, by_case, jobs_of, planned
 from verify.progress import Done, Progress
-from verify.workers import imported
+from verify.workers import START, imported
 
 NEARLY = 0.25  # seconds for which a user's process is waited for with nothing else done
 
@@ -170,11 +170,21 @@ def identity(selection: Selection) -> dict[str, Any]:
 
 def _identity_there(selection: Selection, threads: int) -> dict[str, Any]:
     """`identity` in a process whose launches would have that many threads."""
-    before, backends.launch_threads = backends.launch_threads, threads
-    try:
+    with _shared(threads, torch.get_num_threads()):
         return identity(selection)
+
+
+@contextlib.contextmanager
+def _shared(threads: int, share: int) -> Iterator[None]:
+    """Inside, launches have that many threads, and all else `share`."""
+    before, others = backends.launch_threads, torch.get_num_threads()
+    backends.launch_threads = threads
+    torch.set_num_threads(share)
+    try:
+        yield
     finally:
         backends.launch_threads = before
+        torch.set_num_threads(others)
 
 
 class Broken(Exception):
@@ -214,6 +224,7 @@ class _Results:
         self.ended: dict[int, Ended] = {}
         self.failed: set[tuple[Any, ...]] = set()  # plain calls that ended in an error
         self.stream: Generator[Ended] | None = None
+        self.at_end = contextlib.ExitStack()
         self.settled = set(known)
         self.tasks: dict[int, list[int]] = defaultdict(list)  # by job
         for number, task in enumerate(plan.tasks):
@@ -230,15 +241,31 @@ class _Results:
             identify = functools.partial(_identity_there, selection, backends.threads())
             self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
         elif places := _places(present, groups, workers):
-            imported(selection.user_lowerings)
-            standby.drop()
-            make = functools.partial(_worker, *given, max(backends.cores() // len(places), 1))
-            ahead = len(selection.user_lowerings)
-            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs, ahead)
+            share, ahead, here = max(backends.cores() // len(places), 1), len(selection.user_lowerings), None
+            # unless so many processes were asked for; of a device each has its own
+            if ahead and workers is None and not any(places):
+                self._imported()
+                here, places = self._done, places[1:]
+                self.at_end.enter_context(_shared(backends.threads(), share))
+            else:
+                imported(selection.user_lowerings)
+                standby.drop()
+            make = functools.partial(_worker, *given, share)
+            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs, ahead, here)
 
     def close(self) -> None:
         if self.stream is not None:
             self.stream.close()
+        self.at_end.close()
+
+    def _imported(self) -> None:
+        """Wait for the process of the user's first function. Raises UsageError for what is wrong with its file."""
+        first = next(job for job in self.jobs if job.mine and job.reason is None)
+        first.lowering.ready(first.target, START)
+
+    def _done(self, number: int) -> Any:
+        """Do a task in this process."""
+        return _done(self.jobs, self.plan, number, self.held, self.selection)
 
     def runs(self, number: int) -> bool:
         """Whether a task is to be done: where a user's function fails in its plain call, the layouts are not."""
@@ -289,7 +316,7 @@ class _Results:
         if self.stream is None:
             number = self._meanwhile(number)
             began = time.perf_counter()
-            one = Ended(number, _done(self.jobs, self.plan, number, self.held, self.selection))
+            one = Ended(number, self._done(number))
             one = replace(one, seconds=time.perf_counter() - began)
         else:
             one = next(self.stream)

@@ -46,7 +46,7 @@ class Spent(Exception):
 
 def ended(
     make: Callable[[], Callable[[int], Any]], groups: Sequence[Sequence[int]], places: Sequence[Mapping[str, str]],
-    wanted: Callable[[int], bool] = lambda number: True, ahead: int = 0,
+    wanted: Callable[[int], bool] = lambda number: True, ahead: int = 0, here: Callable[[int], Any] | None = None,
 ) -> Generator[Ended]:  # fmt: skip
     """Every job of the groups, in the order in which they end.
 
@@ -56,20 +56,32 @@ def ended(
     places   the variables of each process's environment, beside those of this one
     wanted   whether a job is still to be done, asked when it is due
     ahead    how many processes of `verify.standby` each prepares
+    here     does a job in this process, which is then one of those that do them: it has imported what they still have
+             to. They hold a second job meanwhile, since this one answers none while it does its own
 
     To be closed (`contextlib.closing`): that ends the processes. Raises RuntimeError where a process ends before it
-    has begun a job.
+    has begun a job, and what interrupts `here`.
     """
     waiting = deque(deque(group) for group in groups)
     given = pickle.dumps(make), ahead
     workers = [_Worker(k, given, place) for k, place in enumerate(places[: sum(map(len, groups))])]
+    mine = None if here is None else _Here(len(workers), here)
+    everyone: list[Hands] = [*workers, *([] if mine is None else [mine])]
     try:
-        while waiting or any(w.number is not None or w.own for w in workers):
+        while waiting or any(one.number is not None or one.own for one in everyone):
             for worker in workers:
-                if worker.state == "ready" and worker.number is None:
-                    worker.begin(waiting, workers, wanted)
+                if worker.state == "ready":
+                    worker.begin(waiting, everyone, wanted, 1 if mine is None else 2)
             sources: dict[Any, _Worker] = {source: w for w in workers for source in (w.pipe, w.process.sentinel)}
-            for worker in {id(w): w for w in (sources[source] for source in wait(list(sources)))}.values():
+            ready = wait(list(sources), None if mine is None else 0)
+            if mine is not None and not ready:
+                mine.begin(waiting, everyone, wanted)
+                if (one := mine.finish(mine.value)) is not None:
+                    yield one
+                if one is not None or not workers:
+                    continue
+                ready = wait(list(sources))
+            for worker in {id(w): w for w in (sources[source] for source in ready)}.values():
                 alive = worker.process.is_alive()  # asked first: it may send and die
                 yield from worker.told()
                 if not alive:
@@ -79,6 +91,7 @@ def ended(
                         worker.start()
                     else:
                         workers.remove(worker)
+                        everyone.remove(worker)
     finally:
         for worker in workers:
             worker.kill()
@@ -86,13 +99,14 @@ def ended(
 
 @dataclass
 class Hands:
-    """What a process has to do: the rest of the group that it is in, and the job in its hands. which: of the processes,
-    counted from 0."""
+    """What a process has to do: the rest of the group that it is in, the job in its hands, and the one after that where
+    it holds two. which: of the processes, counted from 0."""
 
     which: int
     own: deque[int] = field(default_factory=deque, init=False)
     took: list[float] = field(default_factory=list, init=False)  # seconds of the group's jobs so far
     number: int | None = field(default=None, init=False)
+    after: int | None = field(default=None, init=False)
     since: float = field(default=0.0, init=False)
 
     def send(self, number: int) -> None:
@@ -100,25 +114,45 @@ class Hands:
         raise NotImplementedError
 
     def begin(
-        self, waiting: deque[deque[int]], others: Sequence[Hands], wanted: Callable[[int], bool]
+        self, waiting: deque[deque[int]], others: Sequence[Hands], wanted: Callable[[int], bool], count: int = 1
     ) -> None:  # fmt: skip
-        """The next job of its group, of the next group, or of one that another is in."""
-        while self.number is None:
+        """The next job of its group, of the next group, or of one that another is in, until it holds `count`."""
+        while self.number is None or (count > 1 and self.after is None):
             if not self.own:
                 self.own, self.took = waiting.popleft() if waiting else _part(others), []
             if not self.own:
                 return
-            if wanted(number := self.own.popleft()):
+            if not wanted(number := self.own.popleft()):
+                continue
+            if self.number is None:
                 self.number, self.since = number, time.monotonic()
-                self.send(number)
+            else:
+                self.after = number
+            self.send(number)
 
     def finish(self, value: Any) -> Ended | None:
         """The job in its hands, which gave `value`."""
         if self.number is None:
             return None
-        number, self.number = self.number, None
-        self.took.append(time.monotonic() - self.since)
+        number, self.number, self.after = self.number, self.after, None
+        now = time.monotonic()
+        self.took.append(now - self.since)
+        self.since = now
         return Ended(number, value, seconds=self.took[-1], process=self.which)
+
+
+@dataclass
+class _Here(Hands):
+    """This process."""
+
+    do: Callable[[int], Any]
+    value: Any = field(default=None, init=False)
+
+    def send(self, number: int) -> None:
+        try:
+            self.value = self.do(number)
+        except Exception as error:
+            self.value = error
 
 
 @dataclass
@@ -135,7 +169,7 @@ class _Worker(Hands):
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.state, self.number = "starting", None
+        self.state = "starting"
         self.process: BaseProcess = context.Process(target=_serve, args=(theirs, *self.given, dict(self.place)))
         with standby.without_interrupts():  # it inherits that: Ctrl-C is for the parent, which ends all
             self.process.start()
@@ -152,11 +186,19 @@ class _Worker(Hands):
                 self.state, value = self.pipe.recv()
                 if (one := self.finish(value)) is not None:
                     yield one
+                if self.state == "leaving":
+                    self.put_back()
+
+    def put_back(self) -> None:
+        """The jobs in its hands, which it has not begun."""
+        self.own.extendleft(one for one in (self.after, self.number) if one is not None)
+        self.number = self.after = None
 
     def fallen(self) -> Ended | None:
         """The job that it died of, if it was in one."""
         self.process.join()
         number, self.number = self.number, None
+        self.put_back()
         self.pipe.close()
         code = self.process.exitcode or 0
         told = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
