@@ -35,6 +35,7 @@ class Product:
     stored: bool = False  # the product is rounded to the dtype before the rest
     parts: int = 1
     wrapped: int = 0  # bits of an integer accumulator
+    pairs: bool = False  # sums of two neighbouring products are saturated in 16 bits
     given: Callable[[Problem], Problem] = lambda problem: problem
     bias: Change = same
     early: bool = False  # the activation comes before the bias
@@ -64,6 +65,13 @@ class Product:
         return {"": self.out(y) if dtype == torch.int8 else self.out(y).to(result)}
 
     def _summed(self, a: Tensor, b: Tensor) -> Tensor:
+        if self.pairs:
+            rest = a.shape[-1] % 2
+            both = (
+                a[..., k::2, None][..., : b.shape[-2] // 2, :] * b[None, k::2][:, : b.shape[-2] // 2] for k in (0, 1)
+            )
+            y = sum(both).clamp(-32768, 32767).sum(-2)
+            return y + a[..., -1:] @ b[-1:] if rest else y
         if self.accumulator is not None or self.parts > 1:
             step = 16 if self.accumulator is not None else -(-a.shape[-1] // self.parts)
             kind = self.accumulator or a.dtype
@@ -178,6 +186,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, Product, tuple[str, ...]], ...]] = {
     "scaled_mm": (
         ("scales applied twice", Product(scale=2), EIGHTHS),
         ("scales not applied", Product(scale=0), EIGHTHS),
+        ("sizes of scales alone", Product(given=of(scale_a=torch.abs)), EIGHTHS),
         ("two row scales swapped", Product(given=of(scale_a=exchanged)), EIGHTHS),
         ("scales of columns one off", Product(given=of(scale_b=lambda t: t.roll(1, -1))), EIGHTHS),
         ("the last block dropped", Product(a=last_block), EIGHTHS),
@@ -185,6 +194,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, Product, tuple[str, ...]], ...]] = {
     "int_mm": (
         ("wrapped in 8 bits", Product(wrapped=8), ("int8",)),
         ("wrapped in 16 bits", Product(wrapped=16), ("int8",)),
+        ("pairs saturated in 16 bits", Product(pairs=True), ("int8",)),
         ("saturated in 16 bits", Product(whole=lambda t: t.clamp(-32768, 32767)), ("int8",)),
         ("off by one", Product(out=lambda t: t + 1), ("int8",)),
         ("-128 as -127", Product(a=lambda t: t.clamp(min=-127)), ("int8",)),

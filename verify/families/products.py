@@ -295,6 +295,8 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
         for name, count in (("scale_a", shape.m), ("scale_b", shape.n)):
             drawn = Draw(FORMATS["float32"], index[:count], seed, f"products {name}")
             scale = to_tensor(drawn.fmt, drawn.value(drawn.integer(-3, 1)) & (drawn.fmt.sign_bit - 1))
+            if shape.data == "extreme":
+                scale[1::2].neg_()
             tensors[name] = scale[:, None] if name == "scale_a" else scale[None]
     if facts.bias:
         result = FORMATS[facts.result(dtype)]
