@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,21 @@ def test_a_function_has_one_process_for_all_kernels_and_dtypes(monkeypatch: pyte
     }  # fmt: skip
     assert {cell["kernel"] for cell in cells} == {"add", "sub"}
     assert len(set(pids.read_text().split())) == 1
+
+
+def test_kernels_that_a_function_does_not_fit_are_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of one kernel alone a mistake, of several it is for another."""
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    text = planted(tmp_path, "def f(x):\n    return torch.exp(x)")
+    selection = Selection(("add", "exp", "mm"), ("cpu",), ("float32", "float16"), profile="quick",
+                          spellings=("out-of-place", "1x1x1"), user_lowerings=(text,))  # fmt: skip
+    mine = [cell for cell in run(selection)["cells"] if cell["lowering"] == "mine.py:f"]
+    found = {(cell["kernel"], cell["status"]) for cell in mine}
+    assert found == {("add", "not-run"), ("exp", "passed"), ("mm", "not-run")}
+    assert all("takes (x), but is called" in cell["reason"] for cell in mine if cell["kernel"] != "exp")
+    for name, told in (("add", "the 3 inputs of add"), ("mm", "the inputs of mm: a, b")):
+        with pytest.raises(UsageError, match=told):
+            run(replace(selection, kernels=(name,), spellings=()))
 
 
 def test_an_edited_file_has_another_process(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from verify.judge.chunk import OracleViolation
 from verify.judge.tally import WORST, root
 from verify.kernel import Composite, UsageError, is_file
 from verify.launch import LoweringError
-from verify.lowerings import NotLowered, Target, lowerings
+from verify.lowerings import NotLowered, Target, Unsuited, lowerings
 from verify.oracle import OracleError
 from verify.plan import Job, Selection
 from verify.walk import Found, Launched, case_of, walk
@@ -100,6 +100,10 @@ def _walked(
         reference = lowerings(job.target.kernel)[0]
         alone = reference.name == job.lowering.name or reference.reason(job.target) is not None
         return case, *walk(case, job, None if alone else reference, elements)
+    except Unsuited as misfit:
+        if len(selection.kernels) == 1:
+            raise
+        raise NotLowered(str(misfit)) from misfit  # it is for another of the kernels
     except Exception as error:
         told = kernel.mistake(error)
         if told is None:

@@ -43,6 +43,10 @@ class NotLowered(Exception):
     """A lowering turned out, on its first call, not to exist for its target; the message is the reason for not-run."""
 
 
+class Unsuited(UsageError):
+    """A user's function cannot be called with the inputs of any case of the kernel."""
+
+
 @dataclass(frozen=True)
 class Target:
     """What a lowering is built for: one case of one kernel, called one way, in one dtype, on one backend.
@@ -640,8 +644,8 @@ def user_lowering(
     and in every layout; with an output to write where it has a parameter `out` without a default.
 
     elsewhere: builds it without importing the file here; function: what it is, of which the text is the name alone.
-    Raises UsageError, at once, for what is wrong with the file; in `build`, where its signature fits no case of the
-    kernel, and NotLowered where it fits another case.
+    Raises UsageError, at once, for what is wrong with the file; in `build` Unsuited, where its signature fits no case
+    of the kernel, and NotLowered where it fits another case.
     """
     label, function, flags = _found(text, elsewhere, function)
 
@@ -706,9 +710,14 @@ def user_composite(
             device = problem.tensors[inputs[0]].device
             tables = {k: v.to(device) if hasattr(v, "to") else v for k, v in problem.extra.get("keywords", {}).items()}
             given = {**problem.parameters, **problem.scalars, **tables, **others}
-            accepted = inspect.signature(function).parameters
-            keywords = {name: value for name, value in given.items() if name in accepted}
-            result = function(*(problem.tensors[name] for name in inputs), **keywords)
+            tensors, signature = [problem.tensors[name] for name in inputs], inspect.signature(function)
+            keywords = {name: value for name, value in given.items() if name in signature.parameters}
+            try:
+                signature.bind(*tensors, **keywords)
+            except TypeError:
+                told = f"{label} takes {signature}, but is called by position with the inputs of {target.kernel.name}"
+                raise Unsuited(f"{told}: {', '.join(inputs)}") from None
+            result = function(*tensors, **keywords)
             if isinstance(result, Mapping):
                 return dict(result)
             if not isinstance(result, tuple | list):
@@ -874,7 +883,7 @@ def _arguments(function: Callable[..., Any], label: str, target: Target) -> tupl
         told += f", which does not fit {', '.join(kernel.inputs)} where "
         texts = [f"{', '.join(kernel.tensors(scalars))} are tensors", f"{', '.join(scalars)} Python numbers"]
         raise NotLowered(told + " and ".join(texts[: 1 + bool(scalars)]))
-    raise UsageError(
+    raise Unsuited(
         f"{told}, but is called by position or by name with the {len(kernel.inputs)} inputs of {kernel.name}: "
         f"{', '.join(kernel.inputs)}"
     )

@@ -28,7 +28,15 @@ from verify import backends, standby
 from verify.composite import Problem
 from verify.kernel import UsageError
 from verify.launch import LoweringError
-from verify.lowerings import Lowering, NotLowered, Target, source_digest, user_composite, user_lowering
+from verify.lowerings import (
+    Lowering,
+    NotLowered,
+    Target,
+    Unsuited,
+    source_digest,
+    user_composite,
+    user_lowering,
+)
 from verify.numbers.orders import Order
 
 Tensor = torch.Tensor
@@ -298,7 +306,7 @@ class Launch:
     def __call__(self, *given: Any) -> Any:
         """What the lowering returns. What it has done to its inputs is done to those that are given.
 
-        Raises LoweringError, NotLowered, UsageError.
+        Raises LoweringError, NotLowered, Unsuited, UsageError.
         """
         problem = given[0] if given and isinstance(given[0], Problem) else None
         tensors = problem.tensors if problem is not None else {str(k): t for k, t in enumerate(given)}
@@ -354,7 +362,7 @@ class Launch:
         if kind == "not-lowered":
             raise NotLowered(told)
         if kind == "usage":
-            raise UsageError(told)
+            raise Unsuited(told)
         if kind == "contract":
             raise LoweringError(f"{label} {told}")
         first = next(iter(tensors.values()))
