@@ -333,6 +333,7 @@ class Calls(Record):
     """Other calls of a lowering with elements of the walk, whose bits must be the walk's.
 
     made       how many calls gave a result
+    status     that they give the cell, by themselves; '' where they say nothing against it
     different  names of those whose bits are others (`verify.calls.CALLS`); `note`: why that is no fault
     untried    those for which there was no time
     refused    those that the lowering refused, with its exception
@@ -340,6 +341,7 @@ class Calls(Record):
     """
 
     made: NonNegativeInt
+    status: Literal[""] | Status = ""
     different: Strings = Field(default_factory=list)
     note: str = ""
     untried: Strings = Field(default_factory=list)
@@ -491,9 +493,14 @@ class Cell(Place):
             raise ValueError("region normal passed without a bound; expected unbounded")
         # there nothing widens the bound: no underflow, no overflow, no flushing
         if normal is not None and normal.status == "passed" and normal.bound is not None:
-            most = normal.bound.measured or 0.0
+            most = normal.bound.measured
+            most = getattr(normal.error, f"max_{normal.bound.metric}") if most is None else most
+            if most is None:
+                raise ValueError(f"region normal passed by a bound in {normal.bound.metric} without that maximum")
             if most > normal.bound.value * _SLACK:
                 raise ValueError(f"region normal passed with {most} {normal.bound.metric}, bound {normal.bound.value}")
+        if normal is not None and normal.status == "passed" and 100 * normal.unjudged > normal.inputs:
+            raise ValueError(f"region normal passed with {normal.unjudged} of {normal.inputs} elements unjudged")
         found = worst(region.status for region in self.regions.values())
         if self.status != found:
             further = self.status in WHOLE or self.reason_kind in WHOLE_REASONS

@@ -93,6 +93,7 @@ def test_a_region_with_numbers_and_no_bound_is_unbounded(name: str) -> None:
 def test_at_most_one_in_100_normal_elements_may_be_unjudged(count: int, told: str) -> None:
     found = record(region(counts={"unjudged": count}))
     assert found["status"] == told and Fraction(1, 100) == UNJUDGED
+    assert found["unjudged"] == count
     assert (f"nothing is stated of {count}" in found["reason"]["text"]) == (count > 0)
     other = record(region(counts={"unjudged": count}), name="intermediate")
     assert other["status"] == "passed" and (f"nothing is stated of {count}" in other["reason"]["text"]) == (count > 0)
