@@ -245,6 +245,22 @@ def test_a_registered_cell_may_have_a_status_that_is_allowed(monkeypatch: pytest
     assert (wrong["status"], wrong["allowance"]) == ("exceeds-bound", "")
 
 
+def test_an_allowance_for_one_status_covers_no_other_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans that are not deterministic, and of which nothing would be noticed."""
+    turns = itertools.count()
+    entries = {
+        name: Allowance(lowering="*", kernel=("add",), dtype=("*",), id=name, status=name, cap=9, reason="r")
+        for name in ("unsteady", "unbounded")
+    }
+    for allowed, expected in ((("unsteady",), ""), (("unbounded",), ""), (("unsteady", "unbounded"), "unsteady")):
+        listed = tuple(entries[name] for name in allowed)
+        monkeypatch.setattr(ledger, "allowances", lambda backend, capability="", listed=listed: listed)
+        found = cell(
+            "add", {"alpha": 1.0}, "float32", hexes(F32, "1 2", "3 4"), lambda a, b: a + b + next(turns) % 3, bounds=()
+        )
+        assert (found["status"], found["allowance"]) == ("unsteady", expected)
+
+
 def test_an_allowance_is_for_so_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, cap=1)
     monkeypatch.setitem(domains.SIZES, "quick", 9)
