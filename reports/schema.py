@@ -533,8 +533,9 @@ class Part(Place):
 class Shard(Record):
     """Part `index` of `of`, from 1, of a run of so many `jobs`: `numbers` has the job of each cell, in order.
 
-    whole: the run is one of all, by which entries of the ledger that nothing needs are found. parts: of sweeps that
-    shards divide. others: further shards whose reports were merged to this one.
+    source: digest of all files that decide cells, a user's own among them. whole: the run is one of all, by which
+    entries of the ledger that nothing needs are found. parts: of sweeps that shards divide. others: further shards
+    whose reports were merged to this one.
     """
 
     index: PositiveInt
@@ -542,6 +543,7 @@ class Shard(Record):
     of: PositiveInt
     jobs: PositiveInt
     numbers: Annotated[list[NonNegativeInt], AnySequence]
+    source: str = ""
     whole: bool
     parts: list[Part] = []
 

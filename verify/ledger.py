@@ -175,9 +175,10 @@ def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
     if not name:
         return
     used[name] += 1
-    entry = next(a for a in allowances(cell["backend"], *filter(None, [capability])) if a.id == name)
-    if used[name] > entry.cap:
-        told = f"allowance {name} is for {entry.cap} cells, which come before this one"
+    known = allowances(cell["backend"], *filter(None, [capability]))
+    most = next((entry.cap for entry in known if entry.id == name), 0)
+    if used[name] > most:
+        told = f"allowance {name} is for {most} cells, which come before this one"
         cell |= {"allowance": "", "reason": "; ".join(filter(None, (cell["reason"], told)))}
 
 
