@@ -29,7 +29,7 @@ from verify.ledger import Allowance
 from verify.plan import Selection
 from verify.run import run
 
-F32 = FORMATS["float32"]
+F32, F64 = FORMATS["float32"], FORMATS["float64"]
 BOUND = Stated(1.0, "ulp", "here")
 SUM = elements("add", {"alpha": 1.0}, "float32", 3)
 #: 1 + 1 = 2, one step off.
@@ -221,6 +221,18 @@ def test_the_statuses_are_ordered_worst_first() -> None:
     )  # fmt: skip
     assert status.worst(["passed", "deviates", "unjudged"]) == "unjudged" and status.worst([]) == "passed"
     assert [status.combined(codes) for codes in ([0, 1, 2, 4], [3, 1, 2], [1, 3], [3, 0], [])] == [4, 2, 1, 3, 0]
+
+
+def test_the_ledger_knows_early_infinities_of_pow_and_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ledger.deviations("cpu", "AVX512")
+    monkeypatch.setattr(ledger, "deviations", lambda backend: known)
+    facts: dict[str, Any] = {"lowering": "inductor", "bounds": (Bound(1.0, "ulp", "s"),)}
+    early = hexes(F64, "0x1.00000aa2b8301p+0 0x1.0af20ca342ca1p+30")
+    found = cell("pow", {}, "float64", early, lambda x, y: x * math.inf, **facts)
+    assert (found["status"], found["ledger"]) == ("deviates", ["sleef-pow-overflows-early"])
+    plain = hexes(F64, "0x1.8p+0 0x1.8p+1")
+    found = cell("pow", {}, "float64", plain, lambda x, y: x**y * (1 + 900 * 2.0**-52), **facts)
+    assert (found["status"], found["ledger"]) == ("exceeds-bound", [])
 
 
 # ---------------------------------------------------------------- allowances

@@ -68,6 +68,7 @@ class Deviation(Cells):
     formula   texts of formulas, one of which gives the element's bits; * stands for any text
     overflow  only where a named intermediate overflows
     zero      only where the output is a zero
+    infinite  only where it is an infinity
     """
 
     id: str = ""
@@ -81,6 +82,7 @@ class Deviation(Cells):
     formula: tuple[str, ...] = ()
     overflow: bool = False
     zero: bool = False
+    infinite: bool = False
 
     def __post_init__(self) -> None:
         name = f"ledger entry {self.id or '?'}"
