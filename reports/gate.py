@@ -6,12 +6,13 @@ outputs for continuous integration in `verify.reports.ci`.
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import operator
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,7 @@ def _judge(
     runs: Sequence[Run], root: Path, fail_on: tuple[str, ...], allow: tuple[str, ...], only: tuple[str, ...]
 ) -> Outcome:
     notices = [f"{run.path} was interrupted: cells that it lacks are not-run" for run in runs if run.interrupted]
+    notices += [text for run in runs for text in _absent(run, root)]
     verdicts: list[Verdict] = []
     groups: dict[tuple[Device | None, str, str], list[Run]] = {}
     for run in runs:
@@ -365,6 +367,16 @@ def _judge_device(
     if never:
         notices.append(f"{cells_text(never)} on {device or backend} not run, and never accepted there")
     return list(verdicts.values()), notices
+
+
+def _absent(run: Run, root: Path) -> Iterator[str]:
+    """What is not gated, since the backend of accepted results was not there: nothing says of which device."""
+    for fact, why in run.environment.items():
+        name = fact.removesuffix(" absent")
+        known = sorted(path.parent.name for path in root.glob(f"{glob.escape(name)}-*/*.json"))
+        if name != fact and known and not any(where == name for where, _ in run.cells):
+            told = ", ".join(dict.fromkeys(known))
+            yield f"{run.path} has nothing of backend {name} ({why}): what was accepted of {told} is not gated"
 
 
 def _unused(patterns: Iterable[str], verdicts: Sequence[Verdict]) -> list[str]:
@@ -609,6 +621,9 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
         told.larger += [f"in {name}: {', '.join(one.larger)}{at}"] if one.larger else []
         told.smaller += [f"in {name}: {', '.join(one.smaller)}"] if one.smaller else []
         told.other += [f"in {name}: {', '.join(one.other)}"] if one.other else []
+    for name in sorted(new.regions.keys() ^ old.regions.keys()) if regions else ():
+        told.other.append(f"region {name} is {'gone' if name in old.regions else 'new'}")
+        told.mixed = True
     if regions and _worse(new.status, old.status) and new.status not in (r.status for r in new.regions.values()):
         told.other.append(f"{old.status} -> {new.status}")  # by launches, other calls or resolution
         told.mixed = True
@@ -805,7 +820,8 @@ def gate_page(outcome: Outcome) -> Page:
     for verdicts in groups(remarks)[:SHOWN]:
         blocks += told(verdicts, LOOKS[verdicts[0].status].tone)[:1]
     blocks += [Line(notice, label="note:") for notice in outcome.notices]
-    tone = "bad" if outcome.exit_code else "deviates" if outcome.deviating else "good"
+    allowed = any(verdict.status in FAIL_ON for verdict in outcome.verdicts)
+    tone = "bad" if outcome.exit_code else "open" if allowed else "deviates" if outcome.deviating else "good"
     blocks.append(Line(verdict_line(outcome), kind=tone))
     return Page(f"gate: {cells_text(len(outcome.verdicts))}, {failed} failing{deviating}", tuple(blocks))
 

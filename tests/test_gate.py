@@ -752,6 +752,11 @@ def test_devices_have_folders_of_their_own(bench: Bench) -> None:
     assert sorted(path.name for path in bench.root.iterdir()) == [SLUG, "cuda-nvidia-h200-sm_90"]
     assert bench.statuses(value) == (0, {"passed": 2})
     assert bench.statuses(whole(cell())) == (0, {"passed": 1})  # another machine's baseline is not missed
+    absent = whole(cell(), environment={"cpu": FINGERPRINT, "cuda absent": "no driver", "mps absent": "not Apple"})
+    code, out, _ = bench.run("gate", bench.write(absent))
+    text = " ".join(out.split())
+    assert code == 0 and "mps" not in text  # but where the backend should have been there, it is told
+    assert "of backend cuda (no driver): what was accepted of cuda-nvidia-h200-sm_90 is not gated" in text
 
 
 # Bad input

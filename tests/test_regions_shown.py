@@ -392,6 +392,15 @@ def test_nothing_got_better_where_something_is_larger_or_gone(bench: Bench, afte
     assert (code, verdict["status"]) == (1, "changed") and reason in verdict["reason"]
 
 
+def test_nothing_got_better_where_a_region_is_gone(bench: Bench) -> None:
+    value = made(filled())
+    bench.accept(value)
+    rest = {name: region() for name in REGIONS if name != "special"}
+    one = cell_of(rest | {"normal": region(**BETTER)}, digest="other", domain=value["cells"][0]["domain"])
+    code, (verdict,) = bench.gate(made(one))
+    assert (code, verdict["status"]) == (1, "changed") and "region special is gone" in verdict["reason"]
+
+
 def test_a_larger_mean_is_not_hidden_by_a_smaller_maximum(bench: Bench) -> None:
     bound = {"value": 9.0, "metric": "scaled_ulp", "source": "here"}
     value = made(cell_of({"normal": region(bound=bound)}))
@@ -509,6 +518,8 @@ def test_what_is_not_proved_fails_unless_something_allows_it(bench: Bench, statu
     assert bench.accept(allowed)[0] == 0
     code, (verdict,) = bench.gate(allowed)
     assert (code, verdict["status"], verdict["allowance"], verdict["fails"]) == (0, status, "an-entry", False)
+    last = gate.gate_page(gate.gate([bench.write(allowed)], bench.root)).blocks[-1]
+    assert isinstance(last, Line) and last.kind == "open"  # what is let stand is not green
     assert bench.statuses(made(cell_of({"normal": one}, allowance="an-entry", lowering="mine.py:f")))[0] == 1
     assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
     assert bench.statuses(value) == (0, {"deviates": 1})
