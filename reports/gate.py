@@ -672,15 +672,18 @@ def _whole(new: Accepted, old: Accepted) -> _Told:
 
 def _between(new: AcceptedRegion, old: AcceptedRegion, steady: bool) -> _Told:
     """The figures of one region in two results. The mean is judged where the forward error is: what a maximum hides,
-    it shows."""
+    it shows. Of results that differ, means and most counts are of as many elements as there were results, by chance."""
     told = _Told()
     if new.status != old.status:
         (told.larger if _worse(new.status, old.status) else told.smaller).append(f"{old.status} -> {new.status}")
-    judged = [*JUDGED[new.metric], *(["mean_ulp"] if "ulp" in JUDGED[new.metric] else []), *COUNTS]
-    pairs = {name: (getattr(old, name), getattr(new, name)) for name in (*judged, *MAXIMA, "mean_ulp")}
-    if old.unjudged is not None:
-        pairs["unjudged"] = (old.unjudged, new.unjudged)
-        judged.append("unjudged")
+    judged = [*JUDGED[new.metric], *FAILING]
+    if steady:
+        further = {"mean_ulp": "ulp" in judged, "unjudged": old.unjudged is not None}
+        judged += [*COUNTS, *(name for name, known in further.items() if known)]
+    names = (*judged, *MAXIMA, "mean_ulp") if steady else judged
+    pairs = {name: (getattr(old, name), getattr(new, name)) for name in names}
+    if steady and abs(new.bias_ulp) > abs(old.bias_ulp):
+        pairs["bias_ulp"] = (abs(old.bias_ulp), abs(new.bias_ulp))
     if new.metric == old.metric and pairs[new.metric] != (old.error, new.error):
         told.add(_label("error", new), old.error, new.error, judged=True)
     for name, (before, after) in pairs.items():
@@ -793,6 +796,9 @@ def _source(new: Accepted, old: Accepted) -> str:
         told.append("with other source files of the kernel")
     if (new.bound, new.metric, new.truth) != (old.bound, old.metric, old.truth):
         told.append(f"under the bound {bound_text(old)} -> {bound_text(new)}")
+    else:
+        pairs = {name: (old.regions[name].bound, new.regions[name].bound) for name in _common(new, old)}
+        told += [f"under the bound {a} -> {b} in {name}" for name, (a, b) in pairs.items() if a != b]
     if new.flags != old.flags:
         told.append(f"with flags {json.dumps(old.flags)} -> {json.dumps(new.flags)}")
     return ", ".join(told)

@@ -506,6 +506,10 @@ class Cell(Place):
             further = self.status in WHOLE or self.reason_kind in WHOLE_REASONS
             if not further or worst((self.status, found)) != self.status:
                 raise ValueError(f"status {self.status}; expected {found}, the worst of the regions")
+        beside = ["unsteady"] if self.distinct > 1 else []
+        beside += [self.calls.status] if self.calls and self.calls.status else []
+        if worst((self.status, *beside)) != self.status:
+            raise ValueError(f"status {self.status}, where launches or other calls make it {worst(beside)}")
         if self.status != "passed" and not self.reason_kind:
             raise ValueError(f"status {self.status} without a kind of reason")
         named = {name for region in self.regions.values() for name in region.reason.ledger}

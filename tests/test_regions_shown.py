@@ -378,6 +378,7 @@ BETTER = {"max_ulp": 0.625, "max_share": 0.25}
         ({"max_scaled_ulp": 5.0}, "in normal: scaled_ulp 0.5 -> 5"),  # of a bound in ulp it is not judged
         ({"inputs": 60}, "inputs 100 -> 60"),
         ({"max_scaled_ulp": None}, "in normal: scaled_ulp 0.5 -> none"),
+        ({"bias_ulp": -0.125}, "bias_ulp 0 -> 0.125"),
     ],
 )
 def test_nothing_got_better_where_something_is_larger_or_gone(bench: Bench, after: Any, reason: str) -> None:
@@ -418,6 +419,15 @@ def test_less_is_no_improvement_of_the_same_bits(bench: Bench, after: dict[str, 
     bench.accept(value)
     code, (verdict,) = bench.gate(made(filled(normal=region(bound=share, **after))))
     assert (code, verdict["status"]) == (1, "changed") and "the same bits, judged otherwise" in verdict["reason"]
+
+
+def test_a_regions_bound_is_compared(bench: Bench) -> None:
+    value = made(filled())
+    bench.accept(value)
+    loose = {"value": 10.0, "metric": "ulp", "source": "loosened"}
+    code, (verdict,) = bench.gate(made(filled(overflow=region(bound=loose))))
+    assert (code, verdict["status"]) == (0, "stale")
+    assert verdict["reason"] == "accepted under the bound 1.5 -> 10.0 in overflow"
 
 
 def test_a_looser_bound_makes_no_pass_of_what_deviated(bench: Bench) -> None:
@@ -565,7 +575,8 @@ def test_an_unsteady_cell_is_gated_by_the_worst_seen_in_each_region(bench: Bench
              "allowance": "atomics", "repeats": 8}  # fmt: skip
     first = made(cell_of({"normal": region(300), "overflow": region(30)}, distinct=3, digest="1", **shaky))
     assert bench.accept(first)[0] == 0
-    again = cell_of({"normal": region(200), "overflow": region(20)}, distinct=2, digest="2", **shaky)
+    by_chance = {"mean_ulp": 0.375, "bias_ulp": 0.125, "worse": 3, "unjudged": 1}
+    again = cell_of({"normal": region(200, **by_chance), "overflow": region(20)}, distinct=2, digest="2", **shaky)
     again["domain"] = first["cells"][0]["domain"]
     code, (verdict,) = bench.gate(made(again))
     assert (code, verdict["status"], verdict["reason"]) == (0, "unsteady", "3 different results in 8 launches")

@@ -69,6 +69,8 @@ def test_regions_are_written_in_their_order() -> None:
         ({"regions": {"normal": region(90, bound=SCALED, max_scaled_ulp=None), "special": region(10)}},
          r"normal passed by a bound in scaled_ulp without that maximum"),
         ({"error": None}, r"without an error record"),
+        ({"repeats": 8, "distinct": 2}, r"status passed, where launches or other calls make it unsteady"),
+        ({"calls": {"made": 1, "status": "exceeds-bound"}}, r"launches or other calls make it exceeds-bound"),
     ],
 )  # fmt: skip
 def test_a_cell_that_contradicts_its_regions_is_refused(changes: dict[str, Any], message: str) -> None:
