@@ -235,6 +235,33 @@ def test_the_ledger_knows_early_infinities_of_pow_and_no_other_error(monkeypatch
     assert (found["status"], found["ledger"]) == ("exceeds-bound", [])
 
 
+@pytest.mark.parametrize(
+    ("kernel_name", "lowering", "dtype", "inputs", "wrong"),
+    [
+        ("erf", "inductor", "float32", "0x1p-1", 0.0),  # 0 was as far from the truth as what the entry allowed
+        ("erf", "inductor", "float32", "0x1p-10", 0.0),
+        ("erf", "eager", "float16", "0x1p-1", 1 + 2.0**-9),
+        ("erf", "eager", "bfloat16", "0x1p-10", 0.0),
+        ("log", "triton-interpreter", "float32", "0x1.8p+3", 1 + 2.0**-18),
+        ("exp", "triton-interpreter", "float16", "0x1.8p+0", 1 + 2.0**-8),
+        ("pow", "triton-interpreter", "float32", "0x1.8p+0 0x1.8p+1", 1 + 2.0**-18),
+    ],
+)
+def test_an_entry_goes_no_further_than_its_fault(
+    monkeypatch: pytest.MonkeyPatch, kernel_name: str, lowering: str, dtype: str, inputs: str, wrong: float
+) -> None:
+    """Errors that the ledger once took for those of erf's formula and of the interpreter's fma."""
+    known = ledger.deviations("cpu", "AVX512")
+    monkeypatch.setattr(ledger, "deviations", lambda backend: known)
+
+    def call(*given: torch.Tensor) -> torch.Tensor:
+        exact = getattr(torch, kernel_name)(*(t.double() for t in given))
+        return (exact * wrong).to(given[0].dtype)
+
+    found = cell(kernel_name, {}, dtype, hexes(FORMATS[dtype], inputs), call, lowering=lowering)
+    assert (found["status"], found["ledger"]) == ("exceeds-bound", [])
+
+
 # ---------------------------------------------------------------- allowances
 
 
