@@ -354,6 +354,8 @@ def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
 
     monkeypatch.setattr("verify.cells._walked", walked)
     monkeypatch.setattr(backends.load("cpu"), "synchronize", synchronize)
+    monkeypatch.setattr(backends, "launch_threads", backends.launch_threads)  # which a worker sets for its process
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick")
     do = run._worker(selection, 1, (1, 1), 1)
     with pytest.raises(Spent if gone else RuntimeError) as raised:
