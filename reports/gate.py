@@ -104,6 +104,7 @@ class Verdict:
     ran: whether the report has a result. compared: whether there was an accepted one for the same inputs.
     allowed: the `--allow` pattern that excuses it, allowance: the entry of the ledger.
     deviates: whether something exceeds that ledger or budget cover, whatever the status; ledger: the entries.
+    applies: every status that does, but for what an allowance of the ledger lets stand.
     """
 
     status: str
@@ -122,6 +123,7 @@ class Verdict:
     allowance: str = ""
     deviates: bool = False
     ledger: tuple[str, ...] = ()
+    applies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -325,9 +327,10 @@ def _with_failure(verdict: Verdict, fail_on: tuple[str, ...], allow: tuple[str, 
     if verdict.status in ALWAYS_FAIL:
         return replace(verdict, fails=True)
     # what could not be compared is no promise: nobody asked for a gate that says nothing
-    nothing = verdict.status == "stale" and not verdict.compared
-    asked = verdict.status in fail_on or (verdict.deviates and "deviates" in fail_on)
-    if not (asked or nothing) or verdict.allowance:
+    nothing = "stale" in (verdict.status, *verdict.applies) and not verdict.compared
+    # a status that nobody asked about hides none that was asked about: what regressed may exceed its bound, too
+    applies = {*verdict.applies, "" if verdict.allowance else verdict.status, "deviates" if verdict.deviates else ""}
+    if not (nothing or applies & {*fail_on}):
         return verdict
     pattern = next((pattern for pattern in allow if baseline.covers(pattern, verdict.cell)), None)
     return replace(verdict, fails=pattern is None, allowed=pattern or "")
@@ -463,6 +466,7 @@ class Context:
             ran=cell.status != "not-run", compared=compared, allowance=cell.allowance if cell.stands(status) else "",
             deviates=cell.status == "deviates" or any(found == "deviates" for found, _ in findings),
             ledger=() if cell.result is None else tuple(cell.result.ledger),
+            applies=tuple(found for found, _ in findings if not cell.stands(found)),
         )  # fmt: skip
 
     def missing(self, old: Accepted, runs: Sequence[Run]) -> Verdict:
@@ -486,7 +490,7 @@ class Context:
         wrong = [finding for finding in own if finding[0] != "deviates" and not cell.stands(finding[0])]
         if old is None:
             why = self.why or "never accepted: `verify accept` adds it to the baseline"
-            return wrong or [("not-run", why)], False, ""
+            return [*wrong, ("not-run", why)], False, ""
         if why := self._incomparable(new, old, run):
             return [*wrong, ("stale", why)], False, ""
         stale = [text for text in (self._environment(old, run), _source(new, old)) if text]

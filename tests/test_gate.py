@@ -527,6 +527,21 @@ def test_fail_on_allow_and_only(bench: Bench) -> None:
     assert code == 2 and "did you mean regressed?" in problem
 
 
+def test_a_status_that_was_not_asked_about_hides_none_that_was(bench: Bench) -> None:
+    value = whole(cell(), cell(kernel="lerp"))
+    bench.accept(whole(cell()))
+    beyond(value)
+    value["cells"][1]["error"]["max_scaled_ulp"] = 1.5625
+    code, verdicts = bench.gate(value, "--fail-on", "regressed")
+    assert code == 1 and [(one["status"], one["fails"]) for one in verdicts] == [
+        ("exceeds-bound", True), ("exceeds-bound", False)
+    ]  # fmt: skip
+    assert [one["fails"] for one in bench.gate(value, "--fail-on", "not-run")[1]] == [True, False]  # never accepted
+    value["cells"][0]["domain"]["digest"] = "0100"
+    assert bench.gate(value, "--fail-on", "regressed")[0] == 1  # and what compares nothing fails always
+    assert bench.gate(value, "--fail-on", "regressed", "--allow", "*")[0] == 3
+
+
 @pytest.mark.parametrize("status", ALWAYS_FAIL)
 def test_nothing_excuses_an_error_or_an_oracle_violation(bench: Bench, status: str) -> None:
     value = whole()
