@@ -28,7 +28,7 @@ from verify.reports.gate import (
     compare,
     groups,
     inputs_text,
-    read,
+    read_whole,
     told,
 )
 
@@ -77,7 +77,7 @@ def accept(
     if bool(allow) != bool(reason.strip()):
         raise UsageError("--allow PATTERN and --reason TEXT go together: the budget records why an error is accepted")
     with store.no_collection():
-        runs = [read(path) for path in paths]
+        runs = [read_whole(path) for path in paths]
         plans = [_plan(device, members, root, tuple(allow), reason) for device, members in _by_device(runs)]
     refused = [verdict for plan in plans for verdict in plan.refused]
     if refused:
@@ -155,11 +155,11 @@ def _plan(device: Device, runs: Sequence[Run], root: Path, allow: tuple[str, ...
                 continue
             if cell.status in ALWAYS_FAIL or cell.result is None or context.refuses(cell, cell.result):
                 pattern = next((pattern for pattern in allow if baseline.covers(pattern, cell.name)), None)
-                if cell.status in ALWAYS_FAIL or cell.result is None or cell.undecided or pattern is None:
+                if cell.status in ALWAYS_FAIL or cell.result is None or not cell.excusable or pattern is None:
                     refused.append(replace(context.verdict(cell, run), fails=True))
                     continue
                 used.add(pattern)
-                allowances[cell.name] = baseline.allowance_texts(cell.result, cell.name, reason)
+                allowances[cell.name] = baseline.allowance_texts(cell.result, cell.name, reason, cell.beside)
             result = replace(cell.result, environment=environment)
             twice = cells.setdefault(key, result)
             if twice is not result:

@@ -95,7 +95,10 @@ def same_version(one: object, other: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedRegion:
-    """What is kept of a region of a cell: as `Accepted` has it of the whole. The worst element is the first of it."""
+    """What is kept of a region of a cell: as `Accepted` has it of the whole. The worst element is the first of it.
+
+    unjudged: elements of which nothing is stated; None in files of versions that did not record them.
+    """
 
     inputs: NonNegativeInt
     status: Status = "passed"
@@ -114,6 +117,7 @@ class AcceptedRegion:
     flushed: NonNegativeInt = 0
     worse: NonNegativeInt = 0
     misrounded: NonNegativeInt = 0
+    unjudged: NonNegativeInt | None = None
     worst_index: NonNegativeInt | None = None
     worst_inputs: list[str] = field(default_factory=list)
     worst_output: str = ""
@@ -266,6 +270,7 @@ def _accepted_region(region: Region) -> AcceptedRegion:
         error=error,
         metric=metric,  # type: ignore[arg-type]
         bound=region.bound.value if region.bound else None,
+        unjudged=region.unjudged,
         **_of_error(region.error),
         **_kept(region.worst),
     )
@@ -484,10 +489,12 @@ class Allowance(Record):
     range_excess_*                    of schema 1: the same outside the normal range, beyond what underflow explains
     nan_mismatch ... flushed          how many elements of each class; none where it is not given
     violations                        how many elements may break properties of the kernel
+    exactly                           the pattern is of a cell's whole name, not of its first words
     """
 
     cells: Annotated[str, Field(min_length=1)]
     reason: Annotated[str, Field(min_length=1)]
+    exactly: bool = False
     region: Literal[""] | RegionName = ""
     status: Literal["", "unsteady", "suspect", "unbounded", "unjudged"] = ""
     ulp: NonNegativeFloat | None = None
@@ -501,6 +508,9 @@ class Allowance(Record):
     zero_sign: NonNegativeInt = 0
     flushed: NonNegativeInt = 0
     violations: NonNegativeInt = 0
+
+    def covers(self, name: str) -> bool:
+        return fnmatch.fnmatchcase(name, self.cells) if self.exactly else covers(self.cells, name)
 
     def excuses(self, cell: Accepted, region: str = "") -> bool:
         """Whether the error beyond the bound, and every class that fails a cell, is within what is allowed: of one of
@@ -558,14 +568,14 @@ def parse_budget(data: bytes, path: Path) -> tuple[Allowance, ...]:
     raise UsageError(f"{str(path)!r} is not a valid budget: {problem}; see docs/ci.md")
 
 
-def excused(entries: Iterable[Allowance], cell: Accepted) -> list[Allowance]:
+def excused(entries: Iterable[Allowance], cell: Accepted, beside: Sequence[str] = ()) -> list[Allowance]:
     """The entries that allow all that the cell shows beyond its bounds; none where something is left. The entries are
-    those that cover the cell's name."""
+    those that cover the cell's name. beside: statuses that launches and other calls give it."""
     entries = list(entries)
     if not cell.regions and cell.status not in ALLOWABLE:
         return [entry for entry in entries if entry.excuses(cell)][:1]
     found: list[Allowance | None] = []
-    for status in _allowable(cell):
+    for status in _allowable(cell, beside):
         found.append(next((entry for entry in entries if entry.status == status), None))
     for name, region in cell.regions.items():
         if region.status == "exceeds-bound":
@@ -576,14 +586,21 @@ def excused(entries: Iterable[Allowance], cell: Accepted) -> list[Allowance]:
     return used if len(used) == len(found) else []
 
 
-def _allowable(cell: Accepted) -> list[str]:
-    """The statuses of the cell and its regions that an allowance is for."""
-    return [s for s in ALLOWABLE if s == cell.status or any(region.status == s for region in cell.regions.values())]
+def _allowable(cell: Accepted, beside: Sequence[str]) -> list[str]:
+    """The statuses of the cell and its regions, and of its calls, that an allowance is for."""
+    shown = {cell.status, *beside, *(region.status for region in cell.regions.values())}
+    return [status for status in ALLOWABLE if status in shown]
 
 
-def allowance_texts(cell: Accepted, name: str, reason: str) -> list[str]:
+def unexplained(cell: Accepted, beside: Sequence[str] = ()) -> bool:
+    """Whether a cell with regions exceeds what it may be by what neither a region nor a property tells."""
+    told = cell.violations or any(region.status == "exceeds-bound" for region in cell.regions.values())
+    return bool(cell.regions) and ("exceeds-bound" in beside or (cell.status == "exceeds-bound" and not told))
+
+
+def allowance_texts(cell: Accepted, name: str, reason: str, beside: Sequence[str] = ()) -> list[str]:
     """The entries that allow exactly what this cell shows."""
-    entries = [[f"status = {_toml(status)}"] for status in _allowable(cell)]
+    entries = [[f"status = {_toml(status)}"] for status in _allowable(cell, beside)]
     if not cell.regions and not entries:
         entries.append(_figures_allowed(cell))
         if beyond_range(cell):
@@ -593,7 +610,7 @@ def allowance_texts(cell: Accepted, name: str, reason: str) -> list[str]:
             entries.append([f"region = {_toml(region)}", *_figures_allowed(part)])
     if cell.regions and (broken := sum(cell.violations.values())):
         entries.append([f"violations = {broken}"])
-    head = ["[[allowance]]", f"cells = {_toml(glob.escape(name))}", f"reason = {_toml(reason)}"]
+    head = ["[[allowance]]", f"cells = {_toml(glob.escape(name))}", "exactly = true", f"reason = {_toml(reason)}"]
     return ["\n".join([*head, *lines, ""]) for lines in entries]
 
 

@@ -19,7 +19,7 @@ from verify import __version__
 from verify.kernel import UsageError, is_file
 from verify.reports import markdown, store
 from verify.reports.blocks import Page
-from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, cells_text
+from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, cells_text, verdict_line
 from verify.reports.looks import PRECEDENCE, counted_text
 from verify.reports.text import printable
 
@@ -38,8 +38,8 @@ MEANINGS = {
     "suspect": "beyond the known algorithms or the probable bound, and not proved wrong",
     "unbounded": "no bound is stated, so that nothing is judged",
     "unjudged": "nothing is stated of too many elements, or no fault would be seen",
-    "regressed": "in some region the error, or a count of bad elements, is larger than accepted on the same inputs",
-    "changed": "other bits, another formula or other figures than accepted, with the same error",
+    "regressed": "in some region the error, or a count of bad or unjudged elements, is larger than accepted",
+    "changed": "other bits, another formula, other figures or a worse status than accepted, with no larger error",
     "stale": "accepted in another environment or from another source; or not comparable: accept anew",
     "deviates": "what exceeds is covered by entries of the ledger or the device's budget",
     "not-run": "there is no result, or no accepted result for the same inputs to compare with",
@@ -94,8 +94,8 @@ def commands_stopped(stream: TextIO, always: bool = False) -> Iterator[None]:
 
 
 def error_lines(outcome: Outcome) -> Iterator[str]:
-    """One `::error` line for each failing cell, worst first; the last one counts those that GitHub would not show. A
-    `::notice` tells how many cells deviate, whether or not anything fails."""
+    """One `::error` line for each failing cell, worst first; the last one counts those that GitHub would not show;
+    where nothing was compared it says so. A `::notice` tells how many cells deviate, whether or not anything fails."""
     failed = outcome.failed
     shown = failed if len(failed) <= MOST_ANNOTATIONS else failed[: MOST_ANNOTATIONS - 1]
     for verdict in shown:
@@ -104,6 +104,8 @@ def error_lines(outcome: Outcome) -> Iterator[str]:
     if len(failed) > len(shown):
         counts = ", ".join(f"{number} {status}" for status, number in outcome.counts.items())
         yield _annotation(f"{cells_text(len(failed) - len(shown))} more", f"all cells: {counts}")
+    if outcome.exit_code and not failed:
+        yield _annotation("nothing was compared with a baseline", verdict_line(outcome))
     if outcome.deviating:
         told = "known deviations, covered by the ledger or the device's budget: the gate's page lists them"
         yield _annotation(counted_text("deviate", outcome.deviating), told, "notice")
@@ -125,7 +127,7 @@ def sarif(outcome: Outcome) -> dict[str, Any]:
 
     A cell has no line of code: results point at the kernel's file, and name the cell as their logical location.
     """
-    told = [v for v in outcome.verdicts if v.status not in ("passed", "improved")]
+    told = [v for v in outcome.verdicts if v.fails or v.status not in ("passed", "improved")]
     shown = told[:MOST_RESULTS]
     ids = [status for status in PRECEDENCE if any(verdict.status == status for verdict in shown)]
     driver = {

@@ -6,12 +6,13 @@ outputs for continuous integration in `verify.reports.ci`.
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import operator
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from verify.reports.baseline import (
 from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.figures import ENCLOSURE, telling
 from verify.reports.looks import LOOKS, PRECEDENCE, WRONG, counted_text
-from verify.reports.reasons import beside_regions, ledger_text
+from verify.reports.reasons import beside_regions, ledger_text, statuses_beside
 from verify.reports.replays import assignments, replay, replay_command
 from verify.reports.schema import Cell, Worst
 from verify.reports.text import upward
@@ -68,7 +69,8 @@ class Seen:
 
     result is None where the cell has no error record. `element` is the command that takes the element apart that tells
     most, where `result` does not say which that is. `told`: what the report says of each region that did not pass, or
-    of the cell. allowance: the entry of the ledger that lets the status stand, '' for a user's own file.
+    of the cell. allowance: the entry of the ledger that lets the status stand, '' for a user's own file. beside:
+    statuses that its launches and other calls give it, whatever its elements.
     """
 
     name: str
@@ -81,6 +83,13 @@ class Seen:
     element: str
     told: str = ""
     allowance: str = ""
+    beside: tuple[str, ...] = ()
+
+    @property
+    def excusable(self) -> bool:
+        """Whether entries of a budget can allow all that it shows: none is for an element that is undecided, or for
+        an error in other calls than the walk's."""
+        return not self.undecided and self.result is not None and not baseline.unexplained(self.result, self.beside)
 
     def stands(self, status: str) -> bool:
         """Whether that is the cell's status, and an allowance of the ledger is for it."""
@@ -95,6 +104,7 @@ class Verdict:
     ran: whether the report has a result. compared: whether there was an accepted one for the same inputs.
     allowed: the `--allow` pattern that excuses it, allowance: the entry of the ledger.
     deviates: whether something exceeds that ledger or budget cover, whatever the status; ledger: the entries.
+    applies: every status that does, but for what an allowance of the ledger lets stand.
     """
 
     status: str
@@ -113,6 +123,7 @@ class Verdict:
     allowance: str = ""
     deviates: bool = False
     ledger: tuple[str, ...] = ()
+    applies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """A report as the gate reads it. cells: by (backend, key)."""
+    """A report as the gate reads it. cells: by (backend, key). shard: '2 of 8' where it is a part of a run."""
 
     path: str
     profile: str
@@ -166,6 +177,7 @@ class Run:
     interrupted: bool
     environment: Mapping[str, Any]
     cells: Mapping[tuple[str, Key], Seen]
+    shard: str = ""
 
     def device(self, backend: str) -> Device | None:
         return baseline.device_of(self.environment.get(backend), backend)
@@ -175,7 +187,18 @@ def read(path: str | Path) -> Run:
     """The report in `path`, reduced. Raises UsageError."""
     head, cells = store.scan(path, seen)
     by_key = {(cell.backend, cell.key): cell for cell in cells}
-    return Run(str(path), head.profile, head.seed, head.interrupted, head.environment, by_key)
+    shard = f"{head.shard.index} of {head.shard.of}" if head.shard else ""
+    return Run(str(path), head.profile, head.seed, head.interrupted, head.environment, by_key, shard)
+
+
+def read_whole(path: str | Path) -> Run:
+    """As `read`; a shard is refused: of sweeps it has no cells, and caps of allowances hold for the whole run."""
+    run = read(path)
+    if run.shard:
+        raise UsageError(
+            f"{str(path)!r} is shard {run.shard}; join all of them by `verify merge`, and give that report"
+        )
+    return run
 
 
 def seen(cell: Cell) -> Seen:
@@ -187,7 +210,8 @@ def seen(cell: Cell) -> Seen:
         status=cell.status,
         reason=cell.reason,
         result=accepted(cell) if ran else None,
-        undecided=cell.error.undecided if cell.error else 0,
+        undecided=cell.judged.undecided if cell.error else 0,
+        beside=statuses_beside(cell),
         element=_element_command(cell),
         told=_told_of(cell),
         allowance="" if is_file(cell.lowering) else cell.allowance,
@@ -273,13 +297,14 @@ def gate(
         if status not in CHOICES:
             raise UsageError(suggest("status", status, CHOICES))
     with store.no_collection():
-        return _judge([read(path) for path in paths], root, tuple(fail_on), tuple(allow), tuple(only))
+        return _judge([read_whole(path) for path in paths], root, tuple(fail_on), tuple(allow), tuple(only))
 
 
 def _judge(
     runs: Sequence[Run], root: Path, fail_on: tuple[str, ...], allow: tuple[str, ...], only: tuple[str, ...]
 ) -> Outcome:
     notices = [f"{run.path} was interrupted: cells that it lacks are not-run" for run in runs if run.interrupted]
+    notices += [text for run in runs for text in _absent(run, root)]
     verdicts: list[Verdict] = []
     groups: dict[tuple[Device | None, str, str], list[Run]] = {}
     for run in runs:
@@ -302,9 +327,10 @@ def _with_failure(verdict: Verdict, fail_on: tuple[str, ...], allow: tuple[str, 
     if verdict.status in ALWAYS_FAIL:
         return replace(verdict, fails=True)
     # what could not be compared is no promise: nobody asked for a gate that says nothing
-    nothing = verdict.status == "stale" and not verdict.compared
-    asked = verdict.status in fail_on or (verdict.deviates and "deviates" in fail_on)
-    if not (asked or nothing) or verdict.allowance:
+    nothing = "stale" in (verdict.status, *verdict.applies) and not verdict.compared
+    # a status that nobody asked about hides none that was asked about: what regressed may exceed its bound, too
+    applies = {*verdict.applies, "" if verdict.allowance else verdict.status, "deviates" if verdict.deviates else ""}
+    if not (nothing or applies & {*fail_on}):
         return verdict
     pattern = next((pattern for pattern in allow if baseline.covers(pattern, verdict.cell)), None)
     return replace(verdict, fails=pattern is None, allowed=pattern or "")
@@ -346,6 +372,16 @@ def _judge_device(
     return list(verdicts.values()), notices
 
 
+def _absent(run: Run, root: Path) -> Iterator[str]:
+    """What is not gated, since the backend of accepted results was not there: nothing says of which device."""
+    for fact, why in run.environment.items():
+        name = fact.removesuffix(" absent")
+        known = sorted(path.parent.name for path in root.glob(f"{glob.escape(name)}-*/*.json"))
+        if name != fact and known and not any(where == name for where, _ in run.cells):
+            told = ", ".join(dict.fromkeys(known))
+            yield f"{run.path} has nothing of backend {name} ({why}): what was accepted of {told} is not gated"
+
+
 def _unused(patterns: Iterable[str], verdicts: Sequence[Verdict]) -> list[str]:
     return [one for one in patterns if not any(baseline.covers(one, verdict.cell) for verdict in verdicts)]
 
@@ -355,8 +391,10 @@ def _selected(name: str, only: tuple[str, ...]) -> bool:
 
 
 def _telling(verdict: Verdict) -> tuple[bool, int]:
-    """Of several verdicts on a cell the smallest stands: one on a run of it, and of these the most severe."""
-    return (verdict.status == "not-run" and not verdict.ran, PRECEDENCE.index(verdict.status))
+    """Of several verdicts on a cell the smallest stands: one on a run of it, and of these the most severe. What an
+    allowance lets stand is no more severe than what deviates."""
+    status = "deviates" if verdict.allowance else verdict.status
+    return (verdict.status == "not-run" and not verdict.ran, PRECEDENCE.index(status))
 
 
 def _no_baseline(root: Path, device: Device, profile: str) -> str:
@@ -374,7 +412,7 @@ def _unneeded(
     """Allowances whose cells were all run and need none."""
     notices = []
     for entry in budget:
-        covered = [cell for cell in measured.values() if baseline.covers(entry.cells, cell.name(backend))]
+        covered = [cell for cell in measured.values() if entry.covers(cell.name(backend))]
         if covered and not any(_needs(cell) for cell in covered):
             path = baseline.budget_path(root, device)
             notices.append(f"{path} allows {entry.cells!r} what it no longer needs: remove the entry")
@@ -428,6 +466,7 @@ class Context:
             ran=cell.status != "not-run", compared=compared, allowance=cell.allowance if cell.stands(status) else "",
             deviates=cell.status == "deviates" or any(found == "deviates" for found, _ in findings),
             ledger=() if cell.result is None else tuple(cell.result.ledger),
+            applies=tuple(found for found, _ in findings if not cell.stands(found)),
         )  # fmt: skip
 
     def missing(self, old: Accepted, runs: Sequence[Run]) -> Verdict:
@@ -451,7 +490,7 @@ class Context:
         wrong = [finding for finding in own if finding[0] != "deviates" and not cell.stands(finding[0])]
         if old is None:
             why = self.why or "never accepted: `verify accept` adds it to the baseline"
-            return wrong or [("not-run", why)], False, ""
+            return [*wrong, ("not-run", why)], False, ""
         if why := self._incomparable(new, old, run):
             return [*wrong, ("stale", why)], False, ""
         stale = [text for text in (self._environment(old, run), _source(new, old)) if text]
@@ -483,8 +522,8 @@ class Context:
             status, reason = cell.status, cell.told
         if status in ("passed", "deviates"):
             return [(status, reason)] if status == "deviates" else []
-        entries = [entry for entry in self.budget if baseline.covers(entry.cells, cell.name)]
-        used = [] if cell.undecided else baseline.excused(entries, new)
+        entries = [entry for entry in self.budget if entry.covers(cell.name)]
+        used = baseline.excused(entries, new, cell.beside) if cell.excusable else []
         if used:
             reasons = dict.fromkeys(entry.reason for entry in used)
             return [("deviates", f"{reason}, which the budget allows: {'; '.join(reasons)}")]
@@ -528,34 +567,42 @@ class Context:
 
 #: Everything of a result that `compare` looks at.
 _figures = operator.attrgetter(
-    "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct", "mean_ulp",
-    "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions",
+    "status", "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct",
+    "mean_ulp", "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions",
 )  # fmt: skip
 
 
 @dataclass
 class _Told:
-    """What differs, in words: in `larger` what got worse."""
+    """What differs, in words: in `larger` what got worse. mixed: something in `other` is larger than it was, or is not
+    there any more, so that nothing got better by what is smaller."""
 
     larger: list[str] = field(default_factory=list)
     smaller: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
+    mixed: bool = False
 
-    def add(self, label: str, before: float, after: float, judged: bool) -> None:
+    def add(self, label: str, before: float | None, after: float | None, judged: bool) -> None:
+        if after is None and before is not None:
+            self.other.append(f"{label} {before} -> none")
+            self.mixed = True
+            return
+        before, after = before or 0, after or 0
         if before == after:
             return
         group = self.other if not judged else self.larger if after > before else self.smaller
         texts = (str(before), str(after)) if isinstance(after, int) else _apart(before, after)
         group.append(f"{label} {' -> '.join(texts)}")
+        self.mixed |= group is self.other and after > before
 
 
 def compare(new: Accepted, old: Accepted) -> list[tuple[str, str]]:
     """What differs between two results for the same inputs: at most one of regressed, changed and improved.
 
     Inputs are fixed, so no difference is noise, but that of enclosures: see ENCLOSURE. Regressed: a larger maximum in
-    the metrics of JUDGED, or more bad elements of any kind in COUNTS or `violations`; in any region, whatever the
-    others show. Improved: something smaller, nothing larger. Changed: neither, and other bits, another formula, or
-    other figures for the same bits.
+    the metrics of JUDGED, or more bad elements of any kind in COUNTS or `violations`, or more unjudged ones; in any
+    region, whatever the others show. Improved: other bits, something smaller, nothing larger. Changed: neither, and
+    other bits, another formula, other figures or a worse status for the same bits.
     """
     return difference(new, old)[0]
 
@@ -578,18 +625,32 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
         told.larger += [f"in {name}: {', '.join(one.larger)}{at}"] if one.larger else []
         told.smaller += [f"in {name}: {', '.join(one.smaller)}"] if one.smaller else []
         told.other += [f"in {name}: {', '.join(one.other)}"] if one.other else []
+    for name in sorted(new.regions.keys() ^ old.regions.keys()) if regions else ():
+        told.other.append(f"region {name} is {'gone' if name in old.regions else 'new'}")
+        told.mixed = True
+    if regions and _worse(new.status, old.status) and new.status not in (r.status for r in new.regions.values()):
+        told.other.append(f"{old.status} -> {new.status}")  # by launches, other calls or resolution
+        told.mixed = True
     bits = _bits(new, old)
     formula = f"formula {_formula(old)} -> {_formula(new)}" if steady and new.formula != old.formula else ""
     details = [*told.other, *filter(None, (bits, formula))]
     if told.larger:
         region = next((name for name, one in regions.items() if one.larger), "")
         return [("regressed", "; ".join([*told.larger, *told.smaller, *details]))], region
-    if told.smaller:
+    same = steady and not bits and bool(new.digest)
+    if told.smaller and not (same or told.mixed or any(one.mixed for one in regions.values())):
         region = next((name for name, one in regions.items() if one.smaller), "")
         return [("improved", "; ".join([*told.smaller, *details]))], region
-    if not details and steady and (same := _same_bits(new, old)):
-        details = [same]
+    details = [*told.smaller, *details]
+    if same and told.smaller:
+        details.insert(0, "the same bits, judged otherwise")
+    if not details and steady and (otherwise := _same_bits(new, old)):
+        details = [otherwise]
     return ([("changed", "; ".join(details))] if details else []), ""
+
+
+def _worse(new: str, old: str) -> bool:
+    return STATUSES.index(new) < STATUSES.index(old)
 
 
 def _common(new: Accepted, old: Accepted) -> list[str]:
@@ -601,7 +662,7 @@ def _whole(new: Accepted, old: Accepted) -> _Told:
     """The figures of two results that have no regions."""
     told = _Told()
     names = (*MAXIMA, *OUTSIDE, *COUNTS)
-    pairs = {name: (getattr(old, name) or 0, getattr(new, name) or 0) for name in names}
+    pairs = {name: (getattr(old, name), getattr(new, name)) for name in names}
     judged = [*JUDGED[new.metric], *([RANGE[new.metric]] if new.metric in RANGE else []), *COUNTS]
     if (new.metric, new.truth) == (old.metric, old.truth):
         pairs["error"] = (old.error, new.error)
@@ -615,19 +676,25 @@ def _whole(new: Accepted, old: Accepted) -> _Told:
 
 def _between(new: AcceptedRegion, old: AcceptedRegion, steady: bool) -> _Told:
     """The figures of one region in two results. The mean is judged where the forward error is: what a maximum hides,
-    it shows."""
+    it shows. Of results that differ, means and most counts are of as many elements as there were results, by chance."""
     told = _Told()
     if new.status != old.status:
-        worse = STATUSES.index(new.status) < STATUSES.index(old.status)
-        (told.larger if worse else told.smaller).append(f"{old.status} -> {new.status}")
-    judged = [*JUDGED[new.metric], *(["mean_ulp"] if "ulp" in JUDGED[new.metric] else []), *COUNTS]
-    pairs = {name: (getattr(old, name) or 0, getattr(new, name) or 0) for name in (*judged, *MAXIMA, "mean_ulp")}
+        (told.larger if _worse(new.status, old.status) else told.smaller).append(f"{old.status} -> {new.status}")
+    judged = [*JUDGED[new.metric], *FAILING]
+    if steady:
+        further = {"mean_ulp": "ulp" in judged, "unjudged": old.unjudged is not None}
+        judged += [*COUNTS, *(name for name, known in further.items() if known)]
+    names = (*judged, *MAXIMA, "mean_ulp") if steady else judged
+    pairs = {name: (getattr(old, name), getattr(new, name)) for name in names}
+    if steady and abs(new.bias_ulp) > abs(old.bias_ulp):
+        pairs["bias_ulp"] = (abs(old.bias_ulp), abs(new.bias_ulp))
     if new.metric == old.metric and pairs[new.metric] != (old.error, new.error):
         told.add(_label("error", new), old.error, new.error, judged=True)
     for name, (before, after) in pairs.items():
         told.add(_label(name, new), before, after, judged=name in judged)
     if steady and new.inputs != old.inputs:  # of others as many as there were results
         told.other.append(f"inputs {old.inputs} -> {new.inputs}")
+        told.mixed = True
     return told
 
 
@@ -733,6 +800,9 @@ def _source(new: Accepted, old: Accepted) -> str:
         told.append("with other source files of the kernel")
     if (new.bound, new.metric, new.truth) != (old.bound, old.metric, old.truth):
         told.append(f"under the bound {bound_text(old)} -> {bound_text(new)}")
+    else:
+        pairs = {name: (old.regions[name].bound, new.regions[name].bound) for name in _common(new, old)}
+        told += [f"under the bound {a} -> {b} in {name}" for name, (a, b) in pairs.items() if a != b]
     if new.flags != old.flags:
         told.append(f"with flags {json.dumps(old.flags)} -> {json.dumps(new.flags)}")
     return ", ".join(told)
@@ -760,7 +830,8 @@ def gate_page(outcome: Outcome) -> Page:
     for verdicts in groups(remarks)[:SHOWN]:
         blocks += told(verdicts, LOOKS[verdicts[0].status].tone)[:1]
     blocks += [Line(notice, label="note:") for notice in outcome.notices]
-    tone = "bad" if outcome.exit_code else "deviates" if outcome.deviating else "good"
+    allowed = any(verdict.status in FAIL_ON for verdict in outcome.verdicts)
+    tone = "bad" if outcome.exit_code else "open" if allowed else "deviates" if outcome.deviating else "good"
     blocks.append(Line(verdict_line(outcome), kind=tone))
     return Page(f"gate: {cells_text(len(outcome.verdicts))}, {failed} failing{deviating}", tuple(blocks))
 

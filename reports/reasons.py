@@ -10,7 +10,7 @@ from verify.reports.text import count_text, upward
 from verify.ulp import FAILING
 
 if TYPE_CHECKING:
-    from verify.reports.schema import Bound, Cell, Error, Region
+    from verify.reports.schema import Bound, Calls, Cell, Error, Region
 
 
 def why_failed(cell: Cell) -> str:
@@ -27,8 +27,8 @@ def beside_regions(cell: Cell) -> list[tuple[str, str]]:
     found = []
     if cell.distinct > 1 and cell.status != "unsteady":
         found.append(("unsteady", f"{cell.distinct} different results in {cell.repeats} launches, all judged"))
-    if cell.calls and cell.calls.different and not cell.calls.note and cell.reason_kind != "calls":
-        found.append(("unsteady", f"{len(cell.calls.different)} of {cell.calls.made} other calls give other bits"))
+    if cell.calls and (status := _of_calls(cell.calls)) and cell.reason_kind != "calls":
+        found.append((status, f"{len(cell.calls.different)} of {cell.calls.made} other calls give other bits"))
     for one in cell.properties:
         if one.violations:
             at = f", such as {','.join(one.witness)}" if one.witness else ""
@@ -39,6 +39,17 @@ def beside_regions(cell: Cell) -> list[tuple[str, str]]:
     if own and (cell.reason_kind != "property" or not found):
         found.insert(0, (cell.status, cell.reason or cell.reason_kind))
     return found
+
+
+def statuses_beside(cell: Cell) -> tuple[str, ...]:
+    """Statuses that a cell has by its launches and by other calls than the walk's, whatever its elements are."""
+    by_calls = _of_calls(cell.calls) if cell.calls else ""
+    return tuple(dict.fromkeys(filter(None, ("unsteady" if cell.distinct > 1 else "", by_calls))))
+
+
+def _of_calls(calls: Calls) -> str:
+    """'' where the calls say nothing against the cell. Reports of earlier versions name no status of them."""
+    return calls.status or ("unsteady" if calls.different and not calls.note else "")
 
 
 def calls_text(cell: Cell) -> str:

@@ -333,6 +333,7 @@ class Calls(Record):
     """Other calls of a lowering with elements of the walk, whose bits must be the walk's.
 
     made       how many calls gave a result
+    status     that they give the cell, by themselves; '' where they say nothing against it
     different  names of those whose bits are others (`verify.calls.CALLS`); `note`: why that is no fault
     untried    those for which there was no time
     refused    those that the lowering refused, with its exception
@@ -340,6 +341,7 @@ class Calls(Record):
     """
 
     made: NonNegativeInt
+    status: Literal[""] | Status = ""
     different: Strings = Field(default_factory=list)
     note: str = ""
     untried: Strings = Field(default_factory=list)
@@ -491,14 +493,23 @@ class Cell(Place):
             raise ValueError("region normal passed without a bound; expected unbounded")
         # there nothing widens the bound: no underflow, no overflow, no flushing
         if normal is not None and normal.status == "passed" and normal.bound is not None:
-            most = normal.bound.measured or 0.0
+            most = normal.bound.measured
+            most = getattr(normal.error, f"max_{normal.bound.metric}") if most is None else most
+            if most is None:
+                raise ValueError(f"region normal passed by a bound in {normal.bound.metric} without that maximum")
             if most > normal.bound.value * _SLACK:
                 raise ValueError(f"region normal passed with {most} {normal.bound.metric}, bound {normal.bound.value}")
+        if normal is not None and normal.status == "passed" and 100 * normal.unjudged > normal.inputs:
+            raise ValueError(f"region normal passed with {normal.unjudged} of {normal.inputs} elements unjudged")
         found = worst(region.status for region in self.regions.values())
         if self.status != found:
             further = self.status in WHOLE or self.reason_kind in WHOLE_REASONS
             if not further or worst((self.status, found)) != self.status:
                 raise ValueError(f"status {self.status}; expected {found}, the worst of the regions")
+        beside = ["unsteady"] if self.distinct > 1 else []
+        beside += [self.calls.status] if self.calls and self.calls.status else []
+        if worst((self.status, *beside)) != self.status:
+            raise ValueError(f"status {self.status}, where launches or other calls make it {worst(beside)}")
         if self.status != "passed" and not self.reason_kind:
             raise ValueError(f"status {self.status} without a kind of reason")
         named = {name for region in self.regions.values() for name in region.reason.ledger}
@@ -526,8 +537,9 @@ class Part(Place):
 class Shard(Record):
     """Part `index` of `of`, from 1, of a run of so many `jobs`: `numbers` has the job of each cell, in order.
 
-    whole: the run is one of all, by which entries of the ledger that nothing needs are found. parts: of sweeps that
-    shards divide. others: further shards whose reports were merged to this one.
+    source: digest of all files that decide cells, a user's own among them. whole: the run is one of all, by which
+    entries of the ledger that nothing needs are found. parts: of sweeps that shards divide. others: further shards
+    whose reports were merged to this one.
     """
 
     index: PositiveInt
@@ -535,6 +547,7 @@ class Shard(Record):
     of: PositiveInt
     jobs: PositiveInt
     numbers: Annotated[list[NonNegativeInt], AnySequence]
+    source: str = ""
     whole: bool
     parts: list[Part] = []
 

@@ -29,7 +29,7 @@ from verify.ledger import Allowance
 from verify.plan import Selection
 from verify.run import run
 
-F32 = FORMATS["float32"]
+F32, F64 = FORMATS["float32"], FORMATS["float64"]
 BOUND = Stated(1.0, "ulp", "here")
 SUM = elements("add", {"alpha": 1.0}, "float32", 3)
 #: 1 + 1 = 2, one step off.
@@ -93,6 +93,7 @@ def test_a_region_with_numbers_and_no_bound_is_unbounded(name: str) -> None:
 def test_at_most_one_in_100_normal_elements_may_be_unjudged(count: int, told: str) -> None:
     found = record(region(counts={"unjudged": count}))
     assert found["status"] == told and Fraction(1, 100) == UNJUDGED
+    assert found["unjudged"] == count
     assert (f"nothing is stated of {count}" in found["reason"]["text"]) == (count > 0)
     other = record(region(counts={"unjudged": count}), name="intermediate")
     assert other["status"] == "passed" and (f"nothing is stated of {count}" in other["reason"]["text"]) == (count > 0)
@@ -222,6 +223,45 @@ def test_the_statuses_are_ordered_worst_first() -> None:
     assert [status.combined(codes) for codes in ([0, 1, 2, 4], [3, 1, 2], [1, 3], [3, 0], [])] == [4, 2, 1, 3, 0]
 
 
+def test_the_ledger_knows_early_infinities_of_pow_and_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ledger.deviations("cpu", "AVX512")
+    monkeypatch.setattr(ledger, "deviations", lambda backend: known)
+    facts: dict[str, Any] = {"lowering": "inductor", "bounds": (Bound(1.0, "ulp", "s"),)}
+    early = hexes(F64, "0x1.00000aa2b8301p+0 0x1.0af20ca342ca1p+30")
+    found = cell("pow", {}, "float64", early, lambda x, y: x * math.inf, **facts)
+    assert (found["status"], found["ledger"]) == ("deviates", ["sleef-pow-overflows-early"])
+    plain = hexes(F64, "0x1.8p+0 0x1.8p+1")
+    found = cell("pow", {}, "float64", plain, lambda x, y: x**y * (1 + 400 * 2.0**-52), **facts)
+    assert (found["status"], found["ledger"]) == ("exceeds-bound", [])
+
+
+@pytest.mark.parametrize(
+    ("kernel_name", "lowering", "dtype", "inputs", "wrong"),
+    [
+        ("erf", "inductor", "float32", "0x1p-1", 0.0),  # 0 was as far from the truth as what the entry allowed
+        ("erf", "inductor", "float32", "0x1p-10", 0.0),
+        ("erf", "eager", "float16", "0x1p-1", 1 + 2.0**-9),
+        ("erf", "eager", "bfloat16", "0x1p-10", 0.0),
+        ("log", "triton-interpreter", "float32", "0x1.8p+3", 1 + 2.0**-18),
+        ("exp", "triton-interpreter", "float16", "0x1.8p+0", 1 + 2.0**-8),
+        ("pow", "triton-interpreter", "float32", "0x1.8p+0 0x1.8p+1", 1 + 2.0**-18),
+    ],
+)
+def test_an_entry_goes_no_further_than_its_fault(
+    monkeypatch: pytest.MonkeyPatch, kernel_name: str, lowering: str, dtype: str, inputs: str, wrong: float
+) -> None:
+    """Errors that the ledger once took for those of erf's formula and of the interpreter's fma."""
+    known = ledger.deviations("cpu", "AVX512")
+    monkeypatch.setattr(ledger, "deviations", lambda backend: known)
+
+    def call(*given: torch.Tensor) -> torch.Tensor:
+        exact = getattr(torch, kernel_name)(*(t.double() for t in given))
+        return (exact * wrong).to(given[0].dtype)
+
+    found = cell(kernel_name, {}, dtype, hexes(FORMATS[dtype], inputs), call, lowering=lowering)
+    assert (found["status"], found["ledger"]) == ("exceeds-bound", [])
+
+
 # ---------------------------------------------------------------- allowances
 
 
@@ -242,6 +282,22 @@ def test_a_registered_cell_may_have_a_status_that_is_allowed(monkeypatch: pytest
     assert cell("add", alpha, "float32", given, add, bounds=(), mine=True)["allowance"] == ""
     wrong = cell("add", alpha, "float32", given, lambda a, b: a * 0 - 1, bounds=(Bound(0.5, "ulp", "s"),))
     assert (wrong["status"], wrong["allowance"]) == ("exceeds-bound", "")
+
+
+def test_an_allowance_for_one_status_covers_no_other_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans that are not deterministic, and of which nothing would be noticed."""
+    turns = itertools.count()
+    entries = {
+        name: Allowance(lowering="*", kernel=("add",), dtype=("*",), id=name, status=name, cap=9, reason="r")
+        for name in ("unsteady", "unbounded")
+    }
+    for allowed, expected in ((("unsteady",), ""), (("unbounded",), ""), (("unsteady", "unbounded"), "unsteady")):
+        listed = tuple(entries[name] for name in allowed)
+        monkeypatch.setattr(ledger, "allowances", lambda backend, capability="", listed=listed: listed)
+        found = cell(
+            "add", {"alpha": 1.0}, "float32", hexes(F32, "1 2", "3 4"), lambda a, b: a + b + next(turns) % 3, bounds=()
+        )
+        assert (found["status"], found["allowance"]) == ("unsteady", expected)
 
 
 def test_an_allowance_is_for_so_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:

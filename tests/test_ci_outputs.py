@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from sample_reports import cell, error, not_run
-from test_gate import HOSTILE, SLUG, Bench, bench, whole, worse
+from test_gate import HOSTILE, SLUG, Bench, bench, better, whole, worse
 from verify import cli
 from verify.judge import status
 from verify.reports import ci, oss_benchmark
@@ -301,6 +301,23 @@ def test_sarif_has_one_rule_a_status_and_one_result_a_cell(bench: Bench) -> None
     assert [r.partialFingerprints for r in again.results] == [r.partialFingerprints for r in found.results]
 
 
+def test_what_improved_is_told_where_it_fails(bench: Bench) -> None:
+    value = whole()
+    bench.accept(value)
+    better(value)
+    outcome = gate([bench.write(value)], bench.root, ["improved"])
+    assert outcome.exit_code == 1
+    (result,) = ci.sarif(outcome)["runs"][0]["results"]
+    assert (result["ruleId"], result["level"]) == ("improved", "error")
+    assert not ci.sarif(gate([bench.write(value)], bench.root))["runs"][0]["results"]
+
+
+def test_an_annotation_says_that_nothing_was_compared(bench: Bench) -> None:
+    outcome = gate([bench.write(whole())], bench.root, ["regressed"])
+    (line,) = ci.error_lines(outcome)
+    assert outcome.exit_code == 3 and line.startswith("::error title=nothing was compared with a baseline::")
+
+
 def test_sarif_of_a_pass_is_empty_and_of_very_many_cells_is_cut(bench: Bench) -> None:
     assert sarif(Outcome((), ())).results == []
     verdicts = tuple(Verdict("regressed", f"k{i}", "d", "quick", "r", fails=True) for i in range(ci.MOST_RESULTS + 7))
@@ -355,7 +372,13 @@ def test_pytest_makes_a_test_of_each_verdict(bench: Bench) -> None:
     properties = {one.attrib["name"]: one.attrib["value"] for one in bad.iter("property")}
     assert properties["status"] == "regressed" and properties["device"] == "cpu Some(R) CPU AVX2"
     done = pytest_run(bench.folder, *line, "--verify-fail-on", "changed", "--verify-only", "addcmul", "-n", "2")
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
+    assert done.returncode == 1 and "1 failed, 1 skipped" in done.stdout  # what regressed is no pass, asked for or not
+
+
+def test_pytest_fails_where_nothing_was_compared(bench: Bench) -> None:
+    line = ("--verify-report", bench.write(whole()), "--verify-baseline", str(bench.root))
+    done = pytest_run(bench.folder, *line, "--verify-fail-on", "regressed,exceeds-bound")
+    assert done.returncode == 2 and "nothing was compared with a baseline: 3 not-run" in done.stdout
 
 
 def test_pytest_names_bad_input(bench: Bench) -> None:

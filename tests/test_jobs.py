@@ -21,8 +21,10 @@ import pytest
 import torch
 
 from numbered import doubling, nothing
+from sample_reports import cell, cell_of, region, report, report_of
 from verify import backends, cli, ledger, run
 from verify import lowerings as lowerings_module
+from verify.conduct import exit_code
 from verify.jobs import journal, pool
 from verify.jobs.pool import Ended, Spent, ended
 from verify.kernel import UsageError
@@ -308,6 +310,35 @@ def test_what_a_merge_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert joined == whole and [one["allowance"] for one in whole] == ["listed"] * 2 + [""] * 3
 
 
+def test_a_merge_of_whole_reports_counts_anew_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Allowance("inductor", ("addcmul",), ("*",), id="listed", status="unbounded", cap=1, reason="why")
+    monkeypatch.setattr(ledger, "allowances", lambda backend, capability="": (entry,))
+    open_ = region(status="unbounded", reason={"kind": "no-bound", "text": "t"}, bound=None)
+    parts = [report_of(cell_of({"normal": open_}, allowance="listed", dtype=name)) for name in ("float16", "float32")]
+    whole = merged([Report.model_validate(part) for part in parts])
+    assert [one.allowance for one in whole.cells] == ["listed", ""] and exit_code(whole) == 1
+
+
+def test_reports_of_different_files_are_not_merged() -> None:
+    def part(k: int, source: str, shard: str = "") -> Report:
+        one = cell_of({"normal": region()}, source=source, dtype=("float16", "float32")[k])
+        of = {"index": k + 1, "of": 2, "jobs": 2, "numbers": [k], "source": shard, "whole": False} if shard else None
+        return Report.model_validate(report_of(one, shard=of))
+
+    assert len(merged([part(0, "aa"), part(1, "aa")]).cells) == 2
+    assert len(merged([part(0, "aa", "11"), part(1, "aa", "11")]).cells) == 2
+    with pytest.raises(UsageError, match="different files of addcmul in kernels/ or oracles/"):
+        merged([part(0, "aa"), part(1, "bb")])
+    with pytest.raises(UsageError, match="the shards were run from different files"):
+        merged([part(0, "aa", "11"), part(1, "aa", "22")])
+
+
+def test_a_report_of_schema_1_is_not_merged_with_one_that_has_regions() -> None:
+    old, new = Report.model_validate(report(cell())), Report.model_validate(report_of(cell_of({"normal": region()})))
+    with pytest.raises(UsageError, match="differ in converted_from"):
+        merged([old, new.model_copy(update={"cells": []})])
+
+
 # ---------------------------------------------------------------- the journal
 
 
@@ -393,6 +424,8 @@ def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
 
     monkeypatch.setattr("verify.cells._walked", walked)
     monkeypatch.setattr(backends.load("cpu"), "synchronize", synchronize)
+    monkeypatch.setattr(backends, "launch_threads", backends.launch_threads)  # which a worker sets for its process
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick")
     do = run._worker(selection, 1, (1, 1), 1)
     with pytest.raises(Spent if gone else RuntimeError) as raised:

@@ -18,7 +18,7 @@ import pytest
 
 from sample_reports import cell, cell_of, deviating, not_run, region, report, report_of, worst_at
 from test_ci_outputs import pytest_run
-from test_gate import FINGERPRINT, Bench, bench
+from test_gate import FINGERPRINT, SLUG, Bench, bench
 from test_readme import tables
 from verify.cli import main
 from verify.judge.regions import REGIONS
@@ -386,6 +386,153 @@ def test_a_budget_for_one_region_covers_no_other(bench: Bench) -> None:
     assert bench.statuses(more) == (1, {"exceeds-bound": 1})
 
 
+BETTER = {"max_ulp": 0.625, "max_share": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        ({"max_scaled_ulp": 5.0}, "in normal: scaled_ulp 0.5 -> 5"),  # of a bound in ulp it is not judged
+        ({"inputs": 60}, "inputs 100 -> 60"),
+        ({"max_scaled_ulp": None}, "in normal: scaled_ulp 0.5 -> none"),
+        ({"bias_ulp": -0.125}, "bias_ulp 0 -> 0.125"),
+    ],
+)
+def test_nothing_got_better_where_something_is_larger_or_gone(bench: Bench, after: Any, reason: str) -> None:
+    value = made(filled())
+    bench.accept(value)
+    one = filled(normal=region(**{"inputs": 100, **BETTER}))
+    one["domain"] = value["cells"][0]["domain"]
+    assert bench.statuses(made(one | {"digest": "other"})) == (0, {"improved": 1})
+    one = filled(normal=region(**{"inputs": 100, **BETTER, **after}))
+    one["domain"] = value["cells"][0]["domain"]
+    code, (verdict,) = bench.gate(made(one | {"digest": "other"}))
+    assert (code, verdict["status"]) == (1, "changed") and reason in verdict["reason"]
+
+
+def test_nothing_got_better_where_a_region_is_gone(bench: Bench) -> None:
+    value = made(filled())
+    bench.accept(value)
+    rest = {name: region() for name in REGIONS if name != "special"}
+    one = cell_of(rest | {"normal": region(**BETTER)}, digest="other", domain=value["cells"][0]["domain"])
+    code, (verdict,) = bench.gate(made(one))
+    assert (code, verdict["status"]) == (1, "changed") and "region special is gone" in verdict["reason"]
+
+
+def test_a_larger_mean_is_not_hidden_by_a_smaller_maximum(bench: Bench) -> None:
+    bound = {"value": 9.0, "metric": "scaled_ulp", "source": "here"}
+    value = made(cell_of({"normal": region(bound=bound)}))
+    bench.accept(value)
+    one = cell_of({"normal": region(bound=bound, max_scaled_ulp=0.25, mean_ulp=0.375)}, digest="other")
+    code, (verdict,) = bench.gate(made(one))
+    assert (code, verdict["status"]) == (1, "changed") and "mean_ulp 0.25 -> 0.375" in verdict["reason"]
+
+
+@pytest.mark.parametrize("after", [{"max_ulp": 0.5, "max_share": 0.25}, {"max_share": 0.25}])
+def test_less_is_no_improvement_of_the_same_bits(bench: Bench, after: dict[str, float]) -> None:
+    """The bound or the truth is another one: a looser bound makes every share smaller."""
+    share = {"value": 1.0, "metric": "share", "source": "roundings"}
+    value = made(filled(normal=region(bound=share)))
+    bench.accept(value)
+    code, (verdict,) = bench.gate(made(filled(normal=region(bound=share, **after))))
+    assert (code, verdict["status"]) == (1, "changed") and "the same bits, judged otherwise" in verdict["reason"]
+
+
+def test_a_regions_bound_is_compared(bench: Bench) -> None:
+    value = made(filled())
+    bench.accept(value)
+    loose = {"value": 10.0, "metric": "ulp", "source": "loosened"}
+    code, (verdict,) = bench.gate(made(filled(overflow=region(bound=loose))))
+    assert (code, verdict["status"]) == (0, "stale")
+    assert verdict["reason"] == "accepted under the bound 1.5 -> 10.0 in overflow"
+
+
+def test_a_looser_bound_makes_no_pass_of_what_deviated(bench: Bench) -> None:
+    value = made(filled(normal=known("normal", max_ulp=9.0)))
+    bench.accept(value)
+    loose = {"value": 10.0, "metric": "ulp", "source": "loosened"}
+    code, (verdict,) = bench.gate(made(filled(normal=region(max_ulp=9.0, bound=loose))))
+    assert (code, verdict["status"]) == (1, "changed") and "in normal: deviates -> passed" in verdict["reason"]
+
+
+def test_more_elements_of_which_nothing_is_stated_are_a_regression(bench: Bench) -> None:
+    value = made(filled(intermediate=region(unjudged=3)))
+    bench.accept(value)
+    assert bench.statuses(value) == (0, {"passed": 1})
+    more = made(filled(intermediate=region(unjudged=4, max_ulp=0.5, max_share=0.25)) | {"digest": "other"})
+    code, (verdict,) = bench.gate(more)
+    assert (code, verdict["status"]) == (1, "regressed") and "in intermediate: unjudged 3 -> 4" in verdict["reason"]
+    bench.file.write_text(bench.file.read_text().replace('"unjudged":3,', "").replace('"unjudged":0,', ""))
+    assert bench.statuses(value) == (0, {"passed": 1})  # an earlier version did not record them
+
+
+def test_a_status_that_no_region_tells_is_compared(bench: Bench) -> None:
+    """An allowance lets a status stand, and hides nothing that differs from the baseline."""
+    bench.accept(made(filled()))
+    worse = filled() | {"status": "unjudged", "reason": "no stratum", "reason_kind": "resolution", "allowance": "id"}
+    code, (verdict,) = bench.gate(made(worse))
+    assert (code, verdict["status"]) == (1, "changed") and "passed -> unjudged" in verdict["reason"]
+    assert bench.accept(made(worse))[0] == 0
+    assert bench.statuses(made(worse)) == (0, {"unjudged": 1})
+    assert bench.gate(made(filled()))[0] == 0
+
+
+def test_of_two_reports_an_allowance_in_one_hides_nothing_of_the_other(bench: Bench) -> None:
+    shaky = {"status": "unsteady", "reason": "r", "reason_kind": "unsteady", "allowance": "atomics", "repeats": 8}
+    value = made(cell_of({"normal": region()}, distinct=2, **shaky))
+    assert bench.accept(value)[0] == 0
+    first = bench.write(value, "first.json")
+    larger = bench.write(made(cell_of({"normal": region(max_ulp=1.25)}, distinct=2, **shaky)), "second.json")
+    for pair in ((first, larger), (larger, first)):
+        outcome = gate.gate(pair, bench.root)
+        assert outcome.exit_code == 1 and outcome.counts == {"regressed": 1}
+    assert gate.gate([first, first], bench.root).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("beside", "allowed"),
+    [
+        ({"repeats": 8, "distinct": 2}, True),
+        ({"calls": {"made": 9, "different": ["2 elements"]}}, True),
+        ({"calls": {"made": 9, "status": "unsteady", "different": ["2 elements"]}}, True),
+        ({"calls": {"made": 9, "status": "exceeds-bound", "different": ["2 elements"]}}, False),
+    ],
+)
+def test_a_budget_for_elements_covers_neither_launches_nor_other_calls(
+    bench: Bench, beside: dict[str, Any], allowed: bool
+) -> None:
+    value = made(filled(normal=fault("normal")))
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
+    assert bench.statuses(value) == (0, {"deviates": 1})
+    both_ = made(filled(normal=fault("normal")) | beside)
+    assert bench.statuses(both_) == (1, {"exceeds-bound": 1})
+    assert bench.accept(both_)[0] == 1
+    assert (bench.accept(both_, "--allow", "*", "--reason", "r")[0] == 0) is allowed
+    assert bench.gate(both_)[0] == (0 if allowed else 1)
+
+
+def test_no_budget_covers_what_only_other_calls_show(bench: Bench) -> None:
+    doubt = region(status="suspect", reason={"kind": "order", "text": "t"})
+    value = made(filled(normal=doubt))
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
+    value["cells"][0] |= {"status": "exceeds-bound", "reason": "called with 0.5", "reason_kind": "calls"}
+    assert bench.statuses(value) == (1, {"exceeds-bound": 1})
+    assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 1
+
+
+def test_undecided_elements_of_the_truth_that_the_bound_means_are_never_within_a_budget(bench: Bench) -> None:
+    bound = {"value": 1.5, "metric": "ulp", "source": "here", "truth": "rounded"}
+    unsure = fault("normal", bound=bound, undecided=1, nan_mismatch=1)
+    one = cell_of({"normal": unsure}, error_rounded_scalar={**unsure["error"]})
+    one["error"] = region(nan_mismatch=1)["error"]
+    assert bench.accept(made(one), "--allow", "*", "--reason", "r")[0] == 1
+    (bench.root / SLUG).mkdir(exist_ok=True)
+    (bench.root / SLUG / "budget.toml").write_text(
+        '[[allowance]]\ncells = "*"\nreason = "r"\nulp = 9e9\nnan_mismatch = 9\n'
+    )
+    assert bench.statuses(made(one))[1] == {"exceeds-bound": 1}
+
+
 @pytest.mark.parametrize("status", ["unsteady", "suspect", "unbounded", "unjudged"])
 def test_what_is_not_proved_fails_unless_something_allows_it(bench: Bench, status: str) -> None:
     one = region(status=status, reason={"kind": "no-bound", "text": "t"}, bound=None)
@@ -398,6 +545,8 @@ def test_what_is_not_proved_fails_unless_something_allows_it(bench: Bench, statu
     assert bench.accept(allowed)[0] == 0
     code, (verdict,) = bench.gate(allowed)
     assert (code, verdict["status"], verdict["allowance"], verdict["fails"]) == (0, status, "an-entry", False)
+    last = gate.gate_page(gate.gate([bench.write(allowed)], bench.root)).blocks[-1]
+    assert isinstance(last, Line) and last.kind == "open"  # what is let stand is not green
     assert bench.statuses(made(cell_of({"normal": one}, allowance="an-entry", lowering="mine.py:f")))[0] == 1
     assert bench.accept(value, "--allow", "*", "--reason", "r")[0] == 0
     assert bench.statuses(value) == (0, {"deviates": 1})
@@ -443,7 +592,8 @@ def test_an_unsteady_cell_is_gated_by_the_worst_seen_in_each_region(bench: Bench
              "allowance": "atomics", "repeats": 8}  # fmt: skip
     first = made(cell_of({"normal": region(300), "overflow": region(30)}, distinct=3, digest="1", **shaky))
     assert bench.accept(first)[0] == 0
-    again = cell_of({"normal": region(200), "overflow": region(20)}, distinct=2, digest="2", **shaky)
+    by_chance = {"mean_ulp": 0.375, "bias_ulp": 0.125, "worse": 3, "unjudged": 1}
+    again = cell_of({"normal": region(200, **by_chance), "overflow": region(20)}, distinct=2, digest="2", **shaky)
     again["domain"] = first["cells"][0]["domain"]
     code, (verdict,) = bench.gate(made(again))
     assert (code, verdict["status"], verdict["reason"]) == (0, "unsteady", "3 different results in 8 launches")

@@ -20,6 +20,7 @@ RECORDED = sorted((Path(__file__).resolve().parent.parent / "reports" / "recorde
 
 
 BEYOND = {"value": 1.0, "metric": "ulp", "source": "s", "measured": 706.8}
+SCALED = {"value": 1.5, "metric": "scaled_ulp", "source": "s"}
 
 
 def two(**changes: Any) -> dict[str, Any]:
@@ -63,7 +64,13 @@ def test_regions_are_written_in_their_order() -> None:
         ({"regions": {"normal": region(90, bound=None), "special": region(10)}}, r"region normal passed without a bo"),
         ({"regions": {"normal": region(90, bound=BEYOND), "special": region(10)}}, r"normal passed with 706.8 ulp"),
         ({"regions": {"normal": region(90, unjudged=91), "special": region(10)}}, r"91 unjudged of 90 inputs"),
+        ({"regions": {"normal": region(90, unjudged=1), "special": region(10)}}, r"passed with 1 of 90 elements unjud"),
+        ({"regions": {"normal": region(90, max_ulp=1.75), "special": region(10)}}, r"normal passed with 1.75 ulp, bou"),
+        ({"regions": {"normal": region(90, bound=SCALED, max_scaled_ulp=None), "special": region(10)}},
+         r"normal passed by a bound in scaled_ulp without that maximum"),
         ({"error": None}, r"without an error record"),
+        ({"repeats": 8, "distinct": 2}, r"status passed, where launches or other calls make it unsteady"),
+        ({"calls": {"made": 1, "status": "exceeds-bound"}}, r"launches or other calls make it exceeds-bound"),
     ],
 )  # fmt: skip
 def test_a_cell_that_contradicts_its_regions_is_refused(changes: dict[str, Any], message: str) -> None:

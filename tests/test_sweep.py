@@ -32,6 +32,7 @@ from verify.kernel import UsageError
 from verify.merge import merged
 from verify.plan import Job, Selection, jobs_of, planned
 from verify.reports import store
+from verify.reports.schema import Report
 from verify.walk import walk
 
 SMALL = 1 << 12  # elements of a portion, of which 16-bit patterns have 16
@@ -256,6 +257,31 @@ def test_shards_of_a_sweep_are_merged_to_the_whole(tmp_path: Path, capsys: pytes
     with pytest.raises(UsageError, match="in two parts"):
         merged([store.read(file) for file in (files[1], files[2], files[1])])
     assert cli.main([*words, files[1], "--shard", "17/40"]) == 3  # of 16 units
+
+
+def test_shards_of_other_versions_of_a_users_file_are_not_merged(tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--lowering", f"{own}:f"]
+    words += ["--spelling", "out-of-place", "--profile", "quick", "--json"]
+    files = [str(tmp_path / f"{k}.json") for k in (1, 2)]
+    for k, body in enumerate(("torch.reciprocal(x)", "1 / x"), 1):
+        own.write_text(f"import torch\n\n\ndef f(x):\n    return {body}\n")
+        assert cli.main([*words, files[k - 1], "--shard", f"{k}/2"]) == 0
+    assert [len(store.read(file).shard.parts) for file in files] == [1, 1]  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="run from different files"):
+        merged([store.read(file) for file in files])
+
+
+def test_parts_of_other_files_are_not_joined(tmp_path: Path) -> None:
+    words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--lowering", "eager"]
+    words += ["--spelling", "out-of-place", "--profile", "quick", "--json"]
+    files = [tmp_path / f"{k}.json" for k in (1, 2)]
+    for k, file in enumerate(files, 1):
+        assert cli.main([*words, str(file), "--shard", f"{k}/2"]) == 0
+    value = json.loads(files[1].read_text())
+    value["shard"]["parts"][0]["source"] = "0" * 16
+    with pytest.raises(UsageError, match="different jobs or files"):
+        merged([store.read(files[0]), Report.model_validate(value)])
 
 
 KILLED = """

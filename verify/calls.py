@@ -177,7 +177,8 @@ class Called:
 
     def record(self) -> dict[str, Any]:
         lists = {"different": list(self.different), "untried": list(self.untried), "refused": dict(self.refused)}
-        return {"made": self.made, **lists, "note": self.excused, "script": self.script.splitlines()}
+        status = "" if self.status == "passed" else self.status
+        return {"made": self.made, "status": status, **lists, "note": self.excused, "script": self.script.splitlines()}
 
 
 @dataclass(frozen=True)

@@ -502,6 +502,8 @@ def excuse(
             hit = hit & judged.lost
         if entry.zero:
             hit = hit & (y == 0)
+        if entry.infinite:
+            hit = hit & y.isinf()
         if where is not None:
             hit = hit & where(index)
         if entry.formula:

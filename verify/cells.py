@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -251,10 +251,14 @@ def cell_of(
     whole, digests = exact.whole, exact.digests or tuple(sorted(exact.sums.items()))
     told = found.tallies[meant].whole
     concluded = lawful(concluded, of_lowering["properties"])
+    shown = {concluded["status"], *(record["status"] for record in records.values())}
+    shown |= {"unsteady"} if found.distinct > 1 else set()
+    shown |= {"unjudged"} if found.unresolved else set()
+    shown |= {launched.calls.status} if launched.calls else set()
     cell: dict[str, Any] = {
         **concluded,
         "properties": of_lowering["properties"],
-        "allowance": _allowed(job, concluded["status"], output, of_lowering["capability"]),
+        "allowance": _allowed(job, concluded["status"], shown, output, of_lowering["capability"]),
         "inputs": whole.inputs,
         "regions": records,
         "error": overall(found.readers["exact"], exact, stated if meant == "exact" else None),
@@ -334,11 +338,14 @@ def _anywhere(flags: Any) -> Any:
     return flags.rpartition("/site-packages/")[2] if isinstance(flags, str) else flags
 
 
-def _allowed(job: Job, found: str, output: str, capability: str) -> str:
-    """The id of the allowance of a registered cell, or ''."""
+def _allowed(job: Job, found: str, shown: Collection[str], output: str, capability: str) -> str:
+    """The id of the allowance of a registered cell for its status `found`; '' where it has none for one of the others
+    that it shows: a status hides none that is less severe."""
     if job.mine or found not in status.ALLOWABLE:
         return ""
     target = job.target
     cell = {"lowering": job.lowering.name, "kernel": target.kernel.name, "dtype": target.dtype}
-    entry = ledger.allowance(target.backend.name, found, capability, **cell, spelling=target.spelling, output=output)
-    return entry.id if entry else ""
+    cell |= {"spelling": target.spelling, "output": output}
+    due = [one for one in status.ALLOWABLE if one in shown]  # the worst, `found`, is the first
+    entries = [ledger.allowance(target.backend.name, one, capability, **cell) for one in due]
+    return entries[0].id if entries[0] and all(entries) else ""

@@ -585,7 +585,7 @@ def accept(
 ) -> None:
     """Make reports the baseline of their devices, and print what changed.
 
-    Reports with oracle violations, errors, or errors beyond a bound that is not allowed are refused as a whole.
+    Reports with cells that fail by themselves, and that neither ledger nor budget covers, are refused as a whole.
     """
     from verify.reports import accept as accepting
 

@@ -68,6 +68,7 @@ class Deviation(Cells):
     formula   texts of formulas, one of which gives the element's bits; * stands for any text
     overflow  only where a named intermediate overflows
     zero      only where the output is a zero
+    infinite  only where it is an infinity
     """
 
     id: str = ""
@@ -81,6 +82,7 @@ class Deviation(Cells):
     formula: tuple[str, ...] = ()
     overflow: bool = False
     zero: bool = False
+    infinite: bool = False
 
     def __post_init__(self) -> None:
         name = f"ledger entry {self.id or '?'}"
@@ -175,9 +177,10 @@ def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
     if not name:
         return
     used[name] += 1
-    entry = next(a for a in allowances(cell["backend"], *filter(None, [capability])) if a.id == name)
-    if used[name] > entry.cap:
-        told = f"allowance {name} is for {entry.cap} cells, which come before this one"
+    known = allowances(cell["backend"], *filter(None, [capability]))
+    most = next((entry.cap for entry in known if entry.id == name), 0)
+    if used[name] > most:
+        told = f"allowance {name} is for {most} cells, which come before this one"
         cell |= {"allowance": "", "reason": "; ".join(filter(None, (cell["reason"], told)))}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verify import ledger
@@ -12,6 +12,7 @@ from verify.kernel import UsageError
 from verify.reports.schema import Cell, Part, Report, Shard
 
 SHOWN = 8  # shards that are missing
+_ANY: dict[str, Any] = {"inputs": 0, "status": "", "reason": "", "found": {}}  # in which the parts of a job may differ
 
 
 def merged(reports: Sequence[Report]) -> Report:
@@ -22,7 +23,7 @@ def merged(reports: Sequence[Report]) -> Report:
     """
     first = reports[0]
     for other in reports[1:]:
-        for name in ("environment", "profile", "seed"):
+        for name in ("environment", "profile", "seed", "converted_from"):
             if _undated(getattr(other, name)) != _undated(getattr(first, name)):
                 raise UsageError(
                     f"the reports differ in {name}: {getattr(first, name)} and {getattr(other, name)}; "
@@ -37,12 +38,19 @@ def merged(reports: Sequence[Report]) -> Report:
         versions[cell.lowering].add(str(cell.flags.get("source", "")))
     if two := next((name for name, known in versions.items() if len(known - {""}) > 1), ""):
         raise UsageError(f"the reports are of different versions of {two}, or of what it imports; run them again")
+    sources = defaultdict[str, set[str]](set)
+    for cell in cells:
+        sources[cell.kernel].add(cell.source)
+    if two := next((name for name, known in sources.items() if len(known - {""}) > 1), ""):
+        raise UsageError(f"the reports are of different files of {two} in kernels/ or oracles/; run them again")
     created = [one for report in reports if isinstance(one := report.environment.get("created"), int)]
     environment = {**first.environment, **({"created": max(created)} if created else {})}
     command = " && ".join(dict.fromkeys(report.command for report in reports))
     shard = None
     if any(report.shard for report in reports):
         cells, shard = _of_shards(reports)
+    elif any(cell.allowance for cell in cells):
+        cells = [Cell.model_validate(cell) for cell in _capped(cells, environment)]
     update = {"cells": cells, "command": command, "environment": environment, "shard": shard}
     return first.model_copy(update={**update, "interrupted": any(report.interrupted for report in reports)})
 
@@ -56,6 +64,8 @@ def _of_shards(reports: Sequence[Report]) -> tuple[list[Cell], Shard | None]:
     """The cells of shards as the whole run has them, which only now can count allowances and unneeded entries; and
     what is there of a run of which shards are missing, None of a whole one."""
     shards = [report.shard for report in reports if report.shard]
+    if len({one.source for one in shards}) > 1:
+        raise UsageError("the shards were run from different files, of this project or of your own; run them again")
     kinds = {(one.of, one.jobs, one.whole) for one in shards}
     if len(shards) < len(reports) or len(kinds) > 1 or len({report.command for report in reports}) > 1:
         raise UsageError("the reports are no shards of one run; name all of one `verify run --shard I/N`")
@@ -80,17 +90,27 @@ def _of_shards(reports: Sequence[Report]) -> tuple[list[Cell], Shard | None]:
         left = [part for part in parts if part.job not in swept]
         done = {"numbers": [number for number, _ in placed], "parts": left}
         return [cell for _, cell in placed], shard.model_copy(update={"index": there[0], "others": there[1:], **done})
-    capabilities = {
-        name: str(facts["capability"])
-        for name, facts in reports[0].environment.items()
-        if isinstance(facts, dict) and "capability" in facts
-    }
-    raw, used = [cell.model_dump() for _, cell in placed], Counter[str]()
+    raw = _capped([cell for _, cell in placed], reports[0].environment)
+    if shard.whole:
+        ledger.unneeded(raw, _capabilities(reports[0].environment))
+    return [Cell.model_validate(cell) for cell in raw], None
+
+
+def _capped(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The cells, of one report now, without the allowances that are beyond their caps."""
+    raw, used, capabilities = [cell.model_dump() for cell in cells], Counter[str](), _capabilities(environment)
     for cell in raw:
         ledger.cap(cell, used, capabilities.get(cell["backend"], ""))
-    if shard.whole:
-        ledger.unneeded(raw, capabilities)
-    return [Cell.model_validate(cell) for cell in raw], None
+    return raw
+
+
+def _capabilities(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Of the device of each backend that names one."""
+    return {
+        name: str(facts["capability"])
+        for name, facts in environment.items()
+        if isinstance(facts, dict) and "capability" in facts
+    }
 
 
 def _parts(reports: Sequence[Report]) -> list[Part]:
@@ -105,6 +125,8 @@ def _parts(reports: Sequence[Report]) -> list[Part]:
 
     found = []
     for _, given in sorted(of_jobs.items()):
+        if len({part.model_copy(update=_ANY).model_dump_json() for part in given}) > 1:
+            raise UsageError(f"parts of a sweep of {given[0].kernel} are of different jobs or files; run them again")
         given.sort(key=lambda part: int(part.found["start"]))  # type: ignore[arg-type]
         for one in sweep.joined(part.found for part in given):
             among = [part for part in given if one["start"] <= part.found["start"] < one["stop"]]

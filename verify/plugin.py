@@ -77,6 +77,8 @@ class Gate(pytest.File):
             outcome = gate.gate(paths, root, statuses or gate.FAIL_ON, option("verify_allow"), option("verify_only"))
         except UsageError as error:
             raise self.CollectError(str(error)) from None
+        if outcome.exit_code and not outcome.failed:
+            raise self.CollectError(gate.verdict_line(outcome))
         devices = {verdict.device for verdict in outcome.verdicts}
         for verdict in outcome.verdicts:
             name = f"{verdict.cell} [{verdict.device}]" if len(devices) > 1 else verdict.cell
@@ -85,7 +87,8 @@ class Gate(pytest.File):
 
 class Cell(pytest.Item):
     """One verdict: fails as the gate does; what `--verify-allow` or the ledger's allowance excuses is an expected
-    failure. What deviates is skipped with its reason: JUnit has no other word for neither passed nor failed."""
+    failure. What deviates, or would fail but for `--verify-fail-on`, is skipped with its reason: JUnit has no other
+    word for neither passed nor failed."""
 
     def __init__(self, *, verdict: Verdict, **named: Any) -> None:
         super().__init__(**named)
@@ -96,12 +99,14 @@ class Cell(pytest.Item):
         self.user_properties.append(("ledger", " ".join(verdict.ledger)))
 
     def runtest(self) -> None:
+        from verify.reports.gate import FAIL_ON
+
         if self.verdict.fails:
             raise Failing(self.verdict)
         told = f"{self.verdict.status}: {self.verdict.reason}"
         if by := self.verdict.allowed or self.verdict.allowance:
             pytest.xfail(f"{self.verdict.status}, allowed by {by!r}: {self.verdict.reason}")
-        if self.verdict.deviates:
+        if self.verdict.deviates or self.verdict.status in FAIL_ON:
             self.add_report_section("call", "stdout", f"{told}\n{self.verdict.replay}\n")
             pytest.skip(told)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -78,6 +79,7 @@ def run(
             "of": shard[1],
             "jobs": len(jobs),
             "numbers": [],
+            "source": hashlib.sha256(json.dumps(_digests(selection)).encode()).hexdigest()[:16],
             "whole": whole,
             "parts": [],
         }
@@ -149,6 +151,16 @@ SOURCES = (".py", ".toml", ".cpp", ".h")
 
 def identity(selection: Selection) -> dict[str, Any]:
     """What a journal is for: what was asked, of which source, where. Raises what `run` does for a selection."""
+    present, absent = backends_of(selection)
+    return {
+        "selection": asdict(selection),
+        "environment": {b.name: b.fingerprint() for b in present} | {f"{n} absent": why for n, why in absent.items()},
+        "source": _digests(selection),
+    }
+
+
+def _digests(selection: Selection) -> dict[str, str]:
+    """Of every file that decides cells, the user's own and what it imports among them."""
     root = Path(kernel.__file__).parent
     folders = [path for path in root.iterdir() if path.is_dir() and path.name != "reports"]
     files = [*root.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
@@ -156,15 +168,10 @@ def identity(selection: Selection) -> dict[str, Any]:
     for text in selection.user_lowerings:
         own = sources(text)
         source |= {f"{text} {name}": path for name, path in own.items()}
-    present, absent = backends_of(selection)
     return {
-        "selection": asdict(selection),
-        "environment": {b.name: b.fingerprint() for b in present} | {f"{n} absent": why for n, why in absent.items()},
-        "source": {
-            name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            for name, path in sorted(source.items())
-            if path.is_file()
-        },
+        name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for name, path in sorted(source.items())
+        if path.is_file()
     }
 
 

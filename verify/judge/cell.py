@@ -190,6 +190,7 @@ class Reader:
                 "bound": None if bound is None else _bound(bound, value),
                 "status": status,
                 "reason": reason,
+                "unjudged": one.counts.get("unjudged", 0),
                 "resolution": (resolution or {}).get(name),
                 "worst": self.worst(one, extremes, bound.metric if bound else "ulp", reason["kind"]),
             }
