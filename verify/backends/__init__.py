@@ -6,8 +6,10 @@ import importlib
 import os
 import pkgutil
 import platform
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from verify.kernel import VIRTUAL, UsageError, facts_of, suggest
@@ -193,6 +195,29 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
     seen = os.environ.get(variable, "").split(",") if os.environ.get(variable) else [str(k) for k in range(len(each))]
     alike = [seen[k] for k, kind in enumerate(kinds) if kind == kinds[0]]
     return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, 8 * len(alike))))]
+
+
+@contextmanager
+def poisoned_pool(device: str, size: int, pattern: int, wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """`Backend.poisoned` where an allocator hands the last freed block of a size out again: fill some and free them.
+
+    wait: until they are filled, where freed memory does not wait for work in its own stream.
+    """
+    import torch
+
+    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
+    if wait:
+        wait()
+    del blocks
+    yield
+
+
+def installed(file: str, variables: Iterable[str], compiler: str, default: str) -> Path | None:
+    """`file` of a vendor's toolkit: below the folder that one of the `variables` names, that of `compiler`, or
+    `default`."""
+    found = shutil.which(compiler)
+    homes = [*map(os.environ.get, variables), found and str(Path(found).resolve().parents[1]), default]
+    return next((path for home in homes if home and (path := Path(home) / file).is_file()), None)
 
 
 def software() -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, TRITON_CODE, software, subnormals
+from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, TRITON_CODE, poisoned_pool, software, subnormals
 
 name = "mps"
 library = "Apple"
@@ -96,15 +96,8 @@ def synchronize() -> None:
     torch.mps.synchronize()
 
 
-@contextmanager
-def poisoned(size: int, pattern: int) -> Iterator[None]:
-    """The allocator keeps freed buffers in a pool and hands one of the size out again: fill some and free them."""
-    import torch
-
-    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
-    synchronize()
-    del blocks
-    yield
+def poisoned(size: int, pattern: int) -> AbstractContextManager[None]:
+    return poisoned_pool(device, size, pattern, synchronize)
 
 
 def inductor_unavailable() -> str | None:
