@@ -7,7 +7,6 @@ problem and returns the outputs it gives; gradients are those of sum(grad_out * 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from verify.composite import Problem
 from verify.kernels import _flex
 from verify.kernels._flex_user import TorchSystem
 from verify.kernels.flex_attention import Shape
-from verify.lowerings import Lowering, NotLowered, Target, describe
+from verify.lowerings import Lowering, NotLowered, Target, describe, no_triton, triton_options
 from verify.oracles import _attention as oracle
 
 Tensor = torch.Tensor
@@ -349,30 +348,24 @@ def _mask(problem: Problem) -> dict[str, Any]:
 
 
 def _triton(name: str, wanted: str) -> Lowering:
-    def options(target: Target) -> dict[str, Any]:
-        given = target.backend.triton_options("own")
-        return {} if isinstance(given, str) else dict(given)
-
     def build(target: Target) -> Any:
         from verify.kernels.triton import flex_attention as kernels
 
-        run, block = kernels.compiled(options(target)), kernels.LEAST if target.small == 2 else kernels.BLOCK
+        run, block = kernels.compiled(triton_options(target)), kernels.LEAST if target.small == 2 else kernels.BLOCK
         return lambda problem: _hand_written(problem, run, wanted, block)
 
     def reason(target: Target) -> str | None:
-        given = target.backend.triton_options("own")
-        if isinstance(given, str):
-            return given
-        if wanted == "tf32" and target.dtype != "float32":
+        if (absent := no_triton(target)) is None and wanted == "tf32" and target.dtype != "float32":
             return "the precision of float32 products concerns float32 alone"
-        return _no_triton(target)
+        return absent
 
     def flags(target: Target) -> dict[str, Any]:
-        if target.small < 2:
-            return {"input_precision": wanted, **options(target)}
-        from verify.kernels.triton import flex_attention as kernels
+        given = {"input_precision": wanted, **triton_options(target)}
+        if target.small == 2:
+            from verify.kernels.triton import flex_attention as kernels
 
-        return {"input_precision": wanted, "blocks": f"{kernels.LEAST} x {kernels.LEAST}", **options(target)}
+            given["blocks"] = f"{kernels.LEAST} x {kernels.LEAST}"
+        return given
 
     return Lowering(name, build, reason, flags=flags)
 
@@ -390,10 +383,6 @@ def _hand_written(problem: Problem, run: Any, wanted: str, block: int) -> Output
     return kernels.attention(run, problem.tensors, tables, shape, wanted, oracle.WINDOW, oracle.SOFT_CAP, block)
 
 
-def _no_triton(target: Target) -> str | None:
-    return None if importlib.util.find_spec("triton") else "triton is not installed"
-
-
 def _interpreted(target: Target) -> Any:
     from verify.kernels.triton import flex_attention as kernels
 
@@ -402,5 +391,4 @@ def _interpreted(target: Target) -> Any:
 
 
 def _uninterpreted(target: Target) -> str | None:
-    given = target.backend.triton_options("interpreter")
-    return given if isinstance(given, str) else _no_triton(target)
+    return no_triton(target, "interpreter")

@@ -30,10 +30,10 @@ from verify.lowerings import (
     NotLowered,
     Target,
     _by_name,
-    _default_flags,
-    _strict_options,
+    default_flags,
     describe,
     lowerings,
+    strict_options,
     user_composite,
     user_lowering,
 )
@@ -45,8 +45,8 @@ from verify.virtual.compile import BACKENDS, TARGETS, Launch, Unsupported, descr
 SCHEMA = 1
 #: Lowerings that Inductor generates, with their options; audited where they are named.
 INDUCTOR: Mapping[str, Callable[[Target], Mapping[str, Any]]] = {
-    "inductor": _default_flags,
-    "inductor-strict": _strict_options,
+    "inductor": default_flags,
+    "inductor-strict": strict_options,
 }
 #: Seconds that a compilation may take: gfx1100 has been seen to take minutes over one matrix product.
 LIMIT = 30.0

@@ -21,6 +21,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from verify.virtual.compile import Unsupported
 if TYPE_CHECKING:
     import torch
 
+    from verify.composite import Problem
     from verify.numbers.orders import Order
 
 Call = Callable[..., "torch.Tensor"]
@@ -306,7 +308,7 @@ def _build_eager(target: Target) -> Call:
 
 
 def _inductor_reason(target: Target) -> str | None:
-    if absent := _inapplicable(target) or _compile_disabled():
+    if absent := _inapplicable(target) or compile_disabled():
         return absent
     if (virtual := backends.virtual(target.backend)) is None:
         return target.backend.inductor_unavailable()
@@ -314,7 +316,7 @@ def _inductor_reason(target: Target) -> str | None:
     return call if isinstance(call, str) else None
 
 
-def _compile_disabled() -> str | None:
+def compile_disabled() -> str | None:
     """Variables under which torch.compile runs eager code; the second does so silently (torch 2.13)."""
     for variable in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
         if os.environ.get(variable, "0") == "1":
@@ -356,6 +358,25 @@ def compile_apart(function: Callable[..., Any], name: str, options: dict[str, An
     code = function.__code__.replace(co_name=name)
     fresh = types.FunctionType(code, function.__globals__, name, None, function.__closure__)
     return torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
+
+
+def compiled_for_problem(
+    target: Target, function: Callable[[Target, Problem], Call], options: Callable[[Target], dict[str, Any]]
+) -> Callable[[Problem], dict[str, torch.Tensor]]:
+    """`function(target, problem)` of the problem's tensors, the one output of a composite kernel. It is compiled by
+    Inductor when first called and then kept: one build serves one problem."""
+    compiled: list[Call] = []
+
+    def run(problem: Problem) -> dict[str, torch.Tensor]:
+        given = problem.tensors.values()
+        if compiled:
+            return {"": compiled[0](*given)}
+        name = f"{target.kernel.name}_{target.dtype}"
+        compiled.append(compile_apart(function(target, problem), name, options(target)))
+        with first_call():
+            return {"": compiled[0](*given)}
+
+    return run
 
 
 @contextlib.contextmanager
@@ -444,48 +465,44 @@ STRICT_OPTIONS: Mapping[str, Any] = {
 }
 
 
-def _options_here() -> dict[str, Any]:
-    """Options that do not choose a rounding, for both Inductor lowerings: compile in this process, whose Triton
-    settings are known, rather than in workers that keep the settings of their start."""
+def default_flags(target: Target) -> dict[str, Any]:
+    """Options that choose no rounding, for every Inductor lowering: compile in this process, whose Triton settings are
+    known, rather than in workers that keep the settings of their start."""
     return {"compile_threads": 1}
 
 
-def _default_flags(target: Target) -> dict[str, Any]:
-    return _options_here()
-
-
-def _strict_options(target: Target) -> dict[str, Any]:
+def strict_options(target: Target) -> dict[str, Any]:
     from torch._inductor import config
 
     known = config.get_config_copy()
-    return {**{name: value for name, value in STRICT_OPTIONS.items() if name in known}, **_options_here()}
+    return {**{name: value for name, value in STRICT_OPTIONS.items() if name in known}, **default_flags(target)}
 
 
-def _strict_flags(target: Target) -> dict[str, Any]:
+def strict_flags(target: Target) -> dict[str, Any]:
     """The options, and those of them that the backend says do nothing on it."""
-    options = _strict_options(target)
+    options = strict_options(target)
     return {**options, "without_effect": [name for name in options if name in target.backend.inert_options]}
 
 
 def _inductor_ftz(target: Target) -> bool:
     reflected = target.kernel.name in _names().INDUCTOR_REFLECTS_FTZ and _flushes(target, "default")
-    return reflected or _device_flushes(target)
+    return reflected or device_flushes(target)
 
 
-def _device_flushes(target: Target) -> bool:
+def device_flushes(target: Target) -> bool:
     return _flushes(target, "arithmetic")
 
 
-EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=_device_flushes)
+EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=device_flushes)
 INDUCTOR = Lowering(
-    "inductor", _compiler(_default_flags), _inductor_reason, ftz=_inductor_ftz, flags=_default_flags, each_shape=True
+    "inductor", _compiler(default_flags), _inductor_reason, ftz=_inductor_ftz, flags=default_flags, each_shape=True
 )
 INDUCTOR_STRICT = Lowering(
     "inductor-strict",
-    _compiler(_strict_options),
+    _compiler(strict_options),
     _inductor_reason,
-    ftz=_device_flushes,
-    flags=_strict_flags,
+    ftz=device_flushes,
+    flags=strict_flags,
     each_shape=True,
 )
 
@@ -520,29 +537,36 @@ def _triton_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
     )
 
 
-def _triton_lowering(kernel: Kernel, implementation: str, variant: str, name: str) -> Lowering:
-    def options(target: Target) -> dict[str, Any]:
-        given = target.backend.triton_options(variant)
-        if isinstance(given, str):
-            raise UsageError(given)
-        return dict(given)
+def triton_options(target: Target, variant: str = "own") -> dict[str, Any]:
+    """Triton's compile options for `variant` (`Backend.triton_options`). Raises UsageError where it does not exist."""
+    given = target.backend.triton_options(variant)
+    if isinstance(given, str):
+        raise UsageError(given)
+    return dict(given)
 
+
+def no_triton(target: Target, variant: str = "own") -> str | None:
+    """Why `variant` of Triton's code does not exist on the target's backend, or None."""
+    given = target.backend.triton_options(variant)
+    if isinstance(given, str):
+        return given
+    return None if importlib.util.find_spec("triton") else "triton is not installed"
+
+
+def _triton_lowering(kernel: Kernel, implementation: str, variant: str, name: str) -> Lowering:
     def build(target: Target) -> Call:
-        call: Call = _loops().compiled(_operation(target, implementation), _scalar(target), options(target))
+        operation, options = _operation(target, implementation), triton_options(target, variant)
+        call: Call = _loops().compiled(operation, _scalar(target), options)
         return call
 
     def reason(target: Target) -> str | None:
-        given = target.backend.triton_options(variant)
-        return (
-            _names().ABSENT.get((kernel.name, implementation))
-            or (given if isinstance(given, str) else None)
-            or _triton_reason(target, implementation)
-        )
+        absent = _names().ABSENT.get((kernel.name, implementation))
+        return absent or no_triton(target, variant) or _triton_reason(target, implementation)
 
     def ftz(target: Target) -> bool:
         return (kernel.name, implementation) in _names().REFLECTS_FTZ and _flushes(target, variant)
 
-    return Lowering(name, build, reason, ftz=ftz, flags=options, one_spelling=True)
+    return Lowering(name, build, reason, ftz=ftz, flags=partial(triton_options, variant=variant), one_spelling=True)
 
 
 def _build_interpreted(target: Target) -> Call:
@@ -551,16 +575,13 @@ def _build_interpreted(target: Target) -> Call:
 
 
 def _interpreter_reason(target: Target) -> str | None:
-    given = target.backend.triton_options("interpreter")
-    return given if isinstance(given, str) else _triton_reason(target, "triton")
+    return no_triton(target, "interpreter") or _triton_reason(target, "triton")
 
 
 def _triton_reason(target: Target, implementation: str) -> str | None:
     """Why the hand-written kernels do not serve this target, whatever the backend."""
     if target.spelling != target.default_spelling:
         return f"a Triton kernel has one calling convention; it is listed under {target.default_spelling!r}"
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
     if (implementation, target.pattern) not in _operations(target):
         scalars = ", ".join(target.scalars) or "none"
         return f"{target.kernel.triton} has no {implementation} kernel with these scalars: {scalars}"
@@ -626,7 +647,7 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
         return None
 
     return Lowering(
-        name, build, reason, ftz=_device_flushes, flags=lambda target: {"math_mode": mode}, one_spelling=True
+        name, build, reason, ftz=device_flushes, flags=lambda target: {"math_mode": mode}, one_spelling=True
     )
 
 
@@ -669,7 +690,7 @@ def user_lowering(
             return f"{label} is called as {target.default_spelling!r} and in every layout, not as {target.spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=_device_flushes, flags=lambda target: flags)
+    return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
 
 
 def _found(
