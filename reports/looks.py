@@ -55,8 +55,6 @@ PRECEDENCE = (
 #: In the order in which they are printed. `allowed` is what an allowance of the ledger lets stand, whatever its status:
 #: from `failed` to `unjudged` each cell fails its run.
 COUNTED = ("passed", "deviate", "allowed", "failed", "suspect", "unbounded", "unjudged", "not run")
-TONES = ("good", "deviates", "open", "bad", "dim")
-
 
 #: Before the status of a cell that was predicted on a virtual device, not measured; never in green.
 PREDICTED = "\N{ALMOST EQUAL TO}"

@@ -33,10 +33,8 @@ from verify.numbers import NotAdmitted, primitives
 from verify.numbers.arithmetic import LARGEST
 from verify.numbers.ball import TINY, Span, U
 from verify.numbers.casts import Floats, hashed, unit
-from verify.numbers.functions import FUNCTIONS, Function, Tried, around, function
+from verify.numbers.functions import FUNCTIONS, Function, Tried, around
 from verify.numbers.primitives import Wrap
-
-__all__ = ["POINTS", "SAFETY", "Admitted", "NotAdmitted", "arithmetic", "error", "library", "refused"]
 
 POINTS = 1536  # hashed arguments of each function, in equal parts on its strata
 SAFETY = 2.0  # a function is admitted where the largest error seen, times this, is within its bound
@@ -144,13 +142,6 @@ class Truths:
         found = np.where((same_sign | unsigned) & (np.isfinite(given) | np.isinf(self.high)), found, math.inf)
         bits = (given == self.high) & same_sign | np.isnan(given) & np.isnan(self.high)
         return np.asarray(np.where(self.exactly, np.where(bits, 0.0, math.inf), found))
-
-
-def error(name: str, arguments: tuple[float, ...], given: float) -> float:
-    """|given - f| in units of 2^-53 |f| at finite arguments where f is real and not 0; see `Truths.errors`."""
-    high, low = _value(function(name), arguments)
-    one = Truths(tuple((x,) for x in arguments), np.array([high]), np.array([low]), np.array([False]))
-    return float(one.errors(function(name), np.array([given]))[0])
 
 
 @functools.cache

@@ -158,11 +158,6 @@ def _worker(each: Sequence[Asked], limit: float) -> Callable[[int], Audited]:
     return lambda number: _compiled(each[number], limit)
 
 
-def counted(one: Asked, limit: float = LIMIT) -> Audited:
-    """The census of one. limit: see `verify.virtual.compile.described`."""
-    return disassembled([_compiled(one, limit)])[0]
-
-
 def disassembled(rows: Sequence[Audited], workers: int = 1) -> list[Audited]:
     """The rows with their SASS, of each target in one process."""
     paths: dict[str, dict[Path, None]] = {}

@@ -75,7 +75,7 @@ class Elementwise:
             subnormal = subnormal | ((size > 0) & (size < float(self.fmt.smallest_normal)))
         special = special | ~finite
         if self.oracle.arithmetic:  # such as x / 0, or 0 / 0
-            special = special | ((torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (_radius(truth) == 0))
+            special = special | ((torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (truth.radius == 0))
         under, over, unsure = self._intermediates(n, values, finite)
         # beside a special operand underflow moves nothing by a little: 0 inf is a NaN
         over, under = over | (under & special), under & ~special
@@ -148,13 +148,13 @@ class Elementwise:
                 size = found.mid.abs()
                 far = (size >= 2.0**FAR) & (unit < self.fmt.emax)
                 near = (size <= 2.0**-FAR) & (size > 0) & (unit > self.fmt.emin)
-                found = replace(found, rad=torch.where(far | near, torch.nan, _radius(found)))
+                found = replace(found, rad=torch.where(far | near, torch.nan, found.radius))
         return found, tabled, unit, ball
 
     def _extended(self, n: Ball64, values: dict[str, Any], found: Enclosure, finite: bool) -> Enclosure:
         """Infinities, NaNs and the sign of exact zeros as IEEE arithmetic on float64 gives them, which
         no overflow or underflow disturbs where the operands are of a narrower format."""
-        mid, rad = found.mid, _radius(found)
+        mid, rad = found.mid, found.radius
         tail = found.tail if found.tail is not None else torch.zeros((), dtype=torch.float64, device=mid.device)
         special = ~torch.isfinite(mid)
         if self.oracle.reference is not None:
@@ -180,7 +180,7 @@ class Elementwise:
         ball = self.oracle.scale(n, **values)
         if n.double:  # rounded to odd, which changes no binade
             found = enclosure(ball if unit is None else n.within(ball, unit), like)
-            low, high = ends(found.mid, _radius(found), found.tail, sure=False)
+            low, high = ends(found.mid, found.radius, found.tail, sure=False)
             if unit is not None:
                 high = torch.where(found.mid >= 2.0**FAR, torch.inf, high)
         else:
@@ -254,7 +254,7 @@ class Elementwise:
         vanishes: the quotient is infinite, as is due. Beyond _FAR nothing is taken to be brought back, which is the
         stricter reading, and units may overflow float64 there. NaN: not known.
         """
-        size, rad = truth.mid.abs(), _radius(truth)
+        size, rad = truth.mid.abs(), truth.radius
         moved = (slack > 0) & (slack < torch.inf) & (size > line.top)
         none = (slack * _LOOSE < size - rad - line.top) | (slack > (size + rad) * _LOOSE)
         slack = torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
@@ -292,7 +292,7 @@ def _tiny(t: Tensor, fmt: Format) -> Tensor:
 
 
 def _override(found: Enclosure, hit: Tensor, value: Any) -> Enclosure:
-    rad = torch.where(hit, 0.0, _radius(found))
+    rad = torch.where(hit, 0.0, found.radius)
     tail = None if found.tail is None else torch.where(hit, 0.0, found.tail)
     return Enclosure(torch.where(hit, value, found.mid), rad, tail, found.sure)
 
@@ -313,12 +313,6 @@ def _beside(ball: Ball, bound: float, like: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(exact, gap < 0, gap + found.tail + blur < 0), torch.where(
         exact, gap >= 0, gap + found.tail - blur > 0
     )
-
-
-def _radius(found: Enclosure) -> Tensor:
-    if found.rad is not None:
-        return found.rad
-    return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class Slices:
         if self._whole is None:
             step = max(1, STEP_FLOAT64 // max(self.rows.shape[1], 1))
             parts = [self._evaluated(self.ball, part) for part in torch.split(self.rows, step)]
-            mid, rad = (torch.cat([pick(e) for e, _ in parts]) for pick in (lambda e: e.mid, _radius))
+            mid, rad = (torch.cat([getattr(e, name) for e, _ in parts]) for name in ("mid", "radius"))
             kept = Enclosure(self._flat(mid), self._flat(rad), None, all(e.sure for e, _ in parts))
             sizes = [scale for _, scale in parts if scale is not None]
             self._whole = kept, self._flat(torch.cat(sizes)) if sizes else None
@@ -177,7 +177,7 @@ class Slices:
             here = (place[back] >= 0).nonzero()[:, 0]
             at = place[back[here]], positions[here]
             assert found.tail is not None
-            mid[here], rad[here], tail[here] = found.mid[at], _radius(found)[at], found.tail[at]
+            mid[here], rad[here], tail[here] = found.mid[at], found.radius[at], found.tail[at]
             if scale is not None and sizes is not None:
                 scale[here] = sizes[at]
         return Enclosure(mid[None], rad[None], tail[None]), None if scale is None else scale[None]
@@ -188,7 +188,7 @@ class Slices:
         ball = self.oracle.function(n, *x, **self._constants(n))
         like = ball.mid
         found = enclosure(ball, like)
-        mid, rad, tail = found.mid, _radius(found), found.tail
+        mid, rad, tail = found.mid, found.radius, found.tail
         rad = torch.where(torch.isnan(mid), torch.nan, rad)
         special = torch.zeros_like(mid, dtype=torch.bool)
         for row in self.oracle.rows:
@@ -282,9 +282,3 @@ class Slices:
         if self.facts.details is not None and bool(torch.isfinite(values).all()):
             lines += self.facts.details(self._row(row), position, stop)
         return lines
-
-
-def _radius(found: Enclosure) -> Tensor:
-    if found.rad is not None:
-        return found.rad
-    return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)

@@ -451,12 +451,9 @@ def as_judged(outcomes: Sequence[Outcome], device: Any) -> Judged:
 
 def balls_of(found: Enclosure, unit: Tensor | None = None) -> list[tuple[float, float, float, int]]:
     """Midpoint, tail and radius of each element, and the exponent of their unit."""
-    rad = found.rad
-    if rad is None:
-        rad = torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
     tail = torch.zeros_like(found.mid) if found.tail is None else found.tail
     unit = torch.zeros_like(found.mid, dtype=torch.int64) if unit is None else unit
-    return list(zip(*(t.expand_as(found.mid).tolist() for t in (found.mid, tail, rad, unit)), strict=True))
+    return list(zip(*(t.expand_as(found.mid).tolist() for t in (found.mid, tail, found.radius, unit)), strict=True))
 
 
 def require_inside(ball: tuple[float, float, float, int], truth: Truth, fmt: Format, place: str) -> None:

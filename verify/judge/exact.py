@@ -337,12 +337,12 @@ def finite(value: Fraction | None) -> float:
     return 0.0 if value is None else float(min(value, _LARGEST))
 
 
-def decimal(truth: Truth, digits: int = 20) -> str:
+def decimal(truth: Truth) -> str:
     """The truth to 20 significant digits, or its kind."""
     if truth.kind != "real":
         return truth.kind
     centre = (truth.lo + truth.hi) / 2
-    text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), digits)
+    text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), 20)
     return text
 
 

@@ -217,7 +217,7 @@ class Ball64(Predicates):
         relative = self.bounds["pow"] * U
         if _point(x) and _point(y):
             return Ball(self, mid, None, LOOSE, relative=relative, absolute=TINY, sure=True)
-        exact = (_tensor(x.radius, mid) == 0) & (_tensor(y.radius, mid) == 0)
+        exact = (full(x.radius, mid) == 0) & (full(y.radius, mid) == 0)
         rad = torch.where(exact, mid.abs() * relative + TINY, torch.nan)
         return Ball(self, mid, _saturate(rad, mid), LOOSE, sure=True)
 
@@ -234,7 +234,7 @@ class Ball64(Predicates):
             mid = torch.copysign(mid, a.mid)
         if _point(a):
             return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
-        spread = entry.change(a.mid, mid.abs(), _tensor(a.radius, mid)) * GROW
+        spread = entry.change(a.mid, mid.abs(), full(a.radius, mid)) * GROW
         rad = _saturate(mid.abs() * relative + absolute + spread, mid)
         return Ball(self, mid, rad if entry.limits else _guard(rad, a, a), span, sure=sure)
 
@@ -282,7 +282,7 @@ class BallDD(Ball64):
 
     def add(self, a: Ball, b: Ball) -> Ball:
         s0, s1 = two_sum(a.mid, b.mid)
-        t0, t1 = two_sum(_tensor(a.tail, s0), _tensor(b.tail, s0))
+        t0, t1 = two_sum(full(a.tail, s0), full(b.tail, s0))
         c0, c1 = two_sum(s1, t0)
         d0, d1 = two_sum(s0, c0)
         e0, e1 = two_sum(d1, t1)
@@ -293,7 +293,7 @@ class BallDD(Ball64):
         return Ball(self, mid, rad, LOOSE, tail=tail)
 
     def mul(self, a: Ball, b: Ball) -> Ball:
-        at, bt = _tensor(a.tail, a.mid), _tensor(b.tail, b.mid)
+        at, bt = full(a.tail, a.mid), full(b.tail, b.mid)
         p0, p1 = two_prod(a.mid, b.mid)
         q0, q1 = two_prod(a.mid, bt)
         r0, r1 = two_prod(at, b.mid)
@@ -380,16 +380,8 @@ class BallDD(Ball64):
         return (~safe).to(torch.float64) * TINY
 
 
-def evaluate(
-    n: Ball64, function: Callable[..., Any], tensors: Mapping[str, Tensor], scalars: Mapping[str, float]
-) -> Any:
-    """`function(n, ...)` with tensors as exact inputs and scalars as exact constants."""
-    values = {name: n.input(t) for name, t in tensors.items()}
-    values |= {name: n.const(v) for name, v in scalars.items()}
-    return function(n, **values)
-
-
-def _tensor(value: Tensor | float, like: Tensor) -> Tensor:
+def full(value: Tensor | float, like: Tensor) -> Tensor:
+    """A number as a tensor of the shape of `like`; a tensor as it is."""
     return value if isinstance(value, Tensor) else torch.full_like(like, value)
 
 
