@@ -35,7 +35,7 @@ from verify.judge.cell import Reader, Stated
 from verify.judge.chunk import WORDS, Engine, Excuse, Formulas, Judge, differing, digests
 from verify.judge.chunk import Source as Elements
 from verify.judge.element import Facts, Judged, Limits
-from verify.judge.exact import Allowed, Circumstances, Exact, Key
+from verify.judge.exact import Allowed, Circumstances, Exact, Key, room
 from verify.judge.reduce import Reduced
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
@@ -184,13 +184,6 @@ def limited(
 WORTH = 1 << 14
 #: Fused passes by oracle, dtype and scalars, with the oracle, so that its identity stays its own.
 _ENGINES: dict[tuple[Any, ...], tuple[Any, Callable[..., Reduced] | None]] = {}
-
-
-def _room(engines: dict[Any, Any]) -> dict[Any, Any]:
-    """The engines, emptied where they are many."""
-    if len(engines) >= 128:
-        engines.clear()
-    return engines
 
 
 @dataclass(frozen=True)
@@ -374,7 +367,7 @@ class Pointwise:
         scalars = tuple(sorted(about.scalars.items())), tuple(sorted(self.scalars.items()))
         key = (id(oracle), self.dtype, *scalars, double, self._in_order)
         if key not in _ENGINES:
-            _room(_ENGINES)[key] = (oracle, self._made(about, double))
+            room(_ENGINES, 128)[key] = (oracle, self._made(about, double))
         return _ENGINES[key][1]
 
     def _made(self, given: Elementwise, double: bool) -> Any:
@@ -485,14 +478,14 @@ def excuse(
 ) -> Excuse:
     """An entry of the ledger as the judge asks it. predicted: what the formulas that are named give for the elements at
     an index; where: which of them the entry is about."""
-    regions = [REGIONS.index(name) for name in entry.regions]
-    kinds = [FAILURES.index(name) for name in entry.kinds]
+    regions = torch.tensor([REGIONS.index(name) for name in entry.regions])
+    kinds = torch.tensor([FAILURES.index(name) for name in entry.kinds])
 
     def named(formula: str) -> bool:
         return any(formula == text or fnmatch.fnmatchcase(formula, text) for text in entry.formula)
 
     def covers(index: Tensor, y: Tensor, judged: Judged) -> Tensor:
-        hit = _among(judged.region, regions) & _among(judged.kind, kinds)
+        hit = torch.isin(judged.region, regions.to(y.device)) & torch.isin(judged.kind, kinds.to(y.device))
         far = torch.zeros_like(hit)
         for metric, most in entry.at_most.items():
             values = {"ulp": judged.upper, "scaled_ulp": judged.scaled, "share": judged.share, "int_ulp": judged.steps}
@@ -512,13 +505,6 @@ def excuse(
         return hit
 
     return Excuse(entry.id, covers)
-
-
-def _among(values: Tensor, wanted: list[int]) -> Tensor:
-    hit = torch.zeros_like(values, dtype=torch.bool)
-    for one in wanted:
-        hit = hit | (values == one)
-    return hit
 
 
 # Composite kernels.
@@ -663,7 +649,7 @@ class OfOutput:
         return f"{self.name} {self.output}{list(reversed(spot))}".strip()
 
     def inputs_of(self, key: Key) -> list[str]:
-        """None: an element is known by its place."""
+        """Empty: an element is known by its place."""
         return []
 
 
@@ -796,11 +782,8 @@ class Instance:
         return tuple(excuse(entry, predicted, where(entry) if entry.where else None) for entry in entries)
 
     def sampled(self, number: int, output: str, y: Tensor) -> Tensor:
-        few = (
-            1
-            if self.kernel.inputs and max(t.shape[-1] for t in self.problem.tensors.values() if t.dim()) > LONG
-            else SAMPLE
-        )
+        longest = max((t.shape[-1] for t in self.problem.tensors.values() if t.dim()), default=0)
+        few = 1 if self.kernel.inputs and longest > LONG else SAMPLE
         return torch.tensor(spread(y.numel(), few), dtype=torch.int64, device=y.device)
 
     def known(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None) -> None:

@@ -188,17 +188,21 @@ class Kernel:
         """Names of the inputs that are tensors in the case `scalars`."""
         return tuple(name for name in self.inputs if name not in scalars)
 
+    def default_spelling(self, scalars: Scalars) -> str:
+        """The first spelling that applies to a case."""
+        return next(name for name, spelling in self.spellings.items() if spelling.applies(scalars))
+
     def targets(self, profile: str) -> Iterator[tuple[Scalars, str]]:
-        """Every (case, spelling) that `profile` runs, in the order declared: under 'default' each case in its plain
-        spelling, the first that applies, and `some` of them in the others."""
+        """Every (case, spelling) that `profile` runs, in the order declared: under 'default' each case in its default
+        spelling, and `some` of them in the others."""
         quick = profile == "quick"
         cases = self.cases[: self.quick_cases] if quick else self.cases
-        plain = [next(name for name, one in self.spellings.items() if one.applies(scalars)) for scalars in cases]
         tried: dict[str, list[Scalars]] = {}
         for number, (name, spelling) in enumerate(self.spellings.items()):
             suited = [scalars for scalars in cases if spelling.applies(scalars)]
             tried[name] = some(suited, number) if profile == "default" else suited
-        for scalars, first in zip(cases, plain, strict=True):
+        for scalars in cases:
+            first = self.default_spelling(scalars)
             for name, spelling in self.spellings.items():
                 if (name == first or scalars in tried[name]) and (spelling.quick or not quick):
                     yield scalars, name

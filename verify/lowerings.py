@@ -75,9 +75,8 @@ class Target:
 
     @property
     def default_spelling(self) -> str:
-        """The first spelling that applies to the case."""
         kernel: Kernel = self.kernel
-        return next(name for name, spelling in kernel.spellings.items() if spelling.applies(self.scalars))
+        return kernel.default_spelling(self.scalars)
 
     @property
     def pattern(self) -> str:

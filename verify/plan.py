@@ -267,13 +267,7 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
         limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
         users = [isolated(text, **limits) for text in selection.user_lowerings]
         users += [user_lowering(name, function=function) for name, function in selection.functions.items()]
-        chosen = [
-            one
-            for one in lowerings(facts)
-            if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
-        ]
-        if selection.own and not selection.lowerings:
-            chosen = chosen[:1]  # the reference, beside the user's own; the others when asked for
+        chosen = _chosen(facts, selection)
         for dtype in selection.dtypes or facts.dtypes:
             pairs = list(_targets(facts, selection))
             if users and not selection.spellings:
@@ -290,17 +284,19 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                     yield Job(target, one, reason, mine, calls=calls, scalars=mine and selection.scalars is None)
 
 
+def _chosen(facts: Kernel | Composite, selection: Selection) -> list[Lowering]:
+    """The registered lowerings that are selected; beside a user's own, unless any is named, the reference alone."""
+    known = list(lowerings(facts))
+    if not selection.lowerings:
+        return known[:1] if selection.own else known
+    return [one for one in known if any(fnmatch.fnmatchcase(one.name, pattern) for pattern in selection.lowerings)]
+
+
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
     limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
     users = [isolated_composite(text, order, **limits) for text in selection.user_lowerings]
     users += [user_composite(name, order, function=function) for name, function in selection.functions.items()]
-    chosen = [
-        one
-        for one in lowerings(facts)
-        if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
-    ]
-    if selection.own and not selection.lowerings:
-        chosen = chosen[:1]
+    chosen = _chosen(facts, selection)
     cases, reference = cases_of(facts, selection.scalars, selection.profile), lowerings(facts)[0].name
     for dtype in selection.dtypes or facts.dtypes:
         settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
@@ -328,35 +324,24 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
     unknown = [name for name in given if name not in facts.inputs]
     if unknown:
         raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], facts.inputs))
-    seen: dict[tuple[tuple[str, float], ...], bool] = {}
+    seen = set()
     every = selection.spellings or (selection.scalars is not None and selection.profile == "default")
     for scalars, spelling in facts.targets("exhaustive" if every else selection.profile):
-        if given and not set(given) <= set(scalars) and not given.keys() <= set(facts.inputs):
-            continue
-        chosen = scalars
-        if selection.scalars is not None and not given and scalars:
-            continue
-        if given:
-            if set(scalars) != set(given):
+        if selection.scalars is not None:
+            if scalars.keys() != given.keys() or not facts.spellings[spelling].applies(given):
                 continue
-            chosen = given
-            if not facts.spellings[spelling].applies(given):
-                continue
+            scalars = given
         if selection.spellings and spelling not in selection.spellings:
             continue
-        key = (*sorted(chosen.items()), (spelling, 0.0))
+        key = spelling, *sorted(scalars.items())
         if key not in seen:
-            seen[key] = True
-            yield chosen, spelling
+            seen.add(key)
+            yield scalars, spelling
 
 
 def _of_users(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tuple[Scalars, str]]:
     """With a user's own lowering: each case once, in its default spelling; the first one in every layout too."""
-    plain = []
-    for scalars, spelling in pairs:
-        first = next(name for name, s in facts.spellings.items() if s.applies(scalars))
-        if spelling == first:
-            plain.append((scalars, spelling))
+    plain = [(scalars, spelling) for scalars, spelling in pairs if spelling == facts.default_spelling(scalars)]
     first_case = [scalars for scalars, _ in plain[:1]]
     layouts = [(x, name) for x in first_case for name, s in facts.spellings.items() if s.layout and s.applies(x)]
     return [*plain, *layouts] or pairs

@@ -106,12 +106,12 @@ class Exact:
     def scale(self, key: Key) -> Truth | None:
         """The scale of one element, or None where it has none or it is no positive real."""
         if key not in self._scales:
-            _room(self._scales)[key] = self.about.scale(key)
+            room(self._scales)[key] = self.about.scale(key)
         return self._scales[key]
 
     def circumstances(self, key: Key) -> Circumstances | None:
         if key not in self._circumstances:
-            _room(self._circumstances)[key] = self.about.circumstances(key)
+            room(self._circumstances)[key] = self.about.circumstances(key)
         return self._circumstances[key]
 
     def verdict(self, key: Key, y: int) -> tuple[Truth, Verdict | None]:
@@ -123,7 +123,7 @@ class Exact:
         """The truth that decides, the verdict by it, and the one that knows of flushed inputs."""
         place = (key, y)
         if place not in self._verdicts:
-            _room(self._verdicts)[place] = self._judge(key, y)
+            room(self._verdicts)[place] = self._judge(key, y)
         return self._verdicts[place]
 
     def _judge(self, key: Key, y: int) -> tuple[Truth, Verdict | None, Verdict | None]:
@@ -352,8 +352,8 @@ def _over(distance: Fraction, limit: Fraction) -> Fraction:
     return min(distance / limit, _LARGEST) if limit else _LARGEST
 
 
-def _room(cache: dict[Any, Any]) -> dict[Any, Any]:
-    """The cache, emptied where it is full."""
-    if len(cache) >= CACHED:
+def room(cache: dict[Any, Any], most: int = CACHED) -> dict[Any, Any]:
+    """The cache, emptied where it holds `most`."""
+    if len(cache) >= most:
         cache.clear()
     return cache
