@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 #: The most rows that a query may return, and the memory that it may take.
 MAX_ROWS = 100_000
 MEMORY = "1GB"
-#: Integers of the database, with their largest; a report's may be any. Steps between float64 numbers reach 2^64.
+#: The largest values of the database's integer types; a report's may be larger. Steps between float64 numbers reach
+#: 2^64.
 INTEGERS = {"BIGINT": ("int64", (1 << 63) - 1), "UBIGINT": ("uint64", (1 << 64) - 1)}
 
 
@@ -126,7 +127,7 @@ def _from_error(type_: str, name: str) -> _Field:
 
 
 def _judged(facts: Facts) -> str:
-    """What of the regions makes a change: status, maxima and mismatches of each."""
+    """What makes a change of regions: status, maxima and mismatches of each."""
     return json.dumps(
         [[one.name, one.status, one.value, one.metric, one.max_ulp, one.mismatches] for one in facts.parts]
     )

@@ -1,6 +1,6 @@
 """Admission: which of a device's operations may serve in a ball or a formula, and library functions with which bound.
 
-Nothing of torch is trusted unseen, on any device and in any form (eager, or compiled in the way in which it is used):
+Nothing in torch is trusted unchecked, on any device and in any form (eager, or compiled as it is used):
 
   arithmetic, TwoSum, TwoProd, casts   exact or correctly rounded: see `verify.numbers.arithmetic` and `casts`
   library functions                    SAFETY times the largest error seen is within its bound
@@ -117,7 +117,7 @@ def arithmetic(device: Any, wrap: Wrap | None = None) -> None:
 
 @dataclass(frozen=True)
 class Truths:
-    """What a function is to give at some arguments (columns).
+    """The values that a function must give at some arguments (columns).
 
     high, low  f = high + low within 2^-100 |f|; infinite where f is beyond float64
     exactly    the bits are given (Annex F): those of `high`, any NaN for a NaN

@@ -43,12 +43,12 @@ from verify.virtual.census import Census
 from verify.virtual.compile import BACKENDS, TARGETS, Launch, Unsupported, described, known
 
 SCHEMA = 1
-#: Lowerings that Inductor generates, with their options; audited where they are named.
+#: Lowerings that Inductor generates, with their options; audited only where they are named.
 INDUCTOR: Mapping[str, Callable[[Target], Mapping[str, Any]]] = {
     "inductor": default_flags,
     "inductor-strict": strict_options,
 }
-#: Seconds that a compilation may take: gfx1100 has been seen to take minutes over one matrix product.
+#: Seconds that a compilation may take: one matrix product for gfx1100 took minutes.
 LIMIT = 30.0
 #: Elements of the inputs: whole blocks, so that the code is that of large tensors.
 SIZE = 4096
@@ -88,7 +88,7 @@ class Audited:
 
 
 class _Elsewhere:
-    """A backend whose GPU is described only: its options of Triton's, with contraction as asked, and host tensors."""
+    """A backend whose GPU is only described: its Triton options, with contraction as asked, on host tensors."""
 
     def __init__(self, target: str, fusion: bool) -> None:
         self._like = backends.load(BACKENDS[TARGETS[target][0]])
@@ -234,7 +234,7 @@ def _counted(one: Asked, launched: Callable[[], Sequence[Launch]]) -> Audited:
 
 
 def _launched(one: Asked, lowering: Lowering, target: Target, given: Sequence[Any], limit: float) -> list[Launch]:
-    """What one call launches; what it raises after a launch is of results that are not there."""
+    """The launches of one call. What it raises after a launch is ignored, because the results do not exist."""
     launches: list[Launch] = []
     with _fusion(one.fusion), described(one.target, launches.append, limit):
         try:
@@ -301,8 +301,8 @@ def accepted(text: str) -> dict[Key, Mapping[str, Any]]:
 
 
 def changed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) -> list[str]:
-    """What is no longer as accepted, one line a row: instructions that there are more or fewer of, with the versions of
-    Triton; what was not compiled then or now; what nothing was accepted for."""
+    """What differs from the accepted census, one line a row: instructions that became more or fewer, with the versions
+    of Triton; rows not compiled then or now; rows never accepted."""
     told = []
     for row in rows:
         now, then = row.record(), before.get(_key(row.record()))

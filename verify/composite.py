@@ -17,7 +17,7 @@ from verify.truth import Truth
 
 Tensor = torch.Tensor
 
-#: Bytes of what formulas predict that are kept with a problem; what is beyond is evaluated again when it is due.
+#: Bytes of formulas' predictions that are kept with a problem; the rest is evaluated again when needed.
 KEPT = 1 << 28
 
 
@@ -83,7 +83,7 @@ class Source(Protocol):
         ...
 
     def exact(self, output: str, index: int) -> Iterator[Truth]:
-        """Ever narrower truths of one element in multiprecision."""
+        """Truths of one element in multiprecision, each narrower than the one before."""
         ...
 
     def scale(self, output: str, index: int) -> Truth | None:

@@ -38,7 +38,7 @@ def exit_code(report: Report) -> int:
 
 
 def tell_parts(report: Report) -> None:
-    """How far sweeps are that shards divide, and what was found of them so far."""
+    """Say how far sweeps divided among shards have come, and what they have found."""
     for part in report.shard.parts if report.shard else ():
         scalars = "".join(f" {name}={value!r}" for name, value in part.scalars.items())
         name = f"{part.kernel}{scalars} {part.backend} {part.dtype} {part.lowering} {part.spelling}"
@@ -189,7 +189,7 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
 
 
 def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
-    """The jobs of a selection, as their times may be likened to one another's; nothing for those not to be done."""
+    """The kinds of a selection's jobs, by which their times are compared; empty for jobs that are not done."""
     from verify import backends
     from verify.plan import Task, jobs_of, planned
 
@@ -214,7 +214,7 @@ TRIPLES_CPU, TRIPLES_GPU = 1e7, 1e11
 
 
 def _ahead(selection: Selection, how: How) -> Iterator[str]:
-    """What is to be known before an exhaustive run begins: how long triples take, or that not all of them are taken."""
+    """What to say before an exhaustive run begins: how long triples take, or that not all of them are taken."""
     if selection.profile != "exhaustive":
         return
     from verify import backends

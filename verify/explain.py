@@ -1,7 +1,7 @@
-"""One element, taken apart: its exact value and region, what every lowering makes of it, whether that is what it may
-be, and the formulas step by step.
+"""One element in detail: its exact value and region, every lowering's result and verdict, and the formulas step by
+step.
 
-The judge is that of a run (`verify.judge`), asked in multiprecision. `verify.reports.explain_page` prints it.
+The judge is that of a run (`verify.judge`), in multiprecision. `verify.reports.explain_page` prints it.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def explain_place(
 
 
 def _placed(instance: Instance, target: Target, lowering: Lowering, output: str, place: int) -> torch.Tensor:
-    """What the lowering gives as `output`, which has an element `place`."""
+    """The lowering's output `output`, which must have an element `place`."""
     given = lowering.build(target), instance.problem, instance.backend, lowering.name
     outputs = launch_steady(*given, repeats=1, names=instance.outputs).results[0]
     if output not in outputs:
@@ -319,7 +319,7 @@ def digits(truth: Truth) -> str:
 
 
 def special(oracle: Oracle, exact: Exact, element: Element) -> str:
-    """Which rule decided, where the real function did not: a special row's outcome and source; empty elsewhere."""
+    """Outcome and source of the special row that decided the truth; empty where the real function did."""
     n = mp.MpSystem(96)
     values = {name: n.input(bits, exact.fmt) for name, bits in zip(element.names, element.patterns, strict=True)}
     values |= {name: n.const(value) for name, value in element.scalars.items()}
@@ -433,7 +433,7 @@ def judgement(
 
 
 def may_be(one: Terms, stated: Stated | None, key: Key, formulas: Formulas) -> str:
-    """What the judge lets an element be, in words: its bound, with what underflow may add."""
+    """What an element may be, in words: its bound, with what underflow may add."""
     exact, limits = one.elements.exact, one.judge.limits
     truth, about, allowed = truth_of(exact, key), exact.circumstances(key), one.elements.allowed(key)
     if about is None:

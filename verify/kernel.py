@@ -19,17 +19,17 @@ from verify.oracle import Oracle
 
 METRICS = ("ulp", "int_ulp", "scaled_ulp")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-#: Of inputs alone, which matrix products take.
+#: Formats of inputs only, which matrix products take.
 NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 Scalars = Mapping[str, float]
 
 
-#: Names of backends that predict begin so.
+#: How the names of virtual devices begin, whose results are predictions.
 VIRTUAL = "virtual-"
 
 
 def facts_of(backend: str) -> str:
-    """Whose bounds, orders and known deviations hold on a backend: of a virtual one those of the device it imitates."""
+    """The backend whose bounds, orders and known deviations apply: for a virtual device, the one that it imitates."""
     return backend.removeprefix(VIRTUAL).partition("-")[0] if backend.startswith(VIRTUAL) else backend
 
 
@@ -62,13 +62,13 @@ class Spelling:
 
 
 def is_file(lowering: str) -> bool:
-    """Whether a lowering is the user's FILE.py:FUNCTION, or an attempt at it, not a registered name or pattern."""
+    """Whether a lowering is a user's FILE.py:FUNCTION, well-formed or not, rather than a registered name or pattern."""
     return lowering.endswith(".py") or ".py:" in lowering
 
 
 def means(pattern: str, lowering: str) -> bool:
-    """Whether the shell pattern of a bound, a law or a known deviation means the lowering. Of patterns, '*' alone
-    means the user's own: the file may be called inductor.py."""
+    """Whether the shell pattern of a bound, a law or a known deviation matches the lowering. Only '*' matches a user's
+    own, whose file may be called inductor.py."""
     return pattern == "*" or (not is_file(lowering) and fnmatch.fnmatchcase(lowering, pattern))
 
 
@@ -216,8 +216,8 @@ class Kernel:
 
 
 def some(cases: Sequence[Scalars], number: int) -> list[Scalars]:
-    """Of the cases with the same scalars, the first and one other, which moves on with the number: for the spellings or
-    settings, told apart by it, in which not every case is run."""
+    """Of the cases with the same scalars, the first and one other. `number` picks the other, so that spellings or
+    settings that do not run every case run different ones."""
     groups: dict[tuple[str, ...], list[Scalars]] = {}
     for scalars in cases:
         groups.setdefault(tuple(sorted(scalars)), []).append(scalars)
@@ -355,7 +355,7 @@ def finished(known: Iterable[str]) -> tuple[list[Kernel | Composite], list[Unfin
 
 
 def mistake(error: Exception) -> str | None:
-    """As one line, what a file of kernels/ or oracles/ raised itself, as unfinished ones do; None of other errors."""
+    """One line for an error that a file of kernels/ or oracles/ raised itself; None for any other error."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -365,7 +365,7 @@ def mistake(error: Exception) -> str | None:
 
 
 def _unreadable(name: str, error: Exception) -> str:
-    """As one line, why a kernel's file cannot be imported: the file to edit, its line there, and what Python says."""
+    """One line: why a kernel's file cannot be imported, with the file to edit, its line, and what Python says."""
     import traceback
 
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("verify.oracles."):

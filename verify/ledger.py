@@ -30,7 +30,7 @@ METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells that an entry means: shell patterns. capability: of the device that it is limited to."""
+    """The cells that an entry matches, by shell patterns. capability: the only device that it applies to."""
 
     lowering: str
     kernel: tuple[str, ...]
@@ -44,7 +44,7 @@ class Cells:
     def suits(
         self, *, lowering: str, kernel: str, dtype: str, spelling: str | None = None, output: str = ""
     ) -> bool:  # fmt: skip
-        """Whether the cell is meant; `spelling` None: some spelling of it."""
+        """Whether the cell matches; with `spelling` None, in any of its spellings."""
         return (
             means(self.lowering, lowering)
             and any(fnmatch.fnmatchcase(kernel, pattern) for pattern in self.kernel)
@@ -170,7 +170,7 @@ def holds(text: str, n: Any, tensors: Mapping[str, Any], scalars: Mapping[str, f
 
 
 def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
-    """Take the allowance of a cell of a report beyond the cells that it is for. used: those so far, by allowance."""
+    """Withdraw a cell's allowance where its cap is reached. used: cells counted so far, by allowance."""
     name = cell.get("allowance", "")
     if not name:
         return
@@ -182,7 +182,7 @@ def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
 
 
 def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None = None) -> None:
-    """An entry that none of its cells, in a report of all, needs any more is an error, told on the last of them."""
+    """In a report of all cells, an entry that none of its cells needs any more is an error of the last of them."""
     ran = {cell["kernel"] for cell in cells}
     for name in dict.fromkeys(cell["backend"] for cell in cells if cell["backend"] in backends.names()):
         for entry in deviations(name, *filter(None, [(capabilities or {}).get(name, "")])):

@@ -97,8 +97,8 @@ class Lowering:
     each_shape      whether it is compiled for each shape of its inputs
     one_spelling    whether it has one way to be called, and is listed under the default spelling alone
     order           in which it combines the terms of a row, where a user declares it of a lowering of their own
-    ready(target, seconds)  whether it can be launched within that time; it begins to be. Raises UsageError for a user's
-                    file that does not import
+    ready(target, seconds)  whether it can be launched within that time; starts getting ready. Raises UsageError for a
+                            user's file that does not import
     """
 
     name: str
@@ -132,8 +132,8 @@ def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
 
 
 def _by_the_ledger(one: Lowering) -> Lowering:
-    """The lowering, which does not exist either where the ledger says that its cells cannot run, or a virtual device
-    that it cannot execute it."""
+    """The lowering, absent too where the ledger says that its cells cannot run or a virtual device cannot execute
+    it."""
 
     def reason(target: Target) -> str | None:
         virtual = backends.virtual(target.backend)
@@ -148,8 +148,8 @@ def _by_the_ledger(one: Lowering) -> Lowering:
 
 
 def _here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call as it is made on the target's backend: on a virtual one its launches are executed on the CPU; where a
-    folder is named for them, they are kept."""
+    """The call as made on the target's backend: a virtual device executes its launches on the CPU, and `--keep-code`
+    keeps them in a folder."""
     virtual = backends.virtual(target.backend)
     kept = keep.folder() is not None
     if virtual is None and not kept:
@@ -401,8 +401,8 @@ def first_call(told: Callable[[BaseException], str] | None = None) -> Iterator[N
 
 @contextlib.contextmanager
 def _guards_untimed() -> Iterator[None]:
-    """Without Dynamo's measure of how long its guards take, for which it empties the processor's caches: 20 ms a
-    compilation (torch 2.13, _dynamo/guards.py)."""
+    """A context without Dynamo's timing of its guards, for which it flushes the processor's caches: 20 ms a compilation
+    (torch 2.13, _dynamo/guards.py)."""
     guards: Any = importlib.import_module("torch._dynamo.guards")
     before = getattr(guards, "profile_guard_manager", None)
     if before is None:  # a torch that has another way
@@ -417,7 +417,7 @@ def _guards_untimed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's log of a failed compilation, a page of stack traces; the exception says what failed."""
+    """A context without torch's log of a failed compilation, a page of stack traces; the exception says what failed."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -428,8 +428,8 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _libdevice_path_restored() -> Iterator[None]:
-    """Undo what Inductor does for `use_pytorch_libdevice`: it sets Triton's libdevice path for the whole process
-    (torch 2.13, _inductor/runtime/compile_tasks.py), and so for every later kernel without that flag."""
+    """Restore Triton's libdevice path, which Inductor sets for `use_pytorch_libdevice` in the whole process (torch
+    2.13, _inductor/runtime/compile_tasks.py), and so for every later kernel without that flag."""
     before = os.environ.get("TRITON_LIBDEVICE_PATH")
     scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if importlib.util.find_spec("triton"):
@@ -659,7 +659,7 @@ def user_lowering(
     """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs`, scalars as floats, in the default spelling
     and in every layout; with an output to write where it has a parameter `out` without a default.
 
-    elsewhere: builds it without importing the file here; function: what it is, of which the text is the name alone.
+    elsewhere: builds it without importing the file here. function: the function itself; `text` is then only its name.
     Raises UsageError, at once, for what is wrong with the file; in `build`, where its signature fits no case of the
     kernel, and NotLowered where it fits another case.
     """
@@ -816,7 +816,7 @@ def _absent(path: Path, name: str, functions: Iterable[str]) -> UsageError:
     return UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
 
 
-#: Words of a file in which names may come about that it does not write down.
+#: Words of a file that may define names which the file does not spell out.
 DYNAMIC = frozenset(
     {"__dict__", "__getattr__", "eval", "exec", "f_globals", "f_locals", "globals", "locals", "modules", "setattr",
      "vars"}
@@ -933,7 +933,7 @@ def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> t
 
 
 def _annotated(annotation: Any) -> str:
-    """What an annotation says that a parameter is: 'tensor', 'number', or '' (nothing, or either)."""
+    """The kind of parameter that an annotation declares: 'tensor', 'number', or '' (none, or either)."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     return {"Tensor": "tensor", "torch.Tensor": "tensor", "float": "number", "int": "number"}.get(text, "")
 

@@ -1,4 +1,4 @@
-"""Which jobs a selection means, what each is likely to take, and how they are divided among processes and shards."""
+"""The jobs of a selection, their estimated cost, and how they are divided among processes and shards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Selection:
 
     @property
     def own(self) -> bool:
-        """Whether lowerings of the user's own are asked for."""
+        """Whether the selection has lowerings of the user's own."""
         return bool(self.user_lowerings or self.functions)
 
 
@@ -79,13 +79,13 @@ class Job:
 
     @property
     def called(self) -> tuple[Any, ...]:
-        """What is called, however its inputs lie in memory."""
+        """What identifies the call, whatever the layout of its inputs."""
         target = self.target
         return target.kernel.name, target.backend.name, target.dtype, self.lowering.name, *target.scalars.items()
 
     @property
     def arranged(self) -> bool:
-        """Whether the inputs of an elementwise kernel lie in another way than the plain one."""
+        """Whether an elementwise kernel's inputs have a layout other than the plain one."""
         return self.setting is None and self.target.layout is not None
 
 
@@ -105,9 +105,9 @@ def job_domain(job: Job, selection: Selection) -> Domain:
 # Where jobs are done.
 
 
-#: Seconds, roughly, by which jobs are put in order: an element in tensors and one in multiprecision, a compilation, a
-#: problem and its truth, and what a process takes until it can begin (two cores of a Xeon, November 2026); of a sweep,
-#: an element on the host and on a GPU.
+#: Rough seconds by which jobs are ordered: an element in tensors and in multiprecision, a compilation, a problem and
+#: its truth, the start of a process (two cores of a Xeon, November 2026); in a sweep, an element on the host and on a
+#: GPU.
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0
 
 EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
@@ -117,7 +117,7 @@ TOGETHER = 16  # groups of ranges of one sweep, each in one process at first
 
 @dataclass(frozen=True)
 class Task:
-    """What is done at a time: a job, or of a sweep the `elements` of its domain."""
+    """A unit of work: a whole job, or the `elements` of a sweep's domain."""
 
     job: int
     elements: range | None = None
@@ -146,7 +146,7 @@ class Plan:
 
 
 def planned(jobs: Sequence[Job], selection: Selection, index: int = 1, of: int = 1) -> Plan:
-    """The tasks of a shard: whole cases, so that as much is to be done in each, and a range of every sweep.
+    """The tasks of a shard: whole cases, divided so that shards cost about the same, and a range of every sweep.
 
     Raises NothingToCompare for none.
     """
@@ -171,7 +171,7 @@ def planned(jobs: Sequence[Job], selection: Selection, index: int = 1, of: int =
 
 
 def _swept(job: Job, selection: Selection, of: int) -> Domain | None:
-    """The domain of a job that is done in ranges, since it has many portions; None of any other."""
+    """The domain of a job that is done in ranges, because it has many portions; None for any other job."""
     target = job.target
     if job.setting is not None or job.reason is not None:
         return None
@@ -187,7 +187,8 @@ def _swept(job: Job, selection: Selection, of: int) -> Domain | None:
 
 
 def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) -> list[tuple[float, list[int]]]:
-    """The tasks to be done, by their places, by case, with an estimate of their seconds, the dearest case first."""
+    """The tasks grouped by case, as indices into `tasks`, with an estimate of each group's seconds; the most expensive
+    first."""
     groups: dict[Any, list[int]] = {}
     seconds: dict[Any, float] = defaultdict(float)
     several = Counter(task.job for task in tasks)
@@ -362,7 +363,7 @@ def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> Non
 
 
 def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | None:
-    """What --algorithm declares. Raises UsageError where it means nothing."""
+    """The order that --algorithm declares. Raises UsageError where it has no meaning."""
     if not selection.algorithm:
         return None
     if not selection.own:

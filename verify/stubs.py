@@ -12,12 +12,12 @@ from typing import Any
 from verify import backends
 from verify.kernel import Composite, Kernel
 
-#: What a file of the user's own is to bounds and laws, whatever it is called.
+#: The name by which bounds and laws match any file of a user's own.
 MINE = "mine.py:mine"
 
 
 class _Written:
-    """A value that is known by the text of its expression: what is done with it is written down."""
+    """A value that records, as text, the expression by which it was made."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -44,7 +44,8 @@ def expression(call: Callable[..., Any], *names: str, **keywords: str) -> str:
 
 
 def source(kernel: Kernel | Composite) -> str:
-    """A Python file with a lowering of the user's own that computes what torch does, and says what it may be."""
+    """The text of a Python file with a lowering that computes what torch does, and whose docstring states its
+    bounds."""
     name = kernel.name
     told = "\n".join(f"{label} {text}" for label, text in terms(kernel))
     body = kernel.stub if isinstance(kernel, Composite) else _widened(kernel)

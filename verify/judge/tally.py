@@ -143,7 +143,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Tally:
-    """What is known of some elements. The identity is `Tally()`.
+    """Statistics of some elements. The identity is `Tally()`.
 
     digests, input_digests  (chunk, digest), in order; sums: of chunks that are judged in parts, by chunk, the digest of
     what was judged of each
@@ -242,7 +242,7 @@ def root(digests: Iterable[tuple[int, int]]) -> str:
 
 
 def _added(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Both, equal keys added; keys in order, whatever came first."""
+    """Both, values of equal keys added; keys in canonical order."""
     found = dict(a)
     for key, value in b.items():
         found[key] = found[key] + value if key in found else value

@@ -1,7 +1,7 @@
 """`verify replay`: kept launches executed on the CPU, their bits compared with what the GPU gave.
 
-So a GPU's results can be checked without one, and the virtual GPU proves itself: `verify.virtual.keep` wrote the
-folder where the kernels ran.
+This checks a GPU's results without one, and the virtual GPU against real ones. `verify.virtual.keep` wrote the folder
+where the kernels ran.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Replayed:
 
 
 def replay(place: Path) -> Iterator[Replayed]:
-    """Every launch of a folder of `--keep-code`, or of a tar archive of one. Raises UsageError for what is none."""
+    """Every launch of a folder of `--keep-code`, or of a tar archive of one. Raises UsageError for anything else."""
     if not place.is_file():
         yield from _replayed_of(place)
         return
@@ -80,7 +80,7 @@ def _replayed_of(place: Path) -> Iterator[Replayed]:
 
 #: Label, name, target and version of Triton.
 About = tuple[str, str, str, str]
-#: What reading a launch of a folder that somebody changed may raise.
+#: The errors of reading a launch from a damaged or edited folder.
 DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, lzma.LZMAError)
 
 
@@ -130,7 +130,7 @@ def _replayed(file: Path, about: About, one: Launch, program: Any, after: dict[s
 
 
 def launch_of(place: Path, record: dict[str, Any]) -> Launch:
-    """The launch again, its memory as it was before, on the host."""
+    """The launch to be executed, with the memory that it began with, on the host."""
     import torch
 
     storages: dict[tuple[str, Any], Any] = {}
@@ -155,7 +155,7 @@ def launch_of(place: Path, record: dict[str, Any]) -> Launch:
 
 
 def _plain(name: str) -> str:
-    """A file's name that leads nowhere else."""
+    """A file's name that stays inside the folder. Raises ValueError for any other."""
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
         raise ValueError(f"the file name {name!r}")
     return name
