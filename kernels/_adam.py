@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from verify.kernel import Composite, Setting, UsageError
+from verify.kernel import Composite, Setting, UsageError, lazily, whole_number
 
 if TYPE_CHECKING:
     from verify.composite import Problem
@@ -106,13 +106,12 @@ def _parsed(name: str, text: str) -> Any:
         if text not in GRADIENTS:
             raise UsageError(f"--set gradients={text}; expected one of {', '.join(GRADIENTS)}")
         return text
-    words = [word for word in text.split("x") if word] if name == "sizes" else [text]
+    if name != "sizes":
+        return whole_number(name, text)
     try:
-        numbers = [int(word) for word in words]
+        return [int(word) for word in text.split("x") if word]
     except ValueError:
-        what = "whole numbers joined by x, e.g. 1024x7x1" if name == "sizes" else "a whole number"
-        raise UsageError(f"--set {name}={text}; expected {what}") from None
-    return numbers if name == "sizes" else numbers[0]
+        raise UsageError(f"sizes={text}: expected whole numbers joined by x, e.g. 1024x7x1") from None
 
 
 def require(parameters: Mapping[str, Any]) -> None:
@@ -328,21 +327,7 @@ def kept_format(problem: Problem) -> str:
     return "float32" if problem.parameters["master"] else problem.dtype
 
 
-# ---------------------------------------------------------------- truth
-
-
-def truth(problem: Problem, device: Any, bounds: Mapping[str, float]) -> Any:
-    """`Composite.truth`."""
-    from verify.kernels._adam_truth import Trajectory
-
-    return Trajectory(problem, device, bounds)
-
-
-def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Any:
-    """`Composite.limit`: of the algorithm that the lowering declares; of a user's own, the largest of the known."""
-    from verify.kernels._adam_algorithms import limit_of
-
-    return limit_of(problem, target, lowering, output)
+# ---------------------------------------------------------------- formulas
 
 
 def formulas(problem: Problem, output: str) -> Mapping[str, Callable[[], Any]]:
@@ -479,8 +464,8 @@ def kernel(
         further=further,
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
         problem=problem_of(step),
-        truth=truth,
-        limit=limit,
+        truth=lazily("verify.kernels._adam_truth", "Trajectory"),
+        limit=lazily("verify.kernels._adam_algorithms", "limit_of"),
         strata=strata,
         formulas=formulas,
         implementations=IMPLEMENTATIONS,

@@ -32,7 +32,7 @@ STEPS = 1 << 14
 IN_TURN = Order("sequential", FORMATS["float32"])  # whatever the terms' format
 
 
-def formulas(name: str, problem: Problem) -> dict[str, Callable[[], Tensor]]:
+def formulas(name: str, problem: Problem, output: str = "") -> dict[str, Callable[[], Tensor]]:
     """The candidates for an operation on a problem, by text; each gives the whole output. Long problems have few."""
     x, dim = problem.tensors["x"], problem.parameters["dim"]
     rows = rows_of(x, dim).cpu()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from verify.kernel import Composite, Scalars, Setting, UsageError, suggest
+from verify.kernel import Composite, Setting, UsageError, lazily, suggest, whole_number
 from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
@@ -104,7 +104,7 @@ def custom(given: Mapping[str, str]) -> Setting:
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name == "length":
-            values |= dict.fromkeys(("q_len", "kv_len"), _whole(name, text))
+            values |= dict.fromkeys(("q_len", "kv_len"), whole_number(name, text))
         elif name == "backward":
             if text not in ("yes", "no"):
                 raise UsageError(f"backward={text}: expected yes or no")
@@ -112,18 +112,11 @@ def custom(given: Mapping[str, str]) -> Setting:
         elif name in ("score_mod", "mask_mod", "data"):
             values[name] = text
         else:
-            values[name] = _whole(name, text)
+            values[name] = whole_number(name, text)
     if "heads" in values:
         values.setdefault("kv_heads", values["heads"])
     shape = Shape.of(values)
     return Setting(" ".join(f"{name}={text}" for name, text in given.items()), parameters(shape), HALVES_AND_SINGLE)
-
-
-def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{name}={text}: expected a whole number") from None
 
 
 def parameters(shape: Shape) -> dict[str, Any]:
@@ -159,36 +152,6 @@ SETTINGS = (
     setting("uniform 64", q_len=130, kv_len=64, data="uniform"),
     setting("long", heads=2, q_len=1031, kv_len=1031, data="competing", mask_mod="causal", backward=False),
 )  # fmt: skip
-
-
-def problem(dtype: str, setting: Setting, scalars: Scalars, seed: int) -> Any:
-    from verify.kernels import _flex
-
-    return _flex.problem(dtype, setting, scalars, seed)
-
-
-def truth(problem: Any, device: Any, bounds: Mapping[str, float]) -> Any:
-    from verify.kernels import _flex
-
-    return _flex.AttentionTruth(problem, device, bounds)
-
-
-def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
-    from verify.kernels import _flex_algorithms
-
-    return _flex_algorithms.limit(problem, target, lowering, output)
-
-
-def searched(problem: Any, backend: Any, output: str, y: Any) -> Any:
-    from verify.kernels import _flex_formulas
-
-    return _flex_formulas.searched(problem, backend, output, y)
-
-
-def strata(problem: Any, output: str) -> Any:
-    from verify.kernels import _flex
-
-    return _flex.strata(problem, output)
 
 
 #: In the order of `_flex_lowerings`, which imports torch.
@@ -297,11 +260,11 @@ KERNEL = Composite(
     ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,
-    problem=problem,
-    truth=truth,
-    limit=limit,
-    searched=searched,
-    strata=strata,
+    problem=lazily("verify.kernels._flex", "problem"),
+    truth=lazily("verify.kernels._flex", "AttentionTruth"),
+    limit=lazily("verify.kernels._flex_algorithms", "limit"),
+    searched=lazily("verify.kernels._flex_formulas", "searched"),
+    strata=lazily("verify.kernels._flex", "strata"),
     implementations="verify.kernels._flex_lowerings",
     dtypes=HALVES_AND_SINGLE,
     held="float32 scores, softmax and sums in any order, weights rounded to the dtype before or after they are "

@@ -332,7 +332,7 @@ def test_mixed_rows_take_the_recipes_in_turn() -> None:
         ({"shape": "0x3", "dim": "1"}, "shape=0x3: the output has no element"),
         ({"shape": "3x4", "dim": "2"}, "dim=2 is out of range for shape=3x4: expected -2 to 1"),
         ({"shape": "3x4", "dim": "-3"}, "dim=-3 is out of range"),
-        ({"dim": "last"}, "dim=last is no integer"),
+        ({"dim": "last"}, "dim=last: expected a whole number"),
         ({"layout": "columns"}, "unknown layout 'columns'"),
         ({"recipe": "rnadom"}, "unknown recipe 'rnadom'; did you mean random"),
     ],

@@ -406,6 +406,19 @@ def comma_list(text: str) -> list[str]:
     return [one.strip() for one in text.split(",")]
 
 
+def whole_number(name: str, text: str) -> int:
+    """What `--set NAME=TEXT` gives for a whole number. Raises UsageError."""
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name}={text}: expected a whole number") from None
+
+
+def lazily(module: str, name: str) -> Callable[..., Any]:
+    """The callable `name` of a module that is imported when it is first called: facts are read without torch."""
+    return lambda *given, **named: getattr(importlib.import_module(module), name)(*given, **named)
+
+
 def suggest(what: str, given: str, known: list[str] | tuple[str, ...]) -> str:
     """One line: what was given, the near names, the valid names."""
     near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)

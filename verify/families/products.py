@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from verify.domains import TOGETHER
 from verify.draws import Draw, encode, exp2, to_tensor
 from verify.formats import FORMATS
-from verify.kernel import DTYPES, NARROW, Composite, Setting, UsageError, suggest
+from verify.kernel import DTYPES, NARROW, Composite, Setting, UsageError, lazily, suggest, whole_number
 from verify.stubs import expression
 
 if TYPE_CHECKING:
-    from verify.composite import Limit, Problem, Source
+    from verify.composite import Problem
 
 Tensor = Any
 LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved")
@@ -392,13 +392,7 @@ def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
     """The setting of `--set NAME=VALUE`. Raises UsageError."""
     values: dict[str, Any] = {"k": 128, "group": 32} if coded else {}
     for name, text in given.items():
-        if name in ("layout", "data", "activation"):
-            values[name] = text
-            continue
-        try:
-            values[name] = int(text)
-        except ValueError:
-            raise UsageError(f"{name}={text}: expected a whole number") from None
+        values[name] = text if name in ("layout", "data", "activation") else whole_number(name, text)
     if coded and values["group"] < 1:
         raise UsageError(f"group={values['group']}: expected at least 1")
     Shape.of(values)
@@ -430,18 +424,6 @@ def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], 
 
 
 # ---------------------------------------------------------------- facts
-
-
-def _truth(facts: Products, x: Problem, device: Any, bounds: Mapping[str, float]) -> Source:
-    from verify.families.products_truth import Truths
-
-    return Truths(facts, x, device, bounds)
-
-
-def _limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
-    from verify.families.products_limits import limit
-
-    return limit(problem, target, lowering, output)
 
 
 def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: Tensor) -> Mapping[str, Any]:
@@ -492,8 +474,8 @@ def kernel(
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
         further=((_square(facts), {}), *((one, {}) for one in _extremes(facts)), *further),
         problem=functools.partial(problem, facts=facts),
-        truth=functools.partial(_truth, facts),
-        limit=_limit,
+        truth=functools.partial(lazily("verify.families.products_truth", "Truths"), facts),
+        limit=lazily("verify.families.products_limits", "limit"),
         orders=not facts.exact,
         strata=functools.partial(strata, facts=facts),
         family=facts,

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from verify.draws import Draw, Ints, exp2, mix, pack, to_tensor
 from verify.formats import FORMATS, Format
-from verify.kernel import Composite, Setting, UsageError, comma_list, suggest
+from verify.kernel import Composite, Setting, UsageError, comma_list, lazily, suggest, whole_number
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
 from verify.oracle import Oracle
 from verify.stubs import expression
 
 if TYPE_CHECKING:
-    from verify.composite import Limit, Problem, Source
+    from verify.composite import Problem
 
 #: Elements of the largest problem that `--set shape=` may ask for: a ball and a bound take about 100 bytes each.
 MOST = 1 << 24
@@ -567,7 +567,7 @@ def custom(
     """The setting of `--set NAME=VALUE`. reduces: the output has one element for each row; last: rows lie along the
     last dimension. Raises UsageError."""
     shape = _shape(given.get("shape", "52x1009"))
-    dim = _integer("dim", given.get("dim", "-1"))
+    dim = whole_number("dim", given.get("dim", "-1"))
     if not -len(shape) <= dim < len(shape):
         sizes = "x".join(map(str, shape))
         raise UsageError(f"dim={dim} is out of range for shape={sizes}: expected {-len(shape)} to {len(shape) - 1}")
@@ -623,26 +623,7 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{name}={text} is no integer; expected one such as -1") from None
-
-
 # ---------------------------------------------------------------- facts
-
-
-def _truth(facts: Rows, x: Problem, device: Any, bounds: Mapping[str, float]) -> Source:
-    from verify.families.rows_truth import Slices
-
-    return Slices(facts, x, device, bounds)
-
-
-def _limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
-    from verify.families.rows_limits import limit
-
-    return limit(problem, target, lowering, output)
 
 
 def _strata(facts: Rows, problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
@@ -677,15 +658,15 @@ def kernel(
     last: bool = False,
     cases: tuple[Mapping[str, float], ...] = ({},),
     others: tuple[Mapping[str, float], ...] = (),
-    formulas: Callable[..., Any] | None = None,
+    formulas: str = "",
     lowerings: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Composite:
     """The facts about one operation along a dimension.
 
     extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. others:
-    scalars that its cases do not have, see `Composite.further`. formulas: see `Composite`. lowerings: those that it has
-    beyond the family's.
+    scalars that its cases do not have, see `Composite.further`. formulas: the module with formulas(name,
+    problem, output), see `Composite`. lowerings: those that it has beyond the family's.
     """
     listed = ", ".join(("mixed", *recipes_of(rows.kind, extremes)))
     own = LAST if last else EXTREMES if extremes else SETTINGS
@@ -709,12 +690,12 @@ def kernel(
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
-        truth=functools.partial(_truth, rows),
-        limit=_limit,
+        truth=functools.partial(lazily("verify.families.rows_truth", "Slices"), rows),
+        limit=lazily("verify.families.rows_limits", "limit"),
         orders=not extremes,
         strata=functools.partial(_strata, rows),
         family=rows,
-        formulas=formulas,
+        formulas=functools.partial(lazily(formulas, "formulas"), name) if formulas else None,
         implementations="verify.families.rows_lowerings",
         lowerings=LOWERINGS + lowerings,
         cases=cases,
