@@ -252,11 +252,7 @@ def _each(k: SimpleNamespace, steps: int) -> list[SimpleNamespace]:
     """The values of each step of those of all steps, which have a length."""
     values = vars(k)
     long = [name for name, value in values.items() if isinstance(value, Rough) and value.mid.dim()]
-    return [SimpleNamespace(**{**values, **{name: _at(values[name], step) for name in long}}) for step in range(steps)]
-
-
-def _at(x: Rough, step: int) -> Rough:
-    return replace(x, mid=x.mid[step], rad=x.rad[step], error=x.error[step])
+    return [SimpleNamespace(**{**values, **{name: values[name].at(step) for name in long}}) for step in range(steps)]
 
 
 @cache

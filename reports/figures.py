@@ -92,6 +92,11 @@ def share(cell: Cell) -> float | None:
     return max((part for part in parts if part is not None), default=None)
 
 
+def excess_of(cell: Cell, region: Region | None) -> float:
+    """The share of a region, or of a cell without regions; 0 where there is none."""
+    return (share(cell) if region is None else region_part(region)) or 0.0
+
+
 def figures(cell: Cell) -> dict[str, str]:
     """The printed figures of a cell that ran, by column title: the one place where figures become text. Error,
     bound, share and max ulp are of its `headline`."""
