@@ -28,7 +28,7 @@ from verify.truth import Truth
 Tensor = torch.Tensor
 
 _POINTS = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf, "+0": 0.0, "-0": -0.0}
-#: Real numbers beyond every format: what such a row gives is no special value.
+#: Outcomes that are real numbers beyond every format, not special values.
 _BEYOND = {"+huge": 2.0**1000, "-huge": -(2.0**1000), "+tiny": 2.0**-1000, "-tiny": -(2.0**-1000)}
 _POINTS |= _BEYOND
 CAP = 12288  # bits of precision
@@ -77,7 +77,7 @@ class Elementwise:
         if self.oracle.arithmetic:  # such as x / 0, or 0 / 0
             special = special | ((torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (truth.radius == 0))
         under, over, unsure = self._intermediates(n, values, finite)
-        # beside a special operand underflow moves nothing by a little: 0 inf is a NaN
+        # with a special operand, underflow does not move a result slightly: 0 inf is a NaN
         over, under = over | (under & special), under & ~special
         if isinstance(n, BallScaled) and unit is not None:
             slack, low = torch.zeros(like.shape, dtype=torch.float64, device=like.device), under.nonzero()[:, 0]
@@ -144,7 +144,7 @@ class Elementwise:
         if isinstance(n, BallScaled):
             given, unit = unit, n.unit(ball, self.fmt.emin, self.fmt.emax).expand(like.shape) if unit is None else unit
             found = enclosure(n.within(ball, unit), like)
-            if given is not None:  # it may lie where the line in these units says nothing of it
+            if given is not None:  # it may be outside what the line covers in these units
                 size = found.mid.abs()
                 far = (size >= 2.0**FAR) & (unit < self.fmt.emax)
                 near = (size <= 2.0**-FAR) & (size > 0) & (unit > self.fmt.emin)
@@ -191,8 +191,8 @@ class Elementwise:
         )
 
     def _intermediates(self, n: Ball64, values: dict[str, Any], finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Elements where a finite intermediate is below the normal range of the working format, above it, and where it
-        is not known. finite: elements whose operands are.
+        """Where a finite intermediate is below the normal range of the working format, where it is above, and where
+        that is not known. finite: elements whose operands are.
 
         An exact zero is below nothing; nor is the infinity above anything that division by a zero operand gives, or an
         infinite operand, beside which another intermediate may overflow.
@@ -238,7 +238,7 @@ class Elementwise:
         one = float(self.fmt.smallest_subnormal)
         least = torch.zeros_like(under)
         if unit is not None and size is not None and isinstance(n, BallScaled):
-            # of a result beyond the format it is more: see `_brought_back`
+            # a result beyond the format allows more: see `_brought_back`
             least = (size > self.fmt.emax) & (n.unit(ball, *n.ALL) + self.fmt.emin - self.fmt.precision > size + 1)
             ball, one = n.within(ball, unit - (self.fmt.emin - self.fmt.precision + 1)), 1.0
         units = (ball.mid.abs() + ball.radius + torch.as_tensor(ball.tail, device=like.device).abs()) * _SECOND_ORDER

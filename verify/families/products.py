@@ -1,4 +1,4 @@
-"""Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). What they share: shapes, layouts, data, settings.
+"""Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). Here are their shapes, layouts, data and settings.
 
 A kernel is its facts and one call of `kernel`. Truth, bounds, lowerings and formulas live in the modules beside this
 one, which need torch. Data are integer functions of (seed, kind, index), as in `verify.draws`.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Tensor = Any
 LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved")
-#: What rows of a and columns of b hold, by turns.
+#: The kinds of data in rows of a and columns of b, in turn.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
 DATA = ("mixed", "special", "bias", "extreme")
@@ -202,7 +202,8 @@ def _coded(shape: Shape, dtype: str, seed: int) -> dict[str, Tensor]:
 
 
 def decoded(x: Problem) -> Problem:
-    """The problem with weights, in float64, in the place of codes. Raises UsageError where it holds one of them not."""
+    """The problem with weights, in float64, in place of codes. Raises UsageError where float64 does not hold one
+    exactly."""
     if "zero" not in x.tensors:
         return x
     from verify.numbers.ball import two_sum
@@ -219,7 +220,7 @@ def decoded(x: Problem) -> Problem:
 
 
 def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:
-    """With an infinity, a NaN or a zero here and there, each in place of one number in `often`."""
+    """With infinities, NaNs and zeros scattered in, each replacing one number in `often`."""
     import torch
 
     draw = Draw(FORMATS["float32"], torch.arange(t.numel()), seed, f"products special {name}")
@@ -400,13 +401,13 @@ def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
 
 
 def _square(facts: Products) -> dict[str, str]:
-    """Sizes of which no shape tells which way a factor lies; of codes, whole groups and tiles."""
+    """Square sizes, so that no shape shows whether a factor is transposed; for codes, whole groups and tiles."""
     return dict.fromkeys(("m", "k", "n", "batch")[: 4 if facts.stacked else 3], "32" if facts.coded else "33")
 
 
 def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
-    """Numbers at the ends of the range, whole ones also in sums that float32 does not hold; special values where
-    no setting has them, or not before a relu."""
+    """Numbers at the ends of the range, integers also in sums that float32 does not hold exactly; special values where
+    no setting has them, or none before a relu."""
     sizes = {"m": "24", "k": "64" if facts.coded else "40", "n": "32" if facts.coded else "18", "data": "extreme"}
     sizes |= {"batch": "2"} if facts.stacked else {}
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
@@ -415,7 +416,8 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:
-    """So many terms, rows and columns, beside few of the others; of codes, whole groups and tiles of 16 columns."""
+    """Problems with n terms, rows or columns, and few of the other two; for codes, whole groups and tiles of 16
+    columns."""
     if coded:
         small, of = {"m": "5", "k": "64", "n": "16"}, {"m": 1, "k": 32, "n": 16}
         return tuple(small | {name: f"{-(-n // step) * step}"} for name, step in of.items() if n or name == "k")

@@ -1,4 +1,4 @@
-"""Which formula the bits of a product obey: candidates are made from parts, and looked for where they mismatch least.
+"""The formula that a product's bits obey: candidates are built from parts, and searched from those that mismatch least.
 
 A candidate is a unit, how k is cut and the pieces are added (`verify.numbers.units.Plan`), how float32 operands are
 rounded first, and what follows the sum. From the plain chain of each unit the search changes one part at a time, on a
@@ -31,15 +31,15 @@ from verify.oracles.products import Factors
 Tensor = torch.Tensor
 #: Terms below which all formulas are alike.
 FEWEST = 8
-#: Terms of a block of Triton's kernels, of which the products of parts begin anew.
+#: Terms of a block of Triton's kernels, at which the products of parts start again.
 TILE = 64
 #: Rows and columns of the sample.
 SAMPLE = 12
-#: Samples, each of what the one before did not tell.
+#: Samples, each taken from what the one before left unexplained.
 ROUNDS = 3
-#: Products up to which the host evaluates candidates.
+#: The most products for which the host evaluates candidates.
 HOST = 1 << 22
-#: Products that a candidate is evaluated on at most: in some rows and columns, where all outputs would be more.
+#: The most products that a candidate is evaluated on; where all outputs would be more, some rows and columns are taken.
 MOST = 1 << 28
 #: Lengths of pieces, and numbers of them.
 EVERY, PANELS, PARTS = (
@@ -104,7 +104,7 @@ class Candidate:
         return self.plan.added(kept[key])
 
     def _within(self, n: IeeeSystem, x: Factors) -> Rounded:
-        """With the bias before the sum ends."""
+        """With the bias added before the sum ends."""
         assert x.bias is not None
         a, b = self._factors(x)
         if self.epilogue == "first":
@@ -156,13 +156,13 @@ def _finish(n: IeeeSystem, y: Rounded, x: Factors, one: Candidate) -> Rounded:
 
 
 def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str, Callable[[], Tensor | Part]]:
-    """What the formulas worth evaluating give for outputs y, or a part of them, most of the sample explained first;
-    none of an activation that is no arithmetic, of special data and of nothing."""
+    """Results of the formulas worth evaluating for outputs y, or a part of them, those that explain most of the sample
+    first. None for an activation that is not arithmetic, for special data, or for an empty product."""
     shape: Shape = problem.extra["shape"]
     if shape.activation == "silu" or shape.data != "mixed" or shape.k < FEWEST or y.dtype != getattr(torch, result):
         return {}
     problem = decoded(problem)
-    # small products are quicker on the host, whose chains are compiled
+    # small products are faster on the host, whose chains are compiled
     home, count = y.device, max(shape.batch, 1) * shape.m * shape.k * shape.n
     if count <= HOST:
         problem, y = problem.to("cpu"), y.cpu()

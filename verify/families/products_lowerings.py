@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Call = Callable[["Problem"], Any]  # {'': the output}
 Settings = dict[str, Any]
-#: Products that the interpreter is given at most.
+#: The most products that the interpreter is given.
 INTERPRETED = 1 << 22
 #: Precision settings by lowering: (where below torch, value). Each is torch's own switch, tried as it is.
 PRECISIONS: dict[str, Settings] = {
@@ -45,16 +45,16 @@ PRECISIONS: dict[str, Settings] = {
     },
     "eager-fp16-sums": {"backends.cuda.matmul.allow_fp16_accumulation": True},
 }
-#: Those of them that mean nothing elsewhere.
+#: Settings that only cuBLAS knows.
 CUBLAS = ("eager-allow-tf32", "eager-full", "eager-fp16-sums")
-#: Of which dtypes they are.
+#: The dtypes that each concerns; float32 alone unless listed.
 CONCERNS = {
     "eager-full": ("float16", "bfloat16"), "eager-fp16-sums": ("float16",), "triton": DTYPES + NARROW,
     "triton-split-k": DTYPES + NARROW, "triton-fp16-sums": ("float16",),
     "triton-promoted": ("float8_e4m3fn", "float8_e5m2"),
 }  # fmt: skip
-#: What our Triton kernel is given, by lowering: an input precision; parts of k; a format of sums; terms that a matrix
-#: unit sums before float32 takes them over.
+#: Options of our Triton kernel, by lowering: an input precision; parts of k; the accumulator's format; terms that a
+#: matrix unit sums before they are added in float32.
 TRITON: dict[str, Settings] = {
     "triton": {"precision": "ieee"},
     **{f"triton-{name}": {"precision": name} for name in ("tf32", "tf32x3", "bf16x3", "bf16x6")},
@@ -116,7 +116,7 @@ def _eager(given: Settings, target: Target) -> Call:
 
 @contextlib.contextmanager
 def _absent() -> Iterator[None]:
-    """What a device has no operator for is no lowering."""
+    """A context that raises NotLowered where the device has no operator for the call."""
     try:
         yield
     except (NotImplementedError, RuntimeError, ValueError) as error:
@@ -134,7 +134,7 @@ _ABSENT = (
 
 @contextlib.contextmanager
 def set_to(given: Settings) -> Iterator[None]:
-    """torch's switches at these values, and back."""
+    """A context in which torch's switches have these values."""
     import torch
 
     before: list[Callable[[], None]] = []
@@ -226,8 +226,8 @@ def _no_inductor(target: Target) -> str | None:
 
 
 def _blocks(given: Settings, target: Target) -> Settings:
-    """Smaller ones where they are asked for: rows and columns choose between instructions, terms repeat them.
-    No partial sum is of more terms than a block's."""
+    """The settings, with smaller blocks where the target wants them: rows and columns decide which instructions are
+    used, terms only repeat them. No partial sum has more terms than a block."""
     if not target.small:
         return given
     module = _module(target)
@@ -255,7 +255,7 @@ def _triton(given: Settings, target: Target) -> Call:
             return _run(problem, target, **given, options=options)
         except CompilationError as error:
             if "input_precision must be" in (told := str(error).rpartition("\n")[2]):
-                raise NotLowered(f"Triton has it not for this GPU: {told}") from error
+                raise NotLowered(f"Triton does not support this precision on the GPU: {told}") from error
             raise
 
     return run

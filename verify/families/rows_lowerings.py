@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from verify.composite import Problem
 
 Call = Callable[["Problem"], Any]  # {'': the output}
-#: Elements that the interpreter is given at most.
+#: The most elements that the interpreter is given.
 INTERPRETED = 1 << 17
-#: Blocks of a row likewise: it takes 26 ms for one of logcumsumexp.
+#: The most blocks of a row: the interpreter takes 26 ms for one of logcumsumexp.
 BLOCKS = 64
 #: Elements of a program of four warps that each thread has two of: enough for every step of a scan.
 LEAST = 256

@@ -1,6 +1,5 @@
-"""The truth of row kernels: an oracle over the rows of one tensor, in balls and in multiprecision.
-
-What the function is, says the oracle; here are rows, dimensions and which of them are evaluated how. Inputs beside the
+"""The truth of row kernels: an oracle over the rows of one tensor, in balls and in multiprecision. The oracle defines
+the function; this module handles rows and dimensions, and how each is evaluated. Inputs beside the
 rows hold one element for each place in a row.
 """
 
@@ -38,7 +37,7 @@ _POINTS = {"nan": torch.nan, "+inf": torch.inf, "-inf": -torch.inf, "+0": 0.0, "
 
 
 def rows_of(x: Tensor, dim: int) -> Tensor:
-    """The slices of x along `dim` as the rows of a matrix, in C order; rows of nothing too."""
+    """The slices of x along `dim` as the rows of a matrix, in C order; empty rows too."""
     moved = x.movedim(dim, -1)
     return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
@@ -164,7 +163,7 @@ class Slices:
         mid, tail = (torch.zeros(index.shape, dtype=torch.float64, device=index.device) for _ in range(2))
         rad = torch.full_like(mid, torch.nan)
         scale = None if self.oracle.scale is None else torch.ones_like(mid)
-        # Multiprecision is quicker for a few elements of long rows.
+        # Multiprecision is faster for a few elements of long rows.
         many = back.bincount(minlength=len(wanted)) * SPARSE >= n
         taken = torch.cat([many.nonzero()[:, 0], (~many).nonzero()[: MOST_DOUBLE // n, 0]])
         for chosen in torch.split(taken, max(1, STEP // n)):
