@@ -1,6 +1,6 @@
 """Single elements in multiprecision: the same judgement as `verify.judge.element`, on exact numbers.
 
-Truths and verdicts are remembered, since the next lowering of a case asks for the same ones.
+Truths and verdicts are cached, because the next lowering of a case needs the same ones.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Exact:
         return truth, verdict
 
     def _verdict(self, key: Key, y: int) -> tuple[Truth, Verdict | None, Verdict | None]:
-        """The truth that decides, the verdict by it, and the one that knows of flushed inputs."""
+        """The truth that decides, its verdict, and the verdict that takes flushed inputs into account."""
         place = (key, y)
         if place not in self._verdicts:
             room(self._verdicts)[place] = self._judge(key, y)
@@ -209,8 +209,8 @@ class Exact:
     def _short(
         self, key: Key, y: int, verdict: Verdict, about: Circumstances, limits: Limits, limit: Fraction | float | None
     ) -> bool:
-        """Whether a finite number stands for a truth of twice the place of infinity or more, to which no error of few
-        ULP leads."""
+        """Whether the output is finite though the truth is at least twice the place of infinity, which no error of a
+        few ULP explains."""
         if verdict.cls != "inf_mismatch" or verdict.high is None or self.fmt.is_inf(y):
             return False
         top = Fraction(2) ** (self.fmt.emax + 1)

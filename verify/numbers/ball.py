@@ -34,7 +34,7 @@ SPLIT = 2.0**27 + 1.0
 
 @dataclass(frozen=True)
 class Span:
-    """What is known of a value's bits before any tensor is seen: at most `width` significant bits,
+    """What is known about a value's bits before any tensor is seen: at most `width` significant bits,
     all of them between 2^low and 2^high. It decides which operations are exact in float64."""
 
     width: int
@@ -230,7 +230,7 @@ class Ball64(Predicates):
         span = Span(*entry.span) if entry.span else LOOSE
         relative, absolute = self.bounds[entry.name] * U, 0.0 if span.normal else TINY
         sure = entry.sign == "positive" or (entry.sign == "odd" and a.sure)
-        if entry.sign == "odd" and sure:  # zeros may have lost it: torch's vectorised log1p(-2^-1074) is +0
+        if entry.sign == "odd" and sure:  # zeros may have lost the sign: torch's vectorised log1p(-2^-1074) is +0
             mid = torch.copysign(mid, a.mid)
         if _point(a):
             return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
@@ -349,7 +349,7 @@ class BallDD(Ball64):
         return Ball(self, mid, torch.where(a.mid == 0, 0.0, rad), LOOSE, tail=torch.where(known, tail, 0.0), sure=True)
 
     def pow(self, x: Ball, y: Ball) -> Ball:
-        """Of exact x > 0 and y what arithmetic gives: powers that may lie at or beside midpoints."""
+        """Powers of exact x > 0 and y by arithmetic: those that may lie at or beside midpoints."""
         found = self._undecided(x.mid * y.mid)
         if not (_point(x) and _point(y)):
             return found

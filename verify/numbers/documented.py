@@ -1,4 +1,4 @@
-"""What is documented of a library function's error: a value, without torch, for the facts of kernels."""
+"""The documented error of a library function: a value, without torch, for the facts of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which the terms of a row meet: from left to right, as a tree, in blocks, or in any way at all.
+"""The order in which the terms of a row are combined: from left to right, as a tree, in blocks, or any.
 
 `Order` is a value that a user may write (`blocked=128:float32`). How it bounds an error is `roundoff`'s business;
 `reduce` and `scan` carry it out on tensors, for `ieee`.
