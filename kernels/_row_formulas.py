@@ -25,7 +25,7 @@ from verify.numbers.orders import Order, reduce, scan
 
 Tensor = torch.Tensor
 Combine = Callable[[Tensor, Tensor], Tensor]
-#: Elements up to which the formulas that take a row's elements one by one in Python are evaluated.
+#: The most elements for which formulas that go through a row element by element in Python are evaluated.
 SLOW = 1 << 17
 #: Steps of such a loop.
 STEPS = 1 << 14

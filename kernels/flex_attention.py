@@ -23,7 +23,7 @@ RECIPES = {
     "alone": "one key near 52 whose score is every query's logsumexp, and others near 0",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
-#: What exp may be off by on the host, in units of u = 2^-24, and whose it is.
+#: The error of exp on the host, in units of u = 2^-24, and its source.
 EXP_UNITS, EXP_SOURCE = 40.0, "ATen, exp_u20"
 #: Elements of a tensor, and scores, beyond which a setting is refused before it fills the memory.
 MOST_ELEMENTS, MOST_SCORES = 1 << 28, 1 << 33
@@ -31,7 +31,7 @@ MOST_ELEMENTS, MOST_SCORES = 1 << 28, 1 << 33
 
 @dataclass(frozen=True)
 class Shape:
-    """A setting: sizes, what is done to scores, what is seen, how numbers are drawn, whether gradients are taken."""
+    """A setting: sizes, score modification, mask, data, and whether gradients are taken."""
 
     batch: int = 1
     heads: int = 2
@@ -100,7 +100,7 @@ class Shape:
 
 
 def custom(given: Mapping[str, str]) -> Setting:
-    """A setting from --set NAME=VALUE texts; what is not given is as in `Shape`. Raises UsageError."""
+    """A setting from --set NAME=VALUE texts; defaults are those of `Shape`. Raises UsageError."""
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name == "length":
@@ -170,7 +170,7 @@ LOWERINGS = (
     "triton-interpreter",
 )
 
-#: Plain attention, as a user's own lowering begins.
+#: Plain attention, from which a user's own lowering starts.
 STUB = '''\
 def flex_attention(
     query, key, value, grad_out, scale, score_mod, mask_mod, soft_cap, window, slopes, bias, query_document,
