@@ -24,7 +24,7 @@ from verify import backends, kernel
 from verify.backends import cuda
 from verify.cases import made
 from verify.jobs import pool
-from verify.kernel import Composite, NothingToCompare, UsageError, suggest
+from verify.kernel import Composite, NothingToCompare, UsageError, fits, suggest
 from verify.lowerings import (
     Lowering,
     NotLowered,
@@ -114,10 +114,10 @@ def asked(
         facts = kernel.load(name)
         there = [one.name for one in lowerings(facts) if one.name.startswith("triton") or one.name in INDUCTOR]
         for pattern in chosen:
-            if not any(fnmatch.fnmatchcase(one, pattern) for one in there):
+            if not fnmatch.filter(there, pattern):
                 raise UsageError(suggest(f"Triton lowering of {name}", pattern, there))
         wanted = [] if own else [one for one in there if one not in INDUCTOR]
-        wanted = [one for one in there if any(fnmatch.fnmatchcase(one, p) for p in chosen)] if chosen else wanted
+        wanted = [one for one in there if fits(one, chosen)] if chosen else wanted
         for lowering, mine in [*((one, True) for one in own), *((one, False) for one in wanted)]:
             for dtype in dtypes or ["float32"] * ("float32" in facts.dtypes) or facts.dtypes[:1]:
                 each += [

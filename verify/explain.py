@@ -157,7 +157,7 @@ def explain_place(
     }
     target = Target(facts, case, chosen.name, dtype, where)
     entries, y = [], None
-    for lowering in _composite_lowerings(facts, lowerings):
+    for lowering in _lowerings(facts, lowerings):
         entry: dict[str, Any] = {"lowering": lowering.name, "reason": lowering.reason(target) or ""}
         if not entry["reason"]:
             try:
@@ -201,15 +201,6 @@ def _placed(instance: Instance, target: Target, lowering: Lowering, output: str,
             f"--index {place}; expected less than {outputs[output].numel()}, the elements of {output or 'the output'}"
         )
     return outputs[output]
-
-
-def _composite_lowerings(facts: Composite, given: tuple[str, ...]) -> list[Lowering]:
-    known = lowering_names(facts)
-    for text in given:
-        if not is_file(text) and not fnmatch.filter(known, text):
-            raise UsageError(suggest("lowering", text, known))
-    chosen = [one for one in lowerings(facts) if not given or any(fnmatch.fnmatchcase(one.name, p) for p in given)]
-    return [*(isolated_composite(text) for text in given if is_file(text)), *chosen]
 
 
 # What is asked for
@@ -262,17 +253,19 @@ def _backend(name: str | None) -> Backend:
     return found
 
 
-def _lowerings(facts: Kernel, given: tuple[str, ...]) -> tuple[Lowering, ...]:
-    """The user's own first; all registered ones where none is named."""
-    known = lowering_names(facts)
-    wanted = [text for text in given if not is_file(text)]
+def _lowerings(facts: Kernel | Composite, given: tuple[str, ...]) -> list[Lowering]:
+    """The user's own first, then the registered ones that are named, or all where none is named. A composite kernel's,
+    which take long, are added to a user's own only where they are named."""
+    own, wanted = [text for text in given if is_file(text)], [text for text in given if not is_file(text)]
+    known, composite = lowering_names(facts), isinstance(facts, Composite)
+    named: set[str] = set()
     for text in wanted:
-        if not fnmatch.filter(known, text):
+        if not (found := fnmatch.filter(known, text)):
             raise UsageError(suggest("lowering", text, known))
-    registered = [
-        one for one in lowerings(facts) if not wanted or any(fnmatch.fnmatchcase(one.name, p) for p in wanted)
-    ]
-    return (*(isolated(text) for text in given if is_file(text)), *registered)
+        named.update(found)
+    every = not wanted and not (composite and own)
+    registered = [one for one in lowerings(facts) if every or one.name in named]
+    return [*map(isolated_composite if composite else isolated, own), *registered]
 
 
 def _spellings(facts: Kernel, given: tuple[str, ...]) -> tuple[str, ...]:

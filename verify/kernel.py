@@ -66,6 +66,11 @@ def is_file(lowering: str) -> bool:
     return lowering.endswith(".py") or ".py:" in lowering
 
 
+def fits(name: str, patterns: Iterable[str]) -> bool:
+    """Whether any of the shell patterns matches the name."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def means(pattern: str, lowering: str) -> bool:
     """Whether the shell pattern of a bound, a law or a known deviation matches the lowering. Only '*' matches a user's
     own, whose file may be called inductor.py."""
@@ -125,7 +130,7 @@ class Property:
     def suits(self, *, lowering: str, spelling: str, scalars: Scalars) -> bool:
         return (
             any(means(pattern, lowering) for pattern in self.lowerings)
-            and any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spellings)
+            and fits(spelling, self.spellings)
             and self.applies(scalars)
         )
 

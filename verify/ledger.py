@@ -22,7 +22,7 @@ from typing import Any
 from verify import backends
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES
-from verify.kernel import UsageError, facts_of, means, names
+from verify.kernel import UsageError, facts_of, fits, means, names
 
 STATUSES = ("not-run", "deviates")
 METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
@@ -47,10 +47,10 @@ class Cells:
         """Whether the cell matches; with `spelling` None, in any of its spellings."""
         return (
             means(self.lowering, lowering)
-            and any(fnmatch.fnmatchcase(kernel, pattern) for pattern in self.kernel)
-            and any(fnmatch.fnmatchcase(dtype, pattern) for pattern in self.dtype)
-            and (spelling is None or any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spelling))
-            and any(fnmatch.fnmatchcase(output, pattern) for pattern in self.output)
+            and fits(kernel, self.kernel)
+            and fits(dtype, self.dtype)
+            and (spelling is None or fits(spelling, self.spelling))
+            and fits(output, self.output)
             and all(
                 not before or _installed(name) < _version(before)
                 for name, before in (("triton", self.triton_before), ("torch", self.torch_before))
@@ -186,7 +186,7 @@ def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None
     ran = {cell["kernel"] for cell in cells}
     for name in dict.fromkeys(cell["backend"] for cell in cells if cell["backend"] in backends.names()):
         for entry in deviations(name, *filter(None, [(capabilities or {}).get(name, "")])):
-            meant = {k for k in names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
+            meant = {k for k in names() if fits(k, entry.kernel)}
             if entry.status != "deviates" or not meant <= ran:
                 continue
             covered = [

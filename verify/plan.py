@@ -290,7 +290,7 @@ def _chosen(facts: Kernel | Composite, selection: Selection) -> list[Lowering]:
     known = list(lowerings(facts))
     if not selection.lowerings:
         return known[:1] if selection.own else known
-    return [one for one in known if any(fnmatch.fnmatchcase(one.name, pattern) for pattern in selection.lowerings)]
+    return [one for one in known if kernel.fits(one.name, selection.lowerings)]
 
 
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
@@ -354,7 +354,7 @@ def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> Non
             raise UsageError(suggest("dtype", dtype, DTYPES + NARROW))
     known = list(dict.fromkeys(one.name for facts in kernels for one in lowerings(facts)))
     for pattern in selection.lowerings:
-        if not any(fnmatch.fnmatchcase(name, pattern) for name in known):
+        if not fnmatch.filter(known, pattern):
             raise UsageError(suggest("lowering", pattern, known))
     spellings = list(dict.fromkeys(name for facts in kernels for name in facts.spellings))
     for spelling in selection.spellings:
