@@ -190,10 +190,9 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
 
 def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
     """The kinds of a selection's jobs, by which their times are compared; empty for jobs that are not done."""
-    from verify import backends
-    from verify.plan import Task, jobs_of, planned
+    from verify.plan import Task, backends_of, jobs_of, planned
 
-    present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
+    present, _ = backends_of(selection)
 
     def kinds(task: Task) -> Kinds:
         job = jobs[task.job]
@@ -226,9 +225,9 @@ def _ahead(selection: Selection, how: How) -> Iterator[str]:
         if narrow and three:
             yield f"16-bit {', '.join(three)}: 2^24 of 2^48 triples are drawn; --triples takes all of them"
         return
-    from verify.plan import jobs_of, planned
+    from verify.plan import backends_of, jobs_of, planned
 
-    present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
+    present, _ = backends_of(selection)
     for backend in present:
         jobs = list(jobs_of(selection, backend))
         plan = planned(jobs, selection, *how.shard)
