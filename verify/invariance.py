@@ -63,7 +63,7 @@ class Found:
         return asdict(self) | {"differing": list(self.differing), "invariant": self.invariant}
 
 
-def judge(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, length: int) -> Found:
+def invariance_of(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, length: int) -> Found:
     """Judge one lowering of a kernel that has `batched`."""
     about = Found(facts.name, lowering.name, backend.name, dtype, length)
     scalars = facts.cases[0] if facts.cases else {}
@@ -170,5 +170,5 @@ def walk(selection: Selection, lengths: Sequence[int], progress: Progress | None
     for done, (facts, lowering, backend, dtype, length) in enumerate(jobs):
         if progress:
             progress(done, len(jobs), f"next: {facts.name} {dtype} {lowering.name}, length {length}")
-        rows.append(judge(facts, lowering, backend, dtype, length).record())
+        rows.append(invariance_of(facts, lowering, backend, dtype, length).record())
     return {"invariance": 1, "environment": {b.name: b.fingerprint() for b in present}, "rows": rows}

@@ -64,7 +64,7 @@ def measured(bits: int, fmt: Format) -> Fraction:
     return fmt.fraction(bits)
 
 
-def judge(bits: int, truth: Truth, fmt: Format, scale: Truth | None = None) -> Verdict | None:
+def verdict_of(bits: int, truth: Truth, fmt: Format, scale: Truth | None = None) -> Verdict | None:
     """The verdict on output pattern `bits`, or None where `truth` is too wide to decide.
 
     scale: enclosure of the positive number that `scaled` refers to (None: |t| itself).

@@ -16,7 +16,7 @@ from mpmath.libmp import from_rational, to_str
 from verify.formats import Format
 from verify.judge.element import LOOSE, Limits
 from verify.truth import Truth
-from verify.ulp import FLUSH_ULP, RANKS, Verdict, judge, ulp
+from verify.ulp import FLUSH_ULP, RANKS, Verdict, ulp, verdict_of
 
 Key = tuple[int, ...]
 CACHED = 1 << 17  # elements remembered
@@ -129,7 +129,7 @@ class Exact:
     def _judge(self, key: Key, y: int) -> tuple[Truth, Verdict | None, Verdict | None]:
         truth, scale = Truth("nan"), self.scale(key)
         for truth in self.truths(key):
-            verdict = judge(y, truth, self.fmt, scale)
+            verdict = verdict_of(y, truth, self.fmt, scale)
             if verdict is not None:
                 return truth, verdict, self._flushed(key, y, verdict)
         return truth, None, None
@@ -142,7 +142,7 @@ class Exact:
         if zeroed is None:
             return verdict
         for truth in self.truths(zeroed):
-            other = judge(y, truth, self.fmt)
+            other = verdict_of(y, truth, self.fmt)
             if other is not None:
                 return replace(verdict, cls="flushed") if other.cls in ("correct", "faithful") else verdict
         return verdict
@@ -182,7 +182,7 @@ class Exact:
         share, stated = None, True
         if verdict.high is not None:
             for truth in self.truths(key):
-                again = found if truth is decisive else judge(y, truth, self.fmt, self.scale(key))
+                again = found if truth is decisive else verdict_of(y, truth, self.fmt, self.scale(key))
                 if again is None or again.high is None or again.low is None:
                     continue
                 stated, low, high = self._share(key, truth, again, about, limits, limit)
@@ -302,7 +302,7 @@ class Exact:
     ) -> bool:  # fmt: skip
         """Whether `y` is within the bounds in ULP and in scaled ULP, plus `room` in absolute terms."""
         for truth in truths:
-            found = judge(y, truth, self.fmt)
+            found = verdict_of(y, truth, self.fmt)
             if found is None or found.high is None or found.low is None:
                 continue
             unit = ulp(truth.lo if truth.kind == "real" else Fraction(0), self.fmt)
@@ -319,7 +319,7 @@ class Exact:
         if y == other or (self.fmt.is_nan(y) and self.fmt.is_nan(other)):
             return None
         for truth in self.truths(key):
-            a, b = judge(y, truth, self.fmt), judge(other, truth, self.fmt)
+            a, b = verdict_of(y, truth, self.fmt), verdict_of(other, truth, self.fmt)
             if a is None or b is None:
                 continue
             if a.low is None or b.low is None or a.high is None or b.high is None:
