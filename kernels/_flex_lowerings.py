@@ -10,7 +10,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -44,7 +44,7 @@ def lowerings() -> tuple[Lowering, ...]:
         _sdpa("sdpa-cudnn", "CUDNN_ATTENTION"),
         _triton("triton", "ieee"),
         _triton("triton-tf32", "tf32"),
-        Lowering("triton-interpreter", _interpreted, _uninterpreted),
+        Lowering("triton-interpreter", _interpreted, partial(no_triton, variant="interpreter")),
     )
 
 
@@ -388,7 +388,3 @@ def _interpreted(target: Target) -> Any:
 
     run = kernels.interpreted()
     return lambda problem: _hand_written(problem, run, "ieee", kernels.INTERPRETER_BLOCK)
-
-
-def _uninterpreted(target: Target) -> str | None:
-    return no_triton(target, "interpreter")
