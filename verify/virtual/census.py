@@ -10,7 +10,6 @@ import bisect
 import hashlib
 import itertools
 import json
-import os
 import re
 import struct
 import subprocess
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verify.native import cache
+from verify.native import cache, written_at_once
 from verify.virtual.compile import TARGETS, Launch
 
 #: Arithmetic, conversions and comparisons of floating-point numbers, with their modifiers.
@@ -151,10 +150,8 @@ def disassembled(target: str, cubins: Sequence[Path]) -> list[Counter[str]]:
     kept = {digest: cache() / "sass" / f"{digest}.json" for digest in digests}
     new = {digest: code for digest, code in zip(digests, codes, strict=True) if not kept[digest].exists()}
     for digest, found in zip(new, _instructions(target, list(new.values())), strict=True):
-        kept[digest].parent.mkdir(parents=True, exist_ok=True)
-        partial = kept[digest].with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(found))
-        partial.replace(kept[digest])
+        with written_at_once(kept[digest]) as partial:
+            partial.write_text(json.dumps(found))
     return [Counter(json.loads(kept[digest].read_text())) for digest in digests]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
 import platform
 import re
 import shutil
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verify.native import cache
+from verify.native import cache, written_at_once
 from verify.virtual.compile import Unsupported
 
 if TYPE_CHECKING:
@@ -155,14 +154,11 @@ def _compiled(source: str, compiler: tuple[str, ...], mode: Mode) -> Path:
     if contract and platform.machine() == "x86_64":
         options.append("-mfma")  # without an fma of the processor nothing is contracted
     parts = [text, (SHIM / "metal_stdlib").read_text(), version(compiler[0]), *options]
-    folder = cache() / "metal"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:24]}.so"
+    path = cache() / "metal" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:24]}.so"
     if not path.exists():
-        partial = path.with_suffix(f".{os.getpid()}.{id(source)}.tmp")
-        command = [compiler[0], *options, "-o", str(partial), "-x", "c++", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:  # as torch does
-            raise SyntaxError(done.stderr)
-        partial.replace(path)
+        with written_at_once(path) as partial:
+            command = [compiler[0], *options, "-o", str(partial), "-x", "c++", "-"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            if done.returncode:  # as torch does
+                raise SyntaxError(done.stderr)
     return path
