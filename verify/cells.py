@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 import time
@@ -23,7 +22,7 @@ from verify.judge.chunk import OracleViolation
 from verify.judge.tally import WORST, root
 from verify.kernel import Composite, UsageError, is_file
 from verify.launch import LoweringError
-from verify.lowerings import NotLowered, Target, lowerings
+from verify.lowerings import NotLowered, Target, digest_of, lowerings
 from verify.oracle import OracleError
 from verify.plan import Job, Selection
 from verify.walk import Found, Launched, case_of, walk
@@ -68,10 +67,7 @@ def source_of(kernel_name: str) -> str:
         for module, names in _NAMED.findall(text):
             place = root.joinpath(*module.strip(".").split("."))
             waiting += [place.with_suffix(".py"), *(place / f"{one}.py" for one in names.split(", ") if one)]
-    hasher = hashlib.sha256()
-    for name, data in sorted(found.items()):
-        hasher.update(f"{name} {len(data)}\n".encode() + data)
-    return hasher.hexdigest()[:16]
+    return digest_of(found)
 
 
 def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any]]:

@@ -701,7 +701,8 @@ def _found(
     label = _label(text)
     if elsewhere:
         examine(text)
-    return label, None if elsewhere else user_function(text)[1], {"source": _digest(sources(text))}
+    own = None if elsewhere else user_function(text)[1]
+    return label, own, {"source": digest_of({name: path.read_bytes() for name, path in sources(text).items()})}
 
 
 def user_composite(
@@ -780,11 +781,10 @@ def _named(node: ast.Import | ast.ImportFrom, folder: Path, file: Path) -> Itera
                 yield from (place.with_suffix(".py"), place / "__init__.py")
 
 
-def _digest(files: Mapping[str, Path]) -> str:
-    """16 hex digits of names and contents."""
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """16 hex digits of files' names and contents, in the order of the names."""
     hasher = hashlib.sha256()
-    for name, path in files.items():
-        data = path.read_bytes()
+    for name, data in sorted(files.items()):
         hasher.update(f"{name} {len(data)}\n".encode() + data)
     return hasher.hexdigest()[:16]
 
