@@ -7,6 +7,7 @@ import os
 import pkgutil
 import platform
 import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -221,6 +222,14 @@ def installed(file: str, variables: Iterable[str], compiler: str, default: str) 
     found = shutil.which(compiler)
     homes = [*map(os.environ.get, variables), found and str(Path(found).resolve().parents[1]), default]
     return next((path for home in homes if home and (path := Path(home) / file).is_file()), None)
+
+
+def answer(*command: str) -> str | None:
+    """What a command of the system prints; None where there is none or it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def software() -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +14,7 @@ from verify.backends import (
     CPP_CODE,
     CUTLASS_TEMPLATES,
     NO_METAL,
+    answer,
     installed,
     on_gpus,
     poisoned_pool,
@@ -69,7 +69,7 @@ def fingerprint() -> dict[str, Any]:
         "backend": name,
         "chip": torch.cuda.get_device_name(),
         "capability": capability(),
-        "driver": _driver(),
+        "driver": answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
         "cuda": torch.version.cuda,
         "toolkit_libdevice": str(toolkit) if toolkit else None,
         **software(),
@@ -138,11 +138,3 @@ def _bundled_libdevice() -> str:
     import triton.backends.nvidia
 
     return str(Path(triton.backends.nvidia.__path__[0]) / "lib" / "libdevice.10.bc")
-
-
-def _driver() -> str | None:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
