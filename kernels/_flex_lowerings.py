@@ -315,7 +315,7 @@ def _sdpa(name: str, backend: str, wanted: str = "highest") -> Lowering:
     def reason(target: Target) -> str | None:
         modification = target.kernel.spellings[target.spelling].parameters["score_mod"] if _known(target) else "none"
         if modification not in ADDITIVE:
-            return f"scaled_dot_product_attention adds a mask to the scores; score_mod {modification} is no sum"
+            return f"scaled_dot_product_attention adds a mask to the scores; score_mod {modification} is not a sum"
         return _no_tf32(target, wanted)
 
     return Lowering(name, build, reason, flags=lambda target: {"backend": backend, **_flags(target, wanted)})
@@ -330,7 +330,7 @@ def _mask(problem: Problem) -> dict[str, Any]:
     shape: Shape = problem.extra["shape"]
     device = problem.tensors["query"].device
     if shape.score_mod not in ADDITIVE:
-        raise NotLowered(f"scaled_dot_product_attention adds a mask to the scores; {shape.score_mod} is no sum")
+        raise NotLowered(f"scaled_dot_product_attention adds a mask to the scores; {shape.score_mod} is not a sum")
     tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}
     visible = _flex.unmasked(shape, tables, device)
     function = score_mod(shape, tables)

@@ -55,7 +55,7 @@ class Shape:
                 raise UsageError(f"{name}={size}: expected at least 1; flex_attention of nothing is not defined")
         if shape.heads % shape.kv_heads:
             raise UsageError(
-                f"heads={shape.heads} is no multiple of kv_heads={shape.kv_heads}: "
+                f"heads={shape.heads} is not a multiple of kv_heads={shape.kv_heads}: "
                 "each head of keys serves the same number of query heads"
             )
         elements = max(math.prod(shape.of_queries), math.prod(shape.of_keys))
@@ -129,7 +129,7 @@ def setting(name: str, quick: bool = False, **values: Any) -> Setting:
 
 
 SETTINGS = (
-    # Lengths are no multiples of a block, of 16 keys at least. From 128 queries on, flex_attention's main kernel runs
+    # Lengths are not multiples of a block, of 16 keys at least. From 128 queries on, flex_attention's main kernel runs
     # rather than the one for decoding; cuBLAS takes tf32 only where rows are a multiple of 4 keys long.
     setting("competing", quick=True, q_len=130, kv_len=76, data="competing", mask_mod="causal"),
     setting("soft-cap window", quick=True, heads=4, kv_heads=2, q_len=131, kv_len=131, data="competing",

@@ -136,7 +136,7 @@ class _Source:
 def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Embedded:
     """The data of the page. `baseline`: a folder of `verify accept`, or another report.
 
-    Raises UsageError for files that are no reports, NothingToCompare where they hold no cell.
+    Raises UsageError for files that are not reports, NothingToCompare where they hold no cell.
     """
     pool = _Pool()
     sources = []

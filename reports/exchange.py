@@ -182,7 +182,9 @@ def read(path: str | Path) -> tuple[Header, Callable[[int], Patterns]]:
             ) from None
         first = error.errors(include_url=False)[0]
         where = store.json_path(first["loc"])
-        raise UsageError(f"{str(path)!r} is no exchange file of `verify compare`: {where}: {first['msg']}") from None
+        raise UsageError(
+            f"{str(path)!r} is not an exchange file of `verify compare`: {where}: {first['msg']}"
+        ) from None
 
     def outputs(number: int) -> Patterns:
         entry = found.entries[number]

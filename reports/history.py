@@ -235,7 +235,7 @@ SELECT
 FROM parts g JOIN cells c USING (row)
 """
 
-#: A series: one cell on one device, profile and seed, by time. Cells that did not run are no part of it.
+#: A series: one cell on one device, profile and seed, by time. Cells that did not run are not part of it.
 _KEY = "device, kernel, output, lowering, spelling, dtype, scalars, profile, seed"
 _NOW = """(status, error, metric, truth, max_ulp, formula, digest, inputs_digest,
     nan_mismatch, inf_mismatch, zero_sign, flushed, undecided, regions)"""
@@ -265,14 +265,14 @@ SELECT arg_max(row, place), arg_min(row, place), any_value(before) FROM (
 def read(folder: str | Path) -> Archive:
     """Every report of `folder` and of the folders in it (*.json), in a database in memory that sees no file.
 
-    A file that is no report is skipped, as is a link that leads out of the folder; `skipped` says why. Raises
+    A file that is not a report is skipped, as is a link that leads out of the folder; `skipped` says why. Raises
     UsageError where DuckDB is missing, where there is no such folder or every file of it is skipped,
     NothingToCompare where it holds none.
     """
     connection = _connect()
     root = Path(folder)
     if not root.is_dir():
-        raise UsageError(f"{str(root)!r} is no folder; expected a folder of reports written by `verify run`")
+        raise UsageError(f"{str(root)!r} is not a folder; expected a folder of reports written by `verify run`")
     read_: list[Recorded] = []
     facts: list[Facts] = []
     owners: list[int] = []

@@ -159,7 +159,7 @@ def _backend(cell: Cell) -> str:
 
 
 def _status(cell: Cell, status: str = "") -> str:
-    """The cell's status, or a region's, marked where it is no measurement."""
+    """The cell's status, or a region's, marked where it is not a measurement."""
     return (status or cell.status) if cell.predicted is None else f"{PREDICTED} {status or cell.status}"
 
 

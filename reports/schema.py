@@ -193,7 +193,7 @@ class Worst(Record):
     """One bad element. `inputs` (tensors, in the kernel's order) and `output` are hex floats.
 
     `exact` is the truth to 20 digits, `rounded` its correct rounding; `truth` says whether the Python scalars of that
-    truth are the exact ones. `ulp` is null where the error is no number (a NaN where a number is due), `scaled_ulp`
+    truth are the exact ones. `ulp` is null where the error is not a number (a NaN where a number is due), `scaled_ulp`
     where the kernel has no scale. The first of a cell is the element that has the cell's error.
     """
 

@@ -195,7 +195,7 @@ def test_a_compilation_that_hangs_is_stopped_and_told(tmp_path: Path) -> None:
     [
         (["pow", "--target", "sm_91"], "unknown target 'sm_91'; did you mean sm_90"),
         (["pow", "--target", "sm_90 , gfx941"], "unknown target 'gfx941'; did you mean gfx942"),
-        (["pow", "--baseline", os.devnull], "is no census of `verify audit --json`"),
+        (["pow", "--baseline", os.devnull], "is not a census of `verify audit --json`"),
         (["pow", "--lowering", "triton-libdevise"], "did you mean triton-libdevice"),
         (["pwo"], "did you mean pow"),
     ],

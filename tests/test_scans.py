@@ -323,10 +323,10 @@ def test_mixed_rows_take_the_recipes_in_turn() -> None:
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"shape": "3xq"}, "'q' is no size; expected sizes such as 3x1000"),
-        ({"shape": "3x-4"}, "'-4' is no size"),
-        ({"shape": "3x2.5"}, "'2.5' is no size"),
-        ({"shape": ""}, "'' is no size"),
+        ({"shape": "3xq"}, "'q' is not a size; expected sizes such as 3x1000"),
+        ({"shape": "3x-4"}, "'-4' is not a size"),
+        ({"shape": "3x2.5"}, "'2.5' is not a size"),
+        ({"shape": ""}, "'' is not a size"),
         ({"shape": "100000x100000"}, "10,000,000,000 elements; expected at most 16,777,216"),
         ({"shape": "0"}, "shape=0: the output has no element to compare; expected sizes of at least 1"),
         ({"shape": "0x3", "dim": "1"}, "shape=0x3: the output has no element"),

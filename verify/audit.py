@@ -297,7 +297,7 @@ def accepted(text: str) -> dict[Key, Mapping[str, Any]]:
             raise ValueError(f"its schema is {document.get('schema')}; expected {SCHEMA}")
         return {_key(row): row for row in document["rows"]}
     except (AttributeError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"the baseline is no census of `verify audit --json`: {error}") from None
+        raise UsageError(f"the baseline is not a census of `verify audit --json`: {error}") from None
 
 
 def changed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) -> list[str]:

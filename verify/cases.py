@@ -532,7 +532,7 @@ class Placed:
         return Circumstances(under=under, over=over, slack=Fraction(ROOM))
 
 
-#: What a bound with underflow terms of its own leaves to be said: a result of zero within it is no flush.
+#: What a bound with underflow terms of its own leaves to be said: a zero within it is not a flush.
 ROOM = 2.0**-1074
 #: Elements of a problem's inputs up to which the host judges it sooner than a GPU, which others wait for beside it.
 SMALL = 1 << 18

@@ -233,7 +233,7 @@ def _pattern(fmt: Format, name: str, text: str) -> int:
             raise ValueError(f"{text!r} has an exponent far outside {fmt.name}")
         return fmt.parse(text)
     except (ValueError, ZeroDivisionError) as error:
-        why = str(error) if fmt.name in str(error) else f"{text!r} is no number"
+        why = str(error) if fmt.name in str(error) else f"{text!r} is not a number"
         raise UsageError(
             f"--input {name}: {why}; expected a hex float such as 0x1.8p+0, a decimal, inf, nan or raw bits "
             f"such as '#{fmt.parse('1.5'):0{fmt.bits // 4}x}'"

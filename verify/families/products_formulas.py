@@ -391,7 +391,7 @@ def _pieces_key(one: Candidate, k: int) -> tuple[Any, ...]:
     plan, lengths = one.plan, tuple(one.plan.lengths(k))
     dealt = plan.dealt and max(lengths) > plan.grain and plan.parts > 1
     pieces = lengths, (plan.grain or plan.terms) if dealt else 0
-    # where the first tile is no whole blocks
+    # where the first tile is not whole blocks
     begun = [n % plan.tile for n in (lengths[0], lengths[-1])] if plan.tile and plan.terms > 1 else []
     told = tuple(begun) if any(n % plan.terms for n in begun) else ()
     return plan.unit, pieces, told, one.operands, one.weights

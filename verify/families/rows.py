@@ -618,7 +618,7 @@ def _shape(text: str) -> tuple[int, ...]:
     sizes = []
     for word in text.split("x"):
         if not word.isdecimal() or not word.isascii():
-            raise UsageError(f"shape={text}: {word!r} is no size; expected sizes such as 3x1000")
+            raise UsageError(f"shape={text}: {word!r} is not a size; expected sizes such as 3x1000")
         sizes.append(int(word))
     if math.prod(sizes) > MOST:
         raise UsageError(f"shape={text} has {math.prod(sizes):,} elements; expected at most {MOST:,}")

@@ -1,7 +1,7 @@
 """The bounds of row kernels: the algorithm that a lowering declares, run in `roundoff`; nothing is derived here.
 
 A user's own lowering is held to the order that it declares, else to the widest of the kernel's known algorithms,
-beyond which it may still have another order: that is no proof that it is right. All functions it calls are allowed
+beyond which it may still have another order: that does not prove that it is right. All functions it calls are allowed
 2 ULP at least.
 """
 

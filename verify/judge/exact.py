@@ -104,7 +104,7 @@ class Exact:
             yield truth
 
     def scale(self, key: Key) -> Truth | None:
-        """The scale of one element, or None where it has none or it is no positive real."""
+        """The scale of one element, or None where it has none or it is not a positive real."""
         if key not in self._scales:
             room(self._scales)[key] = self.about.scale(key)
         return self._scales[key]

@@ -156,7 +156,7 @@ class Ball64(Predicates):
         return Ball(self, tensor.to(torch.float64), 0.0, span_of(fmt), source=True, sure=True)
 
     def const(self, value: Any) -> Ball:
-        """An exact constant; a rational that is no float64 gets a radius of one unit roundoff."""
+        """An exact constant; a rational that float64 does not hold gets a radius of one unit roundoff."""
         if isinstance(value, Ball):
             return value
         exact = Fraction(value)

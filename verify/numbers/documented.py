@@ -11,7 +11,7 @@ class Documented:
     roundoff and eta its smallest subnormal number.
 
     points: exact where C23 Annex F.10 says so: exp(0) = 1, log(1) = 0, log1p(0) = expm1(0) = tanh(0) = 0, pow(x, 0) = 1
-    = pow(1, y), pow(0, y) = 0 of y > 0; and exp2 at whole numbers and rsqrt at 1, which are no rules of C's.
+    = pow(1, y), pow(0, y) = 0 of y > 0; and exp2 at whole numbers and rsqrt at 1, which are not rules of C.
     """
 
     units: float

@@ -67,7 +67,7 @@ class Order:
         if (kind == "blocked") != bool(equals):
             raise ValueError(f"{text!r}: blocked needs a size and only blocked has one; {_EXPECTED}")
         if equals and not (size.isdecimal() and size.isascii() and 0 < int(size) <= 1 << 40):
-            raise ValueError(f"{text!r}: {size!r} is no block size; expected a number of terms such as 128")
+            raise ValueError(f"{text!r}: {size!r} is not a block size; expected a number of terms such as 128")
         return Order(kind, FORMATS[name], int(size) if equals else 0)
 
     def steps(self, counts: Tensor) -> Tensor:

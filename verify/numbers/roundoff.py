@@ -218,7 +218,7 @@ class Roundoff:
         return self.value(replace(self._stored(x, fmt), n=self.at(fmt)))
 
     def result(self, value: Operand) -> Rough:
-        """The value rounded to storage. Infinity counts as 2^(emax+1) there, so that overflow is no exception."""
+        """The value rounded to storage. Infinity counts as 2^(emax+1) there, so that overflow needs no exception."""
         last = self.value(value)
         if self.storage.contains(last.n.compute):
             return last

@@ -283,7 +283,7 @@ class BallScaled(BallDD):
 
     def _limited(self, a: Ball, found: Ball) -> Ball:
         """What e^a or 2^a makes of it: where the argument is beyond MOST, a number beyond 2^+-(2 FAR + 1024) of which
-        only that is known, and undecided where it is no number."""
+        only that is known, and undecided where it is not a number."""
         x, _ = self.normal(a)
         at = self._approximate(a, 2 * MOST)
         beyond = at.abs() > MOST

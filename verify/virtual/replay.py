@@ -62,7 +62,7 @@ def replay(place: Path) -> Iterator[Replayed]:
             with tarfile.open(place) as archive:
                 archive.extractall(folder, filter="data")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
-            raise UsageError(f"{place} is no archive of kept launches: {str(error).partition(': -')[0]}") from None
+            raise UsageError(f"{place} is not an archive of kept launches: {str(error).partition(': -')[0]}") from None
         yield from _replayed_of(Path(folder))
 
 
@@ -74,7 +74,7 @@ def _replayed_of(place: Path) -> Iterator[Replayed]:
         try:
             read = _read(place, json.loads(file.read_text()))
         except DAMAGED as error:
-            raise UsageError(f"{file} is no kept launch: {type(error).__name__}: {_line(error)}") from None
+            raise UsageError(f"{file} is not a kept launch: {type(error).__name__}: {_line(error)}") from None
         yield read if isinstance(read, Replayed) else _replayed(file, *read)
 
 
@@ -119,7 +119,7 @@ def _replayed(file: Path, about: About, one: Launch, program: Any, after: dict[s
         found = digests(argument.value)
         if len(found) != len(due):
             told = f"{len(due)} digests of {argument.name}; expected {len(found)}"
-            raise UsageError(f"{file} is no kept launch: {told}")
+            raise UsageError(f"{file} is not a kept launch: {told}")
         bad = [k for k, (a, b) in enumerate(zip(found, due, strict=True)) if a != b]
         chunks += len(due)
         if bad:
