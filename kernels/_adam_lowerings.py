@@ -57,7 +57,7 @@ Step = Callable[[State], None]
 
 
 def _copies(t: Tensor | None, sizes: list[int]) -> list[Tensor]:
-    """One tensor of its own for each size."""
+    """A separate tensor for each size."""
     return [] if t is None else [part.clone() for part in torch.split(t, sizes)]
 
 
@@ -126,8 +126,7 @@ def _optimizer(variant: str, problem: Problem) -> Step:
 
 
 def _averages(variant: str, problem: Problem) -> Step:
-    """The lines of torch.optim.adam that update the averages, as `_single_tensor_adam` and `_multi_tensor_adam` have
-    them."""
+    """The lines of `_single_tensor_adam` and `_multi_tensor_adam` (torch.optim.adam) that update the averages."""
     beta1, beta2 = problem.scalars["beta1"], problem.scalars["beta2"]
     maximize = bool(problem.parameters["maximize"])
 

@@ -93,7 +93,7 @@ def template_precision(name: str) -> str:
 
 
 def _products(target: Target, name: str, template: bool) -> tuple[str, str]:
-    """What the scores' products and those with the values are made in."""
+    """The formats in which the scores' products and those with the values are multiplied."""
     if template and target.backend.device != "cpu":
         return (template_precision(name),) * 2
     settings = target.kernel.spellings
@@ -109,7 +109,7 @@ def _flags(target: Target, name: str, template: bool = False) -> dict[str, Any]:
 
 
 def _no_tf32(target: Target, name: str, template: bool = False) -> str | None:
-    """Why `name` gives no lowering of its own."""
+    """Why the precision `name` makes no separate lowering."""
     if name == "highest":
         return None
     if target.dtype != "float32":

@@ -1,4 +1,4 @@
-"""Cases: what one walk judges. Inputs by portions, what is known of each element, and what a lowering's may be.
+"""Cases: what one walk judges. Inputs in portions, what is known about each element, and how far a lowering may be off.
 
 `Pointwise` is an elementwise kernel with its Python scalars on a domain; `Instance` one problem of a composite kernel.
 The walk (`verify.walk`) knows them by `Case` alone.
@@ -80,11 +80,11 @@ class Case(Protocol):
     def portions(self) -> range: ...
 
     def given(self, number: int) -> Given:
-        """What a lowering is called with."""
+        """The arguments of a lowering's call."""
         ...
 
     def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
-        """What the reference lowering gives; None where it does not run."""
+        """The reference lowering's outputs; None where it does not run."""
         ...
 
     def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
@@ -98,7 +98,8 @@ class Case(Protocol):
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas: ...
 
     def strata(self, output: str, y: Tensor) -> Strata | None:
-        """The kinds of data that elements depend on, of which one must resolve; None where none is asked for."""
+        """The kinds of data that elements depend on, at least one of which must resolve; None where that is not
+        required."""
         ...
 
     def identified(self, fits: Mapping[str, Fit]) -> Identification:
@@ -127,7 +128,7 @@ class Case(Protocol):
     def digests(self, number: int, output: str, y: Tensor) -> Tally: ...
 
     def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
-        """The record of the domain, of which `inputs` elements were judged."""
+        """The record of the domain; `inputs`: how many of its elements were judged."""
         ...
 
 
@@ -171,7 +172,7 @@ def terms(
 def limited(
     stated: Stated | None, truth: str, truths: Container[str], ftz: bool, user: bool
 ) -> tuple[Limits, bool]:  # fmt: skip
-    """What elements may be that are judged against one truth of the scalars, and whether the bound means this one."""
+    """The limits of elements judged against one truth of the scalars, and whether the bound means this truth."""
     # scalars that the dtype represents have one truth, whichever the bound names
     meant = truth == (stated.truth if stated and stated.truth in truths else "exact")
     held = stated is not None and (meant or user)
@@ -262,8 +263,8 @@ class Pointwise:
         }  # fmt: skip
 
     def on(self, inputs: Sequence[Tensor], places: Tensor | None = None) -> Pointwise:
-        """The same case on other elements: tensors of shape (n,), at most CHUNK elements. places: what each of them is
-        numbered in the domain."""
+        """The same case on other elements: tensors of shape (n,), at most CHUNK elements. places: the number of each in
+        the domain."""
         other = copy.copy(self)
         other.inputs, other._kept = Domain("list", self.fmt, self.inputs.names), {("inputs", 0): tuple(inputs)}
         other._places = places
@@ -283,7 +284,7 @@ class Pointwise:
 
     @property
     def swept(self) -> bool:
-        """Whether there are too many portions to keep anything of them."""
+        """Whether there are too many portions to keep their results."""
         return len(self.portions()) > KEPT_PORTIONS
 
     @cached_property
@@ -476,8 +477,8 @@ def excuse(
     predicted: Callable[[Tensor, Callable[[str], bool]], Mapping[str, Tensor]],
     where: Callable[[Tensor], Tensor] | None,
 ) -> Excuse:
-    """An entry of the ledger as the judge asks it. predicted: what the formulas that are named give for the elements at
-    an index; where: which of them the entry is about."""
+    """An entry of the ledger for the judge. predicted: outputs of the named formulas for the elements at an index;
+    where: which of these the entry covers."""
     regions = torch.tensor([REGIONS.index(name) for name in entry.regions])
     kinds = torch.tensor([FAILURES.index(name) for name in entry.kinds])
 
@@ -532,7 +533,7 @@ class Placed:
         return Circumstances(under=under, over=over, slack=Fraction(ROOM))
 
 
-#: What a bound with underflow terms of its own leaves to be said: a zero within it is not a flush.
+#: The least slack, for bounds that have their own underflow terms: a zero within such a bound is not a flush.
 ROOM = 2.0**-1074
 #: Elements of a problem's inputs up to which the host judges it sooner than a GPU, which others wait for beside it.
 SMALL = 1 << 18
@@ -748,7 +749,7 @@ class Instance:
         return Formulas(predicted, names=tuple(given), places=places)
 
     def _predictions(self, output: str) -> Iterator[tuple[str, Tensor]]:
-        """What each formula gives for `output`, evaluated once as far as KEPT bytes hold it."""
+        """Each formula's prediction of `output`, kept as far as KEPT bytes hold it."""
         if self.kernel.formulas is None:
             return
         for text, make in self.kernel.formulas(self.problem, output).items():
@@ -801,7 +802,7 @@ class Instance:
 
 
 def made(facts: Composite, dtype: str, setting: Setting, scalars: Scalars, seed: int) -> Problem:
-    """The problem of a setting, on the host, with what a worker makes its callables of again."""
+    """The problem of a setting, on the host, with the arguments from which a worker remakes its callables."""
     problem: Problem = facts.problem(dtype, setting, dict(scalars), seed)
     return replace(problem, extra={**problem.extra, "origin": (dtype, setting, dict(scalars), seed)})
 

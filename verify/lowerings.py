@@ -193,7 +193,7 @@ class Layout:
 
 
 def _strided(call: Call) -> Call:
-    """Each input is every other element of a buffer twice its size."""
+    """Each input is every other element of a buffer of twice its size."""
     import torch
 
     def view(tensor: torch.Tensor) -> torch.Tensor:
@@ -349,8 +349,8 @@ def _compiler(flags: Callable[[Target], dict[str, Any]]) -> Callable[[Target], C
 
 
 def compile_apart(function: Callable[..., Any], name: str, options: dict[str, Any]) -> Callable[..., Any]:
-    """`function` under torch.compile, with a code object of its own: Dynamo's cache, its guards and its recompilation
-    limit hang on it."""
+    """`function` under torch.compile, with its own code object, to which Dynamo attaches its cache, guards and
+    recompilation limit."""
     import torch
 
     assert isinstance(function, types.FunctionType)

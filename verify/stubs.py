@@ -50,7 +50,7 @@ def source(kernel: Kernel | Composite) -> str:
     told = "\n".join(f"{label} {text}" for label, text in terms(kernel))
     body = kernel.stub if isinstance(kernel, Composite) else _widened(kernel)
     return (
-        f'"""{name}: {kernel.summary}. A lowering of your own, which begins as torch has it.\n\n'
+        f'"""{name}: {kernel.summary}. A lowering of your own, which starts as what torch computes.\n\n'
         f'    verify kernel {name} --lowering mine.py:{name}\n\n{told}\n"""\n\nimport torch\n\n\n{body}'
     )
 
@@ -116,7 +116,7 @@ def _of_elements(kernel: Kernel) -> Iterator[tuple[str, str]]:
 
 
 def _bounds(kernel: Kernel) -> dict[str, str]:
-    """The bounds of a user's own lowering, by the backends that have them."""
+    """The bounds of a user's own lowering, by backends that share them."""
     spelling = next(iter(kernel.spellings))
     found: dict[str, list[str]] = {}
     for backend in backends.names():

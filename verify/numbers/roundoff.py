@@ -649,7 +649,7 @@ class Roundoff:
         return replace(x, error=torch.where(back, 0.0, torch.where(error.isnan(), math.inf, error)), held=fmt)
 
     def _common(self, a: Operand, b: Operand) -> tuple[Roundoff, Rough, Rough]:
-        """The operands in the system of the wider one, as `ieee` has it (C23, 6.3.1.8)."""
+        """The operands in the system of the wider one, as in `ieee` (C23, 6.3.1.8)."""
         n = next((x.n for x in (a, b) if isinstance(x, Rough)), self)
         if isinstance(a, Rough) and isinstance(b, Rough):
             if not (a.n.compute.contains(b.n.compute) or b.n.compute.contains(a.n.compute)):

@@ -420,7 +420,7 @@ def _in_order(parts: Iterable[Tensor], fmt: Format) -> Tensor:
 
 
 def _halved(t: Tensor, fmt: Format) -> Tensor:
-    """The sum along the first axis, of which the second half is added to the first, and so on; from a length that is
+    """The sum along the first axis: its second half is added to the first, and so on; from a length that is
     no power of 2 the next one's."""
     while (count := len(t)) > 1:
         half = 1 << (count - 1).bit_length() - 1

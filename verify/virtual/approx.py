@@ -110,7 +110,7 @@ def lg2(x: Tensor, table: Table) -> Tensor:
     )  # fmt: skip
 
 
-# The same for the high word of a double, of which the unit reads nothing else.
+# The same for the high word of a double, the only part that the unit reads.
 
 INF64, NAN64 = 0x7FF00000, 0x7FFFFFFF
 

@@ -106,8 +106,8 @@ class Library:
 
 
 def approximate_divisions(source: str) -> str:
-    """Source under fast math, of which a reciprocal is within 1 ULP and a quotient within 2.5 (MSL table 8.2):
-    functions of the shim. Raises Unsupported for a division amid other operations, which fast math may rearrange."""
+    """Source under fast math with the shim's functions for reciprocals (within 1 ULP) and quotients (2.5, MSL table
+    8.2). Raises Unsupported for a division amid other operations, which fast math may rearrange."""
     if "math_mode(fast)" not in source:
         return source
     replaced = re.sub(r"\b1\.0f / (\w+)\b", r"fast::reciprocal(\1)", source)
@@ -141,7 +141,7 @@ def version(compiler: str) -> str:
 @functools.cache
 def _compiled(source: str, compiler: tuple[str, ...], mode: Mode) -> Path:
     text = f"{source}\n{_driver(source)}"
-    if "#include <metal_stdlib>" not in text:  # the Metal compiler includes nothing by itself either
+    if "#include <metal_stdlib>" not in text:  # the Metal compiler includes nothing implicitly either
         text = f"#include <metal_stdlib>\nusing namespace metal;\n{text}"
     contract = mode.contract and "fp contract(off)" not in source
     options = [
@@ -152,7 +152,7 @@ def _compiled(source: str, compiler: tuple[str, ...], mode: Mode) -> Path:
         f"-I{SHIM}",
     ]
     if contract and platform.machine() == "x86_64":
-        options.append("-mfma")  # without an fma of the processor nothing is contracted
+        options.append("-mfma")  # without the processor's fma nothing is contracted
     parts = [text, (SHIM / "metal_stdlib").read_text(), version(compiler[0]), *options]
     path = cache() / "metal" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:24]}.so"
     if not path.exists():
