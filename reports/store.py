@@ -156,15 +156,16 @@ def ensure_writable(path: str | Path) -> None:
         raise UsageError(f"cannot write to {str(path)!r}: {why(error)}") from None
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(report: Report, *, short: bool = False) -> Iterator[str]:
     """The text of a report: the head on one line, then one line a cell, so that diffs name the cells that changed.
 
-    Keys are in the schema's order, free ones sorted; floats have the shortest form that reads back exactly.
+    Keys are in the schema's order, free ones sorted; floats have the shortest form that reads back exactly. short:
+    without the fields of cells that have their default.
     """
     head = report.model_copy(update={"cells": []}).model_dump_json(by_alias=True)
     yield head.removesuffix("]}") + "\n"
     for index, cell in enumerate(report.cells):
-        yield (",\n" if index else "") + cell.model_dump_json(by_alias=True)
+        yield (",\n" if index else "") + cell.model_dump_json(by_alias=True, exclude_defaults=short)
     yield ("\n" if report.cells else "") + "]}\n"
 
 
