@@ -36,15 +36,15 @@ SCHEMA = 2
 #: What a report that is read may say it is.
 READ = (1, 2)
 
-#: Statuses that a cell may have whatever its regions have: of its launches, not of its elements.
+#: Statuses that a cell may have regardless of its regions: they concern its launches, not its elements.
 WHOLE = ("oracle-violation", "error", "unsteady")
-#: Reasons by which a cell may be worse than each of its regions: what they are given for is no element's business.
+#: Reasons for which a cell may be worse than all of its regions, because they do not concern single elements.
 WHOLE_REASONS = ("property", "resolution", "calls")
-#: Of figures that were computed in floating point.
+#: Tolerance for figures computed in floating point.
 _SLACK = 1 + 2.0**-40
 #: Statuses that no region has.
 NOT_OF_REGIONS = ("oracle-violation", "error", "not-run")
-#: What stood before the ledger's reason in that of a cell of schema 1, the figures in parentheses after it.
+#: In a cell of schema 1, the words before the ledger's reason, and the figures in parentheses after it.
 KNOWN = "known deviation: "
 
 Metric = Literal["ulp", "int_ulp", "scaled_ulp", "share"]
@@ -52,7 +52,7 @@ Truth = Literal["exact", "rounded"]
 
 
 def _sorted(value: dict[str, Any]) -> dict[str, Any]:
-    """Keys in order, so that equal reports have equal bytes however they were put together."""
+    """Keys in order, so that equal reports have equal bytes."""
     return dict(sorted(value.items()))
 
 
@@ -74,7 +74,7 @@ def _edge(key: str) -> float:
 
 
 def _one_of(what: str, known: tuple[str, ...]) -> Callable[[str], str]:
-    """A validator that lets the names of one table pass."""
+    """A validator that accepts the names of one table."""
     names = frozenset(known)
 
     def check(value: str) -> str:
@@ -368,7 +368,7 @@ class Timing(Record):
 
 
 class Place(Record):
-    """What names a cell, but for its output."""
+    """What identifies a cell, except for its output."""
 
     kernel: str
     lowering: str
@@ -489,7 +489,7 @@ class Cell(Place):
         normal = self.regions.get("normal")
         if normal is not None and normal.status == "passed" and normal.bound is None:
             raise ValueError("region normal passed without a bound; expected unbounded")
-        # there nothing widens the bound: no underflow, no overflow, no flushing
+        # nothing widens the bound there: no underflow, no overflow, no flushing
         if normal is not None and normal.status == "passed" and normal.bound is not None:
             most = normal.bound.measured or 0.0
             if most > normal.bound.value * _SLACK:
@@ -571,7 +571,7 @@ class Report(Record):
 
 
 def lacks_regions(cell: Cell) -> str:
-    """What is wrong with a cell of schema 2 that measured something and does not say where; '' where nothing is."""
+    """What is wrong with a cell of schema 2 that measured something without regions; '' where nothing is."""
     if cell.regions or not cell.inputs or cell.status in NOT_OF_REGIONS:
         return ""
     return f"status {cell.status} of {cell.inputs} inputs without regions"
@@ -579,7 +579,7 @@ def lacks_regions(cell: Cell) -> str:
 
 def of_schema_1(cell: Cell) -> Cell:
     """A cell of schema 1 as schema 2 has it: what the ledger excused deviates, for the reason that the entry gave; the
-    figures that followed it in parentheses are the cell's own. Nothing else of it is another word."""
+    figures that followed it in parentheses are the cell's own. Everything else keeps its name."""
     if cell.status != "passed" or KNOWN not in cell.reason:
         return cell
     before, _, told = cell.reason.partition(KNOWN)

@@ -1,4 +1,4 @@
-"""What is said about single cells below a table: the worst elements, failures, deviations and remarks."""
+"""Lines about single cells below a table: worst elements, failures, deviations and remarks."""
 
 from __future__ import annotations
 
@@ -185,7 +185,8 @@ def remark_lines(cells: Iterable[Cell]) -> list[Line]:
 
 
 def _models(cells: Iterable[Cell]) -> list[Line]:
-    """How predicted cells modelled what no standard defines: one line a model, with its instructions and lowerings."""
+    """How predicted cells were modelled where no standard applies: one line a model, with its instructions and
+    lowerings."""
     models: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for cell in cells:
         for instruction, how in (cell.predicted or {}).items():

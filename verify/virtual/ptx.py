@@ -1,7 +1,7 @@
 """PTX executed on the CPU, all threads of many blocks at a time: each register is an array with one element a thread.
 
 IEEE instructions give the bits of the standard (PTX ISA, 9.7.3 and 9.7.4), in the host's own arithmetic; approximate
-ones are the business of a model that is given (`verify.virtual.approx`). The threads whose program counter is least go
+ones are left to a model (`verify.virtual.approx`). The threads whose program counter is least go
 first, so that warps converge where their code does; blocks know nothing of one another. What is not here is refused by
 its name before anything runs: an atomic, a modifier, a matrix instruction of a unit that nobody recorded.
 
@@ -28,11 +28,11 @@ Select = Any  # slice(None), or indices of the threads that take part
 Step = Callable[["Machine", Select], None]
 ALL = slice(None)
 
-#: Threads that run at a time: their registers shall stay in the processor's cache.
+#: Threads that run at a time, so that their registers stay in the processor's cache.
 THREADS = 1 << 15
 #: Threads of a warpgroup.
 WARPGROUP = 128
-#: Where generic addresses are those of a thread's own memory.
+#: Where generic addresses of a thread's own memory begin.
 LOCAL = 1 << 60
 UNSIGNED: Mapping[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED: Mapping[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
@@ -299,7 +299,7 @@ class Machine:
         return memory, address + owner * np.uint64(size) + np.uint64(start)
 
     def run(self) -> None:
-        """To the end of all threads. The threads with the least program counter go first."""
+        """Run all threads to their end. The threads with the least program counter go first."""
         steps, end = self.program.steps, len(self.program.steps)
         counters = np.zeros(self.size, np.int64)
         at: Any = ALL
@@ -383,7 +383,7 @@ def execute(one: Launch, text: str, model: approx.Mufu) -> None:
 
 
 def _bits(kind: str, value: Any) -> int:
-    """What a launch passes for a number."""
+    """The bits that a launch passes for a number."""
     if kind in ("fp32", "f32"):
         return int(np.float32(value).view(np.uint32))
     if kind in ("fp64", "f64"):
@@ -512,7 +512,7 @@ class _Decoder:
         assert where is not None
         space = next(iter(rest & {"param", "global", "shared", "local"}), "")
         count = next((int(text[1:]) for text in rest & {"v2", "v4", "v8"}), 1)
-        # hints to caches, and which accesses are ordered: of no consequence here
+        # cache hints and memory order have no effect here
         rest -= {"param", "global", "shared", "local", "v2", "v4", "v8", "nc", "volatile", "relaxed", "weak"}
         rest -= {text for text in rest if re.match(r"L\d|evict|cg|ca|cs|lu|cv|cta|unified", text)}
         outs = [x.strip() for x in o[0].strip("{} ").split(",")]
@@ -541,7 +541,7 @@ class _Decoder:
         return load
 
     def _createpolicy(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        """Which lines a cache keeps: of no consequence here, as the loads that name it leave it unread."""
+        """A cache policy has no effect here: the loads that name it ignore it."""
         rest.clear()
         return lambda m, at: m.write(o[0], m.full(0, 64, at), at)
 
@@ -862,7 +862,7 @@ class _Decoder:
         return self._arithmetic("div", rest, kinds, [o[0], one, o[1]])
 
     def _approximate(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        """What the model of approximate instructions says."""
+        """Approximate instructions, by the model."""
         rest -= {"approx", "full", "ftz"}
         kind = kinds[-1]
         call = approx.INSTRUCTIONS[op] if kind.bits == 32 else approx.WORDS[op]
