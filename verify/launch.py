@@ -239,11 +239,11 @@ def _place_of(t: Tensor) -> tuple[Any, ...]:
     return t.untyped_storage().data_ptr(), t.storage_offset(), t.dtype, t.shape, t.stride()
 
 
-# A launch, and what it gives.
+# A launch and its results.
 
 
 def _timed(call: Callable[..., Any], arguments: Sequence[Any], backend: Backend, name: str) -> tuple[Any, float]:
-    """What the call returns, and the seconds from its begin to synchronized completion."""
+    """What the call returns, and the seconds from its start to synchronized completion."""
     backend.synchronize()
     start = time.perf_counter()
     with _raising(name, arguments):

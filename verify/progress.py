@@ -35,10 +35,10 @@ class Done(NamedTuple):
 
 
 class TimeLeft:
-    """Seconds left of a list of jobs, some of them at a time, from the times of those that are done.
+    """Seconds left of a list of jobs, several running at a time, from the times of finished ones.
 
-    A job is expected to take the mean of those done that are of its closest kind of which any is done, or else of all,
-    and as many to be done at a time as were until now.
+    A job is expected to take the mean time of finished jobs of its closest kind, or of all where no such job has
+    finished; jobs are expected to keep running as many at a time as until now.
     """
 
     def __init__(self, jobs: Sequence[Kinds], began: float) -> None:
@@ -47,7 +47,7 @@ class TimeLeft:
         self._began = self._since = began
 
     def ends(self, number: int, seconds: float, now: float) -> None:
-        """Record a job that has ended, and its seconds."""
+        """Record that a job has ended and took `seconds`."""
         for kind in (*self._left.pop(number, ()), ""):
             count, total = self._taken.get(kind, (0, 0.0))
             self._taken[kind] = (count + 1, total + seconds)

@@ -275,8 +275,8 @@ def judgement(
 
 
 def range_of(fmt: Format) -> tuple[Fraction, Fraction]:
-    """What intermediates must stay in to be in the normal range: that of the working format (half formats are computed
-    in float32), but for the last few units at either end, out of which an error of few ULP takes a computed one."""
+    """The normal range of intermediates: that of the working format (float32 for half formats), less a few units at
+    either end, so that an error of a few ULP cannot carry a computed value out of it."""
     working = FORMATS["float32"] if fmt.bits < 32 else fmt
     margin = Fraction(8, 2**working.precision)
     return working.smallest_normal * (1 + margin), working.max_finite * (1 - margin)

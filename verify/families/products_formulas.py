@@ -352,7 +352,7 @@ def _plans(plan: Plan, problem: Problem) -> Iterator[Plan]:
                 yield cut
                 if any(length % plan.unit.terms for length in cut.lengths(k)[-2:]):
                     yield from (replace(cut, tile=tile) for tile in TILES)
-    # weights of codes: a block of warps, each of which adds one block of terms after another to its sum
+    # weights of codes: a block of warps, each adding one block of terms after another to its sum
     if shape.group and isinstance(plan.unit, Unit) and plan.unit.terms > 1:
         for parts in (8, 2, 4, 16):
             for grain in (128, 32, 64, 256):

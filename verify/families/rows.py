@@ -405,7 +405,7 @@ def shares(row: Row) -> Ints:
 
 
 def late(row: Row) -> Ints:
-    """Arguments of exp of which each of the last 64 outweighs all before it, the others -inf."""
+    """Arguments of exp: each of the last 64 outweighs all before it; the others are -inf."""
     back = row.n - 1 - row.j
     value = (row.r % 7).double() * 1.5 + 3.0 - back.double() * 1.5
     return row.at(value).where(back < 64, row.draw.constant("-inf"))

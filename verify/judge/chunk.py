@@ -109,10 +109,10 @@ class Excuse:
 
 @dataclass(frozen=True)
 class Formulas:
-    """Candidates for identification. predict(index) gives what each one gives for the elements at `index` (None: all).
+    """Candidates for identification. predict(index): each candidate's results for the elements at `index` (None: all).
 
-    admissible: those of them that may account for elements of which an intermediate of the reference overflows. places:
-    the elements (int64) for which one gives something, where that is not all; predict(index) leaves those out.
+    admissible: the candidates that may account for elements where an intermediate of the reference overflows. places:
+    for a candidate that does not cover all elements, those it does (int64); predict(index) leaves it out.
     """
 
     predict: Callable[[Tensor | None], Mapping[str, Tensor]] = lambda index: {}
@@ -121,7 +121,7 @@ class Formulas:
     places: Mapping[str, Tensor] = field(default_factory=dict)
 
     def wrong(self, y: Tensor) -> Iterator[tuple[int, int]]:
-        """For each one, how many of the outputs y it does not give, and the first of them (-1: none)."""
+        """For each candidate, how many of the outputs y it misses, and the first of them (-1: none)."""
         for text, predicted in self.predict(None).items():
             places = self.places.get(text)
             missed = differing(predicted, y if places is None else y[places])
@@ -133,21 +133,21 @@ class Engine(Protocol):
     """The fused pass over the elements of a source."""
 
     def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
-        """All of them, in float64."""
+        """All elements reduced, in float64."""
         ...
 
     def finer(
         self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
     ) -> tuple[Reduced, Judged] | None:  # fmt: skip
-        """Those at `index`, whose outputs are given, in double-double and with operands taken as zero: what they sum up
-        to, failing ones included, and each of them; None where tensors are as fast."""
+        """The elements at `index`, with outputs y, in double-double and with operands taken as zero: their reduction,
+        failing elements included, and each one judged. None where tensors are as fast."""
         ...
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Judges the outputs of one lowering. user: a file of the user's, for which the ledger accounts only where its bits
-    are eager's."""
+    """Judges the outputs of one lowering. user: the lowering is the user's own, and the ledger accounts only for those
+    of its outputs with eager's bits."""
 
     fmt: Format
     limits: Limits

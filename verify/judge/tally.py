@@ -45,8 +45,8 @@ class InRegion:
     mp          elements that multiprecision judged
     steps       the largest int_ulp
     leaders     for each of METRICS those elements that may have the largest value
-    fails       by kind in KINDS: elements that are something that they may not be, and nothing accounts for it
-    lost        by kind: such elements of which an intermediate overflows (an admissible formula may account for them)
+    fails       by kind in KINDS: wrong elements that nothing accounts for
+    lost        by kind: wrong elements with an overflowing intermediate (an admissible formula may account for them)
     deviates    (ledger id, kind) -> elements that the entry accounts for
     witnesses   by what they witness (a kind, or a ledger id): the element of the lowest index
     """

@@ -120,9 +120,9 @@ class Rough(Arithmetic, Comparing):
 class Roundoff:
     """The operations of `verify.numbers.ieee.IeeeSystem` on values with error bounds.
 
-    compute    the format of an operation and of what it gives
+    compute    the format of an operation and its result
     storage    the dtype of inputs and results
-    functions  what is documented, by (function, format); / and sqrt round correctly where they have no entry
+    functions  documented errors by (function, format); / and sqrt without an entry round correctly
     flush      the largest magnitude that an operation may replace by zero, beside gradual underflow (0: none)
     library    relative errors of torch's float64 functions in units of 2^-53, see `verify.admit`
     exact      whether exact results are found, which takes some three times as long for + - * / and square root;

@@ -1,6 +1,6 @@
 """The number system `ieee` on one element, remembering every operation: a formula step by step.
 
-`verify.numbers.ieee` alone decides what an operation gives; this module only puts it into words.
+`verify.numbers.ieee` alone computes the result of an operation; this module only puts it into words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Assembly of gfx942 executed on the CPU: each thread as a wave of 64 lanes of which the first alone is active.
+"""Assembly of gfx942 executed on the CPU: each thread as a wave of 64 lanes with only the first active.
 
 The hardware has this state: masks, branches and scalar registers mean what they always do, so every thread computes
 what it would in a full wave, as long as no instruction looks at other lanes. Those that do are refused by name, like
