@@ -38,7 +38,7 @@ LOWERINGS = (
 IMPLEMENTATIONS = "verify.kernels._adam_lowerings"
 #: Sizes of a setting's parameters: whole vectors, tails of every kind, and a single element.
 SIZES = (2048, 1024, 1000, 16, 7, 1)
-#: ... over many steps, each of which takes milliseconds.
+#: Sizes for many steps: each step takes milliseconds.
 FEW = (1000, 16, 7, 1)
 #: Formulas are tried up to so many steps: each costs a millisecond a step, and 10 steps tell them apart.
 IDENTIFIED_STEPS = 10
@@ -394,7 +394,7 @@ NOTES = (
 #: Keywords of a user's own lowering besides parameters and scalars.
 TENSORS = {
     "max_exp_avg_sq": "a tensor, where amsgrad is 1",
-    "master": "0, or where it is 1 the parameters as a float32 tensor, of which param is the rounded copy",
+    "master": "0, or 1: a float32 tensor holds the parameters and param is its rounded copy",
 }
 AVERAGES = """\
         g = (-grad if maximize else grad).to(m.dtype)

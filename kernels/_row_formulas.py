@@ -199,7 +199,7 @@ def _multi_row_sum(x: Tensor) -> Tensor:
 
 
 def _row_sum(x: Tensor) -> Tensor:
-    """Four interleaved rows of x (..., size, lanes), then what is left, then the rows one by one."""
+    """Four interleaved rows of x (..., size, lanes), then the remaining ones, then the four one by one."""
     size, lanes = x.shape[-2:]
     whole = size // 4
     parts = _multi_row_sum(x[..., : 4 * whole, :].reshape(*x.shape[:-2], whole, 4 * lanes))
@@ -213,7 +213,7 @@ def _row_sum(x: Tensor) -> Tensor:
 
 
 def _cascade_inner(x: Tensor, lanes: int) -> Tensor:
-    """Contiguous terms in vectors of `lanes`; what is left first, then the lanes one by one."""
+    """Contiguous terms in vectors of `lanes`; the remainder first, then the lanes one by one."""
     n = x.shape[-1]
     whole = n // lanes
     vectors = _row_sum(x[..., : whole * lanes].reshape(*x.shape[:-1], whole, lanes))

@@ -1,6 +1,6 @@
-"""How a status is shown, for terminal, Markdown and page alike, and what it is counted as.
+"""How a status is shown and counted, for terminal, Markdown and page alike.
 
-Which statuses there are, their order and exit codes are in `verify.judge.status`.
+The statuses, their order and exit codes are in `verify.judge.status`.
 """
 
 from __future__ import annotations

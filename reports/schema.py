@@ -507,7 +507,7 @@ class Cell(Place):
 
 
 class Part(Place):
-    """Of a cell of which not all elements are judged yet: what is known so far of `inputs` of its `size` elements.
+    """A cell that is not fully judged yet: what is known so far, from `inputs` of its `size` elements.
 
     job     its number, as in `Shard.numbers`
     status  what it would be if the other elements were like these; reason: for people
@@ -526,7 +526,7 @@ class Part(Place):
 class Shard(Record):
     """Part `index` of `of`, from 1, of a run of so many `jobs`: `numbers` has the job of each cell, in order.
 
-    whole: the run is one of all, by which entries of the ledger that nothing needs are found. parts: of sweeps that
+    whole: the run is one of everything, so ledger entries that nothing needs can be found. parts: of sweeps that
     shards divide. others: further shards whose reports were merged to this one.
     """
 

@@ -88,7 +88,7 @@ class Case(Protocol):
         ...
 
     def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
-        """The bound of the lowering's outputs, of which y is one."""
+        """The bound of the lowering's output y."""
         ...
 
     def sources(self, number: int, output: str, y: Tensor) -> Mapping[str, Elements]:
@@ -98,12 +98,11 @@ class Case(Protocol):
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas: ...
 
     def strata(self, output: str, y: Tensor) -> Strata | None:
-        """The kinds of data that elements depend on, at least one of which must resolve; None where that is not
-        required."""
+        """The kinds of data that elements depend on. At least one must resolve; None where none has to."""
         ...
 
     def identified(self, fits: Mapping[str, Fit]) -> Identification:
-        """Which formula the fits of a whole walk leave."""
+        """The formula that remains after the fits of a whole walk."""
         ...
 
     def engine(self, number: int, output: str, truth: str) -> Engine | None:
@@ -535,7 +534,7 @@ class Placed:
 
 #: The least slack, for bounds that have their own underflow terms: a zero within such a bound is not a flush.
 ROOM = 2.0**-1074
-#: Elements of a problem's inputs up to which the host judges it sooner than a GPU, which others wait for beside it.
+#: Elements of a problem's inputs up to which the host judges it sooner than a GPU that other jobs wait for.
 SMALL = 1 << 18
 
 

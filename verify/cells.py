@@ -280,8 +280,8 @@ def cell_of(
 
 
 def _kinder(found: Found, first: tuple[str, Stated, Any, Any]) -> tuple[str, Stated, Any, Any]:
-    """Truth of the scalars, bound, records and conclusion by the truth that is kinder to all of the cell: that which
-    the bound means (`first`), or the other one."""
+    """Truth of the scalars, bound, records and conclusion under the truth that is kinder to the whole cell: the one
+    that the bound means (`first`) or the other."""
     other = next(truth for truth in found.tallies if truth != first[0])
     stated = replace(first[1], truth=other)
     records = found.readers[other].regions(found.tallies[other], stated, found.resolution)

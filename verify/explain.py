@@ -391,7 +391,7 @@ def judgement(
 
     output, ulp, scaled_ulp, int_ulp, error_class  as in a report, by the exact scalars; by rounded ones with the suffix
                 '_rounded_scalars', where these are others
-    truth       'exact' or 'rounded': of the scalars, which the bound means and to which the following refers
+    truth       'exact' or 'rounded': the truth of the scalars that the bound and all that follows refer to
     region      where the element lies; may_be: what it may be, in words; source: of the bound
     share       |y - t| over what it may be; None where no number says it
     status      of the element, as if it were alone; why: what fails, or what accounts for it

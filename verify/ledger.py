@@ -65,7 +65,7 @@ class Deviation(Cells):
     regions   where it is; kinds: of failure, of `verify.judge.status.FAILURES`
     at_most   metric -> the largest value that it accounts for, of failures of kind 'bound'
     where     a predicate on the exact inputs, as an oracle's table of special values writes it: n.is_inf(x) & (x < 0)
-    formula   texts of formulas, one of which gives the element's bits; * stands for any text
+    formula   texts of formulas: one of them reproduces the element's bits; * stands for any text
     overflow  only where a named intermediate overflows
     zero      only where the output is a zero
     """
@@ -137,7 +137,7 @@ def known(backend: str, **cell: str) -> tuple[Deviation, ...]:
 
 
 def not_run(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviation | None:
-    """The entry by which the cell cannot run, or None."""
+    """The entry that says why the cell cannot run, or None."""
     found = (d for d in deviations(backend) if d.status == "not-run")
     return next((d for d in found if d.suits(lowering=lowering, kernel=kernel, dtype=dtype)), None)
 

@@ -349,8 +349,8 @@ def _compiler(flags: Callable[[Target], dict[str, Any]]) -> Callable[[Target], C
 
 
 def compile_apart(function: Callable[..., Any], name: str, options: dict[str, Any]) -> Callable[..., Any]:
-    """`function` under torch.compile, with its own code object, to which Dynamo attaches its cache, guards and
-    recompilation limit."""
+    """`function` under torch.compile, with a code object of its own: Dynamo's cache, guards and recompilation limit
+    belong to the code object."""
     import torch
 
     assert isinstance(function, types.FunctionType)

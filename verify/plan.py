@@ -105,7 +105,7 @@ def job_domain(job: Job, selection: Selection) -> Domain:
 # Where jobs are done.
 
 
-#: Rough seconds by which jobs are ordered: an element in tensors and in multiprecision, a compilation, a problem and
+#: Rough seconds, to order jobs by: an element in tensors and in multiprecision, a compilation, a problem and
 #: its truth, the start of a process (two cores of a Xeon, November 2026); in a sweep, an element on the host and on a
 #: GPU.
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 #: Called with (jobs done, jobs in all, what is next or was last): first, when a job has ended, and with '' at the end.
 #: Fourth, where that is known: the job that has ended, as `Done`.
 Progress = Callable[..., None]
-#: The kinds of a job by which it is compared with others, the closest first; empty for a job that takes no time.
+#: The kinds of a job, the closest first, to find others like it; empty for a job that takes no time.
 Kinds = tuple[str, ...]
 
 DELAY = 1.0  # seconds before a terminal shows the bar

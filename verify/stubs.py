@@ -1,4 +1,4 @@
-"""A lowering of your own: how it is called, what it may return, what it is held to, and a file to start from.
+"""A lowering of your own: its call, what it may return, its bound, and a file to start from.
 
 Stated here for `verify show`, from the kernel's facts; the call itself is in `verify.lowerings`. No torch is imported.
 """
@@ -17,7 +17,7 @@ MINE = "mine.py:mine"
 
 
 class _Written:
-    """A value that records, as text, the expression by which it was made."""
+    """A value that records, as text, the expression that made it."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -190,8 +190,8 @@ def cores() -> int:
 
 
 def on_gpus(variable: str) -> list[dict[str, str]]:
-    """The processes of `Backend.processes` for torch's GPUs that are like the first, each of which sees one GPU by
-    `variable`. Where compiling is most of the work several share one."""
+    """The processes of `Backend.processes` for torch's GPUs of the first one's kind: each sees one GPU, named by the
+    environment variable `variable`. Where compiling is most of the work several share one."""
     import torch
 
     each = [torch.cuda.get_device_properties(k) for k in range(torch.cuda.device_count())]

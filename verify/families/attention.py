@@ -331,7 +331,7 @@ def _recomputed(n: Roundoff, a: Algorithm, rows: Rows, done: Forward) -> tuple[R
 
 
 def _near(value: Fraction) -> tuple[Fraction, Fraction]:
-    """Ends of an interval that holds the irrational constant of which this is the nearest double."""
+    """Ends of an interval around the irrational constant whose nearest double is `value`."""
     return value - Fraction(2) ** -53, value + Fraction(2) ** -53
 
 

@@ -58,7 +58,7 @@ WARP, AT_ONCE, DOT = 32, 4, 128
 @dataclass(frozen=True)
 class Candidate:
     """plan of the sums; operands: '' or the format that factors are rounded to; epilogue: what follows, see `_finish`;
-    narrow: alpha and beta rounded to the dtype; weights: formats to which those of codes are rounded in turn."""
+    narrow: alpha and beta rounded to the dtype; weights: formats that weights of codes are rounded to, in turn."""
 
     plan: Plan
     operands: str = ""

@@ -271,8 +271,8 @@ def _rounded_down(fmt: Format) -> list[int]:
 
 
 def dominated(row: Row) -> Ints:
-    """A number that outweighs all the rest, so that small terms count: 0 under exp, and in every other row beside terms
-    of which seven in eight become less where they are rounded to the dtype; factors near 1."""
+    """A number that outweighs all the rest, so that small terms count: 0 under exp, where in every other row rounding
+    to the dtype makes seven in eight terms smaller; factors near 1."""
     d, first = row.draw, row.j == row.r % 3
     if row.kind == EXPONENTIALS:
         less = d.pick(_rounded_down(d.fmt)).where(d.integer(0, 7) > 0, row.real(-6.0, 0.0))

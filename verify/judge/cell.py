@@ -42,8 +42,8 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Stated:
-    """The bound of a cell: its value in `metric`, its source, and the truth of the scalars to which it applies ('exact'
-    or 'rounded')."""
+    """The bound of a cell: its value in `metric`, its source, and the truth of the scalars it applies to ('exact' or
+    'rounded')."""
 
     value: float
     metric: str

@@ -194,7 +194,7 @@ class Judge:
         few = settled and not y.is_cpu and len(index) <= FEW
         for double in () if few else source.stages:
             left = []
-            # double-double knows whole rows, of which it keeps few, but where it is the first stage
+            # as a later stage double-double takes whole rows and keeps few of them
             blocks = y.is_cpu and double == source.stages[0]
             for part in torch.split(index, BLOCK if blocks else max(len(index), 1)):
                 more, open_ = self._on_tensors(source, part, y, eager, formulas, double)

@@ -367,7 +367,7 @@ def _flushed_within(
 
 
 def _at_zero(y: Tensor, yv: Tensor, e: Enclosure, line: Line) -> tuple[Tensor, Tensor]:
-    """Elements that are RD or RU of the truth at operands taken as zero, and those of which it is not known."""
+    """Elements that are RD or RU of the truth at operands taken as zero, and elements where that is unknown."""
     m, rad, tail = e.within(line)
     lo, hi = ends_on(m, rad, tail, e.sure, line)
     nlo, nhi = lo.nearest, hi.nearest

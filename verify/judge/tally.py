@@ -126,7 +126,7 @@ class Binade:
 class Fit:
     """How one formula's predictions compare with the outputs: mismatches over all elements, and the first of them.
 
-    admissible: it may account for the elements that are `lost`, of which it does not reproduce `lost`.
+    admissible: it may account for `lost` elements; lost: how many of these it does not reproduce.
     """
 
     mismatches: int = 0
@@ -176,7 +176,7 @@ class Tally:
         return self.regions.get(region, InRegion())
 
     def record(self) -> dict[str, Any]:
-        """JSON, of which `restored` makes the tally again."""
+        """The tally as JSON, for `restored`."""
         plain: dict[str, Any] = _plain(self)
         return plain
 

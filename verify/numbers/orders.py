@@ -33,7 +33,7 @@ class Order:
 
     paths       paths(counts) -> combinations on the longest path of a result of so many terms (float64 tensors),
                 for the orders of known code: kind 'any' with fewer combinations
-    text        what it is called in a source; made from the rest where empty
+    text        its name in a bound's source; made from the other fields where empty
     """
 
     kind: str
