@@ -2,7 +2,7 @@
 
     python bench/devicelib.py --out reports/measured/devicelib.json [--stride N] [--only NAME,...]
 
-Functions are those of `verify.virtual.devicelib`, approximate instructions correctly rounded, nothing flushed; the
+Functions are those of `vendor_libraries.py`, approximate instructions correctly rounded, nothing flushed; the
 reference is float64's function, whose own error is below 2^-28 ULP of float32. `models` are the two instructions whose
 models rest on float64's exp2 and log2: where the nearest number is not what they give, decided in multiprecision.
 """
@@ -23,8 +23,9 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from verify.virtual import devicelib, instructions
-from verify.virtual.ir import F32, F64, I32, Value, host, vectorised
+from vendor_libraries import function, vectorised
+from verify.virtual import instructions
+from verify.virtual.ir import F32, F64, I32, Value, host
 
 Array = npt.NDArray[Any]
 CHUNK = 1 << 18
@@ -75,12 +76,12 @@ def arguments(stride: int) -> Iterator[Array]:
 
 def worst(library: str, name: str, reference: Callable[[Array], Array], stride: int) -> dict[str, Any]:
     """The largest errors in normal range and below it, with their arguments, and how many results are not nearest."""
-    function = devicelib.function(library, name, ftz=False)
+    run = function(library, name, ftz=False)
     found: dict[str, Any] = {"library": library, "function": name, "arguments": 0, "seconds": 0.0}
     found |= {f"{key}{region}": value for region in ("", "_subnormal") for key, value in (("max_ulp", 0.0), ("at", ""))}
     for x in arguments(stride):
         began = time.process_time()
-        y = function(x)
+        y = run(x)
         found["seconds"] += time.process_time() - began
         with np.errstate(all="ignore"):
             exact = reference(x.astype(np.float64))
@@ -101,10 +102,10 @@ def worst(library: str, name: str, reference: Callable[[Array], Array], stride: 
 def misrounded(name: str, stride: int) -> dict[str, Any]:
     """Arguments for which an instruction's nearest model is not the correctly rounded result. It is float64's function,
     rounded: where that is not within 2^-20 of half an ULP of a midpoint, an error below 2^-45 decides nothing."""
-    function = {"v_exp_f32": "exp2", "v_log_f32": "log2"}[name]
+    intrinsic = {"v_exp_f32": "exp2", "v_log_f32": "log2"}[name]
 
     def near(x: Value) -> Value:
-        wide = x.to(F64).call(function)
+        wide = x.to(F64).call(intrinsic)
         result = wide.to(F32)  # whatever `instructions.HARD` says: what follows is about float64's function
         unit = ((result.bits() & 0x7F800000).bitcast(F32)).to(F64) * 2.0**-23
         close = abs(abs(wide - result.to(F64)) / unit - 0.5) < 2.0**-20

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,6 @@ def trimmed(report: Report) -> Report:
     left_out = {"not run": dict(not_run), "other spellings with the same bits": repeated}
     environment: dict[str, Any] = {**report.environment, "recorded": {"left out": left_out, "trust": trust}}
     return report.model_copy(update={"environment": environment, "cells": kept})
-
-
-def lines(report: Report) -> Iterator[str]:
-    """As `store.lines`, without the fields that have their default; reads back equal."""
-    head = report.model_copy(update={"cells": []}).model_dump_json(by_alias=True)
-    yield head.removesuffix("]}") + "\n"
-    for index, cell in enumerate(report.cells):
-        yield (",\n" if index else "") + cell.model_dump_json(by_alias=True, exclude_defaults=True)
-    yield "\n]}\n"
 
 
 def kept(report: Report, what: str) -> Report:
@@ -98,7 +89,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     options = parser.parse_args(None if arguments is None else list(arguments))
     try:
         whole = merged([store.read(path) for path in options.report])
-        text = "".join(lines(trimmed(kept(whole, options.keep) if options.keep else whole)))
+        text = "".join(store.lines(trimmed(kept(whole, options.keep) if options.keep else whole), short=True))
         report = store.parse(text, str(options.out))
         store.write_text([text], options.out)
     except UsageError as error:

@@ -26,7 +26,16 @@ from typing import Any
 from verify.kernel import UsageError, facts_of, suggest
 from verify.reports import store
 from verify.reports.compare import Aligned, compare, load
-from verify.reports.figures import figures_of, headline, limit_text, measured, real, region_part, share, telling
+from verify.reports.figures import (
+    excess_of,
+    figures_of,
+    headline,
+    limit_text,
+    measured,
+    real,
+    share,
+    telling,
+)
 from verify.reports.looks import PREDICTED
 from verify.reports.reasons import excess
 from verify.reports.run_page import kernel_page
@@ -305,7 +314,7 @@ def _deviations(report: Report, keep: Filter) -> str:
     rows = []
     for (kernel, name, ledger), members in found.items():
         cells = [cell for cell, _ in members]
-        most, where = max(members, key=lambda one: _part(*one))
+        most, where = max(members, key=lambda one: excess_of(*one))
         at = " ".join(filter(None, (most.lowering, most.dtype, scalars_text(most.scalars))))
         why = excess(most) if where is None else where.reason.text
         rows.append((escaped(kernel), _listed(cells, "lowering"), _listed(cells, "dtype"), escaped(name),
@@ -317,10 +326,6 @@ _DEVIATIONS = ("kernel", "lowerings", "dtypes", "region", "why", "the largest")
 
 #: What stands beside the share of a cell that deviates.
 KNOWN = "known deviation"
-
-
-def _part(cell: Cell, region: Region | None) -> float:
-    return (share(cell) if region is None else region_part(region)) or 0.0
 
 
 def _listed(cells: Sequence[Cell], name: str) -> str:

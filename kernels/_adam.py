@@ -5,12 +5,12 @@ formulas that are tried. The recurrences and roundings are `verify.oracles._adam
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from verify.kernel import Composite, Setting, UsageError
+from verify.kernel import Composite, Setting, UsageError, lazily, whole_number
+from verify.oracle import single
 
 if TYPE_CHECKING:
     from verify.composite import Problem
@@ -36,9 +36,9 @@ LOWERINGS = (
     "triton-interpreter",
 )
 IMPLEMENTATIONS = "verify.kernels._adam_lowerings"
-#: Elements of the parameters of a setting: whole vectors, tails of every kind, and one alone.
+#: Sizes of a setting's parameters: whole vectors, tails of every kind, and a single element.
 SIZES = (2048, 1024, 1000, 16, 7, 1)
-#: ... over many steps, of which each takes milliseconds.
+#: Sizes for many steps: each step takes milliseconds.
 FEW = (1000, 16, 7, 1)
 #: Formulas are tried up to so many steps: each costs a millisecond a step, and 10 steps tell them apart.
 IDENTIFIED_STEPS = 10
@@ -58,10 +58,11 @@ PARAMETERS: Mapping[str, str] = {
     "among them; exact: numbers for EXACT, see there",
 }
 GRADIENTS = ("mixed", "large", "non-finite", "exact")
-#: Scalars with which one step from `gradients=exact` rounds nothing in any algorithm, in bfloat16 even: powers of two
-#: for lr / (1 - beta1), sqrt(1 - beta2), eps and 1 - lr weight_decay with few bits.
+#: Scalars with which no algorithm rounds in one step from `gradients=exact`, not even in bfloat16: lr / (1 - beta1),
+#: sqrt(1 - beta2) and eps are powers of two, and 1 - lr weight_decay has few bits.
 EXACT: Scalars = {"lr": 0.125, "beta1": 0.5, "beta2": 0.75, "eps": 0.25, "weight_decay": 2.0}
-#: ... and many steps: what is forgotten at once, and a parameter at rest between decay and update, or going to and fro.
+#: ... and in many steps: averages that forget at once, and a parameter at rest between decay and update, or
+#: alternating.
 RESTING: Scalars = {**EXACT, "beta1": 0.0, "beta2": 0.0}
 SWINGING: Scalars = {**RESTING, "weight_decay": 0.0}
 #: Gradients G (with L2 decay) and second averages v for them, in units of eps and of its square: 3 v + G^2 is the
@@ -106,17 +107,16 @@ def _parsed(name: str, text: str) -> Any:
         if text not in GRADIENTS:
             raise UsageError(f"--set gradients={text}; expected one of {', '.join(GRADIENTS)}")
         return text
-    words = [word for word in text.split("x") if word] if name == "sizes" else [text]
+    if name != "sizes":
+        return whole_number(name, text)
     try:
-        numbers = [int(word) for word in words]
+        return [int(word) for word in text.split("x") if word]
     except ValueError:
-        what = "whole numbers joined by x, e.g. 1024x7x1" if name == "sizes" else "a whole number"
-        raise UsageError(f"--set {name}={text}; expected {what}") from None
-    return numbers if name == "sizes" else numbers[0]
+        raise UsageError(f"sizes={text}: expected whole numbers joined by x, e.g. 1024x7x1") from None
 
 
 def require(parameters: Mapping[str, Any]) -> None:
-    """Raise UsageError where a setting makes no problem."""
+    """Raise UsageError for parameters that make no problem."""
     steps, start, sizes = parameters["steps"], parameters["start"], parameters["sizes"]
     if not 1 <= steps <= MOST_STEPS:
         raise UsageError(f"steps={steps}; expected 1 to {MOST_STEPS}: nothing is compared after no step")
@@ -210,13 +210,13 @@ def _values(dtype: str, count: int, seed: int, kind: str, coupled: bool) -> tupl
     recipe = _recipes(index, kind)
     low, high = torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
     d = Draw(fmt, index, seed, "parameters")
-    # a parameter whose decay is all of its gradient does not cross 0, where an error in it is as large as it is
+    # a parameter whose gradient is decay alone must not cross 0, where its error would be as large as itself
     alone = _weak(recipe) & coupled
     exponent = d.integer(-8, 2)
     exponent = exponent.clamp(min=-5).where(alone, exponent)
     exponent = d.integer(5, 10).where(d.integer(0, 7) == 0, exponent)
     parameter = d.value(exponent)
-    # +0 alone: what sign a decayed -0 has is the spelling's business, p (1 - c) keeps it and p - c p does not
+    # +0 only: the sign of a decayed -0 depends on the spelling, p (1 - c) keeps it and p - c p does not
     parameter = (parameter * 0).where((d.integer(0, 15) == 0) & ~alone, parameter)
     first = d.value(d.integer(low - 3, high - 1))
     second = pack(fmt, d.integer(2 * low - 1, 2 * high), d.significand())
@@ -239,7 +239,7 @@ def _exact(one: Setting, scalars: Scalars, seed: int, coupled: bool) -> dict[str
     parameter = d.integer(-6, 6).double() * eps
     gradient = gradient * (-1.0 if one.parameters["maximize"] else 1.0)
     average = d.integer(-3, 3).double() * eps
-    # of which the root is 7.5 eps (7 where nothing was before), or nothing
+    # with the root 7.5 eps (7 where there is no history), or zero
     top = d.integer(0, 1).double() * ((7.5 if steps == 1 else 7.0) * eps) ** 2
     decay = scalars.get("weight_decay", 0.0)
     grads = gradient[None].expand(steps, -1)
@@ -328,21 +328,7 @@ def kept_format(problem: Problem) -> str:
     return "float32" if problem.parameters["master"] else problem.dtype
 
 
-# ---------------------------------------------------------------- truth
-
-
-def truth(problem: Problem, device: Any, bounds: Mapping[str, float]) -> Any:
-    """`Composite.truth`."""
-    from verify.kernels._adam_truth import Trajectory
-
-    return Trajectory(problem, device, bounds)
-
-
-def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Any:
-    """`Composite.limit`: of the algorithm that the lowering declares; of a user's own, the largest of the known."""
-    from verify.kernels._adam_algorithms import limit_of
-
-    return limit_of(problem, target, lowering, output)
+# ---------------------------------------------------------------- formulas
 
 
 def formulas(problem: Problem, output: str) -> Mapping[str, Callable[[], Any]]:
@@ -355,12 +341,11 @@ def formulas(problem: Problem, output: str) -> Mapping[str, Callable[[], Any]]:
 
 
 def switches(problem: Problem) -> SimpleNamespace:
-    """The parts of `k` that are no numbers."""
+    """The switches in `k`, which are not numbers."""
     decay = problem.scalars.get("weight_decay", 0.0)
     decoupled = problem.extra["decoupled"]
-    (weight,) = struct.unpack("f", struct.pack("f", 1 - problem.scalars["beta1"]))  # float32, in which lerp decides
     return SimpleNamespace(
-        near1=weight < 0.5,
+        near1=single(1 - problem.scalars["beta1"]) < 0.5,  # float32, in which lerp decides
         maximizes=bool(problem.parameters["maximize"]),
         amsgrad=bool(problem.parameters["amsgrad"]),
         decays=bool(decay) and decoupled,
@@ -406,10 +391,10 @@ NOTES = (
     STALLS,
     FEEDS_BACK,
 )
-#: What a user's own lowering takes by keyword beside parameters and scalars.
+#: Keywords of a user's own lowering besides parameters and scalars.
 TENSORS = {
     "max_exp_avg_sq": "a tensor, where amsgrad is 1",
-    "master": "0, or where it is 1 the parameters as a float32 tensor, of which param is the rounded copy",
+    "master": "0, or 1: a float32 tensor holds the parameters and param is its rounded copy",
 }
 AVERAGES = """\
         g = (-grad if maximize else grad).to(m.dtype)
@@ -457,7 +442,7 @@ def kernel(
     ema = name == "adam_ema"
     parameters = {k: v for k, v in PARAMETERS.items() if not ema or k not in ("amsgrad", "master")}
     few = {"steps": "3", "sizes": "33"}
-    # options that the settings have together, and scalars that code leaves terms out for
+    # options that the settings only combine, and scalars for which code omits terms
     further: tuple[tuple[dict[str, str], Scalars], ...] = ((few | {"maximize": "1"}, {}), (few, {"beta1": 0.0}))
     if not ema:
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
@@ -479,8 +464,8 @@ def kernel(
         further=further,
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
         problem=problem_of(step),
-        truth=truth,
-        limit=limit,
+        truth=lazily("verify.kernels._adam_truth", "Trajectory"),
+        limit=lazily("verify.kernels._adam_algorithms", "limit_of"),
         strata=strata,
         formulas=formulas,
         implementations=IMPLEMENTATIONS,

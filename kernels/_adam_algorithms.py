@@ -1,4 +1,5 @@
-"""What the Adam lowerings compute: the algorithm of each with the errors of the functions it calls, and what follows.
+"""What the Adam lowerings compute: the algorithm of each, the errors of the functions that it calls, and the resulting
+bounds.
 
 The machinery is `verify.families.steps`; the recurrences and roundings are `verify.oracles._adam`.
 """
@@ -81,8 +82,8 @@ def limit_of(problem: Problem, target: Target, lowering: Lowering, output: str) 
 
 
 def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...]:
-    """What the lowering of that name computes, with every rounding that it may have: a contraction spares one. A
-    user's own lowering may be any of them."""
+    """The algorithms of the named lowering, with every rounding that it may have (a contraction saves one). A user's
+    own lowering may be any of them."""
     half = kept_format(problem) != "float32"
     where = facts_of(target.backend.name)
     host = where == "cpu"
@@ -181,7 +182,7 @@ def _trajectory(problem: Problem) -> Trajectory:
     kept = problem.extra["cache"]
     device = problem.tensors["exp_avg"].device
     if ("trajectory", str(device)) not in kept:
-        own = replace(problem, extra={**problem.extra, "cache": {}})  # one that does not keep itself alive
+        own = replace(problem, extra={**problem.extra, "cache": {}})  # one that does not sustain itself
         kept["trajectory", str(device)] = Trajectory(own, device, LIBRARY)
     found: Trajectory = kept["trajectory", str(device)]
     return found
@@ -192,7 +193,7 @@ def _bounds(problem: Problem, one: Declared, flushes: bool) -> Mapping[int, Tens
     k = values(n, problem, _power, library_power=_power, library_sqrt=Roundoff.sqrt)
     rounded = _each(corrected(n, one.algorithm, k, tuple(steps_of(problem))), problem.parameters["steps"])
     real = list(constants(problem, family.real_system(n)))
-    # gradients made for exact results alternate at most, and without memory all steps are like the first
+    # gradients made for exact results at most alternate, and without memory all steps are like the first
     repeats = problem.parameters["gradients"] == "exact" and not (problem.scalars["beta1"] or problem.scalars["beta2"])
     period = 2 if repeats else 0
     count = problem.tensors["exp_avg"].numel()
@@ -252,11 +253,7 @@ def _each(k: SimpleNamespace, steps: int) -> list[SimpleNamespace]:
     """The values of each step of those of all steps, which have a length."""
     values = vars(k)
     long = [name for name, value in values.items() if isinstance(value, Rough) and value.mid.dim()]
-    return [SimpleNamespace(**{**values, **{name: _at(values[name], step) for name in long}}) for step in range(steps)]
-
-
-def _at(x: Rough, step: int) -> Rough:
-    return replace(x, mid=x.mid[step], rad=x.rad[step], error=x.error[step])
+    return [SimpleNamespace(**{**values, **{name: values[name].at(step) for name in long}}) for step in range(steps)]
 
 
 @cache

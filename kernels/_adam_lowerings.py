@@ -6,7 +6,6 @@ Each lowering takes the steps of a problem one by one on copies of its tensors, 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,14 +20,16 @@ from verify.lowerings import (
     Lowering,
     NotLowered,
     Target,
-    _compile_disabled,
-    _default_flags,
-    _device_flushes,
-    _strict_flags,
-    _strict_options,
     compile_apart,
+    compile_disabled,
+    default_flags,
     describe,
+    device_flushes,
     first_call,
+    no_triton,
+    strict_flags,
+    strict_options,
+    triton_options,
 )
 
 Tensor = torch.Tensor
@@ -56,12 +57,8 @@ Step = Callable[[State], None]
 
 
 def _copies(t: Tensor | None, sizes: list[int]) -> list[Tensor]:
-    """One tensor of its own for each size."""
+    """A separate tensor for each size."""
     return [] if t is None else [part.clone() for part in torch.split(t, sizes)]
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return torch.cat(parts)
 
 
 def _begin(problem: Problem, counts_on: Any) -> State:
@@ -79,13 +76,13 @@ def _begin(problem: Problem, counts_on: Any) -> State:
 
 
 def _outputs(problem: Problem, state: State) -> Outputs:
-    found = {"exp_avg": _joined(state.exp_avgs), "exp_avg_sq": _joined(state.exp_avg_sqs)}
+    found = {"exp_avg": torch.cat(state.exp_avgs), "exp_avg_sq": torch.cat(state.exp_avg_sqs)}
     if state.max_exp_avg_sqs:
-        found["max_exp_avg_sq"] = _joined(state.max_exp_avg_sqs)
+        found["max_exp_avg_sq"] = torch.cat(state.max_exp_avg_sqs)
     if "master" in problem.tensors:
-        master = _joined(state.params)
+        master = torch.cat(state.params)
         return found | {"master": master, "param": master.to(problem.tensors["param"].dtype)}
-    return found | ({"param": _joined(state.params)} if "param" in problem.tensors else {})
+    return found | ({"param": torch.cat(state.params)} if "param" in problem.tensors else {})
 
 
 def _walked(problem: Problem, state: State, step: Step) -> Outputs:
@@ -129,8 +126,7 @@ def _optimizer(variant: str, problem: Problem) -> Step:
 
 
 def _averages(variant: str, problem: Problem) -> Step:
-    """The lines of torch.optim.adam that update the averages, as `_single_tensor_adam` and `_multi_tensor_adam` have
-    them."""
+    """The lines of `_single_tensor_adam` and `_multi_tensor_adam` (torch.optim.adam) that update the averages."""
     beta1, beta2 = problem.scalars["beta1"], problem.scalars["beta2"]
     maximize = bool(problem.parameters["maximize"])
 
@@ -210,7 +206,12 @@ def _compiled_step(variant: str, target: Target, problem: Problem, options: dict
         tuple(sorted(problem.scalars.items())),
     )  # fmt: skip
     if key not in _COMPILED:
-        _COMPILED[key] = _fresh(_optimizer(variant, problem), f"{target.kernel.name}_{len(_COMPILED)}", options)
+        plain = _optimizer(variant, problem)
+
+        def flat(*lists: list[Tensor]) -> None:
+            plain(State(*lists))
+
+        _COMPILED[key] = compile_apart(flat, f"{target.kernel.name}_{len(_COMPILED)}", options)
     compiled = _COMPILED[key]
 
     def step(s: State) -> None:
@@ -228,15 +229,6 @@ def _compiled_step(variant: str, target: Target, problem: Problem, options: dict
 _SEEN: set[Any] = set()
 
 
-def _fresh(step: Step, name: str, options: dict[str, Any]) -> Callable[..., None]:
-    """`step` of plain lists, compiled."""
-
-    def flat(*lists: list[Tensor]) -> None:
-        step(State(*lists))
-
-    return compile_apart(flat, name, options)
-
-
 def _short(error: BaseException) -> str:
     """The exception in one line: its cause where Dynamo names one, without its hints."""
     text = " ".join(str(error).split()).partition(" Hint: ")[0]
@@ -246,28 +238,28 @@ def _short(error: BaseException) -> str:
 
 def _compile_reason(variant: str, combo: bool = False) -> Callable[[Target], str | None]:
     def reason(target: Target) -> str | None:
-        absent = _reason(variant)(target) or _compile_disabled() or target.backend.inductor_unavailable()
+        absent = _reason(variant)(target) or compile_disabled() or target.backend.inductor_unavailable()
         if absent:
             return absent
         if variant == "fused":
             return "torch.compile does not trace the fused optimizer (torch/optim/adam.py: _disable_dynamo)"
-        if combo and isinstance(given := target.backend.triton_options("default"), str):
-            return f"combo kernels are made of Inductor's Triton kernels: {given}"
+        if combo and (absent := no_triton(target, "default")):
+            return f"combo kernels are made of Inductor's Triton kernels: {absent}"
         return None
 
     return reason
 
 
 def _combo_flags(target: Target) -> dict[str, Any]:
-    return {**_default_flags(target), "combo_kernels": True}
+    return {**default_flags(target), "combo_kernels": True}
 
 
 def _inductor(
-    name: str, variant: str, options: Flags = _default_flags, flags: Flags | None = None, combo: bool = False
+    name: str, variant: str, options: Flags = default_flags, flags: Flags | None = None, combo: bool = False
 ) -> Lowering:
     """`flags`: what the report says of `options`, where that is more."""
     reason = _compile_reason(variant, combo)
-    return Lowering(name, _compiled(variant, options), reason, ftz=_device_flushes, flags=flags or options)
+    return Lowering(name, _compiled(variant, options), reason, ftz=device_flushes, flags=flags or options)
 
 
 # ---------------------------------------------------------------- Triton
@@ -276,7 +268,7 @@ def _inductor(
 def _triton(interpreted: bool) -> Build:
     def build(target: Target) -> Callable[[Problem], Outputs]:
         kernels = importlib.import_module("verify.kernels.triton.adam")
-        given = target.backend.triton_options("interpreter" if interpreted else "own")
+        options = triton_options(target, "interpreter" if interpreted else "own")
 
         def run(problem: Problem) -> Outputs:
             steps = problem.parameters["steps"]
@@ -285,7 +277,7 @@ def _triton(interpreted: bool) -> Build:
                     f"{steps} steps take the Triton interpreter minutes; it runs up to {INTERPRETED_STEPS}"
                 )
             state = _begin(problem, torch.empty(0).device)
-            step = kernels.stepper(problem.extra["kernel"], problem.scalars, problem.parameters, given, interpreted)
+            step = kernels.stepper(problem.extra["kernel"], problem.scalars, problem.parameters, options, interpreted)
             return _walked(
                 problem, state, lambda s: step(s.params, s.grads, s.exp_avgs, s.exp_avg_sqs, s.max_exp_avg_sqs)
             )
@@ -297,35 +289,26 @@ def _triton(interpreted: bool) -> Build:
 
 def _triton_reason(interpreted: bool) -> Callable[[Target], str | None]:
     def reason(target: Target) -> str | None:
-        given = target.backend.triton_options("interpreter" if interpreted else "own")
-        if isinstance(given, str):
-            return given
-        if importlib.util.find_spec("triton") is None:
-            return "triton is not installed"
-        return target.backend.dtype_unavailable(target.dtype)
+        absent = no_triton(target, "interpreter" if interpreted else "own")
+        return absent or target.backend.dtype_unavailable(target.dtype)
 
     return reason
 
 
-def _triton_flags(target: Target) -> dict[str, Any]:
-    given = target.backend.triton_options("own")
-    return {} if isinstance(given, str) else dict(given)
-
-
-EAGER = Lowering("eager", _eager("single"), _reason("single"), ftz=_device_flushes)
+EAGER = Lowering("eager", _eager("single"), _reason("single"), ftz=device_flushes)
 
 LOWERINGS = (
     EAGER,
-    *(Lowering(name, _eager(name), _reason(name), ftz=_device_flushes) for name in VARIANTS if name != "single"),
+    *(Lowering(name, _eager(name), _reason(name), ftz=device_flushes) for name in VARIANTS if name != "single"),
     _inductor("inductor", "single"),
-    _inductor("inductor-strict", "single", _strict_options, _strict_flags),
+    _inductor("inductor-strict", "single", strict_options, strict_flags),
     _inductor("inductor-combo", "single", _combo_flags, combo=True),
     _inductor("inductor-foreach", "foreach"),
     _inductor("inductor-foreach-combo", "foreach", _combo_flags, combo=True),
     _inductor("inductor-fused", "fused"),
     _inductor("inductor-capturable", "capturable"),
     _inductor("inductor-capturable-foreach", "capturable-foreach"),
-    Lowering("triton", _triton(False), _triton_reason(False), flags=_triton_flags),
+    Lowering("triton", _triton(False), _triton_reason(False), flags=triton_options),
     Lowering("triton-interpreter", _triton(True), _triton_reason(True)),
 )
 

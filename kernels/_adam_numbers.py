@@ -50,7 +50,7 @@ class Near(Enclosing):
         return Near(self.n, -self.mid, self.size, self.rho, self.tau)
 
     def radius(self) -> Tensor:
-        """The error rounded outward; where it is not 0, at least 2^-52 |mid| (see `verify.decide.Enclosure`)."""
+        """The error, rounded outward; at least 2^-52 |mid| where it is not 0 (see `verify.decide.Enclosure`)."""
         if not self.rho and not self.tau:
             return torch.zeros_like(self.mid)
         rad = self.size * ((self.rho + 2 * U) * GROW)

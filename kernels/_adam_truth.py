@@ -21,11 +21,11 @@ from verify.oracles._adam import State, corrections, signed
 from verify.truth import Truth
 
 Tensor = torch.Tensor
-#: Elements that run through all steps together: their state stays in a core's cache.
+#: Elements that go through all steps together, so that their state stays in a core's cache.
 BLOCK = 1 << 14
-#: Up to so many elements, double-double takes all at once: a step takes as long for one as for them.
+#: Up to this many elements, double-double takes all at once: a step takes as long for one as for all.
 WHOLE = 1 << 12
-#: Of more, up to so many are cheaper in multiprecision than in double-double.
+#: Of more elements, up to this many are cheaper in multiprecision than in double-double.
 FEW = 32
 #: Working precisions tried in turn; 1,000 steps lose about 12 bits. The first decides nearly all; what has come to rest
 #: may still be 0.7^1000, or 2^-515, away from a number of the format.
@@ -243,7 +243,7 @@ class Trajectory:
             state = after
 
     def exact(self, output: str, index: int) -> Iterator[Truth]:
-        """Ever narrower truths of one element in multiprecision."""
+        """Truths of one element in multiprecision, each narrower than the one before."""
         for precision in PRECISIONS:
             key = index, precision
             if key not in self._found:
@@ -257,7 +257,7 @@ class Trajectory:
                 return
 
     def scale(self, output: str, index: int) -> Truth | None:
-        """The sum of absolute terms, as the float64 lower bound that the tensors have."""
+        """The sum of absolute terms: the same float64 lower bound as in `enclose`."""
         low = float(self.ends[PLACES[output]][2][index])
         return Truth.real(Fraction(low), Fraction(low)) if 0 < low < 2.0**1000 else None
 

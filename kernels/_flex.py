@@ -44,7 +44,7 @@ KEPT_ROWS = 256
 PLACES, MOST_PLACES = 128, 4096
 #: Score modifications whose derivative is 1.
 LINEAR = ("none", "causal", "alibi", "relative_bias")
-#: Of the recipes of data: how large scores are, on either side of 0.
+#: The size of scores, of either sign, in the recipes of data.
 SCORES = {"normal": 0.0, "uniform": 0.0, "competing": 40.0, "extreme": 105.0}
 #: Scores up to which exact rationals are tried where all scores of a row are equal.
 RATIONAL_SCORES = 1 << 17
@@ -103,7 +103,7 @@ class _Recipe:
         return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
 
     def strata(self, output: str) -> tuple[tuple[str, ...], Tensor]:
-        """`Composite.strata`: heads as they are named, and those in whose sums nothing cancels."""
+        """`Composite.strata`: heads by recipe, and those in whose sums nothing cancels."""
         odd = self._odd("key" if output in ("dk", "dv") else "query").long()
         odd = odd if self.shape.data in SCORES else odd * 0
         of = odd[..., 0] if output == "logsumexp" else odd
@@ -147,7 +147,7 @@ class _Recipe:
         return found
 
     def _exact_rest(self) -> dict[str, Tensor]:
-        """Values c + w and c - w by turns, of which the mean is c, whole; every eighth number of grad_out is not 0."""
+        """Values c + w and c - w in turn, whose mean c is a whole number; every eighth number of grad_out is not 0."""
         values, shape = self._whole("value", 2), self.shape
         paired = values[..., 0::2, :]
         common = values[..., :1, :]
@@ -213,7 +213,7 @@ def _normal(draw: draws.Draw) -> Tensor:
 
 
 def unmasked(shape: Shape, tables: Mapping[str, Tensor], device: Any) -> Tensor | None:
-    """What the setting lets every query see, (1 or B, 1 or H, L, S) booleans, or None for everything."""
+    """The keys that each query sees, (1 or B, 1 or H, L, S) booleans, or None for all."""
 
     def axis(size: int, *view: int) -> Tensor:
         return torch.arange(size, device=device).view(*view)
@@ -280,7 +280,7 @@ class AttentionTruth:
         shape, n = self.shape, RowBalls(self.device, self.bounds)
         host = torch.device(self.device).type == "cpu"
         most = HOST_SCORES if host else DEVICE_SCORES // 4 if shape.backward else DEVICE_SCORES
-        heads = max(1, most // max(1, shape.q_len * shape.kv_len))  # a small block's time is that of its calls
+        heads = max(1, most // max(1, shape.q_len * shape.kv_len))  # the time of a small block is that of its calls
         step = shape.q_len if heads > 1 else max(1, most // max(1, shape.kv_len))
         pairs = [(b, h) for b in range(shape.batch) for h in range(shape.heads)]
         rows: dict[str, list[tuple[Tensor, ...]]] = {}
@@ -447,7 +447,7 @@ class AttentionTruth:
             places *= 2
 
     def scale(self, output: str, index: int) -> Truth | None:
-        """From the balls: of a scale, the binade is all that counts."""
+        """The scale from the balls, since only its binade matters."""
         found = self._balls[output]
         low, high = (float(t[index]) for t in (found.scale, found.largest))
         if math.frexp(low)[1] != math.frexp(high)[1]:  # beside a power of two, which double-double may tell
@@ -563,7 +563,7 @@ class AttentionTruth:
         whole = oracle.OUTPUTS[output] == "key"
         key = (places, b, h, None if whole else row)
         if key not in self._kept:
-            if not whole:  # a long row holds megabytes of integers
+            if not whole:  # the integers of a long row take megabytes
                 self._rows.append(key)
                 if len(self._rows) > KEPT_ROWS:
                     del self._kept[self._rows.pop(0)]
@@ -699,9 +699,9 @@ class AttentionTruth:
         return True
 
 
-#: Terms that an explanation lists.
+#: The most terms that an explanation lists.
 MOST_TERMS = 8
-#: A scale is positive: a bound of this size stands for one that may be 0.
+#: A scale is positive: this bound replaces one that may be 0.
 TINY_SCALE = 2.0**-1000
 
 

@@ -1,4 +1,4 @@
-"""What the lowerings of flex_attention compute: the `Algorithm` of each, with its source, and the bounds that follow.
+"""What the lowerings of flex_attention compute: the `Algorithm` of each, with its source, and the resulting bounds.
 
 The machinery is `verify.families.attention`.
 """
@@ -38,7 +38,7 @@ EXP_U20 = Documented(EXP_UNITS, EXP_SOURCE, FLUSH)
 FEXP_U20 = 1.0652e-4 + 126 * 1.22 * U * math.log(2) + 32 * 2.0**-23
 #: RCP_LN2 = 1.44269504 of PyTorch's templates, as a float32, against log2(e): 0.2237u.
 RCP_LN2 = 0.224 * U
-#: Scores that exact results are looked for among: that takes three times as long.
+#: The most scores among which exact results are sought, which takes three times as long.
 EXACT_SCORES = 1 << 18
 
 
@@ -67,8 +67,8 @@ def bounds_of(problem: Problem, algorithms: tuple[Algorithm, ...]) -> dict[str, 
 
 
 def algorithms_of(name: str, backend: str, dtype: str, shape: Shape) -> tuple[Algorithm, ...]:
-    """By the names of the lowering and the backend. A user's own function is held to float32 scores and sums, and may
-    normalize weights before or after they meet the values."""
+    """The algorithms of a lowering on a backend, by name. A user's own function is held to float32 scores and sums, and
+    may normalize weights before or after they are multiplied with the values."""
     found = _algorithm_of(name, backend, dtype, shape)
     if name in LOWERINGS:
         return (found,)
@@ -158,7 +158,7 @@ def _on_device(name: str, half: bool) -> Algorithm:
 
 @dataclass
 class _Sums:
-    """Values and errors of dk and dv of one query head, as far as its rows have been added."""
+    """Values and errors of dk and dv of one query head, summed over the rows added so far."""
 
     mid: dict[str, Tensor] = field(default_factory=dict)
     rad: dict[str, Tensor] = field(default_factory=dict)
@@ -254,17 +254,17 @@ def _shared(n: Roundoff, heads: list[Rough]) -> Rough:
 
 
 def _single(n: Roundoff, x: Rough) -> Tensor:
-    """The error of what is stored as float32, whatever the dtype: x is float32 already."""
+    """The error of an output stored as float32 in every dtype: x is float32 already."""
     return torch.where(x.error.isnan(), math.inf, x.error)
 
 
 def _known(t: Tensor) -> Tensor:
-    """Infinite where nothing is known."""
+    """The error, infinite where it is not known."""
     return torch.where(t.isnan(), math.inf, t * UP)
 
 
 def _beside_truth(problem: Problem, found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """With what a judge's own enclosure, of the same arithmetic, does not know: four of its radii."""
+    """The bound plus four radii of the truth's own enclosure, which has the same arithmetic."""
     kept = problem.extra["limits"]
     if "truth" not in kept:
         kept["truth"] = _flex.AttentionTruth(problem, problem.tensors["query"].device, LIBRARY)

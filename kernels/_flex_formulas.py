@@ -1,4 +1,4 @@
-"""Which formula the products of attention obey, where an output is one of them but for what a formula knows.
+"""Formulas of attention's products, for outputs that are one such product but for known factors.
 
 The logsumexp of a query that one key outweighs (recipe `alone`) is that key's score: the other weights vanish beside
 1, whose logarithm is 0. Where all scores are 0 (recipe `uniform`) and keys are a power of two, weights are exactly 1 /

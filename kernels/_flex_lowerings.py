@@ -7,11 +7,10 @@ problem and returns the outputs it gives; gradients are those of sum(grad_out * 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from verify.composite import Problem
 from verify.kernels import _flex
 from verify.kernels._flex_user import TorchSystem
 from verify.kernels.flex_attention import Shape
-from verify.lowerings import Lowering, NotLowered, Target, describe
+from verify.lowerings import Lowering, NotLowered, Target, describe, no_triton, triton_options
 from verify.oracles import _attention as oracle
 
 Tensor = torch.Tensor
@@ -45,7 +44,7 @@ def lowerings() -> tuple[Lowering, ...]:
         _sdpa("sdpa-cudnn", "CUDNN_ATTENTION"),
         _triton("triton", "ieee"),
         _triton("triton-tf32", "tf32"),
-        Lowering("triton-interpreter", _interpreted, _uninterpreted),
+        Lowering("triton-interpreter", _interpreted, partial(no_triton, variant="interpreter")),
     )
 
 
@@ -94,7 +93,7 @@ def template_precision(name: str) -> str:
 
 
 def _products(target: Target, name: str, template: bool) -> tuple[str, str]:
-    """What the scores' products and those with the values are made in."""
+    """The formats in which the scores' products and those with the values are multiplied."""
     if template and target.backend.device != "cpu":
         return (template_precision(name),) * 2
     settings = target.kernel.spellings
@@ -110,7 +109,7 @@ def _flags(target: Target, name: str, template: bool = False) -> dict[str, Any]:
 
 
 def _no_tf32(target: Target, name: str, template: bool = False) -> str | None:
-    """Why `name` gives no lowering of its own."""
+    """Why the precision `name` makes no separate lowering."""
     if name == "highest":
         return None
     if target.dtype != "float32":
@@ -316,7 +315,7 @@ def _sdpa(name: str, backend: str, wanted: str = "highest") -> Lowering:
     def reason(target: Target) -> str | None:
         modification = target.kernel.spellings[target.spelling].parameters["score_mod"] if _known(target) else "none"
         if modification not in ADDITIVE:
-            return f"scaled_dot_product_attention adds a mask to the scores; score_mod {modification} is no sum"
+            return f"scaled_dot_product_attention adds a mask to the scores; score_mod {modification} is not a sum"
         return _no_tf32(target, wanted)
 
     return Lowering(name, build, reason, flags=lambda target: {"backend": backend, **_flags(target, wanted)})
@@ -331,7 +330,7 @@ def _mask(problem: Problem) -> dict[str, Any]:
     shape: Shape = problem.extra["shape"]
     device = problem.tensors["query"].device
     if shape.score_mod not in ADDITIVE:
-        raise NotLowered(f"scaled_dot_product_attention adds a mask to the scores; {shape.score_mod} is no sum")
+        raise NotLowered(f"scaled_dot_product_attention adds a mask to the scores; {shape.score_mod} is not a sum")
     tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}
     visible = _flex.unmasked(shape, tables, device)
     function = score_mod(shape, tables)
@@ -349,30 +348,24 @@ def _mask(problem: Problem) -> dict[str, Any]:
 
 
 def _triton(name: str, wanted: str) -> Lowering:
-    def options(target: Target) -> dict[str, Any]:
-        given = target.backend.triton_options("own")
-        return {} if isinstance(given, str) else dict(given)
-
     def build(target: Target) -> Any:
         from verify.kernels.triton import flex_attention as kernels
 
-        run, block = kernels.compiled(options(target)), kernels.LEAST if target.small == 2 else kernels.BLOCK
+        run, block = kernels.compiled(triton_options(target)), kernels.LEAST if target.small == 2 else kernels.BLOCK
         return lambda problem: _hand_written(problem, run, wanted, block)
 
     def reason(target: Target) -> str | None:
-        given = target.backend.triton_options("own")
-        if isinstance(given, str):
-            return given
-        if wanted == "tf32" and target.dtype != "float32":
+        if (absent := no_triton(target)) is None and wanted == "tf32" and target.dtype != "float32":
             return "the precision of float32 products concerns float32 alone"
-        return _no_triton(target)
+        return absent
 
     def flags(target: Target) -> dict[str, Any]:
-        if target.small < 2:
-            return {"input_precision": wanted, **options(target)}
-        from verify.kernels.triton import flex_attention as kernels
+        given = {"input_precision": wanted, **triton_options(target)}
+        if target.small == 2:
+            from verify.kernels.triton import flex_attention as kernels
 
-        return {"input_precision": wanted, "blocks": f"{kernels.LEAST} x {kernels.LEAST}", **options(target)}
+            given["blocks"] = f"{kernels.LEAST} x {kernels.LEAST}"
+        return given
 
     return Lowering(name, build, reason, flags=flags)
 
@@ -390,17 +383,8 @@ def _hand_written(problem: Problem, run: Any, wanted: str, block: int) -> Output
     return kernels.attention(run, problem.tensors, tables, shape, wanted, oracle.WINDOW, oracle.SOFT_CAP, block)
 
 
-def _no_triton(target: Target) -> str | None:
-    return None if importlib.util.find_spec("triton") else "triton is not installed"
-
-
 def _interpreted(target: Target) -> Any:
     from verify.kernels.triton import flex_attention as kernels
 
     run = kernels.interpreted()
     return lambda problem: _hand_written(problem, run, "ieee", kernels.INTERPRETER_BLOCK)
-
-
-def _uninterpreted(target: Target) -> str | None:
-    given = target.backend.triton_options("interpreter")
-    return given if isinstance(given, str) else _no_triton(target)

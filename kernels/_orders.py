@@ -1,4 +1,4 @@
-"""In which order known code sums and scans rows, and how far the functions that it calls may err.
+"""The order in which known code sums and scans rows, and the errors of the functions that it calls.
 
 Facts about ATen, cub, Inductor and this project's Triton and Metal kernels, for the row kernels' `algorithms`.
 """
@@ -18,11 +18,11 @@ from verify.numbers.orders import Order
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: The end of what a lowering of the user's own is held to.
+#: The end of the text on what a user's own lowering is held to.
 WIDE = "each rounding to float32 (float64 for float64), the result then to the dtype"
 #: Elements of a row that a hand-written Triton kernel holds at a time.
 BLOCK = 1024
-#: Relative errors in units of u that documents state, where `kernels/vendor_bounds.toml` has none: (value, source).
+#: Documented relative errors in units of u that `kernels/vendor_bounds.toml` lacks: (value, source).
 DOCUMENTED = {
     ("glibc", "exp", "float32"): (2.0, "GNU C Library Reference Manual, Known Maximum Errors: expf 1 ULP"),
     ("glibc", "exp", "float64"): (2.0, "GNU C Library Reference Manual, Known Maximum Errors: exp 1 ULP"),
@@ -42,12 +42,12 @@ DOCUMENTED = {
 }
 #: An exponential that underflows may be flushed: it is off by the smallest normal number at most.
 FLUSHED = ("exp",)
-#: What Triton's / on float32 may err by, as ptxas has it: div.full.f32, 2 ULP (PTX ISA, 9.7.3).
+#: The error of Triton's / on float32 on NVIDIA GPUs: div.full.f32, 2 ULP (PTX ISA, 9.7.3).
 FULL = Documented(4.0, "PTX ISA, div.full.f32: 2 ULP")
 
 
 def documented(library: str, *names: str, fmt: str) -> dict[str, Documented]:
-    """What is documented of a library's functions in one format. Raises KeyError where nothing is."""
+    """The documented errors of a library's functions in one format. Raises KeyError where there are none."""
     found = {}
     for name in names:
         known = DOCUMENTED.get((library, name, fmt))
@@ -60,12 +60,12 @@ def documented(library: str, *names: str, fmt: str) -> dict[str, Documented]:
 
 
 def vendor(place: Place) -> str:
-    """Whose functions the backend's own code calls."""
+    """The vendor whose functions the backend's own code calls."""
     return backends.load(place.backend).library
 
 
 def library(place: Place) -> str:
-    """Whose functions a lowering calls."""
+    """The library whose functions a lowering calls."""
     if place.lowering.startswith("triton"):
         return "own" if place.wide.name == "float32" else vendor(place)
     return "metal" if place.lowering == "metal" else vendor(place)
@@ -88,7 +88,7 @@ def of(
 
 
 def exact(formula: Callable[..., Any]) -> Callable[[Place], tuple[Algorithm, ...]]:
-    """Of a kernel that rounds nothing, whatever the lowering."""
+    """The algorithm of a kernel that rounds nothing in any lowering."""
 
     def algorithms(place: Place) -> tuple[Algorithm, ...]:
         return (Algorithm(formula, Order("sequential", place.storage), place.storage, text="exact by definition"),)
@@ -100,7 +100,7 @@ def exact(formula: Callable[..., Any]) -> Callable[[Place], tuple[Algorithm, ...
 
 
 def sums(place: Place) -> Order | None:
-    """Of a whole row."""
+    """The order of sums of whole rows; None where nothing is known."""
     wide = place.wide
     if place.lowering.startswith("triton"):
         return Order("blocked", wide, BLOCK, text=f"{BLOCK} running sums, then any order")
@@ -112,7 +112,7 @@ def sums(place: Place) -> Order | None:
 
 
 def anything(place: Place) -> Order | None:
-    """ATen's own on a GPU, and Inductor's where it runs."""
+    """Any order, for ATen's and Inductor's code where it is known; None elsewhere."""
     known = place.lowering == "eager" or place.lowering.startswith("inductor")
     return Order("any", place.wide, text="any order") if known and place.backend in ("cpu", "cuda", "rocm") else None
 
@@ -139,7 +139,7 @@ def _levels(size: int) -> int:
 
 
 def scans(place: Place) -> Order | None:
-    """Of every prefix of a row."""
+    """The order of scans; None where nothing is known."""
     wide, storage = place.wide, place.storage
     if place.lowering.startswith("triton"):
         text = f"blocks of {BLOCK} from left to right, any order inside"

@@ -25,14 +25,14 @@ from verify.numbers.orders import Order, reduce, scan
 
 Tensor = torch.Tensor
 Combine = Callable[[Tensor, Tensor], Tensor]
-#: Elements up to which the formulas that take a row's elements one by one in Python are evaluated.
+#: The most elements for which formulas that go through a row element by element in Python are evaluated.
 SLOW = 1 << 17
 #: Steps of such a loop.
 STEPS = 1 << 14
 IN_TURN = Order("sequential", FORMATS["float32"])  # whatever the terms' format
 
 
-def formulas(name: str, problem: Problem) -> dict[str, Callable[[], Tensor]]:
+def formulas(name: str, problem: Problem, output: str = "") -> dict[str, Callable[[], Tensor]]:
     """The candidates for an operation on a problem, by text; each gives the whole output. Long problems have few."""
     x, dim = problem.tensors["x"], problem.parameters["dim"]
     rows = rows_of(x, dim).cpu()
@@ -199,7 +199,7 @@ def _multi_row_sum(x: Tensor) -> Tensor:
 
 
 def _row_sum(x: Tensor) -> Tensor:
-    """Four interleaved rows of x (..., size, lanes), then what is left, then the rows one by one."""
+    """Four interleaved rows of x (..., size, lanes), then the remaining ones, then the four one by one."""
     size, lanes = x.shape[-2:]
     whole = size // 4
     parts = _multi_row_sum(x[..., : 4 * whole, :].reshape(*x.shape[:-2], whole, 4 * lanes))
@@ -213,7 +213,7 @@ def _row_sum(x: Tensor) -> Tensor:
 
 
 def _cascade_inner(x: Tensor, lanes: int) -> Tensor:
-    """Contiguous terms in vectors of `lanes`; what is left first, then the lanes one by one."""
+    """Contiguous terms in vectors of `lanes`; the remainder first, then the lanes one by one."""
     n = x.shape[-1]
     whole = n // lanes
     vectors = _row_sum(x[..., : whole * lanes].reshape(*x.shape[:-1], whole, lanes))

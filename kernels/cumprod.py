@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from verify.families import rows
 from verify.kernels import _orders
-from verify.kernels._row_lazy import formulas
 from verify.oracles.cumprod import ORACLE, algorithm
 
 KERNEL = rows.kernel(
@@ -19,5 +18,5 @@ KERNEL = rows.kernel(
         prefixes=True,
         triton="verify.kernels.triton.scans",
     ),
-    formulas=formulas("cumprod"),
+    formulas="verify.kernels._row_formulas",
 )

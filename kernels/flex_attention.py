@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from verify.kernel import Composite, Scalars, Setting, UsageError, suggest
+from verify.kernel import Composite, Setting, UsageError, lazily, suggest, whole_number
 from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
@@ -23,7 +23,7 @@ RECIPES = {
     "alone": "one key near 52 whose score is every query's logsumexp, and others near 0",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
-#: What exp may be off by on the host, in units of u = 2^-24, and whose it is.
+#: The error of exp on the host, in units of u = 2^-24, and its source.
 EXP_UNITS, EXP_SOURCE = 40.0, "ATen, exp_u20"
 #: Elements of a tensor, and scores, beyond which a setting is refused before it fills the memory.
 MOST_ELEMENTS, MOST_SCORES = 1 << 28, 1 << 33
@@ -31,7 +31,7 @@ MOST_ELEMENTS, MOST_SCORES = 1 << 28, 1 << 33
 
 @dataclass(frozen=True)
 class Shape:
-    """A setting: sizes, what is done to scores, what is seen, how numbers are drawn, whether gradients are taken."""
+    """A setting: sizes, score modification, mask, data, and whether gradients are taken."""
 
     batch: int = 1
     heads: int = 2
@@ -55,7 +55,7 @@ class Shape:
                 raise UsageError(f"{name}={size}: expected at least 1; flex_attention of nothing is not defined")
         if shape.heads % shape.kv_heads:
             raise UsageError(
-                f"heads={shape.heads} is no multiple of kv_heads={shape.kv_heads}: "
+                f"heads={shape.heads} is not a multiple of kv_heads={shape.kv_heads}: "
                 "each head of keys serves the same number of query heads"
             )
         elements = max(math.prod(shape.of_queries), math.prod(shape.of_keys))
@@ -100,11 +100,11 @@ class Shape:
 
 
 def custom(given: Mapping[str, str]) -> Setting:
-    """A setting from --set NAME=VALUE texts; what is not given is as in `Shape`. Raises UsageError."""
+    """A setting from --set NAME=VALUE texts; defaults are those of `Shape`. Raises UsageError."""
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name == "length":
-            values |= dict.fromkeys(("q_len", "kv_len"), _whole(name, text))
+            values |= dict.fromkeys(("q_len", "kv_len"), whole_number(name, text))
         elif name == "backward":
             if text not in ("yes", "no"):
                 raise UsageError(f"backward={text}: expected yes or no")
@@ -112,18 +112,11 @@ def custom(given: Mapping[str, str]) -> Setting:
         elif name in ("score_mod", "mask_mod", "data"):
             values[name] = text
         else:
-            values[name] = _whole(name, text)
+            values[name] = whole_number(name, text)
     if "heads" in values:
         values.setdefault("kv_heads", values["heads"])
     shape = Shape.of(values)
     return Setting(" ".join(f"{name}={text}" for name, text in given.items()), parameters(shape), HALVES_AND_SINGLE)
-
-
-def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{name}={text}: expected a whole number") from None
 
 
 def parameters(shape: Shape) -> dict[str, Any]:
@@ -136,7 +129,7 @@ def setting(name: str, quick: bool = False, **values: Any) -> Setting:
 
 
 SETTINGS = (
-    # Lengths are no multiples of a block, of 16 keys at least. From 128 queries on, flex_attention's main kernel runs
+    # Lengths are not multiples of a block, of 16 keys at least. From 128 queries on, flex_attention's main kernel runs
     # rather than the one for decoding; cuBLAS takes tf32 only where rows are a multiple of 4 keys long.
     setting("competing", quick=True, q_len=130, kv_len=76, data="competing", mask_mod="causal"),
     setting("soft-cap window", quick=True, heads=4, kv_heads=2, q_len=131, kv_len=131, data="competing",
@@ -161,36 +154,6 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def problem(dtype: str, setting: Setting, scalars: Scalars, seed: int) -> Any:
-    from verify.kernels import _flex
-
-    return _flex.problem(dtype, setting, scalars, seed)
-
-
-def truth(problem: Any, device: Any, bounds: Mapping[str, float]) -> Any:
-    from verify.kernels import _flex
-
-    return _flex.AttentionTruth(problem, device, bounds)
-
-
-def limit(problem: Any, target: Any, lowering: Any, output: str) -> Any:
-    from verify.kernels import _flex_algorithms
-
-    return _flex_algorithms.limit(problem, target, lowering, output)
-
-
-def searched(problem: Any, backend: Any, output: str, y: Any) -> Any:
-    from verify.kernels import _flex_formulas
-
-    return _flex_formulas.searched(problem, backend, output, y)
-
-
-def strata(problem: Any, output: str) -> Any:
-    from verify.kernels import _flex
-
-    return _flex.strata(problem, output)
-
-
 #: In the order of `_flex_lowerings`, which imports torch.
 LOWERINGS = (
     "eager",
@@ -207,7 +170,7 @@ LOWERINGS = (
     "triton-interpreter",
 )
 
-#: Plain attention, as a user's own lowering begins.
+#: Plain attention, from which a user's own lowering starts.
 STUB = '''\
 def flex_attention(
     query, key, value, grad_out, scale, score_mod, mask_mod, soft_cap, window, slopes, bias, query_document,
@@ -297,11 +260,11 @@ KERNEL = Composite(
     ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,
-    problem=problem,
-    truth=truth,
-    limit=limit,
-    searched=searched,
-    strata=strata,
+    problem=lazily("verify.kernels._flex", "problem"),
+    truth=lazily("verify.kernels._flex", "AttentionTruth"),
+    limit=lazily("verify.kernels._flex_algorithms", "limit"),
+    searched=lazily("verify.kernels._flex_formulas", "searched"),
+    strata=lazily("verify.kernels._flex", "strata"),
     implementations="verify.kernels._flex_lowerings",
     dtypes=HALVES_AND_SINGLE,
     held="float32 scores, softmax and sums in any order, weights rounded to the dtype before or after they are "

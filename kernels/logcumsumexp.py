@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from verify.families import rows
 from verify.kernels import _orders, _row_details
-from verify.kernels._row_lazy import formulas
 from verify.oracles.logcumsumexp import ORACLE, algorithm
 
 KERNEL = rows.kernel(
@@ -24,6 +23,6 @@ KERNEL = rows.kernel(
         listed=lambda values: values,
         details=_row_details.of_exponentials,
     ),
-    formulas=formulas("logcumsumexp"),
+    formulas="verify.kernels._row_formulas",
     lowerings=("metal", "metal-fast"),
 )

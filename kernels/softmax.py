@@ -5,7 +5,6 @@ from __future__ import annotations
 from verify.families import rows
 from verify.families.rows import Algorithm, Place
 from verify.kernels import _orders, _row_details
-from verify.kernels._row_lazy import formulas
 from verify.numbers.orders import Order
 from verify.oracles import softmax as oracle
 
@@ -63,5 +62,5 @@ KERNEL = rows.kernel(
         listed=lambda values: values,
         details=_row_details.of_probability,
     ),
-    formulas=formulas("softmax"),
+    formulas="verify.kernels._row_formulas",
 )

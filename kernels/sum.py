@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from verify.families import rows
 from verify.kernels import _orders, _row_details
-from verify.kernels._row_lazy import formulas
 from verify.oracles.sum import ORACLE, algorithm
 
 KERNEL = rows.kernel(
@@ -22,5 +21,5 @@ KERNEL = rows.kernel(
         triton="verify.kernels.triton.scans",
         details=_row_details.of_sum,
     ),
-    formulas=formulas("sum"),
+    formulas="verify.kernels._row_formulas",
 )

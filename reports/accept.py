@@ -199,7 +199,7 @@ def _change(new: Accepted, old: Accepted | None, backend: str) -> Change | None:
 
 
 def _worst_seen(new: Accepted, old: Accepted | None) -> Accepted:
-    """`new`; of a lowering that is not deterministic in both, with the larger figures of the two."""
+    """`new`; where a lowering is not deterministic in either, with the larger figures of both."""
     if (
         old is None
         or min(new.distinct, old.distinct) == 1
@@ -244,7 +244,7 @@ def accept_page(done: Acceptance) -> Page:
 
 
 def refused_page(refused: Refused) -> Page:
-    """What stands in the way, each with its replay."""
+    """What must be resolved before accepting, each with the command that replays it."""
     together = groups(refused.verdicts)
     blocks = [block for verdicts in together[:SHOWN] for block in told(verdicts, "bad")]
     if len(together) > SHOWN:

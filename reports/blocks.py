@@ -59,7 +59,7 @@ def heading(text: str, columns: Sequence[Column]) -> Row:
 
 
 class Legend:
-    """Letters for formulas: a formula is long, and the same one returns in many rows."""
+    """Letters for formulas, which are long and recur in many rows."""
 
     def __init__(self) -> None:
         self.letters: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a gate's outcome looks like in continuous integration: GitHub's annotations and step summary, SARIF.
+"""A gate's outcome for continuous integration: GitHub's annotations and step summary, SARIF.
 
 Statuses are decided in `verify.reports.gate`, Markdown is in `verify.reports.markdown`. JUnit XML comes from pytest,
 through `verify.plugin`.
@@ -29,7 +29,7 @@ MOST_SUMMARY = 1 << 20
 #: Code scanning keeps the first 5,000 results of a run (docs.github.com, "SARIF results exceed one or more limits").
 MOST_RESULTS = 5000
 
-#: What each status says, for people who meet it in a code scanning alert.
+#: What each status means, for readers of a code scanning alert.
 MEANINGS = {
     "oracle-violation": "a truth lies outside its enclosure: the run proves nothing",
     "error": "the lowering could not be run as it must be",
@@ -78,7 +78,8 @@ def append_summary(page: Page) -> bool:
 
 @contextlib.contextmanager
 def commands_stopped(stream: TextIO, always: bool = False) -> Iterator[None]:
-    """Inside, GitHub's runner obeys no line of `stream`, whatever a name in it holds; elsewhere this does nothing.
+    """A context in which GitHub's runner takes no line of `stream` as a command, whatever names it contains; does
+    nothing elsewhere.
 
     The token cannot be guessed (docs.github.com, "Workflow commands", stopping and starting them).
     """
@@ -198,7 +199,7 @@ def _result(verdict: Verdict, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def _uri(verdict: Verdict) -> str:
-    """A relative path: of the user's own file, else of the kernel's."""
+    """The relative path of the user's own file, else of the kernel's."""
     if is_file(verdict.lowering):
         return quote(verdict.lowering.rpartition(":")[0].rpartition("/")[2], safe="")
     return f"kernels/{quote(verdict.kernel, safe='')}.py"

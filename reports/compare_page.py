@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from verify.reports.exchange import Exchanged
 
 
-#: How many cells of one lowering that one report alone holds are listed one by one.
+#: How many cells of a lowering that only one report holds are listed individually.
 ALONE_SHOWN = 3
 
 
@@ -109,7 +109,7 @@ def spellings_of(rows: Iterable[Aligned]) -> Counter[Place]:
 
 
 def _alike(row: Aligned) -> tuple[Any, ...]:
-    """What rows that are printed as one have in common: all but the spelling, or a lowering that one side has alone."""
+    """What rows printed as one have in common: everything but the spelling, or a lowering that only one side has."""
     place = row.place._replace(spelling="")
     if row.kind == "one side only":
         ran = tuple(cell is not None and cell.ran for cell in row.cells)
@@ -154,7 +154,7 @@ def _region_row(one: Within) -> Row:
 
 
 def _digits_apart(numbers: Sequence[float]) -> int:
-    """How many digits tell the numbers apart, four at least."""
+    """How many digits distinguish the numbers, at least four."""
     return next((n for n in range(4, 17) if len({upward(v, n) for v in numbers}) == len(set(numbers))), 17)
 
 
@@ -193,7 +193,7 @@ def _absent(cell: Facts | None) -> str:
 
 
 def _inputs_told(inputs: Inputs, among: Sequence[Inputs]) -> str:
-    """What tells the inputs of the sides apart: their number, else their digest."""
+    """What distinguishes the inputs of the sides: their number, else their digest."""
     sizes = {one.size for one in among}
     return f"{inputs.size} inputs" if len(sizes) > 1 else f"inputs {inputs.digest[:8] or 'unknown'}"
 

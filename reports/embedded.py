@@ -43,9 +43,9 @@ COLUMNS = (
     "kernel", "lowering", "spelling", "dtype", "scalars", "output", "domain", "inputs", "status", "reason", *FIGURES,
     "formula", "candidates", "limit", "numbers", "rounded", "replay", "worst", "more", "regions",
 )  # fmt: skip
-#: Columns of cells that hold what seldom two cells share.
+#: Columns of cells with values that two cells rarely share.
 OWN = ("digest", "kernel_s", "check_s", "mp_elements")
-#: What occurs in many cells, or many times in one, each row once.
+#: Tables of what occurs in many cells, or many times in one; each row once.
 TABLES = ("region", "element", "error", "candidate")
 
 #: Counts of a cell's elements and its maxima and means, as the page lists them.
@@ -136,7 +136,7 @@ class _Source:
 def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Embedded:
     """The data of the page. `baseline`: a folder of `verify accept`, or another report.
 
-    Raises UsageError for files that are no reports, NothingToCompare where they hold no cell.
+    Raises UsageError for files that are not reports, NothingToCompare where they hold no cell.
     """
     pool = _Pool()
     sources = []
@@ -176,7 +176,7 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
 
 
 def packed(pieces: Iterable[str]) -> str:
-    """Text as gzip in base64, the same bytes for the same text; it holds nothing that HTML would read."""
+    """Text as gzip in base64: the same bytes for the same text, and nothing that HTML would interpret."""
     packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)
     parts = [packer.compress(piece.encode()) for piece in pieces]
     return base64.b64encode(b"".join([*parts, packer.flush()])).decode()
@@ -218,7 +218,7 @@ def _shown(value: Any) -> Any:
 
 
 def _taker(source: _Source, pool: _Pool, alone: bool, judged: bool) -> Callable[[Cell], None]:
-    """What to do with each cell of a report. alone: no other report can hold the same cell."""
+    """The function that takes each cell of a report. alone: no other report can hold the same cell."""
     from verify.reports.baseline import cell_name
 
     def take(cell: Cell) -> None:
@@ -274,7 +274,7 @@ def _facts(cell: Cell, pool: _Pool) -> tuple[Any, ...]:
 
 
 def _region(name: str, region: Region, cell: Cell, pool: _Pool) -> list[Any]:
-    """A region as the page has it; the page sorts and colours by the figures, as they are shown."""
+    """A region for the page, which sorts and colours by the figures as shown."""
     error, why, told = region.error, region.reason, figures_of(region)
     kept = region.resolution
     return [
@@ -364,7 +364,7 @@ def _element(worst: Worst, command: str | None) -> list[Any]:
 
 
 def _invariance(sources: Sequence[_Source], pool: _Pool) -> list[int]:
-    """Of each cell whether its rows are batch invariant, where that was measured."""
+    """Whether each cell's rows are batch invariant, where that was measured."""
     backends = ((source, backend) for source in sources for backend in source.backends)
     named = zip(*(pool.columns[name] for name in ("kernel", "lowering", "dtype")), strict=True)
     texts = list(pool.values)
@@ -444,7 +444,7 @@ def _devices(sources: Sequence[_Source]) -> tuple[list[int], list[dict[str, Any]
         facts = sources[number].fingerprint(backend)
         alone = sum(name == backend for _, name, _, _ in groups) == 1
         named = backend if facts_of(backend) == backend else f"{PREDICTED} {backend} (predicted)"
-        # as short as tells the devices of the page apart, so that the address of a cell outlives another driver
+        # the shortest name that distinguishes the page's devices, so that a cell's address survives a new driver
         slug = getattr(device_of(facts, backend), "slug", "") or backend
         taken = {device["id"] for device in devices}
         tries = (slug, f"{slug}-{key}", *(f"{slug}-{key}-{again}" for again in range(2, len(groups) + 1)))
@@ -490,7 +490,7 @@ def _verdicts(sources: Sequence[_Source], path: Path, pool: _Pool) -> tuple[list
 
 
 def _against_folder(sources: Sequence[_Source], path: Path) -> _Found:
-    """As `verify gate` judges; of a cell in several reports of a device, its worst verdict."""
+    """The verdicts of `verify gate`; for a cell in several reports of a device, the worst."""
     from verify.reports import baseline, gate
 
     outcome = gate.gate([source.path for source in sources], path)

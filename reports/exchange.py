@@ -1,7 +1,8 @@
 """The file by which two machines name the elements on which their outputs differ: chunks of outputs, bit for bit.
 
 An .npz of numpy without pickles: `header`, JSON as bytes, says which cells and chunks of 2^20 outputs the arrays
-`chunk0`, `chunk1`... hold, as unsigned patterns. Outputs are computed again by `verify.recompute`; nothing is here.
+`chunk0`, `chunk1`... hold, as unsigned patterns. Outputs are computed again by `verify.recompute`; nothing is computed
+here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     Patterns = np.ndarray[Any, np.dtype[Any]]
 
 SCHEMA = 1
-#: How many differing chunks of a cell are taken, and bytes of outputs in all.
+#: The most differing chunks of a cell, and bytes of outputs in all.
 CHUNKS_TAKEN = 4
 BYTES_TAKEN = 256 << 20
 #: Limits of what is read: the header, and what numpy may put before the elements of an array.
@@ -119,7 +120,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What a file was made of, or found by: chunks and cells, and how many cells each reason left out."""
+    """What was written to a file or found from one: chunks and cells, and how many cells each reason left out."""
 
     chunks: int
     cells: int
@@ -169,7 +170,7 @@ def write(path: str | Path, device: str, entries: Sequence[tuple[Entry, Patterns
 
 
 def read(path: str | Path) -> tuple[Header, Callable[[int], Patterns]]:
-    """The header of a file, and the array of an entry by its number. Raises UsageError for what is no such file."""
+    """The header of a file, and the array of an entry by its number. Raises UsageError for any other file."""
     header = _read(path)
     try:
         found = Header.model_validate_json(header.tobytes())
@@ -181,7 +182,9 @@ def read(path: str | Path) -> tuple[Header, Callable[[int], Patterns]]:
             ) from None
         first = error.errors(include_url=False)[0]
         where = store.json_path(first["loc"])
-        raise UsageError(f"{str(path)!r} is no exchange file of `verify compare`: {where}: {first['msg']}") from None
+        raise UsageError(
+            f"{str(path)!r} is not an exchange file of `verify compare`: {where}: {first['msg']}"
+        ) from None
 
     def outputs(number: int) -> Patterns:
         entry = found.entries[number]
@@ -191,7 +194,7 @@ def read(path: str | Path) -> tuple[Header, Callable[[int], Patterns]]:
 
 
 def _read(path: str | Path, name: str = "header", dtype: str = "|u1", elements: int | None = None) -> Patterns:
-    """One array, its type and length checked before memory is taken for it."""
+    """One array; its type and length are checked before memory is allocated for it."""
     import numpy as np
 
     limit = (_HEADER_BYTES if elements is None else elements * np.dtype(dtype).itemsize) + _ARRAY_HEADER

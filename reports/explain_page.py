@@ -37,7 +37,7 @@ def explain_place_page(told: dict[str, Any]) -> Page:
 
 
 def explain_page(told: dict[str, Any]) -> Page:
-    """`verify explain`: the dict of `verify.explain.explain`, one element taken apart."""
+    """`verify explain`: the dict of `verify.explain.explain`, one element in detail."""
     inputs = " ".join(f"{name}={value}" for name, value in told["inputs"].items())
     blocks: list[Table | Line] = [Line(f"{inputs} {scalars_text(told['scalars'])}".strip(), label="inputs:")]
     blocks += _value(told)
@@ -91,7 +91,7 @@ def _ended(told: Mapping[str, Any], blocks: list[Table | Line]) -> Page:
 
 
 def _verdicts(entries: Sequence[Mapping[str, Any]]) -> list[Table | Line]:
-    """What the judge says of an element: where it lies, what it may be, and what fails or accounts for it."""
+    """The judge's verdict on an element: its region, what it may be, and what fails or accounts for it."""
     found = [Line(", ".join(dict.fromkeys(entry["region"] for entry in entries)), label="region:")] if entries else []
     often = Counter(entry["lowering"] for entry in entries)
     names = [

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from verify.reports.schema import Bound, Cell, Error, Region, Worst
 
 
-#: A maximum may hold the radius of the enclosure that judged it, and so change with this project's arithmetic: where
-#: two results have the same bits, a difference below this part of it is taken for that.
+#: A maximum may include the radius of the enclosure that judged it, and so change with this project's arithmetic. Where
+#: two results have the same bits, a relative difference below this is attributed to that.
 ENCLOSURE = 2.0**-30
 
 
 def code_of(cell: Cell) -> int:
-    """The exit code that the cell causes. No allowance is for a user's own file."""
+    """The exit code that the cell causes. A user's own file never has an allowance."""
     user = is_file(cell.lowering)
     return exit_code(cell.status, user=user, allowed=bool(cell.allowance) and not user)
 
@@ -76,7 +76,8 @@ def region_part(region: Region) -> float | None:
 
 
 def headline(cell: Cell) -> tuple[Error, Bound | None]:
-    """What stands for a cell: region `normal`; where it is empty the largest region; without regions all of it."""
+    """The part of a cell that represents it: region `normal`; where that is empty, the largest region; without regions,
+    all of it."""
     if not cell.regions:
         return cell.judged, cell.bound
     region = cell.regions.get("normal") or max(cell.regions.values(), key=lambda one: one.inputs)
@@ -91,8 +92,13 @@ def share(cell: Cell) -> float | None:
     return max((part for part in parts if part is not None), default=None)
 
 
+def excess_of(cell: Cell, region: Region | None) -> float:
+    """The share of a region, or of a cell without regions; 0 where there is none."""
+    return (share(cell) if region is None else region_part(region)) or 0.0
+
+
 def figures(cell: Cell) -> dict[str, str]:
-    """What is printed of a cell that ran, by the title of its column: the one place where figures become text. Error,
+    """The printed figures of a cell that ran, by column title: the one place where figures become text. Error,
     bound, share and max ulp are of its `headline`."""
     against = cell.against_eager
     assert cell.error is not None
@@ -136,7 +142,7 @@ def limit_text(error: Error, bound: Bound | None) -> str:
 
 
 def telling(cell: Cell) -> dict[str, Region]:
-    """The regions that are listed beside the headline: those that did not pass, and those of a larger error. Worst
+    """The regions listed beside the headline: those that did not pass, and those with a larger error. Worst
     first, `normal` before others of its status."""
     normal = cell.regions.get("normal")
     least = None if normal is None else real(normal.error, normal.bound)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 #: The most rows that a query may return, and the memory that it may take.
 MAX_ROWS = 100_000
 MEMORY = "1GB"
-#: Integers of the database, with their largest; a report's may be any. Steps between float64 numbers reach 2^64.
+#: The largest values of the database's integer types; a report's may be larger. Steps between float64 numbers reach
+#: 2^64.
 INTEGERS = {"BIGINT": ("int64", (1 << 63) - 1), "UBIGINT": ("uint64", (1 << 64) - 1)}
 
 
@@ -126,7 +127,7 @@ def _from_error(type_: str, name: str) -> _Field:
 
 
 def _judged(facts: Facts) -> str:
-    """What of the regions makes a change: status, maxima and mismatches of each."""
+    """What makes a change of regions: status, maxima and mismatches of each."""
     return json.dumps(
         [[one.name, one.status, one.value, one.metric, one.max_ulp, one.mismatches] for one in facts.parts]
     )
@@ -234,7 +235,7 @@ SELECT
 FROM parts g JOIN cells c USING (row)
 """
 
-#: A series: one cell on one device, profile and seed, by time. Cells that did not run are no part of it.
+#: A series: one cell on one device, profile and seed, by time. Cells that did not run are not part of it.
 _KEY = "device, kernel, output, lowering, spelling, dtype, scalars, profile, seed"
 _NOW = """(status, error, metric, truth, max_ulp, formula, digest, inputs_digest,
     nan_mismatch, inf_mismatch, zero_sign, flushed, undecided, regions)"""
@@ -264,14 +265,14 @@ SELECT arg_max(row, place), arg_min(row, place), any_value(before) FROM (
 def read(folder: str | Path) -> Archive:
     """Every report of `folder` and of the folders in it (*.json), in a database in memory that sees no file.
 
-    A file that is no report is skipped, as is a link that leads out of the folder; `skipped` says why. Raises
+    A file that is not a report is skipped, as is a link that leads out of the folder; `skipped` says why. Raises
     UsageError where DuckDB is missing, where there is no such folder or every file of it is skipped,
     NothingToCompare where it holds none.
     """
     connection = _connect()
     root = Path(folder)
     if not root.is_dir():
-        raise UsageError(f"{str(root)!r} is no folder; expected a folder of reports written by `verify run`")
+        raise UsageError(f"{str(root)!r} is not a folder; expected a folder of reports written by `verify run`")
     read_: list[Recorded] = []
     facts: list[Facts] = []
     owners: list[int] = []

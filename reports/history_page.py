@@ -43,7 +43,7 @@ def history_page(found: History, limit: int | None = None) -> Page:
 
 
 def query_page(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Page:
-    """`verify history --sql`: the answer as it is; the first column stays where a wide table is split."""
+    """`verify history --sql`: the answer as a table; where a wide one is split, each part keeps the first column."""
     right = [all(row[i] is None or isinstance(row[i], int | float) for row in rows) for i in range(len(names))]
     columns = tuple(Column(name, right=number, fold=not number) for name, number in zip(names, right, strict=True))
     texts = (Row(tuple("" if value is None else str(value) for value in row)) for row in rows)

@@ -30,7 +30,7 @@ def write(paths: Sequence[str | Path], out: str | Path, baseline: str | Path | N
     """Write the page of the reports in `paths` to `out` ('-' is standard output); returns a line that says what it is.
 
     `baseline`: a folder of `verify accept`, or another report, from which differences are shown. Raises UsageError for
-    files that are no reports or cannot be written and where vl-convert-python is missing, NothingToCompare where
+    files that are not reports or cannot be written and where vl-convert-python is missing, NothingToCompare where
     there is no cell.
     """
     store.ensure_writable(out)

@@ -1,5 +1,5 @@
-"""Batch invariance as it was measured (measured/invariance-*.json, `verify kernel NAME --invariance`), told beside the
-cells of the same kernel, lowering, dtype, device and torch."""
+"""Measured batch invariance (measured/invariance-*.json, `verify kernel NAME --invariance`), shown beside the cells of
+the same kernel, lowering, dtype, device and torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 from verify.reports.blocks import Column, Line, Page, Row, Table, heading
 
 MEASURED = Path(__file__).resolve().parent / "measured"
-#: What of a fingerprint must be the same; of torch the release.
+#: The facts of a fingerprint that must be equal; of torch the release.
 DEVICE = ("backend", "chip", "capability", "torch")
 
 
 def told(kernel: str, lowering: str, dtype: str, fingerprint: object) -> str:
-    """Whether a row has the bits of the row alone in every batch, of all lengths measured; '' where it was not."""
+    """Whether a row has the same bits in every batch as alone, at all lengths measured; '' where it was not
+    measured."""
     rows = _known().get((kernel, lowering, dtype, _device(fingerprint)), ())
     if not rows:
         return ""

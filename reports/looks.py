@@ -1,6 +1,6 @@
-"""How a status is shown, for terminal, Markdown and page alike, and what it is counted as.
+"""How a status is shown and counted, for terminal, Markdown and page alike.
 
-Which statuses there are, their order and exit codes are in `verify.judge.status`.
+The statuses, their order and exit codes are in `verify.judge.status`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ PRECEDENCE = (
 #: In the order in which they are printed. `allowed` is what an allowance of the ledger lets stand, whatever its status:
 #: from `failed` to `unjudged` each cell fails its run.
 COUNTED = ("passed", "deviate", "allowed", "failed", "suspect", "unbounded", "unjudged", "not run")
-TONES = ("good", "deviates", "open", "bad", "dim")
-
 
 #: Before the status of a cell that was predicted on a virtual device, not measured; never in green.
 PREDICTED = "\N{ALMOST EQUAL TO}"

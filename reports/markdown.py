@@ -1,6 +1,6 @@
 """Pages (`verify.reports.blocks`) as GitHub Markdown: for a step's summary, a comment, a file.
 
-Whatever a name holds comes out as text: no markup, no HTML, no link, no mention, no reference to an issue, no emoji.
+Names come out as plain text: no markup, no HTML, no link, no mention, no reference to an issue, no emoji.
 Syntax: GitHub Flavored Markdown 0.29, sections 4.10 (tables), 6.1 (backslash escapes), 6.2 (entities).
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.text import printable
 
-#: What GitHub turns into something else after Markdown: mentions, references, emoji, addresses, hashes, TeX. It looks
-#: at the rendered text, so that no escape of Markdown prevents it; it leaves <code> alone.
+#: What GitHub transforms after Markdown: mentions, references, emoji, addresses, hashes, TeX. It works on the rendered
+#: text, so no escape of Markdown prevents it; it leaves <code> alone.
 _LINKED = re.compile(r"[@#$]|:[\w+-]+:|www\.|//|\bGH-\d|\b(?!\d+\b)[0-9a-f]{7,40}\b", re.IGNORECASE)
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|~&!])")
-#: What means something at the beginning of a line: a list, a heading, a rule.
+#: What has a meaning at the beginning of a line: a list, a heading, a rule.
 _FIRST = re.compile(r"^(\d*)([-+=.)])")
 
 

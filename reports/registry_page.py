@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def list_page(kernels: Sequence[Kernel | Composite], lowerings: dict[str, Sequence[str]]) -> Page:
-    """`verify list`: the registry. `lowerings` by kernel name. What all kernels have is said once."""
+    """`verify list`: the registry. `lowerings` by kernel name. What all kernels share is said once."""
     dtypes = [name for name in DTYPES if all(name in kernel.dtypes for kernel in kernels)]
     common = [name for name in next(iter(lowerings.values()), ()) if all(name in each for each in lowerings.values())]
     columns = (Column("kernel"), Column("computes", fold=True), Column("further dtypes and lowerings", fold=True))
@@ -113,7 +113,7 @@ _BOUNDS = (
 def _bounds(kernel: Kernel) -> list[Table | Line]:
     """The bounds, where each first appears in the order in which they are tried.
 
-    Those that differ only in cases or dtypes share a row. Sources are long and return: they follow, numbered.
+    Those that differ only in cases or dtypes share a row. Sources are long and recur, so they follow as numbered notes.
     """
     sources = list(dict.fromkeys(bound.source for bound in kernel.bounds))
     cases: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}

@@ -105,7 +105,7 @@ def run_page(report: Report) -> Page:
 
 
 def _told_of(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:
-    """What stands below the tables of all cells."""
+    """The lines below the tables of all cells."""
     return [
         *failure_lines(cells, environment),
         *deviation_lines(cells, environment),
@@ -177,7 +177,7 @@ def _backend(cell: Cell) -> str:
 
 
 def _status(cell: Cell, status: str = "") -> str:
-    """The cell's status, or a region's, marked where it is no measurement."""
+    """The cell's status, or a region's, marked where it is not a measurement."""
     return (status or cell.status) if cell.predicted is None else f"{PREDICTED} {status or cell.status}"
 
 
@@ -190,7 +190,7 @@ def _obeyed(cell: Cell) -> list[str]:
 
 def _accuracy(cells: Sequence[Cell], legend: Legend, environment: Mapping[str, Any]) -> Table:
     """A heading for each backend, dtype, scalars and output; spellings that agree in everything share a row. Below it
-    stand the regions that are listed: see `telling`. Whether rows are batch invariant stands where it was measured."""
+    stand the regions that are listed: see `telling`. Batch invariance is shown where it was measured."""
     batch = {
         (cell.backend, cell.lowering, cell.dtype): invariance.told(
             cell.kernel, cell.lowering, cell.dtype, environment.get(cell.backend)

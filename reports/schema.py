@@ -36,15 +36,15 @@ SCHEMA = 2
 #: What a report that is read may say it is.
 READ = (1, 2)
 
-#: Statuses that a cell may have whatever its regions have: of its launches, not of its elements.
+#: Statuses that a cell may have regardless of its regions: they concern its launches, not its elements.
 WHOLE = ("oracle-violation", "error", "unsteady")
-#: Reasons by which a cell may be worse than each of its regions: what they are given for is no element's business.
+#: Reasons for which a cell may be worse than all of its regions, because they do not concern single elements.
 WHOLE_REASONS = ("property", "resolution", "calls")
-#: Of figures that were computed in floating point.
+#: Tolerance for figures computed in floating point.
 _SLACK = 1 + 2.0**-40
 #: Statuses that no region has.
 NOT_OF_REGIONS = ("oracle-violation", "error", "not-run")
-#: What stood before the ledger's reason in that of a cell of schema 1, the figures in parentheses after it.
+#: In a cell of schema 1, the words before the ledger's reason, and the figures in parentheses after it.
 KNOWN = "known deviation: "
 
 Metric = Literal["ulp", "int_ulp", "scaled_ulp", "share"]
@@ -52,7 +52,7 @@ Truth = Literal["exact", "rounded"]
 
 
 def _sorted(value: dict[str, Any]) -> dict[str, Any]:
-    """Keys in order, so that equal reports have equal bytes however they were put together."""
+    """Keys in order, so that equal reports have equal bytes."""
     return dict(sorted(value.items()))
 
 
@@ -74,7 +74,7 @@ def _edge(key: str) -> float:
 
 
 def _one_of(what: str, known: tuple[str, ...]) -> Callable[[str], str]:
-    """A validator that lets the names of one table pass."""
+    """A validator that accepts the names of one table."""
     names = frozenset(known)
 
     def check(value: str) -> str:
@@ -193,7 +193,7 @@ class Worst(Record):
     """One bad element. `inputs` (tensors, in the kernel's order) and `output` are hex floats.
 
     `exact` is the truth to 20 digits, `rounded` its correct rounding; `truth` says whether the Python scalars of that
-    truth are the exact ones. `ulp` is null where the error is no number (a NaN where a number is due), `scaled_ulp`
+    truth are the exact ones. `ulp` is null where the error is not a number (a NaN where a number is due), `scaled_ulp`
     where the kernel has no scale. The first of a cell is the element that has the cell's error.
     """
 
@@ -370,7 +370,7 @@ class Timing(Record):
 
 
 class Place(Record):
-    """What names a cell, but for its output."""
+    """What identifies a cell, except for its output."""
 
     kernel: str
     lowering: str
@@ -491,7 +491,7 @@ class Cell(Place):
         normal = self.regions.get("normal")
         if normal is not None and normal.status == "passed" and normal.bound is None:
             raise ValueError("region normal passed without a bound; expected unbounded")
-        # there nothing widens the bound: no underflow, no overflow, no flushing
+        # nothing widens the bound there: no underflow, no overflow, no flushing
         if normal is not None and normal.status == "passed" and normal.bound is not None:
             most = normal.bound.measured
             most = getattr(normal.error, f"max_{normal.bound.metric}") if most is None else most
@@ -518,7 +518,7 @@ class Cell(Place):
 
 
 class Part(Place):
-    """Of a cell of which not all elements are judged yet: what is known so far of `inputs` of its `size` elements.
+    """A cell that is not fully judged yet: what is known so far, from `inputs` of its `size` elements.
 
     job     its number, as in `Shard.numbers`
     status  what it would be if the other elements were like these; reason: for people
@@ -537,8 +537,8 @@ class Part(Place):
 class Shard(Record):
     """Part `index` of `of`, from 1, of a run of so many `jobs`: `numbers` has the job of each cell, in order.
 
-    source: digest of all files that decide cells, a user's own among them. whole: the run is one of all, by which
-    entries of the ledger that nothing needs are found. parts: of sweeps that shards divide. others: further shards
+    source: digest of all files that decide cells, a user's own among them. whole: the run is one of everything,
+    so ledger entries that nothing needs can be found. parts: of sweeps that shards divide. others: further shards
     whose reports were merged to this one.
     """
 
@@ -584,7 +584,7 @@ class Report(Record):
 
 
 def lacks_regions(cell: Cell) -> str:
-    """What is wrong with a cell of schema 2 that measured something and does not say where; '' where nothing is."""
+    """What is wrong with a cell of schema 2 that measured something without regions; '' where nothing is."""
     if cell.regions or not cell.inputs or cell.status in NOT_OF_REGIONS:
         return ""
     return f"status {cell.status} of {cell.inputs} inputs without regions"
@@ -592,7 +592,7 @@ def lacks_regions(cell: Cell) -> str:
 
 def of_schema_1(cell: Cell) -> Cell:
     """A cell of schema 1 as schema 2 has it: what the ledger excused deviates, for the reason that the entry gave; the
-    figures that followed it in parentheses are the cell's own. Nothing else of it is another word."""
+    figures that followed it in parentheses are the cell's own. Everything else keeps its name."""
     if cell.status != "passed" or KNOWN not in cell.reason:
         return cell
     before, _, told = cell.reason.partition(KNOWN)

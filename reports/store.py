@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 #: Files above this are refused unread: 100,000 cells without chunk digests take about 250 MB.
 MAX_BYTES = 1 << 29
-#: How names of compressed files end.
+#: The suffix of compressed files.
 COMPRESSED = ".xz"
-#: What reading a file may raise.
+#: The exceptions that reading a file may raise.
 BROKEN = (OSError, ValueError, EOFError, lzma.LZMAError)
 
 
@@ -58,7 +58,7 @@ def scan(path: str | Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]]:
     found = _scan_lines(Path(path), take)
     if found is not None:
         return found
-    report = read(path)  # of another layout, or broken: then it says where
+    report = read(path)  # another layout, or a broken file: `parse` says where
     return report.model_copy(update={"cells": []}), [take(cell) for cell in report.cells]
 
 
@@ -156,27 +156,28 @@ def ensure_writable(path: str | Path) -> None:
         raise UsageError(f"cannot write to {str(path)!r}: {why(error)}") from None
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(report: Report, *, short: bool = False) -> Iterator[str]:
     """The text of a report: the head on one line, then one line a cell, so that diffs name the cells that changed.
 
-    Keys are in the schema's order, free ones sorted; floats have the shortest form that reads back exactly.
+    Keys are in the schema's order, free ones sorted; floats have the shortest form that reads back exactly. short:
+    without the fields of cells that have their default.
     """
     head = report.model_copy(update={"cells": []}).model_dump_json(by_alias=True)
     yield head.removesuffix("]}") + "\n"
     for index, cell in enumerate(report.cells):
-        yield (",\n" if index else "") + cell.model_dump_json(by_alias=True)
+        yield (",\n" if index else "") + cell.model_dump_json(by_alias=True, exclude_defaults=short)
     yield ("\n" if report.cells else "") + "]}\n"
 
 
 def _opened(path: Path, mode: str, compressed: bool | None = None) -> IO[bytes]:
-    """The file, seen through xz where its name says so."""
+    """The file, through xz where its name says so."""
     if path.suffix == COMPRESSED if compressed is None else compressed:
         return cast(IO[bytes], lzma.open(path, mode))
     return cast(IO[bytes], path.open(mode))
 
 
 def _in_place(path: Path) -> bool:
-    # Replacing /dev/stdout or /dev/null by a file would be a disaster for root.
+    # Root must not replace /dev/stdout or /dev/null by a file.
     return path.exists() and not path.is_file()
 
 
@@ -201,7 +202,8 @@ def _replacement(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Garbage collection off: millions of objects, none of them garbage, take 2.6 times as long with it."""
+    """A context without garbage collection: it makes millions of objects, none of them garbage, take 2.6 times as
+    long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -18,7 +18,7 @@ from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.looks import LOOKS
 from verify.reports.text import printable
 
-#: The width that a foldable column gets at least, if it has that much to say, and the most that a long word gets it.
+#: The least width of a foldable column, if its text is that long, and the most that a long word can demand.
 FOLD_WIDTH = 14
 KEY_WIDTH = 22
 WORD_WIDTH = 24
@@ -56,7 +56,7 @@ def print_page(page: Page, file: TextIO, width: int | None = None) -> None:
 def split(table: Table, width: int) -> list[Table]:
     """Tables of at most `width` columns, each beginning with the key column.
 
-    A part leaves out the rows that have nothing to say in it ('-' or nothing in every column).
+    A part leaves out rows that are empty in it ('-' or nothing in every column).
     """
     groups: list[list[int]] = []
     for index, column in enumerate(table.columns[1:], 1):

@@ -1,4 +1,4 @@
-"""What is said about single cells below a table: the worst elements, failures, deviations and remarks."""
+"""Lines about single cells below a table: worst elements, failures, deviations and remarks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from verify.judge.status import STATUSES
 from verify.kernel import is_file
 from verify.reports.blocks import Line
-from verify.reports.figures import fails, headline, region_part, share, telling, worst_of
+from verify.reports.figures import excess_of, fails, headline, share, telling, worst_of
 from verify.reports.looks import LOOKS
 from verify.reports.reasons import beside_regions, excess, region_reason, why_failed
 from verify.reports.replays import assignments, replay
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 #: How many failing cells, and how many worst elements, are spelled out; the report holds all.
-FAILURES_SHOWN = 4
-
-
-WORST_SHOWN = 4
+FAILURES_SHOWN = WORST_SHOWN = 4
 
 
 def worst_lines(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
@@ -62,12 +59,12 @@ def _place(cell: Cell) -> str:
     return " ".join(filter(None, words))
 
 
-def failure_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
+def failure_lines(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
     """Each failing cell with its reason; where regions fail, one line for each of them, with its worst element."""
     failed = sorted(filter(fails, cells), key=lambda cell: STATUSES.index(cell.status))
-    lines = [line for cell in failed[:shown] for line in _failure(cell, environment)]
-    if len(failed) > shown:
-        lines.append(Line(f"and {len(failed) - shown} more failing cells, all in the report", kind="bad"))
+    lines = [line for cell in failed[:FAILURES_SHOWN] for line in _failure(cell, environment)]
+    if len(failed) > FAILURES_SHOWN:
+        lines.append(Line(f"and {len(failed) - FAILURES_SHOWN} more failing cells, all in the report", kind="bad"))
     return lines
 
 
@@ -128,7 +125,7 @@ def deviation_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown
             groups.setdefault(("", cell.reason), []).append((cell, None))
     lines: list[Line] = []
     for (name, *_), members in list(groups.items())[:shown]:
-        cell, most = max(members, key=lambda one: _part(*one))
+        cell, most = max(members, key=lambda one: excess_of(*one))
         place = f"{_named(one for one, _ in members)}: "
         reason = f"{cell.reason} ({excess(cell)})" if most is None else region_reason(name, most)
         at = f"; the largest, {cell.kernel} {_place(cell)}" if len(members) > 1 else ""
@@ -143,10 +140,6 @@ def deviation_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown
         more = len({id(cell) for members in rest for cell, _ in members})
         lines.append(Line(f"and {count_text(more, 'cell')} more for other reasons, all in the report", kind="deviates"))
     return lines
-
-
-def _part(cell: Cell, region: Region | None) -> float:
-    return (share(cell) if region is None else region_part(region)) or 0.0
 
 
 def _named(cells: Iterable[Cell]) -> str:
@@ -192,7 +185,8 @@ def remark_lines(cells: Iterable[Cell]) -> list[Line]:
 
 
 def _models(cells: Iterable[Cell]) -> list[Line]:
-    """How predicted cells modelled what no standard defines: one line a model, with its instructions and lowerings."""
+    """How predicted cells were modelled where no standard applies: one line a model, with its instructions and
+    lowerings."""
     models: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for cell in cells:
         for instruction, how in (cell.predicted or {}).items():

@@ -1,4 +1,10 @@
-"""The gate's Hypothesis profile, skipping of `gpu` tests where torch has no accelerator, and the workers' threads."""
+"""Hypothesis profiles, markers, skipping of `gpu` tests where torch has no accelerator, and the workers' threads.
+
+Profiles, chosen by `pytest --hypothesis-profile=NAME`:
+gate     the default; derandomized, so that the same commit gives the same verdict
+nightly  random and long; failures are kept in a database and replayed first
+dev      random and short, for work on a test
+"""
 
 from __future__ import annotations
 
@@ -7,19 +13,37 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
-# A hook of this conftest too, since a working tree has no entry points; doing it twice changes nothing.
-from verify.plugin import pytest_configure as pytest_configure
-from verify.plugin import register_profiles
+ROOT = Path(__file__).resolve().parent.parent
+MARKERS = (
+    "gpu: needs a GPU that torch can use; skipped with its reason elsewhere",
+    "exhaustive: walks a whole input space; minutes, run with -m exhaustive",
+    "slow: more than 20 seconds on two cores",
+)
 
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     # They share the cores: torch's threads spin, and more of them than cores wait for one another.
     # The processes that tests start inherit it.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(workers))))
 
-register_profiles(Path(__file__).resolve().parent.parent)
-settings.load_profile("gate")  # also where CI is set, for which Hypothesis has a profile of its own
+# A kernel's first call compiles, which takes seconds, so deadlines and "too slow" say nothing here. A failure is
+# explained by its element, not by the lines that ran.
+PATIENT = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True,
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)  # fmt: skip
+DATABASE = DirectoryBasedExampleDatabase(ROOT / ".hypothesis" / "examples")
+settings.register_profile("gate", PATIENT, derandomize=True, database=None, max_examples=50)
+settings.register_profile("nightly", PATIENT, max_examples=2000, database=DATABASE)
+settings.register_profile("dev", PATIENT, max_examples=20)
+settings.load_profile("gate")  # also under CI, for which Hypothesis has a profile of its own
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
 
 
 @functools.cache

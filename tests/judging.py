@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from verify import admit, backends, kernel
@@ -30,6 +31,7 @@ from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
 from verify.kernel import Kernel
 from verify.lowerings import EAGER, Lowering, Target
+from verify.numbers.functions import function
 from verify.numbers.scaled import times_power
 from verify.plan import Job
 from verify.truth import Truth
@@ -37,6 +39,20 @@ from verify.walk import walk
 
 Tensor = torch.Tensor
 DTYPES = ("float32", "float16", "bfloat16")
+
+
+def to_bits(tensor: Tensor) -> Tensor:
+    """Patterns as int64, those narrower than 64 bits non-negative: what `verify.draws.to_tensor` takes."""
+    bits = 8 * tensor.element_size()
+    found = tensor.view(getattr(torch, f"int{bits}")).to(torch.int64)
+    return found if bits == 64 else found & ((1 << bits) - 1)
+
+
+def library_error(name: str, arguments: tuple[float, ...], given: float) -> float:
+    """|given - f| in units of 2^-53 |f| at finite arguments where f is real and not 0; see `admit.Truths.errors`."""
+    high, low = admit._value(function(name), arguments)
+    one = admit.Truths(tuple((x,) for x in arguments), np.array([high]), np.array([low]), np.array([False]))
+    return float(one.errors(function(name), np.array([given]))[0])
 
 
 @functools.cache

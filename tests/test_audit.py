@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed")
 
 from verify import audit
-from verify.audit import Asked, counted
+from verify.audit import Asked, Audited
 from verify.cli import main
 from verify.families import products_lowerings
 from verify.kernel import UsageError, names
@@ -37,8 +37,12 @@ def div(a, b):
 """
 
 
+def counted(one: Asked) -> Audited:
+    return audit.disassembled([audit._compiled(one, 0.0)])[0]
+
+
 def of(kernel: str, lowering: str, target: str, fusion: bool = True, own: bool = False) -> Census:
-    found = counted(Asked(kernel, lowering, "float32", target, fusion, own), 0.0)
+    found = counted(Asked(kernel, lowering, "float32", target, fusion, own))
     assert found.census is not None, found.reason
     return found.census
 
@@ -191,7 +195,7 @@ def test_a_compilation_that_hangs_is_stopped_and_told(tmp_path: Path) -> None:
     [
         (["pow", "--target", "sm_91"], "unknown target 'sm_91'; did you mean sm_90"),
         (["pow", "--target", "sm_90 , gfx941"], "unknown target 'gfx941'; did you mean gfx942"),
-        (["pow", "--baseline", os.devnull], "is no census of `verify audit --json`"),
+        (["pow", "--baseline", os.devnull], "is not a census of `verify audit --json`"),
         (["pow", "--lowering", "triton-libdevise"], "did you mean triton-libdevice"),
         (["pwo"], "did you mean pow"),
     ],
@@ -240,7 +244,7 @@ def test_the_baseline_has_a_row_for_all_that_is_audited() -> None:
 def test_one_census_of_the_baseline_is_still_given() -> None:
     before = audit.accepted((Path(__file__).parents[1] / "reports" / "baselines" / "audit.json").read_text())
     each = audit.asked(["mm", "logcumsumexp"], ["sm_90"], [], ["triton"], [])
-    assert audit.changed([counted(one, 0.0) for one in each], before) == []
+    assert audit.changed([counted(one) for one in each], before) == []
 
 
 def test_what_runs_on_the_host_is_not_audited() -> None:
@@ -279,5 +283,5 @@ def test_inductor_s_code_is_generated_for_a_gpu_that_is_not_here() -> None:
     assert "div.full.f32" in default.assembly and default.fusion
     assert "div.rn.f32" in strict.assembly and "div.full.f32" not in strict.assembly
     assert census.differences([default, Census("sm_100", strict.assembly)])
-    told = counted(Asked("div", "inductor", "float32", "gfx942", True), 0.0).reason
+    told = counted(Asked("div", "inductor", "float32", "gfx942", True)).reason
     assert told == "Inductor generates code for AMD GPUs only where torch is built for ROCm"

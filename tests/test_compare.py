@@ -725,7 +725,7 @@ def test_what_is_no_exchange_file_is_refused_in_one_line(tmp_path: Path) -> None
     archive(path, head(schema=2))
     refused("schema 2; this version reads 1; upgrade")
     archive(path, head(what="else"))
-    refused(r"no exchange file of `verify compare`: \$\.what")
+    refused(r"not an exchange file of `verify compare`: \$\.what")
     archive(path, [1])
     refused("no exchange file")
     archive(path, np.array([{"a": 1}], dtype=object))

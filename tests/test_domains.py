@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from judging import to_bits
 from mutants.boxes import kill_rate, random_boxes
 from verify import draws, native, strata
 from verify.corners import negative_zero, subnormal
 from verify.domains import CHUNK, Domain, Draw, Stratum, domain_of
 from verify.formats import FORMATS, Format, floor_log2
 from verify.kernel import Kernel, Scalars, elementwise, elementwise_names, load
-from verify.numbers.ball import Ball64, evaluate
+from verify.numbers.ball import Ball64
 
 UNARY = [name for name in elementwise_names() if load(name).inputs == ("x",)]
 CASES = [
@@ -142,7 +143,7 @@ def test_encode_rounds_toward_zero(name: str) -> None:
 def test_patterns_of_tensors(name: str) -> None:
     fmt = FORMATS[name]
     bits = draw(fmt).bits()
-    assert torch.equal(draws.to_bits(draws.to_tensor(fmt, bits)), bits)
+    assert torch.equal(to_bits(draws.to_tensor(fmt, bits)), bits)
     finite = draw(fmt, 200).finite()
     for pattern, value in zip(unsigned(fmt, finite), draws.to_reals(fmt, finite).tolist(), strict=True):
         assert fmt.fraction(pattern) == Fraction(value)
@@ -224,7 +225,7 @@ def test_elements_do_not_depend_on_the_span(kernel: str) -> None:
         for column, pieces in zip(whole, zip(*parts, strict=True), strict=True):
             assert torch.equal(column, torch.cat(pieces))
         tensors = domain.chunk(0, "cpu")
-        assert all(torch.equal(draws.to_bits(t), column) for t, column in zip(tensors, whole, strict=True))
+        assert all(torch.equal(to_bits(t), column) for t, column in zip(tensors, whole, strict=True))
         index = domain.size // 2
         assert domain.replay(index) == tuple(unsigned(fmt, c[index : index + 1])[0] for c in whole)
 
@@ -243,11 +244,11 @@ def test_exhaustive_domains_count_up(name: str) -> None:
     assert len(domain.chunks()) == max(1, domain.size // CHUNK)
     for number in {0, len(domain.chunks()) // 2, len(domain.chunks()) - 1}:
         (tensor,) = domain.chunk(number, "cpu")
-        bits = draws.to_bits(tensor)
+        bits = to_bits(tensor)
         assert tensor.dtype == getattr(torch, name)
         assert torch.equal(bits, torch.arange(len(bits)) + number * CHUNK)
     middle = domain.size // 2
-    assert draws.to_bits(domain.span(middle - 2, middle + 2, "cpu")[0]).tolist() == list(range(middle - 2, middle + 2))
+    assert to_bits(domain.span(middle - 2, middle + 2, "cpu")[0]).tolist() == list(range(middle - 2, middle + 2))
     assert domain.replay(domain.size - 1) == (domain.size - 1,)
 
 
@@ -261,7 +262,7 @@ def test_triples_count_up_where_they_are_asked_for() -> None:
         stop = stop or start + 70_000
         index = torch.arange(start, stop)
         for t, shift in zip(domain.span(start, stop, "cpu"), (32, 16, 0), strict=True):
-            assert torch.equal(draws.to_bits(t), index >> shift & 0xFFFF) and t.is_contiguous()
+            assert torch.equal(to_bits(t), index >> shift & 0xFFFF) and t.is_contiguous()
     assert domain.replay(0x1234_5678_9ABC) == (0x1234, 0x5678, 0x9ABC)
 
 
@@ -271,7 +272,7 @@ def test_listed_domains_replay(name: str) -> None:
     patterns = ((fmt.nan_bits, 0), (fmt.sign_bit | 1, fmt.inf_bits), (fmt.sign_bit | fmt.nan_bits, 1))
     domain = Domain("list", fmt, ("a", "b"), patterns=patterns)
     assert tuple(domain.replay(i) for i in range(domain.size)) == patterns
-    columns = zip(*(unsigned(fmt, draws.to_bits(t)) for t in domain.chunk(0, "cpu")), strict=True)
+    columns = zip(*(unsigned(fmt, to_bits(t)) for t in domain.chunk(0, "cpu")), strict=True)
     assert tuple(columns) == patterns
 
 
@@ -301,7 +302,7 @@ def elements(kernel: Kernel, fmt: Format, case: Scalars) -> tuple[dict[str, Any]
     values |= {name: torch.full_like(like, scalar) for name, scalar in case.items()}
     n = Ball64("cpu")
     functions = kernel.oracle.function, kernel.oracle.scale or kernel.oracle.function
-    t, s = (evaluate(n, function, values, {}).mid for function in functions)
+    t, s = (function(n, **{name: n.input(v) for name, v in values.items()}).mid for function in functions)
     return values, t, s.abs()
 
 

@@ -311,12 +311,12 @@ def test_an_element_is_judged_as_in_a_run(kernel: str) -> None:
 
 
 BAD = [
-    ("explain lerp --input=1,2,zz", "--input w: 'zz' is no number; expected a hex float"),
-    ("explain lerp --input=1,2,0x1.0000001p+0", "is no float32 value; the nearest is 0x1p+0"),
+    ("explain lerp --input=1,2,zz", "--input w: 'zz' is not a number; expected a hex float"),
+    ("explain lerp --input=1,2,0x1.0000001p+0", "is not a float32 value; the nearest is 0x1p+0"),
     ("explain lerp --input=1,2,1e400", "rounds to infinity in float32, whose largest number is 0x1.fffffep+127"),
     ("explain lerp --input=1,2,0x1p+128", "rounds to infinity in float32"),
     ("kernel flex_attention --scalar scale=2", "flex_attention takes no --scalar"),
-    ("explain lerp --input=1,2,1/0", "'1/0' is no number"),
+    ("explain lerp --input=1,2,1/0", "'1/0' is not a number"),
     ("explain lerp --input=1,2,1e999999999", "exponent far outside float32"),
     ("explain lerp --input=1,2,#1ffffffff", "wider than the 32 bits"),
     ("explain lerp --input=1", "--input has 1 values; lerp takes 3 (a, b, w) or 2 (a, b)"),

@@ -519,7 +519,7 @@ def test_compiled_on_the_cpu_gives_the_output_alone() -> None:
                                     {"mask_mod": "masked_rows", "score_mod": "relative_bias"}],
                          ids=["capped", "biased"])  # fmt: skip
 def test_the_triton_kernels_keep_their_bounds(values: dict[str, Any], dtype: str) -> None:
-    """Interpreted: forward and backward, lengths that are no multiple of the block."""
+    """Interpreted: forward and backward, lengths that are not multiples of the block."""
     pytest.importorskip("triton", reason="triton is not installed")
     given = problem(dtype, q_len=37, kv_len=41, head_dim=16, data="competing", **values)
     outputs = run("triton-interpreter", given)
@@ -585,7 +585,7 @@ def test_tf32_is_named_or_its_absence_explained() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"heads": "3", "kv_heads": "2"}, "heads=3 is no multiple of kv_heads=2"),
+        ({"heads": "3", "kv_heads": "2"}, "heads=3 is not a multiple of kv_heads=2"),
         ({"kv_len": "0"}, "kv_len=0: expected at least 1"),
         ({"head_dim": "-4"}, "head_dim=-4: expected at least 1"),
         ({"length": "ten"}, "length=ten: expected a whole number"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from judging import library_error
 from verify import admit, kernel, native
 from verify.decide import Line, binade
 from verify.domains import domain_of
@@ -484,7 +485,7 @@ def test_exp_is_within_its_claim() -> None:
     points = [rng.uniform(-0.4, 0.4) for _ in range(3000)] + [rng.uniform(-708, 709.7) for _ in range(3000)]
     edges = [0.0, -0.0, torch.inf, -torch.inf, 709.782712893384, 709.782712893385, -745.2, -1e300, 1e300]
     values = mapped(torch.exp)(torch.tensor([*points, *edges], dtype=torch.float64)).tolist()
-    assert max(admit.error("exp", (x,), v) for x, v in zip(points, values, strict=False)) < 1.5
+    assert max(library_error("exp", (x,), v) for x, v in zip(points, values, strict=False)) < 1.5
     assert values[len(points) :] == [1, 1, torch.inf, 0, values[len(points) + 4], torch.inf, 0, 0, torch.inf]
     assert values[len(points) + 4] == pytest.approx(1.797693134862273e308, rel=1e-12)
     assert torch.isnan(mapped(torch.exp)(torch.tensor([torch.nan], dtype=torch.float64))).all()

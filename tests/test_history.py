@@ -273,7 +273,7 @@ def test_what_cannot_be_read_at_all(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "bad" / "y.json").write_text("")
     put(tmp_path / "one", "a.json", cell(), day=0)
     for folder, code, message in (
-        ("none", 2, "is no folder"),
+        ("none", 2, "is not a folder"),
         ("bad", 2, "no file in .*bad' can be read: .*x.json.* \\(and 1 more\\)"),
         ("empty", 3, "no \\*.json file"),
         ("one", 3, "no cell ran in two reports.* these are of cpu.*Xeon.*, profile quick, seed 0$"),

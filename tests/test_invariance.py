@@ -13,7 +13,7 @@ import torch
 
 from sample_reports import cell, report
 from verify import backends, cli, kernel, stubs
-from verify.invariance import SIZES, judge
+from verify.invariance import SIZES, invariance_of
 from verify.lowerings import Lowering, lowerings
 from verify.reports import invariance, markdown, store
 from verify.reports.embedded import embed
@@ -43,7 +43,7 @@ def planted(name: str) -> Any:
     lowering = Lowering(name, build, lambda target: None)
     facts = kernel.load("sum")
     assert isinstance(facts, kernel.Composite)
-    return judge(facts, lowering, backends.load("cpu"), "float32", 100)
+    return invariance_of(facts, lowering, backends.load("cpu"), "float32", 100)
 
 
 def test_rows_that_are_summed_alone_are_invariant() -> None:
@@ -68,7 +68,7 @@ def test_weights_are_no_rows(length: int) -> None:
     """Where a row is as long as the largest batch has rows, too."""
     facts = kernel.load("rms_norm")
     assert isinstance(facts, kernel.Composite)
-    found = judge(facts, lowerings(facts)[0], backends.load("cpu"), "float32", length)
+    found = invariance_of(facts, lowerings(facts)[0], backends.load("cpu"), "float32", length)
     assert not found.reason and found.invariant
 
 

@@ -26,7 +26,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verify.draws import to_bits, to_tensor
+from judging import to_bits
+from verify.draws import to_tensor
 from verify.formats import FORMATS, Format, floor_log2
 from verify.kernel import elementwise, elementwise_names
 from verify.numbers.ieee import IeeeSystem

@@ -93,7 +93,10 @@ def test_a_precision_that_triton_has_not_for_a_gpu_is_not_run() -> None:
     own = setting("own", m=64, k=64, n=64)
     target = Target(facts("mm"), {}, own.name, "float32", backends.load("rocm"))
     [one] = [one for one in products_lowerings.lowerings() if one.name == "triton-tf32x3"]
-    with described("gfx942", lambda launch: None), pytest.raises(NotLowered, match=r"not for this GPU: .*Got tf32x3"):
+    with (
+        described("gfx942", lambda launch: None),
+        pytest.raises(NotLowered, match=r"does not support this precision .*Got tf32x3"),
+    ):
         one.build(target)(facts("mm").problem("float32", own, {}, 0))
 
 

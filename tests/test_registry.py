@@ -18,16 +18,7 @@ from hypothesis import HealthCheck, given, settings
 
 from corpus.collect import key
 from corpus.collect import rows as corpus
-from verify import backends, ledger
-from verify.domains import Domain
-from verify.explain import COPIES
-from verify.formats import FORMATS
-from verify.judge.chunk import patterns
-from verify.judge.regions import REGIONS
-from verify.kernel import DTYPES, Kernel, Property, elementwise_names, load
-from verify.launch import bits
-from verify.lowerings import Lowering, lowerings
-from verify.search import (
+from searching import (
     SIZES_FLOAT64,
     Descriptor,
     Failure,
@@ -42,6 +33,15 @@ from verify.search import (
     outputs,
     require,
 )
+from verify import backends, ledger
+from verify.domains import Domain
+from verify.explain import COPIES
+from verify.formats import FORMATS
+from verify.judge.chunk import patterns
+from verify.judge.regions import REGIONS
+from verify.kernel import DTYPES, Kernel, Property, elementwise_names, load
+from verify.launch import bits
+from verify.lowerings import Lowering, lowerings
 
 #: Examples of a search, and of one law in one spelling, per max_examples of the profile (50 under `gate`).
 SHARE, LAW_SHARE = 4, 10

@@ -132,7 +132,7 @@ def test_what_cannot_be_replayed_is_refused(kept: Path, tmp_path: Path, capsys: 
     for path in (place / "launches").glob("*.json"):
         path.write_text(path.read_text().replace('"data": "', '"data": "../'))
     assert main(["replay", str(place)]) == 2
-    assert "is no kept launch" in capsys.readouterr().err
+    assert "is not a kept launch" in capsys.readouterr().err
 
 
 def _cut(place: Path, record: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def test_a_damaged_launch_is_one_line(
     damage(place, record)
     first.write_text(json.dumps(record))
     assert main(["replay", str(place)]) == 2
-    assert "is no kept launch" in capsys.readouterr().err
+    assert "is not a kept launch" in capsys.readouterr().err
 
 
 WRITES = """
@@ -238,7 +238,7 @@ def test_an_archive_is_replayed_as_its_folder(kept: Path, tmp_path: Path, capsys
     assert [one.record() for one in replay(archive)] == [one.record() for one in replay(kept)]
     archive.write_bytes(archive.read_bytes()[:-1000])
     assert main(["replay", str(archive)]) == 2
-    assert "is no archive of kept launches" in capsys.readouterr().err
+    assert "is not an archive of kept launches" in capsys.readouterr().err
 
 
 def test_digests_take_nans_alike_and_zeros_apart() -> None:

@@ -103,8 +103,8 @@ def test_an_order_is_parsed(text: str, kind: str, block: int, accumulator: Any) 
         ("pairwise:float32", "unknown order 'pairwise'"),
         ("blocked:float32", "blocked needs a size"),
         ("tree=4:float32", "only blocked has one"),
-        ("blocked=0:float32", "'0' is no block size"),
-        ("blocked=x:float32", "'x' is no block size"),
+        ("blocked=0:float32", "'0' is not a block size"),
+        ("blocked=x:float32", "'x' is not a block size"),
         ("", "names no accumulator"),
     ],
 )

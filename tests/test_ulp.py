@@ -15,7 +15,7 @@ import pytest
 
 from verify.formats import FORMATS, Format
 from verify.truth import HUGE, TINY, Truth
-from verify.ulp import CLASSES, FLUSH_ULP, Verdict, judge, ulp
+from verify.ulp import CLASSES, FLUSH_ULP, Verdict, ulp, verdict_of
 
 TOY = Format("toy7", 7, 4, 3)
 SIGN, INFINITY = 64, 56
@@ -98,7 +98,7 @@ def reals() -> list[Fraction]:
 
 
 def decided(bits: int, truth: Truth, scale: Truth | None = None) -> Verdict:
-    verdict = judge(bits, truth, TOY, scale)
+    verdict = verdict_of(bits, truth, TOY, scale)
     assert verdict is not None, (TOY.hex(bits), truth)
     return verdict
 
@@ -183,7 +183,7 @@ def test_what_holds_for_an_enclosure_holds_for_every_real_in_it() -> None:
             low, high = ends[k], ends[k + width]
             inside = [t for t in ends[k : k + width + 1] if t] + [(low + high) / 2 or LEAST / 3]
             for bits in near(low, high):
-                verdict = judge(bits, Truth("real", low, high), TOY)
+                verdict = verdict_of(bits, Truth("real", low, high), TOY)
                 classes = {class_of(bits, t) for t in inside}
                 units = {unit(limited(t)) for t in inside}
                 outcome[verdict is None] += 1
@@ -212,7 +212,7 @@ def test_an_enclosure_free_of_boundaries_is_decided() -> None:
             quarter = (stop - start) / 4
             truth = Truth("real", start + quarter, stop - quarter)
             for bits in near(low, high):
-                assert judge(bits, truth, TOY) is not None, (TOY.hex(bits), truth)
+                assert verdict_of(bits, truth, TOY) is not None, (TOY.hex(bits), truth)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_an_enclosure_free_of_boundaries_is_decided() -> None:
     ],
 )
 def test_a_truth_across_a_boundary_is_undecided(low: Fraction, high: Fraction) -> None:
-    assert judge(TOY.round(high), Truth("real", low, high), TOY) is None
+    assert verdict_of(TOY.round(high), Truth("real", low, high), TOY) is None
 
 
 def test_the_side_of_a_neighbour_must_be_known() -> None:
@@ -234,8 +234,8 @@ def test_the_side_of_a_neighbour_must_be_known() -> None:
     assert decided(following, Truth("real", one + width, one + 2 * width)).cls == "faithful"
     assert decided(following, Truth("real", one, one)).cls == "worse"
     around = Truth("real", Fraction(9, 8) - width, Fraction(9, 8) + width)
-    assert judge(following, around, TOY) is not None  # correct either way
-    assert judge(following + 1, around, TOY) is None
+    assert verdict_of(following, around, TOY) is not None  # correct either way
+    assert verdict_of(following + 1, around, TOY) is None
     assert decided(following + 2, around).cls == "worse"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite is not installed: the extra 'virtual'")
 pytest.importorskip("triton", reason="triton is not installed")
 
-from verify.virtual import devicelib, instructions
+import vendor_libraries
+from devicelib import FUNCTIONS, arguments, ulps
+from vendor_libraries import vectorised
+from verify.virtual import instructions
 from verify.virtual.compile import Unsupported
-from verify.virtual.ir import F32, Compiled, vectorised
+from verify.virtual.ir import F32, Compiled
 
 ROOT = Path(__file__).parent.parent
 RECORDED = json.loads((ROOT / "reports" / "measured" / "devicelib.json").read_text())
-sys.path.insert(0, str(ROOT / "bench"))
-
-from devicelib import FUNCTIONS, arguments, ulps  # type: ignore[import-not-found]  # noqa: E402
 
 #: What Triton's wheel ties the recorded figures to, as other tests do.
 PUBLISHED = {  # LLVM libc's GPU conformance table, on an RTX 4000 Ada and an RX 6950 XT: steps from the nearest result
@@ -34,7 +33,7 @@ PUBLISHED = {  # LLVM libc's GPU conformance table, on an RTX 4000 Ada and an RX
 def error(library: str, name: str, x: np.ndarray[Any, Any]) -> Any:
     with np.errstate(all="ignore"):
         exact = FUNCTIONS[library, name](x.astype(np.float64))
-    return ulps(devicelib.function(library, name, ftz=False)(x), exact), exact
+    return ulps(vendor_libraries.function(library, name, ftz=False)(x), exact), exact
 
 
 @pytest.mark.parametrize("one", RECORDED["functions"], ids=lambda one: f"{one['library']}-{one['function']}")
@@ -76,7 +75,7 @@ def test_pow_of_two_libraries() -> None:
     exact = np.power(x.astype(np.float64), y.astype(np.float64))
     inside = (exact > 2.0**-126) & (exact < 2.0**127)
     largest = [
-        float(ulps(devicelib.function(*which)(x, y), exact)[inside].max())
+        float(ulps(vendor_libraries.function(*which)(x, y), exact)[inside].max())
         for which in (("libdevice", "powf"), ("ocml", "pow_f32"))
     ]
     assert 3 < largest[0] < 9 and 1 < largest[1] < 1.2
@@ -84,15 +83,15 @@ def test_pow_of_two_libraries() -> None:
 
 def test_flushing_is_triton_s_flag() -> None:
     x = np.array([2.0**-140], np.float32)
-    assert devicelib.function("libdevice", "sqrtf", ftz=True)(x) == 0
-    assert devicelib.function("libdevice", "sqrtf", ftz=False)(x) == 2.0**-70
+    assert vendor_libraries.function("libdevice", "sqrtf", ftz=True)(x) == 0
+    assert vendor_libraries.function("libdevice", "sqrtf", ftz=False)(x) == 2.0**-70
 
 
 def test_shapes_and_sizes() -> None:
-    exp = devicelib.function("ocml", "exp_f32")
+    exp = vendor_libraries.function("ocml", "exp_f32")
     assert exp(np.empty((0, 3), np.float32)).shape == (0, 3)
     assert exp(np.zeros((2, 3), np.float32)[:, ::2]).tolist() == [[1, 1], [1, 1]]
-    with pytest.raises(TypeError, match="takes 1 arrays of one shape"):
+    with pytest.raises(ValueError, match="zip"):
         exp(np.zeros(1), np.zeros(1))
 
 
@@ -108,7 +107,7 @@ def test_shapes_and_sizes() -> None:
 )
 def test_refusals(library: str, name: str, model: str, told: str) -> None:
     with pytest.raises(Unsupported, match=told):
-        devicelib.function(library, name, model)
+        vendor_libraries.function(library, name, model)
 
 
 def test_a_function_that_nothing_defines_is_named_rather_than_called() -> None:
@@ -120,12 +119,12 @@ def test_a_function_that_nothing_defines_is_named_rather_than_called() -> None:
 
 def test_a_planted_error_in_a_model_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exponential whose power rounds down has another largest error."""
-    x, before = np.concatenate([*arguments(4099)]), devicelib.EXPANDED["exp"]
+    x, before = np.concatenate([*arguments(4099)]), vendor_libraries.EXPANDED["exp"]
     largest = []
     for expanded in (before, lambda value, model: before(value, "down")):
-        monkeypatch.setitem(devicelib.EXPANDED, "exp", expanded)  # type: ignore[misc]
-        devicelib._function.cache_clear()
+        monkeypatch.setitem(vendor_libraries.EXPANDED, "exp", expanded)  # type: ignore[misc]
+        vendor_libraries._function.cache_clear()
         found, exact = error("ocml", "exp_f32", x)
         largest.append(float(found[np.abs(exact) >= 2.0**-126].max()))
-    devicelib._function.cache_clear()
+    vendor_libraries._function.cache_clear()
     assert largest[0] < 0.7 < 1 < largest[1]

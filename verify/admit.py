@@ -1,6 +1,6 @@
 """Admission: which of a device's operations may serve in a ball or a formula, and library functions with which bound.
 
-Nothing of torch is trusted unseen, on any device and in any form (eager, or compiled in the way in which it is used):
+Nothing in torch is trusted unchecked, on any device and in any form (eager, or compiled as it is used):
 
   arithmetic, TwoSum, TwoProd, casts   exact or correctly rounded: see `verify.numbers.arithmetic` and `casts`
   library functions                    SAFETY times the largest error seen is within its bound
@@ -33,10 +33,8 @@ from verify.numbers import NotAdmitted, primitives
 from verify.numbers.arithmetic import LARGEST
 from verify.numbers.ball import TINY, Span, U
 from verify.numbers.casts import Floats, hashed, unit
-from verify.numbers.functions import FUNCTIONS, Function, Tried, around, function
+from verify.numbers.functions import FUNCTIONS, Function, Tried, around
 from verify.numbers.primitives import Wrap
-
-__all__ = ["POINTS", "SAFETY", "Admitted", "NotAdmitted", "arithmetic", "error", "library", "refused"]
 
 POINTS = 1536  # hashed arguments of each function, in equal parts on its strata
 SAFETY = 2.0  # a function is admitted where the largest error seen, times this, is within its bound
@@ -119,7 +117,7 @@ def arithmetic(device: Any, wrap: Wrap | None = None) -> None:
 
 @dataclass(frozen=True)
 class Truths:
-    """What a function is to give at some arguments (columns).
+    """The values that a function must give at some arguments (columns).
 
     high, low  f = high + low within 2^-100 |f|; infinite where f is beyond float64
     exactly    the bits are given (Annex F): those of `high`, any NaN for a NaN
@@ -144,13 +142,6 @@ class Truths:
         found = np.where((same_sign | unsigned) & (np.isfinite(given) | np.isinf(self.high)), found, math.inf)
         bits = (given == self.high) & same_sign | np.isnan(given) & np.isnan(self.high)
         return np.asarray(np.where(self.exactly, np.where(bits, 0.0, math.inf), found))
-
-
-def error(name: str, arguments: tuple[float, ...], given: float) -> float:
-    """|given - f| in units of 2^-53 |f| at finite arguments where f is real and not 0; see `Truths.errors`."""
-    high, low = _value(function(name), arguments)
-    one = Truths(tuple((x,) for x in arguments), np.array([high]), np.array([low]), np.array([False]))
-    return float(one.errors(function(name), np.array([given]))[0])
 
 
 @functools.cache

@@ -92,7 +92,7 @@ def _named(fn: Callable[..., Any]) -> tuple[str, Callable[..., Any] | None]:
 
 
 def _backend(device: str | None) -> str:
-    """The name of the backend of a device: the present one, where several have it."""
+    """The name of the backend of a device. Where several serve it, the one present on this machine."""
     kind = None if device is None else torch.device(device).type
     known = [one for one in map(backends.load, backends.names()) if kind in (None, one.device)]
     present = [one for one in known if one.unavailable() is None]

@@ -24,16 +24,16 @@ from verify import backends, kernel
 from verify.backends import cuda
 from verify.cases import made
 from verify.jobs import pool
-from verify.kernel import Composite, NothingToCompare, UsageError, suggest
+from verify.kernel import Composite, NothingToCompare, UsageError, fits, suggest
 from verify.lowerings import (
     Lowering,
     NotLowered,
     Target,
     _by_name,
-    _default_flags,
-    _strict_options,
+    default_flags,
     describe,
     lowerings,
+    strict_options,
     user_composite,
     user_lowering,
 )
@@ -43,12 +43,12 @@ from verify.virtual.census import Census
 from verify.virtual.compile import BACKENDS, TARGETS, Launch, Unsupported, described, known
 
 SCHEMA = 1
-#: Lowerings that Inductor generates, with their options; audited where they are named.
+#: Lowerings that Inductor generates, with their options; audited only where they are named.
 INDUCTOR: Mapping[str, Callable[[Target], Mapping[str, Any]]] = {
-    "inductor": _default_flags,
-    "inductor-strict": _strict_options,
+    "inductor": default_flags,
+    "inductor-strict": strict_options,
 }
-#: Seconds that a compilation may take: gfx1100 has been seen to take minutes over one matrix product.
+#: Seconds that a compilation may take: one matrix product for gfx1100 took minutes.
 LIMIT = 30.0
 #: Elements of the inputs: whole blocks, so that the code is that of large tensors.
 SIZE = 4096
@@ -88,7 +88,7 @@ class Audited:
 
 
 class _Elsewhere:
-    """A backend whose GPU is described only: its options of Triton's, with contraction as asked, and host tensors."""
+    """A backend whose GPU is only described: its Triton options, with contraction as asked, on host tensors."""
 
     def __init__(self, target: str, fusion: bool) -> None:
         self._like = backends.load(BACKENDS[TARGETS[target][0]])
@@ -114,10 +114,10 @@ def asked(
         facts = kernel.load(name)
         there = [one.name for one in lowerings(facts) if one.name.startswith("triton") or one.name in INDUCTOR]
         for pattern in chosen:
-            if not any(fnmatch.fnmatchcase(one, pattern) for one in there):
+            if not fnmatch.filter(there, pattern):
                 raise UsageError(suggest(f"Triton lowering of {name}", pattern, there))
         wanted = [] if own else [one for one in there if one not in INDUCTOR]
-        wanted = [one for one in there if any(fnmatch.fnmatchcase(one, p) for p in chosen)] if chosen else wanted
+        wanted = [one for one in there if fits(one, chosen)] if chosen else wanted
         for lowering, mine in [*((one, True) for one in own), *((one, False) for one in wanted)]:
             for dtype in dtypes or ["float32"] * ("float32" in facts.dtypes) or facts.dtypes[:1]:
                 each += [
@@ -156,11 +156,6 @@ def audit(
 def _worker(each: Sequence[Asked], limit: float) -> Callable[[int], Audited]:
     torch.set_num_threads(1)
     return lambda number: _compiled(each[number], limit)
-
-
-def counted(one: Asked, limit: float = LIMIT) -> Audited:
-    """The census of one. limit: see `verify.virtual.compile.described`."""
-    return disassembled([_compiled(one, limit)])[0]
 
 
 def disassembled(rows: Sequence[Audited], workers: int = 1) -> list[Audited]:
@@ -239,7 +234,7 @@ def _counted(one: Asked, launched: Callable[[], Sequence[Launch]]) -> Audited:
 
 
 def _launched(one: Asked, lowering: Lowering, target: Target, given: Sequence[Any], limit: float) -> list[Launch]:
-    """What one call launches; what it raises after a launch is of results that are not there."""
+    """The launches of one call. What it raises after a launch is ignored, because the results do not exist."""
     launches: list[Launch] = []
     with _fusion(one.fusion), described(one.target, launches.append, limit):
         try:
@@ -302,12 +297,12 @@ def accepted(text: str) -> dict[Key, Mapping[str, Any]]:
             raise ValueError(f"its schema is {document.get('schema')}; expected {SCHEMA}")
         return {_key(row): row for row in document["rows"]}
     except (AttributeError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"the baseline is no census of `verify audit --json`: {error}") from None
+        raise UsageError(f"the baseline is not a census of `verify audit --json`: {error}") from None
 
 
 def changed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) -> list[str]:
-    """What is no longer as accepted, one line a row: instructions that there are more or fewer of, with the versions of
-    Triton; what was not compiled then or now; what nothing was accepted for."""
+    """What differs from the accepted census, one line a row: instructions that became more or fewer, with the versions
+    of Triton; rows not compiled then or now; rows never accepted."""
     told = []
     for row in rows:
         now, then = row.record(), before.get(_key(row.record()))

@@ -149,22 +149,19 @@ def through_float32(
     )
 
 
-def composite(
-    n: float, why: str, *, extra: float = 0, metric: str = "scaled_ulp", halves_truth: str = "exact", **where: Any
-) -> tuple[Bound, ...]:
+def composite(n: float, why: str, *, extra: float = 0, metric: str = "scaled_ulp", **where: Any) -> tuple[Bound, ...]:
     """`rounded` for float32 and float64, and through float32 for half types.
 
     A scalar is rounded to float32 before half types meet it: `extra` roundings against the exact one. float32 and
     float64 operands round it to their own dtype, so their bound means the rounded scalar.
     """
-    halves = where if not extra else {**where, "truth": halves_truth}
     singles = where if not extra else {**where, "truth": "rounded"}
     note = f"{why}; the scalar's rounding to float32 counts {extra:g}" if extra else why
     total = n + extra
     ulps = total / (1 - total * 2.0**-24)
     return (
         *rounded(n, why, metric=metric, **singles),
-        *through_float32(ulps, f"{note}; {_GAMMA.format(n=total)}", metric=metric, **halves),
+        *through_float32(ulps, f"{note}; {_GAMMA.format(n=total)}", metric=metric, **where),
     )
 
 

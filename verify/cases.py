@@ -1,4 +1,4 @@
-"""Cases: what one walk judges. Inputs by portions, what is known of each element, and what a lowering's may be.
+"""Cases: what one walk judges. Inputs in portions, what is known about each element, and how far a lowering may be off.
 
 `Pointwise` is an elementwise kernel with its Python scalars on a domain; `Instance` one problem of a composite kernel.
 The walk (`verify.walk`) knows them by `Case` alone.
@@ -35,7 +35,7 @@ from verify.judge.cell import Reader, Stated
 from verify.judge.chunk import WORDS, Engine, Excuse, Formulas, Judge, differing, digests
 from verify.judge.chunk import Source as Elements
 from verify.judge.element import Facts, Judged, Limits
-from verify.judge.exact import Allowed, Circumstances, Exact, Key
+from verify.judge.exact import Allowed, Circumstances, Exact, Key, room
 from verify.judge.reduce import Reduced
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
@@ -80,15 +80,15 @@ class Case(Protocol):
     def portions(self) -> range: ...
 
     def given(self, number: int) -> Given:
-        """What a lowering is called with."""
+        """The arguments of a lowering's call."""
         ...
 
     def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
-        """What the reference lowering gives; None where it does not run."""
+        """The reference lowering's outputs; None where it does not run."""
         ...
 
     def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
-        """The bound of the lowering's outputs, of which y is one."""
+        """The bound of the lowering's output y."""
         ...
 
     def sources(self, number: int, output: str, y: Tensor) -> Mapping[str, Elements]:
@@ -98,11 +98,11 @@ class Case(Protocol):
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas: ...
 
     def strata(self, output: str, y: Tensor) -> Strata | None:
-        """The kinds of data that elements depend on, of which one must resolve; None where none is asked for."""
+        """The kinds of data that elements depend on. At least one must resolve; None where none has to."""
         ...
 
     def identified(self, fits: Mapping[str, Fit]) -> Identification:
-        """Which formula the fits of a whole walk leave."""
+        """The formula that remains after the fits of a whole walk."""
         ...
 
     def engine(self, number: int, output: str, truth: str) -> Engine | None:
@@ -127,7 +127,7 @@ class Case(Protocol):
     def digests(self, number: int, output: str, y: Tensor) -> Tally: ...
 
     def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
-        """The record of the domain, of which `inputs` elements were judged."""
+        """The record of the domain; `inputs`: how many of its elements were judged."""
         ...
 
 
@@ -171,7 +171,7 @@ def terms(
 def limited(
     stated: Stated | None, truth: str, truths: Container[str], ftz: bool, user: bool
 ) -> tuple[Limits, bool]:  # fmt: skip
-    """What elements may be that are judged against one truth of the scalars, and whether the bound means this one."""
+    """The limits of elements judged against one truth of the scalars, and whether the bound means this truth."""
     # scalars that the dtype represents have one truth, whichever the bound names
     meant = truth == (stated.truth if stated and stated.truth in truths else "exact")
     held = stated is not None and (meant or user)
@@ -184,13 +184,6 @@ def limited(
 WORTH = 1 << 14
 #: Fused passes by oracle, dtype and scalars, with the oracle, so that its identity stays its own.
 _ENGINES: dict[tuple[Any, ...], tuple[Any, Callable[..., Reduced] | None]] = {}
-
-
-def _room(engines: dict[Any, Any]) -> dict[Any, Any]:
-    """The engines, emptied where they are many."""
-    if len(engines) >= 128:
-        engines.clear()
-    return engines
 
 
 @dataclass(frozen=True)
@@ -269,8 +262,8 @@ class Pointwise:
         }  # fmt: skip
 
     def on(self, inputs: Sequence[Tensor], places: Tensor | None = None) -> Pointwise:
-        """The same case on other elements: tensors of shape (n,), at most CHUNK elements. places: what each of them is
-        numbered in the domain."""
+        """The same case on other elements: tensors of shape (n,), at most CHUNK elements. places: the number of each in
+        the domain."""
         other = copy.copy(self)
         other.inputs, other._kept = Domain("list", self.fmt, self.inputs.names), {("inputs", 0): tuple(inputs)}
         other._places = places
@@ -290,7 +283,7 @@ class Pointwise:
 
     @property
     def swept(self) -> bool:
-        """Whether there are too many portions to keep anything of them."""
+        """Whether there are too many portions to keep their results."""
         return len(self.portions()) > KEPT_PORTIONS
 
     @cached_property
@@ -374,7 +367,7 @@ class Pointwise:
         scalars = tuple(sorted(about.scalars.items())), tuple(sorted(self.scalars.items()))
         key = (id(oracle), self.dtype, *scalars, double, self._in_order)
         if key not in _ENGINES:
-            _room(_ENGINES)[key] = (oracle, self._made(about, double))
+            room(_ENGINES, 128)[key] = (oracle, self._made(about, double))
         return _ENGINES[key][1]
 
     def _made(self, given: Elementwise, double: bool) -> Any:
@@ -483,16 +476,16 @@ def excuse(
     predicted: Callable[[Tensor, Callable[[str], bool]], Mapping[str, Tensor]],
     where: Callable[[Tensor], Tensor] | None,
 ) -> Excuse:
-    """An entry of the ledger as the judge asks it. predicted: what the formulas that are named give for the elements at
-    an index; where: which of them the entry is about."""
-    regions = [REGIONS.index(name) for name in entry.regions]
-    kinds = [FAILURES.index(name) for name in entry.kinds]
+    """An entry of the ledger for the judge. predicted: outputs of the named formulas for the elements at an index;
+    where: which of these the entry covers."""
+    regions = torch.tensor([REGIONS.index(name) for name in entry.regions])
+    kinds = torch.tensor([FAILURES.index(name) for name in entry.kinds])
 
     def named(formula: str) -> bool:
         return any(formula == text or fnmatch.fnmatchcase(formula, text) for text in entry.formula)
 
     def covers(index: Tensor, y: Tensor, judged: Judged) -> Tensor:
-        hit = _among(judged.region, regions) & _among(judged.kind, kinds)
+        hit = torch.isin(judged.region, regions.to(y.device)) & torch.isin(judged.kind, kinds.to(y.device))
         far = torch.zeros_like(hit)
         for metric, most in entry.at_most.items():
             values = {"ulp": judged.upper, "scaled_ulp": judged.scaled, "share": judged.share, "int_ulp": judged.steps}
@@ -514,13 +507,6 @@ def excuse(
         return hit
 
     return Excuse(entry.id, covers)
-
-
-def _among(values: Tensor, wanted: list[int]) -> Tensor:
-    hit = torch.zeros_like(values, dtype=torch.bool)
-    for one in wanted:
-        hit = hit | (values == one)
-    return hit
 
 
 # Composite kernels.
@@ -548,9 +534,9 @@ class Placed:
         return Circumstances(under=under, over=over, slack=Fraction(ROOM))
 
 
-#: What a bound with underflow terms of its own leaves to be said: a result of zero within it is no flush.
+#: The least slack, for bounds that have their own underflow terms: a zero within such a bound is not a flush.
 ROOM = 2.0**-1074
-#: Elements of a problem's inputs up to which the host judges it sooner than a GPU, which others wait for beside it.
+#: Elements of a problem's inputs up to which the host judges it sooner than a GPU that other jobs wait for.
 SMALL = 1 << 18
 
 
@@ -665,7 +651,7 @@ class OfOutput:
         return f"{self.name} {self.output}{list(reversed(spot))}".strip()
 
     def inputs_of(self, key: Key) -> list[str]:
-        """None: an element is known by its place."""
+        """Empty: an element is known by its place."""
         return []
 
 
@@ -764,7 +750,7 @@ class Instance:
         return Formulas(predicted, names=tuple(given), places=places)
 
     def _predictions(self, output: str) -> Iterator[tuple[str, Tensor]]:
-        """What each formula gives for `output`, evaluated once as far as KEPT bytes hold it."""
+        """Each formula's prediction of `output`, kept as far as KEPT bytes hold it."""
         if self.kernel.formulas is None:
             return
         for text, make in self.kernel.formulas(self.problem, output).items():
@@ -798,11 +784,8 @@ class Instance:
         return tuple(excuse(entry, predicted, where(entry) if entry.where else None) for entry in entries)
 
     def sampled(self, number: int, output: str, y: Tensor) -> Tensor:
-        few = (
-            1
-            if self.kernel.inputs and max(t.shape[-1] for t in self.problem.tensors.values() if t.dim()) > LONG
-            else SAMPLE
-        )
+        longest = max((t.shape[-1] for t in self.problem.tensors.values() if t.dim()), default=0)
+        few = 1 if self.kernel.inputs and longest > LONG else SAMPLE
         return torch.tensor(spread(y.numel(), few), dtype=torch.int64, device=y.device)
 
     def known(self, number: int, asked: tuple[Any, ...], y: Tensor, eager: Tensor | None) -> None:
@@ -820,7 +803,7 @@ class Instance:
 
 
 def made(facts: Composite, dtype: str, setting: Setting, scalars: Scalars, seed: int) -> Problem:
-    """The problem of a setting, on the host, with what a worker makes its callables of again."""
+    """The problem of a setting, on the host, with the arguments from which a worker remakes its callables."""
     problem: Problem = facts.problem(dtype, setting, dict(scalars), seed)
     return replace(problem, extra={**problem.extra, "origin": (dtype, setting, dict(scalars), seed)})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 import time
@@ -23,7 +22,7 @@ from verify.judge.chunk import OracleViolation
 from verify.judge.tally import WORST, root
 from verify.kernel import Composite, UsageError, is_file
 from verify.launch import LoweringError
-from verify.lowerings import NotLowered, Target, Unsuited, lowerings
+from verify.lowerings import NotLowered, Target, Unsuited, digest_of, lowerings
 from verify.oracle import OracleError
 from verify.plan import Job, Selection
 from verify.walk import Found, Launched, case_of, walk
@@ -68,10 +67,7 @@ def source_of(kernel_name: str) -> str:
         for module, names in _NAMED.findall(text):
             place = root.joinpath(*module.strip(".").split("."))
             waiting += [place.with_suffix(".py"), *(place / f"{one}.py" for one in names.split(", ") if one)]
-    hasher = hashlib.sha256()
-    for name, data in sorted(found.items()):
-        hasher.update(f"{name} {len(data)}\n".encode() + data)
-    return hasher.hexdigest()[:16]
+    return digest_of(found)
 
 
 def fill(job: Job, held: list[Case], selection: Selection) -> list[dict[str, Any]]:
@@ -145,7 +141,7 @@ def _filled(
 
 
 def part_of(job: Job, start: int, stop: int, held: list[Case], selection: Selection) -> dict[str, Any]:
-    """What is found of the elements start..stop-1 of a sweep, as JSON (see `verify.sweep`)."""
+    """The findings for the elements start..stop-1 of a sweep, as JSON (see `verify.sweep`)."""
     began, ends = time.perf_counter(), {"start": start, "stop": stop}
     try:
         case, found, launched = _walked(job, held, selection, range(start, stop))
@@ -171,9 +167,8 @@ def part_of(job: Job, start: int, stop: int, held: list[Case], selection: Select
 
 
 def cells_of(job: Job, part: Mapping[str, Any], selection: Selection, domain: Domain) -> list[dict[str, Any]]:
-    """The cells of a job from a part that is all of its sweep, or, of what is not yet known of it, of a part alone.
-
-    Needs no device: of what is here only the sources."""
+    """The cells of a job from a part of its sweep: all of it, or a share that stands for the whole so far. Needs no
+    device, only the sources."""
     if "cells" in part:
         return list(part["cells"])
     target, first = job.target, part["first"] or {}
@@ -225,7 +220,7 @@ def _facts(case: Case, job: Job) -> dict[str, Any]:
 
 
 def _on_device(job: Job) -> dict[str, Any]:
-    """What decides what a lowering may give on the device."""
+    """The facts about lowering and device on which a lowering's bounds depend."""
     return {"ftz": job.lowering.ftz(job.target), "capability": job.target.backend.capability()}
 
 
@@ -233,7 +228,7 @@ def cell_of(
     case: Case, job: Job, found: Found, launched: Launched, output: str = "",
     of_lowering: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Everything of a cell that its tallies decide; of_lowering: what `_facts` gave where they were made."""
+    """Everything in a cell that its tallies decide. of_lowering: the result of `_facts` where the tallies were made."""
     of_lowering = of_lowering or _facts(case, job)
     target, exact = job.target, found.tallies["exact"]
     stated, fmt = found.stated, found.fmt
@@ -293,8 +288,8 @@ def cell_of(
 
 
 def _kinder(found: Found, first: tuple[str, Stated, Any, Any]) -> tuple[str, Stated, Any, Any]:
-    """Truth of the scalars, bound, records and conclusion by the truth that is kinder to all of the cell: that which
-    the bound means (`first`), or the other one."""
+    """Truth of the scalars, bound, records and conclusion under the truth that is kinder to the whole cell: the one
+    that the bound means (`first`) or the other."""
     other = next(truth for truth in found.tallies if truth != first[0])
     stated = replace(first[1], truth=other)
     records = found.readers[other].regions(found.tallies[other], stated, found.resolution)
@@ -315,7 +310,7 @@ def lawful(concluded: dict[str, Any], properties: Sequence[Mapping[str, Any]]) -
 
 
 def weighed(concluded: dict[str, Any], found: str, kind: str, told: str) -> dict[str, Any]:
-    """The conclusion of a cell of which something is found beside its elements: a status, the kind of its reason."""
+    """The conclusion of a cell with a finding beside its elements: the finding's status and kind of reason."""
     if status.STATUSES.index(found) >= status.STATUSES.index(concluded["status"]):
         return concluded | {"reason": "; ".join(filter(None, (concluded["reason"], told)))}
     reason = "; ".join(filter(None, (told, concluded["reason"])))

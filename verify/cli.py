@@ -101,7 +101,7 @@ _CommandLineError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name_
 
 
 class _Commands(typer.core.TyperGroup):
-    """The commands, of which one that is interrupted says so; a run does that itself, and keeps its cells."""
+    """The commands. One that is interrupted says so; a run does that itself, and keeps its cells."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -293,8 +293,8 @@ def audit(
 ) -> None:
     """Compile Triton lowerings for GPUs that need not be here, and list the instructions that decide roundings.
 
-    Each is compiled with fp fusion (contraction of products into sums) permitted and not; differences between targets
-    and flags are listed in words. dtype: float32 unless given.
+    Each is compiled twice, with fp fusion (contraction of products into sums) permitted and forbidden; differences
+    between targets and flags are listed in words. dtype: float32 unless given.
     """
     ensure_known("dtype", dtype or (), DTYPES)
     ensure_writable(json_file)
@@ -350,9 +350,9 @@ def merge(
     report: Annotated[list[str], typer.Argument(metavar="REPORT...", help="The reports of all shards of a run.")],
     out: Annotated[str, typer.Option("--out", "-o", "--json", metavar="FILE", help="The report of the whole run.")],
 ) -> None:
-    """Reports of `--shard 1/N` to `N/N` as the one that the whole run would have written.
+    """Join the reports of `--shard 1/N` to `N/N` into the one that the whole run would have written.
 
-    Also parts that were run kernel by kernel. They must be of one environment, profile and seed.
+    Reports of different kernels can be joined, too. All must have the same environment, profile and seed.
     """
     from verify.merge import merged
     from verify.reports import store
@@ -374,7 +374,7 @@ def merge(
 
 @app.command("list")
 def list_() -> None:
-    """The registered kernels. Exit code 2 where files of kernels/ are unfinished, which are named; the others go on."""
+    """The registered kernels. Unfinished files of kernels/ are named, and the exit code is 2."""
     from verify.lowerings import lowering_names
 
     kernels, wrong = finished(names())
@@ -744,7 +744,7 @@ def report_(
 
 
 def _summarized(file: str) -> Report:
-    """The report with what `run_page` needs of it: 100,000 cells as they are would take 3 GB."""
+    """The report cut down to what `run_page` needs: 100,000 whole cells would take 3 GB."""
     from verify.reports import store
     from verify.reports.schema import Cell, Error
 

@@ -17,7 +17,7 @@ from verify.truth import Truth
 
 Tensor = torch.Tensor
 
-#: Bytes of what formulas predict that are kept with a problem; what is beyond is evaluated again when it is due.
+#: Bytes of formulas' predictions that are kept with a problem; the rest is evaluated again when needed.
 KEPT = 1 << 28
 
 
@@ -70,8 +70,8 @@ class Source(Protocol):
     """The truth of every output of one problem. Elements are numbered in C order of the output.
 
     A source may also have `left(output)`: where an intermediate of the reference spelling lies below the normal range,
-    and where one lies above it (two boolean tensors of shape (n,)); and `where(text)`: of which elements a predicate of
-    the ledger holds.
+    and where one lies above it (two boolean tensors of shape (n,)); and `where(text)`: the elements for which a
+    predicate of the ledger holds.
     """
 
     def enclose(
@@ -83,7 +83,7 @@ class Source(Protocol):
         ...
 
     def exact(self, output: str, index: int) -> Iterator[Truth]:
-        """Ever narrower truths of one element in multiprecision."""
+        """Truths of one element in multiprecision, each narrower than the one before."""
         ...
 
     def scale(self, output: str, index: int) -> Truth | None:

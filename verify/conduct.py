@@ -38,7 +38,7 @@ def exit_code(report: Report) -> int:
 
 
 def tell_parts(report: Report) -> None:
-    """How far sweeps are that shards divide, and what was found of them so far."""
+    """Say how far sweeps divided among shards have come, and what they have found."""
     for part in report.shard.parts if report.shard else ():
         scalars = "".join(f" {name}={value!r}" for name, value in part.scalars.items())
         name = f"{part.kernel}{scalars} {part.backend} {part.dtype} {part.lowering} {part.spelling}"
@@ -189,11 +189,10 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
 
 
 def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
-    """The jobs of a selection, as their times may be likened to one another's; nothing for those not to be done."""
-    from verify import backends
-    from verify.plan import Task, jobs_of, planned
+    """The kinds of a selection's jobs, by which their times are compared; empty for jobs that are not done."""
+    from verify.plan import Task, backends_of, jobs_of, planned
 
-    present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
+    present, _ = backends_of(selection)
 
     def kinds(task: Task) -> Kinds:
         job = jobs[task.job]
@@ -214,7 +213,7 @@ TRIPLES_CPU, TRIPLES_GPU = 1e7, 1e11
 
 
 def _ahead(selection: Selection, how: How) -> Iterator[str]:
-    """What is to be known before an exhaustive run begins: how long triples take, or that not all of them are taken."""
+    """What to say before an exhaustive run begins: how long triples take, or that not all of them are taken."""
     if selection.profile != "exhaustive":
         return
     from verify import backends
@@ -226,9 +225,9 @@ def _ahead(selection: Selection, how: How) -> Iterator[str]:
         if narrow and three:
             yield f"16-bit {', '.join(three)}: 2^24 of 2^48 triples are drawn; --triples takes all of them"
         return
-    from verify.plan import jobs_of, planned
+    from verify.plan import backends_of, jobs_of, planned
 
-    present = [one for one in map(backends.load, selection.backends or backends.names()) if not one.unavailable()]
+    present, _ = backends_of(selection)
     for backend in present:
         jobs = list(jobs_of(selection, backend))
         plan = planned(jobs, selection, *how.shard)

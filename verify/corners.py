@@ -5,12 +5,9 @@ Each takes the format first, and gives a boolean tensor. Values: inputs by name;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from verify.formats import Format
-
-Values = Mapping[str, Any]
 
 
 def subnormal(fmt: Format, t: Any) -> Any:

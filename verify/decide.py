@@ -16,7 +16,7 @@ import torch
 
 from verify import native
 from verify.formats import Format
-from verify.numbers.ball import GROW, Ball, two_sum
+from verify.numbers.ball import GROW, Ball, filled, two_sum
 from verify.numbers.scaled import FAR, power, times_power
 from verify.ulp import MOST_STEPS
 
@@ -44,6 +44,13 @@ class Enclosure:
     relative: float = 0.0
     absolute: float = 0.0
     either: Tensor | None = None
+
+    @property
+    def radius(self) -> Tensor:
+        """`rad`, made where it is None."""
+        if self.rad is not None:
+            return self.rad
+        return torch.where(torch.isinf(self.mid), 0.0, self.mid.abs() * self.relative + self.absolute)
 
     def within(self, line: Line) -> tuple[Tensor, Tensor, Tensor | None]:
         """Midpoint limited to +-2^(emax+2), radius and tail.
@@ -89,15 +96,11 @@ def enclosure(ball: Ball, like: Tensor) -> Enclosure:
     """The ball as tensors shaped as `like`, its radius rounded outward."""
     mid = ball.mid.expand_as(like)
     if ball.n.double:
-        return Enclosure(mid, _full(ball.radius, like) * GROW, _full(ball.tail, like))
+        return Enclosure(mid, filled(ball.radius, like) * GROW, filled(ball.tail, like))
     if ball.rad is None:
         return Enclosure(mid, None, None, ball.sure, ball.relative * GROW + 2.0**-52, ball.absolute)
-    rad = _full(ball.rad, like)
+    rad = filled(ball.rad, like)
     return Enclosure(mid, torch.where(rad == 0, 0.0, rad * GROW + mid.abs() * 2.0**-52), sure=ball.sure)
-
-
-def _full(value: Tensor | float, like: Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand_as(like)
 
 
 def either(which: Tensor, a: float, b: float) -> Tensor:

@@ -106,7 +106,7 @@ class Domain:
             shape = (stop - start) // last, last
             return *(t[:, None].expand(shape).reshape(-1) for t in rows), columns.expand(shape).reshape(-1)
         # Integers of the format's own width, offset modulo its range: nothing 64 bits wide is written.
-        integers = {16: torch.int16, 32: torch.int32}[self.fmt.bits]
+        integers = getattr(torch, f"int{self.fmt.bits}")
         half = self.fmt.sign_bit
         pieces = [
             _iota(low - wrap, high - wrap, integers, device)

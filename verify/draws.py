@@ -17,7 +17,7 @@ from functools import reduce
 from typing import Any, TypeAlias, overload
 
 from verify import native
-from verify.formats import FORMATS, Format
+from verify.formats import Format
 
 #: An int64 tensor of words, exponents or bit patterns. Patterns narrower than 64 bits are non-negative, those of
 #: float64 are in two's complement.
@@ -63,18 +63,7 @@ def to_tensor(fmt: Format, bits: Ints) -> Any:
     """Patterns as a tensor of the dtype `fmt.name`, on the same device."""
     import torch
 
-    integers = {16: torch.int16, 32: torch.int32, 64: torch.int64}[fmt.bits]
-    return bits.to(integers).view(getattr(torch, fmt.name))
-
-
-def to_bits(tensor: Any) -> Ints:
-    """Patterns of a floating tensor of any format, int64."""
-    import torch
-
-    fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
-    integers = {16: torch.int16, 32: torch.int32, 64: torch.int64}[fmt.bits]
-    bits = tensor.view(integers).to(torch.int64)
-    return bits if fmt.bits == 64 else bits & ((1 << fmt.bits) - 1)
+    return bits.to(getattr(torch, f"int{fmt.bits}")).view(getattr(torch, fmt.name))
 
 
 def to_reals(fmt: Format, bits: Ints) -> Reals:
@@ -119,11 +108,6 @@ def with_sign(fmt: Format, magnitude: Ints, signed: Ints) -> Ints:
 
 def magnitude_of(fmt: Format, bits: Ints) -> Ints:
     return bits & (fmt.sign_bit - 1)
-
-
-def negate(fmt: Format, bits: Ints) -> Ints:
-    """The sign bit flipped."""
-    return bits ^ (-fmt.sign_bit if fmt.bits == 64 else fmt.sign_bit)
 
 
 def step(fmt: Format, bits: Ints, steps: Ints) -> Ints:

@@ -1,7 +1,7 @@
-"""One element, taken apart: its exact value and region, what every lowering makes of it, whether that is what it may
-be, and the formulas step by step.
+"""One element in detail: its exact value and region, every lowering's result and verdict, and the formulas step by
+step.
 
-The judge is that of a run (`verify.judge`), asked in multiprecision. `verify.reports.explain_page` prints it.
+The judge is that of a run (`verify.judge`), in multiprecision. `verify.reports.explain_page` prints it.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def explain_place(
     }
     target = Target(facts, case, chosen.name, dtype, where)
     entries, y = [], None
-    for lowering in _composite_lowerings(facts, lowerings):
+    for lowering in _lowerings(facts, lowerings):
         entry: dict[str, Any] = {"lowering": lowering.name, "reason": lowering.reason(target) or ""}
         if not entry["reason"]:
             try:
@@ -191,7 +191,7 @@ def explain_place(
 
 
 def _placed(instance: Instance, target: Target, lowering: Lowering, output: str, place: int) -> torch.Tensor:
-    """What the lowering gives as `output`, which has an element `place`."""
+    """The lowering's output `output`, which must have an element `place`."""
     given = lowering.build(target), instance.problem, instance.backend, lowering.name
     outputs = launch_steady(*given, repeats=1, names=instance.outputs).results[0]
     if output not in outputs:
@@ -201,15 +201,6 @@ def _placed(instance: Instance, target: Target, lowering: Lowering, output: str,
             f"--index {place}; expected less than {outputs[output].numel()}, the elements of {output or 'the output'}"
         )
     return outputs[output]
-
-
-def _composite_lowerings(facts: Composite, given: tuple[str, ...]) -> list[Lowering]:
-    known = lowering_names(facts)
-    for text in given:
-        if not is_file(text) and not fnmatch.filter(known, text):
-            raise UsageError(suggest("lowering", text, known))
-    chosen = [one for one in lowerings(facts) if not given or any(fnmatch.fnmatchcase(one.name, p) for p in given)]
-    return [*(isolated_composite(text) for text in given if is_file(text)), *chosen]
 
 
 # What is asked for
@@ -242,7 +233,7 @@ def _pattern(fmt: Format, name: str, text: str) -> int:
             raise ValueError(f"{text!r} has an exponent far outside {fmt.name}")
         return fmt.parse(text)
     except (ValueError, ZeroDivisionError) as error:
-        why = str(error) if fmt.name in str(error) else f"{text!r} is no number"
+        why = str(error) if fmt.name in str(error) else f"{text!r} is not a number"
         raise UsageError(
             f"--input {name}: {why}; expected a hex float such as 0x1.8p+0, a decimal, inf, nan or raw bits "
             f"such as '#{fmt.parse('1.5'):0{fmt.bits // 4}x}'"
@@ -262,17 +253,19 @@ def _backend(name: str | None) -> Backend:
     return found
 
 
-def _lowerings(facts: Kernel, given: tuple[str, ...]) -> tuple[Lowering, ...]:
-    """The user's own first; all registered ones where none is named."""
-    known = lowering_names(facts)
-    wanted = [text for text in given if not is_file(text)]
+def _lowerings(facts: Kernel | Composite, given: tuple[str, ...]) -> list[Lowering]:
+    """The user's own first, then the registered ones that are named, or all where none is named. A composite kernel's,
+    which take long, are added to a user's own only where they are named."""
+    own, wanted = [text for text in given if is_file(text)], [text for text in given if not is_file(text)]
+    known, composite = lowering_names(facts), isinstance(facts, Composite)
+    named: set[str] = set()
     for text in wanted:
-        if not fnmatch.filter(known, text):
+        if not (found := fnmatch.filter(known, text)):
             raise UsageError(suggest("lowering", text, known))
-    registered = [
-        one for one in lowerings(facts) if not wanted or any(fnmatch.fnmatchcase(one.name, p) for p in wanted)
-    ]
-    return (*(isolated(text) for text in given if is_file(text)), *registered)
+        named.update(found)
+    every = not wanted and not (composite and own)
+    registered = [one for one in lowerings(facts) if every or one.name in named]
+    return [*map(isolated_composite if composite else isolated, own), *registered]
 
 
 def _spellings(facts: Kernel, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -319,7 +312,7 @@ def digits(truth: Truth) -> str:
 
 
 def special(oracle: Oracle, exact: Exact, element: Element) -> str:
-    """Which rule decided, where the real function did not: a special row's outcome and source; empty elsewhere."""
+    """Outcome and source of the special row that decided the truth; empty where the real function did."""
     n = mp.MpSystem(96)
     values = {name: n.input(bits, exact.fmt) for name, bits in zip(element.names, element.patterns, strict=True)}
     values |= {name: n.const(value) for name, value in element.scalars.items()}
@@ -398,7 +391,7 @@ def judgement(
 
     output, ulp, scaled_ulp, int_ulp, error_class  as in a report, by the exact scalars; by rounded ones with the suffix
                 '_rounded_scalars', where these are others
-    truth       'exact' or 'rounded': of the scalars, which the bound means and to which the following refers
+    truth       'exact' or 'rounded': the truth of the scalars that the bound and all that follows refer to
     region      where the element lies; may_be: what it may be, in words; source: of the bound
     share       |y - t| over what it may be; None where no number says it
     status      of the element, as if it were alone; why: what fails, or what accounts for it
@@ -433,7 +426,7 @@ def judgement(
 
 
 def may_be(one: Terms, stated: Stated | None, key: Key, formulas: Formulas) -> str:
-    """What the judge lets an element be, in words: its bound, with what underflow may add."""
+    """What an element may be, in words: its bound, with what underflow may add."""
     exact, limits = one.elements.exact, one.judge.limits
     truth, about, allowed = truth_of(exact, key), exact.circumstances(key), one.elements.allowed(key)
     if about is None:

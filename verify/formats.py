@@ -150,7 +150,7 @@ class Format:
     def parse(self, text: str) -> int:
         """Bits of a literal: hex float, decimal, 'inf', 'nan', 'nan:BITS' or '#BITS' (raw pattern).
 
-        Raises ValueError where the text is no number, or no value of this format exactly
+        Raises ValueError where the text is not a number, or not exactly a value of this format
         (decimals are rounded to nearest).
         """
         word = text.strip().lower()
@@ -171,7 +171,7 @@ class Format:
             most = self.hex(bits - 1)
             raise ValueError(f"{text!r} rounds to infinity in {self.name}, whose largest number is {most}; or say inf")
         if body.startswith("0x") and self.fraction(bits) != value:
-            raise ValueError(f"{text!r} is no {self.name} value; the nearest is {self.hex(sign | bits)}")
+            raise ValueError(f"{text!r} is not a {self.name} value; the nearest is {self.hex(sign | bits)}")
         return sign | bits
 
 

@@ -78,8 +78,9 @@ class Identification:
 def identify(
     fits: Mapping[str, Fit], probes: Callable[[Sequence[str]], Iterable[Probe]] | None = None
 ) -> Identification:
-    """Read the fits of a whole domain. probes(survivors): what these give on other inputs, asked for where there are
-    several; nothing where the domain is all inputs. None: other inputs cannot be had, so that several are ambiguous.
+    """Identify the formula from the fits of a whole domain. probes(survivors): their results on other inputs, called
+    where several survive; empty where the domain is all inputs. None: there are no other inputs, so several survivors
+    are ambiguous.
     """
     found = Identification(fits, sure=probes is not None)
     first, *others = found.survivors or ("",)

@@ -1,8 +1,8 @@
 """Batch invariance: whether the bits of a row depend on the batch that it is computed in.
 
 A row (of a scan, a softmax; a sequence of attention) is computed alone, then in batches of other sizes, at other places
-of a batch, and beside other rows. Its exact result is the same each time; where its bits are not, what serves a model
-answers otherwise according to who else asks. How far such bits are from the real number is `verify kernel`'s business.
+of a batch, and beside other rows. Its exact result is the same each time. Where its bits are not, a model's answer
+depends on the other requests in the batch. How far such bits are from the real number is `verify kernel`'s business.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Found:
         return asdict(self) | {"differing": list(self.differing), "invariant": self.invariant}
 
 
-def judge(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, length: int) -> Found:
-    """Of a kernel that has `batched`."""
+def invariance_of(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, length: int) -> Found:
+    """Judge one lowering of a kernel that has `batched`."""
     about = Found(facts.name, lowering.name, backend.name, dtype, length)
     scalars = facts.cases[0] if facts.cases else {}
 
@@ -152,7 +152,7 @@ def _ordinal(t: Tensor) -> Tensor:
 
 
 def walk(selection: Selection, lengths: Sequence[int], progress: Progress | None = None) -> dict[str, Any]:
-    """What is found of every lowering, dtype and length selected, and of which machine: JSON values.
+    """The findings for every selected lowering, dtype and length, and the machine: JSON values.
 
     Raises UsageError for a kernel without rows and for unknown names, NothingToCompare where no backend is present.
     """
@@ -170,5 +170,5 @@ def walk(selection: Selection, lengths: Sequence[int], progress: Progress | None
     for done, (facts, lowering, backend, dtype, length) in enumerate(jobs):
         if progress:
             progress(done, len(jobs), f"next: {facts.name} {dtype} {lowering.name}, length {length}")
-        rows.append(judge(facts, lowering, backend, dtype, length).record())
+        rows.append(invariance_of(facts, lowering, backend, dtype, length).record())
     return {"invariance": 1, "environment": {b.name: b.fingerprint() for b in present}, "rows": rows}

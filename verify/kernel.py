@@ -19,17 +19,17 @@ from verify.oracle import Oracle
 
 METRICS = ("ulp", "int_ulp", "scaled_ulp")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-#: Of inputs alone, which matrix products take.
+#: Formats of inputs only, which matrix products take.
 NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 Scalars = Mapping[str, float]
 
 
-#: Names of backends that predict begin so.
+#: How the names of virtual devices begin, whose results are predictions.
 VIRTUAL = "virtual-"
 
 
 def facts_of(backend: str) -> str:
-    """Whose bounds, orders and known deviations hold on a backend: of a virtual one those of the device it imitates."""
+    """The backend whose bounds, orders and known deviations apply: for a virtual device, the one that it imitates."""
     return backend.removeprefix(VIRTUAL).partition("-")[0] if backend.startswith(VIRTUAL) else backend
 
 
@@ -62,13 +62,18 @@ class Spelling:
 
 
 def is_file(lowering: str) -> bool:
-    """Whether a lowering is the user's FILE.py:FUNCTION, or an attempt at it, not a registered name or pattern."""
+    """Whether a lowering is a user's FILE.py:FUNCTION, well-formed or not, rather than a registered name or pattern."""
     return lowering.endswith(".py") or ".py:" in lowering
 
 
+def fits(name: str, patterns: Iterable[str]) -> bool:
+    """Whether any of the shell patterns matches the name."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def means(pattern: str, lowering: str) -> bool:
-    """Whether the shell pattern of a bound, a law or a known deviation means the lowering. Of patterns, '*' alone
-    means the user's own: the file may be called inductor.py."""
+    """Whether the shell pattern of a bound, a law or a known deviation matches the lowering. Only '*' matches a user's
+    own, whose file may be called inductor.py."""
     return pattern == "*" or (not is_file(lowering) and fnmatch.fnmatchcase(lowering, pattern))
 
 
@@ -125,7 +130,7 @@ class Property:
     def suits(self, *, lowering: str, spelling: str, scalars: Scalars) -> bool:
         return (
             any(means(pattern, lowering) for pattern in self.lowerings)
-            and any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spellings)
+            and fits(spelling, self.spellings)
             and self.applies(scalars)
         )
 
@@ -188,17 +193,21 @@ class Kernel:
         """Names of the inputs that are tensors in the case `scalars`."""
         return tuple(name for name in self.inputs if name not in scalars)
 
+    def default_spelling(self, scalars: Scalars) -> str:
+        """The first spelling that applies to a case."""
+        return next(name for name, spelling in self.spellings.items() if spelling.applies(scalars))
+
     def targets(self, profile: str) -> Iterator[tuple[Scalars, str]]:
-        """Every (case, spelling) that `profile` runs, in the order declared: under 'default' each case in its plain
-        spelling, the first that applies, and `some` of them in the others."""
+        """Every (case, spelling) that `profile` runs, in the order declared: under 'default' each case in its default
+        spelling, and `some` of them in the others."""
         quick = profile == "quick"
         cases = self.cases[: self.quick_cases] if quick else self.cases
-        plain = [next(name for name, one in self.spellings.items() if one.applies(scalars)) for scalars in cases]
         tried: dict[str, list[Scalars]] = {}
         for number, (name, spelling) in enumerate(self.spellings.items()):
             suited = [scalars for scalars in cases if spelling.applies(scalars)]
             tried[name] = some(suited, number) if profile == "default" else suited
-        for scalars, first in zip(cases, plain, strict=True):
+        for scalars in cases:
+            first = self.default_spelling(scalars)
             for name, spelling in self.spellings.items():
                 if (name == first or scalars in tried[name]) and (spelling.quick or not quick):
                     yield scalars, name
@@ -212,8 +221,8 @@ class Kernel:
 
 
 def some(cases: Sequence[Scalars], number: int) -> list[Scalars]:
-    """Of the cases with the same scalars, the first and one other, which moves on with the number: for the spellings or
-    settings, told apart by it, in which not every case is run."""
+    """Of the cases with the same scalars, the first and one other. `number` picks the other, so that spellings or
+    settings that do not run every case run different ones."""
     groups: dict[tuple[str, ...], list[Scalars]] = {}
     for scalars in cases:
         groups.setdefault(tuple(sorted(scalars)), []).append(scalars)
@@ -351,7 +360,7 @@ def finished(known: Iterable[str]) -> tuple[list[Kernel | Composite], list[Unfin
 
 
 def mistake(error: Exception) -> str | None:
-    """As one line, what a file of kernels/ or oracles/ raised itself, as unfinished ones do; None of other errors."""
+    """One line for an error that a file of kernels/ or oracles/ raised itself; None for any other error."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -361,7 +370,7 @@ def mistake(error: Exception) -> str | None:
 
 
 def _unreadable(name: str, error: Exception) -> str:
-    """As one line, why a kernel's file cannot be imported: the file to edit, its line there, and what Python says."""
+    """One line: why a kernel's file cannot be imported, with the file to edit, its line, and what Python says."""
     import traceback
 
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("verify.oracles."):
@@ -400,6 +409,19 @@ def elementwise_names() -> list[str]:
 def comma_list(text: str) -> list[str]:
     """What stands between commas, without the spaces around it."""
     return [one.strip() for one in text.split(",")]
+
+
+def whole_number(name: str, text: str) -> int:
+    """What `--set NAME=TEXT` gives for a whole number. Raises UsageError."""
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name}={text}: expected a whole number") from None
+
+
+def lazily(module: str, name: str) -> Callable[..., Any]:
+    """The callable `name` of a module that is imported when it is first called: facts are read without torch."""
+    return lambda *given, **named: getattr(importlib.import_module(module), name)(*given, **named)
 
 
 def suggest(what: str, given: str, known: list[str] | tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
 """Launch a lowering, elementwise or composite, and hold it to the contract; one policy for every path and profile.
 
 The contract: named outputs of the right shape, dtype, device and layout, every element written, inputs left alone, and
-the same bits again. Whether the numbers are right is the judge's business: it judges every result that differed.
+the same bits again. Whether the numbers are right is for the judge, which sees every result that differed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Given = Sequence[Tensor] | Problem
 
 #: Launches of a user's own lowering on a cell's first inputs, and of any other that gave two results there.
 REPEATS = 8
-#: Bytes that fresh memory holds, one or the other before each launch.
+#: Fresh memory is filled with one of these bytes before each launch.
 POISON = (0x7F, 0x99)
 #: Which of them: the sequence of Thue and Morse has none of the periods up to 5, with which a lowering's state may
 #: come round, so that a result that follows the state is not taken for one that follows the memory.
@@ -182,7 +182,7 @@ def launch_steady(
 
 
 class _Inputs:
-    """Copies on the backend's device of what a lowering is given, and what they must be after a launch."""
+    """Copies of a lowering's inputs on the backend's device, and what they must hold after a launch."""
 
     def __init__(self, given: Given, backend: Backend) -> None:
         self.problem = given if isinstance(given, Problem) else None
@@ -217,7 +217,7 @@ class _Inputs:
         return any(here == copy.untyped_storage().data_ptr() for _, copy in self.memory.values())
 
     def check(self, name: str) -> None:
-        """Raise LoweringError where an input, or the memory around one, is not what it was."""
+        """Raise LoweringError where an input, or the memory around one, was changed."""
         if self.sizes != [copy.untyped_storage().nbytes() for _, copy in self.memory.values()]:
             raise LoweringError(f"lowering {name} resized the memory of its inputs")
         same = all(torch.equal(_words(held), _words(copy)) for held, copy in self.memory.values())
@@ -239,11 +239,11 @@ def _place_of(t: Tensor) -> tuple[Any, ...]:
     return t.untyped_storage().data_ptr(), t.storage_offset(), t.dtype, t.shape, t.stride()
 
 
-# A launch, and what it gives.
+# A launch and its results.
 
 
 def _timed(call: Callable[..., Any], arguments: Sequence[Any], backend: Backend, name: str) -> tuple[Any, float]:
-    """What the call returns, and the seconds from its begin to synchronized completion."""
+    """What the call returns, and the seconds from its start to synchronized completion."""
     backend.synchronize()
     start = time.perf_counter()
     with _raising(name, arguments):
@@ -287,7 +287,7 @@ def _named(returned: Any, name: str, like: type = torch.Tensor) -> Outputs:
 
 
 def _real(t: Tensor) -> Tensor:
-    """Of whole numbers, those of 32 bits are judged as the float64 numbers that they are."""
+    """Outputs of 32-bit integers are judged as float64, which holds them exactly."""
     return t.to(torch.float64) if t.dtype == torch.int32 else t
 
 
@@ -336,7 +336,7 @@ def _check_names(outputs: Outputs, results: Sequence[Outputs], names: Sequence[s
 
 
 def _byte(turn: int) -> int:
-    """What fresh memory holds before launch number `turn`."""
+    """The byte that fills fresh memory before launch number `turn`."""
     return POISON[_ORDER[turn % len(_ORDER)]]
 
 
@@ -367,7 +367,7 @@ def _place(result: Outputs, results: Sequence[Outputs]) -> tuple[int, str]:
 
 
 def _follows_memory(which: Sequence[int]) -> bool:
-    """Whether one result came whenever memory held the one byte, and another whenever it held the other."""
+    """Whether the result depends on the byte that fresh memory held, and on nothing else."""
     pairs = {(_byte(turn), place) for turn, place in enumerate(which)}
     return len(pairs) == len(set(which)) == 2
 

@@ -22,7 +22,7 @@ from typing import Any
 from verify import backends
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES
-from verify.kernel import UsageError, facts_of, means, names
+from verify.kernel import UsageError, facts_of, fits, means, names
 
 STATUSES = ("not-run", "deviates")
 METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
@@ -30,7 +30,7 @@ METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells that an entry means: shell patterns. capability: of the device that it is limited to."""
+    """The cells that an entry matches, by shell patterns. capability: the only device that it applies to."""
 
     lowering: str
     kernel: tuple[str, ...]
@@ -44,13 +44,13 @@ class Cells:
     def suits(
         self, *, lowering: str, kernel: str, dtype: str, spelling: str | None = None, output: str = ""
     ) -> bool:  # fmt: skip
-        """Whether the cell is meant; `spelling` None: some spelling of it."""
+        """Whether the cell matches; with `spelling` None, in any of its spellings."""
         return (
             means(self.lowering, lowering)
-            and any(fnmatch.fnmatchcase(kernel, pattern) for pattern in self.kernel)
-            and any(fnmatch.fnmatchcase(dtype, pattern) for pattern in self.dtype)
-            and (spelling is None or any(fnmatch.fnmatchcase(spelling, pattern) for pattern in self.spelling))
-            and any(fnmatch.fnmatchcase(output, pattern) for pattern in self.output)
+            and fits(kernel, self.kernel)
+            and fits(dtype, self.dtype)
+            and (spelling is None or fits(spelling, self.spelling))
+            and fits(output, self.output)
             and all(
                 not before or _installed(name) < _version(before)
                 for name, before in (("triton", self.triton_before), ("torch", self.torch_before))
@@ -65,7 +65,7 @@ class Deviation(Cells):
     regions   where it is; kinds: of failure, of `verify.judge.status.FAILURES`
     at_most   metric -> the largest value that it accounts for, of failures of kind 'bound'
     where     a predicate on the exact inputs, as an oracle's table of special values writes it: n.is_inf(x) & (x < 0)
-    formula   texts of formulas, one of which gives the element's bits; * stands for any text
+    formula   texts of formulas: one of them reproduces the element's bits; * stands for any text
     overflow  only where a named intermediate overflows
     zero      only where the output is a zero
     infinite  only where it is an infinity
@@ -139,7 +139,7 @@ def known(backend: str, **cell: str) -> tuple[Deviation, ...]:
 
 
 def not_run(backend: str, *, lowering: str, kernel: str, dtype: str) -> Deviation | None:
-    """The entry by which the cell cannot run, or None."""
+    """The entry that says why the cell cannot run, or None."""
     found = (d for d in deviations(backend) if d.status == "not-run")
     return next((d for d in found if d.suits(lowering=lowering, kernel=kernel, dtype=dtype)), None)
 
@@ -172,7 +172,7 @@ def holds(text: str, n: Any, tensors: Mapping[str, Any], scalars: Mapping[str, f
 
 
 def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
-    """Take the allowance of a cell of a report beyond the cells that it is for. used: those so far, by allowance."""
+    """Withdraw a cell's allowance where its cap is reached. used: cells counted so far, by allowance."""
     name = cell.get("allowance", "")
     if not name:
         return
@@ -185,11 +185,11 @@ def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
 
 
 def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None = None) -> None:
-    """An entry that none of its cells, in a report of all, needs any more is an error, told on the last of them."""
+    """In a report of all cells, an entry that none of its cells needs any more is an error of the last of them."""
     ran = {cell["kernel"] for cell in cells}
     for name in dict.fromkeys(cell["backend"] for cell in cells if cell["backend"] in backends.names()):
         for entry in deviations(name, *filter(None, [(capabilities or {}).get(name, "")])):
-            meant = {k for k in names() if any(fnmatch.fnmatchcase(k, p) for p in entry.kernel)}
+            meant = {k for k in names() if fits(k, entry.kernel)}
             if entry.status != "deviates" or not meant <= ran:
                 continue
             covered = [

@@ -21,6 +21,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from verify.virtual.compile import Unsupported
 if TYPE_CHECKING:
     import torch
 
+    from verify.composite import Problem
     from verify.numbers.orders import Order
 
 Call = Callable[..., "torch.Tensor"]
@@ -77,9 +79,8 @@ class Target:
 
     @property
     def default_spelling(self) -> str:
-        """The first spelling that applies to the case."""
         kernel: Kernel = self.kernel
-        return next(name for name, spelling in kernel.spellings.items() if spelling.applies(self.scalars))
+        return kernel.default_spelling(self.scalars)
 
     @property
     def pattern(self) -> str:
@@ -100,8 +101,8 @@ class Lowering:
     each_shape      whether it is compiled for each shape of its inputs
     one_spelling    whether it has one way to be called, and is listed under the default spelling alone
     order           in which it combines the terms of a row, where a user declares it of a lowering of their own
-    ready(target, seconds)  whether it can be launched within that time; it begins to be. Raises UsageError for a user's
-                    file that does not import
+    ready(target, seconds)  whether it can be launched within that time; starts getting ready. Raises UsageError for a
+                            user's file that does not import
     """
 
     name: str
@@ -135,8 +136,8 @@ def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
 
 
 def _by_the_ledger(one: Lowering) -> Lowering:
-    """The lowering, which does not exist either where the ledger says that its cells cannot run, or a virtual device
-    that it cannot execute it."""
+    """The lowering, absent too where the ledger says that its cells cannot run or a virtual device cannot execute
+    it."""
 
     def reason(target: Target) -> str | None:
         virtual = backends.virtual(target.backend)
@@ -151,8 +152,8 @@ def _by_the_ledger(one: Lowering) -> Lowering:
 
 
 def _here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call as it is made on the target's backend: on a virtual one its launches are executed on the CPU; where a
-    folder is named for them, they are kept."""
+    """The call as made on the target's backend: a virtual device executes its launches on the CPU, and `--keep-code`
+    keeps them in a folder."""
     virtual = backends.virtual(target.backend)
     kept = keep.folder() is not None
     if virtual is None and not kept:
@@ -196,7 +197,7 @@ class Layout:
 
 
 def _strided(call: Call) -> Call:
-    """Each input is every other element of a buffer twice its size."""
+    """Each input is every other element of a buffer of twice its size."""
     import torch
 
     def view(tensor: torch.Tensor) -> torch.Tensor:
@@ -310,7 +311,7 @@ def _build_eager(target: Target) -> Call:
 
 
 def _inductor_reason(target: Target) -> str | None:
-    if absent := _inapplicable(target) or _compile_disabled():
+    if absent := _inapplicable(target) or compile_disabled():
         return absent
     if (virtual := backends.virtual(target.backend)) is None:
         return target.backend.inductor_unavailable()
@@ -318,7 +319,7 @@ def _inductor_reason(target: Target) -> str | None:
     return call if isinstance(call, str) else None
 
 
-def _compile_disabled() -> str | None:
+def compile_disabled() -> str | None:
     """Variables under which torch.compile runs eager code; the second does so silently (torch 2.13)."""
     for variable in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
         if os.environ.get(variable, "0") == "1":
@@ -352,14 +353,33 @@ def _compiler(flags: Callable[[Target], dict[str, Any]]) -> Callable[[Target], C
 
 
 def compile_apart(function: Callable[..., Any], name: str, options: dict[str, Any]) -> Callable[..., Any]:
-    """`function` under torch.compile, with a code object of its own: Dynamo's cache, its guards and its recompilation
-    limit hang on it."""
+    """`function` under torch.compile, with a code object of its own: Dynamo's cache, guards and recompilation limit
+    belong to the code object."""
     import torch
 
     assert isinstance(function, types.FunctionType)
     code = function.__code__.replace(co_name=name)
     fresh = types.FunctionType(code, function.__globals__, name, None, function.__closure__)
     return torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
+
+
+def compiled_for_problem(
+    target: Target, function: Callable[[Target, Problem], Call], options: Callable[[Target], dict[str, Any]]
+) -> Callable[[Problem], dict[str, torch.Tensor]]:
+    """`function(target, problem)` of the problem's tensors, the one output of a composite kernel. It is compiled by
+    Inductor when first called and then kept: one build serves one problem."""
+    compiled: list[Call] = []
+
+    def run(problem: Problem) -> dict[str, torch.Tensor]:
+        given = problem.tensors.values()
+        if compiled:
+            return {"": compiled[0](*given)}
+        name = f"{target.kernel.name}_{target.dtype}"
+        compiled.append(compile_apart(function(target, problem), name, options(target)))
+        with first_call():
+            return {"": compiled[0](*given)}
+
+    return run
 
 
 @contextlib.contextmanager
@@ -385,8 +405,8 @@ def first_call(told: Callable[[BaseException], str] | None = None) -> Iterator[N
 
 @contextlib.contextmanager
 def _guards_untimed() -> Iterator[None]:
-    """Without Dynamo's measure of how long its guards take, for which it empties the processor's caches: 20 ms a
-    compilation (torch 2.13, _dynamo/guards.py)."""
+    """A context without Dynamo's timing of its guards, for which it flushes the processor's caches: 20 ms a compilation
+    (torch 2.13, _dynamo/guards.py)."""
     guards: Any = importlib.import_module("torch._dynamo.guards")
     before = getattr(guards, "profile_guard_manager", None)
     if before is None:  # a torch that has another way
@@ -401,7 +421,7 @@ def _guards_untimed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's log of a failed compilation, a page of stack traces; the exception says what failed."""
+    """A context without torch's log of a failed compilation, a page of stack traces; the exception says what failed."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -412,8 +432,8 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _libdevice_path_restored() -> Iterator[None]:
-    """Undo what Inductor does for `use_pytorch_libdevice`: it sets Triton's libdevice path for the whole process
-    (torch 2.13, _inductor/runtime/compile_tasks.py), and so for every later kernel without that flag."""
+    """Restore Triton's libdevice path, which Inductor sets for `use_pytorch_libdevice` in the whole process (torch
+    2.13, _inductor/runtime/compile_tasks.py), and so for every later kernel without that flag."""
     before = os.environ.get("TRITON_LIBDEVICE_PATH")
     scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if importlib.util.find_spec("triton"):
@@ -448,48 +468,44 @@ STRICT_OPTIONS: Mapping[str, Any] = {
 }
 
 
-def _options_here() -> dict[str, Any]:
-    """Options that do not choose a rounding, for both Inductor lowerings: compile in this process, whose Triton
-    settings are known, rather than in workers that keep the settings of their start."""
+def default_flags(target: Target) -> dict[str, Any]:
+    """Options that choose no rounding, for every Inductor lowering: compile in this process, whose Triton settings are
+    known, rather than in workers that keep the settings of their start."""
     return {"compile_threads": 1}
 
 
-def _default_flags(target: Target) -> dict[str, Any]:
-    return _options_here()
-
-
-def _strict_options(target: Target) -> dict[str, Any]:
+def strict_options(target: Target) -> dict[str, Any]:
     from torch._inductor import config
 
     known = config.get_config_copy()
-    return {**{name: value for name, value in STRICT_OPTIONS.items() if name in known}, **_options_here()}
+    return {**{name: value for name, value in STRICT_OPTIONS.items() if name in known}, **default_flags(target)}
 
 
-def _strict_flags(target: Target) -> dict[str, Any]:
+def strict_flags(target: Target) -> dict[str, Any]:
     """The options, and those of them that the backend says do nothing on it."""
-    options = _strict_options(target)
+    options = strict_options(target)
     return {**options, "without_effect": [name for name in options if name in target.backend.inert_options]}
 
 
 def _inductor_ftz(target: Target) -> bool:
     reflected = target.kernel.name in _names().INDUCTOR_REFLECTS_FTZ and _flushes(target, "default")
-    return reflected or _device_flushes(target)
+    return reflected or device_flushes(target)
 
 
-def _device_flushes(target: Target) -> bool:
+def device_flushes(target: Target) -> bool:
     return _flushes(target, "arithmetic")
 
 
-EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=_device_flushes)
+EAGER = Lowering("eager", _build_eager, _inapplicable, ftz=device_flushes)
 INDUCTOR = Lowering(
-    "inductor", _compiler(_default_flags), _inductor_reason, ftz=_inductor_ftz, flags=_default_flags, each_shape=True
+    "inductor", _compiler(default_flags), _inductor_reason, ftz=_inductor_ftz, flags=default_flags, each_shape=True
 )
 INDUCTOR_STRICT = Lowering(
     "inductor-strict",
-    _compiler(_strict_options),
+    _compiler(strict_options),
     _inductor_reason,
-    ftz=_device_flushes,
-    flags=_strict_flags,
+    ftz=device_flushes,
+    flags=strict_flags,
     each_shape=True,
 )
 
@@ -524,29 +540,36 @@ def _triton_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
     )
 
 
-def _triton_lowering(kernel: Kernel, implementation: str, variant: str, name: str) -> Lowering:
-    def options(target: Target) -> dict[str, Any]:
-        given = target.backend.triton_options(variant)
-        if isinstance(given, str):
-            raise UsageError(given)
-        return dict(given)
+def triton_options(target: Target, variant: str = "own") -> dict[str, Any]:
+    """Triton's compile options for `variant` (`Backend.triton_options`). Raises UsageError where it does not exist."""
+    given = target.backend.triton_options(variant)
+    if isinstance(given, str):
+        raise UsageError(given)
+    return dict(given)
 
+
+def no_triton(target: Target, variant: str = "own") -> str | None:
+    """Why `variant` of Triton's code does not exist on the target's backend, or None."""
+    given = target.backend.triton_options(variant)
+    if isinstance(given, str):
+        return given
+    return None if importlib.util.find_spec("triton") else "triton is not installed"
+
+
+def _triton_lowering(kernel: Kernel, implementation: str, variant: str, name: str) -> Lowering:
     def build(target: Target) -> Call:
-        call: Call = _loops().compiled(_operation(target, implementation), _scalar(target), options(target))
+        operation, options = _operation(target, implementation), triton_options(target, variant)
+        call: Call = _loops().compiled(operation, _scalar(target), options)
         return call
 
     def reason(target: Target) -> str | None:
-        given = target.backend.triton_options(variant)
-        return (
-            _names().ABSENT.get((kernel.name, implementation))
-            or (given if isinstance(given, str) else None)
-            or _triton_reason(target, implementation)
-        )
+        absent = _names().ABSENT.get((kernel.name, implementation))
+        return absent or no_triton(target, variant) or _triton_reason(target, implementation)
 
     def ftz(target: Target) -> bool:
         return (kernel.name, implementation) in _names().REFLECTS_FTZ and _flushes(target, variant)
 
-    return Lowering(name, build, reason, ftz=ftz, flags=options, one_spelling=True)
+    return Lowering(name, build, reason, ftz=ftz, flags=partial(triton_options, variant=variant), one_spelling=True)
 
 
 def _build_interpreted(target: Target) -> Call:
@@ -555,16 +578,13 @@ def _build_interpreted(target: Target) -> Call:
 
 
 def _interpreter_reason(target: Target) -> str | None:
-    given = target.backend.triton_options("interpreter")
-    return given if isinstance(given, str) else _triton_reason(target, "triton")
+    return no_triton(target, "interpreter") or _triton_reason(target, "triton")
 
 
 def _triton_reason(target: Target, implementation: str) -> str | None:
     """Why the hand-written kernels do not serve this target, whatever the backend."""
     if target.spelling != target.default_spelling:
         return f"a Triton kernel has one calling convention; it is listed under {target.default_spelling!r}"
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
     if (implementation, target.pattern) not in _operations(target):
         scalars = ", ".join(target.scalars) or "none"
         return f"{target.kernel.triton} has no {implementation} kernel with these scalars: {scalars}"
@@ -630,7 +650,7 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
         return None
 
     return Lowering(
-        name, build, reason, ftz=_device_flushes, flags=lambda target: {"math_mode": mode}, one_spelling=True
+        name, build, reason, ftz=device_flushes, flags=lambda target: {"math_mode": mode}, one_spelling=True
     )
 
 
@@ -643,7 +663,7 @@ def user_lowering(
     """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs`, scalars as floats, in the default spelling
     and in every layout; with an output to write where it has a parameter `out` without a default.
 
-    elsewhere: builds it without importing the file here; function: what it is, of which the text is the name alone.
+    elsewhere: builds it without importing the file here. function: the function itself; `text` is then only its name.
     Raises UsageError, at once, for what is wrong with the file; in `build` Unsuited, where its signature fits no case
     of the kernel, and NotLowered where it fits another case.
     """
@@ -673,7 +693,7 @@ def user_lowering(
             return f"{label} is called as {target.default_spelling!r} and in every layout, not as {target.spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=_device_flushes, flags=lambda target: flags)
+    return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
 
 
 def _found(
@@ -770,10 +790,14 @@ def _named(node: ast.Import | ast.ImportFrom, folder: Path, file: Path) -> Itera
 
 
 def source_digest(text: str) -> str:
-    """16 hex digits of the names and contents of `sources`. Raises as that does."""
+    """`digest_of` of `sources`. Raises as that does."""
+    return digest_of({name: path.read_bytes() for name, path in sources(text).items()})
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """16 hex digits of files' names and contents, in the order of the names."""
     hasher = hashlib.sha256()
-    for name, path in sources(text).items():
-        data = path.read_bytes()
+    for name, data in sorted(files.items()):
         hasher.update(f"{name} {len(data)}\n".encode() + data)
     return hasher.hexdigest()[:16]
 
@@ -805,7 +829,7 @@ def _absent(path: Path, name: str, functions: Iterable[str]) -> UsageError:
     return UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
 
 
-#: Words of a file in which names may come about that it does not write down.
+#: Words of a file that may define names which the file does not spell out.
 DYNAMIC = frozenset(
     {"__dict__", "__getattr__", "eval", "exec", "f_globals", "f_locals", "globals", "locals", "modules", "setattr",
      "vars"}
@@ -922,7 +946,7 @@ def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> t
 
 
 def _annotated(annotation: Any) -> str:
-    """What an annotation says that a parameter is: 'tensor', 'number', or '' (nothing, or either)."""
+    """The kind of parameter that an annotation declares: 'tensor', 'number', or '' (none, or either)."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     return {"Tensor": "tensor", "torch.Tensor": "tensor", "float": "number", "int": "number"}.get(text, "")
 

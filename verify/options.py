@@ -65,7 +65,7 @@ Algorithm = Annotated[
 ]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout", metavar="SECONDS", help="For a launch of your own lowering, compilation apart."),
+    typer.Option("--timeout", metavar="SECONDS", help="For a launch of your own lowering, not counting compilation."),
 ]
 Memory = Annotated[
     float | None,
@@ -105,7 +105,7 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on where the journal ends, whatever ended it; another source, environment or selection is refused.",
+        help="Continue where the journal ends; refused if sources, environment or selection differ.",
     ),
 ]
 ShardOf = Annotated[
@@ -192,8 +192,8 @@ def selection_of(
 
 
 def begin(lowerings: Iterable[str] | None, *, here: bool = True) -> None:
-    """Look at the users' files among the lowerings, and let their processes import torch while this one does (here:
-    where this one runs them)."""
+    """Examine the users' files among the lowerings, and let their processes import torch while this one does. here:
+    whether this process runs them."""
     from verify import standby
     from verify.lowerings import examine
 
@@ -239,7 +239,7 @@ def setting_of(texts: Sequence[str]) -> dict[str, str] | None:
 
 
 def keep_launches(folder: str | None) -> None:
-    """By a variable, which worker processes inherit."""
+    """Set the folder as an environment variable, which worker processes inherit."""
     from verify.virtual import keep
 
     if folder is not None:

@@ -20,7 +20,7 @@ NOTHING = 3
 ORACLE_VIOLATION = 4
 INTERRUPTED = 130  # 128 + SIGINT, as shells do
 TERMINATED = 143  # 128 + SIGTERM
-NO_READER = 141  # 128 + SIGPIPE: whether anything failed, nobody read
+NO_READER = 141  # 128 + SIGPIPE: nobody read whether anything failed
 
 
 def text_of(file: str) -> str:

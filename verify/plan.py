@@ -1,4 +1,4 @@
-"""Which jobs a selection means, what each is likely to take, and how they are divided among processes and shards."""
+"""The jobs of a selection, their estimated cost, and how they are divided among processes and shards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Selection:
 
     @property
     def own(self) -> bool:
-        """Whether lowerings of the user's own are asked for."""
+        """Whether the selection has lowerings of the user's own."""
         return bool(self.user_lowerings or self.functions)
 
 
@@ -79,13 +79,13 @@ class Job:
 
     @property
     def called(self) -> tuple[Any, ...]:
-        """What is called, however its inputs lie in memory."""
+        """What identifies the call, whatever the layout of its inputs."""
         target = self.target
         return target.kernel.name, target.backend.name, target.dtype, self.lowering.name, *target.scalars.items()
 
     @property
     def arranged(self) -> bool:
-        """Whether the inputs of an elementwise kernel lie in another way than the plain one."""
+        """Whether an elementwise kernel's inputs have a layout other than the plain one."""
         return self.setting is None and self.target.layout is not None
 
 
@@ -105,9 +105,9 @@ def job_domain(job: Job, selection: Selection) -> Domain:
 # Where jobs are done.
 
 
-#: Seconds, roughly, by which jobs are put in order: an element in tensors and one in multiprecision, a compilation, a
-#: problem and its truth, and what a process takes until it can begin (two cores of a Xeon, November 2026); of a sweep,
-#: an element on the host and on a GPU.
+#: Rough seconds, to order jobs by: an element in tensors and in multiprecision, a compilation, a problem and
+#: its truth, the start of a process (two cores of a Xeon, November 2026); in a sweep, an element on the host and on a
+#: GPU.
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0
 
 EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
@@ -117,7 +117,7 @@ TOGETHER = 16  # groups of ranges of one sweep, each in one process at first
 
 @dataclass(frozen=True)
 class Task:
-    """What is done at a time: a job, or of a sweep the `elements` of its domain."""
+    """A unit of work: a whole job, or the `elements` of a sweep's domain."""
 
     job: int
     elements: range | None = None
@@ -146,7 +146,7 @@ class Plan:
 
 
 def planned(jobs: Sequence[Job], selection: Selection, index: int = 1, of: int = 1) -> Plan:
-    """The tasks of a shard: whole cases, so that as much is to be done in each, and a range of every sweep.
+    """The tasks of a shard: whole cases, divided so that shards cost about the same, and a range of every sweep.
 
     Raises NothingToCompare for none.
     """
@@ -171,7 +171,7 @@ def planned(jobs: Sequence[Job], selection: Selection, index: int = 1, of: int =
 
 
 def _swept(job: Job, selection: Selection, of: int) -> Domain | None:
-    """The domain of a job that is done in ranges, since it has many portions; None of any other."""
+    """The domain of a job that is done in ranges, because it has many portions; None for any other job."""
     target = job.target
     if job.setting is not None or job.reason is not None:
         return None
@@ -187,7 +187,8 @@ def _swept(job: Job, selection: Selection, of: int) -> Domain | None:
 
 
 def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) -> list[tuple[float, list[int]]]:
-    """The tasks to be done, by their places, by case, with an estimate of their seconds, the dearest case first."""
+    """The tasks grouped by case, as indices into `tasks`, with an estimate of each group's seconds; the most expensive
+    first."""
     groups: dict[Any, list[int]] = {}
     seconds: dict[Any, float] = defaultdict(float)
     several = Counter(task.job for task in tasks)
@@ -267,13 +268,7 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
         limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
         users = [isolated(text, **limits) for text in selection.user_lowerings]
         users += [user_lowering(name, function=function) for name, function in selection.functions.items()]
-        chosen = [
-            one
-            for one in lowerings(facts)
-            if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
-        ]
-        if selection.own and not selection.lowerings:
-            chosen = chosen[:1]  # the reference, beside the user's own; the others when asked for
+        chosen = _chosen(facts, selection)
         for dtype in selection.dtypes or facts.dtypes:
             pairs = list(_targets(facts, selection))
             if users and not selection.spellings:
@@ -290,17 +285,19 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                     yield Job(target, one, reason, mine, calls=calls, scalars=mine and selection.scalars is None)
 
 
+def _chosen(facts: Kernel | Composite, selection: Selection) -> list[Lowering]:
+    """The registered lowerings that are selected; beside a user's own, unless any is named, the reference alone."""
+    known = list(lowerings(facts))
+    if not selection.lowerings:
+        return known[:1] if selection.own else known
+    return [one for one in known if kernel.fits(one.name, selection.lowerings)]
+
+
 def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
     limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
     users = [isolated_composite(text, order, **limits) for text in selection.user_lowerings]
     users += [user_composite(name, order, function=function) for name, function in selection.functions.items()]
-    chosen = [
-        one
-        for one in lowerings(facts)
-        if not selection.lowerings or any(fnmatch.fnmatchcase(one.name, p) for p in selection.lowerings)
-    ]
-    if selection.own and not selection.lowerings:
-        chosen = chosen[:1]
+    chosen = _chosen(facts, selection)
     cases, reference = cases_of(facts, selection.scalars, selection.profile), lowerings(facts)[0].name
     for dtype in selection.dtypes or facts.dtypes:
         settings = settings_of(facts, selection.setting, selection.spellings, selection.profile, dtype)
@@ -328,35 +325,24 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
     unknown = [name for name in given if name not in facts.inputs]
     if unknown:
         raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], facts.inputs))
-    seen: dict[tuple[tuple[str, float], ...], bool] = {}
+    seen = set()
     every = selection.spellings or (selection.scalars is not None and selection.profile == "default")
     for scalars, spelling in facts.targets("exhaustive" if every else selection.profile):
-        if given and not set(given) <= set(scalars) and not given.keys() <= set(facts.inputs):
-            continue
-        chosen = scalars
-        if selection.scalars is not None and not given and scalars:
-            continue
-        if given:
-            if set(scalars) != set(given):
+        if selection.scalars is not None:
+            if scalars.keys() != given.keys() or not facts.spellings[spelling].applies(given):
                 continue
-            chosen = given
-            if not facts.spellings[spelling].applies(given):
-                continue
+            scalars = given
         if selection.spellings and spelling not in selection.spellings:
             continue
-        key = (*sorted(chosen.items()), (spelling, 0.0))
+        key = spelling, *sorted(scalars.items())
         if key not in seen:
-            seen[key] = True
-            yield chosen, spelling
+            seen.add(key)
+            yield scalars, spelling
 
 
 def _of_users(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tuple[Scalars, str]]:
     """With a user's own lowering: each case once, in its default spelling; the first one in every layout too."""
-    plain = []
-    for scalars, spelling in pairs:
-        first = next(name for name, s in facts.spellings.items() if s.applies(scalars))
-        if spelling == first:
-            plain.append((scalars, spelling))
+    plain = [(scalars, spelling) for scalars, spelling in pairs if spelling == facts.default_spelling(scalars)]
     first_case = [scalars for scalars, _ in plain[:1]]
     layouts = [(x, name) for x in first_case for name, s in facts.spellings.items() if s.layout and s.applies(x)]
     return [*plain, *layouts] or pairs
@@ -368,7 +354,7 @@ def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> Non
             raise UsageError(suggest("dtype", dtype, DTYPES + NARROW))
     known = list(dict.fromkeys(one.name for facts in kernels for one in lowerings(facts)))
     for pattern in selection.lowerings:
-        if not any(fnmatch.fnmatchcase(name, pattern) for name in known):
+        if not fnmatch.filter(known, pattern):
             raise UsageError(suggest("lowering", pattern, known))
     spellings = list(dict.fromkeys(name for facts in kernels for name in facts.spellings))
     for spelling in selection.spellings:
@@ -377,7 +363,7 @@ def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> Non
 
 
 def _order(selection: Selection, kernels: list[Kernel | Composite]) -> Order | None:
-    """What --algorithm declares. Raises UsageError where it means nothing."""
+    """The order that --algorithm declares. Raises UsageError where it has no meaning."""
     if not selection.algorithm:
         return None
     if not selection.own:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 #: Called with (jobs done, jobs in all, what is next or was last): first, when a job has ended, and with '' at the end.
 #: Fourth, where that is known: the job that has ended, as `Done`.
 Progress = Callable[..., None]
-#: How one job may be likened to others, the closest kind first; empty for a job that takes no time.
+#: The kinds of a job, the closest first, to find others like it; empty for a job that takes no time.
 Kinds = tuple[str, ...]
 
 DELAY = 1.0  # seconds before a terminal shows the bar
@@ -35,10 +35,10 @@ class Done(NamedTuple):
 
 
 class TimeLeft:
-    """Seconds left of a list of jobs, some of them at a time, from the times of those that are done.
+    """Seconds left of a list of jobs, several running at a time, from the times of finished ones.
 
-    A job is expected to take the mean of those done that are of its closest kind of which any is done, or else of all,
-    and as many to be done at a time as were until now.
+    A job is expected to take the mean time of finished jobs of its closest kind, or of all where no such job has
+    finished; jobs are expected to keep running as many at a time as until now.
     """
 
     def __init__(self, jobs: Sequence[Kinds], began: float) -> None:
@@ -47,7 +47,7 @@ class TimeLeft:
         self._began = self._since = began
 
     def ends(self, number: int, seconds: float, now: float) -> None:
-        """A job has ended, which took so long."""
+        """Record that a job has ended and took `seconds`."""
         for kind in (*self._left.pop(number, ()), ""):
             count, total = self._taken.get(kind, (0, 0.0))
             self._taken[kind] = (count + 1, total + seconds)
@@ -80,8 +80,8 @@ def spoken(seconds: float) -> str:
 
 @contextlib.contextmanager
 def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progress]:
-    """A callback that shows on standard error how far a command is. plan: the kinds of all its jobs, in order, asked
-    for once a command has run for DELAY; None: how long the rest takes is not told."""
+    """A callback that shows a command's progress on standard error. plan: gives the kinds of all its jobs, in order;
+    called once the command has run for DELAY. None: the time left is not shown."""
     began = time.monotonic()
     ends: list[tuple[int, float, float]] = []
     known: list[TimeLeft] = []

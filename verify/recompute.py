@@ -64,8 +64,8 @@ class Again:
 def write(found: Comparison, path: str | Path, progress: Progress | None = None) -> Exchanged:
     """Compute the differing chunks of the first report's cells again, and write them to `path`.
 
-    What matters most comes first, until exchange.BYTES_TAKEN. Raises NothingToCompare, without a file, where no bits
-    differ and where this machine gives no chunk as its report has it; UsageError where `path` cannot be written.
+    What matters most comes first, until exchange.BYTES_TAKEN. Raises NothingToCompare, writing nothing, where no bits
+    differ or this machine reproduces no chunk of its report; UsageError where `path` cannot be written.
     """
     chosen = exchange.wanted(found)
     entries: list[tuple[Entry, Any]] = []
@@ -97,7 +97,7 @@ def write(found: Comparison, path: str | Path, progress: Progress | None = None)
 def resolve(found: Comparison, path: str | Path, progress: Progress | None = None) -> Exchanged:
     """Compare the outputs in `path`, from another machine, with this machine's, whose report is the first.
 
-    Raises UsageError for what is no exchange file, NothingToCompare where no chunk of it can be used.
+    Raises UsageError for anything but an exchange file, NothingToCompare where no chunk of it can be used.
     """
     header, outputs = exchange.read(path)
     findings: list[Finding] = []
@@ -155,7 +155,7 @@ def _matches(found: Comparison, entry: Entry) -> Iterator[tuple[Aligned, int]]:
 
 
 def holds(cell: Facts, chunk: int, digest: str) -> bool:
-    """Whether `digest` is what the report has for a chunk; of a single chunk the root of all tells."""
+    """Whether the report has `digest` for a chunk; for a domain of one chunk, the root of all digests decides."""
     if cell.chunks:
         return chunk < len(cell.chunks) and cell.chunks[chunk] == digest
     return chunk == 0 and root(((0, int(digest, 16)),)) == cell.digest

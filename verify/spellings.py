@@ -1,4 +1,4 @@
-"""Ways to call a torch operation, each of which may compute by another formula; facts in `kernels/` are built of them.
+"""Ways to call a torch operation, each possibly computed by another formula; facts in `kernels/` use them.
 
 The torch module is an argument of the call, so that nothing here imports it. Inputs arrive by name; `keywords`
 are those that torch takes by keyword, all others are positional in the order given.

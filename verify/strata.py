@@ -141,8 +141,8 @@ def neighbourhood(name: str, *points: float, width: int | None = None, weight: i
 
 
 def general(arity: int, uniform: int | None = None) -> tuple[Part, ...]:
-    """Parts for any kernel of several inputs, which know nothing of what it computes. uniform: the weight of `bits`,
-    by which quick domains meet four of five random boxes of patterns; three inputs need less for that.
+    """Parts for any kernel of several inputs, whatever it computes. uniform: the weight of `bits`, chosen so that quick
+    domains meet four of five random boxes of patterns; three inputs need less for that.
     """
     return (
         bits(arity, uniform or (30 if arity == 2 else 6)),

@@ -1,4 +1,4 @@
-"""A lowering of your own: how it is called, what it may return, what it is held to, and a file to start from.
+"""A lowering of your own: its call, what it may return, its bound, and a file to start from.
 
 Stated here for `verify show`, from the kernel's facts; the call itself is in `verify.lowerings`. No torch is imported.
 """
@@ -12,12 +12,12 @@ from typing import Any
 from verify import backends
 from verify.kernel import Composite, Kernel
 
-#: What a file of the user's own is to bounds and laws, whatever it is called.
+#: The name by which bounds and laws match any file of a user's own.
 MINE = "mine.py:mine"
 
 
 class _Written:
-    """A value that is known by the text of its expression: what is done with it is written down."""
+    """A value that records, as text, the expression that made it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -44,12 +44,13 @@ def expression(call: Callable[..., Any], *names: str, **keywords: str) -> str:
 
 
 def source(kernel: Kernel | Composite) -> str:
-    """A Python file with a lowering of the user's own that computes what torch does, and says what it may be."""
+    """The text of a Python file with a lowering that computes what torch does, and whose docstring states its
+    bounds."""
     name = kernel.name
     told = "\n".join(f"{label} {text}" for label, text in terms(kernel))
     body = kernel.stub if isinstance(kernel, Composite) else _widened(kernel)
     return (
-        f'"""{name}: {kernel.summary}. A lowering of your own, which begins as torch has it.\n\n'
+        f'"""{name}: {kernel.summary}. A lowering of your own, which starts as what torch computes.\n\n'
         f'    verify kernel {name} --lowering mine.py:{name}\n\n{told}\n"""\n\nimport torch\n\n\n{body}'
     )
 
@@ -115,7 +116,7 @@ def _of_elements(kernel: Kernel) -> Iterator[tuple[str, str]]:
 
 
 def _bounds(kernel: Kernel) -> dict[str, str]:
-    """The bounds of a user's own lowering, by the backends that have them."""
+    """The bounds of a user's own lowering, by backends that share them."""
     spelling = next(iter(kernel.spellings))
     found: dict[str, list[str]] = {}
     for backend in backends.names():

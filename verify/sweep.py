@@ -1,5 +1,4 @@
-"""Ranges of a sweep that are done apart, and what was found of them, as JSON that is joined to the same bytes in any
-order and grouping.
+"""Findings of a sweep's ranges as JSON, which joins to the same bytes in any order and grouping.
 
 A part has `start` and `stop`, elements of the domain, and either `cells`, the job's cells where the range ended in an
 error, or `tallies` by truth of the scalars with what the cell needs beside them; `first` is of the range that begins

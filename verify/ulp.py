@@ -64,7 +64,7 @@ def measured(bits: int, fmt: Format) -> Fraction:
     return fmt.fraction(bits)
 
 
-def judge(bits: int, truth: Truth, fmt: Format, scale: Truth | None = None) -> Verdict | None:
+def verdict_of(bits: int, truth: Truth, fmt: Format, scale: Truth | None = None) -> Verdict | None:
     """The verdict on output pattern `bits`, or None where `truth` is too wide to decide.
 
     scale: enclosure of the positive number that `scaled` refers to (None: |t| itself).
@@ -134,7 +134,7 @@ def _real_class(
             return "faithful"
     if fmt.is_inf(bits) != fmt.is_inf(nearest):
         return "inf_mismatch"
-    # a zero left by cancellation is no flush: it is wrong by more than rounding could be
+    # a zero left by cancellation is not a flush: its error is larger than a rounding's
     if y == 0 and abs(measured(nearest, fmt)) <= fmt.smallest_normal and scaled[1] >= FLUSH_ULP:
         return "flushed" if scaled[0] >= FLUSH_ULP else None
     return "worse"

@@ -6,8 +6,11 @@ import importlib
 import os
 import pkgutil
 import platform
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from verify.kernel import VIRTUAL, UsageError, facts_of, suggest
@@ -20,9 +23,9 @@ class Backend(Protocol):
     library       whose mathematical functions its own code calls, by its name in `kernels/vendor_bounds.toml`
     device        torch's device string
     check_device  where inputs are made and outputs judged: `device`, or the host where that has no float64
-    elements      that the default profile takes of an elementwise kernel
-    portion       elements that are launched and judged at a time, whole chunks of 2^20
-    launches      that a layout of slices is worth at most, where each takes long; None: any number
+    elements      in the default profile's domain of an elementwise kernel
+    portion       elements launched and judged at a time, whole chunks of 2^20
+    launches      the most that a layout of slices is given, where each is slow; None: any number
     inert_options  Inductor's numerics options that can change no bit here, with the reason
     """
 
@@ -42,22 +45,23 @@ class Backend(Protocol):
         """Why tensors of `dtype` do not exist here, or None."""
 
     def capability(self) -> str:
-        """The part of the device's name that says which code is chosen for the chip."""
+        """What decides which code is chosen for the chip, such as its architecture or instruction set."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Chip, driver, toolkit, software: everything that may change bits. `chip` and `capability` name the device."""
 
     def processes(self) -> list[dict[str, str]]:
-        """The variables of each of the processes that may work here at once, as many as pay and as give equal bits."""
+        """The environment variables of each process that may work here at once: as many as are worthwhile and give
+        equal bits."""
 
     def resources(self) -> dict[str, float]:
-        """What one of them takes of a Ray cluster, by the names of resources there."""
+        """What one of these processes takes of a Ray cluster, by resource name."""
 
     def synchronize(self) -> None:
         """Wait for all launched work."""
 
     def poisoned(self, size: int, pattern: int) -> AbstractContextManager[None]:
-        """Inside, fresh memory for about `size` bytes holds the byte `pattern` rather than what was there."""
+        """A context in which fresh memory of about `size` bytes is filled with the byte `pattern`."""
 
     def inductor_unavailable(self) -> str | None:
         """Why Inductor cannot generate code here, or None."""
@@ -78,23 +82,25 @@ class Backend(Protocol):
 
 
 class Virtual(Backend, Protocol):
-    """A device that is not there: its code runs on the CPU, and what it gives is predicted. Only when it is named."""
+    """A device that is absent: its code is executed on the CPU, and its results are predictions. Used only where
+    named."""
 
     def lowering_unavailable(self, name: str) -> str | None:
         """Why the lowering of that name cannot run here, or None."""
 
     def inductor(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any] | str:
-        """An elementwise function of tensors by the kernels that Inductor generates for the device, to be called inside
-        `launching`; or why not."""
+        """`function` of tensors, elementwise, by the kernels that Inductor generates for the device, to be called
+        inside `launching`; or why there is none."""
 
     def launching(self) -> AbstractContextManager[None]:
-        """Inside, launches of kernels are executed on host tensors. Raises verify.virtual.compile.Unsupported."""
+        """A context in which launches of kernels are executed on host tensors. Raises
+        verify.virtual.compile.Unsupported."""
 
     def modelled(self) -> dict[str, str]:
-        """How each instruction was modelled that no standard defines, of the launches since this was last asked."""
+        """How instructions that no standard defines were modelled, by name, in the launches since the last call."""
 
     def learn(self, modelled: Mapping[str, str]) -> None:
-        """Take what another process says of its launches."""
+        """Add what another process reports of its launches."""
 
 
 def _files() -> list[str]:
@@ -111,7 +117,7 @@ def names() -> list[str]:
 
 
 def virtual_names() -> list[str]:
-    """All virtual devices: a file is one, or has several models of it as DEVICES."""
+    """All virtual devices. A file is one device, or lists several models of it in DEVICES."""
     files = (file for file in _files() if file.startswith(VIRTUAL))
     return [name for file in files for name in getattr(_module(file), "DEVICES", (file,))]
 
@@ -171,8 +177,8 @@ launch_threads: int | None = None
 
 
 def threads() -> int:
-    """How many threads torch's own operators have in a launch, however many all else is given: how they divide the work
-    may decide bits, and so does the order in which they combine terms."""
+    """Threads of torch's own operators in a launch, whatever the rest of the process has: their number decides how work
+    is divided and in which order terms are combined, and so may decide bits."""
     import torch
 
     return launch_threads or torch.get_num_threads()
@@ -184,8 +190,8 @@ def cores() -> int:
 
 
 def on_gpus(variable: str) -> list[dict[str, str]]:
-    """The processes of `Backend.processes` for torch's GPUs that are like the first, each of which sees one GPU by
-    `variable`. Where compiling is most of the work several share one."""
+    """The processes of `Backend.processes` for torch's GPUs of the first one's kind: each sees one GPU, named by the
+    environment variable `variable`. Where compiling is most of the work several share one."""
     import torch
 
     each = [torch.cuda.get_device_properties(k) for k in range(torch.cuda.device_count())]
@@ -193,6 +199,37 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
     seen = os.environ.get(variable, "").split(",") if os.environ.get(variable) else [str(k) for k in range(len(each))]
     alike = [seen[k] for k, kind in enumerate(kinds) if kind == kinds[0]]
     return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, 8 * len(alike))))]
+
+
+@contextmanager
+def poisoned_pool(device: str, size: int, pattern: int, wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """`Backend.poisoned` where an allocator hands the last freed block of a size out again: fill some and free them.
+
+    wait: until they are filled, where freed memory does not wait for work in its own stream.
+    """
+    import torch
+
+    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
+    if wait:
+        wait()
+    del blocks
+    yield
+
+
+def installed(file: str, variables: Iterable[str], compiler: str, default: str) -> Path | None:
+    """`file` of a vendor's toolkit: below the folder that one of the `variables` names, that of `compiler`, or
+    `default`."""
+    found = shutil.which(compiler)
+    homes = [*map(os.environ.get, variables), found and str(Path(found).resolve().parents[1]), default]
+    return next((path for home in homes if home and (path := Path(home) / file).is_file()), None)
+
+
+def answer(*command: str) -> str | None:
+    """What a command of the system prints; None where there is none or it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def software() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from verify.kernel import facts_of
 class Device:
     """One model of a device, to be completed by a backend's file (`verify.backends.Virtual`)."""
 
-    #: What it executes, the names of the lowerings that have it, and whether a user's own may.
+    #: What it executes, the lowerings that produce it, and whether a user's own may run.
     executes: ClassVar[str] = "Triton kernels"
     lowerings: ClassVar[str] = "triton"
     users: ClassVar[bool] = True

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, NO_METAL, on_gpus, software
+from verify.backends import (
+    CK_TEMPLATES,
+    CPP_CODE,
+    CUTLASS_TEMPLATES,
+    NO_METAL,
+    answer,
+    installed,
+    on_gpus,
+    poisoned_pool,
+    software,
+)
 
 name = "cuda"
 library = "NVIDIA"
@@ -29,7 +36,7 @@ inert_options = {
     "rocm.flush_denormals": CK_TEMPLATES,
 }
 
-LIBDEVICE = Path("nvvm") / "libdevice" / "libdevice.10.bc"
+LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
 
 def unavailable() -> str | None:
@@ -62,7 +69,7 @@ def fingerprint() -> dict[str, Any]:
         "backend": name,
         "chip": torch.cuda.get_device_name(),
         "capability": capability(),
-        "driver": _driver(),
+        "driver": answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
         "cuda": torch.version.cuda,
         "toolkit_libdevice": str(toolkit) if toolkit else None,
         **software(),
@@ -83,14 +90,8 @@ def synchronize() -> None:
     torch.cuda.synchronize()
 
 
-@contextmanager
-def poisoned(size: int, pattern: int) -> Iterator[None]:
-    """The caching allocator hands the last freed block of a size out again: fill some and free them."""
-    import torch
-
-    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
-    del blocks
-    yield
+def poisoned(size: int, pattern: int) -> AbstractContextManager[None]:
+    return poisoned_pool(device, size, pattern)
 
 
 def inductor_unavailable() -> str | None:
@@ -130,23 +131,10 @@ def flushes(variant: str) -> bool:
 @functools.cache
 def toolkit_libdevice() -> Path | None:
     """libdevice.10.bc of the installed CUDA toolkit, if there is one."""
-    nvcc = shutil.which("nvcc")
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and str(Path(nvcc).resolve().parents[1])]
-    for home in (*homes, "/usr/local/cuda"):
-        if home and (path := Path(home) / LIBDEVICE).is_file():
-            return path
-    return None
+    return installed(LIBDEVICE, ("CUDA_HOME", "CUDA_PATH"), "nvcc", "/usr/local/cuda")
 
 
 def _bundled_libdevice() -> str:
     import triton.backends.nvidia
 
     return str(Path(triton.backends.nvidia.__path__[0]) / "lib" / "libdevice.10.bc")
-
-
-def _driver() -> str | None:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from verify.backends import CK_TEMPLATES, CPP_CODE, CUTLASS_TEMPLATES, TRITON_CODE, software, subnormals
+from verify.backends import (
+    CK_TEMPLATES,
+    CPP_CODE,
+    CUTLASS_TEMPLATES,
+    TRITON_CODE,
+    answer,
+    poisoned_pool,
+    software,
+    subnormals,
+)
 
 name = "mps"
 library = "Apple"
@@ -72,7 +80,7 @@ def fingerprint() -> dict[str, Any]:
         "backend": name,
         "chip": torch.backends.mps.get_name(),
         "capability": capability(),
-        "processor": _processor(),
+        "processor": answer("sysctl", "-n", "machdep.cpu.brand_string"),  # the GPU is a part of it
         "macos": platform.mac_ver()[0],
         "metal": _metal_version(),
         "denormals": subnormals(device, DTYPES),
@@ -96,15 +104,8 @@ def synchronize() -> None:
     torch.mps.synchronize()
 
 
-@contextmanager
-def poisoned(size: int, pattern: int) -> Iterator[None]:
-    """The allocator keeps freed buffers in a pool and hands one of the size out again: fill some and free them."""
-    import torch
-
-    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
-    synchronize()
-    del blocks
-    yield
+def poisoned(size: int, pattern: int) -> AbstractContextManager[None]:
+    return poisoned_pool(device, size, pattern, synchronize)
 
 
 def inductor_unavailable() -> str | None:
@@ -156,12 +157,3 @@ def _rounding() -> str:
             return "toward zero"
         case other:
             return f"unknown: {other} steps"
-
-
-def _processor() -> str | None:
-    """The name of the processor, of which the GPU is a part."""
-    try:
-        query = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

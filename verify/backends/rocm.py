@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,9 @@ from verify.backends import (
     CUTLASS_TEMPLATES,
     NO_METAL,
     NVIDIA_CODE,
+    installed,
     on_gpus,
+    poisoned_pool,
     software,
     subnormals,
 )
@@ -45,7 +45,7 @@ inert_options = {
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 #: The device libraries that exp, log and pow come from, under a ROCm installation.
-OCML = Path("amdgcn") / "bitcode" / "ocml.bc"
+OCML = "amdgcn/bitcode/ocml.bc"
 DRIVER = Path("/sys/module/amdgpu/version")
 
 
@@ -107,14 +107,8 @@ def synchronize() -> None:
     torch.cuda.synchronize()
 
 
-@contextmanager
-def poisoned(size: int, pattern: int) -> Iterator[None]:
-    """As on CUDA: the caching allocator hands the last freed block of a size out again."""
-    import torch
-
-    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
-    del blocks
-    yield
+def poisoned(size: int, pattern: int) -> AbstractContextManager[None]:
+    return poisoned_pool(device, size, pattern)
 
 
 def inductor_unavailable() -> str | None:
@@ -150,12 +144,7 @@ def flushes(variant: str) -> bool:
 @functools.cache
 def installed_ocml() -> Path | None:
     """ocml.bc of the ROCm installation, which eager kernels were built with or like; None where there is none."""
-    hipcc = shutil.which("hipcc")
-    homes = [os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), hipcc and str(Path(hipcc).resolve().parents[1])]
-    for home in (*homes, "/opt/rocm"):
-        if home and (path := Path(home) / OCML).is_file():
-            return path
-    return None
+    return installed(OCML, ("ROCM_HOME", "ROCM_PATH"), "hipcc", "/opt/rocm")
 
 
 def triton_ocml() -> str | None:

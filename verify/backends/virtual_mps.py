@@ -81,7 +81,7 @@ class Model(Device):
 
     @contextmanager
     def launching(self) -> Iterator[None]:
-        """Whoever compiled has what executes."""
+        """Compiled libraries execute by themselves."""
         yield
 
 

@@ -19,7 +19,7 @@ from verify.backends._virtual import Device
 
 @dataclass(frozen=True)
 class Model(Device):
-    """One model of the device. approximation: of `verify.virtual.instructions.MODELS`; how: the same in words."""
+    """One model of the device. approximation: one of `verify.virtual.instructions.MODELS`; how: the same in words."""
 
     approximation: str
     how: str

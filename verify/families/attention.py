@@ -29,12 +29,12 @@ from verify.numbers.roundoff import UP, Rough, Roundoff
 
 Tensor = torch.Tensor
 FLOAT32 = FORMATS["float32"]
-#: Of float32, and of float64, in which bounds are evaluated.
+#: Unit roundoffs of float32, and of float64, in which bounds are evaluated.
 U = 2.0**-24
 U64 = 2.0**-53
 #: Numbers below this are flushed to 0 by approximate exponentials.
 FLUSH = 2.0**-126
-#: Float64 evaluates the same formulas as the algorithms do in float32: its errors are less than this part of theirs.
+#: Float64 evaluates the formulas that the algorithms evaluate in float32: its errors are below this share of theirs.
 OWN = 2.0**-20
 LOG2_E = Fraction(1.4426950408889634)
 LN_2 = Fraction(0.6931471805599453)
@@ -194,7 +194,7 @@ def _exact(n: Roundoff, a: Algorithm, x: Rough, y: Tensor, value: Rough, whole: 
 
 
 def _finest_product(x: Tensor, y: Tensor) -> Tensor:
-    """A power of two of which all products of a sum are multiples; infinite where there is none but zeros."""
+    """The largest known power of two that divides all products of a sum; infinite where all are zeros."""
     return _finest(x).amin(-1, keepdim=True) * _finest(y).amin(-2, keepdim=True)
 
 
@@ -252,8 +252,8 @@ def forward(n: Roundoff, a: Algorithm, rows: Rows) -> Forward:
 
 
 def _logsumexp(n: Roundoff, a: Algorithm, shift: Rough, total: Rough, own: Tensor, empty: Tensor) -> Rough:
-    """In base 2 and back, whatever the algorithm: flex_attention gives it so. As float32 stores it. Whatever the shift,
-    it is the same number, of which float64's own errors are not known."""
+    """The logsumexp by way of base 2, as flex_attention computes it, stored in float32. The shift does not change the
+    number; float64's own errors in it are not known."""
     log2_e, ln_2 = (_moved(n.between(*_near(value)), U) for value in (LOG2_E, LN_2))
     found = n.add(shift, n.log(total) if a.base2 is None else n.log2(total))
     found = n.mul(found if a.base2 is not None else n.mul(found, log2_e), ln_2)
@@ -331,13 +331,13 @@ def _recomputed(n: Roundoff, a: Algorithm, rows: Rows, done: Forward) -> tuple[R
 
 
 def _near(value: Fraction) -> tuple[Fraction, Fraction]:
-    """Ends of an interval that holds the irrational constant of which this is the nearest double."""
+    """Ends of an interval around the irrational constant whose nearest double is `value`."""
     return value - Fraction(2) ** -53, value + Fraction(2) ** -53
 
 
 def _parameter(n: Roundoff, total: Rough) -> tuple[Rough, Tensor]:
-    """The number as it was computed, and its relative error, whatever was subtracted; the number with its error where
-    exactness counts."""
+    """The number as computed, and its relative error, whatever was subtracted; where exactness matters, the number with
+    its error."""
     if n.exact:
         return total, torch.zeros_like(total.mid)
     room = total.mid - total.rad - total.error
@@ -384,7 +384,7 @@ def _rescaled(terms: Rough, a: Algorithm, shown: Tensor, spread: Tensor, keys: i
 
 
 def _moved(x: Rough, relative: float) -> Rough:
-    """x with a relative error more."""
+    """x with a further relative error."""
     return replace(x, error=x.error + x.reach * relative, held=None)
 
 
@@ -393,7 +393,7 @@ def _stored(n: Roundoff, x: Rough, rounds: bool) -> Rough:
 
 
 def _masked(x: Rough, hidden: Tensor | None) -> Rough:
-    """0 where a key is hidden."""
+    """The tensor with 0 where a key is hidden."""
     if hidden is None:
         return x
     mid, rad, error = (t.expand_as(x.mid).masked_fill(hidden, 0.0) for t in (x.mid, x.rad, x.error))

@@ -28,7 +28,7 @@ from verify.truth import Truth
 Tensor = torch.Tensor
 
 _POINTS = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf, "+0": 0.0, "-0": -0.0}
-#: Real numbers beyond every format: what such a row gives is no special value.
+#: Outcomes that are real numbers beyond every format, not special values.
 _BEYOND = {"+huge": 2.0**1000, "-huge": -(2.0**1000), "+tiny": 2.0**-1000, "-tiny": -(2.0**-1000)}
 _POINTS |= _BEYOND
 CAP = 12288  # bits of precision
@@ -75,9 +75,9 @@ class Elementwise:
             subnormal = subnormal | ((size > 0) & (size < float(self.fmt.smallest_normal)))
         special = special | ~finite
         if self.oracle.arithmetic:  # such as x / 0, or 0 / 0
-            special = special | ((torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (_radius(truth) == 0))
+            special = special | ((torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (truth.radius == 0))
         under, over, unsure = self._intermediates(n, values, finite)
-        # beside a special operand underflow moves nothing by a little: 0 inf is a NaN
+        # with a special operand, underflow does not move a result slightly: 0 inf is a NaN
         over, under = over | (under & special), under & ~special
         if isinstance(n, BallScaled) and unit is not None:
             slack, low = torch.zeros(like.shape, dtype=torch.float64, device=like.device), under.nonzero()[:, 0]
@@ -144,17 +144,17 @@ class Elementwise:
         if isinstance(n, BallScaled):
             given, unit = unit, n.unit(ball, self.fmt.emin, self.fmt.emax).expand(like.shape) if unit is None else unit
             found = enclosure(n.within(ball, unit), like)
-            if given is not None:  # it may lie where the line in these units says nothing of it
+            if given is not None:  # it may be outside what the line covers in these units
                 size = found.mid.abs()
                 far = (size >= 2.0**FAR) & (unit < self.fmt.emax)
                 near = (size <= 2.0**-FAR) & (size > 0) & (unit > self.fmt.emin)
-                found = replace(found, rad=torch.where(far | near, torch.nan, _radius(found)))
+                found = replace(found, rad=torch.where(far | near, torch.nan, found.radius))
         return found, tabled, unit, ball
 
     def _extended(self, n: Ball64, values: dict[str, Any], found: Enclosure, finite: bool) -> Enclosure:
         """Infinities, NaNs and the sign of exact zeros as IEEE arithmetic on float64 gives them, which
         no overflow or underflow disturbs where the operands are of a narrower format."""
-        mid, rad = found.mid, _radius(found)
+        mid, rad = found.mid, found.radius
         tail = found.tail if found.tail is not None else torch.zeros((), dtype=torch.float64, device=mid.device)
         special = ~torch.isfinite(mid)
         if self.oracle.reference is not None:
@@ -180,7 +180,7 @@ class Elementwise:
         ball = self.oracle.scale(n, **values)
         if n.double:  # rounded to odd, which changes no binade
             found = enclosure(ball if unit is None else n.within(ball, unit), like)
-            low, high = ends(found.mid, _radius(found), found.tail, sure=False)
+            low, high = ends(found.mid, found.radius, found.tail, sure=False)
             if unit is not None:
                 high = torch.where(found.mid >= 2.0**FAR, torch.inf, high)
         else:
@@ -191,8 +191,8 @@ class Elementwise:
         )
 
     def _intermediates(self, n: Ball64, values: dict[str, Any], finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Elements where a finite intermediate is below the normal range of the working format, above it, and where it
-        is not known. finite: elements whose operands are.
+        """Where a finite intermediate is below the normal range of the working format, where it is above, and where
+        that is not known. finite: elements whose operands are.
 
         An exact zero is below nothing; nor is the infinity above anything that division by a zero operand gives, or an
         infinite operand, beside which another intermediate may overflow.
@@ -238,7 +238,7 @@ class Elementwise:
         one = float(self.fmt.smallest_subnormal)
         least = torch.zeros_like(under)
         if unit is not None and size is not None and isinstance(n, BallScaled):
-            # of a result beyond the format it is more: see `_brought_back`
+            # a result beyond the format allows more: see `_brought_back`
             least = (size > self.fmt.emax) & (n.unit(ball, *n.ALL) + self.fmt.emin - self.fmt.precision > size + 1)
             ball, one = n.within(ball, unit - (self.fmt.emin - self.fmt.precision + 1)), 1.0
         units = (ball.mid.abs() + ball.radius + torch.as_tensor(ball.tail, device=like.device).abs()) * _SECOND_ORDER
@@ -254,7 +254,7 @@ class Elementwise:
         vanishes: the quotient is infinite, as is due. Beyond _FAR nothing is taken to be brought back, which is the
         stricter reading, and units may overflow float64 there. NaN: not known.
         """
-        size, rad = truth.mid.abs(), _radius(truth)
+        size, rad = truth.mid.abs(), truth.radius
         moved = (slack > 0) & (slack < torch.inf) & (size > line.top)
         none = (slack * _LOOSE < size - rad - line.top) | (slack > (size + rad) * _LOOSE)
         slack = torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
@@ -275,8 +275,8 @@ def judgement(
 
 
 def range_of(fmt: Format) -> tuple[Fraction, Fraction]:
-    """What intermediates must stay in to be in the normal range: that of the working format (half formats are computed
-    in float32), but for the last few units at either end, out of which an error of few ULP takes a computed one."""
+    """The normal range of intermediates: that of the working format (float32 for half formats), less a few units at
+    either end, so that an error of a few ULP cannot carry a computed value out of it."""
     working = FORMATS["float32"] if fmt.bits < 32 else fmt
     margin = Fraction(8, 2**working.precision)
     return working.smallest_normal * (1 + margin), working.max_finite * (1 - margin)
@@ -292,7 +292,7 @@ def _tiny(t: Tensor, fmt: Format) -> Tensor:
 
 
 def _override(found: Enclosure, hit: Tensor, value: Any) -> Enclosure:
-    rad = torch.where(hit, 0.0, _radius(found))
+    rad = torch.where(hit, 0.0, found.radius)
     tail = None if found.tail is None else torch.where(hit, 0.0, found.tail)
     return Enclosure(torch.where(hit, value, found.mid), rad, tail, found.sure)
 
@@ -313,12 +313,6 @@ def _beside(ball: Ball, bound: float, like: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(exact, gap < 0, gap + found.tail + blur < 0), torch.where(
         exact, gap >= 0, gap + found.tail - blur > 0
     )
-
-
-def _radius(found: Enclosure) -> Tensor:
-    if found.rad is not None:
-        return found.rad
-    return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
 
 
 @dataclass(frozen=True)

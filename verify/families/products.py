@@ -1,4 +1,4 @@
-"""Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). What they share: shapes, layouts, data, settings.
+"""Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). Here are their shapes, layouts, data and settings.
 
 A kernel is its facts and one call of `kernel`. Truth, bounds, lowerings and formulas live in the modules beside this
 one, which need torch. Data are integer functions of (seed, kind, index), as in `verify.draws`.
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from verify.domains import TOGETHER
 from verify.draws import Draw, encode, exp2, to_tensor
 from verify.formats import FORMATS
-from verify.kernel import DTYPES, NARROW, Composite, Setting, UsageError, suggest
+from verify.kernel import DTYPES, NARROW, Composite, Setting, UsageError, lazily, suggest, whole_number
 from verify.stubs import expression
 
 if TYPE_CHECKING:
-    from verify.composite import Limit, Problem, Source
+    from verify.composite import Problem
 
 Tensor = Any
 LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved")
-#: What rows of a and columns of b hold, by turns.
+#: The kinds of data in rows of a and columns of b, in turn.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
 DATA = ("mixed", "special", "bias", "extreme")
@@ -202,7 +202,8 @@ def _coded(shape: Shape, dtype: str, seed: int) -> dict[str, Tensor]:
 
 
 def decoded(x: Problem) -> Problem:
-    """The problem with weights, in float64, in the place of codes. Raises UsageError where it holds one of them not."""
+    """The problem with weights, in float64, in place of codes. Raises UsageError where float64 does not hold one
+    exactly."""
     if "zero" not in x.tensors:
         return x
     from verify.numbers.ball import two_sum
@@ -219,7 +220,7 @@ def decoded(x: Problem) -> Problem:
 
 
 def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:
-    """With an infinity, a NaN or a zero here and there, each in place of one number in `often`."""
+    """With infinities, NaNs and zeros scattered in, each replacing one number in `often`."""
     import torch
 
     draw = Draw(FORMATS["float32"], torch.arange(t.numel()), seed, f"products special {name}")
@@ -394,13 +395,7 @@ def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
     """The setting of `--set NAME=VALUE`. Raises UsageError."""
     values: dict[str, Any] = {"k": 128, "group": 32} if coded else {}
     for name, text in given.items():
-        if name in ("layout", "data", "activation"):
-            values[name] = text
-            continue
-        try:
-            values[name] = int(text)
-        except ValueError:
-            raise UsageError(f"{name}={text}: expected a whole number") from None
+        values[name] = text if name in ("layout", "data", "activation") else whole_number(name, text)
     if coded and values["group"] < 1:
         raise UsageError(f"group={values['group']}: expected at least 1")
     Shape.of(values)
@@ -408,13 +403,13 @@ def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
 
 
 def _square(facts: Products) -> dict[str, str]:
-    """Sizes of which no shape tells which way a factor lies; of codes, whole groups and tiles."""
+    """Square sizes, so that no shape shows whether a factor is transposed; for codes, whole groups and tiles."""
     return dict.fromkeys(("m", "k", "n", "batch")[: 4 if facts.stacked else 3], "32" if facts.coded else "33")
 
 
 def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
-    """Numbers at the ends of the range, whole ones also in sums that float32 does not hold; special values where
-    no setting has them, or not before a relu."""
+    """Numbers at the ends of the range, integers also in sums that float32 does not hold exactly; special values where
+    no setting has them, or none before a relu."""
     sizes = {"m": "24", "k": "64" if facts.coded else "40", "n": "32" if facts.coded else "18", "data": "extreme"}
     sizes |= {"batch": "2"} if facts.stacked else {}
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
@@ -423,7 +418,8 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:
-    """So many terms, rows and columns, beside few of the others; of codes, whole groups and tiles of 16 columns."""
+    """Problems with n terms, rows or columns, and few of the other two; for codes, whole groups and tiles of 16
+    columns."""
     if coded:
         small, of = {"m": "5", "k": "64", "n": "16"}, {"m": 1, "k": 32, "n": 16}
         return tuple(small | {name: f"{-(-n // step) * step}"} for name, step in of.items() if n or name == "k")
@@ -432,18 +428,6 @@ def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], 
 
 
 # ---------------------------------------------------------------- facts
-
-
-def _truth(facts: Products, x: Problem, device: Any, bounds: Mapping[str, float]) -> Source:
-    from verify.families.products_truth import Truths
-
-    return Truths(facts, x, device, bounds)
-
-
-def _limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
-    from verify.families.products_limits import limit
-
-    return limit(problem, target, lowering, output)
 
 
 def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: Tensor) -> Mapping[str, Any]:
@@ -494,8 +478,8 @@ def kernel(
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
         further=((_square(facts), {}), *((one, {}) for one in _extremes(facts)), *further),
         problem=functools.partial(problem, facts=facts),
-        truth=functools.partial(_truth, facts),
-        limit=_limit,
+        truth=functools.partial(lazily("verify.families.products_truth", "Truths"), facts),
+        limit=lazily("verify.families.products_limits", "limit"),
         orders=not facts.exact,
         strata=functools.partial(strata, facts=facts),
         family=facts,

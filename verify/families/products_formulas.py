@@ -1,4 +1,4 @@
-"""Which formula the bits of a product obey: candidates are made from parts, and looked for where they mismatch least.
+"""The formula that a product's bits obey: candidates are built from parts, and searched from those that mismatch least.
 
 A candidate is a unit, how k is cut and the pieces are added (`verify.numbers.units.Plan`), how float32 operands are
 rounded first, and what follows the sum. From the plain chain of each unit the search changes one part at a time, on a
@@ -31,15 +31,15 @@ from verify.oracles.products import Factors
 Tensor = torch.Tensor
 #: Terms below which all formulas are alike.
 FEWEST = 8
-#: Terms of a block of Triton's kernels, of which the products of parts begin anew.
+#: Terms of a block of Triton's kernels, at which the products of parts start again.
 TILE = 64
 #: Rows and columns of the sample.
 SAMPLE = 12
-#: Samples, each of what the one before did not tell.
+#: Samples, each taken from what the one before left unexplained.
 ROUNDS = 3
-#: Products up to which the host evaluates candidates.
+#: The most products for which the host evaluates candidates.
 HOST = 1 << 22
-#: Products that a candidate is evaluated on at most: in some rows and columns, where all outputs would be more.
+#: The most products that a candidate is evaluated on; where all outputs would be more, some rows and columns are taken.
 MOST = 1 << 28
 #: Lengths of pieces, and numbers of them.
 EVERY, PANELS, PARTS = (
@@ -58,7 +58,7 @@ WARP, AT_ONCE, DOT = 32, 4, 128
 @dataclass(frozen=True)
 class Candidate:
     """plan of the sums; operands: '' or the format that factors are rounded to; epilogue: what follows, see `_finish`;
-    narrow: alpha and beta rounded to the dtype; weights: formats to which those of codes are rounded in turn."""
+    narrow: alpha and beta rounded to the dtype; weights: formats that weights of codes are rounded to, in turn."""
 
     plan: Plan
     operands: str = ""
@@ -104,7 +104,7 @@ class Candidate:
         return self.plan.added(kept[key])
 
     def _within(self, n: IeeeSystem, x: Factors) -> Rounded:
-        """With the bias before the sum ends."""
+        """With the bias added before the sum ends."""
         assert x.bias is not None
         a, b = self._factors(x)
         if self.epilogue == "first":
@@ -156,13 +156,13 @@ def _finish(n: IeeeSystem, y: Rounded, x: Factors, one: Candidate) -> Rounded:
 
 
 def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str, Callable[[], Tensor | Part]]:
-    """What the formulas worth evaluating give for outputs y, or a part of them, most of the sample explained first;
-    none of an activation that is no arithmetic, of special data and of nothing."""
+    """Results of the formulas worth evaluating for outputs y, or a part of them, those that explain most of the sample
+    first. None for an activation that is not arithmetic, for special data, or for an empty product."""
     shape: Shape = problem.extra["shape"]
     if shape.activation == "silu" or shape.data != "mixed" or shape.k < FEWEST or y.dtype != getattr(torch, result):
         return {}
     problem = decoded(problem)
-    # small products are quicker on the host, whose chains are compiled
+    # small products are faster on the host, whose chains are compiled
     home, count = y.device, max(shape.batch, 1) * shape.m * shape.k * shape.n
     if count <= HOST:
         problem, y = problem.to("cpu"), y.cpu()
@@ -352,7 +352,7 @@ def _plans(plan: Plan, problem: Problem) -> Iterator[Plan]:
                 yield cut
                 if any(length % plan.unit.terms for length in cut.lengths(k)[-2:]):
                     yield from (replace(cut, tile=tile) for tile in TILES)
-    # weights of codes: a block of warps, each of which adds one block of terms after another to its sum
+    # weights of codes: a block of warps, each adding one block of terms after another to its sum
     if shape.group and isinstance(plan.unit, Unit) and plan.unit.terms > 1:
         for parts in (8, 2, 4, 16):
             for grain in (128, 32, 64, 256):
@@ -391,7 +391,7 @@ def _pieces_key(one: Candidate, k: int) -> tuple[Any, ...]:
     plan, lengths = one.plan, tuple(one.plan.lengths(k))
     dealt = plan.dealt and max(lengths) > plan.grain and plan.parts > 1
     pieces = lengths, (plan.grain or plan.terms) if dealt else 0
-    # where the first tile is no whole blocks
+    # where the first tile is not whole blocks
     begun = [n % plan.tile for n in (lengths[0], lengths[-1])] if plan.tile and plan.terms > 1 else []
     told = tuple(begun) if any(n % plan.terms for n in begun) else ()
     return plan.unit, pieces, told, one.operands, one.weights

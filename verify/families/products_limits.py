@@ -246,7 +246,7 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     return _settled(problem, n.result(y), result)
 
 
-#: Between which numbers silu is least, and what it is there at least; its derivative is at most 1.1 in magnitude.
+#: An interval that holds silu's minimum, and a lower bound of that; its derivative is at most 1.1 in magnitude.
 LOWEST, BOTTOM = (-1.2785, -1.2784), -0.2784645428
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,12 @@ from verify.lowerings import (
     Lowering,
     NotLowered,
     Target,
-    _compile_disabled,
-    _default_flags,
-    compile_apart,
+    compile_disabled,
+    compiled_for_problem,
+    default_flags,
     describe,
-    first_call,
+    no_triton,
+    triton_options,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Call = Callable[["Problem"], Any]  # {'': the output}
 Settings = dict[str, Any]
-#: Products that the interpreter is given at most.
+#: The most products that the interpreter is given.
 INTERPRETED = 1 << 22
 #: Precision settings by lowering: (where below torch, value). Each is torch's own switch, tried as it is.
 PRECISIONS: dict[str, Settings] = {
@@ -45,16 +45,16 @@ PRECISIONS: dict[str, Settings] = {
     },
     "eager-fp16-sums": {"backends.cuda.matmul.allow_fp16_accumulation": True},
 }
-#: Those of them that mean nothing elsewhere.
+#: Settings that only cuBLAS knows.
 CUBLAS = ("eager-allow-tf32", "eager-full", "eager-fp16-sums")
-#: Of which dtypes they are.
+#: The dtypes that each concerns; float32 alone unless listed.
 CONCERNS = {
     "eager-full": ("float16", "bfloat16"), "eager-fp16-sums": ("float16",), "triton": DTYPES + NARROW,
     "triton-split-k": DTYPES + NARROW, "triton-fp16-sums": ("float16",),
     "triton-promoted": ("float8_e4m3fn", "float8_e5m2"),
 }  # fmt: skip
-#: What our Triton kernel is given, by lowering: an input precision; parts of k; a format of sums; terms that a matrix
-#: unit sums before float32 takes them over.
+#: Options of our Triton kernel, by lowering: an input precision; parts of k; the accumulator's format; terms that a
+#: matrix unit sums before they are added in float32.
 TRITON: dict[str, Settings] = {
     "triton": {"precision": "ieee"},
     **{f"triton-{name}": {"precision": name} for name in ("tf32", "tf32x3", "bf16x3", "bf16x6")},
@@ -72,10 +72,10 @@ def lowerings() -> tuple[Lowering, ...]:
             Lowering(name, partial(_eager, given), partial(_no_setting, name, given), flags=partial(_told, given))
             for name, given in PRECISIONS.items()
         ),
-        Lowering("inductor", partial(_inductor, _default_flags), _no_inductor, flags=_default_flags),
+        Lowering("inductor", partial(_inductor, default_flags), _no_inductor, flags=default_flags),
         Lowering("inductor-template", partial(_inductor, _template), _no_inductor, flags=_template),
-        Lowering("inductor-decompose-k", partial(_inductor, _default_flags, of=decomposed), _not_decomposed,
-                 flags=_default_flags),
+        Lowering("inductor-decompose-k", partial(_inductor, default_flags, of=decomposed), _not_decomposed,
+                 flags=default_flags),
         *(
             Lowering(name, partial(_triton, given), partial(_no_triton, name), flags=partial(_triton_flags, given))
             for name, given in TRITON.items()
@@ -116,7 +116,7 @@ def _eager(given: Settings, target: Target) -> Call:
 
 @contextlib.contextmanager
 def _absent() -> Iterator[None]:
-    """What a device has no operator for is no lowering."""
+    """A context that raises NotLowered where the device has no operator for the call."""
     try:
         yield
     except (NotImplementedError, RuntimeError, ValueError) as error:
@@ -134,7 +134,7 @@ _ABSENT = (
 
 @contextlib.contextmanager
 def set_to(given: Settings) -> Iterator[None]:
-    """torch's switches at these values, and back."""
+    """A context in which torch's switches have these values."""
     import torch
 
     before: list[Callable[[], None]] = []
@@ -203,18 +203,11 @@ def _not_decomposed(target: Target) -> str | None:
 
 
 def _inductor(options: Callable[[Target], Settings], target: Target, of: Any = operation) -> Call:
-    """Compiled when first called, then kept: one build serves one problem."""
-    compiled: list[Callable[..., torch.Tensor]] = []
+    call = compiled_for_problem(target, of, options)
 
     def run(problem: Problem) -> dict[str, torch.Tensor]:
-        given = problem.tensors.values()
         with _absent():
-            if compiled:
-                return {"": compiled[0](*given)}
-            name = f"{target.kernel.name}_{target.dtype}"
-            compiled.append(compile_apart(of(target, problem), name, options(target)))
-            with first_call():
-                return {"": compiled[0](*given)}
+            return call(problem)
 
     return run
 
@@ -222,19 +215,19 @@ def _inductor(options: Callable[[Target], Settings], target: Target, of: Any = o
 def _template(target: Target) -> Settings:
     """Inductor's own kernels alone: its C++ template on the host, its Triton templates (decompose-k among them)."""
     own = "CPP" if target.backend.device == "cpu" else "TRITON"
-    return {**_default_flags(target), "max_autotune_gemm": True, "max_autotune_gemm_backends": own}
+    return {**default_flags(target), "max_autotune_gemm": True, "max_autotune_gemm_backends": own}
 
 
 def _no_inductor(target: Target) -> str | None:
-    return _compile_disabled() or target.backend.inductor_unavailable()
+    return compile_disabled() or target.backend.inductor_unavailable()
 
 
 # Triton
 
 
 def _blocks(given: Settings, target: Target) -> Settings:
-    """Smaller ones where they are asked for: rows and columns choose between instructions, terms repeat them.
-    No partial sum is of more terms than a block's."""
+    """The settings, with smaller blocks where the target wants them: rows and columns decide which instructions are
+    used, terms only repeat them. No partial sum has more terms than a block."""
     if not target.small:
         return given
     module = _module(target)
@@ -253,7 +246,7 @@ def _triton(given: Settings, target: Target) -> Call:
 
     given = _blocks(given, target)
     given = {**given, "accumulator": getattr(torch, given["accumulator"])} if "accumulator" in given else given
-    options = dict(target.backend.triton_options("own"))  # type: ignore[arg-type]
+    options = triton_options(target)
 
     def run(problem: Problem) -> dict[str, torch.Tensor]:
         from triton.compiler.errors import CompilationError
@@ -262,7 +255,7 @@ def _triton(given: Settings, target: Target) -> Call:
             return _run(problem, target, **given, options=options)
         except CompilationError as error:
             if "input_precision must be" in (told := str(error).rpartition("\n")[2]):
-                raise NotLowered(f"Triton has it not for this GPU: {told}") from error
+                raise NotLowered(f"Triton does not support this precision on the GPU: {told}") from error
             raise
 
     return run
@@ -294,12 +287,7 @@ def _run(problem: Problem, target: Target, **given: Any) -> dict[str, torch.Tens
 
 
 def _no_triton(name: str, target: Target) -> str | None:
-    options = target.backend.triton_options("own")
-    if isinstance(options, str):
-        return options
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
-    return _unconcerned(name, target)
+    return no_triton(target) or _unconcerned(name, target)
 
 
 def _interpreted(target: Target) -> Call:
@@ -316,11 +304,8 @@ def _interpreted(target: Target) -> Call:
 
 
 def _uninterpreted(target: Target) -> str | None:
-    given = target.backend.triton_options("interpreter")
-    if isinstance(given, str):
-        return given
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
+    if absent := no_triton(target, "interpreter"):
+        return absent
     if target.kernel.family.result(target.dtype) == "bfloat16":
         return "the interpreter multiplies bfloat16 patterns as integers and cuts results (triton 3.7.1)"
     return None

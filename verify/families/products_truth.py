@@ -49,7 +49,7 @@ def factors(n: Any, x: Problem, change: Any = None) -> Factors:
 
 
 def _widened(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
-    """float16 holds numbers of 8 bits, of which torch knows little."""
+    """8-bit formats as float16, which holds them exactly: torch has few operations on them."""
     name, t = pair
     return name, t.to(torch.float16) if t.element_size() == 1 else t
 

@@ -1,4 +1,4 @@
-"""Row kernels: sums, scans, softmax, norms; what they share. Shapes, layouts, recipes of data, settings, `--set`.
+"""Row kernels (sums, scans, softmax, norms): their shapes, layouts, recipes of data, settings and `--set`.
 
 A row kernel works on the slices of its first input along one dimension. It is an oracle, its algorithms and one call of
 `kernel`; truths, bounds and lowerings live in the modules beside this one, which need torch. Data are integer functions
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from verify.draws import Draw, Ints, exp2, mix, pack, to_tensor
 from verify.formats import FORMATS, Format
-from verify.kernel import Composite, Setting, UsageError, comma_list, suggest
+from verify.kernel import Composite, Setting, UsageError, comma_list, lazily, suggest, whole_number
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
 from verify.oracle import Oracle
 from verify.stubs import expression
 
 if TYPE_CHECKING:
-    from verify.composite import Limit, Problem, Source
+    from verify.composite import Problem
 
-#: Elements of the largest problem that `--set shape=` may ask for: a ball and a bound take about 100 bytes each.
+#: Elements of the largest problem that `--set shape=` may request: ball and bound take about 100 bytes an element.
 MOST = 1 << 24
 LAYOUTS = ("contiguous", "transposed", "strided", "expanded")
-#: Which numbers are ordinary for an operation: terms of a sum, factors of a product, arguments of exp, what is squared.
+#: What an operation's ordinary numbers are: terms of a sum, factors of a product, arguments of exp, or numbers squared.
 SUMS, PRODUCTS, EXPONENTIALS, SQUARES = "sums", "products", "exponentials", "squares"
 Recipe = Callable[["Row"], Ints]
 
@@ -82,7 +82,7 @@ class Algorithm:
 
     @property
     def ordered(self) -> bool:
-        """Whether anything is known of its order."""
+        """Whether its order is known at all."""
         return self.order.kind != "any" or self.order.paths is not None
 
 
@@ -153,7 +153,7 @@ class Row:
         return Draw(self.draw.fmt, place, self.draw.seed, self.draw.stratum)
 
     def steps(self, low: int, high: int) -> tuple[Ints, Ints]:
-        """An integer in [low, high] for each element, and that of the element before it in the row, 0 for the first."""
+        """An integer in [low, high] for each element, and that of its predecessor in the row (0 for the first)."""
         previous = Draw(self.draw.fmt, self.draw.index - 1, self.draw.seed, self.draw.stratum).integer(low, high)
         return self.draw.integer(low, high), previous.where(self.j > 0, self.j * 0)
 
@@ -162,7 +162,7 @@ class Row:
         return (mix(self.j) + 5 * self.r) % period
 
     def places(self, count: Ints) -> Any:
-        """Whether an element is one of `count` evenly spread ones, other ones in each row; count at most n."""
+        """Whether an element is one of `count` evenly spread ones, which differ from row to row; count at most n."""
         turned = (self.j + self.r * 7919) % self.n
         return turned * count % self.n < count
 
@@ -271,8 +271,8 @@ def _rounded_down(fmt: Format) -> list[int]:
 
 
 def dominated(row: Row) -> Ints:
-    """A number that outweighs all the rest, so that small terms count: 0 under exp, and in every other row beside terms
-    of which seven in eight become less where they are rounded to the dtype; factors near 1."""
+    """A number that outweighs all the rest, so that small terms count: 0 under exp, where in every other row rounding
+    to the dtype makes seven in eight terms smaller; factors near 1."""
     d, first = row.draw, row.j == row.r % 3
     if row.kind == EXPONENTIALS:
         less = d.pick(_rounded_down(d.fmt)).where(d.integer(0, 7) > 0, row.real(-6.0, 0.0))
@@ -305,7 +305,7 @@ def tiny(row: Row) -> Ints:
 
 
 def ties(row: Row) -> Ints:
-    """Few different numbers, so that equal ones meet, zeros of either sign among them."""
+    """Few different numbers, zeros of either sign among them, so that equal ones meet."""
     d = row.draw
     return d.pick([d.fmt.parse(text) for text in ("0", "-0", "1", "-1", "0.5", "-2", "3")])
 
@@ -405,14 +405,15 @@ def shares(row: Row) -> Ints:
 
 
 def late(row: Row) -> Ints:
-    """Arguments of exp of which each of the last 64 outweighs all before it, the others -inf."""
+    """Arguments of exp: each of the last 64 outweighs all before it; the others are -inf."""
     back = row.n - 1 - row.j
     value = (row.r % 7).double() * 1.5 + 3.0 - back.double() * 1.5
     return row.at(value).where(back < 64, row.draw.constant("-inf"))
 
 
 def few(row: Row) -> Ints:
-    """What is squared: 69/64 at 1,024 places, among zeros. Every order adds the squares exactly; bfloat16 has none."""
+    """Numbers to be squared: 69/64 at 1,024 places, among zeros. Every order adds the squares exactly; bfloat16 holds
+    none of them."""
     kept = row.places(row.j * 0 + min(1024, row.n))
     return row.draw.signed(row.at(kept.double() * (69 / 64)))
 
@@ -426,7 +427,7 @@ RECIPES: Mapping[str, Recipe] = {
 }  # fmt: skip
 
 
-#: Those of one kind of operation that 'mixed' does not take.
+#: Recipes for one kind of operation that 'mixed' does not include.
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {EXPONENTIALS: {"shares": shares, "late": late}, SQUARES: {"few": few}}
 
 
@@ -441,7 +442,7 @@ def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
 
 
 def named(recipe: str, extremes: bool) -> list[str]:
-    """The recipes that rows take in turn: all for 'mixed', or those named, commas between them."""
+    """The recipes that rows take in turn: all for 'mixed', else those named, separated by commas."""
     return list(mixed(extremes)) if recipe == "mixed" else recipe.split(",")
 
 
@@ -487,7 +488,7 @@ def problem(
         tensors[name] = to_tensor(fmt, found)
     told = [names[row % len(names)] for row in range(rows)]
     if parameters["layout"] == "expanded" and len(shape) > 1:
-        each = math.prod(rest[1:])  # rows that stand first on the first axis; along it one number is repeated
+        each = math.prod(rest[1:])  # rows that come first on the first axis, along which one number is repeated
         told = ["repeated"] * rows if dim % len(shape) == 0 else [told[row % each] for row in range(rows)]
     return Problem(tensors, parameters, dict(scalars), dtype, {"bounds": {}, "recipes": told})
 
@@ -539,7 +540,8 @@ EXTREMES = (
     setting("length-2^20", (2, 1 << 20), recipe="random,exact"),
     setting("length-2^20-widening", (1 << 20,), recipe="widening", quick=True),
 )
-#: For kernels of one kind: faults of which the other settings have too few elements, at lengths that let them pass.
+#: For kernels of one kind: lengths at which faults would pass because the other settings have too few elements for
+#: them.
 FURTHER: Mapping[str, tuple[Setting, ...]] = {
     SUMS: (setting("length-2^16-counted", (65536,), recipe="counted"),),
     EXPONENTIALS: (
@@ -550,7 +552,7 @@ FURTHER: Mapping[str, tuple[Setting, ...]] = {
     ),
     SQUARES: (setting("length-2^20-few", (1 << 20,), recipe="few", length=1 << 20),),
 }
-#: Rows along the last dimension, for kernels that know no other.
+#: Rows along the last dimension, for kernels that support no other.
 LAST = tuple(one for one in SETTINGS if one.parameters["dim"] in (-1, len(one.parameters["shape"]) - 1))
 PARAMETERS = {
     "shape": "sizes of the tensor, such as 3x1000",
@@ -567,7 +569,7 @@ def custom(
     """The setting of `--set NAME=VALUE`. reduces: the output has one element for each row; last: rows lie along the
     last dimension. Raises UsageError."""
     shape = _shape(given.get("shape", "52x1009"))
-    dim = _integer("dim", given.get("dim", "-1"))
+    dim = whole_number("dim", given.get("dim", "-1"))
     if not -len(shape) <= dim < len(shape):
         sizes = "x".join(map(str, shape))
         raise UsageError(f"dim={dim} is out of range for shape={sizes}: expected {-len(shape)} to {len(shape) - 1}")
@@ -588,7 +590,7 @@ def custom(
 
 
 def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
-    """Rows of that length, so many rows, and columns of that length."""
+    """Rows of length n, n rows, and columns of length n."""
     shapes = [{"shape": f"3x{n}"}, {"shape": f"{n}x3"}, *([] if last else [{"shape": f"{n}x3", "dim": "0"}])]
     return tuple(one | {"recipe": "random"} for one in shapes)
 
@@ -616,33 +618,14 @@ def _shape(text: str) -> tuple[int, ...]:
     sizes = []
     for word in text.split("x"):
         if not word.isdecimal() or not word.isascii():
-            raise UsageError(f"shape={text}: {word!r} is no size; expected sizes such as 3x1000")
+            raise UsageError(f"shape={text}: {word!r} is not a size; expected sizes such as 3x1000")
         sizes.append(int(word))
     if math.prod(sizes) > MOST:
         raise UsageError(f"shape={text} has {math.prod(sizes):,} elements; expected at most {MOST:,}")
     return tuple(sizes)
 
 
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{name}={text} is no integer; expected one such as -1") from None
-
-
 # ---------------------------------------------------------------- facts
-
-
-def _truth(facts: Rows, x: Problem, device: Any, bounds: Mapping[str, float]) -> Source:
-    from verify.families.rows_truth import Slices
-
-    return Slices(facts, x, device, bounds)
-
-
-def _limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
-    from verify.families.rows_limits import limit
-
-    return limit(problem, target, lowering, output)
 
 
 def _strata(facts: Rows, problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
@@ -677,15 +660,15 @@ def kernel(
     last: bool = False,
     cases: tuple[Mapping[str, float], ...] = ({},),
     others: tuple[Mapping[str, float], ...] = (),
-    formulas: Callable[..., Any] | None = None,
+    formulas: str = "",
     lowerings: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Composite:
     """The facts about one operation along a dimension.
 
     extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. others:
-    scalars that its cases do not have, see `Composite.further`. formulas: see `Composite`. lowerings: those that it has
-    beyond the family's.
+    scalars that its cases do not have, see `Composite.further`. formulas: the module with formulas(name,
+    problem, output), see `Composite`. lowerings: those that it has beyond the family's.
     """
     listed = ", ".join(("mixed", *recipes_of(rows.kind, extremes)))
     own = LAST if last else EXTREMES if extremes else SETTINGS
@@ -709,12 +692,12 @@ def kernel(
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
-        truth=functools.partial(_truth, rows),
-        limit=_limit,
+        truth=functools.partial(lazily("verify.families.rows_truth", "Slices"), rows),
+        limit=lazily("verify.families.rows_limits", "limit"),
         orders=not extremes,
         strata=functools.partial(_strata, rows),
         family=rows,
-        formulas=formulas,
+        formulas=functools.partial(lazily(formulas, "formulas"), name) if formulas else None,
         implementations="verify.families.rows_lowerings",
         lowerings=LOWERINGS + lowerings,
         cases=cases,

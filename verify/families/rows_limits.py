@@ -1,7 +1,7 @@
 """The bounds of row kernels: the algorithm that a lowering declares, run in `roundoff`; nothing is derived here.
 
 A user's own lowering is held to the order that it declares, else to the widest of the kernel's known algorithms,
-beyond which it may still have another order: that is no proof that it is right. All functions it calls are allowed
+beyond which it may still have another order: that does not prove that it is right. All functions it calls are allowed
 2 ULP at least.
 """
 
@@ -26,21 +26,21 @@ from verify.numbers.orders import Order
 from verify.numbers.roundoff import UP, Roundoff
 
 Tensor = torch.Tensor
-#: Covers what a float64 ball or a float64 quotient adds to an error before it is compared with its bound.
+#: Covers what a float64 ball or quotient adds to an error before the comparison with its bound.
 SLACK = 1.0 + 2.0**-20
 #: Relative to the truth, likewise; far below any step of the format. Of float64, whose elements are judged in 96 bits
 #: of multiprecision or more, where the truth is not rational.
 RESOLVED, RESOLVED_FLOAT64 = 2.0**-40, 2.0**-76
 #: Elements of the rows that are evaluated at once.
 STEP = 1 << 20
-#: What a function that someone else calls may err by: 2 ULP, each at most 2 u.
+#: The error allowed to library functions of a user's own lowering: 2 ULP, each at most 2 u.
 OWN = Documented(4.0, "2 ULP, what a user's own lowering is held to")
-#: A run of at most so many cells may call a right kernel suspect with this probability.
+#: The probability with which a run of at most so many cells may call a correct kernel suspect.
 RISK, CELLS = 1e-6, 1 << 13
 
 
 def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> Limit | None:
-    """What every element of the output may be off by, in its shape; None where nothing is known of the lowering.
+    """The error allowed to every element of the output, in its shape; None where nothing is known about the lowering.
 
     A user's own lowering may have the order that it declares. Without one it may have any known one, and is suspect
     beyond them as long as it is within any order in float32 (float64 of float64). Every lowering is suspect beyond its
@@ -124,7 +124,7 @@ def of_ones_own(
 
 
 def _exact_quotients(one: Algorithm) -> dict[str, Documented]:
-    """What the algorithm itself says of / and square roots."""
+    """What the algorithm itself states about / and square roots."""
     return {name: known for name, known in one.functions.items() if name in ("div", "sqrt")}
 
 

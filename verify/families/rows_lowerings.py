@@ -8,20 +8,21 @@ interpreted, held, **scalars)`, `block_of(name, n, interpreted)`, the elements t
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verify.lowerings import (
     Lowering,
     NotLowered,
     Target,
-    _compile_disabled,
-    _default_flags,
-    _strict_flags,
-    _strict_options,
-    compile_apart,
-    first_call,
+    compile_disabled,
+    compiled_for_problem,
+    default_flags,
+    no_triton,
+    strict_flags,
+    strict_options,
+    triton_options,
 )
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from verify.composite import Problem
 
 Call = Callable[["Problem"], Any]  # {'': the output}
-#: Elements that the interpreter is given at most.
+#: The most elements that the interpreter is given.
 INTERPRETED = 1 << 17
-#: Blocks of a row likewise: it takes 26 ms for one of logcumsumexp.
+#: The most blocks of a row: the interpreter takes 26 ms for one of logcumsumexp.
 BLOCKS = 64
 #: Elements of a program of four warps that each thread has two of: enough for every step of a scan.
 LEAST = 256
@@ -42,8 +43,8 @@ def lowerings() -> tuple[Lowering, ...]:
     """The reference first."""
     return (
         Lowering("eager", _eager, lambda target: None),
-        Lowering("inductor", _inductor(_default_flags), _no_inductor, flags=_default_flags),
-        Lowering("inductor-strict", _inductor(_strict_options), _no_strict, flags=_strict_flags),
+        Lowering("inductor", partial(_inductor, default_flags), _no_inductor, flags=default_flags),
+        Lowering("inductor-strict", partial(_inductor, strict_options), _no_strict, flags=strict_flags),
         Lowering("triton", _triton("own"), _no_triton("own"), flags=_triton_flags),
         Lowering("triton-interpreter", _triton("interpreter"), _no_triton("interpreter")),
     )
@@ -68,28 +69,12 @@ def _eager(target: Target) -> Call:
 # Inductor
 
 
-def _inductor(options: Callable[[Target], dict[str, Any]]) -> Callable[[Target], Call]:
-    """Compiled when first called, then kept: one build serves one problem."""
-
-    def build(target: Target) -> Call:
-        name = f"{target.kernel.name}_{target.dtype}"
-        compiled: list[Callable[..., torch.Tensor]] = []
-
-        def run(problem: Problem) -> dict[str, torch.Tensor]:
-            given = problem.tensors.values()
-            if compiled:
-                return {"": compiled[0](*given)}
-            compiled.append(compile_apart(operation(target, problem), name, options(target)))
-            with first_call():
-                return {"": compiled[0](*given)}
-
-        return run
-
-    return build
+def _inductor(options: Callable[[Target], dict[str, Any]], target: Target) -> Call:
+    return compiled_for_problem(target, operation, options)
 
 
 def _no_inductor(target: Target) -> str | None:
-    if (reason := _compile_disabled() or target.backend.inductor_unavailable()) is not None:
+    if (reason := compile_disabled() or target.backend.inductor_unavailable()) is not None:
         return reason
     if not target.kernel.family.prefixes:
         return None
@@ -118,9 +103,7 @@ def _module(target: Target) -> Any:
 
 def _triton(variant: str) -> Callable[[Target], Call]:
     def build(target: Target) -> Call:
-        given = target.backend.triton_options(variant)
-        assert not isinstance(given, str)  # else there is a reason not to build
-        options = dict(given)
+        options = triton_options(target, variant)
         name, interpreted = target.kernel.name, variant == "interpreter"
 
         def run(problem: Problem) -> dict[str, torch.Tensor]:
@@ -141,20 +124,16 @@ def _triton(variant: str) -> Callable[[Target], Call]:
 
 
 def _triton_flags(target: Target) -> dict[str, Any]:
-    options = target.backend.triton_options("own")
     blocks = {"blocks": str(LEAST)} if target.small == 2 else {}
-    return blocks if isinstance(options, str) else {**blocks, **options}
+    return {**blocks, **triton_options(target)}
 
 
 def _no_triton(variant: str) -> Callable[[Target], str | None]:
     def reason(target: Target) -> str | None:
         if target.kernel.family.triton is None:
             return f"{target.kernel.name} has no Triton kernel"
-        given = target.backend.triton_options(variant)
-        if isinstance(given, str):
-            return given
-        if importlib.util.find_spec("triton") is None:
-            return "triton is not installed"
+        if absent := no_triton(target, variant):
+            return absent
         if variant == "interpreter":
             return _module(target).not_interpreted(target.kernel.name, target.dtype)  # type: ignore[no-any-return]
         return None

@@ -1,6 +1,5 @@
-"""The truth of row kernels: an oracle over the rows of one tensor, in balls and in multiprecision.
-
-What the function is, says the oracle; here are rows, dimensions and which of them are evaluated how. Inputs beside the
+"""The truth of row kernels: an oracle over the rows of one tensor, in balls and in multiprecision. The oracle defines
+the function; this module handles rows and dimensions, and how each is evaluated. Inputs beside the
 rows hold one element for each place in a row.
 """
 
@@ -38,7 +37,7 @@ _POINTS = {"nan": torch.nan, "+inf": torch.inf, "-inf": -torch.inf, "+0": 0.0, "
 
 
 def rows_of(x: Tensor, dim: int) -> Tensor:
-    """The slices of x along `dim` as the rows of a matrix, in C order; rows of nothing too."""
+    """The slices of x along `dim` as the rows of a matrix, in C order; empty rows too."""
     moved = x.movedim(dim, -1)
     return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
@@ -104,7 +103,7 @@ class Slices:
         if self._whole is None:
             step = max(1, STEP_FLOAT64 // max(self.rows.shape[1], 1))
             parts = [self._evaluated(self.ball, part) for part in torch.split(self.rows, step)]
-            mid, rad = (torch.cat([pick(e) for e, _ in parts]) for pick in (lambda e: e.mid, _radius))
+            mid, rad = (torch.cat([getattr(e, name) for e, _ in parts]) for name in ("mid", "radius"))
             kept = Enclosure(self._flat(mid), self._flat(rad), None, all(e.sure for e, _ in parts))
             sizes = [scale for _, scale in parts if scale is not None]
             self._whole = kept, self._flat(torch.cat(sizes)) if sizes else None
@@ -164,7 +163,7 @@ class Slices:
         mid, tail = (torch.zeros(index.shape, dtype=torch.float64, device=index.device) for _ in range(2))
         rad = torch.full_like(mid, torch.nan)
         scale = None if self.oracle.scale is None else torch.ones_like(mid)
-        # Multiprecision is quicker for a few elements of long rows.
+        # Multiprecision is faster for a few elements of long rows.
         many = back.bincount(minlength=len(wanted)) * SPARSE >= n
         taken = torch.cat([many.nonzero()[:, 0], (~many).nonzero()[: MOST_DOUBLE // n, 0]])
         for chosen in torch.split(taken, max(1, STEP // n)):
@@ -177,7 +176,7 @@ class Slices:
             here = (place[back] >= 0).nonzero()[:, 0]
             at = place[back[here]], positions[here]
             assert found.tail is not None
-            mid[here], rad[here], tail[here] = found.mid[at], _radius(found)[at], found.tail[at]
+            mid[here], rad[here], tail[here] = found.mid[at], found.radius[at], found.tail[at]
             if scale is not None and sizes is not None:
                 scale[here] = sizes[at]
         return Enclosure(mid[None], rad[None], tail[None]), None if scale is None else scale[None]
@@ -188,7 +187,7 @@ class Slices:
         ball = self.oracle.function(n, *x, **self._constants(n))
         like = ball.mid
         found = enclosure(ball, like)
-        mid, rad, tail = found.mid, _radius(found), found.tail
+        mid, rad, tail = found.mid, found.radius, found.tail
         rad = torch.where(torch.isnan(mid), torch.nan, rad)
         special = torch.zeros_like(mid, dtype=torch.bool)
         for row in self.oracle.rows:
@@ -282,9 +281,3 @@ class Slices:
         if self.facts.details is not None and bool(torch.isfinite(values).all()):
             lines += self.facts.details(self._row(row), position, stop)
         return lines
-
-
-def _radius(found: Enclosure) -> Tensor:
-    if found.rad is not None:
-        return found.rad
-    return torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)

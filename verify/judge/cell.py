@@ -1,6 +1,5 @@
-"""What a tally means: the records of its regions, their statuses, and the cell's.
-
-Here alone a status is given to elements; `verify.judge.status` orders statuses. A cell's status is its worst region's.
+"""From a tally to a cell: the records of its regions, their statuses, and the cell's. Only here do elements get a
+status; `verify.judge.status` orders statuses. A cell's status is its worst region's.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from verify.judge.tally import WORST, Element, InRegion, Tally
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Of region `normal`, the most of which nothing may be stated without the cell being `unjudged`.
+#: The largest share of region `normal` about which nothing may be stated before the cell is `unjudged`.
 UNJUDGED = Fraction(1, 100)
-#: Of a composite kernel's cell, the least that a stratum which resolves holds.
+#: The smallest share of a composite kernel's cell that a resolving stratum may hold.
 STRATUM = 0.05
 _COLUMN = {"ulp": "ulp", "scaled_ulp": "scaled", "share": "share"}
 _SLACK = 1 + 2.0**-40  # of upper bounds computed in floating point
@@ -43,8 +42,8 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Stated:
-    """The bound of a cell as its record has it: value in `metric`, its source, and the truth of the scalars that it
-    means ('exact' or 'rounded')."""
+    """The bound of a cell: its value in `metric`, its source, and the truth of the scalars it applies to ('exact' or
+    'rounded')."""
 
     value: float
     metric: str
@@ -102,7 +101,7 @@ class Reader:
         return Extremes(top, elements)
 
     def outcome(self, element: Element) -> Outcome | None:
-        """Multiprecision's judgement, asked for once."""
+        """Multiprecision's judgement, computed once."""
         place = (element.key, element.output)
         if place not in self._outcomes:
             self._outcomes[place] = self.exact.outcome(*place, self.limits, self.allowed(element.key))

@@ -33,9 +33,9 @@ Tensor = torch.Tensor
 COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums and histogram
 #: Elements that tensors judge at once: their intermediates stay in the processor's cache.
 BLOCK = 1 << 15
-#: Elements left by the fused pass that multiprecision settles sooner than hundreds of a GPU's launches do.
+#: Elements left open by the fused pass up to which multiprecision is faster than hundreds of GPU launches.
 FEW = 16
-#: ... that may wait for those of other chunks.
+#: ... which may wait for those of other chunks.
 LATER = 1 << 12
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
@@ -51,12 +51,12 @@ class Source(Protocol):
     def exact(self) -> Exact: ...
 
     def numbers(self, index: Tensor) -> list[int]:
-        """What the elements at `index` are numbered in the domain."""
+        """The numbers of the elements at `index` in the domain."""
         ...
 
     @property
     def coarse(self) -> float:
-        """Errors known no better than to that many ULP go to the next stage."""
+        """Errors known to no better than that many ULP go to the next stage."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class Source(Protocol):
         ...
 
     def keys(self, index: Tensor) -> list[Key]:
-        """What multiprecision knows them by."""
+        """The keys by which multiprecision knows them."""
         ...
 
     def allowed(self, key: Key) -> Allowed | None:
@@ -100,8 +100,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Excuse:
-    """An entry of the ledger as the judge asks it. covers(index, y, judged) says of which of the failing elements at
-    `index`, with outputs y and judgements, it accounts."""
+    """An entry of the ledger for the judge. covers(index, y, judged) says for which of the failing elements at `index`,
+    with outputs y and their judgements, it accounts."""
 
     id: str
     covers: Callable[[Tensor, Tensor, Judged], Tensor]
@@ -109,10 +109,10 @@ class Excuse:
 
 @dataclass(frozen=True)
 class Formulas:
-    """Candidates for identification. predict(index) gives what each one gives for the elements at `index` (None: all).
+    """Candidates for identification. predict(index): each candidate's results for the elements at `index` (None: all).
 
-    admissible: those of them that may account for elements of which an intermediate of the reference overflows. places:
-    the elements (int64) for which one gives something, where that is not all; predict(index) leaves those out.
+    admissible: the candidates that may account for elements where an intermediate of the reference overflows. places:
+    for a candidate that does not cover all elements, those it does (int64); predict(index) leaves it out.
     """
 
     predict: Callable[[Tensor | None], Mapping[str, Tensor]] = lambda index: {}
@@ -121,7 +121,7 @@ class Formulas:
     places: Mapping[str, Tensor] = field(default_factory=dict)
 
     def wrong(self, y: Tensor) -> Iterator[tuple[int, int]]:
-        """For each one, how many of the outputs y it does not give, and the first of them (-1: none)."""
+        """For each candidate, how many of the outputs y it misses, and the first of them (-1: none)."""
         for text, predicted in self.predict(None).items():
             places = self.places.get(text)
             missed = differing(predicted, y if places is None else y[places])
@@ -133,21 +133,21 @@ class Engine(Protocol):
     """The fused pass over the elements of a source."""
 
     def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
-        """All of them, in float64."""
+        """All elements reduced, in float64."""
         ...
 
     def finer(
         self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
     ) -> tuple[Reduced, Judged] | None:  # fmt: skip
-        """Those at `index`, whose outputs are given, in double-double and with operands taken as zero: what they sum up
-        to, failing ones included, and each of them; None where tensors are as fast."""
+        """The elements at `index`, with outputs y, in double-double and with operands taken as zero: their reduction,
+        failing elements included, and each one judged. None where tensors are as fast."""
         ...
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Judges the outputs of one lowering. user: a file of the user's, for which the ledger accounts only where its bits
-    are eager's."""
+    """Judges the outputs of one lowering. user: the lowering is the user's own, and the ledger accounts only for those
+    of its outputs with eager's bits."""
 
     fmt: Format
     limits: Limits
@@ -194,7 +194,7 @@ class Judge:
         few = settled and not y.is_cpu and len(index) <= FEW
         for double in () if few else source.stages:
             left = []
-            # double-double knows whole rows, of which it keeps few, but where it is the first stage
+            # as a later stage double-double takes whole rows and keeps few of them
             blocks = y.is_cpu and double == source.stages[0]
             for part in torch.split(index, BLOCK if blocks else max(len(index), 1)):
                 more, open_ = self._on_tensors(source, part, y, eager, formulas, double)
@@ -247,7 +247,7 @@ class Judge:
     def _failing(
         self, source: Source, judged: Judged, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas
     ) -> Tally:
-        """Of the elements that fail: what accounts for them, and who they are. eager: outputs at `index`."""
+        """What accounts for the failing elements, and which elements they are. eager: outputs at `index`."""
         where = judged.fails.nonzero()[:, 0]
         if not len(where):
             return Tally()
@@ -257,7 +257,7 @@ class Judge:
         covered = torch.zeros_like(lost)
         found: dict[str, InRegion] = {}
         same = None
-        if self.user:  # the ledger knows kinds and places, not whose fault an element is
+        if self.user:  # the ledger excuses what eager does: a user's element needs eager's bits
             same = torch.zeros_like(lost) if eager is None else ~differing(eager[where], y[places])
         for excuse in self.excuses:
             hits = excuse.covers(places, y[places], part) & ~covered
@@ -293,7 +293,7 @@ class Judge:
         """The tally of the elements at `index`, every one of them in multiprecision."""
         keys, ys = source.keys(index), patterns(y[index], self.fmt)
         others = itertools.repeat(None) if eager is None else patterns(eager[index], self.fmt)
-        same: dict[tuple[Key, int, int | None], list[int]] = {}  # strata meet one input many times
+        same: dict[tuple[Key, int, int | None], list[int]] = {}  # strata repeat inputs
         for k, one in enumerate(zip(keys, ys, others, strict=False)):
             same.setdefault(one, []).append(k)
         regions: dict[str, InRegion] = {}
@@ -384,7 +384,7 @@ def take(judged: Judged, index: Tensor) -> Judged:
 
 
 def of_outcome(outcome: Outcome, elements: Sequence[Element], told: str | None, n: int) -> InRegion:
-    """n elements that multiprecision judged alike, but for what accounts for their failure. elements: the first of
+    """n elements that multiprecision judged alike; what accounts for their failure may differ. elements: the first of
     them, LEADERS at most."""
     verdict, counts = outcome.verdict, Counter({outcome.verdict.cls: n})
     if told:
@@ -451,12 +451,9 @@ def as_judged(outcomes: Sequence[Outcome], device: Any) -> Judged:
 
 def balls_of(found: Enclosure, unit: Tensor | None = None) -> list[tuple[float, float, float, int]]:
     """Midpoint, tail and radius of each element, and the exponent of their unit."""
-    rad = found.rad
-    if rad is None:
-        rad = torch.where(torch.isinf(found.mid), 0.0, found.mid.abs() * found.relative + found.absolute)
     tail = torch.zeros_like(found.mid) if found.tail is None else found.tail
     unit = torch.zeros_like(found.mid, dtype=torch.int64) if unit is None else unit
-    return list(zip(*(t.expand_as(found.mid).tolist() for t in (found.mid, tail, rad, unit)), strict=True))
+    return list(zip(*(t.expand_as(found.mid).tolist() for t in (found.mid, tail, found.radius, unit)), strict=True))
 
 
 def require_inside(ball: tuple[float, float, float, int], truth: Truth, fmt: Format, place: str) -> None:
@@ -473,7 +470,7 @@ def require_inside(ball: tuple[float, float, float, int], truth: Truth, fmt: For
     centre = Fraction(mid) + Fraction(tail)
     limit = Fraction(2) ** (fmt.emax + 2)
     if math.isinf(rad) or abs(centre) * one >= limit or abs(centre) <= Fraction(2) ** -FAR:
-        return  # beyond the format, where balls only say so
+        return  # beyond the format, where balls say no more than that
     if truth.hi < (centre - Fraction(rad)) * one or truth.lo > (centre + Fraction(rad)) * one:
         shown = f"{mid!r} +- {rad!r}" + (f", times 2^{unit}," if unit else "")
         raise OracleViolation(f"{place}: the ball {shown} misses the truth {decimal(truth)}")

@@ -37,9 +37,9 @@ Tensor = torch.Tensor
 
 #: Classes in the order of `Judged.cls`.
 CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
-TINY_ULP = 2.0**-500  # an error of which a factor says nothing
-_NO_NUMBER = 2.0**1000  # a share where the element may not err and does
-LOOSE = 8.0  # a bound of 2^p / LOOSE ULP or more is no statement about results of another binade
+TINY_ULP = 2.0**-500  # an error so small that a ratio to it means nothing
+_NO_NUMBER = 2.0**1000  # the share of an element that may not err and does
+LOOSE = 8.0  # a bound of 2^p / LOOSE ULP or more says nothing about results of another binade
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def decide(
     else:  # the scale is known within bounds
         heavy = 2.0 ** (fmt.precision - 1) / binade(facts.scale[0], line)
         light = 2.0 ** (fmt.precision - 1) / binade(facts.scale[1], line)
-    # a zero left by cancellation is no flush: it is wrong by more than rounding could be
+    # a zero left by cancellation is not a flush: its error is larger than a rounding's
     whole = exact & subtracts(yv, m, line)
     sharp = whole if tail is None else whole & (tail == 0)
     slack = either(sharp, 1.0, UP)
@@ -276,7 +276,7 @@ def decide(
         different, closer, farther, tie = _compare(yv, line.place(eager), m, rad, tail, nan, number, line)
     error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, line)
     open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
-    if facts.unit is not None:  # numbers that are limited say nothing of so large an error
+    if facts.unit is not None:  # limited numbers do not show so large an error
         open_ = open_ | (measured & ~(error < _NO_NUMBER**0.5))
     counted = measured & ~open_
     upper = torch.where(counted, (error + spread) * slack, 0.0)
@@ -354,7 +354,7 @@ def _flushed_within(
     off = difference(yv, m, tail, line).abs()
     far, near = (off + rad) * UP, torch.clamp(off - rad, min=0.0)
     weights = (unit, unit) if facts.scale is None else (heavy, light)
-    # an infinity that is no overflow is met or missed, by no distance
+    # an infinity that is not an overflow is either right or wrong, without a distance
     vague = torch.isinf(facts.zeroed.mid) & torch.isfinite(yv)
     at_zero = facts.subnormal & ~vague & (far * unit <= ulp) & (far * weights[0] <= most)
     beyond_zero = (near * unit > ulp * UP) | (near * weights[1] > most * UP) | (torch.isnan(m) & (rad == 0))
@@ -367,7 +367,7 @@ def _flushed_within(
 
 
 def _at_zero(y: Tensor, yv: Tensor, e: Enclosure, line: Line) -> tuple[Tensor, Tensor]:
-    """Elements that are RD or RU of the truth at operands taken as zero, and those of which it is not known."""
+    """Elements that are RD or RU of the truth at operands taken as zero, and elements where that is unknown."""
     m, rad, tail = e.within(line)
     lo, hi = ends_on(m, rad, tail, e.sure, line)
     nlo, nhi = lo.nearest, hi.nearest
@@ -426,7 +426,7 @@ def _compare(
     blur = (2 * rad + size * 2.0**-51) * UP  # four roundings of what is small
     tie = measurable & (((side.abs() <= blur) & (blur > 0)) | (y == e))
     measurable = measurable & ~tie
-    one_nan, due = different & (ynan != enan), nan == ynan  # the one with a NaN where it is due is closer
+    one_nan, due = different & (ynan != enan), nan == ynan  # the one with a NaN where the truth is NaN is closer
     below = y < e
     closer = (measurable & torch.where(below, side > 0, side < 0)) | (one_nan & due)
     farther = (measurable & torch.where(below, side < 0, side > 0)) | (one_nan & ~due)

@@ -1,6 +1,6 @@
 """Single elements in multiprecision: the same judgement as `verify.judge.element`, on exact numbers.
 
-Truths and verdicts are remembered, since the next lowering of a case asks for the same ones.
+Truths and verdicts are cached, because the next lowering of a case needs the same ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mpmath.libmp import from_rational, to_str
 from verify.formats import Format
 from verify.judge.element import LOOSE, Limits
 from verify.truth import Truth
-from verify.ulp import FLUSH_ULP, RANKS, Verdict, judge, ulp
+from verify.ulp import FLUSH_ULP, RANKS, Verdict, ulp, verdict_of
 
 Key = tuple[int, ...]
 CACHED = 1 << 17  # elements remembered
@@ -104,14 +104,14 @@ class Exact:
             yield truth
 
     def scale(self, key: Key) -> Truth | None:
-        """The scale of one element, or None where it has none or it is no positive real."""
+        """The scale of one element, or None where it has none or it is not a positive real."""
         if key not in self._scales:
-            _room(self._scales)[key] = self.about.scale(key)
+            room(self._scales)[key] = self.about.scale(key)
         return self._scales[key]
 
     def circumstances(self, key: Key) -> Circumstances | None:
         if key not in self._circumstances:
-            _room(self._circumstances)[key] = self.about.circumstances(key)
+            room(self._circumstances)[key] = self.about.circumstances(key)
         return self._circumstances[key]
 
     def verdict(self, key: Key, y: int) -> tuple[Truth, Verdict | None]:
@@ -120,16 +120,16 @@ class Exact:
         return truth, verdict
 
     def _verdict(self, key: Key, y: int) -> tuple[Truth, Verdict | None, Verdict | None]:
-        """The truth that decides, the verdict by it, and the one that knows of flushed inputs."""
+        """The truth that decides, its verdict, and the verdict that takes flushed inputs into account."""
         place = (key, y)
         if place not in self._verdicts:
-            _room(self._verdicts)[place] = self._judge(key, y)
+            room(self._verdicts)[place] = self._judge(key, y)
         return self._verdicts[place]
 
     def _judge(self, key: Key, y: int) -> tuple[Truth, Verdict | None, Verdict | None]:
         truth, scale = Truth("nan"), self.scale(key)
         for truth in self.truths(key):
-            verdict = judge(y, truth, self.fmt, scale)
+            verdict = verdict_of(y, truth, self.fmt, scale)
             if verdict is not None:
                 return truth, verdict, self._flushed(key, y, verdict)
         return truth, None, None
@@ -142,7 +142,7 @@ class Exact:
         if zeroed is None:
             return verdict
         for truth in self.truths(zeroed):
-            other = judge(y, truth, self.fmt)
+            other = verdict_of(y, truth, self.fmt)
             if other is not None:
                 return replace(verdict, cls="flushed") if other.cls in ("correct", "faithful") else verdict
         return verdict
@@ -182,7 +182,7 @@ class Exact:
         share, stated = None, True
         if verdict.high is not None:
             for truth in self.truths(key):
-                again = found if truth is decisive else judge(y, truth, self.fmt, self.scale(key))
+                again = found if truth is decisive else verdict_of(y, truth, self.fmt, self.scale(key))
                 if again is None or again.high is None or again.low is None:
                     continue
                 stated, low, high = self._share(key, truth, again, about, limits, limit)
@@ -209,8 +209,8 @@ class Exact:
     def _short(
         self, key: Key, y: int, verdict: Verdict, about: Circumstances, limits: Limits, limit: Fraction | float | None
     ) -> bool:
-        """Whether a finite number stands for a truth of twice the place of infinity or more, to which no error of few
-        ULP leads."""
+        """Whether the output is finite though the truth is at least twice the place of infinity, which no error of a
+        few ULP explains."""
         if verdict.cls != "inf_mismatch" or verdict.high is None or self.fmt.is_inf(y):
             return False
         top = Fraction(2) ** (self.fmt.emax + 1)
@@ -302,7 +302,7 @@ class Exact:
     ) -> bool:  # fmt: skip
         """Whether `y` is within the bounds in ULP and in scaled ULP, plus `room` in absolute terms."""
         for truth in truths:
-            found = judge(y, truth, self.fmt)
+            found = verdict_of(y, truth, self.fmt)
             if found is None or found.high is None or found.low is None:
                 continue
             unit = ulp(truth.lo if truth.kind == "real" else Fraction(0), self.fmt)
@@ -319,7 +319,7 @@ class Exact:
         if y == other or (self.fmt.is_nan(y) and self.fmt.is_nan(other)):
             return None
         for truth in self.truths(key):
-            a, b = judge(y, truth, self.fmt), judge(other, truth, self.fmt)
+            a, b = verdict_of(y, truth, self.fmt), verdict_of(other, truth, self.fmt)
             if a is None or b is None:
                 continue
             if a.low is None or b.low is None or a.high is None or b.high is None:
@@ -337,12 +337,12 @@ def finite(value: Fraction | None) -> float:
     return 0.0 if value is None else float(min(value, _LARGEST))
 
 
-def decimal(truth: Truth, digits: int = 20) -> str:
+def decimal(truth: Truth) -> str:
     """The truth to 20 significant digits, or its kind."""
     if truth.kind != "real":
         return truth.kind
     centre = (truth.lo + truth.hi) / 2
-    text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), digits)
+    text: str = to_str(from_rational(centre.numerator, centre.denominator, 120, "n"), 20)
     return text
 
 
@@ -352,8 +352,8 @@ def _over(distance: Fraction, limit: Fraction) -> Fraction:
     return min(distance / limit, _LARGEST) if limit else _LARGEST
 
 
-def _room(cache: dict[Any, Any]) -> dict[Any, Any]:
-    """The cache, emptied where it is full."""
-    if len(cache) >= CACHED:
+def room(cache: dict[Any, Any], most: int = CACHED) -> dict[Any, Any]:
+    """The cache, emptied where it holds `most`."""
+    if len(cache) >= most:
         cache.clear()
     return cache

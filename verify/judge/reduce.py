@@ -16,7 +16,7 @@ from verify.judge.regions import REGIONS
 
 Tensor = torch.Tensor
 
-#: What is added up for each region, in the order of `InRegion.counts`.
+#: Counts summed for each region, in the order of `InRegion.counts`.
 COUNTED = (*CLASSES, "measured", "clamped", "sum", "sum_signed", "different", "closer", "farther", "tied", "unjudged")
 #: The metrics whose largest values are kept, in the order of `InRegion.leaders`.
 METRICS = ("ulp", "scaled", "share")

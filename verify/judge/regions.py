@@ -6,18 +6,7 @@ The first that fits is taken. Regions bin; what fails is decided by predicates o
 
 from __future__ import annotations
 
-#: In the order in which they are tried.
-REGIONS = (
-    "special",
-    "exact-zero",
-    "subnormal-operand",
-    "subnormal-result",
-    "overflow",
-    "intermediate",
-    "normal",
-)
-
-#: What each means, as docs/definitions.md, `verify show` and the page say it.
+#: What each means, as docs/definitions.md says it, in the order in which they are tried.
 MEANING = {
     "special": "an operand is NaN or infinite, or a row of the table of special values decides the truth",
     "exact-zero": "the truth is exactly zero otherwise",
@@ -27,3 +16,4 @@ MEANING = {
     "intermediate": "a named intermediate of the reference spelling leaves the normal range",
     "normal": "everything else",
 }
+REGIONS = tuple(MEANING)

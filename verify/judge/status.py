@@ -22,15 +22,15 @@ EXIT_CODES = {
 }
 STATUSES = tuple(EXIT_CODES)
 
-#: What a comparison with a baseline may make of a cell.
+#: Statuses that a comparison with a baseline adds.
 AGAINST_BASELINE = ("regressed", "changed", "stale", "improved")
 
 #: Statuses that an allowance of the ledger lets a registered cell have: listed, with a cap and a reason.
 ALLOWABLE = ("unsteady", "suspect", "unbounded", "unjudged")
 
-#: Kinds of reason. The first group says what of an element fails it, the second why a cell is not judged or not run.
+#: Kinds of reason. The first group says what is wrong with an element, the second why a cell is not judged or not run.
 FAILURES = ("bound", "nan", "infinity", "zero-sign", "flush", "undecided")
-#: ... and what of an element makes it suspect: beyond what is known or likely, and within what is possible.
+#: ... and what makes an element suspect: beyond what is known or likely, and within what is possible.
 DOUBTS = (
     "order",  # beyond the known algorithms, within any order in the accumulator
     "probable",  # beyond the probable bound

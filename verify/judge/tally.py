@@ -45,8 +45,8 @@ class InRegion:
     mp          elements that multiprecision judged
     steps       the largest int_ulp
     leaders     for each of METRICS those elements that may have the largest value
-    fails       by kind in KINDS: elements that are something that they may not be, and nothing accounts for it
-    lost        by kind: such elements of which an intermediate overflows (an admissible formula may account for them)
+    fails       by kind in KINDS: wrong elements that nothing accounts for
+    lost        by kind: wrong elements with an overflowing intermediate (an admissible formula may account for them)
     deviates    (ledger id, kind) -> elements that the entry accounts for
     witnesses   by what they witness (a kind, or a ledger id): the element of the lowest index
     """
@@ -126,7 +126,7 @@ class Binade:
 class Fit:
     """How one formula's predictions compare with the outputs: mismatches over all elements, and the first of them.
 
-    admissible: it may account for the elements that are `lost`, of which it does not reproduce `lost`.
+    admissible: it may account for `lost` elements; lost: how many of these it does not reproduce.
     """
 
     mismatches: int = 0
@@ -143,7 +143,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Tally:
-    """What is known of some elements. The identity is `Tally()`.
+    """Statistics of some elements. The identity is `Tally()`.
 
     digests, input_digests  (chunk, digest), in order; sums: of chunks that are judged in parts, by chunk, the digest of
     what was judged of each
@@ -176,7 +176,7 @@ class Tally:
         return self.regions.get(region, InRegion())
 
     def record(self) -> dict[str, Any]:
-        """JSON, of which `restored` makes the tally again."""
+        """The tally as JSON, for `restored`."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
@@ -242,7 +242,7 @@ def root(digests: Iterable[tuple[int, int]]) -> str:
 
 
 def _added(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Both, equal keys added; keys in order, whatever came first."""
+    """Both, values of equal keys added; keys in canonical order."""
     found = dict(a)
     for key, value in b.items():
         found[key] = found[key] + value if key in found else value

@@ -13,6 +13,7 @@ import os
 import platform
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,15 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulproof"
 
 
+@contextmanager
+def written_at_once(path: Path) -> Iterator[Path]:
+    """A file to write that becomes `path` at the end, so that other processes see all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
+    yield partial
+    partial.replace(path)
+
+
 def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header: Path | None = None) -> ctypes.CDLL:
     """The shared library of a C++ source, which may include `header`. Raises Unsupported."""
     compiler, version = _compiler()
@@ -81,18 +91,15 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
     target = cache() / f"{key}.so"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.{id(source)}.tmp")
         include = [f"-I{header.parent}"] if header else []
-        command = [compiler, *flags, *include, "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none"]
         libraries = ["-lmvec"] if "_ZGV" in source else []
-        with compiling():
+        with written_at_once(target) as partial, compiling():
+            command = [compiler, *flags, *include, "-shared", "-o", str(partial), "-x", "c++", "-", "-x", "none"]
             done = subprocess.run(
                 [*command, *libraries, "-lm"], input=source, capture_output=True, text=True, check=False
             )
-        if done.returncode:
-            raise Unsupported(f"{compiler} failed: {done.stderr.strip()[:400]}")
-        partial.replace(target)
+            if done.returncode:
+                raise Unsupported(f"{compiler} failed: {done.stderr.strip()[:400]}")
     try:
         return ctypes.CDLL(str(target))
     except OSError as problem:

@@ -85,8 +85,8 @@ def _operands() -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 @functools.cache
 def _due() -> tuple[tuple[str, tuple[int, ...], Floats], ...]:
-    """Operation, which results of `computed` are its own, and what they are to be for each pair of operands: one
-    number, or the rounded one and its error (zeros of any sign; NaNs where nothing is required)."""
+    """Operation, indices of its results in `computed`, and their expected values for each pair of operands: one number,
+    or the rounded one and its error (zeros of any sign; NaN where nothing is required)."""
     pairs = list(zip(*_operands(), strict=True))
     nothing = math.nan, math.nan
     sums, products, nested = [], [], []

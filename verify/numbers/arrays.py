@@ -33,11 +33,11 @@ State = tuple[Any, ...]
 Combine = Callable[[State, State], State]
 
 
-def gamma(n: int, u: float = U) -> float:
-    """n u / (1 - n u), rounded up: the relative error of n roundings (Higham 2002, lemma 3.1)."""
-    if n * u >= 0.5:
-        raise ValueError(f"{n} roundings of {u:g}; expected n u below 1/2")
-    return n * u / (1 - n * u) * GROW
+def gamma(n: int) -> float:
+    """n u / (1 - n u) for u = 2^-53, rounded up: the relative error of n roundings (Higham 2002, lemma 3.1)."""
+    if n * U >= 0.5:
+        raise ValueError(f"{n} roundings of {U:g}; expected n u below 1/2")
+    return n * U / (1 - n * U) * GROW
 
 
 class _LastAxis:
@@ -439,7 +439,7 @@ class ExactRow(Arithmetic, Comparing):
         host = self.tensor = tensor.detach().reshape(-1).cpu()
         self.fmt: Format = fmt
         self.floats: np.ndarray = host.to(torch.float64).numpy()
-        words = host.contiguous().view({16: torch.int16, 32: torch.int32, 64: torch.int64}[fmt.bits])
+        words = host.contiguous().view(getattr(torch, f"int{fmt.bits}"))
         self.bits: np.ndarray = words.numpy().astype(np.int64) & ((1 << fmt.bits) - 1 if fmt.bits < 64 else -1)
         significand, exponent = np.frexp(np.where(np.isfinite(self.floats), self.floats, 0.0))
         self.mantissas: np.ndarray = (significand * 2.0**53).astype(np.int64)

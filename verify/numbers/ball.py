@@ -34,7 +34,7 @@ SPLIT = 2.0**27 + 1.0
 
 @dataclass(frozen=True)
 class Span:
-    """What is known of a value's bits before any tensor is seen: at most `width` significant bits,
+    """What is known about a value's bits before any tensor is seen: at most `width` significant bits,
     all of them between 2^low and 2^high. It decides which operations are exact in float64."""
 
     width: int
@@ -156,7 +156,7 @@ class Ball64(Predicates):
         return Ball(self, tensor.to(torch.float64), 0.0, span_of(fmt), source=True, sure=True)
 
     def const(self, value: Any) -> Ball:
-        """An exact constant; a rational that is no float64 gets a radius of one unit roundoff."""
+        """An exact constant; a rational that float64 does not hold gets a radius of one unit roundoff."""
         if isinstance(value, Ball):
             return value
         exact = Fraction(value)
@@ -217,7 +217,7 @@ class Ball64(Predicates):
         relative = self.bounds["pow"] * U
         if _point(x) and _point(y):
             return Ball(self, mid, None, LOOSE, relative=relative, absolute=TINY, sure=True)
-        exact = (_tensor(x.radius, mid) == 0) & (_tensor(y.radius, mid) == 0)
+        exact = (full(x.radius, mid) == 0) & (full(y.radius, mid) == 0)
         rad = torch.where(exact, mid.abs() * relative + TINY, torch.nan)
         return Ball(self, mid, _saturate(rad, mid), LOOSE, sure=True)
 
@@ -230,11 +230,11 @@ class Ball64(Predicates):
         span = Span(*entry.span) if entry.span else LOOSE
         relative, absolute = self.bounds[entry.name] * U, 0.0 if span.normal else TINY
         sure = entry.sign == "positive" or (entry.sign == "odd" and a.sure)
-        if entry.sign == "odd" and sure:  # zeros may have lost it: torch's vectorised log1p(-2^-1074) is +0
+        if entry.sign == "odd" and sure:  # zeros may have lost the sign: torch's vectorised log1p(-2^-1074) is +0
             mid = torch.copysign(mid, a.mid)
         if _point(a):
             return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
-        spread = entry.change(a.mid, mid.abs(), _tensor(a.radius, mid)) * GROW
+        spread = entry.change(a.mid, mid.abs(), full(a.radius, mid)) * GROW
         rad = _saturate(mid.abs() * relative + absolute + spread, mid)
         return Ball(self, mid, rad if entry.limits else _guard(rad, a, a), span, sure=sure)
 
@@ -282,7 +282,7 @@ class BallDD(Ball64):
 
     def add(self, a: Ball, b: Ball) -> Ball:
         s0, s1 = two_sum(a.mid, b.mid)
-        t0, t1 = two_sum(_tensor(a.tail, s0), _tensor(b.tail, s0))
+        t0, t1 = two_sum(full(a.tail, s0), full(b.tail, s0))
         c0, c1 = two_sum(s1, t0)
         d0, d1 = two_sum(s0, c0)
         e0, e1 = two_sum(d1, t1)
@@ -293,7 +293,7 @@ class BallDD(Ball64):
         return Ball(self, mid, rad, LOOSE, tail=tail)
 
     def mul(self, a: Ball, b: Ball) -> Ball:
-        at, bt = _tensor(a.tail, a.mid), _tensor(b.tail, b.mid)
+        at, bt = full(a.tail, a.mid), full(b.tail, b.mid)
         p0, p1 = two_prod(a.mid, b.mid)
         q0, q1 = two_prod(a.mid, bt)
         r0, r1 = two_prod(at, b.mid)
@@ -349,7 +349,7 @@ class BallDD(Ball64):
         return Ball(self, mid, torch.where(a.mid == 0, 0.0, rad), LOOSE, tail=torch.where(known, tail, 0.0), sure=True)
 
     def pow(self, x: Ball, y: Ball) -> Ball:
-        """Of exact x > 0 and y what arithmetic gives: powers that may lie at or beside midpoints."""
+        """Powers of exact x > 0 and y by arithmetic: those that may lie at or beside midpoints."""
         found = self._undecided(x.mid * y.mid)
         if not (_point(x) and _point(y)):
             return found
@@ -380,16 +380,8 @@ class BallDD(Ball64):
         return (~safe).to(torch.float64) * TINY
 
 
-def evaluate(
-    n: Ball64, function: Callable[..., Any], tensors: Mapping[str, Tensor], scalars: Mapping[str, float]
-) -> Any:
-    """`function(n, ...)` with tensors as exact inputs and scalars as exact constants."""
-    values = {name: n.input(t) for name, t in tensors.items()}
-    values |= {name: n.const(v) for name, v in scalars.items()}
-    return function(n, **values)
-
-
-def _tensor(value: Tensor | float, like: Tensor) -> Tensor:
+def full(value: Tensor | float, like: Tensor) -> Tensor:
+    """A number as a tensor of the shape of `like`; a tensor as it is."""
     return value if isinstance(value, Tensor) else torch.full_like(like, value)
 
 

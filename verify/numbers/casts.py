@@ -40,7 +40,7 @@ OPERATIONS = (
 
 
 def converted(h: Tensor, b: Tensor, f: Tensor, d: Tensor) -> tuple[Tensor, ...]:
-    """What OPERATIONS names, of float16, bfloat16, float32 and float64 tensors of one shape."""
+    """The results that OPERATIONS names, from float16, bfloat16, float32 and float64 tensors of one shape."""
     from verify.numbers.ieee import round_to
 
     wide_h, wide_b = h.to(torch.float32), b.to(torch.float32)
@@ -54,7 +54,7 @@ def converted(h: Tensor, b: Tensor, f: Tensor, d: Tensor) -> tuple[Tensor, ...]:
 
 
 def complaints(device: str, form: Callable[..., Any]) -> dict[str, str]:
-    """Those of OPERATIONS that go wrong, each with the first argument that shows it. form: see `primitives`."""
+    """The OPERATIONS that are wrong, each with the first argument that shows it. form: see `primitives`."""
     patterns, due = _cases()
     given = [_tensor(words, fmt).to(device) for words, fmt in zip(patterns, FORMS, strict=True)]
     results = [t.cpu() for t in form(converted)(*given)]
@@ -104,7 +104,7 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @functools.cache
 def _cases() -> tuple[tuple[Words, ...], tuple[tuple[torch.dtype, Words], ...]]:
-    """Patterns of the arguments of `converted`, and dtype and bits of each result that is due."""
+    """Patterns of the arguments of `converted`, and dtype and bits of each expected result."""
     half = np.arange(-(1 << 15), 1 << 15, dtype=np.int64)
     single, double = _float32_patterns(), _float64_patterns()
     wide_h, wide_b = widened(half, F16), widened(half, BF16)

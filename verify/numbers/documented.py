@@ -1,4 +1,4 @@
-"""What is documented of a library function's error: a value, without torch, for the facts of kernels."""
+"""The documented error of a library function: a value, without torch, for the facts of kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Documented:
     roundoff and eta its smallest subnormal number.
 
     points: exact where C23 Annex F.10 says so: exp(0) = 1, log(1) = 0, log1p(0) = expm1(0) = tanh(0) = 0, pow(x, 0) = 1
-    = pow(1, y), pow(0, y) = 0 of y > 0; and exp2 at whole numbers and rsqrt at 1, which are no rules of C's.
+    = pow(1, y), pow(0, y) = 0 of y > 0; and exp2 at whole numbers and rsqrt at 1, which are not rules of C.
     """
 
     units: float

@@ -275,7 +275,7 @@ _ENTRIES = (
     Function(
         "log2", en.log2, torch.log2, bound=4.0, special=_LOG, point=(1, 0), lower=0,
         change=lambda x, f, r: fell(x, r) * 1.4426950408889636,
-        exact=lambda x: exact_log2(x),
+        exact=exact_log2,
         tried=Tried(
             (*_POSITIVE, (-20, 20)),
             ((0.5, 2.0), (0.99, 1.01)),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
-HOST = torch.empty(0).device  # where Python scalars become tensors, until they meet one
+HOST = torch.empty(0).device  # the device of Python scalars as tensors, until they meet a tensor
 #: Elements at a time on the host: torch's own grain, up to which one thread does an operation. Short
 #: operations handed to two threads, on whole tensors that leave the cache, took 8 to 16 times as long
 #: (fma of 2^20 elements on two shared Xeon cores, torch 2.13).
@@ -283,8 +283,8 @@ class IeeeSystem(Predicates):
         n = self.at(chosen.accumulator)
         return n, n.value(a).tensor, chosen
 
-    # Library functions: torch's in float64, rounded once. Within 1/2 ULP but for the double rounding; no library
-    # promises these bits, so a formula that identifies code brings its own.
+    # Library functions: torch's in float64, rounded once. Within 1/2 ULP but for the double rounding. No library
+    # promises these bits, so a formula that identifies code has functions of its own.
 
     def __getattr__(self, name: str) -> Callable[..., Rounded]:
         return offer(name, self.apply)

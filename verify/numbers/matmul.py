@@ -250,8 +250,8 @@ class RowBalls:
     def _product(self, one: RowBall, other: RowBall) -> RowBall:
         """Two exact matrices: exact where the grid of all products allows it, else in two slices each.
 
-        Slices of t bits have products of 2t bits, of which k sum exactly in any order while 2t + log2(k) <= 53; what is
-        left is smaller by 2^-t (Ozaki, Ogita, Oishi, Rump, Numerical Algorithms 59, 2012). Radii by Cauchy-Schwarz.
+        Products of t-bit slices have 2t bits: k of them sum exactly in any order while 2t + log2(k) <= 53. The rest is
+        smaller by 2^-t (Ozaki, Ogita, Oishi, Rump, Numerical Algorithms 59, 2012). Radii by Cauchy-Schwarz.
         """
         a, b = one.mid, other.mid
         k = a.shape[-1]

@@ -1,4 +1,4 @@
-"""The order in which the terms of a row meet: from left to right, as a tree, in blocks, or in any way at all.
+"""The order in which the terms of a row are combined: from left to right, as a tree, in blocks, or any.
 
 `Order` is a value that a user may write (`blocked=128:float32`). How it bounds an error is `roundoff`'s business;
 `reduce` and `scan` carry it out on tensors, for `ieee`.
@@ -33,7 +33,7 @@ class Order:
 
     paths       paths(counts) -> combinations on the longest path of a result of so many terms (float64 tensors),
                 for the orders of known code: kind 'any' with fewer combinations
-    text        what it is called in a source; made from the rest where empty
+    text        its name in a bound's source; made from the other fields where empty
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Order:
         if (kind == "blocked") != bool(equals):
             raise ValueError(f"{text!r}: blocked needs a size and only blocked has one; {_EXPECTED}")
         if equals and not (size.isdecimal() and size.isascii() and 0 < int(size) <= 1 << 40):
-            raise ValueError(f"{text!r}: {size!r} is no block size; expected a number of terms such as 128")
+            raise ValueError(f"{text!r}: {size!r} is not a block size; expected a number of terms such as 128")
         return Order(kind, FORMATS[name], int(size) if equals else 0)
 
     def steps(self, counts: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What `ball` and `ieee` take for granted of a device, and that it is so: see `arithmetic` and `casts`."""
+"""The properties of a device on which `ball` and `ieee` rely, and their check: see `arithmetic` and `casts`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def require(device: Any) -> None:
-    """Raise NotAdmitted, which names the operation, where one goes wrong on the device in eager mode.
-
-    What is compiled is admitted in that form, by `verify.admit.library`.
+    """Raise NotAdmitted, which names the operation, where one is wrong on the device in eager mode.
+    `verify.admit.library` admits compiled forms.
     """
     if torch.compiler.is_compiling():
         return
@@ -28,7 +27,7 @@ def require(device: Any) -> None:
 
 @functools.cache
 def complaints(device: str, wrap: Wrap | None = None) -> Mapping[str, str]:
-    """The operations that go wrong on a device, each with the first argument that shows it.
+    """The operations that are wrong on a device, each with the first argument that shows it.
 
     wrap: how a pure function of tensors of one shape is transformed before use (torch.compile, say); None: eager.
     """

@@ -90,6 +90,10 @@ class Rough(Arithmetic, Comparing):
         """Where the computed number is mid, and so is the exact one."""
         return (self.rad == 0) & (self.error == 0)
 
+    def at(self, place: int) -> Rough:
+        """The value at one place of the first axis."""
+        return replace(self, mid=self.mid[place], rad=self.rad[place], error=self.error[place])
+
     def __neg__(self) -> Rough:
         return replace(self, mid=-self.mid, positive=False)
 
@@ -116,9 +120,9 @@ class Rough(Arithmetic, Comparing):
 class Roundoff:
     """The operations of `verify.numbers.ieee.IeeeSystem` on values with error bounds.
 
-    compute    the format of an operation and of what it gives
+    compute    the format of an operation and its result
     storage    the dtype of inputs and results
-    functions  what is documented, by (function, format); / and sqrt round correctly where they have no entry
+    functions  documented errors by (function, format); / and sqrt without an entry round correctly
     flush      the largest magnitude that an operation may replace by zero, beside gradual underflow (0: none)
     library    relative errors of torch's float64 functions in units of 2^-53, see `verify.admit`
     exact      whether exact results are found, which takes some three times as long for + - * / and square root;
@@ -214,7 +218,7 @@ class Roundoff:
         return self.value(replace(self._stored(x, fmt), n=self.at(fmt)))
 
     def result(self, value: Operand) -> Rough:
-        """The value rounded to storage. Infinity counts as 2^(emax+1) there, so that overflow is no exception."""
+        """The value rounded to storage. Infinity counts as 2^(emax+1) there, so that overflow needs no exception."""
         last = self.value(value)
         if self.storage.contains(last.n.compute):
             return last
@@ -645,7 +649,7 @@ class Roundoff:
         return replace(x, error=torch.where(back, 0.0, torch.where(error.isnan(), math.inf, error)), held=fmt)
 
     def _common(self, a: Operand, b: Operand) -> tuple[Roundoff, Rough, Rough]:
-        """The operands in the system of the wider one, as `ieee` has it (C23, 6.3.1.8)."""
+        """The operands in the system of the wider one, as in `ieee` (C23, 6.3.1.8)."""
         n = next((x.n for x in (a, b) if isinstance(x, Rough)), self)
         if isinstance(a, Rough) and isinstance(b, Rough):
             if not (a.n.compute.contains(b.n.compute) or b.n.compute.contains(a.n.compute)):

@@ -22,7 +22,7 @@ is rounded.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -63,11 +63,7 @@ class Blocks:
 def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Tensor, Tensor]:
     """mid, rad and error of (..., m, k) times (..., k, n)."""
     if x.mid.dim() > 2:
-
-        def at(r: Rough, i: int) -> Rough:
-            return replace(r, mid=r.mid[i], rad=r.rad[i], error=r.error[i])
-
-        found = [product(n, at(x, i), at(y, i), blocks) for i in range(len(x.mid))]
+        found = [product(n, x.at(i), y.at(i), blocks) for i in range(len(x.mid))]
         mid, rad, error = (torch.stack(t) for t in zip(*found, strict=True))
         return mid, rad, error
     k, unit = x.mid.shape[-1], blocks.unit

@@ -18,7 +18,7 @@ import mpmath
 import torch
 from mpmath import libmp
 
-from verify.numbers.ball import GROW, Ball, BallDD, Span, two_prod, two_sum
+from verify.numbers.ball import GROW, Ball, BallDD, Span, full, two_prod, two_sum
 from verify.numbers.functions import Function
 
 Tensor = torch.Tensor
@@ -26,6 +26,7 @@ Tensor = torch.Tensor
 FAR = 900  # binades at which a distance in exponents is as good as infinite
 LOST = 2.0**-1000  # covers what may underflow beside numbers of size 1
 SPAN = Span(53, -1022, 1022)  # no number is beyond it
+MOST = 8192.0  # exp and exp2 of larger arguments are beyond 2^+-(2 FAR + 1024)
 SMALL = 2.0**-450  # products of two such tails do not underflow
 
 
@@ -104,7 +105,7 @@ class BallScaled(BallDD):
         """A result on mantissas; head: as IEEE arithmetic gives it; known: that an infinite or NaN one is so of all
         numbers of the operands' balls."""
         mid = found.mid
-        tail, rad = _full(found.tail, mid), _full(found.radius, mid)
+        tail, rad = full(found.tail, mid), full(found.radius, mid)
         tiny, beyond = (tail != 0) & (tail.abs() < SMALL), ~torch.isfinite(head)
         for one in operands:
             beyond = beyond | ~torch.isfinite(one.mid)  # such as x / inf
@@ -122,7 +123,7 @@ class BallScaled(BallDD):
         i, j = torch.where(_nothing(x), j, i), torch.where(_nothing(y), i, j)
         top = torch.maximum(i, j)
         found = self.plain.add(_lower(x, i - top), _lower(y, j - top))
-        known = ~(torch.isnan(_full(x.radius, x.mid)) | torch.isnan(_full(y.radius, y.mid)))
+        known = ~(torch.isnan(full(x.radius, x.mid)) | torch.isnan(full(y.radius, y.mid)))
         return self._made(found, top, x.mid + y.mid, known=known)
 
     def mul(self, a: Ball, b: Ball) -> Ball:
@@ -141,7 +142,7 @@ class BallScaled(BallDD):
             )
         found = self._made(self.plain.mul(x, y), i + j, head, x, y, known=_signed(x) & _signed(y))
         nothing = (_nothing(x) | _nothing(y)) & torch.isfinite(head)
-        rad = _full(found.radius, found.mid)
+        rad = full(found.radius, found.mid)
         return replace(found, rad=torch.where(nothing & ~torch.isnan(rad), 0.0, rad))
 
     def div(self, a: Ball, b: Ball) -> Ball:
@@ -152,7 +153,7 @@ class BallScaled(BallDD):
             parts.append(rest.mid / y.mid)
             rest = n.add(rest, -n.mul(replace(y, rad=0.0), Ball(n, parts[-1], 0.0)))
         mid, tail, lost = _three(parts[0], parts[1], parts[2], head)
-        off = rest.mid.abs() + rest.radius + x.radius + mid.abs() * _full(y.radius, mid)
+        off = rest.mid.abs() + rest.radius + x.radius + mid.abs() * full(y.radius, mid)
         room = y.mid.abs() * (1 - 2.0**-50) - y.radius
         rad = (lost + torch.where(room > 0, off / room, torch.nan)) * GROW
         rad = torch.where(rad == 0, rad, rad + LOST)
@@ -204,7 +205,7 @@ class BallScaled(BallDD):
         x, i = self.normal(a)
         k = i - unit
         by = power(k)
-        tail, rad = _full(x.tail, x.mid), _full(x.radius, x.mid)
+        tail, rad = full(x.tail, x.mid), full(x.radius, x.mid)
         mid, low, off = x.mid * by, tail * by, rad * by
         off = torch.where((rad > 0) | (low / by != tail), off * GROW + LOST * 2.0**-50, off)
         real = torch.isfinite(x.mid) & (x.mid != 0)
@@ -243,15 +244,13 @@ class BallScaled(BallDD):
         none = (i < -200) | (x.mid == 0)
         by = torch.where(none, 0.0, power(i))
         n = self.plain
-        x = Ball(
-            n, x.mid * by, None if x.rad is None else _full(x.rad, x.mid) * by, SPAN, tail=_full(x.tail, x.mid) * by
-        )
+        x = Ball(n, x.mid * by, None if x.rad is None else full(x.rad, x.mid) * by, SPAN, tail=full(x.tail, x.mid) * by)
         total = self._point_of(coefficients[-1])
         for one in reversed(coefficients[:-1]):
             total = n.add(n.mul(total, x), self._point_of(one))
-        rad = torch.where(none, _full(total.radius, x.mid) + 2.0**-195, _full(total.radius, x.mid))
+        rad = torch.where(none, full(total.radius, x.mid) + 2.0**-195, full(total.radius, x.mid))
         rad = (rad + rest) * GROW
-        return ScaledBall(self, total.mid, rad, SPAN, tail=_full(total.tail, x.mid), shift=torch.zeros_like(i))
+        return ScaledBall(self, total.mid, rad, SPAN, tail=full(total.tail, x.mid), shift=torch.zeros_like(i))
 
     def _point_of(self, value: Any) -> Ball:
         found = self.const(value)
@@ -282,13 +281,13 @@ class BallScaled(BallDD):
         k = torch.where(torch.isnan(k), 0.0, k)
         return k.to(torch.int64), ScaledBall(self, k, 0.0, SPAN, source=True)
 
-    def _limited(self, a: Ball, found: Ball, most: float) -> Ball:
-        """What e^a or 2^a makes of it: where the argument is beyond `most`, a number beyond 2^+-(2 FAR + 1024) of which
-        only that is known, and undecided where it is no number."""
+    def _limited(self, a: Ball, found: Ball) -> Ball:
+        """What e^a or 2^a makes of it: where the argument is beyond MOST, a number beyond 2^+-(2 FAR + 1024) of which
+        only that is known, and undecided where it is not a number."""
         x, _ = self.normal(a)
-        at = self._approximate(a, 2 * most)
-        beyond = at.abs() > most
-        known = torch.where(beyond, _signed(x), at.abs() <= most)
+        at = self._approximate(a, 2 * MOST)
+        beyond = at.abs() > MOST
+        known = torch.where(beyond, _signed(x), at.abs() <= MOST)
         far = self.scaled(self.const(1), torch.where(at > 0, 1, -1) * 8 * FAR)
         found = self.where(beyond, far, found)
         found = self.where(torch.isinf(x.mid), self.given(torch.where(at > 0, torch.inf, torch.zeros_like(at))), found)
@@ -296,15 +295,15 @@ class BallScaled(BallDD):
 
     def exp(self, a: Any) -> Ball:
         a = self.const(a)
-        k, whole = self._split(a, 8192.0, math.log(2))
+        k, whole = self._split(a, MOST, math.log(2))
         small = self._reduced(self.add(a, -self.mul(whole, self._constant("ln2"))))
-        return self._limited(a, self.scaled(self.add(small, self.const(1)), k), 8192.0)
+        return self._limited(a, self.scaled(self.add(small, self.const(1)), k))
 
     def exp2(self, a: Any) -> Ball:
         a = self.const(a)
-        k, whole = self._split(a, 8192.0, 1.0)
+        k, whole = self._split(a, MOST, 1.0)
         small = self._reduced(self.mul(self.add(a, -whole), self._constant("ln2")))
-        return self._limited(a, self.scaled(self.add(small, self.const(1)), k), 8192.0)
+        return self._limited(a, self.scaled(self.add(small, self.const(1)), k))
 
     def expm1(self, a: Any) -> Ball:
         a = self.const(a)
@@ -328,7 +327,7 @@ class BallScaled(BallDD):
         more = self.add(grown, self.const(2))
         found = self.where(at < 1, self.div(grown, more), self.add(self.const(1), -self.div(self.const(2), more)))
         # from 200 on up to 1, nearer than this to it
-        found = replace(found, rad=torch.where(at < 200, found.radius, _full(found.radius, at) + 2.0**-500))
+        found = replace(found, rad=torch.where(at < 200, found.radius, full(found.radius, at) + 2.0**-500))
         return self.where(a.mid < 0, -found, found)
 
     def _log(self, a: Ball) -> tuple[Tensor, Ball]:
@@ -435,7 +434,7 @@ class BallScaled(BallDD):
     def _constant(self, name: str) -> Ball:
         low, high = _constants()[name]
         found = self.scaled(self.const(low), 0)
-        return replace(found, rad=_full(found.radius, found.mid) + float(high - low) * 2)
+        return replace(found, rad=full(found.radius, found.mid) + float(high - low) * 2)
 
 
 @functools.cache
@@ -505,14 +504,6 @@ def _pieces(value: Fraction, count: int) -> list[float]:
     return found
 
 
-def _full(value: Tensor | float, like: Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.full_like(like, value)
-
-
-def _whole(value: Tensor | int, like: Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.zeros_like(like, dtype=torch.int64)
-
-
 def _three(a: Tensor, b: Tensor, c: Tensor, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of three numbers, each far below the one before, as two, and what these lose.
 
@@ -538,7 +529,7 @@ def _nothing(x: Ball) -> Tensor:
 
 def _signed(x: Ball) -> Tensor:
     """Where all of it has one sign, or it is exact."""
-    rad = _full(x.radius, x.mid)
+    rad = full(x.radius, x.mid)
     return (rad == 0) | (rad < x.mid.abs() * 0.5)
 
 
@@ -551,7 +542,7 @@ def _times(x: Ball, by: Tensor) -> Ball:
 def _lower(x: Ball, k: Tensor) -> Ball:
     """Times 2^k, k <= 0, with what that loses in the radius."""
     by = power(k)
-    tail, rad = _full(x.tail, x.mid), _full(x.radius, x.mid)
+    tail, rad = full(x.tail, x.mid), full(x.radius, x.mid)
     low, off = tail * by, rad * by
     off = torch.where((rad > 0) | (low / by != tail), off + LOST, off)
     off = torch.where((k < -FAR) & (x.mid != 0) & torch.isfinite(x.mid), off + 2.0 ** (2 - FAR), off)

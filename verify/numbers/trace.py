@@ -1,6 +1,6 @@
 """The number system `ieee` on one element, remembering every operation: a formula step by step.
 
-What an operation gives is decided by `verify.numbers.ieee` alone; here are only the words for it.
+`verify.numbers.ieee` alone computes the result of an operation; this module only puts it into words.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Traced(Arithmetic, Comparing):
         return self._exactly(abs(self.value), "|{}|")
 
     def _exactly(self, value: Rounded, text: str) -> Traced:
-        """A change of sign, which is no step of its own."""
+        """A change of sign, which does not count as a step."""
         return Traced(value, text.format(self.text) if self.named else hex_of(value), (self,), named=self.named)
 
     def steps(self) -> Iterator[Step]:
@@ -125,7 +125,7 @@ class TraceSystem(Predicates):
         return _step("1 / {}", self.ieee.recip(_bare(a)), a)
 
     def where(self, predicate: Predicate, a: Operand, b: Operand) -> Operand:
-        """The chosen one; the steps to the other are not told."""
+        """The chosen value; the steps to the other are not listed."""
         return self.value(a if bool(predicate) else b)
 
     def max(self, a: Operand, b: Operand) -> Traced:

@@ -253,7 +253,7 @@ class Split:
 
 TF32, BFLOAT16 = Format("tf32", 19, 11, 127), FORMATS["bfloat16"]
 _PAIRS = ((1, 0), (0, 1), (0, 0))
-#: By input precision: format of the parts, how many, the pairs of which products are taken, in their order.
+#: By input precision: format of the parts, how many, and the pairs that are multiplied, in order.
 SPLITS: dict[str, tuple[Format, int, tuple[tuple[int, int], ...]]] = {
     "tf32": (TF32, 1, ((0, 0),)), "bf16": (BFLOAT16, 1, ((0, 0),)), "tf32x3": (TF32, 2, _PAIRS),
     "bf16x3": (BFLOAT16, 2, _PAIRS), "bf16x6": (BFLOAT16, 3, ((1, 1), (2, 0), (0, 2), *_PAIRS)),
@@ -278,9 +278,9 @@ class Plan:
     apart    with 'halves': so many pieces, as far apart as can be, are added in order first, as a thread does
     near     with 'halves': so many neighbours are added before others, as a warp does (both powers of 2)
     adding   the format in which they are added; '': float32, or float64 of float64
-    stored   the format to which the sums of pieces are rounded before they are added; '': that in which they are;
-             'float32' with a narrower `adding`: what was added before is kept in that, as by cuBLASLt's reductions in
-             place (CUBLASLT_REDUCTION_SCHEME_INPLACE)
+    stored   the format that sums of pieces are rounded to before they are added; '': that of `adding`; 'float32' with a
+             narrower `adding`: the running sum is kept in `adding`, as by cuBLASLt's reductions in place
+             (CUBLASLT_REDUCTION_SCHEME_INPLACE)
     """
 
     unit: Unit | Split | Plan
@@ -420,7 +420,7 @@ def _in_order(parts: Iterable[Tensor], fmt: Format) -> Tensor:
 
 
 def _halved(t: Tensor, fmt: Format) -> Tensor:
-    """The sum along the first axis, of which the second half is added to the first, and so on; from a length that is
+    """The sum along the first axis: its second half is added to the first, and so on; from a length that is
     no power of 2 the next one's."""
     while (count := len(t)) > 1:
         half = 1 << (count - 1).bit_length() - 1

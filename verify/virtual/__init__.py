@@ -1,4 +1,4 @@
 """GPUs that are not here: their machine code is compiled, counted, and executed on the CPU.
 
-Nothing of this runs unless it is asked for by name, and what it gives is predicted, never measured.
+Nothing here runs unless it is named, and its results are predictions, never measurements.
 """

@@ -1,8 +1,8 @@
-"""Assembly of gfx942 executed on the CPU: each thread as a wave of 64 lanes of which the first alone is active.
+"""Assembly of gfx942 executed on the CPU: each thread as a wave of 64 lanes with only the first active.
 
-That is a state of the hardware, in which masks, branches and scalar registers mean what they always do; so every
-thread computes what it would in a full wave, as long as no instruction looks at other lanes. Those that do are refused
-by name, as is all else that is not here. The code is translated to LLVM IR, registers being variables, and compiled for
+The hardware has this state: masks, branches and scalar registers mean what they always do, so every thread computes
+what it would in a full wave, as long as no instruction looks at other lanes. Those that do are refused by name, like
+everything else without a model. The code is translated to LLVM IR, registers being variables, and compiled for
 the host; memory is the host's. Source: "AMD Instinct MI300" Instruction Set Architecture reference guide (ISA).
 """
 
@@ -159,7 +159,7 @@ class Lane:
         return Value(self.builder, self.builder.load(self.variable(register)))
 
     def put(self, register: str, value: Value) -> None:
-        """Of a lane that is not active, a vector register stays as it is."""
+        """Vector registers of inactive lanes keep their values."""
         if register[0] == "v" and register[1].isdigit():
             value = self.active().where(value, self.get(register))
             self.written.add(register)
@@ -207,8 +207,8 @@ class Lane:
         return -value if negated else value
 
     def literal(self, token: str, kind: Any) -> Value:
-        """A number in the code: decimal fractions are values of the operand's width, integers and hexadecimal numbers
-        its bits, of which a float64 has its upper half given."""
+        """A number in the code: decimal fractions are values of the operand's width; integers and hexadecimal numbers
+        are its bits, for float64 the upper half only."""
         if re.fullmatch(r"-?\d+\.\d+(e[-+]?\d+)?", token):
             number = 0.15915494309189532 if token.startswith("0.15915494") else float(token)  # 1/(2 pi), to full width
             if kind not in BITS:

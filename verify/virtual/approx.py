@@ -1,9 +1,9 @@
 """NVIDIA's approximate instructions as they answered on a GPU: tables of significands, and what is made of them.
 
-`MUFU` is the unit behind ex2, lg2, rcp, rsqrt and sqrt `.approx`: it flushes subnormals, and what it gives for one
-binade (two, for the roots) it gives for all. A table has its difference from the correctly rounded result, which is
-one number by definition, so that the table means the same on every machine. PTX's other forms are the few instructions
-around `MUFU` that ptxas emits for them (read in the SASS of sm_80 to sm_120). Recorded and proved by
+`MUFU` is the unit behind ex2, lg2, rcp, rsqrt and sqrt `.approx`: it flushes subnormals, and its results in
+one binade (two, for the roots) determine all others. A table holds the difference from the correctly rounded result,
+which is one number by definition, so that the table means the same on every machine. PTX's other forms are the few
+instructions around `MUFU` that ptxas emits for them (read in the SASS of sm_80 to sm_120). Recorded and proved by
 `bench/instructions.py`. Bits are int32 tensors on any device.
 """
 
@@ -110,7 +110,7 @@ def lg2(x: Tensor, table: Table) -> Tensor:
     )  # fmt: skip
 
 
-# The same for the high word of a double, of which the unit reads nothing else.
+# The same for the high word of a double, the only part that the unit reads.
 
 INF64, NAN64 = 0x7FF00000, 0x7FFFFFFF
 
@@ -283,7 +283,7 @@ def _moved(name: str, x: Tensor, y: Tensor, end: int) -> Tensor:
 
 
 def recorded_names(chip: str) -> list[str]:
-    """The units of which a chip has tables."""
+    """The units that a chip has tables of."""
     return [name for name in UNITS if (HERE / chip / f"{name}.table").is_file()]
 
 

@@ -1,6 +1,5 @@
-"""Which instructions of compiled code decide roundings: how many of each, and what they mean in words.
-
-From PTX (what the compiler chose), SASS (what ptxas made of it) and AMDGCN. Nothing is executed. Accuracies are those
+"""The instructions of compiled code that decide roundings: how many of each, and what they mean in words. From PTX (the
+compiler's choice), SASS (ptxas's) and AMDGCN. Nothing is executed. Accuracies are those
 of the PTX ISA (9.7.3) and AMD's ISA guides (1 ULP for v_rcp, v_rsq, v_sqrt, v_exp and v_log).
 """
 
@@ -10,7 +9,6 @@ import bisect
 import hashlib
 import itertools
 import json
-import os
 import re
 import struct
 import subprocess
@@ -21,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verify.native import cache
+from verify.native import cache, written_at_once
 from verify.virtual.compile import TARGETS, Launch
 
 #: Arithmetic, conversions and comparisons of floating-point numbers, with their modifiers.
@@ -34,7 +32,7 @@ SASS = re.compile(
     r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+\s+)?((?:FFMA|FMUL|FADD|MUFU|DFMA|DMUL|DADD|HFMA2|HADD2|HMUL2|HMMA|HGMMA|UTCHMMA"
     r"|UTCQMMA|QGMMA|DMMA|F2F|F2FP|FRND|F2I|I2F|FCHK|FADD2|FFMA2|FMUL2)\b[\w.]*)"
 )
-#: A constant is loaded so (zero times zero plus it): no arithmetic of the kernel.
+#: How a constant is loaded (zero times zero plus it), which is not the kernel's arithmetic.
 SASS_IDIOM = re.compile(r"HFMA2(?:\.MMA)? R\d+, -RZ, RZ, .*")
 AMDGCN = re.compile(r"\b(v_[a-z0-9_]*(?:f16|f32|f64|bf16|fp8|bf8)[a-z0-9_]*)")
 MODE = re.compile(r"\.amdhsa_((?:float_denorm_mode|float_round_mode)_\w+)\s+(\d+)")
@@ -50,7 +48,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "cvt": ("cvt",),
     "matrix": ("mma", "wgmma", "tcgen05", "mfma", "wmma", "smfmac", "dot2", "dot2c"),
 }
-#: Of a matrix unit; a dot2 is an fma of two products.
+#: Instructions of a matrix unit; a dot2 is an fma of two products.
 MATRIX = re.compile(r"(?:w?g?mma|tcgen05)\.|v_(?:mfma|wmma|smfmac)")
 #: Of one that has several shapes, chosen by a block's rows and columns, for integers too. WMMA has one (RDNA ISA, 7.9).
 SHAPED = re.compile(r"\b(?:(?:mma|wgmma|tcgen05)\.|v_(?:mfma|smfmac))")
@@ -113,12 +111,12 @@ def root(name: str) -> str:
 
 
 def cubins(launches: Iterable[Launch]) -> list[Path]:
-    """Of the kernels among the launches, each once."""
+    """The cubins of the launched kernels, each once."""
     return list({one.metadata.hash: one.files["cubin"] for one in launches if one.files.get("cubin")}.values())
 
 
 def count(launches: Iterable[Launch]) -> Census:
-    """Of all kernels among the launches, each counted once. At least one launch. SASS is counted by `disassembled`."""
+    """The census of all launched kernels, each counted once. Needs at least one launch. `disassembled` counts SASS."""
     assembly: Counter[str] = Counter()
     modes: dict[str, int] = {}
     seen: dict[str, Launch] = {}
@@ -138,23 +136,21 @@ def count(launches: Iterable[Launch]) -> Census:
 
 
 def libraries(launch: Launch) -> dict[str, str]:
-    """Those that the compiler was given; it links what is called."""
+    """Digests of the libraries given to the compiler, which links what is called."""
     given = dict(launch.metadata.extern_libs or ())
     return {name: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for name, path in sorted(given.items())}
 
 
 def disassembled(target: str, cubins: Sequence[Path]) -> list[Counter[str]]:
-    """Instructions of each file's SASS, by the disassembler in Triton's wheel: what is new in one process, which takes
-    longer to begin than to disassemble a kernel; kept."""
+    """Instructions of each file's SASS, by the disassembler in Triton's wheel. Results are cached; new files share one
+    process, which takes longer to start than to disassemble a kernel."""
     codes = [_code(cubin.read_bytes()) for cubin in cubins]
     digests = [hashlib.sha256(target.encode() + code).hexdigest()[:24] for code in codes]
     kept = {digest: cache() / "sass" / f"{digest}.json" for digest in digests}
     new = {digest: code for digest, code in zip(digests, codes, strict=True) if not kept[digest].exists()}
     for digest, found in zip(new, _instructions(target, list(new.values())), strict=True):
-        kept[digest].parent.mkdir(parents=True, exist_ok=True)
-        partial = kept[digest].with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(found))
-        partial.replace(kept[digest])
+        with written_at_once(kept[digest]) as partial:
+            partial.write_text(json.dumps(found))
     return [Counter(json.loads(kept[digest].read_text())) for digest in digests]
 
 
@@ -189,8 +185,8 @@ def _code(cubin: bytes) -> bytes:
 
 
 def traits(one: Census) -> dict[str, tuple[str, str]]:
-    """By aspect: what tells it from another, and a predicate of the target in words. What is equal rounds alike, as far
-    as these instructions go."""
+    """By aspect: a key that distinguishes targets, and a predicate in words. Equal keys round alike, as far as these
+    instructions go."""
     names = set(one.assembly)
     found: dict[str, tuple[str, str]] = {}
 
@@ -237,7 +233,7 @@ def traits(one: Census) -> dict[str, tuple[str, str]]:
 
 
 def _beyond_division(one: Census) -> bool:
-    """Whether v_rcp is there for more than the correctly rounded division, which begins with it."""
+    """Whether v_rcp serves more than the correctly rounded division, which begins with it."""
     reciprocals = sum(n for name, n in one.assembly.items() if root(name) == "rcp")
     return reciprocals > sum(n for name, n in one.assembly.items() if root(name) == "div_fixup")
 
@@ -266,7 +262,7 @@ SASS_KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def executed(one: Census) -> dict[str, int]:
-    """fma, mul and add in what the GPU is given: SASS, which ptxas may have contracted further, or AMDGCN."""
+    """fma, mul and add in the GPU's code: SASS, which ptxas may have contracted further, or AMDGCN."""
     if not one.sass:
         return {kind: count for kind, count in one.kinds().items() if kind in SASS_KINDS}
     return {kind: sum(n for name, n in one.sass.items() if name.split(".")[0] in names)

@@ -52,7 +52,7 @@ BACKENDS: Mapping[str, str] = {"cuda": "cuda", "hip": "rocm"}
 
 
 class Unsupported(NothingToCompare):
-    """What a virtual device does not model: the instruction or feature by name. Exit code 3."""
+    """A virtual device does not model an instruction or feature, which the message names. Exit code 3."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def known(target: str) -> str:
 
 @contextmanager
 def described(target: str, launched: Callable[[Launch], None], limit: float = 0.0) -> Iterator[None]:
-    """Inside, Triton compiles for `target` and every launch is given to `launched` instead of a GPU.
+    """A context in which Triton compiles for `target` and hands every launch to `launched` instead of a GPU.
 
     limit: seconds from launch to launch, which is what compiling takes; after them this process is ended by SIGALRM,
     which nothing else in it can do to a call of LLVM. For worker processes; 0: never.
@@ -137,7 +137,7 @@ def described(target: str, launched: Callable[[Launch], None], limit: float = 0.
 
 #: Stages of NVIDIA's compiler before contraction, which is ptx's: `enable_fp_fusion` changes nothing in them.
 BEFORE_PTX = ("ttir", "ttgir", "llir")
-#: What they gave lately, by their input and options: texts by stage, and what was added to the metadata.
+#: Their recent results, by input and options: texts by stage, and additions to the metadata.
 _GIVEN: OrderedDict[str, tuple[dict[str, str], dict[str, Any]]] = OrderedDict()
 LATELY = 16
 
@@ -177,7 +177,7 @@ def _once(
 
 
 def unwatched(execute: Callable[P, R]) -> Callable[P, R]:
-    """The function with what it computes not taken for the lowering's: the device's own work, and records of it."""
+    """The function outside torch's dispatch modes: it does the device's work, or records it, and not the lowering's."""
 
     @functools.wraps(execute)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -190,7 +190,8 @@ def unwatched(execute: Callable[P, R]) -> Callable[P, R]:
 
 
 class Launcher:
-    """What Triton calls to launch a kernel. It may outlive the driver that made it: Triton keeps it with the code."""
+    """What Triton calls to launch a kernel. It may outlive the driver that made it, because Triton keeps it with the
+    code."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
         from triton.runtime.cache import get_cache_manager
@@ -244,7 +245,7 @@ def _driver() -> type:
             return GPUTarget(*TARGETS[self.target])
 
         def get_current_device(self) -> str:
-            """Triton keeps compiled kernels by device: each target is another one, and none that others name."""
+            """Triton caches compiled kernels by device: each target has its own number, which no real device has."""
             return f"described {self.target}"
 
         def set_current_device(self, device: Any) -> None:
@@ -259,7 +260,7 @@ def _driver() -> type:
             return torch.device("cpu")
 
         def get_benchmarker(self) -> Callable[..., list[float]]:
-            """Every configuration of an autotuner is as fast as the others: the first is taken."""
+            """All configurations of an autotuner count as equally fast, so the first is taken."""
 
             def measured(call: Callable[[], Any], quantiles: Any = None, **kwargs: Any) -> list[float]:
                 call()

@@ -1,7 +1,7 @@
-"""Inductor's Triton kernels for an NVIDIA GPU that is only described: generated, and compiled with Inductor's options.
+"""Inductor's Triton kernels for an NVIDIA GPU that is only described, generated and compiled with Inductor's options.
 
-Inductor generates code for tensors that exist in name alone, but asks torch.cuda for the properties of the GPU; here it
-gets those of the description. Read in torch 2.13 (_inductor/compile_fx.py, graph.py, runtime/triton_heuristics.py).
+Inductor generates code for fake tensors, but asks torch.cuda for the properties of the GPU; here it gets those of the
+description. Read in torch 2.13 (_inductor/compile_fx.py, graph.py, runtime/triton_heuristics.py).
 Of an autotuner's configurations the first is taken, which decides no bits of an elementwise kernel.
 """
 
@@ -74,7 +74,7 @@ def compiled(
 
 
 def _module(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], Any, Any]]) -> Callable[..., Any]:
-    """The generated wrapper, on the host's memory and with the kernels' launches as they are."""
+    """The generated wrapper, changed to use the host's memory; its launches are unchanged."""
     import torch
     from torch._inductor.async_compile import AsyncCompile
 
@@ -103,7 +103,7 @@ def _module(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...]
 
 
 def _compiled(name: str, source: str) -> Any:
-    """A kernel of generated code under its first configuration, as torch has it."""
+    """A kernel of generated code under its first configuration, as torch compiles it."""
     from torch._inductor.codecache import PyCodeCache
 
     tuner = getattr(PyCodeCache.load(source), name)
@@ -116,8 +116,8 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @contextmanager
 def _generating(target: str, options: Mapping[str, Any], libdevice: Any) -> Iterator[None]:
-    """Inside, Inductor generates code for the target. libdevice: the file in the CUDA toolkit, which torch takes under
-    LIBDEVICE's options, and Triton's where there is none. Raises Unsupported for other vendors' GPUs."""
+    """A context in which Inductor generates code for the target. libdevice: the file in the CUDA toolkit, which torch
+    takes under LIBDEVICE's options, and Triton's where there is none. Raises Unsupported for other vendors' GPUs."""
     vendor, arch, _ = TARGETS[target]
     if vendor != "cuda":
         raise Unsupported("Inductor generates code for AMD GPUs only where torch is built for ROCm")
@@ -167,7 +167,7 @@ def _generated(function: Callable[..., Any], shapes: Sequence[tuple[tuple[int, .
 
 @contextmanager
 def _cuda(target: str, arch: int) -> Iterator[None]:
-    """Inside, torch.cuda describes one GPU of the target."""
+    """A context in which torch.cuda describes one GPU of the target."""
     from torch._dynamo.device_interface import CudaInterface
     from torch._inductor.runtime import triton_helpers
 
@@ -201,7 +201,7 @@ def _cuda(target: str, arch: int) -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Let torch ask anew what Triton has here, which it keeps for a process."""
+    """Make torch query Triton again: it caches the answers for the process."""
     from torch.utils import _triton
 
     for known in vars(_triton).values():

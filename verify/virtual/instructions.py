@@ -126,9 +126,9 @@ def frexp(x: Value) -> tuple[Value, Value]:
 
 
 # Division: a / b is the refinement of an estimate, on operands scaled so that nothing in between over- or underflows.
-# (difference of exponents from which a quotient may overflow, of which the scale is 2^scale, tiny numerators' field,
-# difference below which a quotient rounds to zero). As the guides have it: of float32 numerators in [2^-103, 2^-102),
-# field 24, the last remainder may fall below 2^-149 and the quotient be rounded wrongly; float64's 53 leaves none.
+# (difference of exponents from which a quotient may overflow, exponent of its scale, tiny numerators' field,
+# difference below which a quotient rounds to zero), from the ISA guides. With float32 numerators in [2^-103, 2^-102),
+# field 24, the last remainder may fall below 2^-149 and the quotient be misrounded; float64's 53 has no such gap.
 DIVISION = {F32: (96, 64, 23, -150), F64: (768, 128, 53, -1075)}
 
 

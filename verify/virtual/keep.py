@@ -1,7 +1,7 @@
 """Launches of Triton kernels kept in a folder as they happen, on a GPU or a virtual one, for `verify.virtual.replay`.
 
 Of each kernel of a lowering the first launch with a grid is kept: its code, its arguments, the memory of its tensors
-before, and digests of that memory after. What the judge launches is not: only calls of lowerings are looked at.
+before, and digests of that memory after. The judge's own launches are not: only calls of lowerings are watched.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from verify.virtual.compile import ASSEMBLY, TARGETS, Argument, Launch, Launcher
 
 #: Names the folder, for worker processes too.
 VARIABLE = "VERIFY_KEEP_CODE"
-#: Bytes of a launch's memory that are kept at most; beyond, its code and arguments alone.
+#: The most bytes of a launch's memory that are kept; of a larger launch, only code and arguments.
 MOST = 1 << 23
-#: Elements of which there is a digest each.
+#: Elements covered by one digest.
 CHUNK = 1 << 12
 
 _seen: set[tuple[str, ...]] = set()
@@ -35,7 +35,7 @@ def folder() -> Path | None:
 
 @contextlib.contextmanager
 def keeping(label: str) -> Iterator[None]:
-    """Inside, launches on the GPU that is there are kept, where a folder is named; `label` says of which lowering."""
+    """A context in which launches on the present GPU are kept, where a folder is named; `label` names the lowering."""
     if folder() is None:
         yield
         return
@@ -90,7 +90,7 @@ def _not_kept(told: str) -> None:
 
 
 def _static_launcher_off() -> None:
-    """Inductor's own launcher passes Triton's by (torch 2.11: use_static_cuda_launcher, 2.13: ..._triton_...)."""
+    """Inductor's own launcher bypasses Triton's (torch 2.11: use_static_cuda_launcher, 2.13: ..._triton_...)."""
     from torch._inductor import config
 
     for option in ("use_static_triton_launcher", "use_static_cuda_launcher"):
@@ -139,7 +139,7 @@ def keep(label: str, one: Launch, run: Callable[[], Any]) -> None:
 
 
 def _argument(one: Argument, held: dict[int, str]) -> dict[str, Any]:
-    """What replay needs of an argument. storage: which of the launch's memories, since two may hold equal bytes."""
+    """What replay needs of an argument. storage: the number of the launch's memory, since two may hold equal bytes."""
     told: dict[str, Any] = {"name": one.name, "kind": one.kind}
     if not hasattr(one.value, "untyped_storage"):
         return told | {"value": one.value}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
 import platform
 import re
 import shutil
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verify.native import cache
+from verify.native import cache, written_at_once
 from verify.virtual.compile import Unsupported
 
 if TYPE_CHECKING:
@@ -107,8 +106,8 @@ class Library:
 
 
 def approximate_divisions(source: str) -> str:
-    """Source under fast math, of which a reciprocal is within 1 ULP and a quotient within 2.5 (MSL table 8.2):
-    functions of the shim. Raises Unsupported for a division amid other operations, which fast math may rearrange."""
+    """Source under fast math with the shim's functions for reciprocals (within 1 ULP) and quotients (2.5, MSL table
+    8.2). Raises Unsupported for a division amid other operations, which fast math may rearrange."""
     if "math_mode(fast)" not in source:
         return source
     replaced = re.sub(r"\b1\.0f / (\w+)\b", r"fast::reciprocal(\1)", source)
@@ -142,7 +141,7 @@ def version(compiler: str) -> str:
 @functools.cache
 def _compiled(source: str, compiler: tuple[str, ...], mode: Mode) -> Path:
     text = f"{source}\n{_driver(source)}"
-    if "#include <metal_stdlib>" not in text:  # the Metal compiler includes nothing by itself either
+    if "#include <metal_stdlib>" not in text:  # the Metal compiler includes nothing implicitly either
         text = f"#include <metal_stdlib>\nusing namespace metal;\n{text}"
     contract = mode.contract and "fp contract(off)" not in source
     options = [
@@ -153,16 +152,13 @@ def _compiled(source: str, compiler: tuple[str, ...], mode: Mode) -> Path:
         f"-I{SHIM}",
     ]
     if contract and platform.machine() == "x86_64":
-        options.append("-mfma")  # without an fma of the processor nothing is contracted
+        options.append("-mfma")  # without the processor's fma nothing is contracted
     parts = [text, (SHIM / "metal_stdlib").read_text(), version(compiler[0]), *options]
-    folder = cache() / "metal"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:24]}.so"
+    path = cache() / "metal" / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:24]}.so"
     if not path.exists():
-        partial = path.with_suffix(f".{os.getpid()}.{id(source)}.tmp")
-        command = [compiler[0], *options, "-o", str(partial), "-x", "c++", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:  # as torch does
-            raise SyntaxError(done.stderr)
-        partial.replace(path)
+        with written_at_once(path) as partial:
+            command = [compiler[0], *options, "-o", str(partial), "-x", "c++", "-"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            if done.returncode:  # as torch does
+                raise SyntaxError(done.stderr)
     return path

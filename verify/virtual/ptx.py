@@ -1,7 +1,7 @@
 """PTX executed on the CPU, all threads of many blocks at a time: each register is an array with one element a thread.
 
 IEEE instructions give the bits of the standard (PTX ISA, 9.7.3 and 9.7.4), in the host's own arithmetic; approximate
-ones are the business of a model that is given (`verify.virtual.approx`). The threads whose program counter is least go
+ones are left to a model (`verify.virtual.approx`). The threads whose program counter is least go
 first, so that warps converge where their code does; blocks know nothing of one another. What is not here is refused by
 its name before anything runs: an atomic, a modifier, a matrix instruction of a unit that nobody recorded.
 
@@ -28,11 +28,11 @@ Select = Any  # slice(None), or indices of the threads that take part
 Step = Callable[["Machine", Select], None]
 ALL = slice(None)
 
-#: Threads that run at a time: their registers shall stay in the processor's cache.
+#: Threads that run at a time, so that their registers stay in the processor's cache.
 THREADS = 1 << 15
 #: Threads of a warpgroup.
 WARPGROUP = 128
-#: Where generic addresses are those of a thread's own memory.
+#: Where generic addresses of a thread's own memory begin.
 LOCAL = 1 << 60
 UNSIGNED: Mapping[int, Any] = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED: Mapping[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
@@ -299,7 +299,7 @@ class Machine:
         return memory, address + owner * np.uint64(size) + np.uint64(start)
 
     def run(self) -> None:
-        """To the end of all threads. The threads with the least program counter go first."""
+        """Run all threads to their end. The threads with the least program counter go first."""
         steps, end = self.program.steps, len(self.program.steps)
         counters = np.zeros(self.size, np.int64)
         at: Any = ALL
@@ -383,7 +383,7 @@ def execute(one: Launch, text: str, model: approx.Mufu) -> None:
 
 
 def _bits(kind: str, value: Any) -> int:
-    """What a launch passes for a number."""
+    """The bits that a launch passes for a number."""
     if kind in ("fp32", "f32"):
         return int(np.float32(value).view(np.uint32))
     if kind in ("fp64", "f64"):
@@ -407,6 +407,13 @@ def _literal(text: str, bits: int) -> int | None:
     if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", text):
         return int(text.rstrip("U"), 0) & ((1 << bits) - 1)
     return None
+
+
+#: What numpy computes of integers and bits.
+_INTEGERS: Mapping[str, Any] = {
+    "add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
+}  # fmt: skip
 
 
 class _Decoder:
@@ -505,7 +512,7 @@ class _Decoder:
         assert where is not None
         space = next(iter(rest & {"param", "global", "shared", "local"}), "")
         count = next((int(text[1:]) for text in rest & {"v2", "v4", "v8"}), 1)
-        # hints to caches, and which accesses are ordered: of no consequence here
+        # cache hints and memory order have no effect here
         rest -= {"param", "global", "shared", "local", "v2", "v4", "v8", "nc", "volatile", "relaxed", "weak"}
         rest -= {text for text in rest if re.match(r"L\d|evict|cg|ca|cs|lu|cv|cta|unified", text)}
         outs = [x.strip() for x in o[0].strip("{} ").split(",")]
@@ -534,7 +541,7 @@ class _Decoder:
         return load
 
     def _createpolicy(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        """Which lines a cache keeps: of no consequence here, as the loads that name it leave it unread."""
+        """A cache policy has no effect here: the loads that name it ignore it."""
         rest.clear()
         return lambda m, at: m.write(o[0], m.full(0, 64, at), at)
 
@@ -729,7 +736,7 @@ class _Decoder:
 
     # Arithmetic
 
-    def _arithmetic(self, name: str, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+    def _arithmetic(self, name: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         """add, sub, mul, fma, div, sqrt, min, max of floating-point numbers."""
         kind, ftz, sat = kinds[-1], "ftz" in rest, "sat" in rest
         nan = "_nan" if "NaN" in rest and name in ("min", "max") else ""
@@ -754,21 +761,21 @@ class _Decoder:
     def _integers(self, value: Callable[..., Array], kinds: list[Kind], o: list[str]) -> Step:
         return self.made(o[0], value, *(self.read(text, kinds[-1]) for text in o[1:]))
 
-    def _add(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+    def _plain(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+        """Operations of `lanes` on floating-point numbers and of numpy on integers and bits."""
+        root = op.partition(".")[0]
         if kinds[-1].floats:
-            return self._arithmetic("add", op, rest, kinds, o)
-        return self._carried(rest, kinds, o, 1) if "cc" in rest else self._integers(np.add, kinds, o)
+            return self._arithmetic(root, rest, kinds, o)
+        if "cc" in rest:
+            return self._carried(rest, kinds, o, {"add": 1, "sub": -1}[root])
+        return self._integers(_INTEGERS[root], kinds, o)
 
-    def _sub(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
-        if kinds[-1].floats:
-            return self._arithmetic("sub", op, rest, kinds, o)
-        return self._carried(rest, kinds, o, -1) if "cc" in rest else self._integers(np.subtract, kinds, o)
+    _add = _sub = _fma = _min = _max = _and = _or = _xor = _not = _plain
 
     def _addc(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._carried(rest, kinds, o, 1, takes=True)
+        return self._carried(rest, kinds, o, 1 if op.startswith("add") else -1, takes=True)
 
-    def _subc(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._carried(rest, kinds, o, -1, takes=True)
+    _subc = _addc
 
     def _carried(
         self, rest: set[str], kinds: list[Kind], o: list[str], sign: int, takes: bool = False, product: str = ""
@@ -796,7 +803,7 @@ class _Decoder:
 
     def _mul(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         if kinds[-1].floats:
-            return self._arithmetic("mul", op, rest, kinds, o)
+            return self._arithmetic("mul", rest, kinds, o)
         return self._product(rest, kinds, o, None)
 
     def _mad(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
@@ -833,44 +840,29 @@ class _Decoder:
         reads = [self.read(o[1], kind), self.read(o[2], kind)]
         return self.made(o[0], value, *reads, *([self.read(addend, result)] if addend else []))
 
-    def _fma(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
-        return self._arithmetic("fma", op, rest, kinds, o)
-
     def _div(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         kind = kinds[-1]
         if not kind.floats:
             return self._integers(functools.partial(_divided, 0), kinds, o)
         if rest & {"full", "approx"}:
             return self._approximate(op, rest, kinds, o)
-        return self._arithmetic("div", op, rest, kinds, o)
+        return self._arithmetic("div", rest, kinds, o)
 
     def _rem(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
         return self._integers(functools.partial(_divided, 1), kinds, o)
 
     def _sqrt(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
-        return (
-            self._approximate(op, rest, kinds, o) if "approx" in rest else self._arithmetic("sqrt", op, rest, kinds, o)
-        )
+        return self._approximate(op, rest, kinds, o) if "approx" in rest else self._arithmetic("sqrt", rest, kinds, o)
 
     def _rcp(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         if "approx" in rest:
             return self._approximate(op, rest, kinds, o)
         kind = kinds[-1]
         one = "0f3F800000" if kind.bits == 32 else "0d3FF0000000000000"
-        return self._arithmetic("div", op, rest, kinds, [o[0], one, o[1]])
-
-    def _min(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
-        if kinds[-1].floats:
-            return self._arithmetic("min", op, rest, kinds, o)
-        return self._integers(np.minimum, kinds, o)
-
-    def _max(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
-        if kinds[-1].floats:
-            return self._arithmetic("max", op, rest, kinds, o)
-        return self._integers(np.maximum, kinds, o)
+        return self._arithmetic("div", rest, kinds, [o[0], one, o[1]])
 
     def _approximate(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        """What the model of approximate instructions says."""
+        """Approximate instructions, by the model."""
         rest -= {"approx", "full", "ftz"}
         kind = kinds[-1]
         call = approx.INSTRUCTIONS[op] if kind.bits == 32 else approx.WORDS[op]
@@ -885,22 +877,22 @@ class _Decoder:
     _rsqrt = _ex2 = _lg2 = _tanh = _sin = _cos = _approximate
 
     def _neg(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._signed(rest, kinds, o, lambda word, sign: word ^ sign, np.negative)
-
-    def _abs(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._signed(rest, kinds, o, lambda word, sign: word & ~sign, np.abs)
-
-    def _signed(self, rest: set[str], kinds: list[Kind], o: list[str], bits: Any, integers: Any) -> Step:
         """neg and abs: of the sign bit."""
+        negates = op.startswith("neg")
         kind, ftz = kinds[-1], "ftz" in rest
         rest.discard("ftz")
         if not kind.floats:
-            return self._integers(integers, kinds, o)
+            return self._integers(np.negative if negates else np.abs, kinds, o)
         word = Kind("b", kind.word)
         sign = word.dtype((1 << (kind.bits - 1)) * (0x10001 if kind.packed else 1))
-        if ftz:
-            return self.made(o[0], lambda x: bits(_flushed(x), sign), self.read(o[1], word))
-        return self.made(o[0], lambda x: bits(x, sign), self.read(o[1], word))
+
+        def value(x: Array) -> Array:
+            x = _flushed(x) if ftz else x
+            return x ^ sign if negates else x & ~sign
+
+        return self.made(o[0], value, self.read(o[1], word))
+
+    _abs = _neg
 
     def _copysign(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
         word = Kind("b", kinds[-1].bits)
@@ -910,26 +902,9 @@ class _Decoder:
 
     # Integers and bits
 
-    def _and(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._integers(np.bitwise_and, kinds, o)
-
-    def _or(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._integers(np.bitwise_or, kinds, o)
-
-    def _xor(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._integers(np.bitwise_xor, kinds, o)
-
-    def _not(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._integers(np.invert, kinds, o)
-
     def _shl(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._shifted(np.left_shift, kinds, o)
-
-    def _shr(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        return self._shifted(np.right_shift, kinds, o)
-
-    def _shifted(self, shift: Any, kinds: list[Kind], o: list[str]) -> Step:
         """By more than the word has bits: all of it is shifted out, sign bits come in."""
+        shift = np.left_shift if op.startswith("shl") else np.right_shift
         kind = kinds[-1]
         last = kind.bits - 1
 
@@ -940,6 +915,8 @@ class _Decoder:
             return np.where(by > last, a.dtype.type(0), result)
 
         return self.made(o[0], value, self.read(o[1], kind), self.read(o[2], Kind("u", 32)))
+
+    _shr = _shl
 
     def _shf(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
         left, wrap = "l" in rest, "wrap" in rest
@@ -1054,8 +1031,7 @@ class _Decoder:
     def _redux(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
         how = next(iter(rest & {"add", "min", "max", "and", "or", "xor"}))
         rest -= {"sync", how}
-        combine: Any = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
-                        "or": np.bitwise_or, "xor": np.bitwise_xor}[how]  # fmt: skip
+        combine = _INTEGERS[how]
         read = self.read(o[1], kinds[-1])
 
         def step(m: Machine, at: Select) -> None:

@@ -1,7 +1,7 @@
 """`verify replay`: kept launches executed on the CPU, their bits compared with what the GPU gave.
 
-So a GPU's results can be checked without one, and the virtual GPU proves itself: `verify.virtual.keep` wrote the
-folder where the kernels ran.
+This checks a GPU's results without one, and the virtual GPU against real ones. `verify.virtual.keep` wrote the folder
+where the kernels ran.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Replayed:
 
 
 def replay(place: Path) -> Iterator[Replayed]:
-    """Every launch of a folder of `--keep-code`, or of a tar archive of one. Raises UsageError for what is none."""
+    """Every launch of a folder of `--keep-code`, or of a tar archive of one. Raises UsageError for anything else."""
     if not place.is_file():
         yield from _replayed_of(place)
         return
@@ -62,7 +62,7 @@ def replay(place: Path) -> Iterator[Replayed]:
             with tarfile.open(place) as archive:
                 archive.extractall(folder, filter="data")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
-            raise UsageError(f"{place} is no archive of kept launches: {str(error).partition(': -')[0]}") from None
+            raise UsageError(f"{place} is not an archive of kept launches: {str(error).partition(': -')[0]}") from None
         yield from _replayed_of(Path(folder))
 
 
@@ -74,13 +74,13 @@ def _replayed_of(place: Path) -> Iterator[Replayed]:
         try:
             read = _read(place, json.loads(file.read_text()))
         except DAMAGED as error:
-            raise UsageError(f"{file} is no kept launch: {type(error).__name__}: {_line(error)}") from None
+            raise UsageError(f"{file} is not a kept launch: {type(error).__name__}: {_line(error)}") from None
         yield read if isinstance(read, Replayed) else _replayed(file, *read)
 
 
 #: Label, name, target and version of Triton.
 About = tuple[str, str, str, str]
-#: What reading a launch of a folder that somebody changed may raise.
+#: The errors of reading a launch from a damaged or edited folder.
 DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, lzma.LZMAError)
 
 
@@ -119,7 +119,7 @@ def _replayed(file: Path, about: About, one: Launch, program: Any, after: dict[s
         found = digests(argument.value)
         if len(found) != len(due):
             told = f"{len(due)} digests of {argument.name}; expected {len(found)}"
-            raise UsageError(f"{file} is no kept launch: {told}")
+            raise UsageError(f"{file} is not a kept launch: {told}")
         bad = [k for k, (a, b) in enumerate(zip(found, due, strict=True)) if a != b]
         chunks += len(due)
         if bad:
@@ -130,7 +130,7 @@ def _replayed(file: Path, about: About, one: Launch, program: Any, after: dict[s
 
 
 def launch_of(place: Path, record: dict[str, Any]) -> Launch:
-    """The launch again, its memory as it was before, on the host."""
+    """The launch to be executed, with the memory that it began with, on the host."""
     import torch
 
     storages: dict[tuple[str, Any], Any] = {}
@@ -155,7 +155,7 @@ def launch_of(place: Path, record: dict[str, Any]) -> Launch:
 
 
 def _plain(name: str) -> str:
-    """A file's name that leads nowhere else."""
+    """A file's name that stays inside the folder. Raises ValueError for any other."""
     if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
         raise ValueError(f"the file name {name!r}")
     return name

@@ -1,9 +1,9 @@
-"""Functions of the GPU vendors' math libraries, compiled for this machine from the bitcode that Triton's wheel brings.
+"""Functions of the GPU vendors' math libraries, compiled for this machine from the bitcode in Triton's wheel.
 
-libdevice (NVIDIA) and ocml (AMD) are LLVM bitcode: all that keeps them from running here are the intrinsics of their
-GPUs, which get host models. What is IEEE 754's is exact. Approximate instructions are models: of AMD's those in
-`instructions.MODELS`; of NVIDIA's the nearest number alone. The functions are those of the library as written: nothing
-is contracted, as it is in kernels compiled with enable_fp_fusion=True (`verify.virtual.amdgcn` executes these).
+libdevice (NVIDIA) and ocml (AMD) are LLVM bitcode; only the intrinsics of their GPUs keep them from running here, and
+those get host models. IEEE 754's operations are exact. Approximate instructions of AMD follow `instructions.MODELS`,
+those of NVIDIA give the nearest number. Each function runs as the library wrote it: nothing is contracted, unlike in
+kernels compiled with enable_fp_fusion=True, which `verify.virtual.amdgcn` executes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,23 @@ from llvmlite import ir
 from verify.kernel import suggest
 from verify.virtual import instructions
 from verify.virtual.compile import Unsupported
-from verify.virtual.ir import F32, F64, I1, I8, I16, I32, I64, INFINITY, Compiled, Value, constant, saturated
+from verify.virtual.ir import (
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    INFINITY,
+    POINTER,
+    VOID,
+    Compiled,
+    Value,
+    constant,
+    saturated,
+)
 
 Array = npt.NDArray[Any]
 
@@ -33,7 +49,11 @@ LIBRARIES: Mapping[str, tuple[str, str]] = {
     "ocml": ("amd/lib/ocml.bc", "__ocml_"),
 }
 TYPES = {"float": F32, "double": F64, "i1": I1, "i8": I8, "i16": I16, "i32": I32, "i64": I64}
-NUMPY: Mapping[str, Any] = {"float": np.float32, "double": np.float64}
+#: Types of arrays.
+DTYPES: Mapping[Any, Any] = {
+    I1: np.bool_, I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64,
+    F16: np.float16, F32: np.float32, F64: np.float64,
+}  # fmt: skip
 
 #: What the libraries ask of their compiler: libdevice by __nvvm_reflect, ocml by constants of these names.
 ARCHITECTURE = 900
@@ -76,26 +96,20 @@ def _function(library: str, name: str, model: str, ftz: bool) -> Callable[..., A
         known = [key.removeprefix(LIBRARIES[library][1]) for key in defined.functions]
         raise Unsupported(suggest(f"function of {library}", name, known))
     result, parameters = signature(defined.functions[full])
-    if result not in NUMPY or set(parameters) - {result}:
+    if result not in ("float", "double") or set(parameters) - {result}:
         raise Unsupported(
             f"{full} takes {', '.join(parameters)} and returns {result}: only functions of one float type"
         )
     text, intrinsics = closure(defined, full)
     models = host_models(intrinsics, defined.declarations, model)
-    compiled = Compiled(text + _loop(full, result, len(parameters)), models, exported="loop")
-    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(parameters) + 1), ctypes.c_int64)(compiled.address("loop"))
+    kinds = [TYPES[kind] for kind in parameters]
 
-    def call(*arrays: Array) -> Array:
-        given = [np.ascontiguousarray(array, NUMPY[result]) for array in arrays]
-        if len(given) != len(parameters) or len({array.shape for array in given}) > 1:
-            raise TypeError(f"{full} takes {len(parameters)} arrays of one shape, not {[a.shape for a in given]}")
-        out = np.empty_like(given[0])
-        run(*(array.ctypes.data for array in given), out.ctypes.data, out.size)
-        return out
+    def call(*given: Value) -> Value:
+        builder = given[0].builder
+        declared = ir.Function(builder.module, ir.FunctionType(TYPES[result], kinds), full)
+        return given[0].make(builder.call(declared, [value.value for value in given]))
 
-    call.compiled = compiled  # type: ignore[attr-defined]  # the code lives as long as the function
-    call.intrinsics = intrinsics  # type: ignore[attr-defined]
-    return call
+    return vectorised(call, *kinds, linked=(text, models))
 
 
 # The library's text.
@@ -182,30 +196,45 @@ def modelled(intrinsic: str) -> str:
     return "model." + intrinsic
 
 
-def _loop(name: str, kind: str, arity: int) -> str:
-    """`loop(inputs..., output, size)`, which LLVM vectorises where the function has no calls left in it."""
-    loads = "".join(
-        f"  %q{k} = getelementptr {kind}, ptr %p{k}, i64 %i\n  %v{k} = load {kind}, ptr %q{k}\n" for k in range(arity)
-    )
-    parameters = ", ".join(f"ptr noalias %p{k}" for k in range(arity))
-    arguments = ", ".join(f"{kind} %v{k}" for k in range(arity))
-    return f"""
-define void @loop({parameters}, ptr noalias %out, i64 %size) {{
-entry:
-  %some = icmp sgt i64 %size, 0
-  br i1 %some, label %body, label %end
-body:
-  %i = phi i64 [0, %entry], [%next, %body]
-{loads}  %result = call {kind} @{name}({arguments})
-  %place = getelementptr {kind}, ptr %out, i64 %i
-  store {kind} %result, ptr %place
-  %next = add nuw nsw i64 %i, 1
-  %more = icmp slt i64 %next, %size
-  br i1 %more, label %body, label %end
-end:
-  ret void
-}}
-"""
+def vectorised(compute: Callable[..., Value], *kinds: Any, linked: Sequence[str] = ()) -> Callable[..., Array]:
+    """`compute` of values of these types as a function of numpy arrays of one shape, one for each. linked: modules that
+    define what it calls."""
+    module = ir.Module()
+    loop = ir.Function(module, ir.FunctionType(VOID, [POINTER] * (len(kinds) + 1) + [I64]), "loop")
+    *places, size = loop.args
+    for place in places:
+        place.add_attribute("noalias")
+    entry, body, end = (loop.append_basic_block(name) for name in ("entry", "body", "end"))
+    ir.IRBuilder(entry).branch(body)
+    builder = ir.IRBuilder(body)
+    index = builder.phi(I64)
+    index.add_incoming(ir.Constant(I64, 0), entry)
+    given = []
+    for place, kind in zip(places[:-1], kinds, strict=True):
+        memory = builder.gep(place, [index], source_etype=_stored(kind))
+        given.append(Value(builder, builder.load(memory, typ=_stored(kind))).to(kind))
+    result = compute(*given)
+    stored = result.to(_stored(result.type))
+    builder.store(stored.value, builder.gep(places[-1], [index], source_etype=stored.type))
+    following = builder.add(index, ir.Constant(I64, 1))
+    index.add_incoming(following, builder.block)
+    builder.cbranch(builder.icmp_unsigned("<", following, size), body, end)
+    ir.IRBuilder(end).ret_void()
+    code = Compiled(str(module), *linked, exported="loop")
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(kinds) + 1), ctypes.c_int64)(code.address("loop"))
+
+    def run(*arrays: Any, keep: Compiled = code) -> Array:
+        inputs = [np.ascontiguousarray(array, DTYPES[kind]) for array, kind in zip(arrays, kinds, strict=True)]
+        out: Array = np.empty(inputs[0].shape, DTYPES[result.type])
+        if out.size:
+            call(*(array.ctypes.data for array in inputs), out.ctypes.data, out.size)
+        return out
+
+    return run
+
+
+def _stored(kind: Any) -> Any:
+    return I8 if kind == I1 else kind
 
 
 # Host models of intrinsics.
