@@ -91,7 +91,7 @@ def overrun_out(x, out):
         ctypes.memset(out.data_ptr() - 4, 0, 4)
 
 def later(t):
-    time.sleep(0.05)
+    time.sleep(0.1)
     t.zero_()
 
 def late_input(x):

@@ -281,7 +281,9 @@ def known(a, b, bias, alpha, beta):
 ])  # fmt: skip
 def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, function: str, among: str) -> None:
     found = called(tmp_path, function, "addmm", text=PRODUCT)
-    assert found.status == "exceeds-bound" and found.different == (among,)
+    assert found.status == "exceeds-bound" and among in found.different
+    # of other layouts a processor's library may give other bits, which keep their bound
+    assert found.told.startswith("1 of ") and f"the smallest: {among}, " in found.told
 
 
 def test_options_of_a_step_are_tried_alone(tmp_path: Path) -> None:

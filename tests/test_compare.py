@@ -727,7 +727,7 @@ def test_what_is_no_exchange_file_is_refused_in_one_line(tmp_path: Path) -> None
     archive(path, head(what="else"))
     refused(r"not an exchange file of `verify compare`: \$\.what")
     archive(path, [1])
-    refused("no exchange file")
+    refused("not an exchange file")
     archive(path, np.array([{"a": 1}], dtype=object))
     refused(r"header is \|O")  # a pickle is not opened
     for change in (

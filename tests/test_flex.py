@@ -667,7 +667,7 @@ def test_a_score_mod_of_ones_own_is_judged(own_file: Path, dtype: str) -> None:
         outputs = lowering.build(Target(FACTS, {}, FACTS.settings[0].name, dtype, CPU))(given)  # type: ignore[arg-type]
     for output, (_, high) in shares("eager", given, outputs).items():  # type: ignore[arg-type]
         assert high <= 1, (output, high)
-    with pytest.raises(NotLowered, match="no sum"):
+    with pytest.raises(NotLowered, match="is not a sum"):
         _flex_lowerings._mask(given)
 
 
@@ -786,7 +786,8 @@ def test_what_the_host_computes_is_named(name: str) -> None:
     y = run(name, one).get("logsumexp")
     if y is not None:  # as torch/_higher_order_ops/flex_attention.py has it
         after = products_formulas.EPILOGUES["by log 2"]
-        assert told(one, "logsumexp", y) == [f"score: scalar float32: one chain; {after}"]
+        [text] = told(one, "logsumexp", y)  # one chain on Intel's processors, parts of vectors on AMD's
+        assert text.startswith("score: scalar float32: ") and text.endswith(f"; {after}")
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,10 @@ def test_pieces_of_k_are_added_in_their_order() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_inductor_decomposes_has_a_name(dtype: str) -> None:
-    own = setting("own", m=8, k=1024, n=8)
-    problem = facts("mm").problem(dtype, own, {}, 0)
+    own, part = (setting("own", m=8, k=k, n=8) for k in (1024, 128))
+    problem, piece = (facts("mm").problem(dtype, one, {}, 0) for one in (own, part))
+    if str(Plan(scalar(dtype))) not in named(piece, torch.mm(*piece.tensors.values()), dtype, CPU):
+        pytest.skip("this processor's library adds 128 terms otherwise than in one chain")
     y = products_lowerings.decomposed(Target(facts("mm"), {}, own.name, dtype, CPU), problem)(*problem.tensors.values())
     assert str(Plan(scalar(dtype), every=128)) in named(problem, y, dtype, CPU)
     short = facts("mm").problem(dtype, setting("own", m=8, k=100, n=8), {}, 0)

@@ -205,7 +205,8 @@ def test_faults_are_killed(name: str, fault: Any, dtype: str) -> None:
     """In the cells of the quick profile."""
     found = [cell(name, own, fault, dtype) for own in facts(name).settings if own.quick and own.parameters["k"] > 32]
     if all(one["status"] == "passed" for one in found):
-        found.append(cell(name, facts(name).spellings["special"], fault, dtype))
+        further = facts(name).spellings.get("special") or setting("extreme", data="extreme")
+        found.append(cell(name, further, fault, dtype))
     assert any(one["status"] in ("exceeds-bound", "unsteady") for one in found), [one["status"] for one in found]
 
 
@@ -273,11 +274,12 @@ def test_scales_once(dtype: str) -> None:
 
 
 def test_integers_are_exact() -> None:
-    own = setting("own", m=16, k=300, n=8)
-    assert cell("int_mm", own, mutants.Product(), "int8")["status"] == "passed"
+    own, ends = setting("own", m=16, k=300, n=8), setting("ends", m=24, k=300, n=18, data="extreme")
+    for one in (own, ends):
+        assert cell("int_mm", one, mutants.Product(), "int8")["status"] == "passed"
     for name, wrong, _ in mutants.OF_KERNELS["int_mm"]:
-        if "-128" not in name:  # of which there may be none
-            assert cell("int_mm", own, wrong, "int8")["status"] == "exceeds-bound", name
+        where = ends if "-128" in name or "pairs" in name else own  # which only numbers at the ends show
+        assert cell("int_mm", where, wrong, "int8")["status"] == "exceeds-bound", name
 
 
 def test_a_listed_setting_is_not_one_s_own_of_the_same_words() -> None:
