@@ -7,7 +7,7 @@ import sys
 from importlib.machinery import PathFinder
 
 #: The packages that the commands need, torch and triton apart: `dependencies` of pyproject.toml.
-NEEDED = ("ml_dtypes", "mpmath", "numpy", "pydantic", "pytest", "pytest-xdist", "rich", "typer")
+NEEDED = ("hypothesis", "ml_dtypes", "mpmath", "numpy", "pydantic", "pytest", "pytest-xdist", "rich", "typer")
 #: What is installed to fit the machine and its driver: the extra `torch`.
 MACHINE = ("torch", "triton")
 #: Modules that another package than that of their name brings.

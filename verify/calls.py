@@ -165,8 +165,8 @@ class Called:
                 lowering.settle()  # type: ignore[attr-defined]
             except LoweringError as error:
                 told = f"called with {self.later}: {error}"
-                return replace(self, status="error", kind=error.kind, told=told, script="")
-        return self
+                return replace(self, status="error", kind=error.kind, told=told, script="", later="")
+        return replace(self, later="")
 
     @property
     def remark(self) -> str:
@@ -283,7 +283,8 @@ def tried(
         if one is not None:
             wrong[name] = one
     later = told(LATER) if LATER in calls and hasattr(lowering, "settle") else ""
-    return replace(found, made=made, refused=refused, different=tuple(wrong), later=later), wrong
+    found = replace(found, made=made, refused=refused, different=tuple(wrong), later=later)
+    return found.settled(lowering) if wrong else found, wrong  # to find the cause may take another process
 
 
 def possible(how: str, call: Callable[..., Any], target: Target) -> bool:
