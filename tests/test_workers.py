@@ -21,7 +21,7 @@ from verify.jobs import pool
 from verify.judge.status import exit_code
 from verify.kernel import UsageError
 from verify.launch import LoweringError, launch_steady
-from verify.lowerings import Target
+from verify.lowerings import Target, Unsuited, user_composite
 from verify.plan import Selection
 from verify.run import run
 from verify.workers import imported, isolated
@@ -342,6 +342,19 @@ def test_kernels_that_a_function_does_not_fit_are_not_run(monkeypatch: pytest.Mo
     for name, told in (("add", "the 3 inputs of add"), ("mm", "the inputs of mm: a, b")):
         with pytest.raises(UsageError, match=told):
             run(replace(selection, kernels=(name,), spellings=()))
+
+
+def test_a_problem_without_what_a_function_asks_for_is_refused_alone(tmp_path: Path) -> None:
+    """A kernel's settings have different tensors: that is no mistake of the whole run."""
+    text = planted(tmp_path, "def f(x, weight):\n    return x * weight\n\ndef g():\n    return 1")
+    facts = kernel.load("softmax")
+    assert isinstance(facts, kernel.Composite)
+    given = facts.problem("float32", facts.settings[0], facts.cases[0], 0)
+    on = Target(facts, facts.cases[0], facts.settings[0].name, "float32", backends.load("cpu"))
+    with pytest.raises(TypeError, match="weight"):
+        user_composite(text).build(on)(given)
+    with pytest.raises(Unsuited, match="the inputs of softmax: "):
+        user_composite(text.replace(":f", ":g")).build(on)(given)
 
 
 def test_an_edited_file_has_another_process(tmp_path: Path) -> None:

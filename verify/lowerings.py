@@ -733,7 +733,7 @@ def user_composite(
             tensors, signature = [problem.tensors[name] for name in inputs], inspect.signature(function)
             keywords = {name: value for name, value in given.items() if name in signature.parameters}
             try:
-                signature.bind(*tensors, **keywords)
+                signature.bind_partial(*tensors)  # what it asks for beside them, another setting may have
             except TypeError:
                 told = f"{label} takes {signature}, but is called by position with the inputs of {target.kernel.name}"
                 raise Unsuited(f"{told}: {', '.join(inputs)}") from None
