@@ -25,3 +25,15 @@ def doubling(die: tuple[int, ...] = ()) -> Callable[[int], Any]:
 
 def nothing() -> Any:
     os._exit(5)
+
+
+def locking() -> Callable[[int], int]:
+    import multiprocessing
+
+    held = []
+
+    def do(number: int) -> int:
+        held.append(multiprocessing.RLock())
+        return number
+
+    return do

@@ -159,7 +159,7 @@ def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int
         "start": "i64",
         "parameters": "*fp64",
         "left_ptr": "*i32",
-        "hard_ptr": "*i32",
+        "hard_ptr": "*i8",
         "listed": "*i64",
     }
     types |= {f"{name}_ptr": "*i64" for name in tables} | dict.fromkeys(("n", "each"), "i64")
@@ -214,7 +214,7 @@ def require_plain(device: str, form: Any, size: int, monkeypatch: pytest.MonkeyP
     class Counting:
         def __getitem__(self, grid: Any) -> Any:
             def call(*given: Any, **options: Any) -> None:
-                hard.append(int(given[6].sum()))
+                hard.append(len(given[6]))
                 run[grid](*given, **options)
 
             return call

@@ -108,6 +108,24 @@ def test_what_interrupts_this_process_ends_the_others() -> None:
     assert not multiprocessing.active_children()
 
 
+LOCKED = """
+from verify.jobs.pool import ended
+from numbered import locking
+
+if __name__ == "__main__":
+    print([one.value for one in ended(locking, [[1, 2]], [{}])])
+"""
+
+
+def test_a_lock_in_a_worker_that_is_killed_is_not_warned_about(tmp_path: Path) -> None:
+    """tqdm makes one where Inductor runs, and a resource tracker that outlives the run warned of it on the terminal."""
+    script = tmp_path / "locked.py"
+    script.write_text(LOCKED)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+
+
 def test_a_worker_that_cannot_begin_ends_the_run() -> None:
     with pytest.raises(RuntimeError, match="ended with exit code 5 before it did anything"):
         list(ended(nothing, [[0], [1]], [{}, {}]))

@@ -111,8 +111,13 @@ def _algorithms(place: Place) -> tuple[Algorithm, ...]:
     pieces = max(PIECES, -(-place.shape.k // 32))
     chains = len(SPLITS[split][2]) if split else 1
     found = [Algorithm(Blocks(one, pieces, chains=chains), split) for one in cores]
-    if place.operands in ("float16", "bfloat16") and name in ("eager", "eager-fp16-sums", "inductor"):
-        # torch allows reductions of split sums in the dtype by default, and Inductor calls torch's own addmm
+    if (
+        place.operands in ("float16", "bfloat16")
+        and name in ("eager", "eager-fp16-sums", "inductor")
+        and not place.coded
+    ):
+        # torch allows cuBLAS to reduce split sums in the dtype by default, and Inductor calls torch's own addmm;
+        # products of codes are not cuBLAS's (native/cuda/int4mm.cu: warps' parts are floats)
         found += [Algorithm(Blocks(one, pieces, stored=True), split) for one in cores]
     if name.endswith("fp16-sums"):
         halves = [u for u in units() if (u.architecture, u.operands, u.result) == (place.architecture, kind, "float16")]

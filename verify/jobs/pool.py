@@ -243,6 +243,9 @@ def _serve(pipe: Connection, given: bytes, ahead: int, place: Mapping[str, str])
     """Do jobs until there are no more. `given` is unpickled after the environment is set: that may import torch."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
+    # Python's own choice: "spawn", which this process has from its parent, gives locks names, which stay when it is
+    # killed and which the parent is then warned about. tqdm makes such a lock where Inductor first runs
+    multiprocessing.set_start_method(None, force=True)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(place)
     start.settle()

@@ -262,7 +262,10 @@ _NUMBERS |= {"exponent": "int16_t", "region": "uint8_t", "cls": "uint8_t"}
 _TRUTHS = ("open", "measured", "negative", "unjudged", "different", "closer", "farther")
 #: Regions in which whole tiles of a one-input kernel's patterns lie.
 #: There the numbers that a judgement limits are nearly always of the sizes said.
-PLAIN = {"special": "", "subnormal-result": "below", "overflow": "above", "intermediate": "within", "normal": "within"}
+PLAIN = {
+    "special": "", "subnormal-operand": "within", "subnormal-result": "below", "overflow": "above",
+    "intermediate": "within", "normal": "within",
+}  # fmt: skip
 _LEADER = np.dtype([("value", np.float64), ("index", np.int64)])
 _REGION = np.dtype(
     [

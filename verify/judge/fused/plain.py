@@ -183,7 +183,7 @@ def _limits(graph: Graph, sizes: str) -> dict[int, tuple[float, float]]:
     if not sizes or not low or math.isinf(high) or not low * 64 < high / 64:
         return {}
     before = {other for root in found for other in graph.reached([root]) if other != root}
-    rooms = {root: 8.0 if root in before else 2.0 for root in found}
+    rooms = {root: 2.0 if root in before else 1.5 for root in found}
     if sizes == "above":
         return {root: (high * room, math.inf) for root, room in rooms.items()}
     if sizes == "below":

@@ -18,6 +18,7 @@ from verify.judge.regions import REGIONS
 
 NONE = (1 << 62) + 1  # an index where there is none
 COPIES = 32  # of each table
+BINADES = 8  # of a tile at most that are added up one by one: atomic additions of each element wait for one another
 REGION_COUNT = tl.constexpr(len(REGIONS))
 CLASS_COUNT = tl.constexpr(len(CLASSES))
 METRIC_COUNT = tl.constexpr(len(METRICS))
@@ -30,6 +31,7 @@ CLAMP = tl.constexpr(CLAMP_ULP)
 UNIT = tl.constexpr(QUANTUM)
 EXPONENTS = tl.constexpr(SLOTS)
 TABLES = tl.constexpr(COPIES)
+SPAN = tl.constexpr(BINADES)
 NOWHERE = tl.constexpr(NONE)
 LOWEST = tl.constexpr((1023 + FORMATS["bfloat16"].emin) << 52)  # patterns of doubles: bfloat16's smallest normal,
 TOP = tl.constexpr((1023 + FORMATS["bfloat16"].emax + 1) << 52)  # what overflows,
@@ -168,11 +170,6 @@ def quanta(error):
 
 
 @triton.jit
-def _sum(word, place: tl.constexpr):
-    return tl.sum((word >> (7 * place)) & 127, 0)
-
-
-@triton.jit
 def _add(pointer, value):
     if value != 0:
         tl.atomic_add(pointer, value)
@@ -195,7 +192,7 @@ def flush(
     copy of counts (COPIES, REGIONS, WIDTH), whose histogram counts the errors beyond each edge, of steps
     (COPIES, REGIONS) and binades (COPIES, SLOTS, 5), and to the piece's tops (pieces, REGIONS, METRICS).
 
-    classes has fields of 7 bits: how many elements of a lane are correct, faithful and measured."""
+    classes has fields of 16 bits: how many elements of a lane are correct, faithful and measured."""
     if key >= 0:
         region = key // EXPONENTS
         exponent = key - region * EXPONENTS
@@ -225,7 +222,7 @@ def flush(
 
 @triton.jit
 def _field(classes, place: tl.constexpr):
-    return tl.sum((classes >> (7 * place)) & 127, 0)
+    return tl.sum((classes >> (16 * place)) & 0xFFFF, 0)
 
 
 @triton.jit
@@ -274,14 +271,18 @@ def add_tile(
     low = tl.min(tl.where(told, exponent, EXPONENTS), 0)
     high = tl.max(tl.where(told, exponent, -1), 0)
     wrong = (cls != 0).to(tl.int64)
-    if low == high:
-        slot = binades_ptr + (copy * EXPONENTS + low) * 5
-        tl.atomic_add(slot, count(told))
-        _add(slot + 1, tl.sum(tl.where(told, wrong, 0), 0))
-        tl.atomic_max(slot + 2, tl.max(tl.where(told, q, 0), 0))
-        _add(slot + 3, tl.sum(tl.where(told, q, 0), 0))
-        _add(slot + 4, tl.sum(tl.where(told, signed, 0), 0))
-    elif high >= 0:
+    if high - low < SPAN:
+        for e in range(low, high + 1):
+            here = told & (exponent == e)
+            slot = binades_ptr + (copy * EXPONENTS + e) * 5
+            _add(slot, count(here))
+            _add(slot + 1, tl.sum(tl.where(here, wrong, 0), 0))
+            most = tl.max(tl.where(here, q, 0), 0)
+            if most != 0:
+                tl.atomic_max(slot + 2, most)
+            _add(slot + 3, tl.sum(tl.where(here, q, 0), 0))
+            _add(slot + 4, tl.sum(tl.where(here, signed, 0), 0))
+    else:
         slots = binades_ptr + (copy * EXPONENTS + exponent) * 5
         tl.atomic_add(slots, wrong * 0 + 1, mask=told)
         tl.atomic_add(slots + 1, wrong, mask=told)
@@ -291,9 +292,10 @@ def add_tile(
 
 
 @triton.jit
-def add_mismatch(copy, index, wrong, k, count_, mismatches_ptr, first_ptr):
-    """Adds what one formula of `count_` mispredicts in a tile: to a copy of mismatches and first, (COPIES, count_)."""
-    some = count(wrong)
+def add_mismatch(copy, wrong, first, k, count_, mismatches_ptr, first_ptr):
+    """Adds how often one formula of `count_` mispredicts, and where first, by lane: to a copy of mismatches and first,
+    (COPIES, count_)."""
+    some = tl.sum(wrong, 0)
     if some > 0:
         tl.atomic_add(mismatches_ptr + copy * count_ + k, some)
-        tl.atomic_min(first_ptr + copy * count_ + k, tl.min(tl.where(wrong, index, NOWHERE), 0))
+        tl.atomic_min(first_ptr + copy * count_ + k, tl.min(first, 0))

@@ -30,9 +30,9 @@ from verify.judge.regions import REGIONS
 from verify.native import Unsupported, cache, compiling
 
 Tensor = torch.Tensor
-BLOCK = 128  # elements of a tile
+BLOCK = 64 if torch.version.hip else 32  # elements of a tile, one a lane: for more there are too few registers
 WARPS = 1  # so that lanes agree without a barrier
-TILES = 64  # that a program takes at most, of 127 for which the fields of its counts have room
+TILES = 256  # that a program takes at most; the fields of its counts have room for more
 PROGRAMS = 2048  # of fewer elements a program takes fewer tiles
 SWEPT = 1 << 20  # elements, with fewer of which the short ways are not compiled
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "iadd": "+", "isub": "-", "imul": "*", "iand": "&"}
@@ -261,12 +261,13 @@ class Judge:
         wrong = table(copies, max(self.count, 1))
         first = torch.full_like(wrong, shared.NONE)
         tables = (counts, steps, tops)
+        hard = torch.arange(pieces * each, device=device)
         if plain := getattr(self.module, "plain", None) if n >= SWEPT else None:
-            hard = table(pieces * each, dtype=torch.int32)
-            _launch(plain, pieces, *columns, given, n, each, hard, *tables, binades)
-        else:
-            hard = torch.ones(pieces * each, dtype=torch.int32, device=device)
-        _launch(self.module.run, pieces * each, *columns, given, n, each, hard, *tables, left, binades)
+            left_over = table(pieces * each, dtype=torch.int8)
+            _launch(plain, pieces, *columns, given, n, each, left_over, *tables, binades)
+            hard = left_over.nonzero()[:, 0]
+        if len(hard):
+            _launch(self.module.run, len(hard), *columns, given, n, each, hard, *tables, left, binades)
         if self.count:
             _launch(self.module.compare, pieces, *columns, n, each, wrong, first)
         listed = self._again(tops.view(torch.float64).flatten(1), left).nonzero()[:, 0]
@@ -370,36 +371,38 @@ def compiled(
         compared = trace(wrong, dtypes)
         wrongs = [f"v{place}" for place in compared.outputs.values()]
     swept = every or fmt.bits * k <= 32  # whose tiles hold consecutive patterns, where it is swept
-    source = _source(graph, compared, wrongs, len(dtypes), k * every, swept)
+    source = _source(graph, compared, wrongs, dtypes, k, every, swept)
     return Judge(dtypes, fmt, eager, parameters, len(wrongs), _module(source), k * every)
 
 
 def _source(
-    graph: Graph, compared: Graph | None, wrongs: Sequence[str], columns: int, every: int, swept: bool
+    graph: Graph, compared: Graph | None, wrongs: Sequence[str], dtypes: Sequence[torch.dtype], inputs: int,
+    in_order: bool, swept: bool,
 ) -> str:  # fmt: skip
-    names = ", ".join((*["start"][:every], *(f"in{c}" for c in range(every, columns))))
+    """dtypes: of all columns, the inputs' first. in_order: the inputs' patterns are parts of an element's index."""
+    every, fmt = inputs if in_order else 0, FORMATS[name_of(dtypes[0])]
+    names = ", ".join((*["start"][:every], *(f"in{c}" for c in range(every, len(dtypes)))))
     outputs = [graph.outputs[name] for name in _FIELDS]
     few = [graph.outputs[name] for name in _AGAIN]
     stores = "\n".join(f"    tl.store({name}_ptr + store, {_each(graph, graph.outputs[name])})" for name in _AGAIN)
     given = ", ".join(_each(graph, graph.outputs[name]) for name in _FIELDS)
-    short = [_Short(r, made, holds, every) for r, (made, holds) in plain_graphs(graph).items()] if swept else []
+    plain = sorted(plain_graphs(graph).items(), key=lambda found: found[0] != NORMAL) if swept else []
+    short = [_Short(r, made, holds, every) for r, (made, holds) in plain]  # the most frequent first
     share, tops = _gathered(short)
     source = f"""{_HEAD}
 @triton.jit
 def run(
-    {names}, parameters, n, each, hard_ptr, counts_ptr, steps_ptr, tops_ptr, left_ptr, binades_ptr,
-    BLOCK: tl.constexpr,
+    {names}, parameters, n, each, listed, counts_ptr, steps_ptr, tops_ptr, left_ptr, binades_ptr, BLOCK: tl.constexpr,
 ):
-    tile = tl.program_id(0).to(tl.int64)
-    if tl.load(hard_ptr + tile) != 0:
-        lane = tl.arange(0, BLOCK)
-        at = tile * BLOCK + lane
-        inside = at < n
-{body(graph, outputs, " " * 8, every)}
-        t.add_tile(
-            tile, tile // each, inside, {given},
-            counts_ptr, steps_ptr, tops_ptr, left_ptr, binades_ptr,
-        )
+    tile = tl.load(listed + tl.program_id(0))
+    lane = tl.arange(0, BLOCK)
+    at = tile * BLOCK + lane
+    inside = at < n
+{body(graph, outputs, every=every)}
+    t.add_tile(
+        tile, tile // each, inside, {given},
+        counts_ptr, steps_ptr, tops_ptr, left_ptr, binades_ptr,
+    )
 
 
 {_JIT}
@@ -423,17 +426,24 @@ def plain(
 ):
     piece = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
+    least, infinity = {1 << fmt.mantissa_bits}, {fmt.inf_bits}
     nothing = tl.zeros((BLOCK,), tl.int64)
     none = t.number(nothing)
     key = tl.full((), -1, tl.int64)
     classes, beyond, total, signed, top_steps = nothing, nothing, nothing, nothing, nothing
     {", ".join(tops)} = {", ".join(["none"] * len(tops))}
-    last = (piece + 1) * each
-    for tile in range(piece * each, last + 1):
+    tile, last = piece * each, (piece + 1) * each
+    while tile <= last:
         at = tile * BLOCK + lane
+        inside = at < n
         whole = (tile < last) & ((tile + 1) * BLOCK <= n)
         settled = whole & False
+        low, high, small = 0, 0, 0
+        if key < 0:
+{_sizes(dtypes, inputs, every)}
 {"".join(one.source for one in short)}
+        # a tile that does not go with those before it is tried by itself, and then left to the other kernel
+        once_more = (settled == 0) & (key >= 0)
         if settled == 0:
             largest = {share}
             t.flush(
@@ -443,14 +453,21 @@ def plain(
             key = tl.full((), -1, tl.int64)
             classes, beyond, total, signed, top_steps = nothing, nothing, nothing, nothing, nothing
             {", ".join(tops)} = {", ".join(["none"] * len(tops))}
-            if tile < last:
+            if (once_more == 0) & (tile < last):
                 tl.store(hard_ptr + tile, 1)
+        tile += tl.where(once_more & (tile < last), 0, 1)
 """
     if compared is None or not wrongs:
         return source
-    adds = "\n".join(
-        f"        t.add_mismatch(piece % t.TABLES, at, inside & {v}, {f}, {len(wrongs)}, wrong_ptr, first_ptr)"
+    begun = "\n".join(f"    count{f}, first{f} = lane * 0, lane * 0 + t.NOWHERE" for f in range(len(wrongs)))
+    counted = "\n".join(
+        f"        count{f} += (inside & {v}).to(tl.int64)\n"
+        f"        first{f} = tl.where(inside & {v} & (at < first{f}), at, first{f})"
         for f, v in enumerate(wrongs)
+    )
+    adds = "\n".join(
+        f"    t.add_mismatch(piece % t.TABLES, count{f}, first{f}, {f}, {len(wrongs)}, wrong_ptr, first_ptr)"
+        for f in range(len(wrongs))
     )
     return f"""{source}
 
@@ -458,10 +475,12 @@ def plain(
 def compare({names}, n, each, wrong_ptr, first_ptr, BLOCK: tl.constexpr):
     piece = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK).to(tl.int64)
+{begun}
     for tile in range(piece * each, (piece + 1) * each):
         at = tile * BLOCK + lane
         inside = at < n
 {body(compared, list(compared.outputs.values()), " " * 8, every)}
+{counted}
 {adds}
 """
 
@@ -480,6 +499,28 @@ def _gathered(short: Sequence[_Short]) -> tuple[str, list[str]]:
             share = f"tl.where(key // {SLOTS} == {one.region}, {one.share}, {share})"
             count = max(count, len(one.further))
     return f"t.positive({share})", [*names, *(f"top_{k}" for k in range(count))]
+
+
+#: What the sizes of a tile tell of its region, so that few short ways are tried; that they hold is checked there.
+_MAY_BE = {
+    "special": "((low >= infinity) | (high == 0))", "subnormal-operand": "(small != 0)",
+    "subnormal-result": "(high <= least)", "overflow": "(low >= infinity - 1)", "intermediate": "(small == 0)",
+    "normal": "((small == 0) & (low >= least) & (high < infinity))",
+}  # fmt: skip
+
+
+def _sizes(dtypes: Sequence[torch.dtype], inputs: int, every: int) -> str:
+    """low and high: the smallest and largest output of a tile, as patterns without signs; small: whether an input is
+    subnormal."""
+    mask = (1 << 8 * dtypes[0].itemsize - 1) - 1
+    patterns = [f"({_load(Node('raw', (), (c, dtypes[0]), 'i'), every)}) & {mask}" for c in range(inputs + 1)]
+    small = "\n".join(
+        f"            size = {one}\n            below = below | ((size > 0) & (size < least))" for one in patterns[:-1]
+    )
+    return f"""            below = inside & False
+{small}
+            size = ({patterns[-1]}).to(tl.int32)
+            low, high, small = tl.min(size, 0), tl.max(size, 0), tl.max(below.to(tl.int32), 0)"""
 
 
 class _Short:
@@ -523,7 +564,7 @@ class _Short:
             largest = "\n                ".join(
                 f"top_{name} = tl.where({value} > top_{name}, {value}, top_{name})" for name, value in named.items()
             )
-            adds = f"""classes += (nothing + 1 << 7 * {given.get("cls", "nothing")}) + (1 << 14)
+            adds = f"""classes += (nothing + 1 << 16 * {given.get("cls", "nothing")}) + (1 << 32)
                 beyond += ({given["error"]} > 0.5).to(tl.int64)
                 q = t.quanta({given["error"]})
                 total += q
@@ -533,8 +574,8 @@ class _Short:
         if self.region == NORMAL:
             key = f"tl.max({given['exponent']}, 0) + {first}"
             fine += f" & ({given['exponent']} + {first} == e) & (e > {first}) & (e < {first + SLOTS - 1})"
-        return f"""        if whole & (settled == 0) & ((key < 0) | (key // {SLOTS} == {self.region})):
-            inside = at < n
+        may_be = _MAY_BE[REGIONS[self.region]]
+        return f"""        if whole & (settled == 0) & (((key < 0) & {may_be}) | (key // {SLOTS} == {self.region})):
 {body(graph, places, " " * 12, self.every)}
             e = key
             if key < 0:
