@@ -376,17 +376,27 @@ def products_table(reports: Sequence[Report], keep: Filter) -> str:
 
 
 def _products(report: Report, keep: Filter) -> str:
-    found: dict[tuple[str, str], list[Cell]] = {}
+    kernels: dict[str, list[Cell]] = {}
     for cell in report.cells:
         if cell.error is not None and is_composite(cell) and keep.keeps(cell):
-            found.setdefault((cell.dtype, cell.lowering), []).append(cell)
+            kernels.setdefault(cell.kernel, []).append(cell)
+    titles = [f"{code(name)}\n\n" if len(kernels) > 1 else "" for name in kernels]
+    return "\n".join(title + _product(cells) for title, cells in zip(titles, kernels.values(), strict=True))
+
+
+def _product(kernel: Sequence[Cell]) -> str:
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for cell in kernel:
+        found.setdefault((cell.dtype, cell.lowering), []).append(cell)
     same: dict[tuple[str, ...], list[str]] = {}
     for (dtype, lowering), cells in found.items():
-        settings: dict[str, list[str]] = {}
+        formulas: dict[str, set[str]] = {}  # of each spelling, whatever the scalars
+        settings: dict[str, dict[str, None]] = {}
         for cell in cells:
-            formula = cell.formula
-            named = "" if formula is None else formula.identified or " / ".join(formula.survivors)
-            settings.setdefault(named, []).append(cell.spelling)
+            formulas.setdefault(cell.spelling, set()).add(_named(cell))
+        for cell in cells:
+            scalars = f" {scalars_text(cell.scalars)}" if len(formulas[cell.spelling]) > 1 else ""
+            settings.setdefault(_named(cell), {})[cell.spelling + scalars] = None
         told = [f"{formula}: {', '.join(names)}" for formula, names in settings.items() if formula]
         left = ", ".join(settings.get("", ()))
         _, _, misrounded, sides = _sums(cells)
@@ -394,6 +404,10 @@ def _products(report: Report, keep: Filter) -> str:
     rows = [(key[0], ", ".join(names), *key[1:]) for key, names in same.items()]
     return table(("dtype", "lowering", "formula: shapes", "none named", "misrounded:", "closer / farther than eager:"),
                  [tuple(map(escaped, row[:4])) + row[4:] for row in rows])  # fmt: skip
+
+
+def _named(cell: Cell) -> str:
+    return "" if cell.formula is None else cell.formula.identified or " / ".join(cell.formula.survivors)
 
 
 _COMPOSITES = (

@@ -12,10 +12,11 @@ import torch
 
 from composites import cells
 from mutants import products as mutants
-from verify import backends
+from verify import backends, switches
 from verify.cases import settings_of
 from verify.families import products, products_formulas, products_limits, products_lowerings
 from verify.families.products import setting
+from verify.families.products_lowerings import PRECISIONS, set_to
 from verify.families.products_truth import Truths
 from verify.kernel import Composite, UsageError, load
 from verify.lowerings import Lowering, NotLowered, Target
@@ -318,14 +319,31 @@ def test_shapes_that_do_not_multiply_are_an_error() -> None:
     assert found["status"] == "error" and "shape" in found["reason"]
 
 
-def test_switches_are_put_back() -> None:
-    from verify.families.products_lowerings import PRECISIONS, set_to
-
-    before = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_fp16_accumulation
-    for given in PRECISIONS.values():
-        with set_to(given):
+@pytest.mark.parametrize("first", PRECISIONS)
+def test_switches_are_put_back(first: str) -> None:
+    """Whatever was set before, each does what it does in a new process: `allow_tf32`, put back as it had been, hid
+    `fp32_precision` from then on."""
+    with switches.fresh():
+        torch.set_float32_matmul_precision("highest")  # which writes to the new ones, too
+        before = switches.read(), torch.backends.cuda.matmul.allow_fp16_accumulation
+        with set_to(PRECISIONS[first]):
             pass
-    assert (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_fp16_accumulation) == before
+        for name, given in PRECISIONS.items():
+            with set_to(given):
+                tf32 = name in ("eager-tf32", "eager-allow-tf32", "eager-high", "eager-medium")
+                assert switches.read()["cuda.matmul.fp32_precision"] == ("tf32" if tf32 else "none")
+        assert (switches.read(), torch.backends.cuda.matmul.allow_fp16_accumulation) == before
+        assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_switch_that_inherits_still_does() -> None:
+    with switches.fresh():
+        torch.backends.fp32_precision = "tf32"
+        with switches.fresh():
+            torch.backends.cuda.matmul.fp32_precision = "ieee"
+        assert switches.read()["cuda.matmul.fp32_precision"] == "tf32"
+        torch.backends.fp32_precision = "ieee"
+        assert switches.read()["cuda.matmul.fp32_precision"] == "ieee"
 
 
 def test_what_a_lowering_is_held_to_is_told() -> None:

@@ -123,6 +123,8 @@ MODES = {
     "flush": "torch.set_flush_denormal(True)",
     "threads": "torch.set_num_threads(3)",
     "determinis": "torch.use_deterministic_algorithms(True)",
+    "float32 products": "torch.backends.fp32_precision = 'tf32'",
+    "cuda.matmul.fp32_precision": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
 }
 #: Right where fresh memory is filled as this project fills it.
 WATCHING = """

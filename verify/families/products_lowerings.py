@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from verify.kernel import DTYPES, NARROW
@@ -134,27 +134,23 @@ _ABSENT = (
 
 @contextlib.contextmanager
 def set_to(given: Settings) -> Iterator[None]:
-    """A context in which torch's switches have these values."""
+    """A context in which torch's switches have these values, and those of float32 products no others."""
     import torch
 
-    before: list[Callable[[], None]] = []
-    try:
+    from verify import switches  # which needs torch
+
+    with contextlib.ExitStack() as stack:
+        if given:
+            stack.enter_context(switches.fresh())
         for path, value in given.items():
             *parents, name = path.split(".")
-            owner: Any = torch
-            for parent in parents:
-                owner = getattr(owner, parent)
             if not parents:
-                precision = torch.get_float32_matmul_precision()
-                before.append(partial(torch.set_float32_matmul_precision, precision))
-                torch.set_float32_matmul_precision(value)
+                getattr(torch, name)(value)
                 continue
-            before.append(partial(setattr, owner, name, getattr(owner, name)))
+            owner = reduce(getattr, parents, torch)
+            stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, value)
         yield
-    finally:
-        for undo in reversed(before):
-            undo()
 
 
 def _no_setting(name: str, given: Settings, target: Target) -> str | None:

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from verify import backends, kernel
+from verify import backends, kernel, switches
 from verify.composite import Problem
 from verify.dispatch import Watching
 from verify.kernel import UsageError
@@ -521,7 +521,7 @@ def modes() -> dict[str, Any]:
         "the number of threads": torch.get_num_threads(),
         "flushing of subnormal numbers": bool(torch.tensor(2.0**-149, device="cpu") * 1 == 0),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "the precision of float32 products": torch.get_float32_matmul_precision(),
+        "the precision of float32 products": ", ".join(f"{name} {value}" for name, value in switches.read().items()),
         "TF32 in cuDNN": cudnn.allow_tf32,
         "reduced precision in float16 products": matmul.allow_fp16_reduced_precision_reduction,
         "reduced precision in bfloat16 products": matmul.allow_bf16_reduced_precision_reduction,
