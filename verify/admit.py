@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -52,58 +52,62 @@ class Admitted:
     points: int
 
 
-def library(device: Any, wrap: Wrap | None = None) -> tuple[Admitted, ...]:
-    """The admitted functions of the device's float64 library. Cached for each device and form.
+def library(device: Any, wrap: Wrap | None = None, names: Iterable[str] = tuple(FUNCTIONS)) -> tuple[Admitted, ...]:
+    """The admitted functions of the device's float64 library, of those named. Cached for each device and form.
 
     wrap: how a pure function of tensors of one shape is transformed before use (torch.compile, say); None: eager.
     Raises NotAdmitted, which names the operation, where arithmetic, TwoSum, TwoProd or a cast is wrong in that form.
     """
-    return _judged(str(device), wrap)[0]
+    arithmetic(device, wrap)
+    found = (_judged(str(device), wrap, name) for name in names)
+    return tuple(one for one in found if isinstance(one, Admitted))
 
 
 def refused(device: Any, wrap: Wrap | None = None) -> Mapping[str, str]:
     """The functions that are not admitted, each with the argument that shows why. As `library`."""
-    return _judged(str(device), wrap)[1]
+    arithmetic(device, wrap)
+    found = {name: _judged(str(device), wrap, name) for name in FUNCTIONS}
+    return {name: one for name, one in found.items() if isinstance(one, str)}
 
 
 class Bounds(Mapping[str, float]):
-    """The bound of each function of `library` by name. They are admitted, in seconds, when the first one is asked for:
-    multiprecision alone needs none."""
+    """The bound of each function of `library` by name. One is admitted, in a tenth of a second, when it is asked for:
+    most kernels need none. asked: the names, whether they are admitted or not."""
 
-    def __init__(self, device: Any) -> None:
-        self.device = device
+    def __init__(self, device: Any, wrap: Wrap | None = None) -> None:
+        self.device, self.wrap = device, wrap
+        self.asked: set[str] = set()
 
     def __getitem__(self, name: str) -> float:
-        return {a.name: a.bound for a in library(self.device)}[name]
+        if name not in FUNCTIONS:
+            raise KeyError(name)
+        self.asked.add(name)
+        return {a.name: a.bound for a in library(self.device, self.wrap, (name,))}[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (a.name for a in library(self.device))
+        return (a.name for a in library(self.device, self.wrap))
 
     def __len__(self) -> int:
-        return len(library(self.device))
+        return len(library(self.device, self.wrap))
 
 
 @functools.cache
-def _judged(device: str, wrap: Wrap | None) -> tuple[tuple[Admitted, ...], Mapping[str, str]]:
-    arithmetic(device, wrap)
-    form = "eager" if wrap is None else "compiled"
-    found, complaints = [], {}
-    for entry in FUNCTIONS.values():
-        truths = _truths(entry, POINTS)
-        columns = [torch.tensor(column, dtype=torch.float64, device=device) for column in truths.arguments]
-        given = (wrap(entry.tensor) if wrap else entry.tensor)(*columns).tolist()
-        errors = truths.errors(entry, np.array(given))
-        k = int(errors.argmax())
-        seen = float(errors[k])
-        if seen * SAFETY <= entry.bound:
-            found.append(Admitted(entry.name, form, entry.bound, seen, len(given)))
-            continue
-        of = ", ".join(float(column[k]).hex() for column in truths.arguments)
-        complaints[entry.name] = (
-            f"{entry.name} is not admitted on {device} ({form}): of {of} it gives {given[k]!r}, {seen:.3g} units of "
-            f"2^-53 off; expected at most {entry.bound / SAFETY:g}"
-        )
-    return tuple(found), complaints
+def _judged(device: str, wrap: Wrap | None, name: str) -> Admitted | str:
+    """A function, or why it is refused."""
+    entry, form = FUNCTIONS[name], "eager" if wrap is None else "compiled"
+    truths = _truths(entry, POINTS)
+    columns = [torch.tensor(column, dtype=torch.float64, device=device) for column in truths.arguments]
+    given = (wrap(entry.tensor) if wrap else entry.tensor)(*columns).tolist()
+    errors = truths.errors(entry, np.array(given))
+    k = int(errors.argmax())
+    seen = float(errors[k])
+    if seen * SAFETY <= entry.bound:
+        return Admitted(name, form, entry.bound, seen, len(given))
+    of = ", ".join(float(column[k]).hex() for column in truths.arguments)
+    return (
+        f"{name} is not admitted on {device} ({form}): of {of} it gives {given[k]!r}, {seen:.3g} units of 2^-53 off; "
+        f"expected at most {entry.bound / SAFETY:g}"
+    )
 
 
 def arithmetic(device: Any, wrap: Wrap | None = None) -> None:

@@ -274,9 +274,17 @@ class Pointwise:
         mine = (self.kernel.name, self.scalars, self.dtype, self.backend.name, self.inputs.kind, self.inputs.size)
         return mine == (facts.name, dict(scalars), dtype, backend.name, domain.kind, domain.size)
 
-    @property
+    @cached_property
     def trusted(self) -> tuple[admit.Admitted, ...]:
-        return admit.library(self.backend.check_device) if self.fmt.bits < 64 else ()
+        """Of the library those that its enclosures ask for, of whatever element and in whatever stage."""
+        if self.fmt.bits == 64:
+            return ()
+        bounds = admit.Bounds(HOST)
+        about = Elementwise(self.kernel.oracle, self.fmt, self.inputs.names, self.scalars, HOST, bounds)
+        one = tuple(torch.ones(1, dtype=getattr(torch, self.dtype)) for _ in self.inputs.names)
+        for double in (False, True):
+            about.facts(one, one[0], double=double, zeroed=True)
+        return admit.library(self.backend.check_device, names=sorted(bounds.asked))
 
     def portions(self) -> range:
         return range(-(-self.inputs.size // self.portion))
@@ -373,8 +381,8 @@ class Pointwise:
     def _made(self, given: Elementwise, double: bool) -> Any:
         try:
             made = fused.on(self.given(0)[0].device)
-            library = admit.library(self.backend.check_device, made.mapped)
-            bounds = {a.name: a.bound for a in library}
+            admit.arithmetic(self.backend.check_device, made.mapped)
+            bounds = admit.Bounds(self.backend.check_device, made.mapped)
             about = Elementwise(given.oracle, self.fmt, given.names, given.scalars, HOST, bounds)  # where it is traced
             dtypes = tuple(t.dtype for t in self.given(0))
             element, parameters = judgement(about, double=double), len(Limits().values)
