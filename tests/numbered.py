@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,14 @@ def locking() -> Callable[[int], int]:
 
     def do(number: int) -> int:
         held.append(multiprocessing.RLock())
+        return number
+
+    return do
+
+
+def sleeping() -> Callable[[int], int]:
+    def do(number: int) -> int:
+        time.sleep(1)
         return number
 
     return do

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from numbered import doubling, nothing
+from numbered import doubling, nothing, sleeping
 from sample_reports import cell, cell_of, region, report, report_of
 from verify import backends, cli, ledger, run
 from verify import lowerings as lowerings_module
@@ -91,6 +91,17 @@ def test_a_job_that_its_process_had_not_begun_is_done_by_another() -> None:
     found = list(ended(functools.partial(doubling, (22, 30)), groups, [{}], here=slowly))
     assert sorted(one.number for one in found) == [8, *range(20, 34), 40]
     assert {one.number for one in found if one.died} and {one.number for one in found if one.died} <= {22, 30}
+
+
+def test_the_last_jobs_are_for_who_is_free_first() -> None:
+    """With the other process at work on one, this one does those that are left."""
+
+    def at_once(number: int) -> int:
+        time.sleep(3 * (number == 0))  # until the other is ready
+        return number
+
+    found = {one.number: one.process for one in ended(sleeping, [[k] for k in range(4)], [{}], here=at_once)}
+    assert found == {0: 1, 1: 0, 2: 1, 3: 1}
 
 
 def slowly(number: int) -> int:

@@ -23,6 +23,8 @@ from typing import Any
 
 from verify import standby, start
 
+HELD = 3  # jobs that a process holds, at most, while the one that gives them does its own
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -57,7 +59,7 @@ def ended(
     wanted   whether a job is still to be done, asked when it is due
     ahead    how many processes of `verify.standby` each prepares
     here     does a job in this process, which is then one of those that do them: it has imported what they still have
-             to. They hold a second job meanwhile, since this one answers none while it does its own
+             to. They hold HELD jobs meanwhile, since this one answers none while it does its own
 
     To be closed (`contextlib.closing`): that ends the processes. Raises RuntimeError where a process ends before it
     has begun a job, and what interrupts `here`.
@@ -71,11 +73,16 @@ def ended(
         while waiting or any(one.number is not None or one.own for one in everyone):
             for worker in workers:
                 if worker.state == "ready":
-                    worker.begin(waiting, everyone, wanted, 1 if mine is None else 2)
+                    worker.begin(waiting, everyone, wanted)
             sources: dict[Any, _Worker] = {source: w for w in workers for source in (w.pipe, w.process.sentinel)}
             ready = wait(list(sources), None if mine is None else 0)
             if mine is not None and not ready:
                 mine.begin(waiting, everyone, wanted)
+                for worker in workers:
+                    left = sum(map(len, waiting)) + sum(len(one.own) for one in everyone)
+                    if worker.state == "ready" and left > len(everyone):  # the last ones are for who is free first
+                        worker.begin(waiting, everyone, wanted, HELD)
+                mine.work()
                 if (one := mine.finish(mine.value)) is not None:
                     yield one
                 if one is not None or not workers:
@@ -99,14 +106,14 @@ def ended(
 
 @dataclass
 class Hands:
-    """What a process has to do: the rest of the group that it is in, the job in its hands, and the one after that where
-    it holds two. which: of the processes, counted from 0."""
+    """What a process has to do: the rest of the group that it is in, the job in its hands, and those after that where
+    it holds several. which: of the processes, counted from 0."""
 
     which: int
     own: deque[int] = field(default_factory=deque, init=False)
     took: list[float] = field(default_factory=list, init=False)  # seconds of the group's jobs so far
     number: int | None = field(default=None, init=False)
-    after: int | None = field(default=None, init=False)
+    later: deque[int] = field(default_factory=deque, init=False)
     since: float = field(default=0.0, init=False)
 
     def send(self, number: int) -> None:
@@ -117,7 +124,7 @@ class Hands:
         self, waiting: deque[deque[int]], others: Sequence[Hands], wanted: Callable[[int], bool], count: int = 1
     ) -> None:  # fmt: skip
         """The next job of its group, of the next group, or of one that another is in, until it holds `count`."""
-        while self.number is None or (count > 1 and self.after is None):
+        while self.number is None or len(self.later) < count - 1:
             if not self.own:
                 self.own, self.took = waiting.popleft() if waiting else _part(others), []
             if not self.own:
@@ -127,14 +134,14 @@ class Hands:
             if self.number is None:
                 self.number, self.since = number, time.monotonic()
             else:
-                self.after = number
+                self.later.append(number)
             self.send(number)
 
     def finish(self, value: Any) -> Ended | None:
         """The job in its hands, which gave `value`."""
         if self.number is None:
             return None
-        number, self.number, self.after = self.number, self.after, None
+        number, self.number = self.number, self.later.popleft() if self.later else None
         now = time.monotonic()
         self.took.append(now - self.since)
         self.since = now
@@ -149,8 +156,14 @@ class _Here(Hands):
     value: Any = field(default=None, init=False)
 
     def send(self, number: int) -> None:
+        """Nothing: `work` does it, once the others have theirs."""
+
+    def work(self) -> None:
+        """Do the job in its hands, if there is one."""
+        if self.number is None:
+            return
         try:
-            self.value = self.do(number)
+            self.value = self.do(self.number)
         except Exception as error:
             self.value = error
 
@@ -191,8 +204,9 @@ class _Worker(Hands):
 
     def put_back(self) -> None:
         """The jobs in its hands, which it has not begun."""
-        self.own.extendleft(one for one in (self.after, self.number) if one is not None)
-        self.number = self.after = None
+        self.own.extendleft(reversed([*([] if self.number is None else [self.number]), *self.later]))
+        self.number = None
+        self.later.clear()
 
     def fallen(self) -> Ended | None:
         """The job that it died of, if it was in one."""
