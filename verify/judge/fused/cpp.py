@@ -10,7 +10,7 @@ import copy
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -262,10 +262,7 @@ _NUMBERS |= {"exponent": "int16_t", "region": "uint8_t", "cls": "uint8_t"}
 _TRUTHS = ("open", "measured", "negative", "unjudged", "different", "closer", "farther")
 #: Regions in which whole tiles of a one-input kernel's patterns lie.
 #: There the numbers that a judgement limits are nearly always of the sizes said.
-PLAIN = {
-    "special": "", "subnormal-operand": "within", "subnormal-result": "below", "overflow": "above",
-    "intermediate": "within", "normal": "within",
-}  # fmt: skip
+PLAIN = {"special": "", "subnormal-result": "below", "overflow": "above", "intermediate": "within", "normal": "within"}
 _LEADER = np.dtype([("value", np.float64), ("index", np.int64)])
 _REGION = np.dtype(
     [
@@ -515,19 +512,19 @@ def fields_of(element: Element, inputs: int, eager: bool, failing: bool = False)
     return judged
 
 
-def plain_graphs(graph: Graph) -> dict[int, tuple[Graph, int]]:
+def plain_graphs(graph: Graph, sizes: Mapping[str, str] = PLAIN) -> dict[int, tuple[Graph, int]]:
     """By region, the graph of elements that are all plain, and the place of what must hold of them (lanes.h:
-    JudgesPlain).
+    JudgesPlain). sizes: of the numbers that are limited, by region.
 
     Consecutive patterns of one input are, nearly always; the inputs that are drawn for more are not, in a tile of them.
     """
     found = {}
-    for name, sizes in PLAIN.items():
+    for name, size in sizes.items():
         region = REGIONS.index(name)
         # an element of region special is a NaN, or exact
         truths = dict.fromkeys(_TRUTHS, False) | {"measured": name != "special"}
         del truths["negative"]
-        special = specialised(graph, truths, {"region": {region}, "cls": {0, 1} if truths["measured"] else {0}}, sizes)
+        special = specialised(graph, truths, {"region": {region}, "cls": {0, 1} if truths["measured"] else {0}}, size)
         if special is not None:
             found[region] = special
             if not truths["measured"]:

@@ -22,7 +22,7 @@ import torch
 from verify.decide import BINS
 from verify.formats import FORMATS, Format
 from verify.judge.chunk import differing
-from verify.judge.fused.cpp import Element, Predict, fields_of, plain_graphs
+from verify.judge.fused.cpp import PLAIN, Element, Predict, fields_of, plain_graphs
 from verify.judge.fused.graph import BITS, Graph, Node, name_of, trace
 from verify.judge.fused.plain import rising
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, NORMAL, SLOTS, InRegion, Reduced
@@ -45,6 +45,8 @@ _CALLS = {
     "select": "tl.where", "recip": "t.reciprocal",
 }  # fmt: skip
 _LANGUAGE = {"exp", "log", "exp2", "log2", "sin", "cos", "erf"}  # functions of triton.language itself
+#: Of several inputs one is the same in whole tiles, and may be subnormal.
+_PLAIN = PLAIN | {"subnormal-operand": "within"}
 #: What the first kernel hands to the reduction, and the second stores.
 _FIELDS = (
     "region", "cls", "open", "measured", "error", "negative", "upper", "scaled", "share", "steps", "unjudged",
@@ -386,7 +388,7 @@ def _source(
     few = [graph.outputs[name] for name in _AGAIN]
     stores = "\n".join(f"    tl.store({name}_ptr + store, {_each(graph, graph.outputs[name])})" for name in _AGAIN)
     given = ", ".join(_each(graph, graph.outputs[name]) for name in _FIELDS)
-    plain = sorted(plain_graphs(graph).items(), key=lambda found: found[0] != NORMAL) if swept else []
+    plain = sorted(plain_graphs(graph, _PLAIN).items(), key=lambda found: found[0] != NORMAL) if swept else []
     short = [_Short(r, made, holds, every) for r, (made, holds) in plain]  # the most frequent first
     share, tops = _gathered(short)
     source = f"""{_HEAD}
