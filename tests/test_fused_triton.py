@@ -196,7 +196,8 @@ def require_plain(device: str, form: Any, size: int, monkeypatch: pytest.MonkeyP
 
     about, _, _, predict = case("exp", {}, "float32", 8, 7)
     about = Elementwise(about.oracle, about.fmt, about.names, about.scalars, device, LIBRARY)
-    starts = (0x3F000000, 0x40000000 - size // 2, 0x42D00000, 0xC2B40000, 0x7FC00000, 0x3C000000)
+    # in the second a binade ends after the first tile of a program: what begins there is settled by itself
+    starts = (0x3F000000, 0x40000000 - size // 2 - fused.BLOCK, 0x42D00000, 0xC2B40000, 0x7FC00000, 0x3C000000)
     words = torch.cat([torch.arange(s, s + size) for s in starts])
     x = torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32).view(torch.float32).to(device)
     exact = torch.exp(x.double())

@@ -263,11 +263,12 @@ class Judge:
         wrong = table(copies, max(self.count, 1))
         first = torch.full_like(wrong, shared.NONE)
         tables = (counts, steps, tops)
-        hard = torch.arange(pieces * each, device=device)
         if plain := getattr(self.module, "plain", None) if n >= SWEPT else None:
             left_over = table(pieces * each, dtype=torch.int8)
             _launch(plain, pieces, *columns, given, n, each, left_over, *tables, binades)
             hard = left_over.nonzero()[:, 0]
+        else:
+            hard = torch.arange(pieces * each, device=device)
         if len(hard):
             _launch(self.module.run, len(hard), *columns, given, n, each, hard, *tables, left, binades)
         if self.count:
