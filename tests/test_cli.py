@@ -365,8 +365,10 @@ def test_a_real_run_that_is_terminated(tmp_path: Path) -> None:
         run.terminate()
         _, told = run.communicate(timeout=60)
     assert run.returncode == 143
-    assert told.splitlines()[-1] == f"verify: terminated; 1 complete cells are kept in {out}; go on with --resume"
-    assert [cell.lowering for cell in store.read(out).cells] == ["mine.py:quick"]
+    kept = [cell.lowering for cell in store.read(out).cells]
+    assert kept in (["mine.py:quick"], ["mine.py:quick", "eager"])  # eager's is done while slow's process starts
+    told_last = f"verify: terminated; {len(kept)} complete cells are kept in {out}; go on with --resume"
+    assert told.splitlines()[-1] == told_last
 
 
 @pytest.mark.parametrize("how", ["raised", "reported"])
