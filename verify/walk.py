@@ -23,7 +23,7 @@ from verify.lowerings import Lowering, lowerings
 from verify.plan import Job, Selection, job_domain
 
 RESOLVED = 4096  # elements whose resolution is taken
-HELD = 1 << 18  # elements that may wait until all portions are through
+HELD = 1 << 20  # elements that may wait until all portions are through
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ BLOCK = 1 << 15
 #: Elements left open by the fused pass up to which multiprecision is faster than hundreds of GPU launches.
 FEW = 16
 #: ... which may wait for those of other chunks.
-LATER = 1 << 12
+LATER = 1 << 16
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
