@@ -101,7 +101,7 @@ def _conduct_with(
         if out is not None and raw["cells"]:
             store.write(Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])}), out)
             kept = "standard output" if out == "-" else out
-            complain(f"{broken}; {len(raw['cells'])} complete cells are kept in {kept}", FAILED)
+            complain(f"{broken}; {_kept(len(raw['cells']), kept)}", FAILED)
         raise
     report = Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])})
     if report.interrupted and not report.cells:
@@ -117,7 +117,7 @@ def _conduct_with(
         tell_parts(report)
     if report.interrupted:
         kept = "standard output" if out == "-" else out or "the table only; --json FILE keeps them in a file"
-        return complain(f"{stop.word}; {len(report.cells)} complete cells are kept in {kept}{further}", stop.code)
+        return complain(f"{stop.word}; {_kept(len(report.cells), kept)}{further}", stop.code)
     if out not in (None, "-"):
         print(f"report: {out}", file=sys.stderr)
     if code == NOTHING:
@@ -242,6 +242,10 @@ def _ahead(selection: Selection, how: How) -> Iterator[str]:
             seconds, where = count / TRIPLES_CPU / cores, f"on {cores} cores, at {TRIPLES_CPU:.0e} a second each"
         told = f"{cells} cell{'s'[: cells > 1]} of three 16-bit inputs: {count // cells} of 2^48 triples"
         yield f"{backend.name}: {told}{' each'[: 5 * (cells > 1)]}, some {spoken(seconds)} {where}"
+
+
+def _kept(count: int, where: str) -> str:
+    return f"{count} complete {'cell is' if count == 1 else 'cells are'} kept in {where}"
 
 
 class _Stop:
