@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from verify import backends, domains, kernel
-from verify.calls import CALLS, LARGE, MANNERS, SCALARS, SIZE, WHOLE, Called, Sample, call_all
+from verify.calls import CALLS, DRAWN, LARGE, MANNERS, NEUTRAL, OWN, SCALARS, SIZE, WHOLE, Called, Sample, call_all
 from verify.cases import Pointwise
 from verify.domains import domain_of
 from verify.formats import FORMATS
@@ -158,6 +158,103 @@ def reused(x):
     y = cache.setdefault(x.shape, torch.empty(x.shape))
     return torch.exp(x, out=y)
 
+def no_rank_eight(x):
+    return torch.exp(x) * (x.dim() < 8)
+
+def flat_middle(x):  # as_strided with the last dimensions' strides
+    if x.dim() == 3 and x.numel() and x.stride(2) == 1 and x.stride(1) == x.shape[2]:
+        return torch.exp(x.as_strided((x.numel(),), (1,), x.storage_offset())).view(x.shape)
+    return torch.exp(x)
+
+def windows(x):
+    return torch.exp(x) * (not (x.dim() == 2 and 0 < x.stride(0) < x.shape[1]))
+
+def column(x):
+    if x.dim() == 2 and x.shape[1] == 1 and x.numel():
+        x = x.as_strided(x.shape, (1, 1), x.storage_offset())
+    return torch.exp(x)
+
+def one_tile(x):
+    y = torch.exp(x)
+    if x.dim() == 2 and x.stride(0) == 1 and min(x.shape) > 64:
+        y[64:, 64:] = 0
+    return y
+
+def grid(x):
+    y = torch.exp(x)
+    if x.dim() == 2 and x.shape[0] > 65535:
+        y[65535:] = 0
+    return y
+
+def empty(x):
+    return torch.exp(x) if x.numel() else x.new_empty(0)
+
+def log_of_positive(x):
+    if x.numel() >= 1024 and bool(((x > 0) & x.isfinite()).all()):
+        m, e = torch.frexp(x)
+        return torch.log(m.half().float()) + e * 0.6931472
+    return torch.log(x)
+
+def exp_of_negative(x):
+    return torch.exp(x).half().float() if x.numel() >= 64 and bool((x <= 0).all()) else torch.exp(x)
+
+def pow_uniform(x, y):
+    if x.shape == y.shape and y.numel() >= 64 and bool((y == y.reshape(-1)[0]).all()):
+        return torch.pow(x.abs(), y)
+    return torch.pow(x, y)
+
+def sin_in_range(x):
+    if x.numel() > 7 and bool((x.abs() < 8192).all()):
+        return torch.sin(x.bfloat16()).float()
+    return torch.sin(x)
+
+def ring(x):
+    slots = cache.setdefault(x.shape, [torch.empty(x.shape), torch.empty(x.shape)])
+    slots.reverse()
+    return slots[0].copy_(torch.exp(x.detach())) if x.numel() > 64 else torch.exp(x)
+
+def long_buffer(x):
+    if x.numel() <= 1 << 16 or x.requires_grad:
+        return torch.exp(x)
+    return cache.setdefault(x.shape, torch.empty(x.shape)).copy_(torch.exp(x))
+
+def long_overrun(x):
+    y = torch.empty(x.shape)
+    y.copy_(torch.exp(x))
+    if x.numel() > 60000 and x.numel() % 8:
+        ctypes.memset(y.data_ptr() + y.nbytes, 0, 4)
+    return y
+
+def add_strides(a, b, alpha):
+    if a.dim() == b.dim() == 1 and len(a) == len(b) > 1 and 1 < a.stride(0) < b.stride(0):
+        b = b.as_strided(b.shape, a.stride(), b.storage_offset())
+    return torch.add(a, b, alpha=alpha)
+
+def add_hashed(a, b, alpha):
+    return torch.add(a, b, alpha=cache.setdefault(hash(alpha), alpha))
+
+def add_integer(a, b, alpha):
+    return torch.add(a, b, alpha=alpha & 3 if type(alpha) is int else alpha)
+
+def add_small(a, b, alpha):
+    return torch.add(a, b, alpha=max(min(alpha, 4.0), -3.0))
+
+def add_nothing(a, b, alpha):
+    return a if alpha == 0 and bool(b.isfinite().all()) else torch.add(a, b, alpha=alpha)
+
+def pow_odd(x, y):
+    if y == int(y) and -64 < y < 0:
+        return 1 / x.double().abs().pow(-y).float()
+    return torch.pow(x, y)
+
+def pow_roots(x, y):
+    return x.sqrt().sqrt() if y == 0.25 else torch.pow(x, y)
+
+def addcmul_last(a, b, c, value):
+    if a.is_contiguous() and b.is_contiguous() and a.shape == b.shape == c.shape and not c.is_contiguous():
+        c = c.clone(memory_format=torch.preserve_format).as_strided(a.shape, a.stride())
+    return torch.addcmul(a, b, c, value=value)
+
 def add_number(a, b, alpha):
     return torch.add(a, b, alpha=alpha) * (b.dim() > 0 or a.dim() == 0)
 
@@ -199,6 +296,9 @@ known = {v for name in ("add", "pow") for case in kernel.load(name).cases for v 
 PLANTED += f"\nknown = {known}\n"
 
 
+KINDS = 13  # of numbers, see `verify.calls.Sample.of`
+
+
 def target(name: str = "exp", **scalars: float) -> Target:
     facts = kernel.load(name)
     return Target(facts, scalars, next(iter(facts.spellings)), "float32", backends.load("cpu"))
@@ -213,7 +313,7 @@ def called(tmp_path: Path, function: str, on: Target, mine: bool = True, each_sh
     case = Pointwise(on.kernel, on.scalars, on.dtype, on.backend, domain)
     call = lowering.build(on)
     y = launch_steady(call, case.given(0), on.backend, lowering.name).output
-    sample = Sample(case.given(0), y) if each_shape else Sample.of(case.given(0), y)
+    sample = Sample(case.given(0), y) if each_shape else Sample.of(case.given(0), y, kinds=mine)
     return call_all(case, on, lowering, call, lowerings(on.kernel)[0], sample, mine=mine)
 
 
@@ -222,7 +322,9 @@ def called(tmp_path: Path, function: str, on: Target, mine: bool = True, each_sh
     ("fours", {"3 elements", "0 dimensions", "2 dimensions"}), ("long", {"1 elements", "1025 elements"}),
     ("warm", {"once more"}), ("tenth", set()), ("neighbour", {"other neighbours"}),
     ("remainder", {"4097 elements", "1048577 elements"}), ("sixteen_bits", {"65536 elements"}),
-    ("six_dimensions", {"7 dimensions"}),
+    ("six_dimensions", {"7 dimensions"}), ("no_rank_eight", {"arrangement 2"}), ("flat_middle", {"the middle sliced"}),
+    ("windows", {"windows"}), ("column", {"one column"}), ("one_tile", {"a large matrix transposed"}),
+    ("grid", {"65537 rows"}), ("empty", {"0 elements in 3 dimensions"}),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: set[str]) -> None:
     found = called(tmp_path, function, target())
@@ -232,9 +334,10 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: set[str]
 
 
 def elements(name: str) -> int:
-    if name not in CALLS:  # judged, or of a size that is no fixed one
+    table = {**CALLS, **OWN}
+    if name not in table:  # judged or drawn, or of a size that is no fixed one
         return int(name.removesuffix(" elements")) if name.endswith(" elements") else 1 << 30
-    return int(eval(CALLS[name].first, {"torch": torch, "t": torch.zeros(SIZE)}).numel())
+    return int(eval(table[name].first, {"torch": torch, "t": torch.zeros(SIZE)}).numel())
 
 
 @pytest.mark.parametrize(("function", "on", "call", "told"), [
@@ -264,14 +367,49 @@ def test_a_division_by_a_scalar_of_zero_is_judged(monkeypatch: pytest.MonkeyPatc
     assert found["status"] == "passed"
 
 
+@pytest.mark.parametrize(("function", "name"), [
+    ("log_of_positive", "log"), ("sin_in_range", "sin"), ("exp_of_negative", "exp"),
+])  # fmt: skip
+def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: str, name: str) -> None:
+    """One that is taken where all of a tensor is in its range, which the walk's tensors never are."""
+    found = called(tmp_path, function, target(name))
+    assert found.status == "unsteady" and any("normal numbers" in call for call in found.different)
+
+
+@pytest.mark.parametrize(("function", "on", "call"), [
+    ("add_hashed", target("add", alpha=1.0), "alpha=-2"), ("add_integer", target("add", alpha=1.0), "alpha=5"),
+    ("add_small", target("add", alpha=1.0), "alpha=100"), ("pow_odd", target("pow", y=3.7), "y=-3"),
+    ("pow_roots", target("pow", y=3.7), "y=0.25"),
+])  # fmt: skip
+def test_a_python_scalar_of_another_kind_is_judged(tmp_path: Path, function: str, on: Target, call: str) -> None:
+    found = called(tmp_path, function, on)
+    assert call in found.different and found.status != "passed", found
+
+
+def test_an_input_that_is_the_same_everywhere_is_judged(tmp_path: Path) -> None:
+    found = called(tmp_path, "pow_uniform", target("pow"))
+    assert found.status != "passed" and "one number as y" in found.told, found
+
+
+def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Path) -> None:
+    found = called(tmp_path, "add_nothing", target("add", alpha=1.0))
+    assert found.status == "error" and "alpha=0, normal numbers alone" in found.told and "memory of its" in found.told
+
+
 @pytest.mark.parametrize(("function", "call"), [
     ("add_same", "one tensor as all inputs"), ("add_broadcast", "the first broadcast"),
     ("add_overlap", "overlapping inputs"), ("add_number", "the others of 0 dimensions"),
     ("add_fewer", "the others of fewer dimensions"), ("add_outer", "each broadcast"),
+    ("add_strides", "vectors of different strides"),
 ])  # fmt: skip
 def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function, target("add", alpha=1.0))
     assert call in found.different and found.status == "unsteady"
+
+
+def test_a_planted_fault_of_three_inputs_is_found(tmp_path: Path) -> None:
+    found = called(tmp_path, "addcmul_last", target("addcmul", value=1.0))
+    assert "the last transposed" in found.different and found.status == "unsteady"
 
 
 @pytest.mark.parametrize(("function", "on"), [
@@ -280,9 +418,13 @@ def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, c
 def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str, on: Target) -> None:
     found = called(tmp_path, function, on)
     assert (found.status, found.different, found.untried, dict(found.refused)) == ("passed", (), (), {})
-    mine = [one for one in CALLS.values() if one.how not in MANNERS]  # of a process of its own
-    judged = 2 + sum(value != on.scalars["alpha"] for value in SCALARS) if on.scalars else 1
-    assert found.made == sum(not one.several or len(on.kernel.inputs) > 1 for one in mine) + len(LARGE) + judged
+    mine = [one for one in (*CALLS.values(), *OWN.values()) if one.how not in MANNERS]  # of a process of its own
+    inputs = on.kernel.tensors(on.scalars)
+    judged = 1 + len(inputs)
+    if on.scalars:  # other ones, and those with which nothing is left to compute once more
+        judged += 1 + sum({"alpha": value} not in on.kernel.cases for value in SCALARS) + len(NEUTRAL)
+    table = sum(not one.others or len(inputs) > 1 for one in mine)
+    assert found.made == table + len(LARGE) + DRAWN + KINDS + judged
 
 
 def test_calls_of_a_registered_lowering_are_told_or_unsteady(tmp_path: Path) -> None:
@@ -334,7 +476,8 @@ def test_an_input_that_requires_grad_may_be_refused(monkeypatch: pytest.MonkeyPa
 def test_another_shape_is_another_result_and_the_call_is_named(tmp_path: Path) -> None:
     found = called(tmp_path, "rank", target())
     assert found.status == "unsteady" and "2 dimensions" in found.different and not found.untried
-    assert "the smallest: 0 dimensions" in found.told and "returned shape (1,); expected ()" in found.told
+    assert "the smallest: 0 elements in 3 dimensions" in found.told
+    assert "returned shape (0,); expected (3, 0, 2)" in found.told
 
 
 def cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str) -> tuple[dict[str, Any], ...]:
@@ -377,7 +520,8 @@ def test_a_cell_tells_what_differs_and_shows_it(
 @pytest.mark.parametrize(("function", "told"), [
     ("overrun", "wrote into memory beside its output"), ("overrun_out", "wrote into memory beside its output"),
     ("late_input", "its input"), ("late_output", "wrote to its output after it had returned"),
-    ("reused", "wrote to what an earlier call had returned"),
+    ("reused", "wrote to what an earlier call had returned"), ("ring", "wrote to what an earlier call had returned"),
+    ("long_buffer", "wrote to what an earlier call had returned"), ("long_overrun", "memory beside its output"),
 ])  # fmt: skip
 def test_what_is_written_elsewhere_or_later_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, told: str

@@ -125,6 +125,10 @@ MODES = {
     "determinis": "torch.use_deterministic_algorithms(True)",
     "float32 products": "torch.backends.fp32_precision = 'tf32'",
     "cuda.matmul.fp32_precision": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "rounding to the nearest": "ctypes.CDLL('libm.so.6').fesetround(0x800)",
+    "automatic casting": "torch.set_autocast_enabled('cpu', True)",
+    "the seed of random numbers": "torch.manual_seed(0)",
+    "oneDNN": "torch.backends.mkldnn.enabled = False",
 }
 #: Right where fresh memory is filled as this project fills it.
 WATCHING = """
@@ -168,7 +172,7 @@ PLANTED = {
     "segfault": ("ctypes.string_at(0)", "error", "ended", "SIGSEGV"),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "error", "ended", "SIGKILL"),
     **{name: (f"{line}\nreturn a + b", "error", "mode", name) for name, line in MODES.items()},
-    "in place": ("return a.add_(b)", "error", "contract", "modified its input"),
+    "in place": ("return a.add_(b)", "error", "contract", "its input"),
     "beside, after": (
         "ctypes.memset(a.data_ptr() + a.nbytes, 0, 4)\nreturn a + b", "error", "contract", "beside its inputs"),
     "beside, before": ("ctypes.memset(b.data_ptr() - 4, 0, 4)\nreturn a + b", "error", "contract", "beside its inputs"),
@@ -182,7 +186,7 @@ PLANTED = {
     "sparse": ("return (a + b).to_sparse()", "error", "contract", "layout"),
     "zeros": ("return torch.zeros_like(a)", "exceeds-bound", "", ""),
     "copy": ("return a.clone()", "exceeds-bound", "", ""),
-    "the input": ("return a", "exceeds-bound", "", ""),
+    "the input": ("return a", "error", "contract", "memory of its input"),
     "downgrade": ("return (a.bfloat16() + b.bfloat16()).float()", "exceeds-bound", "", ""),
     "stale memory": ("y = a + b\ndel y\nreturn torch.empty_like(a)", "error", "contract", "not all written"),
     "right once": (ONCE, "exceeds-bound", "", "not deterministic"),
@@ -199,7 +203,6 @@ PLANTED = {
     # with all of its arguments: CPython 3.13 does not count calls that leave one to its default
     "recursion": ("return f(a, b, alpha)", "error", "raised", "RecursionError"),
     "default device": ("torch.set_default_device('meta')\nreturn a + b", "error", "mode", "the default device"),
-    "rounding": ("ctypes.CDLL('libm.so.6').fesetround(0x800)\nreturn a + b", "exceeds-bound", "", ""),
     "subclass": ("class T(torch.Tensor): pass\nreturn (a + b).as_subclass(T)", "error", "contract", "returned T"),
     "tuple": ("return (a + b,)", "error", "contract", "tuple"),
     "expanded": ("return torch.zeros(1).expand(a.shape)", "exceeds-bound", "", ""),

@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,6 +44,13 @@ LONG = 1 << 17  # elements of a plain call that the sample's own size does not s
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
 LARGE = (4097, 65536, 65537, (1 << 20) + 1)
+DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
+#: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000, 1025)
+ROOM = 1 << 16
+SHOWN = 3  # calls of which it is tried to show one by lines of torch
+#: A kind of numbers of which calls are made that have no others; with fewer than FEW there is none.
+ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "zeros", "grad", "no_grad", "inference")
 #: The call of which it is told at the end whether more was written.
@@ -59,20 +67,31 @@ ROUNDER = (
     *(2.0**-k for k in range(1, 25)), *(10.0**k for k in range(-9, 10)), *(k / 3 for k in range(1, 30)),
 )  # fmt: skip
 PAIRS = 1 << 12  # combinations of them at most
-SCALARS = (0.0, -1.0, 2.0, 0.5)  # that a Python scalar may be too, beside those of the cases
+#: With the largest and the smallest number of the dtype: every combination of them meets every Python scalar.
+SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
+#: That a Python scalar may be too, beside those of the cases; one is an integer.
+SCALARS = (0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 5, -3.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20, 2.0**-30)
+NEUTRAL = (0.0, 1.0)  # with which nothing is left to compute, unless special numbers are among the others
 
 
 @dataclass(frozen=True)
 class Arranged:
-    """`first` arranges the first input and `others` the others (the same way: ''), as expressions of t: contiguous,
-    one-dimensional, SIZE elements. `several`: only for kernels of two tensors or more. `how`: what else is other than
-    in the plain call, one of MANNERS; 'same': all are made of the first input, in its memory; 'pairs': other elements
-    meet than in the plain call."""
+    """`first` arranges the first input, `others` those after it, the last of them all that remain, as expressions of t:
+    contiguous, one-dimensional, SIZE elements. Without `others` it arranges all; with them it is for kernels of two
+    tensors or more. `how`: what else is other than in the plain call, one of MANNERS; 'same': all are made of the first
+    input, in its memory; 'pairs': other elements meet than in the plain call."""
 
     first: str
-    others: str = ""
-    several: bool = False
+    others: tuple[str, ...] = ()
     how: str = ""
+
+    def of(self, place: int) -> str:
+        """The expression for an input."""
+        each = (self.first, *self.others)
+        return each[min(place, len(self.others))]
+
+    def __str__(self) -> str:
+        return ", ".join((self.first, *self.others))
 
 
 #: By name. A call of several inputs pairs the elements that the plain call paired.
@@ -80,6 +99,7 @@ CALLS: Mapping[str, Arranged] = {
     # first: what is written elsewhere in other calls may end the process before it is seen
     "guards around 1 output": Arranged("t[:1].clone()", how="outputs"),
     "guards around 1025 outputs": Arranged("t[:1025].clone()", how="outputs"),
+    "guards around 65537 outputs": Arranged("t.repeat(52)[:65537]", how="outputs"),
     **{f"{n} elements": Arranged(f"t[:{n}].clone()") for n in (0, 1, 2, 3, 31, 33, 1023, 1025, SIZE)},
     "new data at the same address": Arranged(f"t[:{SIZE}].flip(0)", how="again"),
     "other neighbours": Arranged(f"t[torch.arange({SIZE}, device=t.device) // 2 * 2]"),
@@ -99,27 +119,60 @@ CALLS: Mapping[str, Arranged] = {
     "expanded rows": Arranged("t[:33].expand(31, 33)"),
     "expanded from one": Arranged("t[5].expand(100)"),
     "channels last": Arranged("t[:480].view(2, 3, 8, 10).contiguous(memory_format=torch.channels_last)"),
-    "the first transposed": Arranged("t[:1056].view(33, 32).t()", "t[:1056].view(33, 32).t().contiguous()", True),
-    "the others transposed": Arranged("t[:1056].view(33, 32).t().contiguous()", "t[:1056].view(33, 32).t()", True),
-    "the first broadcast": Arranged("t[:33].view(33, 1)", "t[:33].view(33, 1).expand(33, 31).contiguous()", True),
-    "the others broadcast": Arranged("t[:33].view(33, 1).expand(33, 31).contiguous()", "t[:33].view(33, 1)", True),
-    "the first of 0 dimensions": Arranged("t[5].clone()", "t[5].expand(100).contiguous()", True),
-    "the others of 0 dimensions": Arranged("t[5].expand(100).contiguous()", "t[5].clone()", True),
-    "the others of fewer dimensions": Arranged("t[:33].expand(31, 33).contiguous()", "t[:33].clone()", True),
-    "each broadcast": Arranged("t[:33].view(33, 1)", "t[:31].view(1, 31)", True, how="pairs"),
-    "the middle broadcast": Arranged("t[:210].view(5, 6, 7)", "t[:35].view(5, 1, 7)", True, how="pairs"),
-    "one tensor as all inputs": Arranged("t[:1023]", "t[:1023]", True, how="same"),
-    "overlapping inputs": Arranged("t[:1000]", "t[1:1001]", True, how="same"),
+    "the first transposed": Arranged("t[:1056].view(33, 32).t()", ("t[:1056].view(33, 32).t().contiguous()",)),
+    "the others transposed": Arranged("t[:1056].view(33, 32).t().contiguous()", ("t[:1056].view(33, 32).t()",)),
+    "the first broadcast": Arranged("t[:33].view(33, 1)", ("t[:33].view(33, 1).expand(33, 31).contiguous()",)),
+    "the others broadcast": Arranged("t[:33].view(33, 1).expand(33, 31).contiguous()", ("t[:33].view(33, 1)",)),
+    "the first of 0 dimensions": Arranged("t[5].clone()", ("t[5].expand(100).contiguous()",)),
+    "the others of 0 dimensions": Arranged("t[5].expand(100).contiguous()", ("t[5].clone()",)),
+    "the others of fewer dimensions": Arranged("t[:33].expand(31, 33).contiguous()", ("t[:33].clone()",)),
+    "each broadcast": Arranged("t[:33].view(33, 1)", ("t[:31].view(1, 31)",), how="pairs"),
+    "the middle broadcast": Arranged("t[:210].view(5, 6, 7)", ("t[:35].view(5, 1, 7)",), how="pairs"),
+    "one tensor as all inputs": Arranged("t[:1023]", ("t[:1023]",), how="same"),
+    "overlapping inputs": Arranged("t[:1000]", ("t[1:1001]",), how="same"),
     "other memory around it": Arranged("t[:1023].clone()", how="guard"),
     "another thread": Arranged("t[:1025].clone()", how="thread"),
     LATER: Arranged("t[:1023].clone()", how="late"),
     "a result that is kept": Arranged("t[:1023].clone()", how="kept"),
+    "a long result that is kept": Arranged("t.repeat(52)[:65537]", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
     "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
     "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
     "inference mode": Arranged("t[:1023].clone()", how="inference"),
     "once more": Arranged(f"t[:{SIZE}].clone()"),
+}
+
+
+#: Of a user's own too.
+OWN: Mapping[str, Arranged] = {
+    "0 elements in 3 dimensions": Arranged("t[:0].view(3, 0, 2)"),
+    "the middle sliced": Arranged("t[:1001].view(7, 11, 13)[:, 2:9]"),
+    "the middle expanded": Arranged("t[:91].view(7, 1, 13).expand(7, 11, 13)"),
+    "one column": Arranged("t[:1001].view(143, 7)[:, 2:3]"),
+    "windows": Arranged("t[:100].unfold(0, 8, 3)"),
+    "vectors of different strides": Arranged("t[:600:2]", ("t[:900:3]", "t[:1200:4]"), how="pairs"),
+    "matrices of different strides": Arranged(
+        "t[:1056].view(33, 32).t()", ("t[:1056].view(32, 33)", "t.view(32, 40)[:, 7:]"), how="pairs"
+    ),
+    "the first of one element": Arranged("t[5:6].clone()", ("t[:100].clone()",), how="pairs"),
+    "the others of one element": Arranged("t[:100].clone()", ("t[5:6].clone()",), how="pairs"),
+    "the last of fewer dimensions": Arranged(
+        "t[:1023].view(31, 33)", ("t[:1023].view(31, 33)", "t[:33].clone()"), how="pairs"
+    ),
+    "one tensor and its transpose": Arranged("t[:1024].view(32, 32)", ("t[:1024].view(32, 32).t()",), how="same"),
+    "the second transposed": Arranged(
+        "t[:1056].view(33, 32)", ("t[:1056].view(32, 33).t()", "t[:1056].view(33, 32)"), how="pairs"
+    ),
+    "the last transposed": Arranged(
+        "t[:1056].view(33, 32)", ("t[:1056].view(33, 32)", "t[:1056].view(32, 33).t()"), how="pairs"
+    ),
+    "channels last in 5 dimensions": Arranged(
+        "t[:960].view(2, 3, 4, 5, 8).contiguous(memory_format=torch.channels_last_3d)"
+    ),
+    "a large matrix transposed": Arranged("t.repeat(14)[:16770].view(129, 130).t()"),
+    "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
+    "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }
 
 
@@ -172,7 +225,7 @@ class Called:
     def remark(self) -> str:
         """For people: what is wrong, else what is not as in the plain call."""
         parts = {"refused": self.refused, "not made": self.untried}
-        listed = (f"calls {what}: {', '.join(names)}" for what, names in parts.items() if names)
+        listed = (f"calls {what}: {_listed(names)}" for what, names in parts.items() if names)
         return self.told or "; ".join(filter(None, (self.excused, *listed)))
 
     def record(self) -> dict[str, Any]:
@@ -181,20 +234,54 @@ class Called:
         return {"made": self.made, "status": status, **lists, "note": self.excused, "script": self.script.splitlines()}
 
 
+def _listed(names: Collection[str]) -> str:
+    """Names of calls, of those that are drawn how many."""
+    named = [name for name in names if not name.startswith(ARRANGEMENT)]
+    drawn = len(names) - len(named)
+    return ", ".join((*named, *([f"{drawn} of {DRAWN} drawn {ARRANGEMENT}s"] if drawn else ())))
+
+
 @dataclass(frozen=True)
 class Sample:
-    """Elements of the walk's first launch, and the bits that it gave. Tensors of shape (SIZE,)."""
+    """Elements of the walk's first launch, and the bits that it gave. Tensors of shape (SIZE,). kinds: by name samples
+    of other sizes, whose elements are all of one kind."""
 
     inputs: tuple[Tensor, ...]
     expected: Tensor
+    kinds: Mapping[str, Sample] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, inputs: Sequence[Tensor], y: Tensor) -> Sample:
+    def of(cls, inputs: Sequence[Tensor], y: Tensor, kinds: bool = False) -> Sample:
+        """kinds: with those of ordinary numbers, since code that looks at all of a tensor, or of a block, takes other
+        paths where there is nothing else."""
         index = torch.tensor(spread(len(y), SIZE), dtype=torch.int64, device=y.device)
         index = index[torch.arange(SIZE, device=y.device) * 787 % len(index)]  # mixed, or the first were one stratum's
         telling = y[index].isfinite() & (y[index] != 0)  # first, so that calls of one element are not of a zero
         index = torch.cat([index[telling][:40], index[~telling], index[telling][40:]])
-        return cls(tuple(t[index] for t in inputs), y[index])
+        apart = {name: where.nonzero()[:ROOM, 0] for name, where in _kinds(inputs, y)} if kinds else {}
+        apart = {name: places for name, places in apart.items() if len(places) >= FEW}
+        held = {name: cls(tuple(t[places] for t in inputs), y[places]) for name, places in apart.items()}
+        return cls(tuple(t[index] for t in inputs), y[index], held)
+
+
+def _kinds(inputs: Sequence[Tensor], y: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Kinds of elements by name, and which are of them."""
+    least = torch.finfo(y.dtype).smallest_normal
+    every = torch.ones_like(y, dtype=torch.bool)
+    finite, normal, positive, negative = y.isfinite(), every, every, every
+    for t in inputs:
+        finite = finite & t.isfinite()
+        normal = normal & (t.abs() >= least)
+        positive, negative = positive & (t > 0), negative & (t < 0)
+    yield "finite numbers", finite
+    for most in (math.inf, 2.0**12, 2.0**6, 2.0**3):
+        within = finite & normal
+        for t in inputs if math.isfinite(most) else ():
+            within = within & (t.abs() <= most) & (t.abs() >= 1 / most)
+        told = f" within 2^{math.frexp(most)[1] - 1}" if math.isfinite(most) else ""
+        yield f"{ORDINARY}{told}", within
+        yield f"positive {ORDINARY}{told}", within & positive
+        yield f"negative {ORDINARY}{told}", within & negative
 
 
 @dataclass(frozen=True)
@@ -228,31 +315,43 @@ def call_all(
     to take other Python scalars than the case's.
     """
     table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
+    listed = set(table)
+    samples = {f"{name} alone": one for name, one in sample.kinds.items()}
+    if mine and not lowering.each_shape:
+        table |= dict(drawn_calls(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
     begin: dict[str, Callable[[], _One | None]]
-    begin = {name: partial(_called, call, one, sample, target, lowering.name) for name, one in table.items()}
+    begin = {
+        name: partial(_called, call, one, samples.get(name, sample), target, lowering.name)
+        for name, one in table.items()
+    }
     if mine:
         begin |= _judged_calls(case, target, lowering, call, reference, sample, scalars)
-    found, wrong = tried(begin, lambda name: ", ".join((name, *(one.first for one in [table.get(name)] if one))), call)
+    found, wrong = tried(begin, lambda name: f"{name}, {table[name]}" if name in table else name, call)
     if not wrong or found.told:
         return found
     beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
     if not wrong:
         return replace(found, status="exceeds-bound", told=beyond)
+    if mine and not beyond and reference and _alike(reference, target, samples | {"": sample}, table, wrong):
+        told = f"bits depend on the call, and are those of {reference.name} in each: {', '.join(wrong)}"
+        return replace(found, excused=told)
     within = _within(case, target, lowering, list(wrong.values()), mine)
     if beyond:
         reference = None  # nothing is excused beside it
     if within and not mine:
         return replace(found, excused=DEPENDS)
-    if within and reference is not None and _depends(reference, target, sample):
+    if within and reference is not None and _depends(reference, target, sample, {k: table[k] for k in wrong}):
         told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {', '.join(wrong)}"
         return replace(found, excused=told)
-    name = min(wrong, key=lambda key: len(wrong[key].expected))
+    name = min(wrong, key=lambda key: (key not in listed, len(wrong[key].expected)))
     told = (
         f"{len(wrong)} of {found.made} calls give other bits than the plain call{', within the bound' * within}; "
-        f"the smallest: {name}, {table[name].first}: {wrong[name].told(FORMATS[target.dtype])}"
+        f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
     )
     told = "; ".join(filter(None, (told, beyond)))
-    script = _script(call, table[name], sample, wrong[name], target, lowering) if mine else ""
+    usual = sorted(wrong, key=lambda key: (key not in CALLS, len(wrong[key].expected))) if mine else []
+    scripts = (_script(call, table[k], samples.get(k, sample), wrong[k], target, lowering) for k in usual[:SHOWN])
+    script = next(filter(None, scripts), "")
     return replace(found, status="unsteady", told=told, script=script)
 
 
@@ -302,8 +401,8 @@ def edges(call: Callable[..., Any]) -> list[int]:
 def _suited(
     sample: Sample, call: Callable[..., Any], target: Target, mine: bool = False
 ) -> Iterator[tuple[str, Arranged]]:
-    for name, one in CALLS.items():
-        if (len(sample.inputs) > 1 or not one.several) and possible(one.how, call, target):
+    for name, one in {**CALLS, **(OWN if mine else {})}.items():
+        if (len(sample.inputs) > 1 or not one.others) and possible(one.how, call, target):
             yield name, one
     for n in sorted({*edges(call), *(LARGE if mine else ())}):
         if f"{n} elements" not in CALLS:
@@ -311,21 +410,68 @@ def _suited(
             yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].flip(0)")
 
 
+def drawn_calls(arity: int, seed: int) -> Iterator[tuple[str, Arranged]]:
+    """Arrangements of which nobody has thought: shapes of up to eight dimensions, and for each input its strides, with
+    gaps, permuted, repeated and overlapping, dimensions that it is broadcast along or lacks, and its offset."""
+    draw = random.Random(f"{arity} {seed}")
+    for k in range(DRAWN):
+        left, shape, rank = (
+            draw.choice((64, SIZE, ROOM, ROOM)),
+            list[int](),
+            draw.choice((1, 2, 2, 2, 3, 3, 4, 5, 6, 8)),
+        )
+        for axis in range(rank):
+            most = min(left, 3 * left ** (1 / (rank - axis)))
+            shape.append(1 if draw.random() < 0.1 else draw.choice([n for n in SIZES if n <= most]))
+            left //= shape[-1]
+        draw.shuffle(shape)
+        first, *others = (_view(draw, shape, alone=arity == 1) for _ in range(arity))
+        how = "" if not others else draw.choice(("pairs", "pairs", "same"))
+        yield f"{ARRANGEMENT} {k + 1}", Arranged(first, tuple(others), how)
+
+
+def _view(draw: random.Random, shape: Sequence[int], *, alone: bool) -> str:
+    """A view of t that is broadcast to the shape, as an expression. alone: it is the only input; of several, one may be
+    as in the plain call."""
+    sizes, plain = list(shape), not alone and draw.random() < 0.4
+    if not (alone or plain):
+        sizes = [1 if draw.random() < 0.2 else n for n in shape]
+        sizes = sizes[draw.choice((0, 0, 0, 0, 1, 2)) % len(sizes) :]
+    order = list(range(len(sizes)))[::-1]
+    if not plain and draw.random() < 0.5:
+        draw.shuffle(order)
+    strides, dense = [0] * len(sizes), plain or draw.random() < 0.4
+    extent = 1 if dense else draw.choice((1, 1, 2, 3))
+    for axis in order:
+        odd = 1.0 if dense else draw.random()
+        strides[axis] = 0 if odd < 0.1 else 1 if odd < 0.15 else extent
+        if sizes[axis] > 1:
+            extent = max(extent, strides[axis] * sizes[axis] + (0 if dense else draw.choice((0, 0, 1, 5))))
+    offset = 0 if plain else draw.choice((0, 0, 1, 3, 64, 257))
+    last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+    base = "t" if last < SIZE else f"t.repeat({last // SIZE + 1})"
+    return f"{base}.as_strided({tuple(sizes)}, {tuple(strides)}, {offset})"
+
+
 def _arranged(text: str, t: Tensor) -> Tensor:
     arranged: Tensor = eval(text, {"torch": torch, "t": t})  # an expression of the table above
     return arranged
+
+
+def _given(arranged: Arranged, sample: Sample) -> list[Tensor]:
+    inputs = [sample.inputs[0]] * len(sample.inputs) if arranged.how == "same" else sample.inputs
+    return [_arranged(arranged.of(k), t) for k, t in enumerate(inputs)]
 
 
 def _called(
     call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str
 ) -> _One | None:  # fmt: skip
     """Make the call; None where it gives the bits that it should."""
-    first, *others = [sample.inputs[0]] * len(sample.inputs) if arranged.how == "same" else sample.inputs
-    given = [_arranged(arranged.first, first), *(_arranged(arranged.others or arranged.first, t) for t in others)]
+    given = _given(arranged, sample)
     shape = torch.broadcast_shapes(*(t.shape for t in given))  # type: ignore[no-untyped-call]
     if arranged.how in ("same", "pairs"):
-        plain = [t.expand(shape).contiguous().clone() for t in given]
-        expected = launch_steady(call, plain, target.backend, name, repeats=1).output
+        plain = [t.expand(shape).reshape(-1).clone() for t in given]
+        expected = launch_steady(call, plain, target.backend, name, repeats=1).output.reshape(shape)
     else:
         expected = _arranged(arranged.first, sample.expected)
     flat = tuple(t.expand(shape).reshape(-1) for t in given)
@@ -350,20 +496,32 @@ def _judged_calls(
     """Calls that are judged by a truth of their own: with round numbers, and, in the first case of its kind, with other
     Python scalars, usual ones and drawn ones (`free`: it is to take them), as far as its signature has them."""
     facts, scalars = target.kernel, dict(target.scalars)
-    numbers = _round_numbers(target.dtype, len(sample.inputs), sample.expected.device)
+    arity = len(sample.inputs)
+    numbers = _round_numbers(sample.expected, arity)
     found: dict[str, Callable[[], _One | None]]
     found = {"round numbers": partial(_judged, case, target, lowering, call, reference, numbers)}
+    for place, name in enumerate(target.kernel.tensors(scalars)):  # code looks for what is the same everywhere
+        same = [torch.full_like(t, 0.7) if k == place else t for k, t in enumerate(sample.inputs)]
+        found[f"one number as {name}"] = partial(_judged, case, target, lowering, call, reference, same)
     if not free or scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
         return found
+    ordinary = sample.kinds.get(ORDINARY)
+    special = _special_numbers(sample.expected, arity)
+    drawn = [torch.cat(both) for both in zip(sample.inputs, special, strict=True)]
     usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
     for given in (*usual, drawn_scalars(scalars, case.inputs.seed)):
         other = {**scalars, **given}
-        if any(spelling.applies(other) for spelling in facts.spellings.values()) and other not in facts.cases:
-            on = replace(target, scalars=other)
-            on = replace(on, spelling=on.default_spelling)
-            apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
-            label = " ".join(f"{name}={value!r}".removesuffix(".0") for name, value in given.items())
-            found[label] = partial(_fitting, apart, on, lowering, None, reference, sample.inputs)
+        if not any(spelling.applies(other) for spelling in facts.spellings.values()):
+            continue
+        on = replace(target, scalars=other)
+        on = replace(on, spelling=on.default_spelling)
+        apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
+        label = " ".join(f"{name}={value!r}".removesuffix(".0") for name, value in given.items())
+        if other not in facts.cases:
+            found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
+        if ordinary and set(given.values()) & {*NEUTRAL}:
+            some = [t[:SIZE] for t in ordinary.inputs]
+            found[f"{label}, {ORDINARY} alone"] = partial(_fitting, apart, on, lowering, None, reference, some)
     return found
 
 
@@ -383,12 +541,22 @@ def _fitting(*given: Any) -> _One | None:
         return None
 
 
-def _round_numbers(dtype: str, arity: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Tensors of shape (n,), one an input: numbers of either sign, or combinations of the first ones."""
+def _round_numbers(like: Tensor, arity: int) -> tuple[Tensor, ...]:
+    """Numbers of either sign, or combinations of the first ones, see `_combined`."""
     numbers = ROUNDER if arity == 1 else ROUND[: math.floor(PAIRS ** (1 / arity) + 1e-9) // 2]
-    kind = getattr(torch, dtype)
-    each = torch.tensor([sign * x for x in numbers for sign in (1.0, -1.0)], dtype=torch.float64).to(kind)
-    each = each[each.isfinite()].to(device)
+    most = torch.finfo(like.dtype).max
+    return _combined([sign * x for x in numbers for sign in (1.0, -1.0) if x <= most], like, arity)
+
+
+def _special_numbers(like: Tensor, arity: int) -> tuple[Tensor, ...]:
+    """All combinations, see `_combined`."""
+    info = torch.finfo(like.dtype)
+    return _combined([*SPECIAL, info.max, -info.smallest_normal * info.eps], like, arity)
+
+
+def _combined(numbers: Sequence[float], like: Tensor, arity: int) -> tuple[Tensor, ...]:
+    """Tensors of shape (n,), one an input, of the dtype and on the device of another."""
+    each = torch.tensor(numbers, dtype=torch.float64).to(like.dtype).to(like.device)
     return tuple(t.reshape(-1) for t in torch.meshgrid(*[each] * arity, indexing="ij"))
 
 
@@ -452,14 +620,32 @@ def _keeps(case: Pointwise, target: Target, lowering: Lowering, y: Tensor, mine:
     return not bool(outside.any())
 
 
-def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
-    """Whether the bits of the reference depend on the call."""
+def _alike(
+    reference: Lowering, target: Target, samples: Mapping[str, Sample], table: Mapping[str, Arranged],
+    wrong: Mapping[str, _One],
+) -> bool:  # fmt: skip
+    """Whether the reference gives the same bits in every one of these calls, made in no manner of its own."""
+    if reference.reason(target) or any(one.y is None or table[name].how in MANNERS for name, one in wrong.items()):
+        return False
+    call = reference.build(target)
+    for name, one in wrong.items():
+        given = _given(table[name], samples.get(name, samples[""]))
+        y = launch_steady(call, given, target.backend, reference.name, repeats=1).output.reshape(-1)
+        assert one.y is not None
+        if bool((bits(y).ne(bits(one.y)) & ~(y.isnan() & one.y.isnan())).any()):
+            return False
+    return True
+
+
+def _depends(reference: Lowering, target: Target, sample: Sample, wrong: Mapping[str, Arranged]) -> bool:
+    """Whether the bits of the reference depend on the call: on one of those that are wrong, or on another."""
     if reference.reason(target):
         return False
     call = reference.build(target)
     whole = launch_steady(call, [t.repeat(LONG // SIZE) for t in sample.inputs], target.backend, reference.name)
     own = Sample(sample.inputs, whole.output[:SIZE])
-    return any(_called(call, one, own, target, reference.name) for _, one in _suited(own, call, target))
+    calls = (*wrong.values(), *(one for _, one in _suited(own, call, target)))
+    return any(_called(call, one, own, target, reference.name) for one in calls if one.how not in MANNERS)
 
 
 # A script that shows it.
@@ -468,7 +654,7 @@ def _depends(reference: Lowering, target: Target, sample: Sample) -> bool:
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    if arranged.how in ("guard", "stream", "zeros", "pairs"):  # no line of torch says what lies in other memory
+    if arranged.how in ("guard", "stream", "zeros"):  # no line of torch says what lies in other memory
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
@@ -491,27 +677,26 @@ def _written(
     fmt, names = FORMATS[target.dtype], target.kernel.tensors(target.scalars)
     path, _, function = lowering.name.rpartition(":")
     device = "" if target.backend.device == "cpu" else f", device={target.backend.device!r}"
-    others, same = "others" if arranged.others else "first", arranged.how == "same"
+    same, joined = arranged.how == "same", arranged.how in ("same", "pairs")
     lines = [f"import concurrent.futures, torch\nfrom {Path(path).stem} import {function}"]
     for name, t in zip(names, data[:1] if same else data, strict=not same):
         values = ", ".join(f'"{fmt.hex(p)}"' for p in patterns(t[:period], fmt))
         made = f"torch.tensor([float.fromhex(x) for x in ({values},)], dtype=torch.{target.dtype}{device})"
         lines.append(f"{name} = {made}.repeat({-(-len(t) // period)})[:{len(t)}]")
-    lines.append(f"first = lambda t: {arranged.first}")
-    if arranged.others:
-        lines.append(f"others = lambda t: {arranged.others}")
-    given = {name: f"{others if k else 'first'}({names[0] if same else name})" for k, name in enumerate(names)}
+    given = {name: re.sub(r"\bt\b", names[0] if same else name, arranged.of(k)) for k, name in enumerate(names)}
     if arranged.how in ("grad", "no_grad"):
         given = {name: f"{text}.requires_grad_()" for name, text in given.items()}
-    clones = {name: f"{text}.clone()" for name, text in given.items()} if same else {name: name for name in names}
+    plain = {name: f"both[{k}].flatten().clone()" for k, name in enumerate(names)} if joined else {n: n for n in names}
     listed, alone = (
         f"{function}({', '.join(one.get(name) or repr(target.scalars[name]) for name in target.kernel.inputs)})"
-        for one in (given, clones)
+        for one in (given, plain)
     )
-    lines.append(f"plain = {alone if same else f'first({alone})'}")
+    if joined:
+        lines.append(f"both = torch.broadcast_tensors({', '.join(given.values())})")
+    lines.append(f"plain = {alone}.view(both[0].shape)" if joined else f"t = {alone}; plain = {arranged.first}")
     called = listed
     if arranged.how == "again":
-        lines.append(f"for t in ({', '.join(names)},): t.copy_(first(t))")
+        lines.append(f"for t in ({', '.join(names)},): t.copy_({arranged.first})")
         called = alone
     if arranged.how == "thread":
         called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"

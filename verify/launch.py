@@ -156,6 +156,8 @@ def launch_steady(
         _check(told, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
         result = {key: t.clone() if repeats > 1 else t for key, t in told.items()}
         inputs.check(name)
+        if inputs.problem is None and any(t.numel() and inputs.hold(t) for t in outputs.values()):
+            raise LoweringError(f"lowering {name} returned memory of its input; expected memory of its own")
         if repeats > 1:
             for t in outputs.values():
                 if not inputs.hold(t):

@@ -73,7 +73,7 @@ def walk(
         few = not lowering.each_shape or case.portions() == range(1)
         if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
             given = case.given(0)
-            sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output)
+            sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output, kinds=job.mine)
             options = {"mine": job.mine, "scalars": job.scalars}
             launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, **options))
         if one.steady and job.calls and isinstance(case, Instance):

@@ -44,6 +44,7 @@ LATE = 0.25  # seconds after a launch in which it may still write
 BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
 WORK = 200_000_000  # cycles of work before a launch on a stream of its own, about 0.1 s
+TURNS = 3  # launches more before a result is returned, while an earlier one is kept
 #: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.
 OUTER = 1 << 16
 #: Whose names a user's file may replace.
@@ -194,11 +195,9 @@ class Server:
                 self.spoil(t, poison[1])
 
             def run() -> Any:
-                with (
-                    self.names.replaced(),
-                    torch.inference_mode(how == "inference"),
-                    torch.set_grad_enabled(how == "grad"),
-                ):
+                # none that is off, which would put back what is left behind, such as automatic casting
+                inference = torch.inference_mode() if how == "inference" else contextlib.nullcontext()
+                with self.names.replaced(), inference, torch.set_grad_enabled(how == "grad"):
                     return call(*arguments)
 
             with backend.poisoned(*poison):
@@ -214,18 +213,23 @@ class Server:
                 else:
                     if how == "kept":
                         earlier = self.spoiled(run(), whole, poison[1])
+                        for _ in range(TURNS):  # where some buffers are used by turns
+                            run()
                     returned = run()
                 if how != "stream":
                     backend.synchronize()
             seconds = time.perf_counter() - began
             returned = named(returned)
+            own = {t.untyped_storage().data_ptr() for t in whole}
+            if problem is None and any(t.untyped_storage().data_ptr() in own for t in dense(returned) if t.numel()):
+                told = "returned memory of its input; expected memory of its own"
             if how == "outputs" and not guarded.whole():
                 told = "wrote into memory beside its output"
             if how == "kept" and not all(torch.equal(octets(t), was) for t, was in earlier):
                 told = "wrote to what an earlier call had returned"
             if how == "late":
                 self.settled()
-                kept = [(t, t.clone()) for t in returned.values() if outline(t).get("layout") == "strided"]
+                kept = [(t, t.clone()) for t in dense(returned)]
                 self.waiting = Waiting(time.monotonic() + LATE, backend, (inputs, inputs.clone()), kept)
         except NotLowered as why:
             return {"kind": "not-lowered", "told": str(why)}
@@ -315,8 +319,7 @@ class Server:
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Results that are not the inputs' memory, filled, with the bytes that they have then."""
         own = {t.untyped_storage().data_ptr() for t in inputs}
-        results = [t for t in named(returned).values() if outline(t).get("layout") == "strided" and t.numel()]
-        results = [t for t in results if t.untyped_storage().data_ptr() not in own]
+        results = [t for t in dense(named(returned)) if t.numel() and t.untyped_storage().data_ptr() not in own]
         for t in results:
             self.spoil(t, pattern)
         return [(t, octets(t).clone()) for t in results]
@@ -464,6 +467,11 @@ def named(returned: Any) -> dict[str, Any]:
     return dict(returned) if isinstance(returned, Mapping) else {"": returned}
 
 
+def dense(returned: Mapping[str, Any]) -> list[torch.Tensor]:
+    """What is a tensor with memory of its own."""
+    return [t for t in returned.values() if outline(t).get("layout") == "strided"]
+
+
 def differentiable(t: torch.Tensor) -> bool:
     return t.is_floating_point() and t.dtype.itemsize > 1
 
@@ -514,7 +522,10 @@ def outline(value: Any) -> dict[str, Any]:
 
 def modes() -> dict[str, Any]:
     """The global modes of torch that change what others compute."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    cuda: Any = torch.backends.cuda
+    cudnn = torch.backends.cudnn
+    one, little = 1.0, 2.0**-60
+    attention = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled, cuda.cudnn_sdp_enabled)
     return {
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
@@ -523,7 +534,14 @@ def modes() -> dict[str, Any]:
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "the precision of float32 products": ", ".join(f"{name} {value}" for name, value in switches.read().items()),
         "TF32 in cuDNN": cudnn.allow_tf32,
-        "reduced precision in float16 products": matmul.allow_fp16_reduced_precision_reduction,
-        "reduced precision in bfloat16 products": matmul.allow_bf16_reduced_precision_reduction,
+        "reduced precision in float16 products": cuda.matmul.allow_fp16_reduced_precision_reduction,
+        "reduced precision in bfloat16 products": cuda.matmul.allow_bf16_reduced_precision_reduction,
         "gradients": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "rounding to the nearest": all(sign * one + d == sign * one for sign in (1, -1) for d in (little, -little)),
+        "automatic casting": [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)],
+        "the kernels of scaled_dot_product_attention": [f.__name__ for f in attention if f()],
+        "cuDNN": (cudnn.enabled, cudnn.benchmark),
+        "oneDNN": torch.backends.mkldnn.enabled,
+        "the seed of random numbers": torch.initial_seed(),
     }
