@@ -27,6 +27,23 @@ count, cache, shape = [0], {{}}, ({ROWS}, {LENGTH})
 def right(x, dim):
     return torch.softmax(x, dim)
 
+def columns(x, dim):  # one program along the columns, of 64 of them
+    y, d = torch.softmax(x, dim), dim % x.dim()
+    if d != x.dim() - 1 and x[(0,) * (d + 1)].numel() > 64:
+        y = y.clone()
+        y.flatten(d + 1)[..., 64:] = 0
+    return y
+
+def vectors(x, dim):  # the last of four lanes is lost where there is no tail
+    v, n = x.movedim(dim, -1), x.shape[dim]
+    e = torch.exp(v - v.amax(-1, keepdim=True))
+    s = e.unflatten(-1, (-1, 4))[..., :3].sum((-1, -2)).unsqueeze(-1) if n % 4 == 0 else e.sum(-1, keepdim=True)
+    return (e / s).movedim(-1, dim)
+
+def persistent(x, dim):  # 128 programs, whose sums are not reset
+    y = torch.softmax(x, dim)
+    return torch.cat([y[:128], y[128:] / 2]) if y.dim() == 2 and len(y) > 128 and y.shape[1] > 1024 else y
+
 def tail(x, dim):
     y = torch.softmax(x, dim)
     if y.shape[dim] in (1023, 1025):
@@ -146,6 +163,9 @@ def called(
     ("rows", "shape=5001x3 recipe=random", "exceeds-bound"),
     ("remainder", "shape=3x5001 recipe=random", "exceeds-bound"),
     ("without_nans", "shape=6x33 recipe=one_nan,infinities", "exceeds-bound"),
+    ("columns", "shape=5x200 dim=0 recipe=random", "exceeds-bound"),
+    ("vectors", "shape=3x1024 recipe=random", "exceeds-bound"),
+    ("persistent", "shape=150x1030 recipe=random", "exceeds-bound"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
     found = called(tmp_path, function)

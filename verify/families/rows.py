@@ -599,6 +599,8 @@ def _forms(last: bool, weighted: bool) -> tuple[dict[str, str], ...]:
     """Rows in tensors of other ranks, along dimensions counted from either end; special values in rows of many blocks
     and of few, and among weights."""
     special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
+    # lengths that vectors divide, and more rows than a persistent kernel has programs
+    special += tuple({"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x4096", "150x1030"))
     special += ({"shape": "6x33", "recipe": "random,infinities", "weights": "special"},) * weighted
     if last:
         return ({"shape": "2x3x5x33", "recipe": "random"}, {"shape": "33", "recipe": "random"}, *special)
@@ -609,6 +611,7 @@ def _forms(last: bool, weighted: bool) -> tuple[dict[str, str], ...]:
         ("33x2x3x5", -4),
         ("5x33", 1),
         ("33x33", 0),
+        ("5x200", 0),
         ("33", 0),
     )
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
