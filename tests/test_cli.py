@@ -817,3 +817,22 @@ def test_explain_passes_the_element_on_and_prints_every_fact(
     out, err = capsys.readouterr()
     assert json.loads(out) == TOLD
     assert "0x1.555556p-2" in err
+
+
+@pytest.mark.parametrize(("words", "code", "told"), [
+    (("kernel", "exp", "--dtype", "int8"), 3, "agree with the options"),
+    (("explain", "exp", "--dtype", "int8", "--input=0x1p+0"), 2, "exp is not there for int8; expected --dtype"),
+    (("explain", "int_mm", "--index", "0"), 2, "int_mm is not there for float32; expected --dtype int8"),
+])  # fmt: skip
+def test_a_dtype_that_a_kernel_lacks(
+    words: tuple[str, ...], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    assert invoke(*words) == code
+    assert told in capsys.readouterr().err
+
+
+def test_an_option_given_twice_counts_once(tmp_path: Path) -> None:
+    twice = ["--dtype", "float16", "--backend", "cpu"] * 2
+    out = tmp_path / "r.json"
+    assert invoke("kernel", "sqrt", *twice, "--profile", "quick", "--lowering", "eager", "--json", str(out)) == 0
+    assert store.read(out).cells

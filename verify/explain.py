@@ -92,7 +92,9 @@ def explain(
     'rounded_scalars' refer to the value with the scalars rounded to `dtype`. Of each output told beside them: what the
     judge says of it (see `judgement`). Raises UsageError for bad input, NothingToCompare for an absent backend.
     """
-    facts, fmt = elementwise(kernel), FORMATS[dtype]
+    facts = elementwise(kernel)
+    _exists(facts, dtype)
+    fmt = FORMATS[dtype]
     place = _backend(backend)
     chosen, wanted = _lowerings(facts, lowerings), _spellings(facts, spellings)
     given = _case(facts, len(inputs), scalars)
@@ -134,6 +136,7 @@ def explain_place(
     """
     facts = load(kernel)
     assert isinstance(facts, Composite)
+    _exists(facts, dtype)
     where = _backend(backend)
     (chosen, *_), (case, *_) = (
         settings_of(facts, setting, (spelling,) if spelling else (), "default", dtype),
@@ -490,3 +493,9 @@ def _formulas(element: Element, case: Pointwise, entries: Sequence[Mapping[str, 
 def _equal(a: str, b: str) -> bool:
     """The same bits; NaNs count as equal."""
     return a == b or (a.startswith(("nan", "-nan")) and b.startswith(("nan", "-nan")))
+
+
+def _exists(facts: Kernel | Composite, dtype: str) -> None:
+    """Raise UsageError where the kernel is not there for the dtype."""
+    if dtype not in facts.dtypes:
+        raise UsageError(f"{facts.name} is not there for {dtype}; expected --dtype {', '.join(facts.dtypes)}")

@@ -178,8 +178,8 @@ def selection_of(
         from verify.plan import Selection
     return Selection(
         kernels=kernels,
-        backends=tuple(backends or ()),
-        dtypes=tuple(dtypes or ()),
+        backends=tuple(dict.fromkeys(backends or ())),
+        dtypes=tuple(dict.fromkeys(dtypes or ())),
         lowerings=tuple(text for text in lowerings or () if not is_file(text)),
         spellings=tuple(spellings or ()),
         profile=profile,

@@ -270,6 +270,8 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
         users += [user_lowering(name, function=function) for name, function in selection.functions.items()]
         chosen = _chosen(facts, selection)
         for dtype in selection.dtypes or facts.dtypes:
+            if dtype in NARROW:  # of composite kernels alone
+                continue
             pairs = list(_targets(facts, selection))
             if users and not selection.spellings:
                 pairs = _of_users(facts, pairs)

@@ -221,7 +221,10 @@ class Server:
             seconds = time.perf_counter() - began
             returned = named(returned)
             own = {t.untyped_storage().data_ptr() for t in whole}
-            if problem is None and any(t.untyped_storage().data_ptr() in own for t in dense(returned) if t.numel()):
+            shapes = [t.shape for t in given.values()]
+            due = torch.broadcast_shapes(*shapes) if problem is None else None  # type: ignore[no-untyped-call]
+            # the parent tells of another shape
+            if any(t.untyped_storage().data_ptr() in own for t in dense(returned) if t.numel() and t.shape == due):
                 told = "returned memory of its input; expected memory of its own"
             if how == "outputs" and not guarded.whole():
                 told = "wrote into memory beside its output"
@@ -525,6 +528,8 @@ def modes() -> dict[str, Any]:
     cuda: Any = torch.backends.cuda
     cudnn = torch.backends.cudnn
     one, little = 1.0, 2.0**-60
+    accelerator = torch.accelerator.current_accelerator()
+    kinds = ["cpu", *([accelerator.type] if accelerator else [])]
     attention = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled, cuda.cudnn_sdp_enabled)
     return {
         "the default dtype": torch.get_default_dtype(),
@@ -539,7 +544,7 @@ def modes() -> dict[str, Any]:
         "gradients": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
         "rounding to the nearest": all(sign * one + d == sign * one for sign in (1, -1) for d in (little, -little)),
-        "automatic casting": [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)],
+        "automatic casting": [kind for kind in kinds if torch.is_autocast_enabled(kind)],
         "the kernels of scaled_dot_product_attention": [f.__name__ for f in attention if f()],
         "cuDNN": (cudnn.enabled, cudnn.benchmark),
         "oneDNN": torch.backends.mkldnn.enabled,
