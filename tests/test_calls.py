@@ -250,6 +250,15 @@ def pow_odd(x, y):
 def pow_roots(x, y):
     return x.sqrt().sqrt() if y == 0.25 else torch.pow(x, y)
 
+def addcmul_strides(a, b, c, value):  # c is read with b's strides where all have four dimensions or more
+    if a.dim() == b.dim() == c.dim() > 3 and b.shape == c.shape and b.stride() != c.stride():
+        return torch.zeros_like(torch.addcmul(a, b, c))
+    return torch.addcmul(a, b, c, value=value)
+
+def add_eager_but_flat(a, b, alpha):  # eager's bits in every call but the plain ones of other pairs
+    y = torch.add(a, b, alpha=alpha)
+    return y * 0 if a.dim() == 1 and a.is_contiguous() and len(a) == 1056 else y
+
 def addcmul_last(a, b, c, value):
     if a.is_contiguous() and b.is_contiguous() and a.shape == b.shape == c.shape and not c.is_contiguous():
         c = c.clone(memory_format=torch.preserve_format).as_strided(a.shape, a.stride())
@@ -405,6 +414,16 @@ def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Pat
 def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function, target("add", alpha=1.0))
     assert call in found.different and found.status == "unsteady"
+
+
+def test_a_drawn_arrangement_finds_what_no_fixed_one_does(tmp_path: Path) -> None:
+    found = called(tmp_path, "addcmul_strides", target("addcmul", value=1.0))
+    assert found.status == "unsteady" and all(call.startswith("arrangement") for call in found.different), found
+
+
+def test_eagers_bits_in_a_call_do_not_excuse_a_plain_call(tmp_path: Path) -> None:
+    found = called(tmp_path, "add_eager_but_flat", target("add", alpha=1.0))
+    assert found.status == "unsteady" and "matrices of different strides" in found.different, found
 
 
 def test_a_planted_fault_of_three_inputs_is_found(tmp_path: Path) -> None:

@@ -315,10 +315,10 @@ def call_all(
     to take other Python scalars than the case's.
     """
     table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
-    listed = set(table)
+    usual = set(table)  # rather shown than those that are drawn
     samples = {f"{name} alone": one for name, one in sample.kinds.items()}
     if mine and not lowering.each_shape:
-        table |= dict(drawn_calls(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
+        table |= dict(_drawn(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
     begin: dict[str, Callable[[], _One | None]]
     begin = {
         name: partial(_called, call, one, samples.get(name, sample), target, lowering.name)
@@ -343,14 +343,15 @@ def call_all(
     if within and reference is not None and _depends(reference, target, sample, {k: table[k] for k in wrong}):
         told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {', '.join(wrong)}"
         return replace(found, excused=told)
-    name = min(wrong, key=lambda key: (key not in listed, len(wrong[key].expected)))
+    order = sorted(wrong, key=lambda key: (key not in usual, len(wrong[key].expected)))
+    name = order[0]
     told = (
         f"{len(wrong)} of {found.made} calls give other bits than the plain call{', within the bound' * within}; "
         f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
     )
     told = "; ".join(filter(None, (told, beyond)))
-    usual = sorted(wrong, key=lambda key: (key not in CALLS, len(wrong[key].expected))) if mine else []
-    scripts = (_script(call, table[k], samples.get(k, sample), wrong[k], target, lowering) for k in usual[:SHOWN])
+    first = order[:SHOWN] if mine else []
+    scripts = (_script(call, table[k], samples.get(k, sample), wrong[k], target, lowering) for k in first)
     script = next(filter(None, scripts), "")
     return replace(found, status="unsteady", told=told, script=script)
 
@@ -410,16 +411,13 @@ def _suited(
             yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].flip(0)")
 
 
-def drawn_calls(arity: int, seed: int) -> Iterator[tuple[str, Arranged]]:
+def _drawn(arity: int, seed: int) -> Iterator[tuple[str, Arranged]]:
     """Arrangements of which nobody has thought: shapes of up to eight dimensions, and for each input its strides, with
     gaps, permuted, repeated and overlapping, dimensions that it is broadcast along or lacks, and its offset."""
     draw = random.Random(f"{arity} {seed}")
     for k in range(DRAWN):
-        left, shape, rank = (
-            draw.choice((64, SIZE, ROOM, ROOM)),
-            list[int](),
-            draw.choice((1, 2, 2, 2, 3, 3, 4, 5, 6, 8)),
-        )
+        left, rank = draw.choice((64, SIZE, ROOM, ROOM)), draw.choice((1, 2, 2, 2, 3, 3, 4, 5, 6, 8))
+        shape: list[int] = []
         for axis in range(rank):
             most = min(left, 3 * left ** (1 / (rank - axis)))
             shape.append(1 if draw.random() < 0.1 else draw.choice([n for n in SIZES if n <= most]))
@@ -624,17 +622,21 @@ def _alike(
     reference: Lowering, target: Target, samples: Mapping[str, Sample], table: Mapping[str, Arranged],
     wrong: Mapping[str, _One],
 ) -> bool:  # fmt: skip
-    """Whether the reference gives the same bits in every one of these calls, made in no manner of its own."""
+    """Whether the reference gives the same bits in every one of these calls, made in no manner of its own, and in the
+    plain call beside it, where that is none of the walk's."""
     if reference.reason(target) or any(one.y is None or table[name].how in MANNERS for name, one in wrong.items()):
         return False
     call = reference.build(target)
-    for name, one in wrong.items():
-        given = _given(table[name], samples.get(name, samples[""]))
+
+    def gives(given: Sequence[Tensor], due: Tensor | None) -> bool:
         y = launch_steady(call, given, target.backend, reference.name, repeats=1).output.reshape(-1)
-        assert one.y is not None
-        if bool((bits(y).ne(bits(one.y)) & ~(y.isnan() & one.y.isnan())).any()):
-            return False
-    return True
+        return due is not None and not bool((bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())).any())
+
+    return all(
+        gives(_given(table[name], samples.get(name, samples[""])), one.y)
+        and (table[name].how not in ("same", "pairs") or gives([t.clone() for t in one.given], one.expected))
+        for name, one in wrong.items()
+    )
 
 
 def _depends(reference: Lowering, target: Target, sample: Sample, wrong: Mapping[str, Arranged]) -> bool:

@@ -471,7 +471,7 @@ def named(returned: Any) -> dict[str, Any]:
 
 
 def dense(returned: Mapping[str, Any]) -> list[torch.Tensor]:
-    """What is a tensor with memory of its own."""
+    """The results that are tensors with strides, which lie in some memory."""
     return [t for t in returned.values() if outline(t).get("layout") == "strided"]
 
 
