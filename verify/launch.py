@@ -216,7 +216,8 @@ class _Inputs:
     def hold(self, tensor: Tensor) -> bool:
         """Whether a tensor lies in the inputs' memory."""
         here = tensor.untyped_storage().data_ptr()
-        return any(here == copy.untyped_storage().data_ptr() for _, copy in self.memory.values())
+        # 0 is the address of tensors that tell none
+        return here != 0 and any(here == copy.untyped_storage().data_ptr() for _, copy in self.memory.values())
 
     def check(self, name: str) -> None:
         """Raise LoweringError where an input, or the memory around one, was changed."""
