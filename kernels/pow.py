@@ -13,6 +13,7 @@ from verify.bounds import (
     HALVES,
     LOG_RANGE,
     SINGLES,
+    composite,
     correctly_rounded,
     hand_written,
     published,
@@ -24,7 +25,7 @@ from verify.corners import RESULTS, beside, last_binades, tie
 from verify.domains import Stratum
 from verify.draws import Bits, Draw, Reals, exp2, log2
 from verify.formats import FORMATS, Format
-from verify.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
+from verify.kernel import USERS, Bound, Checks, Kernel, Property, Scalars, Spelling
 from verify.oracles.pow import ORACLE
 from verify.properties import even, fixed
 from verify.spellings import SCALAR_LOOPS, as_tensor, elementwise, function
@@ -294,7 +295,19 @@ def by_vendor(name: str, why: str, **where: Any) -> tuple[Bound, ...]:
     """A library's pow: float32 and float64 with the scalar in their dtype; half types eagerly so, else in float32."""
     singles: tuple[str, ...] = ("float32",) if name == "Apple" else SINGLES
     eager = {**where, "lowering": "eager"}
+    narrow = published(name, "pow", "float32").ulps < 2
     return (
+        *(
+            bound
+            for bound in composite(
+                2,
+                "x * x * x, 1/(x * x) or 1/sqrt(x), as ATen",
+                lowering=USERS,
+                applies=exponent_in(3.0, -2.0, -0.5),
+                **where,
+            )
+            if narrow
+        ),
         *vendor(name, "pow", why, dtypes=singles, truth="rounded", **where),
         *vendor(name, "pow", why, dtypes=HALVES, truth="rounded", **eager),
         *vendor(name, "pow", why, dtypes=HALVES, spelling="y as tensor", truth="rounded", **where),

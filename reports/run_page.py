@@ -41,6 +41,7 @@ def kernel_page(report: Report, name: str) -> Page:
     if any(map(fails, own)) or (own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN):
         formulas = dict.fromkeys((cell.lowering, text) for cell in own for text in _obeyed(cell))
         passed = (cell for cell in own if cell.error is not None and not fails(cell))
+        many = len({cell.dtype for cell in cells}) > 1
         return Page(
             title,
             (
@@ -52,7 +53,7 @@ def kernel_page(report: Report, name: str) -> Page:
                 *deviation_lines(own, report.environment, FAILURES_SHOWN // 2),
                 *remark_lines(own),
                 _totals(cells),
-                Line("every case apart: name a --dtype, or write them with --json FILE"),
+                Line(f"every case apart: {'name a --dtype, or ' * many}write them with --json FILE"),
             ),
         )
     if compared:

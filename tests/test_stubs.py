@@ -46,6 +46,18 @@ def test_a_stub_passes_as_it_is(name: str, tmp_path: Path, capsys: pytest.Captur
     assert {one for one in mine if one[-1] == "deviates"} <= eager
 
 
+def test_a_powers_stub_passes_at_exponents_that_torch_treats_apart(tmp_path: Path) -> None:
+    """1/sqrt(x), 1/(x * x) and x * x * x are farther off than the vendor's pow may be."""
+    (tmp_path / "mine.py").write_text(stubs.source(load("pow")))
+    command = ["kernel", "pow", "--lowering", f"{tmp_path}/mine.py:pow", "--profile", "quick", "--backend", "cpu"]
+    out = tmp_path / "r.json"
+    for y in ("-0.5", "-2.0", "3.0"):
+        assert main([*command, "--dtype", "float32", "--scalar", f"y={y}", "--json", str(out)]) == 0
+        mine = [cell for cell in store.read(out).cells if cell.lowering == "mine.py:pow"]
+        assert mine and {cell.status for cell in mine} <= {"passed", "deviates"}, mine
+        assert max(cell.judged.max_ulp for cell in mine) > 1  # or the trial could not fail
+
+
 def test_a_stub_that_is_wrong_fails(tmp_path: Path) -> None:
     """The trial above can fail."""
     text = stubs.source(load("exp")).replace("torch.exp(x)", "(torch.exp(x) * 1.01)")

@@ -48,6 +48,7 @@ DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, a
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000, 1025)
 ROOM = 1 << 16
+LISTED = 8  # calls that a remark names
 SHOWN = 3  # calls of which it is tried to show one by lines of torch
 #: A kind of numbers of which calls are made that have no others; with fewer than FEW there is none.
 ORDINARY, FEW = "normal numbers", 32
@@ -225,7 +226,7 @@ class Called:
     def remark(self) -> str:
         """For people: what is wrong, else what is not as in the plain call."""
         parts = {"refused": self.refused, "not made": self.untried}
-        listed = (f"calls {what}: {_listed(names)}" for what, names in parts.items() if names)
+        listed = (f"calls {what}: {listed(names)}" for what, names in parts.items() if names)
         return self.told or "; ".join(filter(None, (self.excused, *listed)))
 
     def record(self) -> dict[str, Any]:
@@ -234,11 +235,12 @@ class Called:
         return {"made": self.made, "status": status, **lists, "note": self.excused, "script": self.script.splitlines()}
 
 
-def _listed(names: Collection[str]) -> str:
-    """Names of calls, of those that are drawn how many."""
+def listed(names: Collection[str]) -> str:
+    """The first names of calls, and how many there are of those that are drawn."""
     named = [name for name in names if not name.startswith(ARRANGEMENT)]
-    drawn = len(names) - len(named)
-    return ", ".join((*named, *([f"{drawn} of {DRAWN} drawn {ARRANGEMENT}s"] if drawn else ())))
+    drawn, more = len(names) - len(named), len(named) - LISTED
+    told = [f"{more} more"] * (more > 0) + [f"{drawn} of {DRAWN} drawn {ARRANGEMENT}s"] * (drawn > 0)
+    return ", ".join((*named[:LISTED], *told))
 
 
 @dataclass(frozen=True)
@@ -333,7 +335,7 @@ def call_all(
     if not wrong:
         return replace(found, status="exceeds-bound", told=beyond)
     if mine and not beyond and reference and _alike(reference, target, samples | {"": sample}, table, wrong):
-        told = f"bits depend on the call, and are those of {reference.name} in each: {', '.join(wrong)}"
+        told = f"bits depend on the call, and are those of {reference.name} in each: {listed(wrong)}"
         return replace(found, excused=told)
     within = _within(case, target, lowering, list(wrong.values()), mine)
     if beyond:
@@ -341,7 +343,7 @@ def call_all(
     if within and not mine:
         return replace(found, excused=DEPENDS)
     if within and reference is not None and _depends(reference, target, sample, {k: table[k] for k in wrong}):
-        told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {', '.join(wrong)}"
+        told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {listed(wrong)}"
         return replace(found, excused=told)
     order = sorted(wrong, key=lambda key: (key not in usual, len(wrong[key].expected)))
     name = order[0]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from verify.calls import DEPENDS, LATER, Called, drawn_scalars, edges, possible, tried
+from verify.calls import DEPENDS, LATER, Called, drawn_scalars, edges, listed, possible, tried
 from verify.cases import Instance, terms
 from verify.composite import Problem
 from verify.families.rows import Rows
@@ -279,7 +279,7 @@ def call_problems(
     if not beyond and not mine:
         return replace(found, excused=DEPENDS)
     if not beyond:
-        told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {', '.join(wrong)}"
+        told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {listed(wrong)}"
         return replace(found, excused=told)
     name = min(beyond, key=lambda key: beyond[key].elements)
     told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"

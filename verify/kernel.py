@@ -72,9 +72,12 @@ def fits(name: str, patterns: Iterable[str]) -> bool:
 
 
 def means(pattern: str, lowering: str) -> bool:
-    """Whether the shell pattern of a bound, a law or a known deviation matches the lowering. Only '*' matches a user's
-    own, whose file may be called inductor.py."""
-    return pattern == "*" or (not is_file(lowering) and fnmatch.fnmatchcase(lowering, pattern))
+    """Whether the shell pattern of a bound, a law or a known deviation matches the lowering. Only '*' and USERS match a
+    user's own, whose file may be called inductor.py."""
+    return pattern == "*" or (is_file(lowering) == is_file(pattern) and fnmatch.fnmatchcase(lowering, pattern))
+
+
+USERS = "*.py:*"  # the pattern of all lowerings of users' own
 
 
 @dataclass(frozen=True)
