@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ def custom(known: Mapping[str, str]) -> Callable[[Mapping[str, str]], Setting]:
             found[name] = _parsed(name, text)
         one = setting("own", **found)
         require(one.parameters)
-        return one
+        return replace(one, dtypes=("bfloat16",)) if one.parameters["master"] else one
 
     return parse
 
@@ -450,7 +451,11 @@ def kernel(
             (few | {"amsgrad": "1"}, {}),
             (special, {}),
             (few | {"start": "100000"}, {}),
+            (few | {"start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             (few, {"weight_decay": 0.0}),
+            (few | {"sizes": "80"}, {"eps": 0.0}),
+            *((few | {"master": "1", name: "1"}, {}) for name in ("master", "maximize", "amsgrad")),
+            (few | {"master": "1", "steps": "1", "sizes": "1031"}, {"weight_decay": 0.0}),
         )
     return Composite(
         name=name,

@@ -45,7 +45,7 @@ PLACES, MOST_PLACES = 128, 4096
 #: Score modifications whose derivative is 1.
 LINEAR = ("none", "causal", "alibi", "relative_bias")
 #: The size of scores, of either sign, in the recipes of data.
-SCORES = {"normal": 0.0, "uniform": 0.0, "competing": 40.0, "extreme": 105.0}
+SCORES = {"normal": 0.0, "scaled": 0.0, "uniform": 0.0, "competing": 40.0, "extreme": 105.0}
 #: Scores up to which exact rationals are tried where all scores of a row are equal.
 RATIONAL_SCORES = 1 << 17
 #: Reach of the relative bias, in keys either way.
@@ -60,24 +60,37 @@ def problem(dtype: str, setting: Any, scalars: Mapping[str, float], seed: int) -
     shape = Shape.of(setting.parameters)
     tensors = _Recipe(dtype, shape, seed).tensors()
     tables = buffers(shape, seed)
-    given = {"scale": shape.scale, "soft_cap": oracle.SOFT_CAP, "window": oracle.WINDOW, **tables}
+    given = {"scale": shape.scale, **tables}
     extra: dict[str, Any] = {"shape": shape, "buffers": tables, "limits": {}, "keywords": given}
     return Problem(tensors, dict(setting.parameters), dict(scalars), dtype, extra)
 
 
-def buffers(shape: Shape, seed: int) -> dict[str, Tensor]:
-    """Tables that score_mod and mask_mod read: float32 numbers and int64 document numbers, on the host."""
+def buffers(shape: Shape, seed: int) -> dict[str, Any]:
+    """What score_mod and mask_mod read: cap and window, and tables of float32 numbers and of int64 document numbers, on
+    the host."""
     single = FORMATS["float32"]
     heads = torch.arange(1, shape.heads + 1, dtype=torch.float64)
     slopes = draws.encode(single, draws.exp2(-8.0 * heads / shape.heads))
     table = torch.arange(shape.heads * (2 * REACH + 1), dtype=torch.int64)
     bias = draws.encode(single, _normal(draws.Draw(single, table, seed, "bias")))
     return {
+        "soft_cap": shape.soft_cap,
+        "window": shape.window,
         "slopes": draws.to_tensor(single, slopes),
         "bias": draws.to_tensor(single, bias).reshape(shape.heads, -1),
         "query_document": torch.tensor([math.isqrt(i) for i in range(shape.q_len)]),
         "key_document": torch.tensor([math.isqrt(i) for i in range(shape.kv_len)]),
     }
+
+
+def widened(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables with floating-point numbers as doubles."""
+    return {k: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t for k, t in tables.items()}
+
+
+def on(device: Any, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables on a device, and the numbers beside them."""
+    return {name: t.to(device) if isinstance(t, Tensor) else t for name, t in tables.items()}
 
 
 @dataclass(frozen=True)
@@ -100,6 +113,10 @@ class _Recipe:
             reals["query"], reals["key"] = (torch.where(at, reals[name], 0.0) for name, at in
                                             (("query", half), ("key", ~half)))  # fmt: skip
         fmt = FORMATS[self.dtype]
+        if self.shape.data == "scaled":
+            most = fmt.emax // 2 + 1
+            reals["value"] = reals["value"] * 2.0 ** min(17, most)
+            reals["grad_out"] = reals["grad_out"] * 2.0 ** -min(30, most)
         return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
 
     def strata(self, output: str) -> tuple[tuple[str, ...], Tensor]:
@@ -160,7 +177,7 @@ class _Recipe:
     def _normal(self) -> tuple[Tensor, Tensor]:
         return self._noise("query"), self._noise("key")
 
-    _uniform = _normal
+    _uniform = _scaled = _normal
 
     def _alone(self) -> tuple[Tensor, Tensor]:
         """Queries along the first key, at a score near 52 that no other key comes near (what is done to it in base 2
@@ -212,7 +229,7 @@ def _normal(draw: draws.Draw) -> Tensor:
     return reals
 
 
-def unmasked(shape: Shape, tables: Mapping[str, Tensor], device: Any) -> Tensor | None:
+def unmasked(shape: Shape, tables: Mapping[str, Any], device: Any) -> Tensor | None:
     """The keys that each query sees, (1 or B, 1 or H, L, S) booleans, or None for all."""
 
     def axis(size: int, *view: int) -> Tensor:
@@ -224,8 +241,7 @@ def unmasked(shape: Shape, tables: Mapping[str, Tensor], device: Any) -> Tensor 
         axis(shape.q_len, -1, 1),
         axis(shape.kv_len, 1, -1),
     )
-    moved = {name: table.to(device) for name, table in tables.items()}
-    return oracle.visible(shape.score_mod, shape.mask_mod, place, moved)
+    return oracle.visible(shape.score_mod, shape.mask_mod, place, on(device, tables))
 
 
 # Truth
@@ -343,8 +359,8 @@ class AttentionTruth:
         return {name: t.to(self.device) for name, t in self.problem.tensors.items()}
 
     @cached_property
-    def _tables(self) -> dict[str, Tensor]:
-        return {name: t.to(self.device) for name, t in self.problem.extra["buffers"].items()}
+    def _tables(self) -> dict[str, Any]:
+        return on(self.device, self.problem.extra["buffers"])
 
     def _double(self, output: str, index: Tensor) -> tuple[Enclosure, Tensor | None]:
         """The elements `index` in double-double: whole rows of queries, or all rows that share keys."""
@@ -546,14 +562,14 @@ class AttentionTruth:
         return {name: t.detach().cpu().to(torch.float64).numpy() for name, t in self.problem.tensors.items()}
 
     @cached_property
-    def _host_tables(self) -> dict[str, np.ndarray]:
-        tables = self.problem.extra["buffers"]
-        return {name: (t.double() if t.is_floating_point() else t).numpy() for name, t in tables.items()}
+    def _host_tables(self) -> dict[str, Any]:
+        tables = widened(self.problem.extra["buffers"])
+        return {name: t.numpy() if isinstance(t, Tensor) else t for name, t in tables.items()}
 
     @cached_property
     def _places(self) -> int:
         """Places that hold scores and the products of a score with a table's entry exactly."""
-        host, tables = self._host, [t for t in self._host_tables.values() if t.dtype == np.float64]
+        host, tables = self._host, [t for t in self._host_tables.values() if getattr(t, "dtype", None) == np.float64]
         scale = places_for(np.array([self.shape.scale]))
         scores = places_for(host["query"]) + places_for(host["key"]) + scale
         return max(PLACES, scores, places_for(host["value"], host["grad_out"], *tables))

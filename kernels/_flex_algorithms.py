@@ -183,7 +183,7 @@ def bounds(problem: Problem, algorithm: Algorithm) -> dict[str, Tensor]:
     step = shape.q_len if exact else max(1, most // max(1, shape.kv_len))
     n = algorithm.system(fmt, device, exact)
     found = {name: torch.zeros(size, dtype=torch.float64, device=device) for name, size in shape.outputs.items()}
-    tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}
+    tables = _flex.on(device, problem.extra["buffers"])
     reals = {name: t.to(torch.float64) for name, t in problem.tensors.items()}
     for b in range(shape.batch):
         for g in range(shape.kv_heads):

@@ -162,7 +162,7 @@ def _eager(target: Target) -> Call:
     def call(shape: Shape, function: Any, mask: Any, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Any]:
         if on_host and q.requires_grad:
             return _operator(shape, function, mask, q, k, v)
-        options: dict[str, Any] = {"score_mod": function, "block_mask": mask, "enable_gqa": shape.group > 1}
+        options: dict[str, Any] = {"score_mod": function, "block_mask": mask} | _of(shape)
         out, extra = flex_attention(q, k, v, **options, return_aux=AuxRequest(lse=True))
         return out, extra.lse
 
@@ -193,7 +193,7 @@ def _compiled(target: Target) -> Call:
 
     def run(problem: Problem) -> Outputs:
         shape, score_mod, mask = prepared(problem)
-        options: dict[str, Any] = {"score_mod": score_mod, "block_mask": mask, "enable_gqa": shape.group > 1}
+        options: dict[str, Any] = {"score_mod": score_mod, "block_mask": mask} | _of(shape)
         tensors = problem.tensors
         if on_host:
             return {"out": function(tensors["query"], tensors["key"], tensors["value"], **options)}
@@ -208,6 +208,11 @@ def _compiled(target: Target) -> Call:
             raise NotLowered(f"torch.compile fails: {describe(error)}") from error
 
     return run
+
+
+def _of(shape: Shape) -> dict[str, Any]:
+    """Options of attention. The usual scale is left to the function, as callers do."""
+    return {"enable_gqa": shape.group > 1} | ({} if shape.scale == shape.usual_scale else {"scale": shape.scale})
 
 
 def _differentiated(problem: Problem, call: Callable[..., tuple[Tensor, Tensor | None]]) -> Outputs:
@@ -243,7 +248,7 @@ def _given(problem: Problem) -> tuple[Shape, Any, Any]:
 
     shape: Shape = problem.extra["shape"]
     device = problem.tensors["query"].device
-    tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}
+    tables = _flex.on(device, problem.extra["buffers"])
     mask = None
     if (function := oracle.MASK_MODS[shape.mask_mod]) is not None:
 
@@ -279,7 +284,7 @@ def score_mod(shape: Shape, tables: dict[str, Tensor]) -> Callable[..., Tensor] 
         return score + bias[h, torch.clamp(kv - q, -reach, reach) + reach]
 
     def soft_cap(score: Tensor, b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
-        return oracle.SOFT_CAP * torch.tanh(score / oracle.SOFT_CAP)
+        return shape.soft_cap * torch.tanh(score / shape.soft_cap)
 
     return {"causal": causal, "alibi": alibi, "relative_bias": relative_bias, "soft_cap": soft_cap}.get(shape.score_mod)
 
@@ -293,7 +298,7 @@ def _sdpa(name: str, backend: str, wanted: str = "highest") -> Lowering:
     def build(target: Target) -> Any:
         def run(problem: Problem) -> Outputs:
             shape: Shape = problem.extra["shape"]
-            options = {**_mask(problem), "enable_gqa": shape.group > 1}
+            options = _mask(problem) | _of(shape)
 
             def call(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options), None
@@ -331,7 +336,7 @@ def _mask(problem: Problem) -> dict[str, Any]:
     device = problem.tensors["query"].device
     if shape.score_mod not in ADDITIVE:
         raise NotLowered(f"scaled_dot_product_attention adds a mask to the scores; {shape.score_mod} is not a sum")
-    tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}
+    tables = _flex.on(device, problem.extra["buffers"])
     visible = _flex.unmasked(shape, tables, device)
     function = score_mod(shape, tables)
     if function is None or shape.score_mod == "causal":
@@ -379,8 +384,8 @@ def _hand_written(problem: Problem, run: Any, wanted: str, block: int) -> Output
     if shape.head_dim not in (16, 32, 64, 128):
         raise NotLowered(f"the hand-written kernel takes head_dim 16, 32, 64 or 128, not {shape.head_dim}")
     device = problem.tensors["query"].device
-    tables = {name: t.to(device) for name, t in problem.extra["buffers"].items()}
-    return kernels.attention(run, problem.tensors, tables, shape, wanted, oracle.WINDOW, oracle.SOFT_CAP, block)
+    tables = _flex.on(device, problem.extra["buffers"])
+    return kernels.attention(run, problem.tensors, tables, shape, wanted, block)
 
 
 def _interpreted(target: Target) -> Any:

@@ -21,6 +21,7 @@ RECIPES = {
     "competing": "scores near +40 and -40 whose keys differ by about 1",
     "extreme": "scores near +105 and -105, beyond the range of exp in float32",
     "alone": "one key near 52 whose score is every query's logsumexp, and others near 0",
+    "scaled": "as normal; values are large and gradients small, by 2^17 and 2^30, or by 2^8 in float16",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
 #: The error of exp on the host, in units of u = 2^-24, and its source.
@@ -43,6 +44,9 @@ class Shape:
     mask_mod: str = "none"
     data: str = "normal"
     backward: bool = True
+    scale: float = 0.0  # where none is given 1 / sqrt(head_dim) as the double that flex_attention takes by default
+    soft_cap: int = SOFT_CAP
+    window: int = WINDOW
     #: A user's score_mod over a number system, where `score_mod` is FILE.py:FUNCTION.
     function: Callable[..., Any] | None = field(default=None, compare=False)
 
@@ -50,7 +54,7 @@ class Shape:
     def of(cls, parameters: Mapping[str, Any]) -> Shape:
         """The validated shape of a setting's parameters. Raises UsageError."""
         shape = cls(**parameters)
-        for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"):
+        for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "soft_cap"):
             if (size := getattr(shape, name)) < 1:
                 raise UsageError(f"{name}={size}: expected at least 1; flex_attention of nothing is not defined")
         if shape.heads % shape.kv_heads:
@@ -74,10 +78,12 @@ class Shape:
 
         return replace(shape, function=load(shape.score_mod))
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", self.scale or self.usual_scale)
+
     @property
-    def scale(self) -> float:
-        """1 / sqrt(head_dim) as the double that flex_attention takes by default."""
-        return 1.0 / math.sqrt(self.head_dim)
+    def usual_scale(self) -> float:
+        return 1.0 / math.sqrt(max(1, self.head_dim))
 
     @property
     def group(self) -> int:
@@ -111,6 +117,8 @@ def custom(given: Mapping[str, str]) -> Setting:
             values[name] = text == "yes"
         elif name in ("score_mod", "mask_mod", "data"):
             values[name] = text
+        elif name == "scale":
+            values[name] = _scale(text)
         else:
             values[name] = whole_number(name, text)
     if "heads" in values:
@@ -119,9 +127,21 @@ def custom(given: Mapping[str, str]) -> Setting:
     return Setting(" ".join(f"{name}={text}" for name, text in given.items()), parameters(shape), HALVES_AND_SINGLE)
 
 
+def _scale(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 2.0**-20 <= found <= 2.0**10:
+        raise UsageError(f"scale={text}: expected a number from 2^-20 to 2^10")
+    return found
+
+
 def parameters(shape: Shape) -> dict[str, Any]:
     """The shape as a setting's parameters."""
-    return {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "function"}
+    usual = {"scale": shape.usual_scale, "soft_cap": SOFT_CAP, "window": WINDOW}
+    found = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "function"}
+    return {name: value for name, value in found.items() if usual.get(name) != value}
 
 
 def setting(name: str, quick: bool = False, **values: Any) -> Setting:
@@ -228,6 +248,24 @@ def unseen(shape, score_mod, mask_mod, window, query_document, key_document, dev
     return hidden
 '''
 
+#: What no setting has and code takes apart: few queries with many keys, lengths that differ under a mask, several
+#: batches under one, more keys than two blocks in gradients, other scales, caps and windows, many and long heads.
+OTHERS: tuple[Mapping[str, str], ...] = (
+    {"q_len": "5", "kv_len": "300"},
+    {"q_len": "1", "kv_len": "600", "heads": "4", "kv_heads": "1"},
+    {"q_len": "17", "kv_len": "600", "heads": "1", "head_dim": "16", "data": "competing"},
+    {"q_len": "40", "kv_len": "77", "mask_mod": "causal"},
+    {"q_len": "30", "kv_len": "17", "mask_mod": "sliding_window", "window": "5"},
+    {"q_len": "18", "kv_len": "70", "mask_mod": "sliding_window", "score_mod": "relative_bias"},
+    {"length": "30", "mask_mod": "sliding_window", "window": "7", "score_mod": "soft_cap", "soft_cap": "7",
+     "data": "competing"},
+    {"heads": "4", "kv_heads": "2", "length": "24", "mask_mod": "causal", "scale": "0.3"},
+    {"batch": "2", "length": "18", "mask_mod": "document", "score_mod": "soft_cap", "soft_cap": "30"},
+    {"heads": "9", "kv_heads": "3", "length": "12", "mask_mod": "causal", "score_mod": "alibi"},
+    {"heads": "1", "length": "21", "head_dim": "192", "scale": "0.125"},
+    {"heads": "1", "length": "40", "head_dim": "256", "data": "scaled"},
+)  # fmt: skip
+
 KERNEL = Composite(
     name="flex_attention",
     summary="softmax attention with score_mod and mask_mod: output, logsumexp, gradients of query, key and value",
@@ -247,6 +285,9 @@ KERNEL = Composite(
         "mask_mod": ", ".join(MASK_MODS),
         "data": "; ".join(f"{name}: {what}" for name, what in RECIPES.items()),
         "backward": "yes or no: whether gradients are taken",
+        "scale": "of the scores; 1 / sqrt(head_dim) unless given",
+        "soft_cap": f"cap of score_mod soft_cap, {SOFT_CAP} unless given",
+        "window": f"keys that mask_mod sliding_window shows beside the query's own place, {WINDOW} unless given",
     },
     custom=custom,
     sized=lambda n: tuple(
@@ -257,6 +298,7 @@ KERNEL = Composite(
     further=(
         ({"batch": "3", "heads": "3", "length": "16", "head_dim": "16"}, {}),
         ({"heads": "4", "kv_heads": "1", "length": "33", "head_dim": "32"}, {}),
+        *((one, {}) for one in OTHERS),
     ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,
@@ -271,7 +313,7 @@ KERNEL = Composite(
     f"normalized; exp within {EXP_UNITS:g} u on the CPU ({EXP_SOURCE}), on a GPU exp2 "
     "within what NVIDIA documents of ex2.approx",
     keywords={
-        "scale": "of the scores, 1 / sqrt(head_dim)",
+        "scale": "of the scores, 1 / sqrt(head_dim) in the recorded settings",
         "soft_cap": f"score_mod soft_cap: cap tanh(score / cap), cap = {SOFT_CAP}",
         "window": f"mask_mod sliding_window: 0 <= query - key <= window = {WINDOW}",
         "slopes": "score_mod alibi: float32, slopes[head] (key - query) is added",

@@ -20,7 +20,7 @@ KERNEL = products.kernel(
     products.Products(
         triton="verify.kernels.triton.products",
         call=call,
-        stub="torch._int_mm(a, b)",
+        stub="torch._int_mm(a.contiguous(), b.contiguous())",
         exact=True,
         result=lambda dtype: "float64",
     ),
@@ -31,5 +31,8 @@ KERNEL = products.kernel(
         setting("transposed b", m=24, k=96, n=32, layout="transposed-b"),
         setting("1x8x8", m=1, k=8, n=8),
     ),
-    notes=("int32 results are judged as the float64 numbers that they are",),
+    notes=(
+        "int32 results are judged as the float64 numbers that they are",
+        "of operands with strided columns torch._int_mm on the CPU is off by up to 2 in sums beyond 2^24 (torch 2.13)",
+    ),
 )

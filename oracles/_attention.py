@@ -52,10 +52,10 @@ def relative_bias(n: Any, score: Any, b: Array, h: Array, q: Array, kv: Array, b
 
 def soft_cap(n: Any, score: Any, b: Array, h: Array, q: Array, kv: Array, buffers: Mapping[str, Array]) -> Any:
     """cap tanh(score / cap) (Gemma Team, arXiv 2408.00118, section 2)."""
-    return n.tanh(score / SOFT_CAP) * SOFT_CAP
+    return n.tanh(score / buffers["soft_cap"]) * buffers["soft_cap"]
 
 
-#: Not a power of two, so that the division and the multiplication round.
+#: The usual cap. Not a power of two, so that the division and the multiplication round.
 SOFT_CAP = 50
 #: Keys that a sliding window shows beside the query's own position.
 WINDOW = 20
@@ -76,7 +76,7 @@ def causal(b: Array, h: Array, q: Array, kv: Array, buffers: Mapping[str, Array]
 
 
 def sliding_window(b: Array, h: Array, q: Array, kv: Array, buffers: Mapping[str, Array]) -> Array:
-    return (kv <= q) & (q - kv <= WINDOW)
+    return (kv <= q) & (q - kv <= buffers["window"])
 
 
 def document(b: Array, h: Array, q: Array, kv: Array, buffers: Mapping[str, Array]) -> Array:

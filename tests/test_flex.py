@@ -219,7 +219,7 @@ def arb_attention(given: Problem, b: int, h: int) -> dict[str, Any]:
     """
     flint.ctx.prec = 400
     shape: Shape = given.extra["shape"]
-    tables = {name: t.tolist() for name, t in given.extra["buffers"].items()}
+    tables = {name: t.tolist() for name, t in given.extra["buffers"].items() if isinstance(t, torch.Tensor)}
 
     def real(x: float) -> Any:
         exact = Fraction(x)
@@ -329,7 +329,7 @@ def test_exact_zeros_and_ties_are_decided(name: str) -> None:
 def test_the_lowerings_score_mod_is_the_oracles(name: str) -> None:
     """Two texts of one function and of its derivative, the second by autograd in float64."""
     shape = Shape(score_mod=name, q_len=9, kv_len=40)
-    tables = {k: t.double() if t.is_floating_point() else t for k, t in _flex.buffers(shape, 0).items()}
+    tables = _flex.widened(_flex.buffers(shape, 0))
     scores = torch.linspace(-90, 90, 9 * 40, dtype=torch.float64).reshape(9, 40).requires_grad_()
     places = torch.tensor([[0]]), torch.tensor([[1]]), torch.arange(9)[:, None], torch.arange(40)[None, :]
     ours = _flex_lowerings.score_mod(shape, tables)

@@ -226,8 +226,8 @@ class Called:
     def remark(self) -> str:
         """For people: what is wrong, else what is not as in the plain call."""
         parts = {"refused": self.refused, "not made": self.untried}
-        listed = (f"calls {what}: {listed(names)}" for what, names in parts.items() if names)
-        return self.told or "; ".join(filter(None, (self.excused, *listed)))
+        rest = (f"calls {what}: {listed(names)}" for what, names in parts.items() if names)
+        return self.told or "; ".join(filter(None, (self.excused, *rest)))
 
     def record(self) -> dict[str, Any]:
         lists = {"different": list(self.different), "untried": list(self.untried), "refused": dict(self.refused)}

@@ -37,6 +37,11 @@ MEMORY: Mapping[str, str] = {
     "sliced": "torch.cat([t, t.flip(-1)], -1)[..., :t.shape[-1]]",
     "misaligned": "torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)",
 }
+#: Of a user's own lowering's further problems also: matrices that do not follow one another, and heads within rows.
+APART: Mapping[str, str] = {
+    "apart": "t.repeat_interleave(2, 0)[::2]",
+    "inside": "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
+}
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
     **{f"{n} rows": f"t[:{n}].clone()" for n in (1, 2, 3, 31, 33)},
@@ -59,13 +64,14 @@ PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
 
 @dataclass(frozen=True)
 class _Wrong:
-    """A call that went wrong: elements of its output, what a person reads, the status that it gives, and whether its
-    bits are excused where they keep the bound."""
+    """A call that went wrong: elements of its output, what a person reads, the status that it gives, whether its bits
+    are excused where they keep the bound, and whether it goes wrong in other memory alone."""
 
     elements: int
     told: str
     status: str
     loose: bool = False
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,12 +90,17 @@ class Calls:
         self, case: Instance, target: Target, lowering: Lowering, reference: Lowering, call: Callable[..., Any],
         mine: bool, scalars: bool = True,
     ) -> None:  # fmt: skip
-        self.further = [one for one in target.kernel.further if scalars or not one[1]]
+        self.facts: Composite = target.kernel
+        assert self.facts.custom is not None
+        self.further = [
+            (given, values)
+            for given, values in self.facts.further
+            if (scalars or not values) and case.dtype in self.facts.custom(given).dtypes
+        ]
         if scalars and case.scalars:
             self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine = mine
-        self.facts: Composite = target.kernel
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
             one, more = (self.drawn(self.batch(n)).problem.tensors for n in (1, 2))
@@ -118,10 +129,11 @@ class Calls:
             found.problem = replace(found.problem, tensors=tensors)
         return found
 
-    def launched(self, one: Instance, how: str = "") -> Outputs:
+    def launched(self, one: Instance, how: str = "", problem: Problem | None = None) -> Outputs:
+        """Outputs for an instance; problem: with its numbers in other memory."""
         with getattr(self.call, "manner", nullcontext)(how):
             return launch_steady(
-                self.call, one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
+                self.call, problem or one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
                 like=one.eager(0, self.reference, self.aim(one)),
             ).results[0]  # fmt: skip
 
@@ -156,13 +168,23 @@ class Calls:
         excused = loose and found in ("passed", "deviates", "suspect")
         return _Wrong(sum(t.numel() for t in y.values()), told, found if excused else "unsteady", excused)
 
-    def judged(self, given: Instance) -> _Wrong | None:
-        """What is wrong with a call whose outputs are to keep their bound."""
-        y = self.launched(given)
-        found = self.status(given, y)
-        if found in ("passed", "deviates"):
-            return None
-        return _Wrong(sum(t.numel() for t in y.values()), "beyond its bound", found)
+    def judged(self, given: Instance, memory: Mapping[str, str] | None = None) -> _Wrong | None:
+        """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other memory."""
+        plain = self.launched(given)
+        if (found := self.status(given, plain)) not in ("passed", "deviates"):
+            return _Wrong(sum(t.numel() for t in plain.values()), "beyond its bound", found)
+        for text in (memory or {}).values():
+            moved = {k: _arranged(text, t) for k, t in given.problem.tensors.items()}
+            try:
+                y = self.launched(given, problem=replace(given.problem, tensors=moved))
+            except (LoweringError, NotLowered) as error:  # it may refuse them
+                if isinstance(error, LoweringError) and error.kind != "raised":
+                    raise
+                continue
+            if _differing(y, plain) and (found := self.status(given, y)) not in ("passed", "deviates"):
+                told = f"beyond its bound with each tensor t as {text}"
+                return _Wrong(sum(t.numel() for t in y.values()), told, found, moved=True)
+        return None
 
     def table(self) -> Iterator[tuple[str, _Call]]:
         plain, tensors = self.plain, self.plain.problem.tensors
@@ -189,7 +211,10 @@ class Calls:
         for given, scalars in self.further:
             name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
-            yield name, _Call(text, partial(self.of_size, given, scalars), None if scalars else given)
+            yield (
+                name,
+                _Call(text, partial(self.of_size, given, scalars, {**MEMORY, **APART}), None if scalars else given),
+            )
         yield "new data at the same address", _Call("other numbers", self.again)
 
     def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
@@ -199,8 +224,11 @@ class Calls:
         picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
         return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
 
-    def of_size(self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None) -> _Wrong | None:
-        return self.judged(self.drawn(given, scalars=scalars))
+    def of_size(
+        self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None,
+        memory: Mapping[str, str] | None = None,
+    ) -> _Wrong | None:  # fmt: skip
+        return self.judged(self.drawn(given, scalars=scalars), memory)
 
     def again(self) -> _Wrong | None:
         """Other numbers where the last ones were."""
@@ -281,7 +309,7 @@ def call_problems(
     if not beyond:
         told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {listed(wrong)}"
         return replace(found, excused=told)
-    name = min(beyond, key=lambda key: beyond[key].elements)
+    name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
     told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"
     worst = status.worst(one.status for one in beyond.values())
     return replace(found, status=worst, told=told, script=calls.script(name, table[name].sizes) if mine else "")

@@ -209,11 +209,9 @@ Run = Callable[..., None]
 def attention(
     run: Run,
     tensors: Mapping[str, torch.Tensor],
-    tables: Mapping[str, torch.Tensor],
+    tables: Mapping[str, Any],
     shape: Any,
     precision: str,
-    window: int,
-    cap: int,
     block: int = BLOCK,
 ) -> dict[str, torch.Tensor]:
     """All outputs that `shape` (a `Shape` of kernels/flex_attention.py) asks for; `precision`: 'ieee' or 'tf32'."""
@@ -223,7 +221,7 @@ def attention(
     sizes = [shape.heads, shape.group, shape.q_len, shape.kv_len, tables["bias"].shape[1] // 2, shape.scale]
     static = {
         "D": shape.head_dim, "CAUSAL": shape.score_mod == "causal", "MOD": MODS[shape.score_mod],
-        "MASK": MASKS[shape.mask_mod], "WINDOW": window, "CAP": float(cap), "PRECISION": precision,
+        "MASK": MASKS[shape.mask_mod], "WINDOW": shape.window, "CAP": float(shape.soft_cap), "PRECISION": precision,
         "BLOCK_M": block, "BLOCK_N": block,
     }  # fmt: skip
     queries = (triton.cdiv(shape.q_len, block), shape.batch * shape.heads)

@@ -391,7 +391,7 @@ PARAMETERS = {
 }
 
 
-def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
+def custom(given: Mapping[str, str], dtypes: tuple[str, ...] = DTYPES, coded: bool = False) -> Setting:
     """The setting of `--set NAME=VALUE`. Raises UsageError."""
     values: dict[str, Any] = {"k": 128, "group": 32} if coded else {}
     for name, text in given.items():
@@ -399,12 +399,17 @@ def custom(given: Mapping[str, str], coded: bool = False) -> Setting:
     if coded and values["group"] < 1:
         raise UsageError(f"group={values['group']}: expected at least 1")
     Shape.of(values)
-    return setting(" ".join(f"{name}={text}" for name, text in given.items()), **values)
+    return replace(setting(" ".join(f"{name}={text}" for name, text in given.items()), **values), dtypes=dtypes)
 
 
-def _square(facts: Products) -> dict[str, str]:
-    """Square sizes, so that no shape shows whether a factor is transposed; for codes, whole groups and tiles."""
-    return dict.fromkeys(("m", "k", "n", "batch")[: 4 if facts.stacked else 3], "32" if facts.coded else "33")
+def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
+    """Square sizes, so that no shape shows whether a factor is transposed; two tiles of 128 or 256 both ways; no term
+    at all. For codes, whole groups and tiles."""
+    square = dict.fromkeys(("m", "k", "n", "batch")[: 4 if facts.stacked else 3], "32" if facts.coded else "33")
+    tiles = {"m": "272", "k": "64", "n": "272"} | ({"m": "144", "n": "144", "batch": "2"} if facts.stacked else {})
+    if facts.coded:
+        return square, tiles, {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
+    return square, tiles, {"m": "5", "k": "0", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
 
 
 def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
@@ -474,9 +479,9 @@ def kernel(
             for k, v in PARAMETERS.items()
             if {"batch": facts.stacked, "activation": facts.activated, "group": facts.coded}.get(k, True)
         },
-        custom=functools.partial(custom, coded=facts.coded),
+        custom=functools.partial(custom, dtypes=dtypes, coded=facts.coded),
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
-        further=((_square(facts), {}), *((one, {}) for one in _extremes(facts)), *further),
+        further=(*((one, {}) for one in (*_shapes(facts), *_extremes(facts))), *further),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(lazily("verify.families.products_truth", "Truths"), facts),
         limit=lazily("verify.families.products_limits", "limit"),

@@ -418,6 +418,30 @@ def few(row: Row) -> Ints:
     return row.draw.signed(row.at(kept.double() * (69 / 64)))
 
 
+def negative_nan(row: Row) -> Ints:
+    """As `one_nan`, with a NaN whose sign bit is set."""
+    bits = one_nan(row)
+    return (bits | row.draw.fmt.sign_bit).where(bits == row.draw.fmt.nan_bits, bits)
+
+
+def edges(row: Row) -> Ints:
+    """Where code takes a finite number for an infinite one, or leaves early. Terms whose sum is within a factor of 3 of
+    the largest number, below it or, in every other row, beyond it; arguments of exp all near the lowest number; a zero,
+    then an infinity or a NaN among factors; numbers to be squared whose squares are subnormal."""
+    d, middle = row.draw, row.n // 2
+    if row.kind == PRODUCTS:
+        last = d.constant("inf").where(row.r % 2 == 0, d.constant("nan"))
+        found = d.constant("0").where(row.j == middle // 2, random(row))
+        return last.where(row.j == row.n - 1 - row.n // 4, found)
+    if row.kind == EXPONENTIALS:
+        below = d.significand().where(row.r % 2 == 0, row.j * 0)
+        return pack(d.fmt, row.j * 0 + d.fmt.emax, below) | d.fmt.sign_bit
+    if row.kind == SQUARES:
+        return d.value(row.j * 0 + (d.fmt.emin - 2) // 2)
+    own = d.fmt.emax - max(1, row.n).bit_length() + (row.r % 2) * 2
+    return pack(d.fmt, row.j * 0 + own, row.j * 0 + (1 << d.fmt.mantissa_bits - 1))
+
+
 RECIPES: Mapping[str, Recipe] = {
     f.__name__: f
     for f in (
@@ -438,7 +462,7 @@ def mixed(extremes: bool) -> dict[str, Recipe]:
 
 def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
     """The recipes of a kernel."""
-    return mixed(extremes) | {"one_nan": one_nan} | dict(OF_KIND.get(kind, {}))
+    return mixed(extremes) | {f.__name__: f for f in (one_nan, negative_nan, edges)} | dict(OF_KIND.get(kind, {}))
 
 
 def named(recipe: str, extremes: bool) -> list[str]:
@@ -595,10 +619,12 @@ def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
     return tuple(one | {"recipe": "random"} for one in shapes)
 
 
-def _forms(last: bool, weighted: bool) -> tuple[dict[str, str], ...]:
+def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], ...]:
     """Rows in tensors of other ranks, along dimensions counted from either end; special values in rows of many blocks
     and of few, and among weights."""
     special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
+    special += tuple({"shape": f"6x{n}", "recipe": "negative_nan,edges,edges"} for n in (33, 4100))
+    special += ({"shape": "3x0"},) * reduces
     # lengths that vectors divide, and more rows than a persistent kernel has programs
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x4096", "150x1030"))
     special += ({"shape": "6x33", "recipe": "random,infinities", "weights": "special"},) * weighted
@@ -690,7 +716,7 @@ def kernel(
         batched=lambda rows, length: {"shape": f"{rows}x{length}", "recipe": "random"},
         sized=functools.partial(_sized, last=last),
         further=(
-            *((one, {}) for one in _forms(last, bool(rows.weights))),
+            *((one, {}) for one in _forms(last, bool(rows.weights), rows.reduces)),
             *(({"shape": "5x33"}, one) for one in others),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
