@@ -97,7 +97,8 @@ def same_version(one: object, other: object) -> bool:
 class AcceptedRegion:
     """What is kept of a region of a cell: as `Accepted` has it of the whole. The worst element is the first of it.
 
-    unjudged: elements of which nothing is stated; None in files of versions that did not record them.
+    unjudged: elements of which nothing is stated; resolution: the median relative change that would be seen. Both None
+    in files of versions that did not record them, and resolution where it is not asked for.
     """
 
     inputs: NonNegativeInt
@@ -118,6 +119,7 @@ class AcceptedRegion:
     worse: NonNegativeInt = 0
     misrounded: NonNegativeInt = 0
     unjudged: NonNegativeInt | None = None
+    resolution: NonNegativeFloat | None = None
     worst_index: NonNegativeInt | None = None
     worst_inputs: list[str] = field(default_factory=list)
     worst_output: str = ""
@@ -146,6 +148,8 @@ class Accepted:
                                         explain
     nan_mismatch ... misrounded         counts of bad elements among `inputs`
     violations                          elements that break a property, by its name, where there are any
+    properties                          names of those that were judged; null in files of versions that kept none
+    calls, refused                      how many other calls were made or refused, null as above; names of the latter
     formula                             the candidates that reproduce every bit; null where there is no candidate
     digest                              of all output bits
     worst_index, _inputs, _output       the worst element: where it is in the domain, and hex floats
@@ -188,6 +192,9 @@ class Accepted:
     worse: NonNegativeInt = 0
     misrounded: NonNegativeInt = 0
     violations: dict[str, NonNegativeInt] = field(default_factory=dict)
+    properties: list[str] | None = None
+    calls: NonNegativeInt | None = None
+    refused: list[str] = field(default_factory=list)
     formula: list[str] | None = None
     digest: str = ""
     worst_index: NonNegativeInt | None = None
@@ -251,6 +258,9 @@ def accepted(cell: Cell, environment: str = "") -> Accepted:
         range_excess_ulp=judged.range_excess_ulp,
         range_excess_scaled_ulp=judged.range_excess_scaled_ulp,
         violations={check.name: check.violations for check in cell.properties if check.violations},
+        properties=sorted(check.name for check in cell.properties),
+        calls=0 if cell.calls is None else cell.calls.made + len(cell.calls.refused) + len(cell.calls.untried),
+        refused=sorted(cell.calls.refused) if cell.calls else [],
         formula=None if formula is None else [formula.identified] if formula.identified else sorted(formula.survivors),
         digest=cell.digest,
         **_kept(cell.worst),
@@ -271,6 +281,7 @@ def _accepted_region(region: Region) -> AcceptedRegion:
         metric=metric,  # type: ignore[arg-type]
         bound=region.bound.value if region.bound else None,
         unjudged=region.unjudged,
+        resolution=region.resolution.median if region.resolution else None,
         **_of_error(region.error),
         **_kept(region.worst),
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from verify import ledger
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, STATUSES, combined, exit_code
 from verify.kernel import UsageError, is_file, suggest
@@ -55,6 +56,9 @@ INFORMATIVE = ("device", "os", "python")
 #: for 2 n + 1/2 ULP, so that the real error is looked at too. Where a forward error is unbounded it is not.
 JUDGED = {"ulp": ("ulp",), "int_ulp": ("int_ulp", "ulp"), "scaled_ulp": ("scaled_ulp",), "share": ("share",)}
 
+#: Of a median over elements of one problem, which enclosures and their bounds move by less.
+RESOLVED = 1e-3
+
 #: Figures of elements outside the normal range; the one in the bound's metric is judged too.
 OUTSIDE = ("range_ulp", *dict.fromkeys(RANGE.values()))
 
@@ -70,7 +74,8 @@ class Seen:
     result is None where the cell has no error record. `element` is the command that takes the element apart that tells
     most, where `result` does not say which that is. `told`: what the report says of each region that did not pass, or
     of the cell. allowance: the entry of the ledger that lets the status stand, '' for a user's own file. beside:
-    statuses that its launches and other calls give it, whatever its elements.
+    statuses that its launches and other calls give it, whatever its elements. unknown: ids of the ledger that the
+    report names and the ledger has not.
     """
 
     name: str
@@ -84,6 +89,7 @@ class Seen:
     told: str = ""
     allowance: str = ""
     beside: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def excusable(self) -> bool:
@@ -203,6 +209,8 @@ def read_whole(path: str | Path) -> Run:
 
 def seen(cell: Cell) -> Seen:
     ran = cell.error is not None and cell.status not in ("not-run", "error", "oracle-violation")
+    named = {*cell.ledger, *([cell.allowance] if cell.allowance else [])}
+    unknown = tuple(sorted(named - ledger.ids(cell.backend))) if named else ()
     return Seen(
         name=baseline.cell_name(cell),
         key=baseline.key_of(cell),
@@ -214,7 +222,8 @@ def seen(cell: Cell) -> Seen:
         beside=statuses_beside(cell),
         element=_element_command(cell),
         told=_told_of(cell),
-        allowance="" if is_file(cell.lowering) else cell.allowance,
+        allowance="" if is_file(cell.lowering) or cell.allowance in unknown else cell.allowance,
+        unknown=unknown,
     )
 
 
@@ -520,6 +529,8 @@ class Context:
             status, reason = self._excess(cell, new)
         else:
             status, reason = cell.status, cell.told
+        if status == "deviates" and cell.unknown:
+            status, reason = "exceeds-bound", f"{reason}; the ledger has no entry {', '.join(cell.unknown)}"
         if status in ("passed", "deviates"):
             return [(status, reason)] if status == "deviates" else []
         entries = [entry for entry in self.budget if entry.covers(cell.name)]
@@ -555,12 +566,13 @@ class Context:
             now = now if isinstance(now, dict) else {}
 
             def same(name: str) -> bool:
-                return now[name] == then[name] or (
-                    name in ("torch", "triton") and baseline.same_version(now[name], then[name])
+                return now.get(name) == then[name] or (
+                    name in ("torch", "triton") and baseline.same_version(now.get(name), then[name])
                 )
 
-            differing = [name for name in sorted(now.keys() & then.keys()) if not same(name)]
-            pairs = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in differing if name not in INFORMATIVE)
+            # a fact that only the run knows is one that an earlier version did not ask for
+            differing = [name for name in sorted(then.keys() - {*INFORMATIVE}) if not same(name)]
+            pairs = ", ".join(f"{name} {then[name]} -> {now.get(name, 'not told')}" for name in differing)
             self._environments[key] = f"in another environment: {pairs}" if pairs else ""
         return self._environments[key]
 
@@ -568,7 +580,8 @@ class Context:
 #: Everything of a result that `compare` looks at.
 _figures = operator.attrgetter(
     "status", "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct",
-    "mean_ulp", "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions",
+    "mean_ulp", "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions", "properties", "calls",
+    "refused",
 )  # fmt: skip
 
 
@@ -628,6 +641,9 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
     for name in sorted(new.regions.keys() ^ old.regions.keys()) if regions else ():
         told.other.append(f"region {name} is {'gone' if name in old.regions else 'new'}")
         told.mixed = True
+    lost = _lost(new, old)
+    told.other += lost
+    told.mixed = told.mixed or bool(lost)
     if regions and _worse(new.status, old.status) and new.status not in (r.status for r in new.regions.values()):
         told.other.append(f"{old.status} -> {new.status}")  # by launches, other calls or resolution
         told.mixed = True
@@ -647,6 +663,18 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
     if not details and steady and (otherwise := _same_bits(new, old)):
         details = [otherwise]
     return ([("changed", "; ".join(details))] if details else []), ""
+
+
+def _lost(new: Accepted, old: Accepted) -> list[str]:
+    """What was judged once and is no longer: properties, and calls that are refused now or not tried."""
+    gone = sorted({*(old.properties or ())} - {*(new.properties or ())})
+    refused = sorted({*new.refused} - {*old.refused}) if old.calls is not None else []
+    fewer = old.calls and new.calls and new.calls < old.calls  # of a run's cells the first makes them
+    return [
+        *(f"no longer judged: the property {name}" for name in gone),
+        *([f"calls refused now: {', '.join(refused)}"] if refused else []),
+        *([f"other calls {old.calls} -> {new.calls}"] if fewer else []),
+    ]
 
 
 def _worse(new: str, old: str) -> bool:
@@ -803,6 +831,10 @@ def _source(new: Accepted, old: Accepted) -> str:
     else:
         pairs = {name: (old.regions[name].bound, new.regions[name].bound) for name in _common(new, old)}
         told += [f"under the bound {a} -> {b} in {name}" for name, (a, b) in pairs.items() if a != b]
+    for name in _common(new, old):
+        before, after = old.regions[name].resolution, new.regions[name].resolution
+        if before is not None and (after is None or not math.isclose(before, after, rel_tol=RESOLVED)):
+            told.append(f"with the resolution {before:.3g} -> {'none' if after is None else f'{after:.3g}'} in {name}")
     if new.flags != old.flags:
         told.append(f"with flags {json.dumps(old.flags)} -> {json.dumps(new.flags)}")
     return ", ".join(told)

@@ -80,6 +80,8 @@ def _verdicts(own: Sequence[Cell]) -> Iterator[Line]:
         if any(one.different for one in against):
             closer, farther = sum(one.closer for one in against), sum(one.farther for one in against)
             told += f", in the others {closer} elements closer to the truth than eager's and {farther} farther"
+        if refused := {name for cell in cells if cell.calls for name in cell.calls.refused}:
+            told += f"; {len(refused)} other call{'s' * (len(refused) > 1)} refused"
         predicted = any(cell.predicted is not None for cell in cells)  # no prediction is green
         kind = tone(counts).replace("good", "plain") if predicted else tone(counts)
         yield Line(f"{PREDICTED} {told}" if predicted else told, label=f"{lowering}:", kind=kind)

@@ -25,6 +25,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     Strict,
+    field_validator,
     model_validator,
 )
 
@@ -316,8 +317,8 @@ class Region(Record):
             raise ValueError(f"status {self.status} of a region; expected that of its elements")
         if self.error.inputs != self.inputs:
             raise ValueError(f"the classes sum to {self.error.inputs}; expected inputs = {self.inputs}")
-        if self.status == "passed" and self.error.undecided:
-            raise ValueError(f"status passed with {self.error.undecided} undecided elements")
+        if self.status in ("passed", "deviates") and self.error.undecided:
+            raise ValueError(f"status {self.status} with {self.error.undecided} undecided elements")
         if self.unjudged > self.inputs:
             raise ValueError(f"{self.unjudged} unjudged of {self.inputs} inputs")
         if self.status == "passed" and self.reason.ledger:
@@ -466,7 +467,7 @@ class Cell(Place):
             raise ValueError(f"{self.against_eager.different} elements differ from eager, of {self.inputs} inputs")
         if self.distinct > self.repeats:
             raise ValueError(f"{self.distinct} distinct results of {self.repeats} launches")
-        if self.status == "passed" and self.error is not None and self.error.undecided:
+        if self.status in ("passed", "deviates") and self.error is not None and self.error.undecided:
             raise ValueError(f"status {self.status} with {self.error.undecided} undecided elements")
         if self.bound is not None and not self.bound.source:
             raise ValueError("a bound without a source")
@@ -486,8 +487,17 @@ class Cell(Place):
             total, expected = (sum(getattr(r.error, name) for r in self.regions.values()), getattr(judged, name))
             if total != expected:
                 raise ValueError(f"the regions hold {total} {name}; expected {expected}, as the judged error")
+        for name in ("max_ulp", "max_int_ulp", "max_scaled_ulp", "max_share"):
+            values = [value for r in self.regions.values() if (value := getattr(r.error, name)) is not None]
+            if getattr(judged, name) != max(values, default=None):
+                raise ValueError(
+                    f"{name} is {getattr(judged, name)}; expected {max(values, default=None)}, the regions'"
+                )
         if self.status == "not-run":
             raise ValueError("status not-run with regions")
+        for one in self.properties:
+            if self.status == "passed" and one.violations:
+                raise ValueError(f"status passed, and {one.violations} elements break the property {one.name}")
         normal = self.regions.get("normal")
         if normal is not None and normal.status == "passed" and normal.bound is None:
             raise ValueError("region normal passed without a bound; expected unbounded")
@@ -499,6 +509,11 @@ class Cell(Place):
                 raise ValueError(f"region normal passed by a bound in {normal.bound.metric} without that maximum")
             if most > normal.bound.value * _SLACK:
                 raise ValueError(f"region normal passed with {most} {normal.bound.metric}, bound {normal.bound.value}")
+            if (share := normal.error.max_share or 0.0) > _SLACK:
+                raise ValueError(f"region normal passed with {share} of what an element may be")
+            # where each element has its own bound, nothing may be stated of a NaN; early reports do not count those
+            if normal.bound.metric != "share" and normal.error.nan_mismatch > normal.unjudged:
+                raise ValueError(f"region normal passed with {normal.error.nan_mismatch} NaNs that should be none")
         if normal is not None and normal.status == "passed" and 100 * normal.unjudged > normal.inputs:
             raise ValueError(f"region normal passed with {normal.unjudged} of {normal.inputs} elements unjudged")
         found = worst(region.status for region in self.regions.values())
@@ -567,6 +582,13 @@ class Report(Record):
     interrupted: bool = False
     shard: Shard | None = None
     cells: Annotated[list[Cell], AnySequence]
+
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        if isinstance(value, bool):  # which Literal takes for 0 or 1
+            raise ValueError(f"{value}; expected 1 or 2")
+        return value
 
     @model_validator(mode="after")
     def _whole(self) -> Report:

@@ -131,16 +131,22 @@ def deviating(entry: str, text: str = "flushes", kind: str = "flush", **changes:
     return region(status="deviates", reason={"kind": kind, "text": text, "ledger": [entry]}, **changes)
 
 
-def cell_of(regions: dict[str, dict[str, Any]], **changes: Any) -> dict[str, Any]:
-    """A cell of schema 2 whose record of all elements is what its regions add up to."""
+def whole(regions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The record of all elements, which is what the regions add up to."""
     errors = [one["error"] for one in regions.values()]
-    inputs = sum(one["inputs"] for one in regions.values())
     total = {name: sum(error.get(name, 0) for error in errors) for name in (*COUNTS, "misrounded")}
     maxima = {name: max(error[name] for error in errors) for name in ("max_ulp", "max_int_ulp", "mean_ulp")}
     optional = {
         name: max((error[name] for error in errors if error[name] is not None), default=None)
         for name in ("max_scaled_ulp", "max_share")
     }
+    beyond = regions.get("intermediate", {}).get("inputs", 0)
+    return {"bias_ulp": 0.0, "range": beyond, **maxima, **optional, **total}
+
+
+def cell_of(regions: dict[str, dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    """A cell of schema 2 whose record of all elements is what its regions add up to."""
+    inputs = sum(one["inputs"] for one in regions.values())
     status = worst(one["status"] for one in regions.values())
     telling = next(one for one in regions.values() if one["status"] == status)
     ledger = [name for one in regions.values() for name in one.get("reason", {}).get("ledger", ())]
@@ -154,8 +160,7 @@ def cell_of(regions: dict[str, dict[str, Any]], **changes: Any) -> dict[str, Any
         "ledger": list(dict.fromkeys(ledger)),
         "inputs": inputs,
         "regions": regions,
-        "error": {"bias_ulp": 0.0, "range": regions.get("intermediate", {}).get("inputs", 0),
-                  **maxima, **optional, **total},
+        "error": whole(regions),
         "bound": head["bound"],
         "worst": head.get("worst", []),
         **changes,

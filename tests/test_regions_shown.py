@@ -20,6 +20,7 @@ from sample_reports import cell, cell_of, deviating, not_run, region, report, re
 from test_ci_outputs import pytest_run
 from test_gate import FINGERPRINT, SLUG, Bench, bench
 from test_readme import tables
+from verify import ledger
 from verify.cli import main
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, EXIT_CODES, STATUSES
@@ -33,8 +34,18 @@ from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
 
 assert bench is not None  # the fixture
+SHARE = {"value": 1.0, "metric": "share", "source": "s"}
+#: Entries that these reports name.
+IDS = frozenset({*(f"id-{name}" for name in REGIONS), "e", "id", "an-entry", "atomics", "unbounded-sums",
+                 "interpreter-fma"})  # fmt: skip
 PAIRS = list(itertools.permutations(REGIONS, 2))
 PLACES = {name: index for index, name in enumerate(REGIONS, 100)}
+
+
+@pytest.fixture(autouse=True)
+def entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger with the entries that these reports name."""
+    monkeypatch.setattr(ledger, "ids", lambda backend: IDS)
 
 
 def fault(name: str, **changes: Any) -> dict[str, Any]:
@@ -291,7 +302,7 @@ def test_a_regression_in_one_region_is_one_whatever_another_shows(bench: Bench, 
         ("ulp", {"worse": 1}, "regressed"),
         ("ulp", {"faithful": 1}, "regressed"),  # one more that is not correctly rounded
         ("ulp", {"flushed": 1}, "regressed"),
-        ("ulp", {"nan_mismatch": 1}, "regressed"),
+        ("share", {"nan_mismatch": 1}, "regressed"),
         ("ulp", {"max_scaled_ulp": 0.75}, "changed"),
         ("ulp", {"bias_ulp": 0.125}, "changed"),
         ("int_ulp", {"max_int_ulp": 2}, "regressed"),
@@ -361,7 +372,8 @@ def test_what_deviates_is_counted_beside_the_passes_by_every_output_of_the_gate(
 
 
 def test_junit_skips_what_deviates_with_its_entry(bench: Bench) -> None:
-    value = made(filled(overflow=known("overflow")), cell_of({"normal": region()}, lowering="eager"))
+    there = deviating("interpreter-fma", text="flushes there")  # an entry that the other process finds
+    value = made(filled(overflow=there), cell_of({"normal": region()}, lowering="eager"))
     bench.accept(value)
     report, junit = bench.write(value), bench.folder / "junit.xml"
     line = ("--verify-report", report, "--verify-baseline", str(bench.root), "--junitxml", str(junit))
@@ -371,7 +383,56 @@ def test_junit_skips_what_deviates_with_its_entry(bench: Bench) -> None:
     skipped = bad.find("skipped")
     assert skipped is not None and skipped.attrib["message"].startswith("deviates: in overflow: flushes there")
     properties = {one.attrib["name"]: one.attrib["value"] for one in bad.iter("property")}
-    assert (properties["status"], properties["deviates"], properties["ledger"]) == ("deviates", "true", "id-overflow")
+    assert (properties["status"], properties["deviates"], properties["ledger"]) == (
+        "deviates",
+        "true",
+        "interpreter-fma",
+    )
+
+
+def test_what_the_ledger_does_not_have_excuses_nothing(bench: Bench) -> None:
+    value = made(filled(overflow=known("overflow")), cell_of({"normal": region()}, lowering="eager"))
+    bench.accept(value)
+    assert bench.gate(value)[0] == 0
+    for gone in ({}, {"status": "unsteady", "reason_kind": "unsteady", "allowance": "gone"}):
+        value["cells"][0] |= gone
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ledger, "ids", lambda backend: frozenset())
+            code, (verdict, _) = bench.gate(value)
+        assert code == 1 and verdict["fails"] and verdict["status"] == ("unsteady" if gone else "exceeds-bound")
+        assert gone or "the ledger has no entry id-overflow" in verdict["reason"]
+
+
+def test_what_is_no_longer_judged_is_a_change(bench: Bench) -> None:
+    calls = {"made": 30, "refused": {"expanded": "no"}}
+    odd = {"name": "odd", "inputs": 9, "violations": 0}
+    resolved = region(bound=SHARE, resolution={"median": 0.001, "p90": 0.002})
+
+    def one(resolution: float = 0.001, **changes: Any) -> dict[str, Any]:
+        normal = resolved | {"resolution": {"median": resolution, "p90": 1.0}}
+        return made(cell_of({"normal": normal}, **{"properties": [odd], "calls": calls, **changes}))
+
+    bench.accept(one())
+    assert bench.gate(one())[0] == 0 and bench.gate(one(calls=calls | {"made": 31}))[0] == 0
+    for value, told in (
+        (one(properties=[]), "no longer judged: the property odd"),
+        (one(calls={"made": 30, "refused": {"expanded": "no", "transposed": "no"}}), "calls refused now: transposed"),
+        (one(calls={"made": 20, "refused": {"expanded": "no"}}), "other calls 31 -> 21"),
+    ):
+        code, (verdict,) = bench.gate(value)
+        assert (code, verdict["status"]) == (1, "changed") and told in verdict["reason"], verdict
+    assert bench.gate(one(calls=None))[0] == 0  # another cell of the run made them
+    # a bound that says less, element by element, is another bound
+    _, (verdict,) = bench.gate(one(resolution=0.5))
+    assert verdict["status"] == "stale" and "with the resolution 0.001 -> 0.5 in normal" in verdict["reason"]
+
+
+def test_a_fact_that_is_not_told_is_not_the_accepted_one(bench: Bench) -> None:
+    value = made(filled())
+    bench.accept(value)
+    del value["environment"]["cpu"]["torch"]
+    _, (verdict,) = bench.gate(value)
+    assert verdict["status"] == "stale" and "-> not told" in verdict["reason"]
 
 
 def test_a_budget_for_one_region_covers_no_other(bench: Bench) -> None:
@@ -615,9 +676,11 @@ def test_compare_shows_both_regions(worse: str, better: str) -> None:
         found = of(made(*cells))
         return compare.Source(name, found.environment, "quick", 0, tuple(map(compare.facts_of, found.cells)), {})
 
-    a = filled()
-    b = filled(**{underscored(worse): fault(worse), underscored(better): region(max_ulp=0.25)})
-    b["error"] = {**b["error"], "max_ulp": 0.75}  # the maximum of all is as it was: only the region tells
+    # the maximum of all is that of a third region: only the region tells
+    third = next(name for name in REGIONS if name not in (worse, better))
+    large = {underscored(third): known(third, max_ulp=500.0, max_share=500.0, max_int_ulp=500)}
+    a = filled(**large)
+    b = filled(**large, **{underscored(worse): fault(worse), underscored(better): region(max_ulp=0.25)})
     found = compare.compare([source("a.json", a), source("b.json", b | {"status": "exceeds-bound"})])
     (row,) = found.rows
     assert row.kind == "new failure" and {one.name for one in row.regions} == {worse, better}
@@ -628,8 +691,7 @@ def test_compare_shows_both_regions(worse: str, better: str) -> None:
     told = json.loads("".join(compare.json_lines(found, False)))["cells"][0]
     assert {one["region"] for one in told["regions"]} == {worse, better}
     # without the failure it is a larger maximum all the same
-    c = filled(**{underscored(worse): region(max_ulp=1.25), underscored(better): region(max_ulp=0.25)})
-    c["error"] = {**c["error"], "max_ulp": 0.75}
+    c = filled(**large, **{underscored(worse): region(max_ulp=1.25), underscored(better): region(max_ulp=0.25)})
     (row,) = compare.compare([source("a.json", a), source("c.json", c)]).rows
     assert row.kind == "larger maximum"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sample_reports import cell, cell_of, deviating, error, not_run, region, report, report_of
+from sample_reports import cell, cell_of, deviating, error, not_run, region, report, report_of, whole
 from verify.judge.regions import MEANING, REGIONS
 from verify.judge.status import EXIT_CODES, REASONS, STATUSES, combined
 from verify.kernel import UsageError
@@ -47,6 +47,12 @@ def test_regions_are_written_in_their_order() -> None:
     assert tuple(Cell.model_validate(cell_of(shuffled)).regions) == REGIONS
 
 
+OVER = {"normal": region(90, max_ulp=1.75), "special": region(10)}
+SHARED = {"normal": region(90, max_share=1.5), "special": region(10)}
+NANS = {"normal": region(90, nan_mismatch=1), "special": region(10)}
+OPEN = {"normal": region(90), "special": deviating("e", inputs=10, undecided=1)}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -65,7 +71,12 @@ def test_regions_are_written_in_their_order() -> None:
         ({"regions": {"normal": region(90, bound=BEYOND), "special": region(10)}}, r"normal passed with 706.8 ulp"),
         ({"regions": {"normal": region(90, unjudged=91), "special": region(10)}}, r"91 unjudged of 90 inputs"),
         ({"regions": {"normal": region(90, unjudged=1), "special": region(10)}}, r"passed with 1 of 90 elements unjud"),
-        ({"regions": {"normal": region(90, max_ulp=1.75), "special": region(10)}}, r"normal passed with 1.75 ulp, bou"),
+        ({"regions": OVER, "error": whole(OVER)}, r"normal passed with 1.75 ulp, bou"),
+        ({"regions": OVER}, r"max_ulp is 0.75; expected 1.75, the regions'"),
+        ({"regions": SHARED, "error": whole(SHARED)}, r"normal passed with 1.5 of what an element may be"),
+        ({"regions": NANS, "error": whole(NANS)}, r"normal passed with 1 NaNs that should be none"),
+        ({"properties": [{"name": "odd", "inputs": 9, "violations": 1}]}, r"passed, and 1 elements break the property"),
+        ({"regions": OPEN, "error": whole(OPEN)}, r"status deviates with 1 undecided elements"),
         ({"regions": {"normal": region(90, bound=SCALED, max_scaled_ulp=None), "special": region(10)}},
          r"normal passed by a bound in scaled_ulp without that maximum"),
         ({"error": None}, r"without an error record"),
