@@ -28,7 +28,8 @@ def beside_regions(cell: Cell) -> list[tuple[str, str]]:
     if cell.distinct > 1 and cell.status != "unsteady":
         found.append(("unsteady", f"{cell.distinct} different results in {cell.repeats} launches, all judged"))
     if cell.calls and (status := _of_calls(cell.calls)) and cell.reason_kind != "calls":
-        found.append((status, f"{len(cell.calls.different)} of {cell.calls.made} other calls give other bits"))
+        how = "give other bits" if status == "unsteady" else "fail"
+        found.append((status, f"{len(cell.calls.different)} of {cell.calls.made} other calls {how}"))
     for one in cell.properties:
         if one.violations:
             at = f", such as {','.join(one.witness)}" if one.witness else ""

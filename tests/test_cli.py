@@ -836,3 +836,46 @@ def test_an_option_given_twice_counts_once(tmp_path: Path) -> None:
     out = tmp_path / "r.json"
     assert invoke("kernel", "sqrt", *twice, "--profile", "quick", "--lowering", "eager", "--json", str(out)) == 0
     assert store.read(out).cells
+
+
+def command(words: str, folder: Path, **given: Any) -> subprocess.CompletedProcess[str]:
+    line = f"{shlex.quote(sys.executable)} -m verify {words}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, **given
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_an_output_that_takes_nothing_is_told_in_one_line(tmp_path: Path) -> None:
+    done = command("list > /dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (2, "verify: standard output: No space left on device\n")
+    assert (command("list >&-", tmp_path).returncode, command("kernel nosuch 2>&-", tmp_path).returncode) == (0, 2)
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    ("explain sum --spelling foo --dtype float32 --index 3", "unknown spelling of sum in float32 'foo'"),
+    ("kernel exp --lowering /tmp:exp", "a function of your own is FILE.py:FUNCTION"),
+    ("kernel exp --lowering folder.py:f", "folder.py is a directory; expected a Python file"),
+    ("kernel pow --scalar y=2 --scalar y=3", "--scalar gives y twice"),
+    ("kernel sum --set shape=3x4 --set shape=4x3", "--set gives shape twice"),
+])  # fmt: skip
+def test_mistakes_that_were_tracebacks_or_silent(tmp_path: Path, words: str, told: str) -> None:
+    (tmp_path / "folder.py").mkdir()
+    done = command(words, tmp_path)
+    assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 0.6])
+def test_an_interrupt_while_torch_is_imported_is_one_line(tmp_path: Path, seconds: float) -> None:
+    """numpy, half imported, ended in a RecursionError."""
+    words = [sys.executable, "-m", "verify", "kernel", "exp", "--profile", "quick", "--backend", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as one:
+        time.sleep(seconds)
+        one.send_signal(signal.SIGINT)
+        _, told = one.communicate(timeout=60)
+    starting = "Traceback" in told and "/verify/" not in told  # the interpreter itself, on a busy machine
+    assert starting or (one.returncode == 130 and told.startswith("verify: interrupted")), told

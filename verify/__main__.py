@@ -26,6 +26,9 @@ def main() -> int:
             raise
         print(f"verify: {line}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # while it imports, or once more while the first one is dealt with
+        print("verify: interrupted", file=sys.stderr)
+        return 130
 
 
 def missing(error: ModuleNotFoundError) -> str | None:

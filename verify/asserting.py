@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from verify import backends, standby
-from verify.kernel import NothingToCompare, is_file
+from verify.kernel import NothingToCompare, UsageError, is_file
 from verify.plan import Selection
 from verify.reports.figures import code_of
 from verify.reports.run_page import kernel_page
@@ -93,7 +93,10 @@ def _named(fn: Callable[..., Any]) -> tuple[str, Callable[..., Any] | None]:
 
 def _backend(device: str | None) -> str:
     """The name of the backend of a device. Where several serve it, the one present on this machine."""
-    kind = None if device is None else torch.device(device).type
+    try:
+        kind = None if device is None else torch.device(device).type
+    except RuntimeError:
+        raise UsageError(f"device {device!r} is none that torch knows; expected one such as 'cuda' or 'cpu'") from None
     known = [one for one in map(backends.load, backends.names()) if kind in (None, one.device)]
     present = [one for one in known if one.unavailable() is None]
     if not known:

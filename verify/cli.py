@@ -7,6 +7,7 @@ Everything heavy (torch, triton, pydantic, rich) is imported inside the command 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -110,6 +111,9 @@ class _Commands(typer.core.TyperGroup):
             return complain("interrupted", INTERRUPTED)
 
 
+#: What a full disk or device says.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 app = typer.Typer(
     name="verify",
     cls=_Commands,
@@ -124,6 +128,9 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (those of the process by default) and return the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the process ends)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks
@@ -135,8 +142,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # the reader has gone, as in `verify run --json - | head -1`; typer makes an exit with code 1 of that
         if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return NO_READER
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        _drop_output()
+        return complain(f"standard output: {error.strerror}", USAGE)
     except UsageError as error:
         return complain(error, USAGE)
     except NothingToCompare as error:
@@ -152,6 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return complain(told, ORACLE_VIOLATION)
     return code or 0
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, or the interpreter would fail on it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.callback(invoke_without_command=True)

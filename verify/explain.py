@@ -27,7 +27,7 @@ from verify.judge.exact import Exact, Key, decimal, finite
 from verify.judge.tally import Element as Judged
 from verify.kernel import Composite, Kernel, NothingToCompare, Scalars, UsageError, elementwise, is_file, load, suggest
 from verify.launch import LoweringError, launch_steady
-from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings
+from verify.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, unknown
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
@@ -116,6 +116,10 @@ def explain(
     return told
 
 
+def _settings(facts: Composite, dtype: str) -> list[str]:
+    return [one.name for one in facts.settings if dtype in one.dtypes]
+
+
 def explain_place(
     kernel: str,
     place: int,
@@ -138,10 +142,10 @@ def explain_place(
     assert isinstance(facts, Composite)
     _exists(facts, dtype)
     where = _backend(backend)
-    (chosen, *_), (case, *_) = (
-        settings_of(facts, setting, (spelling,) if spelling else (), "default", dtype),
-        cases_of(facts, scalars, "default"),
-    )
+    found = settings_of(facts, setting, (spelling,) if spelling else (), "default", dtype)
+    if not found:
+        raise UsageError(suggest(f"spelling of {kernel} in {dtype}", spelling or "", _settings(facts, dtype)))
+    chosen, case = found[0], cases_of(facts, scalars, "default")[0]
     output = facts.outputs[0] if output is None else output
     if output not in facts.outputs:
         raise UsageError(suggest(f"output of {kernel}", output, facts.outputs))
@@ -264,7 +268,7 @@ def _lowerings(facts: Kernel | Composite, given: tuple[str, ...]) -> list[Loweri
     named: set[str] = set()
     for text in wanted:
         if not (found := fnmatch.filter(known, text)):
-            raise UsageError(suggest("lowering", text, known))
+            raise unknown(text, known)
         named.update(found)
     every = not wanted and not (composite and own)
     registered = [one for one in lowerings(facts) if every or one.name in named]

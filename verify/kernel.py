@@ -431,4 +431,4 @@ def suggest(what: str, given: str, known: list[str] | tuple[str, ...]) -> str:
     """One line: what was given, the near names, the valid names."""
     near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"unknown {what} {given!r}{hint} (known: {', '.join(known)})"
+    return f"unknown {what} {given!r}{hint} (known: {', '.join(known) or 'none'})"

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify import backends
 from verify.backends import Backend
-from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError
+from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError, suggest
 from verify.ledger import not_run
 from verify.virtual import keep
 from verify.virtual.compile import Unsupported
@@ -802,13 +802,20 @@ def digest_of(files: Mapping[str, bytes]) -> str:
     return hasher.hexdigest()[:16]
 
 
+def unknown(pattern: str, known: list[str] | tuple[str, ...]) -> UsageError:
+    """The mistake of naming a lowering that is none."""
+    own = "; a function of your own is FILE.py:FUNCTION" if ":" in pattern or "/" in pattern else ""
+    return UsageError(suggest("lowering", pattern, known) + own)
+
+
 def _label(text: str) -> str:
     """The name of 'FILE.py:FUNCTION' in reports. Raises UsageError where there is no such file."""
     path, separator, name = text.rpartition(":")
     if not separator or not path.endswith(".py") or not name:
         raise UsageError(f"lowering {text!r} names no function: expected FILE.py:FUNCTION")
     if not Path(path).is_file():
-        raise UsageError(f"lowering file {path} does not exist")
+        told = "is a directory; expected a Python file" if Path(path).is_dir() else "does not exist"
+        raise UsageError(f"lowering file {path} {told}")
     return f"{Path(path).name}:{name}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -223,17 +223,24 @@ def scalars_of(texts: list[str] | None) -> dict[str, float] | None:
             value = math.nan
         if not (name.isidentifier() and equals and math.isfinite(value)):
             raise UsageError(f"--scalar {text!r}; expected NAME=VALUE with a finite number, such as value=0.3")
+        _once("--scalar", name, found)
         found[name] = value
     return found or None
 
 
+def _once(option: str, name: str, found: Mapping[str, object]) -> None:
+    if name in found:
+        raise UsageError(f"{option} gives {name} twice; expected one value of each, one command for each case")
+
+
 def setting_of(texts: Sequence[str]) -> dict[str, str] | None:
     """'name=text' options; None where there are none."""
-    found = {}
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name.isidentifier() and equals and value):
             raise UsageError(f"--set {text!r}; expected NAME=VALUE, such as dim=0 (`verify show NAME` lists the names)")
+        _once("--set", name, found)
         found[name] = value
     return found or None
 

@@ -27,7 +27,7 @@ def text_of(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
+        raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', '') or error}") from None
 
 
 def ensure_writable(*files: str | None) -> None:

@@ -15,7 +15,7 @@ from verify.cases import cases_of, own_setting, ranges_of, settings_of, unit_of
 from verify.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.formats import FORMATS
 from verify.kernel import DTYPES, NARROW, Composite, Kernel, NothingToCompare, Scalars, Setting, UsageError, suggest
-from verify.lowerings import Lowering, Target, lowerings, user_composite, user_lowering
+from verify.lowerings import Lowering, Target, lowerings, unknown, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.workers import TIMEOUT, isolated, isolated_composite
 
@@ -357,7 +357,7 @@ def _known_names(selection: Selection, kernels: list[Kernel | Composite]) -> Non
     known = list(dict.fromkeys(one.name for facts in kernels for one in lowerings(facts)))
     for pattern in selection.lowerings:
         if not fnmatch.filter(known, pattern):
-            raise UsageError(suggest("lowering", pattern, known))
+            raise unknown(pattern, known)
     spellings = list(dict.fromkeys(name for facts in kernels for name in facts.spellings))
     for spelling in selection.spellings:
         if spelling not in spellings and not own_setting(spelling):

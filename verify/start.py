@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 import gc
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 #: glibc's mallopt(3).
@@ -27,13 +29,31 @@ def settle() -> None:
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
     """For the first import of torch. Nothing of what is imported inside is garbage: looking for some takes a sixth of
-    the time, and each later search would go through it again."""
+    the time, and each later search would go through it again. An interrupt waits for its end, since torch and numpy
+    catch it now and then and leave modules that are half there."""
     if "torch" in sys.modules or not gc.isenabled():
         yield
         return
     gc.disable()
     try:
-        yield
+        with _uninterrupted():
+            yield
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Deal with SIGINT afterwards, where it can be asked to wait: in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if usual is None else usual)
+    if received:
+        signal.raise_signal(signal.SIGINT)
