@@ -12,7 +12,7 @@ from verify.reports import invariance
 from verify.reports.blocks import Column, Legend, Line, Page, Row, Table, heading
 from verify.reports.figures import counted, fails, figures, figures_of, headline, share, telling
 from verify.reports.looks import COUNTED, PREDICTED, counted_text, tally, tally_text, tone
-from verify.reports.text import percent, scalars_text, upward
+from verify.reports.text import count_text, percent, scalars_text, upward
 from verify.reports.witnesses import (
     FAILURES_SHOWN,
     deviation_lines,
@@ -80,8 +80,10 @@ def _verdicts(own: Sequence[Cell]) -> Iterator[Line]:
         if any(one.different for one in against):
             closer, farther = sum(one.closer for one in against), sum(one.farther for one in against)
             told += f", in the others {closer} elements closer to the truth than eager's and {farther} farther"
-        if refused := {name for cell in cells if cell.calls for name in cell.calls.refused}:
-            told += f"; {len(refused)} other call{'s' * (len(refused) > 1)} refused"
+        calls = [cell.calls for cell in cells if cell.calls]
+        refused, untried = {name for one in calls for name in one.refused}, {n for one in calls for n in one.untried}
+        for names, what in ((refused, "refused"), (untried, "not made for want of time")):
+            told += f"; {count_text(len(names), 'other call')} {what}" if names else ""
         predicted = any(cell.predicted is not None for cell in cells)  # no prediction is green
         kind = tone(counts).replace("good", "plain") if predicted else tone(counts)
         yield Line(f"{PREDICTED} {told}" if predicted else told, label=f"{lowering}:", kind=kind)

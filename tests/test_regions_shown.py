@@ -131,6 +131,13 @@ def test_a_users_own_has_its_verdict_first(predicted: bool) -> None:
     assert "inductor:" not in printed(kernel_page(of(made(filled())), "addcmul"))
 
 
+def test_the_verdict_counts_calls_that_say_nothing() -> None:
+    calls = {"made": 30, "refused": {"expanded": "no"}, "untried": ["a", "b"]}
+    value = of(made(filled() | {"lowering": "mine.py:f", "calls": calls}))
+    first = next(one for one in kernel_page(value, "addcmul").blocks if isinstance(one, Line))
+    assert first.text.endswith("; 1 other call refused; 2 other calls not made for want of time")
+
+
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(REGIONS, 2)))
 def test_two_that_exceed_are_two_lines(first: str, second: str) -> None:
     value = of(made(filled(**{underscored(name): fault(name) for name in (first, second)})))
