@@ -53,8 +53,10 @@ KERNEL = rows.kernel(
         kind=rows.EXPONENTIALS,
         call=lambda torch, x, *, dim: torch.softmax(x, dim),
         algorithms=algorithms,
+        forms={oracle.by_powers: ("exp2",)},
         held="exp(x - max) over its sum in the orders of the known lowerings, or the one it declares (else suspect), "
-        f"exp within 2 ULP, {_orders.WIDE}",
+        "with a declared order also exp2((x - max) log2 e), "
+        f"exp and exp2 within 2 ULP, {_orders.WIDE}",
         counted=True,
         neutral=float("-inf"),
         minus=True,

@@ -55,6 +55,17 @@ def by_stored_quotient(n: Any, x: Any, *, order: Any) -> Any:
     return n.cast(e, n.storage) / n.sum(e, order)
 
 
+#: log2 e, https://oeis.org/A007525.
+LOG2_E = "1.44269504088896340735992468100189213742664595415298593413544940693"
+
+
+def by_powers(n: Any, x: Any, *, order: Any) -> Any:
+    """Powers of two, whose exponent is rounded once more: the error grows with the distance from the maximum."""
+    below = x - n.amax(x)
+    e = n.exp2(n.where(x == -INF, below, below * n.const(LOG2_E)))
+    return e / n.sum(e, order)
+
+
 def online(n: Any, x: Any, *, order: Any) -> Any:
     """The running sum is corrected by exp of the maximum's change."""
     return n.exp(x - n.amax(x)) / n.sumexp(x, order)

@@ -322,7 +322,7 @@ def test_an_undeclared_order_is_suspect_and_passes_once_declared() -> None:
     held: list[Any] = []
     undeclared = filled(facts("sum"), setting, "float32", mine, held=held)
     assert (undeclared["status"], undeclared["reason_kind"]) == ("suspect", "order")
-    assert "--algorithm sequential:float32" in undeclared["reason"] and "length-2^16 [4]" in undeclared["reason"]
+    assert "--algorithm tree:float32" in undeclared["reason"] and "length-2^16 [4]" in undeclared["reason"]
     assert undeclared["worst"][0]["index"] == 4 and undeclared["worst"][0]["share"] > 1
     declared = filled(
         facts("sum"), setting, "float32", replace(mine, order=Order.parse("sequential:float32")), held=held
@@ -394,3 +394,21 @@ def test_a_cell_whose_bounds_say_nothing_is_unjudged(name: str) -> None:
         found = status(name, "float16", planted.CORRECT[name], setting)
         assert found["status"] == expected, found["reason"]
         assert (found["reason_kind"] == "resolution") == (expected == "unjudged")
+
+
+def by_powers(x: Tensor, dim: int, constant: float = 1.4426950408889634) -> Tensor:
+    """exp as exp2 of a product, as kernels on GPUs have it."""
+    below = planted.wide(x) - planted.wide(x).amax(dim, keepdim=True)
+    powers = torch.exp2(below * constant)
+    return (powers / powers.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def test_softmax_by_powers_of_two_is_suspect_and_passes_once_declared() -> None:
+    setting, mine = facts("softmax").spellings["length-2"], planted.lowering(by_powers)
+    undeclared = filled(facts("softmax"), setting, "float32", mine)
+    assert (undeclared["status"], undeclared["reason_kind"]) == ("suspect", "order")
+    declared = filled(facts("softmax"), setting, "float32", replace(mine, order=Order.parse("tree:float32")))
+    assert declared["status"] == "passed", declared["reason"]
+    wrong = planted.lowering(lambda x, dim: by_powers(x, dim, 1.4427))
+    found = filled(facts("softmax"), setting, "float32", replace(wrong, order=Order.parse("tree:float32")))
+    assert found["status"] == "exceeds-bound"

@@ -59,6 +59,10 @@ MADE: Mapping[str, str] = {
     "inputs that require grad, without grad": "no_grad", "inference mode": "inference", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
+BEYOND = {
+    "exceeds-bound": "beyond its bound",
+    "suspect": "beyond the known algorithms or the probable bound, and not proved wrong, see --algorithm",
+}
 PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
 
 
@@ -172,7 +176,7 @@ class Calls:
         """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other memory."""
         plain = self.launched(given)
         if (found := self.status(given, plain)) not in ("passed", "deviates"):
-            return _Wrong(sum(t.numel() for t in plain.values()), "beyond its bound", found)
+            return _Wrong(sum(t.numel() for t in plain.values()), BEYOND.get(found, found), found)
         for text in (memory or {}).values():
             moved = {k: _arranged(text, t) for k, t in given.problem.tensors.items()}
             try:
@@ -182,7 +186,7 @@ class Calls:
                     raise
                 continue
             if _differing(y, plain) and (found := self.status(given, y)) not in ("passed", "deviates"):
-                told = f"beyond its bound with each tensor t as {text}"
+                told = f"{BEYOND.get(found, found)} with each tensor t as {text}"
                 return _Wrong(sum(t.numel() for t in y.values()), told, found, moved=True)
         return None
 

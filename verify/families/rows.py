@@ -94,6 +94,8 @@ class Rows:
     kind        one of SUMS, PRODUCTS, EXPONENTIALS, SQUARES
     call        call(torch, *tensors, dim, **scalars) -> the output, in torch's own words
     algorithms  algorithms(place) -> those that the lowering may run; () where nothing is known
+    forms       formulas that no registered lowering has, and the functions that they call: for a user's own that
+                declares its order, and suspect in one that does not
     held        what a lowering of the user's own is held to, in words
     reduces     one output a row; else one for each element
     prefixes    an element depends on those up to it alone
@@ -111,6 +113,7 @@ class Rows:
     call: Callable[..., Any]
     algorithms: Callable[[Place], tuple[Algorithm, ...]]
     held: str
+    forms: Mapping[Callable[..., Any], tuple[str, ...]] = field(default_factory=dict)
     reduces: bool = False
     prefixes: bool = False
     neutral: float | None = None
@@ -435,7 +438,7 @@ def edges(row: Row) -> Ints:
         return last.where(row.j == row.n - 1 - row.n // 4, found)
     if row.kind == EXPONENTIALS:
         below = d.significand().where(row.r % 2 == 0, row.j * 0)
-        return pack(d.fmt, row.j * 0 + d.fmt.emax, below) | d.fmt.sign_bit
+        return pack(d.fmt, row.j * 0 + d.fmt.emax - 1, below) | d.fmt.sign_bit
     if row.kind == SQUARES:
         return d.value(row.j * 0 + (d.fmt.emin - 2) // 2)
     own = d.fmt.emax - max(1, row.n).bit_length() + (row.r % 2) * 2

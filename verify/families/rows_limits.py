@@ -118,7 +118,9 @@ def of_ones_own(
     if order is None:
         chosen = [one for one in listed if one.ordered]
         return tuple(replace(one, functions={**functions, **_exact_quotients(one)}) for one in chosen)
-    formulas = dict.fromkeys(one.formula for one in listed)
+    formulas = dict.fromkeys((*(one.formula for one in listed), *facts.forms))
+    further = (name for names in facts.forms.values() for name in names)
+    functions = dict.fromkeys(further, replace(OWN, absolute=float(place.wide.smallest_normal))) | functions
     held = FORMATS["float64"] if order.accumulator.name == "float64" else place.wide
     return tuple(Algorithm(formula, order, held, functions) for formula in formulas)
 

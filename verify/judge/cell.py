@@ -34,8 +34,8 @@ _WORDS = {
     "zero-sign": "zero of the wrong sign",
     "flush": "flushed to zero",
     "undecided": "undecided",
-    "order": "beyond the known algorithms, within any order: declare yours with --algorithm sequential:float32 (or "
-    "tree:float32, blocked=128:float32...)",
+    "order": "beyond the known algorithms, within any order or form: declare yours with --algorithm tree:float32 (or "
+    "sequential:float32, blocked=128:float32...)",
     "probable": "within the proven bound, beyond what independent roundings give at most once in 10^6 runs",
 }
 

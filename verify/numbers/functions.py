@@ -254,7 +254,10 @@ _ENTRIES = (
     ),
     Function(
         "exp2", en.exp2, torch.exp2, bound=4.0, special=_EXP, point=(0, 1), sign="positive", limits=True,
-        change=lambda x, f, r: f * rose(r * 0.6931471805599454),
+        # far below, where f is 0 and r huge, f(x + r)
+        change=lambda x, f, r: torch.fmin(
+            f * rose(r * 0.6931471805599454), torch.exp2(x + r + (x.abs() + r) * 2.0**-51) * (1 + 2.0**-48)
+        ),
         exact=lambda x: exact_power(Fraction(2), x),
         tried=Tried(
             (*_ALL, (-1, 3), (3, 10), (10, 1023)),
