@@ -78,8 +78,9 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
         "window": shape.window,
         "slopes": draws.to_tensor(single, slopes),
         "bias": draws.to_tensor(single, bias).reshape(shape.heads, -1),
-        "query_document": torch.tensor([math.isqrt(i) for i in range(shape.q_len)]),
-        "key_document": torch.tensor([math.isqrt(i) for i in range(shape.kv_len)]),
+        # with another seed other documents
+        "query_document": torch.tensor([math.isqrt((1 + seed % 7) * i) for i in range(shape.q_len)]),
+        "key_document": torch.tensor([math.isqrt((1 + seed % 7) * i) for i in range(shape.kv_len)]),
     }
 
 

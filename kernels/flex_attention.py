@@ -259,6 +259,9 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"q_len": "18", "kv_len": "70", "mask_mod": "sliding_window", "score_mod": "relative_bias"},
     {"length": "30", "mask_mod": "sliding_window", "window": "7", "score_mod": "soft_cap", "soft_cap": "7",
      "data": "competing"},
+    {"length": "30", "mask_mod": "sliding_window", "window": "3", "score_mod": "soft_cap", "soft_cap": "9",
+     "data": "competing"},
+    {"length": "30", "mask_mod": "causal"},
     {"heads": "4", "kv_heads": "2", "length": "24", "mask_mod": "causal", "scale": "0.3"},
     {"batch": "2", "length": "18", "mask_mod": "document", "score_mod": "soft_cap", "soft_cap": "30"},
     {"heads": "9", "kv_heads": "3", "length": "12", "mask_mod": "causal", "score_mod": "alibi"},
@@ -299,6 +302,13 @@ KERNEL = Composite(
         ({"batch": "3", "heads": "3", "length": "16", "head_dim": "16"}, {}),
         ({"heads": "4", "kv_heads": "1", "length": "33", "head_dim": "32"}, {}),
         *((one, {}) for one in OTHERS),
+    ),
+    again=(
+        {"heads": "1", "head_dim": "16", "length": "33"},
+        *(
+            {"heads": "2", "head_dim": "16", "length": "20", **one}
+            for one in ({"mask_mod": "document"}, {"score_mod": "relative_bias"})
+        ),
     ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,

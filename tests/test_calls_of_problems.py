@@ -189,10 +189,10 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         found
     )
     if function == "right":
-        further = len(kernel.load("softmax").further)
-        rest = (
-            3 * len(SIZES) - 1 + further + len(MADE) - 1
-        )  # rows of 3 and 3 rows are one problem, and there are no streams
+        facts = kernel.load("softmax")
+        assert isinstance(facts, Composite)
+        sizes = {str(given) for n in SIZES for given in facts.sized(n)}
+        rest = len(sizes) + len(facts.further) + len(MADE) - 1  # there are no streams
         assert found.made == 4 + len(MEMORY) + len(PICKED) + rest  # the plain call, guards, other rows, new data
 
 
@@ -290,6 +290,47 @@ def rows_in_place(x, dim):  # rows one after another, wherever they are
     inner = x.dim() == 4 and x.stride() != y.stride()
     return torch.cumsum(torch.as_strided(x, x.shape, y.stride(), 0), dim) if inner else y
 
+def two_stages(x, dim):  # partial sums of long rows in the dtype
+    n = x.shape[dim]
+    return x.movedim(dim, -1).unflatten(-1, (64, -1)).sum(-1).sum(-1) if n >= 1 << 18 else torch.sum(x, dim)
+
+def one_row(x, dim):  # split where there is one row, without the tail
+    n = x.shape[dim]
+    return torch.sum(x.narrow(dim, 0, n // 8 * 8), dim) if x.numel() == n and n > 512 else torch.sum(x, dim)
+
+def wide_columns(x, dim):
+    y = torch.softmax(x, dim)
+    if dim % x.dim() == 0 and x.dim() == 2 and x.shape[1] > 256:
+        y[:, x.shape[1] // 256 * 256 :] = 0
+    return y
+
+def first_matrix(x, weight, dim, eps):
+    y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+    return y[:1].expand(y.shape).clone() if x.dim() == 3 else y
+
+def whole_blocks(a, b):
+    k = a.shape[1] // 64 * 64 if min(len(a), b.shape[1]) >= 128 else a.shape[1]
+    return a[:, :k] @ b[:k]
+
+def one_row_of_many(a, b):
+    k = a.shape[1] // 512 * 512 if len(a) == 1 and a.shape[1] > 512 else a.shape[1]
+    return a[:, :k] @ b[:k]
+
+def few_rows(a, b):
+    return (a.float() @ b.float()).int() if len(a) <= 16 else torch._int_mm(a.contiguous(), b.contiguous())
+
+def odd_group(a, b, scale, zero, group):
+    k = a.shape[1] // (2 * group) * 2 * group if group >= 64 else a.shape[1]
+    scale, zero = (t.float().repeat_interleave(group, 0) for t in (scale, zero))
+    return (a[:, :k].float() @ ((b - 8.0) * scale + zero)[:k]).to(a.dtype)
+
+def one_for_all(a, b):
+    return a @ b if b.stride(0) else a @ b * 0
+
+def strides_of_the_other(a, b):
+    apart = a.stride(0) != a.shape[1] * a.shape[2] and b.is_contiguous() and a.stride(2) == 1
+    return torch.as_strided(a, a.shape, (a.shape[1] * a.shape[2], a.shape[2], 1), 0) @ b if apart else a @ b
+
 def second_tile(a, b):
     y = a @ b
     if min(y.shape) > 256:
@@ -306,6 +347,9 @@ def packed(a, b):
 OF = {
     "bitwise": "cummax", "absorbing": "cumprod", "from_a_number": "softmax", "scaled": "sum", "nothing": "sum",
     "rows_in_place": "cumsum", "second_tile": "mm", "no_terms": "mm", "packed": "bmm",
+    "two_stages": "sum", "one_row": "sum", "wide_columns": "softmax", "first_matrix": "rms_norm",
+    "whole_blocks": "mm", "one_row_of_many": "mm", "few_rows": "int_mm", "odd_group": "int4_mm",
+    "one_for_all": "bmm", "strides_of_the_other": "bmm",
 }  # fmt: skip
 
 
@@ -317,10 +361,22 @@ OF = {
     ("nothing", "shape=3x0"),
     ("rows_in_place", "shape=2x33x3x5 dim=1 recipe=random"),
     ("second_tile", "m=272 k=64 n=272"), ("no_terms", "m=5 k=0 n=6"), ("packed", "m=144 k=64 n=144 batch=2"),
+    ("one_row", "shape=1023 recipe=random"), ("wide_columns", "shape=3x1023 dim=0 recipe=random"),
+    ("first_matrix", "shape=5x7x33 recipe=random"), ("whole_blocks", "m=272 k=75 n=272"),
+    ("one_row_of_many", "m=1 k=1031 n=6"), ("few_rows", "m=12 k=4099 n=18 data=extreme"),
+    ("odd_group", "m=24 k=320 n=48 group=64"), ("one_for_all", "m=5 k=40 n=6 batch=3 layout=expanded-b"),
+    ("strides_of_the_other", "m=33 k=33 n=33 batch=33"),
 ])  # fmt: skip
 def test_rare_numbers_and_arrangements_are_tried(tmp_path: Path, function: str, among: str) -> None:
-    found = called(tmp_path, function, OF[function], text=RARE)
+    dtype = {"int_mm": "int8", "int4_mm": "bfloat16"}.get(OF[function], "float32")
+    found = called(tmp_path, function, OF[function], text=RARE, dtype=dtype)
     assert among in found.different and found.status == "exceeds-bound", found
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_partial_sums_in_16_bits_are_found(tmp_path: Path, dtype: str) -> None:
+    found = called(tmp_path, "two_stages", "sum", text=RARE, dtype=dtype)
+    assert found.different == ("shape=3x262144 recipe=parts",) and found.status in ("suspect", "exceeds-bound"), found
 
 
 @pytest.mark.parametrize(("right", "wrong", "among"), [
@@ -357,6 +413,42 @@ def as_packed(t):
 """
     found = called(tmp_path, "flex_attention", "flex_attention", text=text)
     assert found.status == "exceeds-bound" and "transpose(1, 2)" in found.told, found
+
+
+@pytest.mark.parametrize("wrong", [
+    "value = value.as_strided(value.shape, key.stride())",
+    "grad_out = grad_out.as_strided(grad_out.shape, query.stride())",
+    # heads between those of other tensors, taken for heads within rows
+    "value = inside(value)",
+])  # fmt: skip
+def test_tensors_of_attention_lie_in_layouts_of_their_own(tmp_path: Path, wrong: str) -> None:
+    text = stubs.source(kernel.load("flex_attention"))
+    text = text.replace("    inputs = [t", f"    {wrong}\n    inputs = [t")
+    text += """
+
+def inside(t):
+    steps = (t.stride(0), t.shape[3], t.shape[1] * t.shape[3], 1)
+    return t if t.stride(1) != t.shape[3] else t.as_strided(t.shape, steps, t.storage_offset())
+"""
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text)
+    assert found.status == "exceeds-bound" and "with t = " in found.told, found
+
+
+def test_masks_that_are_kept_by_shape_are_found(tmp_path: Path) -> None:
+    text = stubs.source(kernel.load("flex_attention"))
+    assert "hidden = unseen(scores.shape" in text
+    text = text.replace("hidden = unseen(scores.shape", "hidden = kept(scores.shape")
+    text += """
+
+seen = {}
+
+
+def kept(shape, *given):
+    return seen.setdefault((shape, *given[:3]), unseen(shape, *given))
+"""
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text)
+    (among,) = found.different
+    assert among.startswith("new data at the same address heads=2") and found.status == "exceeds-bound", found
 
 
 @pytest.mark.parametrize(("right", "wrong", "name", "dtype", "among"), [

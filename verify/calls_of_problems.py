@@ -7,7 +7,8 @@ same address: within the bound, by a truth of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -37,11 +38,15 @@ MEMORY: Mapping[str, str] = {
     "sliced": "torch.cat([t, t.flip(-1)], -1)[..., :t.shape[-1]]",
     "misaligned": "torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)",
 }
-#: Of a user's own lowering's further problems also: matrices that do not follow one another, and heads within rows.
-APART: Mapping[str, str] = {
-    "apart": "t.repeat_interleave(2, 0)[::2]",
-    "inside": "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
-}
+#: What each tensor of a user's own lowering's further problems lies in: as it is, as above, in matrices that do not
+#: follow one another, with heads within rows, and with those between the heads of other tensors.
+LAYOUTS = (
+    "t",
+    *MEMORY.values(),
+    "t.repeat_interleave(2, 0)[::2]",
+    "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
+    "torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2) if t.dim() > 2 else torch.cat([t, t])[len(t):]",
+)
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
     **{f"{n} rows": f"t[:{n}].clone()" for n in (1, 2, 3, 31, 33)},
@@ -172,13 +177,13 @@ class Calls:
         excused = loose and found in ("passed", "deviates", "suspect")
         return _Wrong(sum(t.numel() for t in y.values()), told, found if excused else "unsteady", excused)
 
-    def judged(self, given: Instance, memory: Mapping[str, str] | None = None) -> _Wrong | None:
-        """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other memory."""
+    def judged(self, given: Instance, layouts: Sequence[Mapping[str, str]] = ()) -> _Wrong | None:
+        """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
         plain = self.launched(given)
         if (found := self.status(given, plain)) not in ("passed", "deviates"):
             return _Wrong(sum(t.numel() for t in plain.values()), BEYOND.get(found, found), found)
-        for text in (memory or {}).values():
-            moved = {k: _arranged(text, t) for k, t in given.problem.tensors.items()}
+        for layout in layouts:
+            moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.tensors.items()}
             try:
                 y = self.launched(given, problem=replace(given.problem, tensors=moved))
             except (LoweringError, NotLowered) as error:  # it may refuse them
@@ -186,7 +191,8 @@ class Calls:
                     raise
                 continue
             if _differing(y, plain) and (found := self.status(given, y)) not in ("passed", "deviates"):
-                told = f"{BEYOND.get(found, found)} with each tensor t as {text}"
+                told = "; ".join(f"t = {k}: {text}" for k, text in layout.items() if text != "t")
+                told = f"{BEYOND.get(found, found)} with {told}"
                 return _Wrong(sum(t.numel() for t in y.values()), told, found, moved=True)
         return None
 
@@ -215,11 +221,11 @@ class Calls:
         for given, scalars in self.further:
             name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
-            yield (
-                name,
-                _Call(text, partial(self.of_size, given, scalars, {**MEMORY, **APART}), None if scalars else given),
-            )
-        yield "new data at the same address", _Call("other numbers", self.again)
+            make = partial(self.of_size, given, scalars, further=True)
+            yield name, _Call(text, make, None if scalars else given)
+        for place, given in enumerate(self.facts.again or (self.facts.sized(33)[0],)):
+            which = " " + " ".join(f"{k}={v}" for k, v in given.items()) if place else ""
+            yield f"new data at the same address{which}", _Call("other numbers", partial(self.again, given))
 
     def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
         """A call of MEMORY, or of PICKED, with the tensors of a plain one."""
@@ -229,14 +235,23 @@ class Calls:
         return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
 
     def of_size(
-        self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None,
-        memory: Mapping[str, str] | None = None,
-    ) -> _Wrong | None:  # fmt: skip
-        return self.judged(self.drawn(given, scalars=scalars), memory)
+        self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None, further: bool = False
+    ) -> _Wrong | None:
+        one = self.drawn(given, scalars=scalars)
+        return self.judged(one, list(self.layouts(one)) if further else ())
 
-    def again(self) -> _Wrong | None:
-        """Other numbers where the last ones were."""
-        given = self.facts.sized(33)[0]
+    def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
+        """LAYOUTS of each tensor: all in each, at distances that the seed draws, and some of one tensor alone."""
+        names = list(one.problem.tensors)
+        draw = random.Random(f"{self.case.seed} {one.setting.name}")
+        away = {k: draw.randrange(len(LAYOUTS)) for k in names}
+        for place in range(len(LAYOUTS)):
+            yield {k: LAYOUTS[(place + away[k]) % len(LAYOUTS)] for k in names}
+        for k in names if len(names) > 1 else ():
+            yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 2))
+
+    def again(self, given: Mapping[str, str]) -> _Wrong | None:
+        """Other numbers where the last ones were, and other tables of the same sizes."""
         self.launched(self.drawn(given))
         return self.judged(self.drawn(given, seed=1))
 

@@ -268,6 +268,7 @@ class Composite:
     sized       sized(n) -> what is given to `custom` for problems of the size n, in each sense that the kernel has; ()
                 where that is too much for a small problem; see `verify.calls_of_problems`
     further     what else a user's own lowering is called with: what is given to `custom`, and other scalars
+    again       what it is called with twice, with other numbers: the first of `sized(33)` unless given
     problem     problem(dtype, setting, scalars, seed) -> verify.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.composite.Source
     limit       limit(problem, target, lowering, output) -> verify.composite.Limit or None
@@ -301,6 +302,7 @@ class Composite:
     stub: str
     sized: Callable[[int], tuple[Mapping[str, str], ...]]
     further: tuple[tuple[Mapping[str, str], Scalars], ...] = ()
+    again: tuple[Mapping[str, str], ...] = ()
     keywords: Mapping[str, str] = field(default_factory=dict)
     orders: bool = False
     strata: Callable[..., Any] | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from verify.composite import Problem
 
 Tensor = Any
-LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved")
+LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved", "expanded-a", "expanded-b")
 #: The kinds of data in rows of a and columns of b, in turn.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
@@ -62,8 +62,8 @@ class Shape:
         if elements > MOST or products > MOST_PRODUCTS:
             most = f"{MOST:,} and {MOST_PRODUCTS:,}"
             raise UsageError(f"{elements:,} elements of a matrix and {products:,} products; expected at most {most}")
-        if shape.layout == "interleaved" and not shape.batch:
-            raise UsageError("layout=interleaved, batch=0: expected a stack of matrices")
+        if shape.layout in ("interleaved", "expanded-a", "expanded-b") and not shape.batch:
+            raise UsageError(f"layout={shape.layout}, batch=0: expected a stack of matrices")
         if shape.group < 0 or (shape.group and shape.k % shape.group):
             raise UsageError(f"group={shape.group}, k={shape.k}: expected a k of whole groups")
         for what, known in (("layout", LAYOUTS), ("data", DATA), ("activation", ACTIVATIONS)):
@@ -329,6 +329,8 @@ def laid_out(t: Tensor, layout: str, name: str) -> Tensor:
 
     if layout == f"transposed-{name}":
         return t.mT.contiguous().mT
+    if layout == f"expanded-{name}":
+        return t[:1].expand(t.shape)
     return torch.stack([t, t], -1)[..., 0] if layout == "strided" else t
 
 
@@ -403,13 +405,21 @@ def custom(given: Mapping[str, str], dtypes: tuple[str, ...] = DTYPES, coded: bo
 
 
 def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
-    """Square sizes, so that no shape shows whether a factor is transposed; two tiles of 128 or 256 both ways; no term
-    at all. For codes, whole groups and tiles."""
+    """Square sizes, so that no shape shows whether a factor is transposed; two tiles of 128 or 256 both ways, of whole
+    blocks of terms and others; no term at all; few rows or columns of many terms; one matrix for a stack, and many. For
+    codes, whole groups and tiles."""
     square = dict.fromkeys(("m", "k", "n", "batch")[: 4 if facts.stacked else 3], "32" if facts.coded else "33")
     tiles = {"m": "272", "k": "64", "n": "272"} | ({"m": "144", "n": "144", "batch": "2"} if facts.stacked else {})
     if facts.coded:
-        return square, tiles, {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
-    return square, tiles, {"m": "5", "k": "0", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
+        few = {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
+        odd = {"m": "24", "k": "320", "n": "48", "group": "64"}, {"m": "1", "k": "1056", "n": "16"}
+        return square, tiles, tiles | {"k": "96"}, few, *odd
+    stack = {"batch": "2"} if facts.stacked else {}
+    shapes = [square, tiles, tiles | {"k": "75"}, {"m": "5", "k": "0", "n": "6"} | stack]
+    shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1))]
+    small = {"m": "5", "k": "40", "n": "6", "batch": "3"}
+    shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] + [small | {"batch": "70"}] if facts.stacked else []
+    return tuple(shapes)
 
 
 def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
@@ -419,6 +429,7 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     sizes |= {"batch": "2"} if facts.stacked else {}
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
     found = (sizes, sizes | {"k": "4099"}) if facts.exact else (sizes,)
+    found = (*found, *(one | {"m": m} for one in found for m in ("4", "12") if facts.exact))
     return (*found, special) if facts.activated or facts.scales else found
 
 

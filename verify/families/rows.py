@@ -414,6 +414,15 @@ def late(row: Row) -> Ints:
     return row.at(value).where(back < 64, row.draw.constant("-inf"))
 
 
+def parts(row: Row) -> Ints:
+    """Terms of which five eighths are 0.45 steps above 1 in the mean, which rounds to 1, and the others a whole step:
+    where partial sums are rounded to the dtype, the result is another one. Eighths of the row, or by turns."""
+    d, step = row.draw, row.j * 0 + 1
+    turn = (row.j * 8 // row.n).where(row.r % 3 == 0, row.j // (1 + 63 * (row.r % 3 == 2)) % 8)
+    size = row.j * 0 + min(0, d.fmt.emax - row.n.bit_length())
+    return pack(d.fmt, size, (step * (mix(row.j) % 100 < 45)).where(turn < 5, step))
+
+
 def few(row: Row) -> Ints:
     """Numbers to be squared: 69/64 at 1,024 places, among zeros. Every order adds the squares exactly; bfloat16 holds
     none of them."""
@@ -455,7 +464,9 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 #: Recipes for one kind of operation that 'mixed' does not include.
-OF_KIND: Mapping[str, Mapping[str, Recipe]] = {EXPONENTIALS: {"shares": shares, "late": late}, SQUARES: {"few": few}}
+OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
+    SUMS: {"parts": parts}, EXPONENTIALS: {"shares": shares, "late": late}, SQUARES: {"few": few},
+}  # fmt: skip
 
 
 def mixed(extremes: bool) -> dict[str, Recipe]:
@@ -617,8 +628,10 @@ def custom(
 
 
 def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:
-    """Rows of length n, n rows, and columns of length n."""
-    shapes = [{"shape": f"3x{n}"}, {"shape": f"{n}x3"}, *([] if last else [{"shape": f"{n}x3", "dim": "0"}])]
+    """Rows of length n, n rows, one row alone, and columns of length n, or so many of them, also within a stack."""
+    shapes = [{"shape": f"3x{n}"}, {"shape": f"{n}x3"}, {"shape": f"{n}"}, {"shape": f"1x{n}"}]
+    columns = [{"shape": shape, "dim": "0"} for shape in (f"{n}x3", f"{n}x1", f"3x{n}")]
+    shapes += [] if last else [*columns, {"shape": f"2x3x{n}", "dim": "1"}]
     return tuple(one | {"recipe": "random"} for one in shapes)
 
 
@@ -631,9 +644,12 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     # lengths that vectors divide, and more rows than a persistent kernel has programs
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x4096", "150x1030"))
     special += ({"shape": "6x33", "recipe": "random,infinities", "weights": "special"},) * weighted
+    if reduces:
+        special += tuple({"shape": f"3x{n}", "recipe": "parts"} for n in (4096, 65536, 262144))
     if last:
-        return ({"shape": "2x3x5x33", "recipe": "random"}, {"shape": "33", "recipe": "random"}, *special)
+        return (*({"shape": shape, "recipe": "random"} for shape in ("5x7x33", "2x3x5x33", "33")), *special)
     places = (
+        ("5x7x33", 2),
         ("2x3x5x33", 3),
         ("2x3x33x5", -2),
         ("2x33x3x5", 1),
