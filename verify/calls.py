@@ -71,7 +71,10 @@ PAIRS = 1 << 12  # combinations of them at most
 #: With the largest and the smallest number of the dtype: every combination of them meets every Python scalar.
 SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
 #: That a Python scalar may be too, beside those of the cases; one is an integer.
-SCALARS = (0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 5, -3.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20, 2.0**-30)
+SCALARS = (
+    0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 5, -3.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20, 2.0**-30, 0.75, 0.1, 10.0,
+    -1e35, 1e-35,
+)  # fmt: skip
 NEUTRAL = (0.0, 1.0)  # with which nothing is left to compute, unless special numbers are among the others
 
 
