@@ -20,7 +20,7 @@ from verify import __version__
 from verify.kernel import UsageError
 from verify.reports import store
 from verify.reports.embedded import Embedded, embed, packed
-from verify.reports.text import printable
+from verify.reports.text import count_text, printable
 
 #: What the whole library takes at most; a larger page says so.
 EXPECTED_BYTES = 3_000_000
@@ -43,7 +43,7 @@ def write(paths: Sequence[str | Path], out: str | Path, baseline: str | Path | N
     size = len(text.encode())
     large = f"; larger than {EXPECTED_BYTES / 1e6:.0f} MB, since nothing is left out" if size > EXPECTED_BYTES else ""
     name = "standard output" if str(out) == "-" else out
-    return f"page: {name}, {found.cells} cells, {size / 1e6:.2f} MB{large}"
+    return f"page: {name}, {count_text(found.cells, 'cell')}, {size / 1e6:.2f} MB{large}"
 
 
 def page(title: str, library: str, found: Embedded) -> str:

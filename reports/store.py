@@ -236,8 +236,9 @@ def _explain(error: ValidationError, data: bytes | str, name: str) -> str:
     if version not in READ:
         newer = "; upgrade ulproof to read it" if version > max(READ) else ""
         return f"{name!r} is a report of schema {version}; this version reads schema {known}{newer}"
+    what = first["msg"].removeprefix("Value error, ")
     more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-    return f"{name!r} is not a valid report: {json_path(first['loc'])}: {first['msg']}{more}"
+    return f"{name!r} is not a valid report: {json_path(first['loc'])}: {what}{more}"
 
 
 def json_path(location: tuple[int | str, ...]) -> str:

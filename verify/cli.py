@@ -384,7 +384,8 @@ def merge(
     code = exit_code(whole)
     if whole.shard is not None:
         left = whole.shard.of - 1 - len(whole.shard.others)
-        told = f"{left} of {whole.shard.of} shards are missing; what is there is in {out}, to be merged with them"
+        are = "shards is" if left == 1 else "shards are"
+        told = f"{left} of {whole.shard.of} {are} missing; what is there is in {out}, to be merged with them"
         code = combined([code, complain(told, USAGE)])
     raise typer.Exit(code)
 

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 
 def exit_code(report: Report) -> int:
-    """The code of a finished run: that of its cells by `verify.judge.status`, 3 where none ran. A user's own lowering
-    that misbehaves (status error) is bad input."""
+    """The code of a finished run: that of its cells by `verify.judge.status`, 3 where none ran, but in a shard without
+    any. A user's own lowering that misbehaves (status error) is bad input."""
     parts = report.shard.parts if report.shard else []
-    nothing = not parts and all(cell.status == "not-run" for cell in report.cells)
+    empty = not report.cells and report.shard is not None  # of a run with fewer cases than shards
+    nothing = not parts and not empty and all(cell.status == "not-run" for cell in report.cells)
     of_parts = (status_code(part.status, user=is_file(part.lowering)) for part in parts)
     return combined([*(NOTHING for _ in range(nothing)), *map(code_of, report.cells), *of_parts])
 
@@ -62,6 +63,9 @@ def conduct(verb: str, selection: Selection, out: str | None, pages: Callable[[R
 
     head = {**identity(selection), "shard": f"{how.shard[0]}/{how.shard[1]}"}
     with journal.opened(how.journal, head, resume=how.resume) as kept:
+        if kept.replaced:
+            told = f"{kept.replaced} finished jobs of an earlier run, which the first one of this run replaces"
+            print(f"verify: {printable(str(how.journal))} holds {told}; --resume goes on with them", file=sys.stderr)
         return _conduct_with(kept, verb, selection, out, pages, how)
 
 

@@ -32,7 +32,9 @@ def merged(reports: Sequence[Report]) -> Report:
     cells = [cell for report in reports for cell in report.cells]
     repeated = [key for key, times in Counter(cell.key for cell in cells).items() if times > 1]
     if repeated:
-        raise UsageError(f"{len(repeated)} cells are in two reports, the first {repeated[0]}; name each report once")
+        place = " ".join(filter(None, map(str, (*repeated[0][:5], repeated[0][-1]))))
+        are = "1 cell is" if len(repeated) == 1 else f"{len(repeated)} cells are"
+        raise UsageError(f"{are} in two reports, the first {place}; name each report once")
     versions = defaultdict[str, set[str]](set)
     for cell in cells:
         versions[cell.lowering].add(str(cell.flags.get("source", "")))

@@ -146,10 +146,8 @@ class Plan:
 
 
 def planned(jobs: Sequence[Job], selection: Selection, index: int = 1, of: int = 1) -> Plan:
-    """The tasks of a shard: whole cases, divided so that shards cost about the same, and a range of every sweep.
-
-    Raises NothingToCompare for none.
-    """
+    """The tasks of a shard: whole cases, divided so that shards cost about the same, and a range of every sweep. None
+    where there are fewer cases than shards."""
     sweeps = {n: domain for n, job in enumerate(jobs) if (domain := _swept(job, selection, of)) is not None}
     spans: dict[int, range | None] = dict.fromkeys(_share(jobs, selection, sweeps, index, of))
     for n, domain in sweeps.items():
@@ -157,9 +155,6 @@ def planned(jobs: Sequence[Job], selection: Selection, index: int = 1, of: int =
         first, end = (domain.size // unit * k // of * unit for k in (index - 1, index))
         if first < end:
             spans[n] = range(first, end)
-    if not spans:
-        whole = len(by_case(jobs, [Task(n) for n, job in enumerate(jobs) if job.reason is None], selection))
-        raise NothingToCompare(f"shard {index}/{of} has no job: the run has {whole} cases to divide")
     tasks: list[Task] = []
     for n, span in sorted(spans.items()):
         if span is None:

@@ -122,7 +122,7 @@ def run(
     known = {} if journal is None else journal.known
     with contextlib.closing(_Results(jobs, plan, selection, present, workers, known, on_end, on, shard)) as results:
         try:
-            if progress:
+            if progress and plan.tasks:
                 progress(len(known), len(plan.tasks), f"next: {plan.label(jobs, 0)}")
             for at, number in enumerate(numbers):  # noqa: B007
                 complete(number)

@@ -22,17 +22,17 @@ SHOWN = 3  # of what makes a journal stale
 
 
 class Journal:
-    """An open journal, which no other run can open. known: what the jobs in it found, by number."""
+    """An open journal, which no other run can open. known: what the jobs in it found, by number. replaced: how many an
+    earlier run has left, where they are not gone on with."""
 
     def __init__(self, path: Path, file: int, head: Mapping[str, Any], resume: bool) -> None:
         self.path, self._file = path, file
         self.known: dict[int, Any] = {}
         self._head: Mapping[str, Any] | None = {"journal": 2, **head}
-        data = b""
-        if resume:
-            with open(file, "rb", closefd=False) as stream:
-                data = stream.read()
-        lines = data.splitlines(keepends=True)
+        with open(file, "rb", closefd=False) as stream:
+            data = stream.read()
+        self.replaced = 0 if resume else max(0, data.count(b"\n") - 1)
+        lines = data.splitlines(keepends=True) if resume else []
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
         for number, line in enumerate(lines):
