@@ -324,8 +324,8 @@ KERNEL = Composite(
     "within what NVIDIA documents of ex2.approx",
     keywords={
         "scale": "of the scores, 1 / sqrt(head_dim) in the recorded settings",
-        "soft_cap": f"score_mod soft_cap: cap tanh(score / cap), cap = {SOFT_CAP}",
-        "window": f"mask_mod sliding_window: 0 <= query - key <= window = {WINDOW}",
+        "soft_cap": f"score_mod soft_cap: cap tanh(score / cap), cap = {SOFT_CAP} in the recorded settings",
+        "window": f"mask_mod sliding_window: 0 <= query - key <= window, {WINDOW} in the recorded settings",
         "slopes": "score_mod alibi: float32, slopes[head] (key - query) is added",
         "bias": "score_mod relative_bias: float32, bias[head, reach + clamp(key - query, -reach, reach)] is added",
         "query_document, key_document": "mask_mod document: int64 numbers, equal where the query sees the key",
