@@ -302,6 +302,7 @@ def by_vendor(name: str, why: str, **where: Any) -> tuple[Bound, ...]:
             for bound in composite(
                 2,
                 "x * x * x, 1/(x * x) or 1/sqrt(x), as ATen",
+                metric="ulp",
                 lowering=USERS,
                 applies=exponent_in(3.0, -2.0, -0.5),
                 **where,

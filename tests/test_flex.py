@@ -237,7 +237,7 @@ def arb_attention(given: Problem, b: int, h: int) -> dict[str, Any]:
             "none": True,
             "causal": j <= i,
             "sliding_window": i - 20 <= j <= i,
-            "document": math.isqrt(i) == math.isqrt(j),
+            "document": tables["query_document"][i] == tables["key_document"][j],
             "masked_rows": j <= i and i % 5 != 2,
         }[shape.mask_mod] and (shape.score_mod != "causal" or j <= i)
 
