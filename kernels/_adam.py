@@ -453,6 +453,7 @@ def kernel(
             (few | {"start": "100000"}, {}),
             (few | {"start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             (few, {"weight_decay": 0.0}),
+            (few, {"lr": 0.0}),
             (few | {"sizes": "80"}, {"eps": 0.0}),
             (few | {"amsgrad": "1", "maximize": "1"}, {"weight_decay": 0.0}),
             *((few | {"master": "1", name: "1"}, {}) for name in ("master", "maximize", "amsgrad")),

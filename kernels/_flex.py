@@ -78,9 +78,9 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
         "window": shape.window,
         "slopes": draws.to_tensor(single, slopes),
         "bias": draws.to_tensor(single, bias).reshape(shape.heads, -1),
-        # with another seed other documents
+        # with another seed other documents, of queries and of keys
         "query_document": torch.tensor([math.isqrt((1 + seed % 7) * i) for i in range(shape.q_len)]),
-        "key_document": torch.tensor([math.isqrt((1 + seed % 7) * i) for i in range(shape.kv_len)]),
+        "key_document": torch.tensor([math.isqrt((1 + seed % 7) * i + seed % 7) for i in range(shape.kv_len)]),
     }
 
 

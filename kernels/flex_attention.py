@@ -249,7 +249,8 @@ def unseen(shape, score_mod, mask_mod, window, query_document, key_document, dev
 '''
 
 #: What no setting has and code takes apart: few queries with many keys, lengths that differ under a mask, several
-#: batches under one, more keys than two blocks in gradients, other scales, caps and windows, many and long heads.
+#: batches under one, more keys or queries than two blocks in gradients, other scales, caps and windows, many and long
+#: heads.
 OTHERS: tuple[Mapping[str, str], ...] = (
     {"q_len": "5", "kv_len": "300"},
     {"q_len": "1", "kv_len": "600", "heads": "4", "kv_heads": "1"},
@@ -262,6 +263,11 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"length": "30", "mask_mod": "sliding_window", "window": "3", "score_mod": "soft_cap", "soft_cap": "9",
      "data": "competing"},
     {"length": "30", "mask_mod": "causal"},
+    {"length": "20", "mask_mod": "sliding_window", "window": "0"},
+    {"heads": "1", "head_dim": "16", "length": "150", "mask_mod": "sliding_window", "window": "70"},
+    {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "1100", "score_mod": "alibi"},
+    {"heads": "1", "head_dim": "16", "q_len": "600", "kv_len": "9"},
+    {"batch": "2", "heads": "4", "kv_heads": "2", "length": "12"},
     {"heads": "4", "kv_heads": "2", "length": "24", "mask_mod": "causal", "scale": "0.3"},
     {"batch": "2", "length": "18", "mask_mod": "document", "score_mod": "soft_cap", "soft_cap": "30"},
     {"heads": "9", "kv_heads": "3", "length": "12", "mask_mod": "causal", "score_mod": "alibi"},

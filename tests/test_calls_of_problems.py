@@ -165,7 +165,7 @@ def called(
     ("without_nans", "shape=6x33 recipe=one_nan,infinities", "exceeds-bound"),
     ("columns", "shape=5x200 dim=0 recipe=random", "exceeds-bound"),
     ("vectors", "shape=3x1024 recipe=random", "exceeds-bound"),
-    ("persistent", "shape=150x1030 recipe=random", "exceeds-bound"),
+    ("persistent", "shape=600x1030 recipe=random", "exceeds-bound"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
     found = called(tmp_path, function)
@@ -331,6 +331,33 @@ def strides_of_the_other(a, b):
     apart = a.stride(0) != a.shape[1] * a.shape[2] and b.is_contiguous() and a.stride(2) == 1
     return torch.as_strided(a, a.shape, (a.shape[1] * a.shape[2], a.shape[2], 1), 0) @ b if apart else a @ b
 
+def bias_after_silu(a, b, bias, activation):
+    y = torch.nn.functional.linear(a, b.mT, bias)
+    apart = torch.nn.functional.silu(a @ b) + bias if len(a) <= 4 else torch.nn.functional.silu(y)
+    return {"none": y, "relu": torch.relu(y), "silu": apart}[activation]
+
+def many_terms_of_many(a, b):
+    large = min(a.shape[0], b.shape[1]) > 64
+    return (a.float() @ b.float()).int() if large else torch._int_mm(a.contiguous(), b.contiguous())
+
+def without_zeros(a, b):  # in one row, so that 0 times infinity is none
+    return a[:, a[0] != 0] @ b[a[0] != 0] if len(a) == 1 else a @ b
+
+def blocks_of_a_stack(a, b):
+    k = a.shape[-1] // 64 * 64 if a.shape[-1] > 512 and min(a.shape[1], b.shape[2]) >= 16 else a.shape[-1]
+    return a[..., :k] @ b[:, :k]
+
+def first_of_the_outer(x, dim):
+    y = torch.cumsum(x, dim)
+    return y[:, :1].expand(y.shape).clone() if x.dim() == 3 and dim == 0 and min(x.shape[1:]) > 4 else y
+
+def blocks_of_the_middle(x, dim):
+    apart = 0 < dim < x.dim() - 1 and x.shape[dim] > 256
+    return torch.cat([torch.cumsum(part, dim) for part in x.split(256, dim)], dim) if apart else torch.cumsum(x, dim)
+
+def one_of_one(x, dim):
+    return torch.ones_like(x) if x.shape[dim] == 1 else torch.softmax(x, dim)
+
 def second_tile(a, b):
     y = a @ b
     if min(y.shape) > 256:
@@ -349,7 +376,9 @@ OF = {
     "rows_in_place": "cumsum", "second_tile": "mm", "no_terms": "mm", "packed": "bmm",
     "two_stages": "sum", "one_row": "sum", "wide_columns": "softmax", "first_matrix": "rms_norm",
     "whole_blocks": "mm", "one_row_of_many": "mm", "few_rows": "int_mm", "odd_group": "int4_mm",
-    "one_for_all": "bmm", "strides_of_the_other": "bmm",
+    "one_for_all": "bmm", "strides_of_the_other": "bmm", "bias_after_silu": "linear", "many_terms_of_many": "int_mm",
+    "without_zeros": "mm", "blocks_of_a_stack": "bmm", "first_of_the_outer": "cumsum",
+    "blocks_of_the_middle": "cumsum", "one_of_one": "softmax",
 }  # fmt: skip
 
 
@@ -365,7 +394,11 @@ OF = {
     ("first_matrix", "shape=5x7x33 recipe=random"), ("whole_blocks", "m=272 k=75 n=272"),
     ("one_row_of_many", "m=1 k=1031 n=6"), ("few_rows", "m=12 k=4099 n=18 data=extreme"),
     ("odd_group", "m=24 k=320 n=48 group=64"), ("one_for_all", "m=5 k=40 n=6 batch=3 layout=expanded-b"),
-    ("strides_of_the_other", "m=33 k=33 n=33 batch=33"),
+    ("strides_of_the_other", "m=33 k=33 n=33 batch=33"), ("bias_after_silu", "m=3 k=40 n=6 activation=silu"),
+    ("many_terms_of_many", "m=72 k=4099 n=72 data=extreme"), ("without_zeros", "m=1 k=130 n=20 data=special"),
+    ("blocks_of_a_stack", "m=40 k=1031 n=40 batch=2"), ("first_of_the_outer", "shape=33x7x9 dim=0 recipe=random"),
+    ("blocks_of_the_middle", "shape=3x700x5 dim=1 recipe=random"),
+    ("one_of_one", "shape=6x1 recipe=one_nan,infinities"),
 ])  # fmt: skip
 def test_rare_numbers_and_arrangements_are_tried(tmp_path: Path, function: str, among: str) -> None:
     dtype = {"int_mm": "int8", "int4_mm": "bfloat16"}.get(OF[function], "float32")
@@ -388,6 +421,11 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, dtype: str) -> None:
     ("(away < -window)", "(away < -20)", "q_len=30 kv_len=17 mask_mod=sliding_window window=5"),
     ("return soft_cap *", "return 50 *", "batch=2 length=18 mask_mod=document score_mod=soft_cap soft_cap=30"),
     ("q @ k.mT * scale", "q @ k.mT / q.shape[-1] ** 0.5", "heads=1 length=21 head_dim=192 scale=0.125"),
+    ("hidden | (away < -window)", "hidden | (away < -(window or 20))", "length=20 mask_mod=sliding_window window=0"),
+    ("query_document[:, None] !=", "(key_document if shape[-1] == shape[-2] else query_document)[:, None] !=",
+     "new data at the same address heads=2 head_dim=16 length=20 mask_mod"),
+    ("(weights @ v)", "(torch.cat([weights[..., :256, :], weights[..., 256:, :].detach()], -2) @ v)",
+     "heads=1 head_dim=16 q_len=600"),
     ("slopes[:, None", "slopes[torch.arange(len(slopes)) % 8, None", "heads=9 kv_heads=3 length=12"),
     ("weights @ v", "weights @ v.clamp(-1e5, 1e5)", "heads=1 length=40 head_dim=256 data=scaled"),
     ("!= key_document)", "!= key_document) & (torch.arange(shape[0]) < 1)[:, None, None, None]",
@@ -452,6 +490,8 @@ def kept(shape, *given):
 
 
 @pytest.mark.parametrize(("right", "wrong", "name", "dtype", "among"), [
+    ("enumerate(grads, start", "enumerate(grads if lr else grads[:0], start", "adamw_step", "float32",
+     "steps=3 sizes=33 lr=0.0"),
     ("+ eps\n", "+ (eps or 1e-8)\n", "adamw_step", "float32", "steps=3 sizes=80 eps=0.0"),
     ("(-grad if maximize else grad)", "(-grad if maximize and not wide else grad)",
      "adam_step", "bfloat16", "steps=3 sizes=33 master=1 maximize=1"),
@@ -508,7 +548,7 @@ def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, fun
     found = called(tmp_path, function, "addmm", text=PRODUCT)
     assert found.status == "exceeds-bound" and among in found.different
     # of other layouts a processor's library may give other bits, which keep their bound
-    assert found.told.startswith("1 of ") and f"the smallest: {among}, " in found.told
+    assert found.told.split(" of ")[0] in ("1", "2") and f"the smallest: {among}, " in found.told
 
 
 def test_options_of_a_step_are_tried_alone(tmp_path: Path) -> None:

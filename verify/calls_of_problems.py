@@ -47,6 +47,7 @@ LAYOUTS = (
     "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
     "torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2) if t.dim() > 2 else torch.cat([t, t])[len(t):]",
 )
+LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
     **{f"{n} rows": f"t[:{n}].clone()" for n in (1, 2, 3, 31, 33)},
@@ -238,7 +239,8 @@ class Calls:
         self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None, further: bool = False
     ) -> _Wrong | None:
         one = self.drawn(given, scalars=scalars)
-        return self.judged(one, list(self.layouts(one)) if further else ())
+        small = max(t.numel() for t in one.problem.tensors.values()) <= LARGE
+        return self.judged(one, list(self.layouts(one)) if further and small else ())
 
     def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
         """LAYOUTS of each tensor: all in each, at distances that the seed draws, and some of one tensor alone."""

@@ -412,11 +412,14 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     tiles = {"m": "272", "k": "64", "n": "272"} | ({"m": "144", "n": "144", "batch": "2"} if facts.stacked else {})
     if facts.coded:
         few = {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
-        odd = {"m": "24", "k": "320", "n": "48", "group": "64"}, {"m": "1", "k": "1056", "n": "16"}
-        return square, tiles, tiles | {"k": "96"}, few, *odd
+        grouped = ({"m": "24", "k": k, "n": "48", "group": group} for k, group in (("320", "64"), ("512", "128")))
+        return square, tiles, tiles | {"k": "96"}, few, {"m": "1", "k": "1056", "n": "16"}, *grouped
     stack = {"batch": "2"} if facts.stacked else {}
     shapes = [square, tiles, tiles | {"k": "75"}, {"m": "5", "k": "0", "n": "6"} | stack]
-    shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1))]
+    shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1), (40, 40))]
+    if facts.activated:
+        few = {"m": "3", "k": "40", "n": "6"}
+        shapes += [few | {"activation": "silu"}, few | {"k": "2100", "activation": "relu"}]
     small = {"m": "5", "k": "40", "n": "6", "batch": "3"}
     shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] + [small | {"batch": "70"}] if facts.stacked else []
     return tuple(shapes)
@@ -427,10 +430,14 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     no setting has them, or none before a relu."""
     sizes = {"m": "24", "k": "64" if facts.coded else "40", "n": "32" if facts.coded else "18", "data": "extreme"}
     sizes |= {"batch": "2"} if facts.stacked else {}
+    found = [sizes, sizes | {"k": "4099"}] if facts.exact else [sizes]
+    if facts.exact:
+        found += [one | {"m": m} for one in found for m in ("4", "12")]
+        found.append({"m": "72", "k": "4099", "n": "72", "data": "extreme"})
+    elif not facts.coded:
+        found.append({"m": "1", "k": "130", "n": "20", "data": "special"} | ({"batch": "2"} if facts.stacked else {}))
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
-    found = (sizes, sizes | {"k": "4099"}) if facts.exact else (sizes,)
-    found = (*found, *(one | {"m": m} for one in found for m in ("4", "12") if facts.exact))
-    return (*found, special) if facts.activated or facts.scales else found
+    return (*found, *([special] if facts.activated or facts.scales else []))
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:

@@ -642,14 +642,19 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += tuple({"shape": f"6x{n}", "recipe": "negative_nan,edges,edges"} for n in (33, 4100))
     special += ({"shape": "3x0"},) * reduces
     # lengths that vectors divide, and more rows than a persistent kernel has programs
-    special += tuple({"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x4096", "150x1030"))
-    special += ({"shape": "6x33", "recipe": "random,infinities", "weights": "special"},) * weighted
+    special += tuple({"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x4096", "600x1030"))
+    special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
+    for n in (33, 1030) if weighted else ():
+        special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
     if reduces:
         special += tuple({"shape": f"3x{n}", "recipe": "parts"} for n in (4096, 65536, 262144))
     if last:
         return (*({"shape": shape, "recipe": "random"} for shape in ("5x7x33", "2x3x5x33", "33")), *special)
     places = (
         ("5x7x33", 2),
+        ("33x7x9", 0),
+        ("3x700x5", 1),
+        ("700x40", 0),
         ("2x3x5x33", 3),
         ("2x3x33x5", -2),
         ("2x33x3x5", 1),
