@@ -198,34 +198,28 @@ class Reader:
     def _status(
         self, name: str, one: InRegion, bound: Stated | None, value: float, accounted: str | None
     ) -> tuple[str, dict[str, Any]]:
-        fails = dict(one.fails)
-        if one.undecided:
-            fails["undecided"] = one.undecided
+        status = _standing(name, one, bound is not None, accounted)
         note = ""
-        if one.lost and accounted is None:
-            for kind, count in one.lost.items():
-                fails[kind] = fails.get(kind, 0) + count
-        elif one.lost:
+        if one.lost and accounted is not None:
             note = f"{_many(sum(one.lost.values()))} where an intermediate overflows: the bits of {accounted}"
         ids = sorted({entry for entry, _ in one.deviates})
         deviating = f"{_many(sum(one.deviates.values()))} as the ledger says ({', '.join(ids)})" if ids else ""
-        if fails:
+        unjudged = one.counts.get("unjudged", 0)
+        if fails := _fails(one, accounted):
             kinds = [kind for kind in st.KINDS if kind in fails]
             texts = [self._failure(one, kind, fails[kind], bound, value) for kind in kinds]
-            status = "suspect" if set(kinds) <= set(st.DOUBTS) else "exceeds-bound"
             return status, _reason(kinds[0], _joined(*texts, deviating, note), ids)
-        unjudged = one.counts.get("unjudged", 0)
-        if bound is None and one.counts.get("measured", 0) and name not in ("special", "exact-zero"):
-            return "unbounded", _reason("no-bound", _joined("no bound is declared", deviating, note), ids)
-        if unjudged > UNJUDGED * one.inputs and name == "normal":
+        if status == "unbounded":
+            return status, _reason("no-bound", _joined("no bound is declared", deviating, note), ids)
+        if status == "unjudged":
             told = f"nothing is stated of {unjudged} of {one.inputs} elements"
-            return "unjudged", _reason("no-bound", _joined(told, deviating, note), ids)
+            return status, _reason("no-bound", _joined(told, deviating, note), ids)
         if unjudged:
             note = _joined(note, f"nothing is stated of {_many(unjudged)}")
-        if ids:
+        if status == "deviates":
             kinds = [kind for kind in st.FAILURES if any(k == kind for _, k in one.deviates)]
-            return "deviates", _reason(kinds[0], _joined(deviating, note), ids)
-        return "passed", _reason("", note)
+            return status, _reason(kinds[0], _joined(deviating, note), ids)
+        return status, _reason("", note)
 
     def _failure(self, one: InRegion, kind: str, count: int, bound: Stated | None, value: float) -> str:
         element = self.telling(one, kind)
@@ -244,6 +238,34 @@ class Reader:
         # a bound with underflow terms is exceeded in their sum, whatever the maximum in one metric
         told = f"{metric} {exceeds(value, limit)}" if value > limit else f"beyond {limit:g} {metric} and underflow"
         return f"{told} ({_many(count)})"
+
+
+def _fails(one: InRegion, accounted: str | None) -> dict[str, int]:
+    """How many elements fail, by kind; those lost where an intermediate overflows too, unless a formula accounts for
+    them."""
+    fails = dict(one.fails)
+    if one.undecided:
+        fails["undecided"] = one.undecided
+    for kind, count in one.lost.items() if accounted is None else ():
+        fails[kind] = fails.get(kind, 0) + count
+    return fails
+
+
+def _standing(name: str, one: InRegion, stated: bool, accounted: str | None) -> str:
+    """The status of a region. stated: its elements have a bound."""
+    if fails := _fails(one, accounted):
+        return "suspect" if set(fails) <= set(st.DOUBTS) else "exceeds-bound"
+    if not stated and one.counts.get("measured", 0) and name not in ("special", "exact-zero"):
+        return "unbounded"
+    if name == "normal" and one.counts.get("unjudged", 0) > UNJUDGED * one.inputs:
+        return "unjudged"
+    return "deviates" if one.deviates else "passed"
+
+
+def standing(tally: Tally) -> str:
+    """The status of a cell whose elements have a bound, without what a person reads of it."""
+    accounted = accounting(tally)
+    return st.worst(_standing(name, one, True, accounted) for name, one in tally.regions.items() if one.inputs)
 
 
 def overall(reader: Reader, tally: Tally, stated: Stated | None) -> dict[str, Any]:

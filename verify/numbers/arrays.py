@@ -677,14 +677,17 @@ class MpArrays:
         return range(len(a)) if self.position is None else (self.position,)
 
     def _sum_of_row(self, a: ExactRow, stop: int) -> MpValue:
-        if not np.isfinite(a.floats[:stop]).all():
-            return self.system.sum(list(a.values[:stop]))  # IEEE 754-2019, 6.1: infinities and NaNs
+        special = a.floats[:stop][~np.isfinite(a.floats[:stop])]
+        if len(special):  # finite terms do not matter beside them (IEEE 754-2019, 6.1)
+            return self.system.sum([self.system.const(t) for t in np.unique(special).tolist()])
         return self.system.rational(a.sum(stop), stop > 0 and bool(np.signbit(a.floats[:stop]).all()))
 
     def _product_of_row(self, a: ExactRow, stop: int) -> MpValue:
         prefix = a.floats[:stop]
-        if not np.isfinite(prefix).all() or not prefix.all():
-            return reduce(self.system.multiply, a.values[:stop], self.system.const(1))
+        special = prefix[~np.isfinite(prefix) | (prefix == 0)]
+        if len(special):  # of the other factors only the signs matter (IEEE 754-2019, 6.1 to 6.3)
+            sign = self.system.const(-1 if np.count_nonzero(np.signbit(prefix)) % 2 else 1)
+            return reduce(self.system.multiply, map(self.system.const, np.unique(np.abs(special)).tolist()), sign)
         # Odd parts as one integer, cut to `width` bits once it is too long to be kept exact.
         width = self.precision + 2 * len(a).bit_length() + 64
         product, exponent, cuts = 1, 0, 0
