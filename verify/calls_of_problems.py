@@ -153,9 +153,9 @@ class Calls:
     def status(self, one: Instance, outputs: Outputs) -> str:
         """What a cell of these outputs would be. What keeps the bound of the lowering that the kernel names in
         `includes` keeps that of a user's own, which takes longer to find."""
-        if self.mine and self.facts.includes and self.lowering.order is None:
-            if self.as_of(replace(self.lowering, name=self.facts.includes), one, outputs) == "passed":
-                return "passed"
+        wider = replace(self.lowering, name=self.facts.includes) if self.mine and self.facts.includes else None
+        if wider is not None and self.lowering.order is None and self.as_of(wider, one, outputs) == "passed":
+            return "passed"
         found = self.as_of(self.lowering, one, outputs)
         if self.mine and found not in ("passed", "deviates"):  # the ledger excuses a user's with eager's bits alone
             found = self.as_of(self.lowering, one, outputs, one.eager(0, self.reference, self.aim(one)))
@@ -165,8 +165,8 @@ class Calls:
         """The same with the bounds of a lowering, beside eager's outputs."""
         found, target = [], self.aim(one)
         for name, y in outputs.items():
-            flat, other = (None if t is None else t.contiguous().reshape(-1) for t in (y, eager and eager[name]))
-            assert flat is not None
+            flat = y.contiguous().reshape(-1)
+            other = None if eager is None else eager[name].contiguous().reshape(-1)
             if len(flat):
                 stated, on = terms(one, target, lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
