@@ -12,8 +12,14 @@ import pytest
 import torch
 
 from judging import library_error
-from verify import admit
+from verify import admit, backends, cases, kernel
+from verify.cases import Pointwise
+from verify.cli import main
+from verify.domains import domain_of
 from verify.formats import FORMATS
+from verify.judge.chunk import Judge
+from verify.judge.element import CLASSES, Limits
+from verify.judge.fused import cpp
 from verify.numbers import NotAdmitted, arithmetic, casts, primitives
 from verify.numbers.ball import Ball64
 from verify.numbers.functions import FUNCTIONS, LIBRARY
@@ -346,3 +352,28 @@ def test_a_trace_does_not_disturb_admission() -> None:
         graph = make_fx(lambda x: Ball64("cpu").input(x).mid * 2, tracing_mode=mode)(torch.ones(3))
         assert len(list(graph.graph.nodes)) == 4  # the input, a cast, a product, the output
         assert not primitives.complaints("cpu")
+
+
+def test_the_truth_is_in_doubt_where_a_device_is_not_admitted(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cell that says so, not a traceback."""
+    given = ["kernel", "exp", "--dtype", "float32", "--lowering", "eager", "--profile", "quick", "--spelling"]
+    assert main([*given, "out-of-place", "--jobs", "1"]) == 4
+    assert "bfloat16 to float64 is not admitted on cpu" in " ".join(capsys.readouterr().out.split())
+
+
+def test_tensors_serve_where_what_is_compiled_is_not_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged() -> dict[str, dict[str, int]]:
+        """The classes by region."""
+        facts, target = backends.load("cpu"), kernel.load("exp")
+        domain = domain_of(target, SINGLE, {}, "quick", limit=1 << 12)
+        case = Pointwise(target, {}, "float32", facts, domain)
+        (y,) = map(torch.exp, case.given(0))
+        engine = case.engine(0, "", "exact")
+        assert (engine is None) == bool(admit.primitives.complaints("cpu", cpp.mapped))
+        tally = Judge(SINGLE, Limits(ulp=2.0)).tally(case.sources(0, "", y)["exact"], y, engine=engine)
+        return {name: {c: one.counts[c] for c in CLASSES} for name, one in tally.regions.items()}
+
+    fused = judged()
+    monkeypatch.setattr(cases, "_ENGINES", {})
+    monkeypatch.setattr(primitives, "complaints", lambda device, wrap=None: {"float64 +": "planted"} if wrap else {})
+    assert judged() == fused

@@ -43,6 +43,7 @@ from verify.judge.tally import Fit, Tally, root
 from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, facts_of, suggest
 from verify.launch import Given, LoweringError, Outputs, launch_steady
 from verify.lowerings import EAGER, Lowering, NotLowered, Target
+from verify.numbers import NotAdmitted
 from verify.numbers.ieee import HOST
 from verify.oracle import Formula
 from verify.truth import Truth
@@ -391,7 +392,7 @@ class Pointwise:
             formulas = predictor(self.candidates, self.fmt, given.names, self.scalars) if self.candidates else None
             order = {"every": True} if self._in_order and made is not fused.cpp else {}
             return made.compiled(element, dtypes, True, parameters, formulas, **order)
-        except fused.Unsupported:
+        except (fused.Unsupported, NotAdmitted):  # tensors serve, where they are admitted
             return None
 
     @property

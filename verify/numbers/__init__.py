@@ -8,10 +8,13 @@ it offers the comparisons < <= > >= ==, `is_nan`, `is_inf`, `is_zero`, `signbit`
 an enclosure cannot answer; `ieee` alone compares anything, because it has only exact values.
 """
 
+from verify.oracle import OracleError
+
 
 class Undecidable(TypeError):
     """An oracle compared a computed value; predicates take exact inputs only."""
 
 
-class NotAdmitted(Exception):
-    """An operation does not do on a device what a number system takes for granted: which, and where it was seen."""
+class NotAdmitted(OracleError):
+    """An operation does not do on a device what a number system takes for granted: which, and where it was seen.
+    No truth can be had there."""

@@ -113,7 +113,9 @@ inline D exponential(D v) {
   return select(gone, all(0.0), found);
 }
 
-inline D value(I v) { return __builtin_convertvector(v, D); }
+// g++ makes trunc(v) of value(toint(v)) where the processor converts no vectors, and keeps the sign of a zero in it; the
+// sum has none.
+inline D value(I v) { return __builtin_convertvector(v, D) + 0.0; }
 inline I toint(D v) { return __builtin_convertvector(v, I); }
 inline I shl(I v, I by) { return v << by; }
 inline I shr(I v, I by) { return v >> by; }
