@@ -19,12 +19,12 @@ from verify import admit, backends, kernel
 from verify.cases import OfOutput, Placed, Pointwise
 from verify.cells import cell_of
 from verify.composite import Limit
-from verify.decide import Enclosure
+from verify.decide import WORDS, Enclosure
 from verify.domains import Domain, domain_of
 from verify.draws import spread
 from verify.families.elementwise import Chunk, Elementwise, Patterns
 from verify.formats import FORMATS, Format
-from verify.judge.chunk import WORDS, patterns
+from verify.judge.chunk import patterns
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
 from verify.judge.exact import Exact
 from verify.judge.regions import REGIONS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,12 +16,13 @@ from judging import library_error
 from verify import admit, kernel, native
 from verify.decide import Line, binade
 from verify.domains import domain_of
-from verify.families.elementwise import Elementwise, judgement
+from verify.families.elementwise import Elementwise, judgement, plain_judgement
 from verify.formats import FORMATS, Format
 from verify.identify import candidates
-from verify.judge.element import Judged, Limits
+from verify.judge.element import Judged, Limits, Plain, decide, plainly
 from verify.judge.fused import Unsupported, compiled, cpp, graph, mapped, on
-from verify.judge.reduce import Reduced, reduce
+from verify.judge.reduce import Reduced, joined, reduce
+from verify.judge.regions import REGIONS
 from verify.numbers import ieee
 from verify.numbers.functions import LIBRARY
 
@@ -137,13 +139,14 @@ def test_the_judge_finds_what_the_tensors_find(
     predicted = predict(inputs)
     eager = torch.where(torch.arange(y.numel()) % 5 == 0, spoiled(y, about.fmt, 3), y)
     dtypes = (y.dtype,) * len(inputs)
-    judge = compiled(element, dtypes, True, 4, predict if predicted else None)
     limits = Limits.of(metric, value)
-    found = judge(inputs, y, eager, limits.values, threads=1)
     wanted = by_tensors(about, inputs, y, eager, limits, predicted)
-    require_same(found, wanted)
+    for plain in (None, plain_judgement(about)):
+        judge = compiled(element, dtypes, True, 4, predict if predicted else None, plain)
+        found = judge(inputs, y, eager, limits.values, threads=1)
+        require_same(found, wanted)
     assert sum(sum(r.counts[:7]) for r in found.regions) + len(found.open) == y.numel()
-    alone = compiled(element, dtypes, False, 4)
+    alone = compiled(element, dtypes, False, 4, plain=plain_judgement(about))
     for other in (Limits.of(metric, value / 4, ftz=True), Limits.of(None), limits):
         require_same(alone(inputs, y, None, other.values), by_tensors(about, inputs, y, None, other, ()))
 
@@ -152,15 +155,22 @@ def test_the_judge_finds_what_the_tensors_find(
 FIRSTS = (0x3F800000, 0x3FFFFE00, 0, 0xBF800000, 0x42B17000, 0x7F7FFC00, 0xC2CFF000, 0x43100000, 0xC3800000, 0x7E900000)
 
 
+def undecided(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, given: tuple[Any, ...]) -> Judged:
+    """Leaves every element open, so that what is found is what plain elements are."""
+    about = Elementwise(kernel.elementwise("exp").oracle, FORMATS["float32"], ("x",), {}, "cpu", LIBRARY)
+    judged = judgement(about)(inputs[:1], y, eager, given)
+    return replace(judged, open=judged.open | True)
+
+
 @pytest.mark.parametrize("with_eager", [False, True])
 @pytest.mark.parametrize("name", ["exp", "sqrt", "sigmoid", "reciprocal"])
 def test_runs_of_patterns_are_judged_alike(name: str, with_eager: bool) -> None:
     """Whole tiles of plain elements take a shorter way."""
     facts, fmt = kernel.elementwise(name), FORMATS["float32"]
     about = Elementwise(facts.oracle, fmt, facts.tensors({}), {}, "cpu", LIBRARY)
-    element = judgement(about)
-    judge = compiled(element, (torch.float32,), with_eager, 4)
-    assert sum(map(bool, judge.plain)) >= 2
+    judge = compiled(judgement(about), (torch.float32,), with_eager, 4, plain=plain_judgement(about))
+    without = compiled(undecided, (torch.float32,), with_eager, 4, plain=plain_judgement(about))
+    plain = 0
     for first in FIRSTS:
         bits = torch.arange(first, first + 4 * cpp.TILE + 3, dtype=torch.int64)
         x = torch.where(bits >= 1 << 31, bits - (1 << 32), bits).to(torch.int32).view(torch.float32)
@@ -175,6 +185,74 @@ def test_runs_of_patterns_are_judged_alike(name: str, with_eager: bool) -> None:
         wanted = by_tensors(about, (x,), y, eager, limits, ())
         for threads in (1, 2):
             require_same(judge((x,), y, eager, limits.values, threads=threads), wanted)
+        left = len(without((x,), y, eager, limits.values).open)
+        plain += left < y.numel() // 2
+    assert plain >= len(FIRSTS) // 2
+
+
+def perturbed(y: Tensor, fmt: Format, how: int) -> Tensor:
+    """Results near y, which the truth rounds to, and others: the same, steps off, negated, zeros, infinities, NaNs."""
+    generator = torch.Generator().manual_seed(how)
+    word, n = WORDS[fmt.bits], y.numel()
+
+    def some(share: float) -> Tensor:
+        return torch.rand(n, generator=generator) < share
+
+    if how in (1, 2):
+        return (y.view(word) + (some(0.5).to(word) * (3 - 2 * how))).view(y.dtype)
+    if how == 3:
+        return torch.where(some(0.3), -y, y)
+    if how == 4:
+        return torch.where(some(0.3), 0.0, torch.where(some(0.3), float("inf"), y)).to(y.dtype)
+    if how == 5:
+        off = (y.view(word) + torch.randint(-3, 4, (n,), generator=generator).to(word)).view(y.dtype)
+        return torch.where(some(0.3), float("nan"), off).to(y.dtype)
+    return y
+
+
+#: What lowerings may be held to.
+HELD = (
+    Limits(ulp=2.0), Limits(ulp=0.5), Limits(scaled=1.0), Limits(steps=1.0), Limits(steps=0.0),
+    Limits(ulp=0.75, scaled=3.0), Limits(), Limits(ulp=1.0, ftz=1.0),
+)  # fmt: skip
+#: Kernels of which fewer elements are plain: their domains have more special numbers.
+FEWER = {"addcdiv", "addcmul", "lerp", "pow"}
+
+
+def said_alike(whole: Judged, plain: Plain) -> Tensor:
+    """Which elements have the same judgement."""
+    region = torch.full_like(whole.region, REGIONS.index("normal"))
+    for name in ("overflow", "small", "operand", "nan"):
+        index = {"small": "subnormal-result", "operand": "subnormal-operand", "nan": "special"}.get(name, name)
+        region = torch.where(getattr(plain, name), REGIONS.index(index), region)
+    same = (whole.region == region) & (whole.measured == ~plain.nan) & (whole.cls == plain.faithful.long())
+    same &= (whole.steps == plain.faithful) & ((whole.negative == plain.negative) | (plain.error == 0))
+    for field in ("error", "upper", "scaled", "share"):
+        same &= getattr(whole, field) == getattr(plain, field)
+    return same
+
+
+@pytest.mark.parametrize("name", kernel.elementwise_names())
+def test_plain_elements_are_judged_as_all_are(name: str) -> None:
+    """Where `plainly` says anything, it says what `decide` does, and it does of most that are right."""
+    facts = kernel.elementwise(name)
+    for k, dtype in enumerate(d for d in ("float32", "float16", "bfloat16") if d in facts.dtypes):
+        fmt, scalars = FORMATS[dtype], facts.cases[k % len(facts.cases)]
+        about = Elementwise(facts.oracle, fmt, facts.tensors(scalars), scalars, "cpu", admit.Bounds("cpu"))
+        drawn = domain_of(facts, fmt, scalars, "quick", limit=1 << 14)
+        inputs = drawn.span(0, min(drawn.size, 1 << 14), "cpu")
+        nearly = about.facts(inputs, inputs[0]).truth.mid.float().to(inputs[0].dtype)
+        for how in range(6):
+            y = perturbed(nearly, fmt, how)
+            given, likely = about.facts(inputs, y), about.likely(inputs, y)
+            for limits, eager in itertools.product(HELD, (None, nearly)):
+                whole = decide(y, given, fmt, limits, eager, 2.0**-17)
+                plain = plainly(y, likely, fmt, limits, eager, 2.0**-17)
+                assert not (whole.open | whole.fails | whole.unjudged | whole.different)[plain.holds].any()
+                assert bool(said_alike(whole, plain)[plain.holds].all()), (dtype, scalars, how, limits)
+            if how == 0:
+                held = plainly(y, likely, fmt, Limits(scaled=4.0), None, 2.0**-17).holds
+                assert held.double().mean() > (0.4 if name in FEWER else 0.65), (dtype, scalars)
 
 
 def invented(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, given: tuple[Any, ...]) -> Judged:
@@ -222,6 +300,17 @@ def invented(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, given:
     )
 
 
+def invented_plain(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, given: tuple[Any, ...]) -> Plain:
+    """What is plain of them."""
+    one = invented(inputs, y, eager, given)
+    regular = (one.region == 6) | (one.region == 4) | (one.region == 0)
+    holds = ~(one.open | one.fails | one.unjudged | one.different) & regular & (one.cls <= 1) & (one.error <= 1)
+    holds = holds & (one.measured == (one.region != 0)) & (one.steps == one.cls)
+    none = torch.zeros_like(one.open)
+    nan, overflow, faithful = one.region == 0, one.region == 4, one.cls == 1
+    return Plain(holds, nan, none, none, overflow, faithful, one.error, one.negative, one.upper, one.scaled, one.share)
+
+
 def wrong_of(inputs: tuple[Tensor, ...]) -> list[Tensor]:
     """What two formulas predict: one that is seldom wrong, one that often is."""
     word = inputs[0].view(torch.int32)
@@ -233,13 +322,13 @@ def wrong_of(inputs: tuple[Tensor, ...]) -> list[Tensor]:
 def test_every_number_of_a_chunk_is_added_up(first: int, n: int) -> None:
     x = torch.arange(first, first + n, dtype=torch.int32).view(torch.float32)
     y = x.clone()
-    judge = compiled(invented, (torch.float32,), False, 1, wrong_of)
-    assert judge.plain[6] and judge.plain[4] and judge.plain[0]
+    judge = compiled(invented, (torch.float32,), False, 1, wrong_of, invented_plain)
     judged = invented((x,), y, None, (0.5,))
     word = torch.int32
     wrong = tuple((p.view(word) != y.view(word)) & ~(p.isnan() & y.isnan()) for p in wrong_of((x,)))
     judged = replace(judged, open=judged.open | judged.fails)
     wanted = reduce(judged, x, FORMATS["float32"], wrong)
+    assert 0.5 < invented_plain((x,), y, None, (0.5,)).holds.double().mean() < 1
     for threads in (1, 2, 3):
         require_same(judge((x,), y, None, (0.5,), threads=threads), wanted)
     assert all(min(r.counts) > 0 or r.counts[10] != 0 for r in wanted.regions)
@@ -249,7 +338,8 @@ def test_plain_elements_of_many_binades() -> None:
     about = Elementwise(kernel.elementwise("exp").oracle, FORMATS["float32"], ("x",), {}, "cpu", LIBRARY)
     x = torch.linspace(2.0**-3, 2.0**3, 6 * cpp.TILE)
     y = torch.exp(x.double()).float()
-    judge, limits = compiled(judgement(about), (torch.float32,), False, 4), Limits.of("ulp", 1.0)
+    judge = compiled(judgement(about), (torch.float32,), False, 4, plain=plain_judgement(about))
+    limits = Limits.of("ulp", 1.0)
     found = judge((x,), y, None, limits.values)
     require_same(found, by_tensors(about, (x,), y, None, limits, ()))
     assert len(found.binades) >= 6
@@ -257,7 +347,7 @@ def test_plain_elements_of_many_binades() -> None:
 
 def test_the_number_of_threads_changes_nothing() -> None:
     about, inputs, y, predict = case("addcmul", {"value": 0.3}, "float32", 200_003, 11)
-    judge = compiled(judgement(about), (y.dtype,) * 3, True, 4, predict)
+    judge = compiled(judgement(about), (y.dtype,) * 3, True, 4, predict, plain_judgement(about))
     eager = spoiled(y, about.fmt, 5)
     limits = Limits.of("scaled_ulp", 2.0).values
     one = judge(inputs, y, eager, limits, threads=1)
@@ -269,7 +359,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, cpp.TILE - 1, cpp.TILE + 1])
 def test_any_number_of_elements(n: int) -> None:
     about, inputs, y, predict = case("lerp", {}, "bfloat16", 4096, 2)
-    judge = compiled(judgement(about), (y.dtype,) * 3, False, 4, predict)
+    judge = compiled(judgement(about), (y.dtype,) * 3, False, 4, predict, plain_judgement(about))
     limits = Limits.of("scaled_ulp", 2.0)
     few = tuple(t[:n] for t in inputs)
     found = judge(few, y[:n], None, limits.values)
@@ -282,7 +372,7 @@ def test_any_number_of_elements(n: int) -> None:
 
 def test_a_caller_that_flushes_subnormals_changes_nothing() -> None:
     about, inputs, y, _ = case("add", {"alpha": 1.0}, "float32", 3000, 4)
-    judge = compiled(judgement(about), (y.dtype,) * 2, False, 4)
+    judge = compiled(judgement(about), (y.dtype,) * 2, False, 4, plain=plain_judgement(about))
     limits = Limits.of("ulp", 0.5).values
     wanted = judge(inputs, y, None, limits, threads=1)
     small = torch.full((8,), 2.0**-1060, dtype=torch.float64)
@@ -303,6 +393,17 @@ def test_each_device_has_its_engine() -> None:
     assert on(torch.device("meta")).__name__ == "verify.judge.fused.triton"
 
 
+def test_parts_of_a_chunk_are_joined() -> None:
+    about, inputs, y, predict = case("addcmul", {"value": 0.3}, "float32", 9001, 5)
+    judge = compiled(judgement(about), (y.dtype,) * 3, False, 4, predict, plain_judgement(about))
+    limits, edges = Limits.of("scaled_ulp", 2.0).values, (0, 100, 4096, len(y))
+    parts = [
+        (low, judge(tuple(t[low:high] for t in inputs), y[low:high], None, limits))
+        for low, high in itertools.pairwise(edges)
+    ]
+    require_same(joined(parts), judge(inputs, y, None, limits))
+
+
 # ---------------------------------------------------------------- the graph
 
 
@@ -316,15 +417,14 @@ def test_every_registered_kernel_is_compiled() -> None:
                 if dtype not in facts.dtypes:
                     continue
                 fmt, names = FORMATS[dtype], facts.tensors(scalars)
-                element = judgement(Elementwise(facts.oracle, fmt, names, scalars, "cpu", LIBRARY))
+                about = Elementwise(facts.oracle, fmt, names, scalars, "cpu", LIBRARY)
                 kinds = [getattr(torch, dtype)] * (len(names) + 2)
-
-                def judged(*t: Tensor, element: Any = element, count: int = len(names)) -> dict[str, Tensor]:
-                    return vars(element(t[:count], t[count], t[count + 1], t[count + 2 :]))
-
-                made = graph.trace(judged, kinds, 4)
-                source = cpp.tile_source(made, list(made.outputs.values()), [])
-                assert source.count("\n") > 100
+                whole = cpp.fields_of(judgement(about), len(names), True)
+                counts = []
+                for fields in (whole, cpp.plain_fields_of(plain_judgement(about), len(names), True)):
+                    made = graph.trace(fields, kinds, 4)
+                    counts.append(cpp.tile_source(made, [(p, "") for p in made.outputs.values()]).count("const "))
+                assert 50 < counts[1] < counts[0] / 1.5
                 traced += 1
     assert traced >= 70
 

@@ -14,11 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 from test_fused import CASES, by_tensors, case, require_same, spoiled
 from verify import admit, backends
-from verify.decide import digests
+from verify.decide import WORDS, digests
 from verify.domains import Domain
-from verify.families.elementwise import Elementwise, judgement
+from verify.families.elementwise import Elementwise, judgement, plain_judgement
 from verify.formats import FORMATS
-from verify.judge.chunk import WORDS
 from verify.judge.element import Limits
 from verify.judge.fused import Unsupported, cpp, graph
 from verify.numbers.functions import LIBRARY
@@ -55,7 +54,10 @@ class Host(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def require_equal(given: Any, dtype: str, device: str, n: int, form: Any) -> None:
+def require_equal(
+    given: Any, dtype: str, device: str, n: int, form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Judged in full, and plain elements first."""
     from verify.judge.fused import triton as fused
 
     name, scalars, metric, value = given
@@ -66,10 +68,15 @@ def require_equal(given: Any, dtype: str, device: str, n: int, form: Any) -> Non
     eager = torch.where(torch.arange(y.numel(), device=device) % 5 == 0, spoiled(y.cpu(), about.fmt, 3).to(device), y)
     dtypes = (y.dtype,) * len(inputs)
     traced = Elementwise(about.oracle, about.fmt, about.names, about.scalars, HOST, LIBRARY)
-    judge = fused.compiled(judgement(traced), dtypes, True, 4, predict if predicted else None)
+    judge = fused.compiled(
+        judgement(traced), dtypes, True, 4, predict if predicted else None, plain_judgement(traced)
+    )  # fmt: skip
     limits = Limits.of(metric, value)
-    found = judge(inputs, y, eager, limits.values)
-    require_same(found, by_tensors(about, inputs, y, eager, limits, predicted, form))
+    expected = by_tensors(about, inputs, y, eager, limits, predicted, form)
+    monkeypatch.setattr(fused, "SPARE", 1)
+    for swept in (1, 2 * len(y)):
+        monkeypatch.setattr(fused, "SWEPT", swept)
+        require_same(judge(inputs, y, eager, limits.values), expected)
 
 
 @pytest.mark.exhaustive  # half a minute
@@ -84,7 +91,7 @@ def test_the_interpreter_finds_what_the_tensors_find() -> None:
 
 
 def require_in_order(dtype: str, device: str, n: int, start: int, form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triples by their index: inputs are not read, and short ways settle tiles of consecutive patterns."""
+    """Triples by their index: the pass over all of them does not read the inputs."""
     from verify.judge.fused import triton as fused
 
     name, scalars, metric, value = CASES[5]
@@ -95,13 +102,15 @@ def require_in_order(dtype: str, device: str, n: int, start: int, form: Any, mon
     y = (a + scalars["value"] * b * c).to(inputs[0].dtype)
     y = torch.where(torch.arange(n, device=device) % 97 == 0, spoiled(y.cpu(), about.fmt, 3).to(device), y)
     traced = Elementwise(about.oracle, about.fmt, about.names, about.scalars, HOST, LIBRARY)
-    judge = fused.compiled(judgement(traced), (y.dtype,) * 3, True, 4, predict, every=True)
+    judge = fused.compiled(
+        judgement(traced), (y.dtype,) * 3, True, 4, predict, plain_judgement(traced), every=True
+    )  # fmt: skip
     limits = Limits.of(metric, value)
-    nothing = tuple(torch.empty_like(t) for t in inputs)
     expected = by_tensors(about, inputs, y, y, limits, predict(inputs), form)
+    monkeypatch.setattr(fused, "SPARE", 1)
     for swept in (1, 2 * n):
         monkeypatch.setattr(fused, "SWEPT", swept)
-        require_same(judge(nothing, y, y, limits.values, start=start), expected)
+        require_same(judge(inputs, y, y, limits.values, start=start), expected)
 
 
 #: Where triples begin whose a, b and c are ordinary, and of which c passes from one binade to the next; all special.
@@ -122,13 +131,13 @@ def test_a_gpu_judges_triples_by_their_index(dtype: str, place: int, monkeypatch
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("given", CASES, ids=[c[0] for c in CASES])
-def test_a_gpu_finds_what_the_tensors_find(given: Any, dtype: str) -> None:
+def test_a_gpu_finds_what_the_tensors_find(given: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from verify.judge.fused import triton as fused
 
     backend = backends.load("cuda")
     if (why := backend.unavailable()) is not None:
         pytest.skip(why)
-    require_equal(given, dtype, backend.device, 20_003, Host(fused.mapped))
+    require_equal(given, dtype, backend.device, 20_003, Host(fused.mapped), monkeypatch)
 
 
 @pytest.mark.gpu
@@ -153,21 +162,18 @@ def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int
 
     dtype = "float16" if every else "float32"
     about, _, y, predict = case("addcmul", {"value": 0.3}, dtype, 300, 7)
-    judge = fused.compiled(judgement(about), (y.dtype,) * 3, True, 4, predict, every=every)
-    tables = ("counts", "steps", "tops", "binades", "wrong", "first", "region", "open")
-    types = {f"in{k}": "*fp16" if every else "*fp32" for k in range(5)} | {
-        "start": "i64",
-        "parameters": "*fp64",
-        "left_ptr": "*i32",
-        "hard_ptr": "*i8",
-        "listed": "*i64",
-    }
-    types |= {f"{name}_ptr": "*i64" for name in tables} | dict.fromkeys(("n", "each"), "i64")
+    judge = fused.compiled(judgement(about), (y.dtype,) * 3, True, 4, predict, plain_judgement(about), every=every)
+    tables = ("counts", "steps", "tops", "binades", "wrong", "first")
+    types = {f"in{k}": "*fp16" if every else "*fp32" for k in range(5)}
+    types |= {"start": "i64", "parameters": "*fp64", "listed": "*i64"} | dict.fromkeys(("n", "each", "room"), "i32")
+    types |= {f"{name}_ptr": "*i64" for name in tables}
+    types |= {f"{name}_ptr": "*i32" for name in ("left", "count", "region", "open")}
     types |= {f"{name}_ptr": "*fp64" for name in ("upper", "scaled", "share")}
-    short = [judge.module.plain] if every else []
-    for kernel in (judge.module.run, judge.module.again, judge.module.compare, *short):
+    plain = [judge.module.plain, judge.module.again_plain] if every else []
+    for kernel in (judge.module.run, judge.module.again, judge.module.compare, *plain):
         signature = {name: types[name] for name in kernel.arg_names if name != "BLOCK"} | {"BLOCK": "constexpr"}
-        source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": fused.BLOCK})
+        block = fused.PLAIN if kernel in plain else fused.BLOCK
+        source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": block})
         options = {"num_warps": fused.WARPS, "enable_fp_fusion": False}
         made = triton.compile(source, target=GPUTarget(*target), options=options)
         if target[0] == "cuda":  # AMD's divisions are made of them
@@ -191,13 +197,13 @@ def test_both_engines_compile_the_same_fields() -> None:
 
 
 def require_plain(device: str, form: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Consecutive patterns, which short ways settle: but for the tiles where a region ends."""
+    """Consecutive patterns, nearly all of them plain."""
     from verify.judge.fused import triton as fused
 
     about, _, _, predict = case("exp", {}, "float32", 8, 7)
     about = Elementwise(about.oracle, about.fmt, about.names, about.scalars, device, LIBRARY)
-    # in the second a binade ends after the first tile of a program: what begins there is settled by itself
-    starts = (0x3F000000, 0x40000000 - size // 2 - fused.BLOCK, 0x42D00000, 0xC2B40000, 0x7FC00000, 0x3C000000)
+    # in the second a binade ends after the first tile of a program
+    starts = (0x3F000000, 0x40000000 - size // 2 - fused.PLAIN, 0x42D00000, 0xC2B40000, 0x7FC00000, 0x3C000000)
     words = torch.cat([torch.arange(s, s + size) for s in starts])
     x = torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32).view(torch.float32).to(device)
     exact = torch.exp(x.double())
@@ -208,24 +214,25 @@ def require_plain(device: str, form: Any, size: int, monkeypatch: pytest.MonkeyP
     y[3] *= 2  # beyond what is plain
     limits = Limits.of("ulp", 1.5)
     traced = Elementwise(about.oracle, about.fmt, about.names, about.scalars, HOST, LIBRARY)
-    judge = fused.compiled(judgement(traced), (torch.float32,), True, 4, predict if predict((x,)) else None)
-    hard: list[int] = []
-    run = judge.module.run
+    judge = fused.compiled(
+        judgement(traced), (torch.float32,), True, 4, predict if predict((x,)) else None, plain_judgement(traced)
+    )  # fmt: skip
+    full, judged = fused.Judge._full, []
 
-    class Counting:
-        def __getitem__(self, grid: Any) -> Any:
-            def call(*given: Any, **options: Any) -> None:
-                hard.append(len(given[6]))
-                run[grid](*given, **options)
+    def counted(self: Any, columns: list[Tensor], *given: Any) -> Any:
+        judged.append(len(columns[-1]))
+        return full(self, columns, *given)
 
-            return call
-
-    monkeypatch.setattr(judge.module, "run", Counting())
+    monkeypatch.setattr(fused.Judge, "_full", counted)
     monkeypatch.setattr(fused, "SWEPT", 1)
+    expected = by_tensors(about, (x,), y, y, limits, predict((x,)), form)
     found = judge((x,), y, y, limits.values)
-    require_same(found, by_tensors(about, (x,), y, y, limits, predict((x,)), form))
-    assert 0 < hard[0] <= y.numel() // fused.BLOCK // 2, hard
+    require_same(found, expected)
+    assert 0 < judged[0] <= y.numel() // 4, judged
     assert found.regions[6].counts[2] == 1 or len(found.open)
+    monkeypatch.setattr(fused, "SPARE", y.numel())  # room for one element: all are judged in full
+    require_same(judge((x,), y, y, limits.values), expected)
+    assert judged[1:] == [y.numel()]
 
 
 @pytest.mark.gpu
@@ -251,11 +258,13 @@ def test_a_gpu_hashes_as_the_host_does(dtype: str) -> None:
 
 if __name__ == "__main__":
     for one, kind in INTERPRETED:
-        require_equal(one, kind, "cpu", 520, Numpy())
+        with pytest.MonkeyPatch.context() as patch:
+            require_equal(one, kind, "cpu", 200, Numpy(), patch)
         print("equal", flush=True)
     with pytest.MonkeyPatch.context() as patch:
-        require_plain("cpu", Numpy(), 1024, patch)
+        require_plain("cpu", Numpy(), 512, patch)
         print("equal", flush=True)
+    with pytest.MonkeyPatch.context() as patch:
         for k, place in enumerate(PLACES[:2]):
-            require_in_order(("bfloat16", "float16")[k % 2], "cpu", 520, place, Numpy(), patch)
+            require_in_order(("bfloat16", "float16")[k % 2], "cpu", 264, place, Numpy(), patch)
             print("equal", flush=True)

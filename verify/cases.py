@@ -23,25 +23,26 @@ import torch
 from verify import admit, ledger
 from verify.backends import Backend, judged_on
 from verify.composite import KEPT, Limit, Part, Problem, Source
-from verify.decide import Enclosure
+from verify.decide import WORDS, Enclosure
 from verify.decide import digests as of_chunks
 from verify.domains import CHUNK, LONG_CHUNK, Domain
 from verify.draws import spread
-from verify.families.elementwise import Chunk, Elementwise, Patterns, judgement
+from verify.families.elementwise import Chunk, Elementwise, Patterns, judgement, plain_judgement
+from verify.families.level import Level, levels
 from verify.formats import FORMATS, Format
 from verify.identify import Identification, candidates, identify, predict, predictor, probing
 from verify.judge import fused
 from verify.judge.cell import Reader, Stated
-from verify.judge.chunk import WORDS, Engine, Excuse, Formulas, Judge, differing, digests
+from verify.judge.chunk import Engine, Excuse, Formulas, Judge, differing, digests
 from verify.judge.chunk import Source as Elements
 from verify.judge.element import Facts, Judged, Limits
 from verify.judge.exact import Allowed, Circumstances, Exact, Key, room
-from verify.judge.reduce import Reduced
+from verify.judge.reduce import Reduced, joined
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
 from verify.judge.tally import Fit, Tally, root
 from verify.kernel import Composite, Kernel, Scalars, Setting, UsageError, facts_of, suggest
-from verify.launch import Given, LoweringError, Outputs, launch_steady
+from verify.launch import Given, LoweringError, Origin, Outputs, launch_steady
 from verify.lowerings import EAGER, Lowering, NotLowered, Target
 from verify.numbers import NotAdmitted
 from verify.numbers.ieee import HOST
@@ -82,6 +83,10 @@ class Case(Protocol):
 
     def given(self, number: int) -> Given:
         """The arguments of a lowering's call."""
+        ...
+
+    def origin(self, number: int) -> Origin | None:
+        """Where the arguments can be had again; None where copies are to be kept."""
         ...
 
     def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
@@ -200,8 +205,24 @@ class _Passes:
     judge: Callable[..., Reduced]
 
     def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
-        given, start = self.case.given(self.number), self.number * self.case.portion
-        return self.judge(given, y, y if eager is None else eager, parameters, start=start)
+        given, start, parts, done = self.case.given(self.number), self.number * self.case.portion, [], 0
+
+        def judged(low: int, high: int) -> None:
+            if low < high:
+                part, other = tuple(t[low:high] for t in given), y if eager is None else eager
+                reduced = self.judge(part, y[low:high], other[low:high], parameters, start=start + low)
+                parts.append((low, reduced))
+
+        for level in self.case.levels(self.truth):
+            low, high = max(level.start - start, done), min(level.stop - start, len(y))
+            if low >= high:
+                continue
+            if all(level.holds(t[low:high], Limits(*parameters)) for t in (y, eager) if t is not None):
+                judged(done, low)
+                parts.append((low, replace(level, start=start + low, stop=start + high).reduced()))
+                done = high
+        judged(done, len(y))
+        return joined(parts) if len(parts) > 1 else parts[0][1]
 
     def finer(
         self, index: Tensor, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]
@@ -214,6 +235,20 @@ class _Passes:
         judge, each = made
         inputs = tuple(t[index] for t in self.case.given(self.number))
         return judge(inputs, y, y if eager is None else eager, parameters), each(inputs, y, parameters)
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """The inputs of a portion of a sweep (`verify.launch.Origin`)."""
+
+    case: Pointwise
+    number: int
+
+    def holds(self, tensors: Sequence[Tensor]) -> bool:
+        return self.case.inputs.holds(self.number * self.case.portion, tensors)
+
+    def made_again(self) -> Sequence[Tensor]:
+        return self.case.given(self.number, again=True)
 
 
 class Pointwise:
@@ -237,6 +272,7 @@ class Pointwise:
         self._built: tuple[tuple[str, str], Callable[..., Any]] | None = None
         self._judged: dict[int, list[tuple[tuple[Any, ...], list[Tensor], Tally]]] = {}
         self._places: Tensor | None = None
+        self._levels: dict[str, tuple[Level, ...]] = {}
 
     @cached_property
     def about(self) -> Mapping[str, Elementwise]:
@@ -251,6 +287,14 @@ class Pointwise:
         if self._built is None or self._built[0] != key:
             self._built = key, lowering.build(target)
         return self._built[1]
+
+    def levels(self, truth: str) -> tuple[Level, ...]:
+        """Ranges of a sweep whose truth is nearly one number each; none where formulas are looked for."""
+        if self.inputs.kind != "exhaustive" or not self.swept or self.candidates:
+            return ()
+        if truth not in self._levels:
+            self._levels[truth] = levels(self.patterns[truth])
+        return self._levels[truth]
 
     def readers(self, stated: Stated | None, *, ftz: bool, user: bool) -> dict[str, Reader]:
         """Readers of tallies of any of its elements, by truth of the scalars."""
@@ -305,7 +349,10 @@ class Pointwise:
         free: int = torch.get_device_module(device).mem_get_info()[0]
         return max(self.backend.portion, min(MOST, 1 << (free // ROOM_EACH).bit_length() - 1))
 
-    def given(self, number: int) -> tuple[Tensor, ...]:
+    def given(self, number: int, *, again: bool = False) -> tuple[Tensor, ...]:
+        """again: made anew, and kept instead of those that were."""
+        if again:
+            self._kept.pop(("inputs", number), None)
         start = number * self.portion
         stop = min(start + self.portion, self.inputs.size)
         kept: tuple[Tensor, ...] = self._once(
@@ -313,13 +360,16 @@ class Pointwise:
         )
         return kept
 
+    def origin(self, number: int) -> _Ordered | None:
+        return _Ordered(self, number) if self.swept and self.inputs.kind == "exhaustive" else None
+
     def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
         if lowering.reason(target):
             return None
 
         def run() -> Outputs:
-            call = lowering.build(target)
-            return launch_steady(call, self.given(number), self.backend, lowering.name, repeats=1).results[0]
+            call, given, origin = lowering.build(target), self.given(number), self.origin(number)
+            return launch_steady(call, given, self.backend, lowering.name, repeats=1, origin=origin).results[0]
 
         try:
             kept: Outputs = self._once(("eager", number, target.spelling), run)
@@ -391,14 +441,16 @@ class Pointwise:
                 return fused.settling(element, dtypes, parameters)
             formulas = predictor(self.candidates, self.fmt, given.names, self.scalars) if self.candidates else None
             order = {"every": True} if self._in_order and made is not fused.cpp else {}
-            return made.compiled(element, dtypes, True, parameters, formulas, **order)
+            return made.compiled(
+                element, dtypes, True, parameters, formulas, plain=plain_judgement(about), **order
+            )  # fmt: skip
         except (fused.Unsupported, NotAdmitted):  # tensors serve, where they are admitted
             return None
 
     @property
     def _in_order(self) -> bool:
         """Whether a GPU need not read the inputs to judge, their patterns being those of the index."""
-        return self.inputs.kind == "exhaustive" and self.inputs.size > 1 << 32
+        return self.inputs.kind == "exhaustive" and self.inputs.size > CHUNK
 
     def excuses(self, number: int, output: str, entries: Sequence[ledger.Deviation]) -> tuple[Excuse, ...]:
         inputs = self.given(number)
@@ -704,6 +756,9 @@ class Instance:
 
     def given(self, number: int) -> Problem:
         return self.problem
+
+    def origin(self, number: int) -> None:
+        """A problem's tensors are copied."""
 
     def eager(self, number: int, lowering: Lowering, target: Target) -> Outputs | None:
         if self._reference is None:

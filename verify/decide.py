@@ -26,6 +26,12 @@ NEGLIGIBLE = 2.0**-20  # ULP: too small to matter in which of two binades it is 
 QUANTUM = 65536.0  # ... and summed in units of 2^-16 ULP
 BINS = tuple(2.0**k for k in range(-1, 11))
 _EXPONENT = 0x7FF0000000000000
+WORDS = {
+    8: torch.uint8,
+    16: torch.int16,
+    32: torch.int32,
+    64: torch.int64,
+}  # the integers that hold a format's patterns
 UP = 1.0 + 2.0**-45  # covers the roundings of an error estimate
 _KNOWN_SIGN = 2.0**-1000  # stands for a real number of which only the sign is known
 
@@ -320,9 +326,9 @@ def digest(bits: Tensor, fmt: Format, start: int = 0) -> int:
 def digests(bits: Tensor, fmt: Format, size: int, start: int = 0) -> list[int]:
     """The digest of each chunk of `size` patterns of an integer tensor (n,)."""
     if bits.is_cuda and importlib.util.find_spec("triton") is not None:
-        from verify.native import hashes
+        from verify.native import gpu
 
         constants = (_signed(_GOLDEN), _signed(_MIX_1), _signed(_MIX_2))
-        found = hashes.digests(bits.contiguous(), size, start, fmt.inf_bits, fmt.nan_bits, constants).tolist()
+        found = gpu.digests(bits.contiguous(), size, start, fmt.inf_bits, fmt.nan_bits, constants).tolist()
         return [value & ((1 << 64) - 1) for value in found]
     return [digest(part, fmt, start) for part in torch.split(bits, size)]

@@ -7,7 +7,7 @@ in `verify.draws`. torch is imported on use.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -94,27 +94,31 @@ class Domain:
         """Tensors of the dtype for the elements start..stop-1."""
         import torch
 
+        from verify.native import patterns
+
         if self.kind != "exhaustive":  # draws are thousands of small steps, for which a GPU is the slower machine
             drawn = (to_tensor(self.fmt, bits) for bits in self.bits(start, stop, "cpu"))
             return tuple(t.to(device) for t in drawn)
-        if len(self.names) > 1:
-            last = 1 << self.fmt.bits
-            if start % last or stop % last:
-                return tuple(to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device))
-            one, others = (Domain("exhaustive", self.fmt, names) for names in (self.names[:1], self.names[1:]))
-            rows, (columns,) = others.span(start // last, stop // last, device), one.span(0, last, device)
-            shape = (stop - start) // last, last
-            return *(t[:, None].expand(shape).reshape(-1) for t in rows), columns.expand(shape).reshape(-1)
-        # Integers of the format's own width, offset modulo its range: nothing 64 bits wide is written.
-        integers = getattr(torch, f"int{self.fmt.bits}")
-        half = self.fmt.sign_bit
-        pieces = [
-            _iota(low - wrap, high - wrap, integers, device)
-            for low, high, wrap in ((start, min(stop, half), 0), (max(start, half), stop, 2 * half))
-            if low < high
-        ]
-        whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        return (whole.view(getattr(torch, self.fmt.name)),)
+        found = []
+        for shift in self._shifts:
+            words = torch.empty(stop - start, dtype=getattr(torch, f"int{self.fmt.bits}"), device=device)
+            patterns.put_in_order(words, start, shift)
+            found.append(words.view(getattr(torch, self.fmt.name)))
+        return tuple(found)
+
+    def holds(self, start: int, tensors: Sequence[Any]) -> bool:
+        """Whether the tensors are those of the elements from `start` of an exhaustive domain, bit for bit."""
+        import torch
+
+        from verify.native import patterns
+
+        words = (t.view(getattr(torch, f"int{self.fmt.bits}")) for t in tensors)
+        return all(patterns.in_order(w, start, shift) for w, shift in zip(words, self._shifts, strict=True))
+
+    @property
+    def _shifts(self) -> list[int]:
+        """By how many bits the index of an element is to be shifted for each pattern of an exhaustive domain."""
+        return [self.fmt.bits * k for k in reversed(range(len(self.names)))]
 
     def bits(self, start: int, stop: int, device: Any) -> Bits:
         """Patterns of the elements start..stop-1 as int64 tensors."""
@@ -124,8 +128,7 @@ class Domain:
             raise IndexError(f"elements {start}..{stop - 1} of a domain of {self.size}")
         if self.kind == "exhaustive":
             index = torch.arange(start, stop, dtype=torch.int64, device=device)
-            shifts = [self.fmt.bits * k for k in reversed(range(len(self.names)))]
-            return tuple(index >> shift & ((1 << self.fmt.bits) - 1) for shift in shifts)
+            return tuple(index >> shift & ((1 << self.fmt.bits) - 1) for shift in self._shifts)
         if self.kind == "list":
             rows = [[as_int64(self.fmt, p) for p in row] for row in self.patterns[start:stop]]
             columns = torch.tensor(rows, dtype=torch.int64, device=device).t().contiguous()
@@ -155,17 +158,6 @@ class Domain:
         """Non-negative patterns of element `index`, one for each name."""
         mask = (1 << self.fmt.bits) - 1
         return tuple(int(bits) & mask for bits in self.bits(index, index + 1, "cpu"))
-
-
-def _iota(low: int, high: int, dtype: Any, device: Any) -> Any:
-    """The integers low..high-1 as a tensor. Long ones are sums, which a GPU writes several times as fast."""
-    import torch
-
-    step = 1 << 16
-    if high - low <= step or (high - low) % step:
-        return torch.arange(low, high, dtype=dtype, device=device)
-    starts = torch.arange(low, high, step, dtype=dtype, device=device)
-    return (starts[:, None] + torch.arange(step, dtype=dtype, device=device)).reshape(-1)
 
 
 def domain_of(

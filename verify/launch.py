@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -48,6 +48,18 @@ class LoweringError(UsageError):
     def __init__(self, message: str, kind: str = "contract") -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Origin(Protocol):
+    """Where inputs come from that need not be copied to be compared."""
+
+    def holds(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether they are as they were made, bit for bit."""
+        ...
+
+    def made_again(self) -> Sequence[Tensor]:
+        """Others like them, which are given from now on."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,7 @@ def repeats_of(*, first: bool, user: bool) -> int:
 
 def launch_steady(
     call: Callable[..., Any], given: Given, backend: Backend, name: str, *, repeats: int = REPEATS,
-    names: Sequence[str] | None = None, like: Mapping[str, Tensor] | None = None,
+    names: Sequence[str] | None = None, like: Mapping[str, Tensor] | None = None, origin: Origin | None = None,
 ) -> Launches:  # fmt: skip
     """Launch `call` `repeats` times on the same inputs, and REPEATS times where results differ.
 
@@ -121,6 +133,7 @@ def launch_steady(
     name     the lowering's, for messages
     names    of a problem: the outputs that exist
     like     of a problem: outputs whose shape and dtype those of the same name must have
+    origin   of tensors on the backend's device that can be made again: the lowering gets these, and no copies
 
     Fresh memory holds one of two bytes before a launch, in an order without a short period, and so does the memory of a
     result once it has been copied: what is returned again must have been written again. Inputs and the memory around
@@ -138,7 +151,19 @@ def launch_steady(
     Raises LoweringError (kind 'raised' or 'contract'), also for an output that follows the byte in fresh memory: not
     all of it is written. An unsteady lowering raises nothing. NotLowered passes through.
     """
-    inputs = _Inputs(given, backend)
+    inputs = _Inputs(given, backend, origin)
+    try:
+        return _launched(call, inputs, backend, name, repeats, names, like)
+    except BaseException:
+        if origin is not None:
+            origin.made_again()  # what the lowering did to them is not known
+        raise
+
+
+def _launched(
+    call: Callable[..., Any], inputs: _Inputs, backend: Backend, name: str, repeats: int,
+    names: Sequence[str] | None, like: Mapping[str, Tensor] | None,
+) -> Launches:  # fmt: skip
     results: list[Outputs] = []
     which: list[int] = []
     difference, seconds, first, wanted = "", 0.0, 0.0, repeats
@@ -186,7 +211,8 @@ def launch_steady(
 class _Inputs:
     """Copies of a lowering's inputs on the backend's device, and what they must hold after a launch."""
 
-    def __init__(self, given: Given, backend: Backend) -> None:
+    def __init__(self, given: Given, backend: Backend, origin: Origin | None) -> None:
+        self.origin = origin
         self.problem = given if isinstance(given, Problem) else None
         named = given.tensors if isinstance(given, Problem) else {str(k): t for k, t in enumerate(given)}
         self.device, self.home = torch.device(backend.device), next(iter(named.values())).device
@@ -196,7 +222,7 @@ class _Inputs:
             key = t.untyped_storage().data_ptr(), t.dtype
             if key not in self.memory:
                 whole = t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0).to(self.device)
-                self.memory[key] = (whole, whole.clone())
+                self.memory[key] = (whole, whole if origin else whole.clone())
             views = (held.as_strided(t.shape, t.stride(), t.storage_offset()) for held in self.memory[key])
             self.kept[label], self.handed[label] = views
         first = next(iter(self.handed.values()))
@@ -223,9 +249,14 @@ class _Inputs:
         """Raise LoweringError where an input, or the memory around one, was changed."""
         if self.sizes != [copy.untyped_storage().nbytes() for _, copy in self.memory.values()]:
             raise LoweringError(f"lowering {name} resized the memory of its inputs")
-        same = all(torch.equal(_words(held), _words(copy)) for held, copy in self.memory.values())
+        if self.origin is not None:
+            same = self.origin.holds(list(self.handed.values()))
+        else:
+            same = all(torch.equal(_words(held), _words(copy)) for held, copy in self.memory.values())
         if same and self.places == [_place_of(t) for t in self.handed.values()]:
             return
+        if self.origin is not None:
+            self.kept = dict(zip(self.kept, self.origin.made_again(), strict=True))
         for label, t in self.handed.items():
             if changed := _differences(t, self.kept[label], exactly=True):
                 raise LoweringError(f"lowering {name} modified its input {label} in place: {changed}")

@@ -66,7 +66,7 @@ def walk(
         eager = None if reference is None else case.eager(number, reference, target)
         one = launch_steady(
             call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
-            repeats=repeats_of(first=number == 0, user=job.mine),
+            repeats=repeats_of(first=number == 0, user=job.mine), origin=case.origin(number),
         )  # fmt: skip
         compiling = one.first if number == 0 else 0.0
         launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from verify.decide import BINS, CLAMP_ULP, QUANTUM, Enclosure
+from verify.decide import BINS, CLAMP_ULP, QUANTUM, WORDS, Enclosure
 from verify.decide import digests as of_chunks
 from verify.formats import Format
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
@@ -37,7 +37,6 @@ BLOCK = 1 << 15
 FEW = 16
 #: ... which may wait for those of other chunks.
 LATER = 1 << 16
-WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
 class OracleViolation(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from verify.decide import (
     BINS,
     NEGLIGIBLE,
     UP,
+    WORDS,
     Enclosure,
     Line,
     binade,
@@ -39,6 +41,7 @@ Tensor = torch.Tensor
 CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
 TINY_ULP = 2.0**-500  # an error so small that a ratio to it means nothing
 _NO_NUMBER = 2.0**1000  # the share of an element that may not err and does
+MARGIN = 2.0**-20  # ULP: more than the roundings of an error of about 1 ULP, relative to its truth, add up to
 LOOSE = 8.0  # a bound of 2^p / LOOSE ULP or more says nothing about results of another binade
 
 
@@ -279,8 +282,9 @@ def decide(
     if facts.unit is not None:  # limited numbers do not show so large an error
         open_ = open_ | (measured & ~(error < _NO_NUMBER**0.5))
     counted = measured & ~open_
-    upper = torch.where(counted, (error + spread) * slack, 0.0)
-    scaled = torch.where(counted, distance * heavy * slack, 0.0)
+    upper = scaled = torch.where(counted, (error + spread) * slack, 0.0)
+    if facts.scale is not None:
+        scaled = torch.where(counted, distance * heavy * slack, 0.0)
     cls = torch.zeros_like(d)
     for index, which in enumerate((hit, faithful, rest, flush, nan_miss, inf_miss | missed, sign_miss)):
         if index:
@@ -304,6 +308,98 @@ def decide(
         closer=closer & ~open_,
         farther=farther & ~open_,
     )
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What `decide` says of elements that are as nearly all are, where `holds`; of others nothing. They are settled,
+    correct or faithful, within their bound, have eager's bits, and nothing else is to be told of them."""
+
+    holds: Tensor  #: bool
+    nan: Tensor  #: bool: the region is special, and a NaN is due, of which nothing is measured,
+    operand: Tensor  #: else subnormal-operand,
+    small: Tensor  #: else subnormal-result,
+    overflow: Tensor  #: else overflow, else normal
+    faithful: Tensor  #: bool; else correct
+    error: Tensor  #: float64, and so on: as in `Judged`
+    negative: Tensor
+    upper: Tensor
+    scaled: Tensor
+    share: Tensor
+
+
+def plainly(
+    y: Tensor, facts: Facts, fmt: Format, limits: Limits, eager: Tensor | None = None, coarse: float = math.inf
+) -> Plain:
+    """The judgement of `decide` where it takes few operations: of a truth in one binade that is not beside a midpoint,
+    of an overflow to infinity, or of a NaN.
+
+    facts: of which truth, special, subnormal, under, over and scale are read. special: the element is special, and
+    nothing is said unless the truth is a NaN; under, over: an intermediate may be below, above the normal range.
+
+    For y of the sign of t, |y - t| < 1/2 ULP makes y RN(t), since numbers are an ULP apart within the binade of t and
+    closer below it. Less than 1 ULP makes it RD(t) or RU(t) where it is not below that binade, and more than 1/2 not
+    RN(t). The error is computed from y - mid, which is exact or rounded by 2^-53 of itself, and the radius has room for
+    its own roundings; so MARGIN decides on the same side as `decide` does by rounding both ends of the enclosure. Of an
+    exact truth y - mid is exact where 2 t >= y >= t / 2 (Sterbenz): where the error is less than 1/2 ULP, and where it
+    is less than 1 ULP and y not below the binade. A midpoint belongs to the even one of its neighbours.
+    """
+    e, line = facts.truth, Line(fmt)
+    yv, word = line.place(y), WORDS[fmt.bits]
+    size = e.mid.abs()
+    rad = size * e.relative + e.absolute if e.rad is None else e.rad
+    lo, hi = size - rad, size + rad
+    unit = binade_of(lo.clamp(min=line.low)) * 2.0 ** (1 - fmt.precision)
+    inverse = _inverse(unit)
+    signed, spread = (yv - e.mid) * inverse, rad * inverse
+    error = signed.abs()
+    total = error + spread
+    faithful, clear = error > 0.5, (error - 0.5).abs() > spread + MARGIN
+    up: Any = UP
+    far = (size >= 2 * line.top) & (size < math.inf) & torch.isinf(yv)
+    nan = torch.zeros_like(facts.special)
+    if e.rad is not None:
+        exact = rad == 0
+        faithful = faithful | ((error == 0.5) & (y.view(word) & 1 == 1))
+        clear, up, far = clear | exact, either(exact, 1.0, UP), far & (rad <= size / 4)
+        nan = torch.isnan(e.mid) & exact & torch.isnan(yv) & facts.special
+    small, normal = hi < line.low * (1 - 2.0**-fmt.precision), lo >= line.low
+    near = (small | normal) & (lo > 0) & (hi < line.largest * (1 - 2.0 ** (1 - fmt.precision))) & clear
+    near = near & (total < 1 - MARGIN) & (_one_binade(lo, hi) | (total < NEGLIGIBLE))
+    near = near & (~faithful | (yv.abs() * inverse >= 2.0 ** (fmt.precision - 1)))
+    near = near & (spread <= coarse) & (small | facts.subnormal | ~facts.over)
+    upper = scaled = total * up
+    if facts.scale is not None:
+        low, high = (end.clamp(min=line.low) for end in facts.scale)
+        near = near & _one_binade(low, high) & (high < line.top)
+        scaled = total * unit * _inverse(binade_of(low) * 2.0 ** (1 - fmt.precision)) * up
+
+    ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=y.device) for v in limits.bounds)
+    both = torch.minimum(ulp, most)
+    part, within = upper / both, upper <= both
+    if facts.scale is not None:
+        part, within = torch.maximum(upper / ulp, scaled / most), (upper <= ulp) & (scaled <= most)
+    share = torch.maximum(part, torch.where(faithful, 1.0 / count, 0.0)).clamp(max=1.0)
+    within = (within & (~faithful | (count >= 1))) | (~faithful & (both >= 0.5))
+    real = ((near & within) | (far & (both >= 0.5))) & ~facts.under & ~facts.special
+    real = real & ((yv.view(torch.int64) ^ e.mid.view(torch.int64)) >= 0)  # of one sign
+    holds = real | nan
+    if eager is not None:
+        holds = holds & (y.view(word) == eager.view(word))
+    nothing = far | nan
+    error, upper, scaled, share = (torch.where(nothing, 0.0, value) for value in (error, upper, scaled, share))
+    faithful = faithful & ~nothing
+    return Plain(holds, nan, facts.subnormal, small, far, faithful, error, signed < 0, upper, scaled, share)
+
+
+def _inverse(power: Tensor) -> Tensor:
+    """1 / v of a power of two, by its pattern."""
+    return (torch.full_like(power, 2046 << 52, dtype=torch.int64) - power.view(torch.int64)).view(torch.float64)
+
+
+def _one_binade(low: Tensor, high: Tensor) -> Tensor:
+    """Whether two positive numbers, the smaller one first, have one exponent."""
+    return (low.view(torch.int64) ^ high.view(torch.int64)) < 1 << 52
 
 
 def _against(
@@ -330,7 +426,8 @@ def _against(
     # n steps are at most 2 n + 1/2 ULP, where underflow may add some
     loose = (facts.slack > 0) & (high <= 2 * count + 0.5 + room)
     tight = (facts.slack > 0) & (low <= (2 * count + 0.5 + room) * up * margin)
-    share_steps = torch.where((facts.slack > 0) & (steps > count), high / (2 * count + 0.5 + room), steps / count)
+    share_steps = torch.where(steps == 0, 0.0, steps / count)  # none are no share of none
+    share_steps = torch.where((facts.slack > 0) & (steps > count), high / (2 * count + 0.5 + room), share_steps)
     within_steps, beyond_steps = (steps <= count) | loose, (steps > count) & ~tight
     share = torch.maximum(torch.maximum(share_ulp, share_scaled), share_steps)
     none = torch.isinf(facts.slack)

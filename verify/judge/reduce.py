@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +57,40 @@ class Reduced:
     binades: tuple[tuple[int, int, int, int, int, int], ...]
     formulas: tuple[tuple[int, int], ...]
     open: Tensor
+
+
+def joined(parts: Sequence[tuple[int, Reduced]]) -> Reduced:
+    """Reductions of parts of a chunk, each with the index of its first element, as one."""
+    starts = [start for start, _ in parts]
+    binades: dict[int, tuple[int, int, int, int, int]] = {}
+    for _, part in parts:
+        for e, count, wrong, top, total, signed in part.binades:
+            n, w, t, s, d = binades.get(e, (0, 0, 0, 0, 0))
+            binades[e] = (n + count, w + wrong, max(t, top), s + total, d + signed)
+    fits = []
+    for several in zip(*(one.formulas for _, one in parts), strict=True):
+        first = min((f + start for start, (w, f) in zip(starts, several, strict=True) if w), default=-1)
+        fits.append((sum(w for w, _ in several), first))
+    return Reduced(
+        regions=tuple(_joined(starts, same) for same in zip(*(one.regions for _, one in parts), strict=True)),
+        binades=tuple((e, *binades[e]) for e in sorted(binades)),
+        formulas=tuple(fits),
+        open=torch.cat([one.open + start for start, one in parts]),
+    )
+
+
+def _joined(starts: Sequence[int], same: Sequence[InRegion]) -> InRegion:
+    """One region of all parts."""
+    leaders = []
+    for m in range(len(METRICS)):
+        some = [(v, k + start) for start, one in zip(starts, same, strict=True) for v, k in one.leaders[m]]
+        leaders.append(tuple(sorted(some, key=lambda found: (-found[0], found[1]))[:LEADERS]))
+    return InRegion(
+        counts=tuple(map(sum, zip(*(one.counts for one in same), strict=True))),
+        histogram=tuple(map(sum, zip(*(one.histogram for one in same), strict=True))),
+        steps=max(one.steps for one in same),
+        leaders=tuple(leaders),
+    )
 
 
 def quanta(error: Tensor) -> Tensor:

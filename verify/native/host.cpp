@@ -49,6 +49,45 @@ extern "C" uint64_t digest(int64_t n, const void* data, int bytes, uint64_t infi
   return sum(n, static_cast<const uint64_t*>(data), infinity, canonical, start);
 }
 
+namespace {
+
+template <typename Bits>
+void count(int64_t n, uint64_t start, int shift, Bits* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Bits>((start + static_cast<uint64_t>(i)) >> shift);
+}
+
+template <typename Bits>
+bool counts(int64_t n, uint64_t start, int shift, const Bits* data) {
+  Bits differs = 0;
+  for (int64_t i = 0; i < n; ++i) differs |= data[i] ^ static_cast<Bits>((start + static_cast<uint64_t>(i)) >> shift);
+  return differs == 0;
+}
+
+template <typename Bits>
+bool equal(int64_t n, Bits value, const Bits* data) {
+  Bits differs = 0;
+  for (int64_t i = 0; i < n; ++i) differs |= data[i] ^ value;
+  return differs == 0;
+}
+
+}  // namespace
+
+// The words of `bytes` bytes that (start + i) >> shift has, for i = 0 to n - 1; whether data holds them.
+extern "C" void in_order(int64_t n, int bytes, uint64_t start, int shift, void* out) {
+  bytes == 2 ? count(n, start, shift, static_cast<uint16_t*>(out)) : count(n, start, shift, static_cast<uint32_t*>(out));
+}
+
+extern "C" int is_in_order(int64_t n, int bytes, uint64_t start, int shift, const void* data) {
+  return bytes == 2 ? counts(n, start, shift, static_cast<const uint16_t*>(data))
+                    : counts(n, start, shift, static_cast<const uint32_t*>(data));
+}
+
+// Whether n words are all the same one.
+extern "C" int is_constant(int64_t n, int bytes, uint32_t value, const void* data) {
+  return bytes == 2 ? equal(n, static_cast<uint16_t>(value), static_cast<const uint16_t*>(data))
+                    : equal(n, value, static_cast<const uint32_t*>(data));
+}
+
 // Sums of products, as the rules of verify.numbers.units have them: a (m, k), b (k, n), c and out (m, n), row by row.
 namespace {
 

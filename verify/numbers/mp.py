@@ -50,7 +50,8 @@ class MpValue(Arithmetic, Comparing):
 
     kind      NAN, INF, EXACT, INTERVAL, or FAILED: no value, with the reason in `why` (None: more
               precision is needed). A failure is kept as a value so that `where` may discard it.
-    given     an exact input, its negation or absolute value: the only values that may be compared
+    given     an exact input, its negation or absolute value: the only values that may be compared. As an interval,
+              every input of a span: a comparison tells what holds for all, or raises Undecidable
     """
 
     __slots__ = ("bounds", "exact", "given", "kind", "negative", "system", "why")
@@ -83,7 +84,7 @@ class MpValue(Arithmetic, Comparing):
 
     def __neg__(self) -> MpValue:
         if self.kind == INTERVAL:
-            return self.system.interval(en.negate(self.bounds))
+            return self.system.interval(en.negate(self.bounds), self.given)
         if self.kind == FAILED:
             return self
         return MpValue(self.system, self.kind, -self.exact, negative=not self.negative, given=self.given)
@@ -104,6 +105,8 @@ class MpValue(Arithmetic, Comparing):
         other = self.system.value(other)
         self.require_given("comparison")
         other.require_given("comparison")
+        if INTERVAL in (self.kind, other.kind):
+            return np.bool_(op(*_spanning(self, other)))
         return np.bool_(NAN not in (self.kind, other.kind) and op(self.order, other.order))
 
     def __ne__(self, other: object) -> np.bool_:  # type: ignore[override]
@@ -190,8 +193,20 @@ class MpSystem:
             return self.interval(en.inflate(en.from_fraction(exact, self.precision + 2)[0], self.precision))
         return MpValue(self, EXACT, exact, negative=exact < 0)
 
-    def interval(self, bounds: en.Interval) -> MpValue:
-        return MpValue(self, INTERVAL, bounds=bounds)
+    def span(self, first: int, last: int, fmt: Format) -> MpValue:
+        """All inputs between two finite patterns of one sign, both included; neither is zero."""
+        near, far = (bits & ~fmt.sign_bit for bits in sorted((first, last)))
+        sign = first & fmt.sign_bit
+        if (first ^ last) & fmt.sign_bit or not 0 < near <= far < fmt.inf_bits:
+            raise ValueError(
+                f"{fmt.hex(first)} to {fmt.hex(last)}; expected finite numbers of one sign, none of them 0"
+            )
+        outer = finf if far + 1 == fmt.inf_bits else en.from_fraction(fmt.fraction(far + 1), 64)[0]
+        bounds = en.from_fraction(fmt.fraction(near - 1), 64)[0], outer
+        return self.interval(en.negate(bounds) if sign else bounds, given=True)
+
+    def interval(self, bounds: en.Interval, given: bool = False) -> MpValue:
+        return MpValue(self, INTERVAL, bounds=bounds, negative=en.sign(bounds) < 0, given=given)
 
     def failed(self, why: str | None = None) -> MpValue:
         return MpValue(self, FAILED, why=why)
@@ -325,7 +340,7 @@ class MpSystem:
 
     def where(self, predicate: Any, a: Any, b: Any) -> MpValue:
         """a where the predicate holds, else b; the other one may be undefined."""
-        return self._computed(self.value(a if _decided(predicate) else b))
+        return self._computed(self.value(a if decided(predicate) else b))
 
     def max(self, *values: Any) -> MpValue:
         """The largest, NaN if one is NaN, +0 above -0: maximum of IEEE 754-2019, 9.6."""
@@ -388,12 +403,12 @@ class MpSystem:
 
     def is_integer(self, x: MpValue) -> np.bool_:
         """Whether x is a finite integer."""
-        x.require_given("is_integer")
+        _require_one(x, "is_integer")
         return np.bool_(x.kind == EXACT and x.exact.denominator == 1)
 
     def is_odd(self, x: MpValue) -> np.bool_:
         """Whether x is a finite odd integer."""
-        x.require_given("is_odd")
+        _require_one(x, "is_odd")
         return np.bool_(_is_odd(x))
 
 
@@ -410,7 +425,23 @@ def _sign(x: MpValue) -> int:
     return en.sign(x.bounds) if x.kind == INTERVAL else -1 if x.negative else 1
 
 
-def _decided(predicate: Any) -> bool:
+def _require_one(x: MpValue, what: str) -> None:
+    x.require_given(what)
+    if x.kind == INTERVAL:
+        raise Undecidable(f"{what} of a span of inputs")
+
+
+def _spanning(a: MpValue, b: MpValue) -> tuple[Fraction | float, Fraction | float]:
+    """Two numbers that compare as every number of a span does with another one."""
+    if b.kind == INTERVAL:
+        return _spanning(b, a)[::-1]
+    lo, hi = map(_end, a.bounds)
+    if b.kind in (INTERVAL, NAN) or lo < b.order < hi:
+        raise Undecidable(f"a comparison of {a!r} with {b!r}, which is not the same for all")
+    return (lo + hi) / 2, b.order
+
+
+def decided(predicate: Any) -> bool:
     if isinstance(predicate, (bool, np.bool_)):
         return bool(predicate)
     raise Undecidable(f"{predicate!r} as a condition; expected a predicate on exact inputs, such as x < 0")
@@ -475,8 +506,8 @@ def evaluate(oracle: Oracle, values: Mapping[str, MpValue], precision: int) -> T
     n = MpSystem(precision)
     inputs = {name: n.value(value) for name, value in values.items()}
     for row in oracle.rows:
-        if _decided(row.when(n, **inputs)):
-            return _outcome(oracle, row.gives)
+        if decided(row.when(n, **inputs)):
+            return outcome(oracle, row.gives)
     finite = all(value.kind == EXACT for value in inputs.values())
     if oracle.arithmetic and not finite:
         return n.value((oracle.reference or oracle.function)(n, **inputs)).truth()
@@ -498,7 +529,7 @@ def _at(oracle: Oracle, values: Mapping[str, MpValue]) -> str:
     return f"{oracle.name}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
-def _outcome(oracle: Oracle, gives: str | Fraction) -> Truth:
+def outcome(oracle: Oracle, gives: str | Fraction) -> Truth:
     if isinstance(gives, str):
         return _OUTCOMES[gives]
     if not gives:

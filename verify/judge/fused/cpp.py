@@ -10,7 +10,7 @@ import copy
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,8 @@ from verify import native
 from verify.decide import BINS
 from verify.formats import FORMATS, Format
 from verify.judge.chunk import differing
-from verify.judge.element import Judged
+from verify.judge.element import Judged, Plain
 from verify.judge.fused.graph import BITS, LIBRARY, Graph, Node, name_of, trace
-from verify.judge.fused.plain import specialised
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, SLOTS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import Unsupported
@@ -102,11 +101,11 @@ def _load(node: Node) -> str:
 _KINDS = {"d": "D", "i": "I", "m": "I"}
 
 
-def body(graph: Graph, places: Sequence[int]) -> tuple[list[str], list[str]]:
-    """One line for each operation that the places need, of those that are the same for all elements and of the others;
-    the value at place k is v<k>."""
+def body(graph: Graph, places: Sequence[int]) -> tuple[list[str], dict[int, str]]:
+    """One line for each operation that the places need, of those that are the same for all elements and, by place, of
+    the others; the value at place k is v<k>."""
     before: list[str] = []
-    each: list[str] = []
+    each: dict[int, str] = {}
     divisors: set[int] = set()
     for p in graph.reached(places):
         node = graph.nodes[p]
@@ -117,7 +116,11 @@ def body(graph: Graph, places: Sequence[int]) -> tuple[list[str], list[str]]:
                 before.append(f"const Divisor d{node.args[1]}({names[1]});")
                 divisors.add(node.args[1])
             code = f"d{node.args[1]}.divide({names[0]})"
-        (before if graph.invariant(p) else each).append(f"const {_KINDS[node.kind]} v{p} = {code};")
+        line = f"const {_KINDS[node.kind]} v{p} = {code};"
+        if graph.invariant(p):
+            before.append(line)
+        else:
+            each[p] = line
     return before, each
 
 
@@ -210,7 +213,7 @@ def _columns(
     places = list(graph.outputs.values())
     stores = [_store(k, place, kind) for k, (place, kind) in enumerate(zip(places, kinds, strict=True))]
     before, each = body(graph, places)
-    lines = "\n    ".join([*each, *stores])
+    lines = "\n    ".join([*each.values(), *stores])
     source = f"""#include "lanes.h"
 {library_source(libraries_in(graph, places))}
 extern "C" void run(const void* const* in, const double* parameters, void* const* out, int64_t n) {{
@@ -225,7 +228,7 @@ extern "C" void run(const void* const* in, const double* parameters, void* const
 
     def run(tensors: Sequence[Tensor], parameters: Sequence[float]) -> tuple[Tensor, ...]:
         n = tensors[0].numel()
-        padded = -(-n // 8) * 8
+        padded = -(-n // 8) * 8  # whole vectors, whatever their width
         given = [_padded(t, padded) for t in tensors]
         found = [torch.empty(padded, dtype=kind) for kind in kinds]
         values = (ctypes.c_double * max(len(parameters), 1))(*parameters)
@@ -255,14 +258,11 @@ def _pointers(tensors: Sequence[Tensor]) -> Any:
 
 # ---------------------------------------------------------------- the judge
 
-TILE, LANES, FORMULAS = 256, 8, 64  # as in lanes.h and reduce.cpp
-#: Fields of `Judged` that a tile holds, with the type that they are stored as; truth values take one bit.
-_NUMBERS = {"error": "double", "upper": "double", "scaled": "double", "share": "double", "steps": "int64_t"}
-_NUMBERS |= {"exponent": "int16_t", "region": "uint8_t", "cls": "uint8_t"}
+TILE, FORMULAS = 256, 64  # as in lanes.h
+#: Fields of `Judged` and `Plain` that a tile holds; truth values take one bit.
+_NUMBERS = ("error", "upper", "scaled", "share", "steps", "region", "cls")
 _TRUTHS = ("open", "measured", "negative", "unjudged", "different", "closer", "farther")
-#: Regions in which whole tiles of a one-input kernel's patterns lie.
-#: There the numbers that a judgement limits are nearly always of the sizes said.
-PLAIN = {"special": "", "subnormal-result": "below", "overflow": "above", "intermediate": "within", "normal": "within"}
+_PLAIN = ("nan", "operand", "small", "overflow", "faithful")
 _LEADER = np.dtype([("value", np.float64), ("index", np.int64)])
 _REGION = np.dtype(
     [
@@ -292,21 +292,22 @@ class _Task(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_void_p if name in _ADDRESSES else ctypes.c_int64)
         for name in (
-            "judge", "formulas", "plain", "columns_at", "bytes", "columns", "parameters", "begin", "end",
-            "count", "metrics", "open", "found",
+            "judge", "plain", "formulas", "columns_at", "bytes", "columns", "mantissa", "bias", "parameters", "begin",
+            "end", "count", "metrics", "open", "found",
         )
     )  # fmt: skip
 
 
 Element = Callable[[tuple[Tensor, ...], Tensor, Tensor | None, tuple[Any, ...]], Judged]
+Likely = Callable[[tuple[Tensor, ...], Tensor, Tensor | None, tuple[Any, ...]], Plain]
 Predict = Callable[[tuple[Tensor, ...]], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
 class Judge:
-    """A compiled judge of one case. `judge`, `formulas` and `plain` are the addresses of its functions, of the formulas
-    and for each region of plain elements, 0 where there is none; `metrics` has a bit for each of METRICS that is not
-    known to be zero or another's. libraries: what the addresses lie in."""
+    """A compiled judge of one case. `judge`, `plain` and `formulas` are the addresses of its functions, 0 where there
+    is none; `metrics` has a bit for each of METRICS that is not known to be zero or another's. libraries: what the
+    addresses lie in."""
 
     dtypes: tuple[torch.dtype, ...]
     fmt: Format
@@ -316,8 +317,8 @@ class Judge:
     metrics: int
     alias: bool
     judge: int
+    plain: int
     formulas: int
-    plain: tuple[int, ...]
     libraries: tuple[ctypes.CDLL, ...]
 
     def __call__(
@@ -347,13 +348,11 @@ class Judge:
         found = np.zeros(len(pieces), dtype=_FOUND)
         at = _pointers(columns)
         widths = (ctypes.c_int64 * len(columns))(*(t.element_size() for t in columns))
-        plain = (ctypes.c_void_p * len(REGIONS))(*self.plain)
         values = (ctypes.c_double * max(len(parameters), 1))(*parameters)
         tasks = [
             _Task(
-                self.judge, self.formulas, ctypes.addressof(plain),
-                ctypes.addressof(at), ctypes.addressof(widths), len(columns), ctypes.addressof(values),
-                begin, end, self.count, self.metrics,
+                self.judge, self.plain, self.formulas, ctypes.addressof(at), ctypes.addressof(widths), len(columns),
+                self.fmt.mantissa_bits, self.fmt.emax, ctypes.addressof(values), begin, end, self.count, self.metrics,
                 open_.data_ptr() + 8 * begin, found.ctypes.data + k * _FOUND.itemsize,
             )
             for k, (begin, end) in enumerate(pieces)
@@ -364,7 +363,7 @@ class Judge:
         else:
             run(ctypes.byref(tasks[0]))
         left = [open_[begin : begin + int(f["open"])] for (begin, _), f in zip(pieces, found, strict=True)]
-        return self._reduced(found, torch.cat(left) if len(left) > 1 else left[0].clone())
+        return self._reduced(found, torch.cat(left).sort().values)
 
     def _reduced(self, found: Any, open_: Tensor) -> Reduced:
         regions, binades = found["regions"], found["binades"]
@@ -414,14 +413,17 @@ def compiled(
     eager: bool,
     parameters: int = 0,
     formulas: Predict | None = None,
+    plain: Likely | None = None,
 ) -> Judge:
     """The judge of `element(inputs, y, eager, parameters)`, a pure function on tensors (n,), for inputs of these dtypes
     and outputs of the first one's. parameters: how many floats it is given when it is called. formulas(inputs) gives
-    what each formula predicts. Raises Unsupported where there is no compiler, or an operation that it does not know.
+    what each formula predicts. plain: a cheaper function that is tried first; `element` judges those of which it does
+    not hold. Raises Unsupported where there is no compiler, or an operation that it does not know.
     """
-    dtypes = _of_columns(inputs, eager)
-    graph = trace(fields_of(element, len(inputs), eager), dtypes, parameters=parameters)
-    return _judge(graph, dtypes, len(inputs), parameters, formulas)
+    dtypes, k = _of_columns(inputs, eager), len(inputs)
+    graph = trace(fields_of(element, k, eager), dtypes, parameters=parameters)
+    first = None if plain is None else trace(plain_fields_of(plain, k, eager), dtypes, parameters=parameters)
+    return _judge(graph, dtypes, k, parameters, formulas, first)
 
 
 def settling(element: Element, inputs: tuple[torch.dtype, ...], parameters: int) -> tuple[Judge, Callable[..., Judged]]:
@@ -437,7 +439,7 @@ def settling(element: Element, inputs: tuple[torch.dtype, ...], parameters: int)
 
     whole = trace(judged, dtypes, parameters=parameters)
     summed = copy.copy(whole)
-    summed.outputs = {name: whole.outputs[name] for name in (*_NUMBERS, *_TRUTHS)}
+    summed.outputs = {name: whole.outputs[name] for name in (*_NUMBERS, *_TRUTHS) if name in whole.outputs}
     whole.outputs = {name: whole.outputs[name] for name in names}
     run = _columns(whole, [kinds[name] for name in names])
 
@@ -455,8 +457,9 @@ def _of_columns(inputs: tuple[torch.dtype, ...], eager: bool) -> tuple[torch.dty
 
 
 def _judge(
-    graph: Graph, dtypes: tuple[torch.dtype, ...], k: int, parameters: int, formulas: Predict | None = None
-) -> Judge:
+    graph: Graph, dtypes: tuple[torch.dtype, ...], k: int, parameters: int, formulas: Predict | None = None,
+    plain: Graph | None = None,
+) -> Judge:  # fmt: skip
     """The judge that computes a graph's fields; dtypes: of k inputs, of outputs, perhaps of eager's."""
     alias = graph.outputs["scaled"] == graph.outputs["upper"]
     metrics = sum(
@@ -465,12 +468,14 @@ def _judge(
         if graph.constant(graph.outputs[name]) is None and not (alias and name == "scaled")
     )
 
-    def stores_of(made: Graph) -> list[str]:
-        return [_tiled(made, name, place) for name, place in made.outputs.items() if not (alias and name == "scaled")]
+    def source(made: Graph) -> str:
+        stored = (*_NUMBERS, *_TRUTHS, *_PLAIN)
+        outputs = {k: v for k, v in made.outputs.items() if k in stored and not (alias and k == "scaled")}
+        return tile_source(made, [(place, _tiled(made, name, place)) for name, place in outputs.items()])
 
-    judge = tile_source(graph, list(graph.outputs.values()), stores_of(graph))
-    sources = [judge]
-    count = 0
+    sources, count = {"judge": source(graph)}, 0
+    if plain is not None:
+        sources["plain"] = source(plain)
     if formulas is not None:
 
         def wrong(*tensors: Tensor) -> dict[str, Tensor]:
@@ -480,19 +485,14 @@ def _judge(
         count = len(compared.outputs)
         if count > FORMULAS:
             raise Unsupported(f"{count} formulas; at most {FORMULAS}")
-        stores = [f"out->mismatches[{f}][b] = byte(v{place});" for f, place in compared.outputs.items()]
-        sources.append(tile_source(compared, list(compared.outputs.values()), stores))
+        stores = [(place, f"out->mismatches[{f}][b] = byte(v{place});") for f, place in compared.outputs.items()]
+        sources["formulas"] = tile_source(compared, stores)
     _reduction()
-    short = plain_graphs(graph) if k == 1 else {}
-    usual = {r: tile_source(g, list(g.outputs.values()), stores_of(g), holds) for r, (g, holds) in short.items()}
-    libraries = tuple(native.pool(torch.get_num_threads()).map(build, [*sources, *usual.values()]))
-    addresses = [_address(library, "tile") for library in libraries]
-    plain = dict(zip(usual, addresses[len(sources) :], strict=True))
-    return Judge(
-        dtypes, FORMATS[name_of(dtypes[k])], len(dtypes) == k + 2, parameters, count, metrics, alias,
-        addresses[0], addresses[1] if count else 0,
-        tuple(plain.get(region, 0) for region in range(len(REGIONS))), libraries,
-    )  # fmt: skip
+    libraries = tuple(native.pool(torch.get_num_threads()).map(build, sources.values()))
+    addresses = dict(zip(sources, (_address(library, "tile") for library in libraries), strict=True))
+    judge, first, third = (addresses.get(name, 0) for name in ("judge", "plain", "formulas"))
+    fmt = FORMATS[name_of(dtypes[k])]
+    return Judge(dtypes, fmt, len(dtypes) == k + 2, parameters, count, metrics, alias, judge, first, third, libraries)
 
 
 def fields_of(element: Element, inputs: int, eager: bool, failing: bool = False) -> Callable[..., dict[str, Tensor]]:
@@ -500,63 +500,113 @@ def fields_of(element: Element, inputs: int, eager: bool, failing: bool = False)
     failing: to all that is judged, elements that fail being settled as others are."""
 
     def judged(*tensors: Tensor) -> dict[str, Tensor]:
-        y, rest = tensors[inputs], tensors[inputs + 1 + eager :]
-        found = element(tensors[:inputs], y, tensors[inputs + 1] if eager else None, rest)
-        names = Judged.__dataclass_fields__ if failing else (*_NUMBERS, *_TRUTHS)
-        fields = {name: getattr(found, name) for name in names if name != "exponent"}
+        found = element(*_arguments(tensors, inputs, eager))
+        fields = {name: getattr(found, name) for name in Judged.__dataclass_fields__}
         if not failing:
+            fields = {name: t for name, t in fields.items() if name in _NUMBERS or name in _TRUTHS}
             fields["open"] = found.open | found.fails  # later stages judge in full what fails
-        fields["exponent"] = (tensors[0].to(torch.float64).view(torch.int64) >> 52) & 0x7FF
+            fields["exponent"] = _exponent(tensors[0])
         return fields
 
     return judged
 
 
-def plain_graphs(graph: Graph, sizes: Mapping[str, str] = PLAIN) -> dict[int, tuple[Graph, int]]:
-    """By region, the graph of elements that are all plain, and the place of what must hold of them (lanes.h:
-    JudgesPlain). sizes: of the numbers that are limited, by region.
+def plain_fields_of(likely: Likely, inputs: int, eager: bool) -> Callable[..., dict[str, Tensor]]:
+    """The same of plain elements; others are open."""
 
-    Consecutive patterns of one input are, nearly always; the inputs that are drawn for more are not, in a tile of them.
+    def judged(*tensors: Tensor) -> dict[str, Tensor]:
+        found = likely(*_arguments(tensors, inputs, eager))
+        fields = {name: getattr(found, name) for name in Plain.__dataclass_fields__ if name != "holds"}
+        return fields | {"open": ~found.holds, "exponent": _exponent(tensors[0])}
+
+    return judged
+
+
+def _exponent(t: Tensor) -> Tensor:
+    """The biased exponent of a number as a double."""
+    return (t.to(torch.float64).view(torch.int64) >> 52) & 0x7FF
+
+
+def _arguments(tensors: Sequence[Tensor], inputs: int, eager: bool) -> Any:
+    rest = tuple(tensors[inputs + 1 + eager :])
+    return tuple(tensors[:inputs]), tensors[inputs], tensors[inputs + 1] if eager else None, rest
+
+
+def tile_source(graph: Graph, stores: Sequence[tuple[int, str]]) -> str:
+    """The source of a function that judges a tile (lanes.h: Judges), from what stores which place.
+
+    It goes through the tile several times, with few operations each: a processor overlaps blocks of short chains.
     """
-    found = {}
-    for name, size in sizes.items():
-        region = REGIONS.index(name)
-        # an element of region special is a NaN, or exact
-        truths = dict.fromkeys(_TRUTHS, False) | {"measured": name != "special"}
-        del truths["negative"]
-        special = specialised(graph, truths, {"region": {region}, "cls": {0, 1} if truths["measured"] else {0}}, size)
-        if special is not None:
-            found[region] = special
-            if not truths["measured"]:
-                special[0].outputs = {}
-    return found
-
-
-def tile_source(graph: Graph, places: Sequence[int], stores: Sequence[str], holds: int | None = None) -> str:
-    """The source of a function that judges a tile (lanes.h: Judges); with the place of what must hold of all elements,
-    of one that tells whether it does (JudgesPlain)."""
-    reached = [*places, *([] if holds is None else [holds])]
-    before, each = body(graph, reached)
-    if holds is not None:
-        before.append("I holds = ~I{};")
-        each.append(f"holds &= v{holds};")
-    first, lines = "\n  ".join(before), "\n    ".join([*each, *stores])
-    kind, result = ("void", "") if holds is None else ("int", "return byte(holds) == 0xFF;")
+    places = [place for place, _ in stores]
+    before, each = body(graph, places)
+    order = _in_depth(graph, places)
+    stages = _stages(graph, order)
+    stage_of = {p: k for k, stage in enumerate(stages) for p in stage}
+    kept = sorted({a for p in order for a in graph.nodes[p].args if a in stage_of and stage_of[a] < stage_of[p]})
+    due: list[list[str]] = [[] for _ in stages]
+    for place, code in stores:
+        due[stage_of.get(place, len(stages) - 1)].append(code)
+    loops = []
+    for k, stage in enumerate(stages):
+        lines, here = [], set(stage)
+        needed = {a for p in stage for a in graph.nodes[p].args}
+        needed |= {place for place, _ in stores if stage_of.get(place, len(stages) - 1) == k}
+        for a in sorted(needed - here):
+            if a in stage_of:
+                lines.append(
+                    f"const {_KINDS[graph.nodes[a].kind]} v{a} = load<{_KINDS[graph.nodes[a].kind]}>(s{a} + t);"
+                )
+            elif graph.nodes[a].op in ("input", "raw"):
+                lines.append(each[a])
+        lines += [each[p] for p in stage]
+        lines += [f"store(s{p} + t, v{p});" for p in stage if p in kept] + due[k]
+        loops.append("\n    ".join(lines))
+    arrays = "".join(
+        f"  alignas(64) {'double' if graph.nodes[p].kind == 'd' else 'int64_t'} s{p}[TILE];\n" for p in kept
+    )
+    first = "\n  ".join(before)
+    loop = "  for (int64_t b = 0; b < blocks; ++b) {\n    const int64_t i = at + b * LANES, t = b * LANES;\n    "
     return f"""#include "lanes.h"
-{library_source(libraries_in(graph, reached))}
-extern "C" {kind} tile(const void* const* in, const double* parameters, int64_t at, int64_t blocks, Tile* out) {{
+{library_source(libraries_in(graph, places))}
+extern "C" void tile(const void* const* in, const double* parameters, int64_t at, int64_t blocks, Tile* out) {{
   {first}
-  for (int64_t b = 0; b < blocks; ++b) {{
-    const int64_t i = at + b * LANES, t = b * LANES;
-    {lines}
-  }}
-  {result}
-}}
+{arrays}{"".join(f"{loop}{one}{chr(10)}  }}{chr(10)}" for one in loops)}}}
 """
 
 
+STAGE = 48  # operations of a stage, or so
+
+
+def _in_depth(graph: Graph, places: Sequence[int]) -> list[int]:
+    """What the places need and elements do not share or read, each after its arguments and near them."""
+    found: dict[int, None] = {}
+    waiting = [(p, False) for p in reversed(places)]
+    while waiting:
+        p, ready = waiting.pop()
+        if ready:
+            found[p] = None
+        elif p not in found and not graph.invariant(p) and graph.nodes[p].op not in ("input", "raw"):
+            waiting += [(p, True), *((a, False) for a in reversed(graph.nodes[p].args))]
+    return list(found)
+
+
+def _stages(graph: Graph, order: Sequence[int]) -> list[list[int]]:
+    """The operations in their order, divided where few values are carried on: after a library function, and else near
+    the end of STAGE operations."""
+    last = {a: k for k, p in enumerate(order) for a in graph.nodes[p].args}
+    stages, start = [], 0
+    while len(order) - start > STAGE * 3 // 2:
+        live = {k: sum(last.get(p, 0) > k for p in order[: k + 1]) for k in range(start + 1, start + STAGE * 3 // 2)}
+        called = [k for k in live if graph.nodes[order[k]].op == "lib"]
+        near = called[:1] or [k for k in live if k >= start + STAGE // 2]
+        cut = min(near, key=lambda k: (live[k], -k))
+        stages.append(list(order[start : cut + 1]))
+        start = cut + 1
+    return [*stages, list(order[start:])]
+
+
 def _tiled(graph: Graph, name: str, place: int) -> str:
-    if name in _TRUTHS:
+    if name in _TRUTHS or name in _PLAIN:
         return "" if graph.constant(place) is False else f"out->{name}[b] = byte(v{place});"
     return f"store(out->{name} + t, v{place});"
 

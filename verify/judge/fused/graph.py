@@ -298,7 +298,10 @@ class Graph:
 
     def _rounding(self, place: int, t: int) -> int:
         """One rounding for the operations by which `ieee.round_to` spells it."""
-        return self.add("round", t, attr="float32") if self._spells(place, t, FORMATS["float32"]) else place
+        for name in ("float32", "float16", "bfloat16"):
+            if self._spells(place, t, FORMATS[name]):
+                return self.add("round", t, attr=name)
+        return place
 
     def _spells(self, place: int, t: int, fmt: Format) -> bool:
         found = t

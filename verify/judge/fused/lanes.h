@@ -1,5 +1,6 @@
-// The operations of verify.judge.fused.graph on eight elements at a time, as GNU vectors: the compiler splits them where
-// the processor's are narrower. Compile with -ffp-contract=off and without -ffast-math: every operation rounds once.
+// The operations of verify.judge.fused.graph on LANES elements at a time, as GNU vectors of the processor's width: of
+// wider ones g++ compares and selects element by element. Compile with -ffp-contract=off and without -ffast-math: every
+// operation rounds once.
 
 #ifndef ULPROOF_LANES_H
 #define ULPROOF_LANES_H
@@ -9,30 +10,35 @@
 #include <cstdint>
 #include <cstring>
 
-typedef double D __attribute__((vector_size(64)));
-typedef int64_t I __attribute__((vector_size(64)));  // of a truth value: all bits set, or none
-typedef float Floats __attribute__((vector_size(32)));
+#if defined(__AVX512F__)
+enum { LANES = 8 };
+#elif defined(__AVX2__)
+enum { LANES = 4 };
+#else
+enum { LANES = 2 };
+#endif
+enum { TILE = 256, FORMULAS = 64, ALL = (1 << LANES) - 1 };
 
-enum { LANES = 8, TILE = 256, FORMULAS = 64 };
+typedef double D __attribute__((vector_size(8 * LANES)));
+typedef int64_t I __attribute__((vector_size(8 * LANES)));  // of a truth value: all bits set, or none
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Words __attribute__((vector_size(4 * LANES)));
 
-// What generated code finds of a tile of elements (verify.judge.element.Judged). A truth value of eight elements is one
+// What generated code finds of a tile of elements (verify.judge.element.Judged). A truth value of LANES elements is one
 // byte, lowest bit first. What it leaves zero it knows to be so.
 struct Tile {
   double error[TILE], upper[TILE], scaled[TILE], share[TILE];
   int64_t steps[TILE];
-  int16_t exponent[TILE];  // the biased exponent of the first input as a double
   uint8_t region[TILE], cls[TILE];
   uint8_t open[TILE / LANES], measured[TILE / LANES], negative[TILE / LANES], unjudged[TILE / LANES];
   uint8_t different[TILE / LANES], closer[TILE / LANES], farther[TILE / LANES];
+  // of plain elements, instead of region, cls, measured and steps
+  uint8_t nan[TILE / LANES], operand[TILE / LANES], small[TILE / LANES], overflow[TILE / LANES], faithful[TILE / LANES];
   uint8_t mismatches[FORMULAS][TILE / LANES];
 };
 
 // Generated: judges `blocks` times LANES elements from number `at` of the columns `in`.
 typedef void Judges(const void* const* in, const double* parameters, int64_t at, int64_t blocks, Tile* out);
-
-// The same for elements of one region that are all settled, correct or faithful, the same as eager's, and measured (of
-// region special: not measured, and correct); returns whether they are. Where they are not, nothing that it stored counts.
-typedef int JudgesPlain(const void* const* in, const double* parameters, int64_t at, int64_t blocks, Tile* out);
 
 // IEEE 754's default environment while it lives: a caller may have subnormal numbers flushed.
 struct Environment {
@@ -40,6 +46,22 @@ struct Environment {
   Environment() { std::fegetenv(&before); std::fesetenv(FE_DFL_ENV); }
   ~Environment() { std::fesetenv(&before); }
 };
+
+// Conversions of four lanes in one instruction, where g++ 12 would make several.
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(__clang__)
+inline Floats narrow(D v) { return __builtin_ia32_cvtpd2ps256(v); }
+inline D widen(Floats v) { return __builtin_ia32_cvtps2pd256(v); }
+inline I widen(Words v) {
+  typedef int Four __attribute__((vector_size(16)));
+  return reinterpret_cast<I>(__builtin_ia32_pmovsxdq256(reinterpret_cast<Four>(v)));
+}
+inline Words truncate(D v) { return reinterpret_cast<Words>(__builtin_ia32_cvttpd2dq256(v)); }
+#else
+inline Floats narrow(D v) { return __builtin_convertvector(v, Floats); }
+inline D widen(Floats v) { return __builtin_convertvector(v, D); }
+inline I widen(Words v) { return __builtin_convertvector(v, I); }
+inline Words truncate(D v) { return __builtin_convertvector(v, Words); }
+#endif
 
 inline I bits(D v) { return reinterpret_cast<I>(v); }
 inline D frombits(I b) { return reinterpret_cast<D>(b); }
@@ -108,7 +130,7 @@ inline D exponential(D v) {
   const D b = (0x1.6c16c16c16c17p-10 + r * 0x1.a01a01a01a01ap-13) + r2 * (0x1.a01a01a01a01ap-16 + r * 0x1.71de3a556c734p-19);
   const D d = (0x1.27e4fb7789f5cp-22 + r * 0x1.ae64567f544e4p-26) + r2 * (0x1.1eed8eff8d898p-29 + r * 0x1.6124613a86d09p-33);
   const D s = r + (rest + r2 * (a + r4 * (b + r4 * d)));
-  const I k = __builtin_convertvector(n, I), half = k >> 1;
+  const I k = bits(shifted) - bits(all(0x1.8p52)), half = k >> 1;
   const D found = ((1.0 + s) * frombits((half + 1023) << 52)) * frombits((k - half + 1023) << 52);
   return select(gone, all(0.0), found);
 }
@@ -124,7 +146,7 @@ inline I wrap(I v) { return (v << (64 - width)) >> (64 - width); }
 
 // ---- formats narrower than float64. A value of one is kept as a double, its pattern as a sign-extended integer.
 
-inline D round_float32(D v) { return __builtin_convertvector(__builtin_convertvector(v, Floats), D); }
+inline D round_float32(D v) { return widen(narrow(v)); }
 
 // RN of a double to mantissa bits and exponents from emin, by adding and subtracting 1.5 * 2^52 quanta.
 template <int mantissa, int emin, int emax>
@@ -139,8 +161,7 @@ inline D round_float16(D v) { return round_half<10, -14, 15>(v); }
 inline D round_bfloat16(D v) { return round_half<7, -126, 127>(v); }
 
 inline I word_float32(D v) {
-  typedef int32_t Words __attribute__((vector_size(32)));
-  return __builtin_convertvector(reinterpret_cast<Words>(__builtin_convertvector(v, Floats)), I);
+  return widen(reinterpret_cast<Words>(narrow(v)));
 }
 inline I word_bfloat16(D v) { return v != v ? all(int64_t{0x7FC0}) : word_float32(v) >> 16; }
 inline I word_float16(D v) {
@@ -150,8 +171,7 @@ inline I word_float16(D v) {
   return v != v ? all(int64_t{0x7E00}) : size | ((bits(v) >> 63) & ~int64_t{0x7FFF});
 }
 inline D unword_float32(I b) {
-  typedef int32_t Words __attribute__((vector_size(32)));
-  return __builtin_convertvector(reinterpret_cast<Floats>(__builtin_convertvector(b, Words)), D);
+  return widen(reinterpret_cast<Floats>(__builtin_convertvector(b, Words)));
 }
 inline D unword_bfloat16(I b) { return unword_float32(b << 16); }
 inline D unword_float16(I b) {
@@ -161,7 +181,7 @@ inline D unword_float16(I b) {
   return frombits((size >= 0x7C00 ? special : bits(scaled)) | (b & INT64_MIN));
 }
 
-// ---- memory: eight elements
+// ---- memory: LANES elements
 
 template <typename To, typename From>
 inline To load(const From* from) {
@@ -170,25 +190,39 @@ inline To load(const From* from) {
   std::memcpy(&v, from, sizeof v);
   return __builtin_convertvector(v, To);
 }
+template <>
+inline D load<D, float>(const float* from) {
+  Floats v;
+  std::memcpy(&v, from, sizeof v);
+  return widen(v);
+}
+template <>
+inline I load<I, int32_t>(const int32_t* from) {
+  Words v;
+  std::memcpy(&v, from, sizeof v);
+  return widen(v);
+}
 template <typename Element, typename Value>
 inline void store(Element* to, Value v) {
   typedef Element Narrow __attribute__((vector_size(LANES * sizeof(Element))));
   const Narrow narrow = __builtin_convertvector(v, Narrow);
   std::memcpy(to, &narrow, sizeof narrow);
 }
+// One bit of each lane.
 inline uint8_t byte(I which) {
 #if defined(__AVX512DQ__) && defined(__AVX512F__)
   return static_cast<uint8_t>(__builtin_ia32_cvtq2mask512(reinterpret_cast<long long __attribute__((vector_size(64)))>(which)));
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  return static_cast<uint8_t>(__builtin_ia32_movmskpd256(frombits(which)));
 #else
-  const I bit = {1, 2, 4, 8, 16, 32, 64, 128};
-  const I kept = which & bit;
   int64_t found = 0;
-  for (int k = 0; k < LANES; ++k) found |= kept[k];
+  for (int k = 0; k < LANES; ++k) found |= which[k] & (1 << k);
   return static_cast<uint8_t>(found);
 #endif
 }
 inline I truth(uint8_t byte) {
-  const I bit = {1, 2, 4, 8, 16, 32, 64, 128};
+  I bit;
+  for (int k = 0; k < LANES; ++k) bit[k] = 1 << k;
   return (all(int64_t{byte}) & bit) != 0;
 }
 

@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 
 from verify.decide import BINS, CLAMP_ULP, QUANTUM
-from verify.formats import FORMATS
 from verify.judge.element import CLASSES
 from verify.judge.reduce import COUNTED, METRICS, NORMAL, SLOTS
 from verify.judge.regions import REGIONS
@@ -27,15 +26,16 @@ WIDTH = tl.constexpr(len(COUNTED) + len(BINS))  # of a region's row in the table
 MEASURED = tl.constexpr(COUNTED.index("measured"))  # clamped, sum and so on follow
 HISTOGRAM = tl.constexpr(len(COUNTED))
 IN_NORMAL = tl.constexpr(NORMAL)
+IN_SPECIAL = tl.constexpr(REGIONS.index("special"))
+IN_OPERAND = tl.constexpr(REGIONS.index("subnormal-operand"))
+IN_SMALL = tl.constexpr(REGIONS.index("subnormal-result"))
+IN_OVERFLOW = tl.constexpr(REGIONS.index("overflow"))
 CLAMP = tl.constexpr(CLAMP_ULP)
 UNIT = tl.constexpr(QUANTUM)
 EXPONENTS = tl.constexpr(SLOTS)
 TABLES = tl.constexpr(COPIES)
 SPAN = tl.constexpr(BINADES)
 NOWHERE = tl.constexpr(NONE)
-LOWEST = tl.constexpr((1023 + FORMATS["bfloat16"].emin) << 52)  # patterns of doubles: bfloat16's smallest normal,
-TOP = tl.constexpr((1023 + FORMATS["bfloat16"].emax + 1) << 52)  # what overflows,
-QUANTA = tl.constexpr((1023 + 52 - FORMATS["bfloat16"].mantissa_bits << 52) | 1 << 51)  # 1.5 * 2^52 quanta of 1
 
 
 @triton.jit
@@ -103,18 +103,23 @@ def round_float32(v):
 
 
 @triton.jit
+def round_half(v, MANTISSA: tl.constexpr, EMIN: tl.constexpr, EMAX: tl.constexpr):
+    """Adds and subtracts 1.5 * 2^52 quanta, as lanes.h does."""
+    size, top = absolute(v), word((1023 + EMAX + 1) << 52)
+    within = atmost(atleast(size, word((1023 + EMIN) << 52)), top)
+    magic = number(pattern(within) & 0x7FF0000000000000) * word((1023 + 52 - MANTISSA << 52) | 1 << 51)
+    rounded = (size + magic) - magic
+    return copysign(tl.where(rounded >= top, float("inf"), rounded), v)
+
+
+@triton.jit
 def round_float16(v):
-    return v.to(tl.float32).to(tl.float16).to(tl.float32).to(tl.float64)
+    return round_half(v, 10, -14, 15)
 
 
 @triton.jit
 def round_bfloat16(v):
-    """Adds and subtracts 1.5 * 2^52 quanta, as lanes.h does."""
-    size = absolute(v)
-    within = atmost(atleast(size, word(LOWEST)), word(TOP))
-    magic = number(pattern(within) & 0x7FF0000000000000) * word(QUANTA)
-    rounded = (size + magic) - magic
-    return copysign(tl.where(rounded >= word(TOP), float("inf"), rounded), v)
+    return round_half(v, 7, -126, 127)
 
 
 @triton.jit
@@ -153,20 +158,14 @@ def count(mask):
 
 
 @triton.jit
-def positive(v):
-    """v, but 0 for a NaN."""
-    return tl.where(v > 0, v, word(0))
-
-
-@triton.jit
-def holds(mask):
-    """Whether it holds everywhere."""
-    return tl.min(mask.to(tl.int32), 0) != 0
-
-
-@triton.jit
 def quanta(error):
     return (tl.where(error < CLAMP, error, CLAMP) * UNIT + 0.5).to(tl.int64)
+
+
+@triton.jit
+def small_quanta(error):
+    """Of errors of 1 ULP at most."""
+    return (error * UNIT + 0.5).to(tl.int32)
 
 
 @triton.jit
@@ -184,45 +183,72 @@ def _highest(pointer, value):
 
 
 @triton.jit
+def region_of(nan, operand, small, overflow):
+    """Of plain elements; the first that fits is taken."""
+    region = tl.where(overflow, IN_OVERFLOW, IN_NORMAL)
+    region = tl.where(small, IN_SMALL, region)
+    region = tl.where(operand, IN_OPERAND, region)
+    return tl.where(nan, IN_SPECIAL, region)
+
+
+@triton.jit
 def flush(
-    copy, piece, key, classes, beyond, total, signed, top_error, steps, upper, scaled, share, counts_ptr, steps_ptr,
-    tops_ptr, binades_ptr,
+    copy, piece, key, counted, total, signed, top, upper, scaled, ulp, most, count_, counts_ptr, steps_ptr, tops_ptr,
+    binades_ptr, SCALED: tl.constexpr,
 ):  # fmt: skip
-    """Adds what a program has gathered of plain elements of one key, region * EXPONENTS + exponent (-1: nothing): to a
-    copy of counts (COPIES, REGIONS, WIDTH), whose histogram counts the errors beyond each edge, of steps
+    """Adds what the lanes of a program have gathered of plain elements of one key, region * EXPONENTS + exponent (-1:
+    nothing): to a copy of counts (COPIES, REGIONS, WIDTH), whose histogram counts the errors beyond each edge, of steps
     (COPIES, REGIONS) and binades (COPIES, SLOTS, 5), and to the piece's tops (pieces, REGIONS, METRICS).
 
-    classes has fields of 16 bits: how many elements of a lane are correct, faithful and measured."""
+    counted has fields of 10 bits: how many elements of a lane there are, are faithful, and err by more than 1/2 ULP.
+    total, signed and top: sums and the largest of errors in QUANTUM-th parts of an ULP; upper, scaled: largest ones.
+    A share is a quotient by a bound, and the largest one that of the largest error: rounding is monotonic.
+    """
     if key >= 0:
         region = key // EXPONENTS
         exponent = key - region * EXPONENTS
         place = copy * REGION_COUNT + region
         base = counts_ptr + place * WIDTH
-        faithful, measured = _field(classes, 1), _field(classes, 2)
-        sums, sums_signed = tl.sum(total, 0), tl.sum(signed, 0)
-        tl.atomic_add(base, _field(classes, 0))
+        number_, faithful, beyond = _field(counted, 0), _field(counted, 1), _field(counted, 2)
+        tl.atomic_add(base, number_ - faithful)
         _add(base + 1, faithful)
-        _add(base + MEASURED, measured)
-        _add(base + MEASURED + 2, sums)
-        _add(base + MEASURED + 3, sums_signed)
-        _add(base + HISTOGRAM, tl.sum(beyond, 0))
-        tl.atomic_max(steps_ptr + place, tl.max(steps, 0))
-        tops = tops_ptr + (piece * REGION_COUNT + region) * METRIC_COUNT
-        _highest(tops, upper)
-        _highest(tops + 1, scaled)
-        _highest(tops + 2, share)
-        if exponent > 0:
-            slot = binades_ptr + (copy * EXPONENTS + exponent) * 5
-            tl.atomic_add(slot, measured)
-            _add(slot + 1, faithful)
-            tl.atomic_max(slot + 2, tl.max(quanta(top_error), 0))
-            _add(slot + 3, sums)
-            _add(slot + 4, sums_signed)
+        if region != IN_SPECIAL:
+            sums, sums_signed = tl.sum(total.to(tl.int64), 0), tl.sum(signed.to(tl.int64), 0)
+            tl.atomic_add(base + MEASURED, number_)
+            _add(base + MEASURED + 2, sums)
+            _add(base + MEASURED + 3, sums_signed)
+            _add(base + HISTOGRAM, beyond)
+            most_upper, most_scaled = tl.max(upper, 0), tl.max(scaled, 0)
+            step = tl.where(faithful > 0, word(0x3FF0000000000000), word(0)) / count_
+            if SCALED:
+                share = tl.where(most_upper / ulp > most_scaled / most, most_upper / ulp, most_scaled / most)
+            else:
+                share = most_upper / tl.where(most < ulp, most, ulp)
+            share = tl.where((faithful > 0) & (step > share), step, share)
+            tops = tops_ptr + (piece * REGION_COUNT + region) * METRIC_COUNT
+            _higher(tops, most_upper)
+            _higher(tops + 1, most_scaled)
+            _higher(tops + 2, tl.where(share < 1, share, 1.0))
+            if faithful > 0:
+                tl.atomic_max(steps_ptr + place, (number_ * 0 + 1).to(tl.int64))
+            if exponent > 0:
+                slot = binades_ptr + (copy * EXPONENTS + exponent) * 5
+                tl.atomic_add(slot, number_)
+                _add(slot + 1, faithful)
+                tl.atomic_max(slot + 2, tl.max(top, 0).to(tl.int64))
+                _add(slot + 3, sums)
+                _add(slot + 4, sums_signed)
 
 
 @triton.jit
-def _field(classes, place: tl.constexpr):
-    return tl.sum((classes >> (16 * place)) & 0xFFFF, 0)
+def _field(counted, place: tl.constexpr):
+    return tl.sum((counted >> (10 * place)) & 0x3FF, 0).to(tl.int64)
+
+
+@triton.jit
+def _higher(pointer, value):
+    if value > 0:
+        tl.atomic_max(pointer, pattern(value))
 
 
 @triton.jit
