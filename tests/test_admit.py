@@ -284,8 +284,13 @@ def quick_two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         ("TwoSum", lambda a, b, good: (*good[:5], torch.zeros_like(a), *good[6:])),
         ("TwoSum", lambda a, b, good: (*good[:4], *quick_two_sum(a, b), *good[6:])),
         ("TwoProd", lambda a, b, good: (*good[:7], torch.zeros_like(a), *good[8:])),
-        ("TwoSum of a product", lambda a, b, good: (*good[:8], *contracted(a, b), good[10])),
-        ("float64 sqrt", lambda a, b, good: (*good[:10], torch.nextafter(good[10], good[10] * 2))),
+        ("TwoSum of a product", lambda a, b, good: (*good[:8], *contracted(a, b), *good[10:])),
+        ("float64 sqrt", lambda a, b, good: (*good[:10], torch.nextafter(good[10], good[10] * 2), *good[11:])),
+        ("float32 [+]", lambda a, b, good: (*good[:11], toward_zero(good[11].float()).double(), *good[12:])),
+        ("float32 [*]", lambda a, b, good: (*good[:13], flushed(good[13].float()).double(), *good[14:])),
+        ("float32 /", lambda a, b, good: (*good[:14], (a.float() * (1 / b.float())).double(), *good[15:])),
+        ("float32 sqrt", lambda a, b, good: (*good[:15], toward_zero(good[15].float()).double(), good[16])),
+        ("float32 fma", lambda a, b, good: (*good[:16], (a.float() * b.float() + a.float()).double())),
     ],
 )
 def test_arithmetic_that_is_not_what_it_says(name: str, planted: Callable[..., Any]) -> None:

@@ -201,15 +201,19 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
     return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, 8 * len(alike))))]
 
 
+LARGE = 1 << 28  # bytes, of which filling takes longer than a launch
+
+
 @contextmanager
 def poisoned_pool(device: str, size: int, pattern: int, wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """`Backend.poisoned` where an allocator hands the last freed block of a size out again: fill some and free them.
+    """`Backend.poisoned` where an allocator hands the last freed block of a size out again: fill some, of large ones
+    two, and free them.
 
     wait: until they are filled, where freed memory does not wait for work in its own stream.
     """
     import torch
 
-    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(4)]
+    blocks = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for _ in range(2 if size > LARGE else 4)]
     if wait:
         wait()
     del blocks

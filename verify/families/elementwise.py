@@ -108,8 +108,8 @@ class Elementwise:
     def likely(self, inputs: tuple[Tensor, ...], like: Tensor) -> Facts:
         """Facts for `verify.judge.element.plainly`, by fewer operations than those of `facts`.
 
-        special: the element is special, and left to `facts`, but for NaNs of arithmetic, of which the truth is a NaN.
-        under, over: an intermediate may be below, above the normal range. The truth is that of other elements.
+        special: the element is special; where a NaN is due the midpoint is one, and otherwise 0. under, over: an
+        intermediate may be below, above the normal range. The truth is that of other elements.
         """
         n = self.ball
         values = self._values(n, inputs)
@@ -121,16 +121,18 @@ class Elementwise:
             if row.gives in _BEYOND:
                 found = _override(found, hit & ~beyond, point_of(row.gives), beyond=True)
                 beyond = beyond | hit
-            else:
-                special = special | hit
+                continue
+            if row.gives == "nan":
+                nan = nan | (hit & ~(special | beyond))
+            special = special | hit
         least = float(self.fmt.smallest_normal)
         for t in inputs:
             wide = t.to(torch.float64)
             size = wide.abs()
-            special, nan = special | ~(size < math.inf), nan | torch.isnan(wide)
-            subnormal = subnormal | ((size > 0) & (size < least))
-        if self.oracle.arithmetic and not self.oracle.rows:  # IEEE 754-2019, 6.2: a NaN operand gives a NaN
-            found = _override(found, nan, math.nan, beyond=False)
+            special, subnormal = special | ~(size < math.inf), subnormal | ((size > 0) & (size < least))
+            if self.oracle.arithmetic and not self.oracle.rows:  # IEEE 754-2019, 6.2: a NaN operand gives a NaN
+                nan = nan | torch.isnan(wide)
+        found = replace(found, mid=torch.where(special, torch.where(nan, math.nan, 0.0), found.mid))
         low, high = range_of(self.fmt)
         for part in () if self.oracle.intermediates is None else self.oracle.intermediates(n, **values):
             mid, off = part.mid.abs().expand_as(false), _off(part, false)

@@ -335,7 +335,7 @@ def plainly(
     of an overflow to infinity, or of a NaN.
 
     facts: of which truth, special, subnormal, under, over and scale are read. special: the element is special, and
-    nothing is said unless the truth is a NaN; under, over: an intermediate may be below, above the normal range.
+    the midpoint a NaN only where that is due; under, over: an intermediate may be below, above the normal range.
 
     For y of the sign of t, |y - t| < 1/2 ULP makes y RN(t), since numbers are an ULP apart within the binade of t and
     closer below it. Less than 1 ULP makes it RD(t) or RU(t) where it is not below that binade, and more than 1/2 not
@@ -357,12 +357,11 @@ def plainly(
     faithful, clear = error > 0.5, (error - 0.5).abs() > spread + MARGIN
     up: Any = UP
     far = (size >= 2 * line.top) & (size < math.inf) & torch.isinf(yv)
-    nan = torch.zeros_like(facts.special)
+    nan = torch.isnan(e.mid) & torch.isnan(yv) & facts.special
     if e.rad is not None:
         exact = rad == 0
         faithful = faithful | ((error == 0.5) & (y.view(word) & 1 == 1))
         clear, up, far = clear | exact, either(exact, 1.0, UP), far & (rad <= size / 4)
-        nan = torch.isnan(e.mid) & exact & torch.isnan(yv) & facts.special
     small, normal = hi < line.low * (1 - 2.0**-fmt.precision), lo >= line.low
     near = (small | normal) & (lo > 0) & (hi < line.largest * (1 - 2.0 ** (1 - fmt.precision))) & clear
     near = near & (total < 1 - MARGIN) & (_one_binade(lo, hi) | (total < NEGLIGIBLE))

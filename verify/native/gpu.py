@@ -23,7 +23,8 @@ def _hash(
     if WIDTH < 64:
         v = v & ((1 << WIDTH) - 1)
     v = tl.where((v & ((1 << (WIDTH - 1)) - 1)) > infinity, canonical, v)
-    z = v ^ ((at % size + 1 + start) * GOLDEN)
+    first = tile * BLOCK % size + 1 + start  # a block lies in one chunk
+    z = v ^ ((first + tl.arange(0, BLOCK)) * GOLDEN)
     z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * MIX_1
     z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * MIX_2
     z = z ^ ((z >> 31) & ((1 << 33) - 1))

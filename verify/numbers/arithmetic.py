@@ -6,6 +6,7 @@ What is required of a device, in the form in which it is used:
   TwoSum           exact below 2^1020, also of a product that was just computed (it might be contracted)
   TwoProd          exact for factors below 2^990 and products from 2^-900 to 2^1020
   square root      within one ULP, which `verify.numbers.ieee` rounds correctly
+  float32          + - * /, square root and fma as `verify.numbers.ieee` spells them, correctly rounded; of some pairs
 
 Operands have full hashed significands: ordinary ones, of all exponents, with subnormal results, that cancel, that make
 midpoints of sums; and special values in all pairs.
@@ -16,12 +17,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
+from verify.formats import FORMATS
 from verify.numbers.ball import two_prod, two_sum
 from verify.numbers.casts import Floats, hashed
 
@@ -30,15 +33,22 @@ LARGEST = float.fromhex("0x1.fffffffffffffp+1023")
 
 
 def computed(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-    """One result of each operation, two of each transformation: see `_due`."""
-    return (a + b, a - b, a * b, a / b, *two_sum(a, b), *two_prod(a, b), *two_sum(a * b, a), torch.sqrt(a))
+    """One result of each operation, two of each transformation: see `_due`; then the square root, and float32's
+    operations."""
+    from verify.numbers.ieee import round_to, round_to_odd
+
+    x, y = (t.to(torch.float32).to(torch.float64) for t in (a, b))
+    single = (x + y, x - y, x * y, x / y, torch.sqrt(x), round_to_odd(*two_sum(x * y, x)))
+    doubles = (a + b, a - b, a * b, a / b, *two_sum(a, b), *two_prod(a, b), *two_sum(a * b, a), torch.sqrt(a))
+    return (*doubles, *(round_to(t, FORMATS["float32"]) for t in single))
 
 
 def complaints(device: str, form: Callable[..., Any]) -> dict[str, str]:
     """The operations that go wrong, each with the first operands that show it. form: see `primitives`."""
     columns = _operands()
     given = [torch.tensor(column, dtype=torch.float64, device=device) for column in columns]
-    *results, roots = [t.cpu().numpy() for t in form(computed)(*given)]
+    results = [t.cpu().numpy() for t in form(computed)(*given)]
+    roots, singles = results[10], results[11:]
     found: dict[str, str] = {}
     for operation, places, due in _due():
         got = np.stack([results[place] for place in places])
@@ -56,7 +66,82 @@ def complaints(device: str, form: Callable[..., Any]) -> dict[str, str]:
         if not _is_root(x, root):
             found["float64 sqrt"] = f"of {x.hex()} it gives {root.hex()}, more than an ULP off"
             break
+    for operation, got, expected in zip(SINGLE, singles, zip(*_due_in_single(), strict=True), strict=True):
+        for pair, mine, due_ in zip(_pairs_in_single(), got[::EIGHTH].tolist(), expected, strict=True):
+            if not _same(mine, due_):
+                of = " and ".join(x.hex() for x in pair)
+                found[f"float32 {operation}"] = f"of {of} it gives {mine.hex()}, not {due_.hex()}"
+                break
     return found
+
+
+SINGLE = ("+", "-", "*", "/", "sqrt", "fma")  # the results of float32 in `computed`, in order
+EIGHTH = 8
+
+
+@functools.cache
+def _pairs_in_single() -> tuple[tuple[float, float], ...]:
+    """Every eighth pair of operands, rounded to float32."""
+    columns = [[_to_single(x) for x in column[::EIGHTH]] for column in _operands()]
+    return tuple(zip(*columns, strict=True))
+
+
+def _to_single(x: float) -> float:
+    return math.copysign(_near(*x.as_integer_ratio()), x) if math.isfinite(x) else x
+
+
+def _near(n: int, d: int) -> float:
+    """RN(n / d) in float32."""
+    fmt = FORMATS["float32"]
+    return fmt.to_float(fmt.round(Fraction(n, d)))
+
+
+@functools.cache
+def _due_in_single() -> tuple[tuple[float, ...], ...]:
+    """What each of SINGLE gives of each pair."""
+    return tuple(
+        (
+            _single(_add(x, y), _sum(x, y) if math.isfinite(x - y) else None),
+            _single(_add(x, -y), _sum(x, -y) if math.isfinite(x - y) else None),
+            _single(_multiply(x, y), _product(x, y) if math.isfinite(x) and math.isfinite(y) else None),
+            _single(_divide(x, y), _quotient(x, y)),
+            _root(x),
+            _single(_add(_multiply(x, y), x), _product_sum(x, y)),
+        )
+        for x, y in _pairs_in_single()
+    )
+
+
+def _single(double: float, exact: tuple[int, int] | None) -> float:
+    """RN in float32 of an exact result, of which `double` is RN in float64: that one where it is special or a zero."""
+    return double if exact is None or double == 0 or not math.isfinite(double) else _near(*exact)
+
+
+def _quotient(x: float, y: float) -> tuple[int, int] | None:
+    if not (math.isfinite(x) and math.isfinite(y) and y):
+        return None
+    (n, d), (m, e) = x.as_integer_ratio(), y.as_integer_ratio()
+    return n * e, d * m
+
+
+def _product_sum(x: float, y: float) -> tuple[int, int] | None:
+    """x y + x."""
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return None
+    (n, d), (m, e) = x.as_integer_ratio(), y.as_integer_ratio()
+    return n * m + n * e, d * e
+
+
+def _root(x: float) -> float:
+    """The square root, correctly rounded to float32: by integers, with a bit that tells whether more follow."""
+    if math.isnan(x) or x < 0:
+        return math.nan
+    if x == 0 or math.isinf(x):
+        return x
+    n, d = x.as_integer_ratio()
+    shift = 4 * 40
+    whole = math.isqrt((n << 2 * shift) // d)
+    return _near(2 * whole + (whole * whole * d != n << 2 * shift), 1 << shift + 1)
 
 
 def _same(x: float, y: float) -> bool:

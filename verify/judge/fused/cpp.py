@@ -70,8 +70,8 @@ def expression(node: Node, args: Sequence[str]) -> str:
         return f"select({args[0]} < 0, -{args[0]}, {args[0]})"
     if node.op == "lib":
         return f"lib_{node.attr}({', '.join(args)})"
-    if node.op in ("round", "word", "unword"):
-        return f"{node.op}_{node.attr}({args[0]})"
+    if node.op in ("round", "word", "unword", "fma"):
+        return f"{node.op}_{node.attr}({', '.join(args)})"
     if node.op == "wrap":
         return f"{args[0]} & 255" if node.attr < 0 else f"wrap<{node.attr}>({args[0]})"
     raise Unsupported(f"the operation {node.op} in C++")

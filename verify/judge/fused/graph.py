@@ -8,6 +8,7 @@ bit for bit, but for the payload and sign of NaNs. What it does not know it refu
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import struct
@@ -21,6 +22,7 @@ import torch
 from verify.formats import FORMATS, Format
 from verify.native import Unsupported
 from verify.numbers import ieee
+from verify.numbers.ball import two_sum
 
 Tensor = torch.Tensor
 SIZE = 11  # elements of the tensors that a trace runs on
@@ -41,7 +43,8 @@ class Node:
     const (attr: the bits of a float64, or an integer, or a truth value), input (attr: which, and its dtype), raw (its
     pattern, sign-extended), parameter (attr: which). Of doubles: add sub mul div neg abs sqrt floor ceil trunc rint
     copysign, max and min (NaNs propagate; of equal ones the second), atleast and atmost (of a number and a bound; NaNs
-    stay), recip (of a power of two, or infinity), lib (attr: the function), round (to the format attr), lt le eq ne;
+    stay), recip (of a power of two, or infinity), lib (attr: the function), round (to the format attr), fma (of float32
+    values, rounded once to float32), lt le eq ne;
     bits, word (the pattern of a value of the format attr) and toint (truncated) are integers. Of integers: iadd isub
     imul iand ior ixor shl shr (arithmetic) ineg iabs inot ilt ile ieq ine, wrap (to attr bits, unsigned where
     negative); value (converted), frombits (its bits) and unword (its pattern in the format attr) are doubles. Of truth
@@ -101,7 +104,7 @@ class Graph:
         if op in ("const", "parameter") or (args and all(a in self._invariant for a in args)):
             self._invariant.add(place)
         if op == "copysign":
-            return self._rounding(place, args[1])
+            place = self._known[node] = self._rounding(place, args[1])
         return place
 
     def number(self, value: float) -> int:
@@ -141,6 +144,19 @@ class Graph:
         """Whether it is the same for all elements."""
         return place in self._invariant
 
+    def narrow(self, place: int) -> bool:
+        """Whether its values are float32's."""
+        return place in self._narrow
+
+    def single(self, place: int) -> Node | None:
+        """The operation on float32 values of which this is the result, rounded to float32; None where it is none."""
+        node = self.nodes[place]
+        if node.op != "round" or node.attr != "float32":
+            return None
+        inner = self.nodes[node.args[0]]
+        known = inner.op in ("add", "sub", "mul", "div", "sqrt") and all(a in self._narrow for a in inner.args)
+        return inner if known else None
+
     def constant(self, place: int) -> Any:
         """The attr of a constant, else None."""
         node = self.nodes[place]
@@ -170,8 +186,11 @@ class Graph:
                 return inner.args[0]
             if inner.op == "const":
                 return self.add("const", attr=inner.attr, kind="i" if op == "bits" else "d")
-        elif op == "round" and attr == "float32" and args[0] in self._narrow:
-            return args[0]
+        elif op == "round" and attr == "float32":
+            if args[0] in self._narrow:
+                return args[0]
+            factors = self._multiplied(args[0])
+            return None if factors is None else self.add("fma", *factors, attr=attr)
         elif op in ("add", "sub", "mul", "div"):
             return self._arithmetic(op, *args)
         elif op.removeprefix("i") in _COMPARISONS:
@@ -288,7 +307,7 @@ class Graph:
         if node.op == "const" and node.kind == "d":
             value = _double(node.attr)
             return bool(value != value or float(torch.tensor(value, dtype=torch.float32)) == value)
-        if node.op in ("round", "unword"):
+        if node.op in ("round", "unword", "fma"):
             return True
         if node.op in ("neg", "abs"):
             return node.args[0] in self._narrow
@@ -308,11 +327,39 @@ class Graph:
         positions: list[int] = []
         for op, args, attr, kind in _spelling(fmt):
             node = Node(op, tuple(t if a < 0 else positions[a] for a in args), attr, kind)
-            if node not in self._known:
+            known = self._simple(op, node.args, attr) if op == "bits" else self._known.get(node)
+            known = self._known.get(node) if known is None else known
+            if known is None:
                 return False
-            found = self._known[node]
+            found = known
             positions.append(found)
         return found == place
+
+    def _multiplied(self, place: int) -> tuple[int, ...] | None:
+        """The float32 values a, b and c of which this is a b + c, rounded to odd as `ieee.fma` spells it."""
+        pattern, bound = _fma_spelling(), dict[int, int]()
+
+        def same(theirs: int, mine: int) -> bool:
+            node = pattern.nodes[theirs]
+            if node.op == "input":
+                return bound.setdefault(theirs, mine) == mine
+            other = self.nodes[mine]
+            if (node.op, node.attr, node.kind) != (other.op, other.attr, other.kind):
+                return False
+            return all(same(a, b) for a, b in zip(node.args, other.args, strict=True))
+
+        if self.nodes[place].op != "frombits" or not same(pattern.outputs[""], place):
+            return None
+        found = tuple(bound[k] for k in range(3))
+        return found if all(a in self._narrow for a in found) else None
+
+
+@functools.cache
+def _fma_spelling() -> Graph:
+    def fma(a: Tensor, b: Tensor, c: Tensor) -> dict[str, Tensor]:
+        return {"": ieee.round_to_odd(*two_sum(a * b, c))}
+
+    return trace(fma, (torch.float64,) * 3)
 
 
 _SPELLINGS: dict[str, list[tuple[str, tuple[int, ...], Any, str]]] = {}
@@ -322,8 +369,9 @@ def _spelling(fmt: Format) -> list[tuple[str, tuple[int, ...], Any, str]]:
     """The operations of `ieee.round_to`, in terms of one another; -1 is what is rounded."""
     if fmt.name not in _SPELLINGS:
         _SPELLINGS[fmt.name] = []  # while this trace looks
-        graph = trace(lambda t: {"": ieee.round_to(t, fmt)}, (torch.float64,))
-        order = [p for p in graph.reached([graph.outputs[""]]) if graph.nodes[p].op != "input"]
+        # of a sum, since the pattern of an input is read and not computed
+        graph = trace(lambda a, b: {"": ieee.round_to(a + b, fmt)}, (torch.float64,) * 2)
+        order = [p for p in graph.reached([graph.outputs[""]]) if p > 2]  # the inputs and their sum come first
         index = {p: k for k, p in enumerate(order)}
         _SPELLINGS[fmt.name] = [
             (n.op, tuple(index.get(a, -1) for a in n.args), n.attr, n.kind) for n in (graph.nodes[p] for p in order)

@@ -148,6 +148,19 @@ inline I wrap(I v) { return (v << (64 - width)) >> (64 - width); }
 
 inline D round_float32(D v) { return widen(narrow(v)); }
 
+inline D fma_float32(D a, D b, D c) {
+  const Floats x = narrow(a), y = narrow(b), z = narrow(c);
+#if defined(__FMA__) && !defined(__clang__) && defined(__AVX512F__)
+  return widen(__builtin_ia32_vfmaddps256(x, y, z));
+#elif defined(__FMA__) && !defined(__clang__) && defined(__AVX2__)
+  return widen(__builtin_ia32_vfmaddps(x, y, z));
+#else
+  Floats found;
+  for (int k = 0; k < LANES; ++k) found[k] = __builtin_fmaf(x[k], y[k], z[k]);
+  return widen(found);
+#endif
+}
+
 // RN of a double to mantissa bits and exponents from emin, by adding and subtracting 1.5 * 2^52 quanta.
 template <int mantissa, int emin, int emax>
 inline D round_half(D v) {

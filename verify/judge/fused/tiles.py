@@ -35,7 +35,7 @@ UNIT = tl.constexpr(QUANTUM)
 EXPONENTS = tl.constexpr(SLOTS)
 TABLES = tl.constexpr(COPIES)
 SPAN = tl.constexpr(BINADES)
-NOWHERE = tl.constexpr(NONE)
+LAST = tl.constexpr((1 << 31) - 1)
 
 
 @triton.jit
@@ -102,6 +102,40 @@ def round_float32(v):
     return v.to(tl.float32).to(tl.float64)
 
 
+# Sums, products, quotients and roots of float32 values, rounded to float32: what the float64 ones are when they are
+# rounded again (Figueroa 1995).
+
+
+@triton.jit
+def single_add(a, b):
+    return (a.to(tl.float32) + b.to(tl.float32)).to(tl.float64)
+
+
+@triton.jit
+def single_sub(a, b):
+    return (a.to(tl.float32) - b.to(tl.float32)).to(tl.float64)
+
+
+@triton.jit
+def single_mul(a, b):
+    return (a.to(tl.float32) * b.to(tl.float32)).to(tl.float64)
+
+
+@triton.jit
+def single_div(a, b):
+    return tl.math.div_rn(a.to(tl.float32), b.to(tl.float32)).to(tl.float64)
+
+
+@triton.jit
+def single_sqrt(v):
+    return tl.math.sqrt_rn(v.to(tl.float32)).to(tl.float64)
+
+
+@triton.jit
+def fma_float32(a, b, c):
+    return tl.fma(a.to(tl.float32), b.to(tl.float32), c.to(tl.float32)).to(tl.float64)
+
+
 @triton.jit
 def round_half(v, MANTISSA: tl.constexpr, EMIN: tl.constexpr, EMAX: tl.constexpr):
     """Adds and subtracts 1.5 * 2^52 quanta, as lanes.h does."""
@@ -110,6 +144,12 @@ def round_half(v, MANTISSA: tl.constexpr, EMIN: tl.constexpr, EMAX: tl.constexpr
     magic = number(pattern(within) & 0x7FF0000000000000) * word((1023 + 52 - MANTISSA << 52) | 1 << 51)
     rounded = (size + magic) - magic
     return copysign(tl.where(rounded >= top, float("inf"), rounded), v)
+
+
+@triton.jit
+def narrow_float16(v):
+    """Of a value of float32."""
+    return v.to(tl.float32).to(tl.float16).to(tl.float32).to(tl.float64)
 
 
 @triton.jit
@@ -319,9 +359,9 @@ def add_tile(
 
 @triton.jit
 def add_mismatch(copy, wrong, first, k, count_, mismatches_ptr, first_ptr):
-    """Adds how often one formula of `count_` mispredicts, and where first, by lane: to a copy of mismatches and first,
-    (COPIES, count_)."""
+    """Adds how often one formula of `count_` mispredicts, and where first, by lane (LAST: nowhere): to a copy of
+    mismatches and first, (COPIES, count_)."""
     some = tl.sum(wrong, 0)
     if some > 0:
-        tl.atomic_add(mismatches_ptr + copy * count_ + k, some)
-        tl.atomic_min(first_ptr + copy * count_ + k, tl.min(first, 0))
+        tl.atomic_add(mismatches_ptr + copy * count_ + k, some.to(tl.int64))
+        tl.atomic_min(first_ptr + copy * count_ + k, tl.min(first, 0).to(tl.int64))

@@ -32,7 +32,7 @@ from verify.native import Unsupported, cache, compiling
 Tensor = torch.Tensor
 LANES = 64 if torch.version.hip else 32
 BLOCK = LANES  # elements of a tile that is judged in full, one a lane: for more there are too few registers
-PLAIN = 2 * LANES  # ... of a tile of plain elements
+PLAIN = 2 * LANES  # ... of a tile of plain elements, and of what formulas predict
 WARPS = 1  # so that lanes agree without a barrier
 TILES = 256  # that a program takes at most; the fields of its counts have room for more
 PROGRAMS = 2048  # of fewer elements a program takes fewer tiles
@@ -72,8 +72,8 @@ def expression(node: Node, args: Sequence[str], every: int = 0) -> str:
         return f"{args[0]} {_INFIX[op]} {args[1]}"
     if op in _CALLS:
         return f"{_CALLS[op]}({', '.join(args)})"
-    if op in ("round", "word", "unword"):
-        return f"t.{op}_{node.attr}({args[0]})"
+    if op in ("round", "word", "unword", "fma"):
+        return f"t.{op}_{node.attr}({', '.join(args)})"
     if op == "lib":
         return f"{'tl' if node.attr in _LANGUAGE else 'libdevice'}.{node.attr}({', '.join(args)})"
     simple = {
@@ -107,10 +107,17 @@ def _load(node: Node, every: int) -> str:
 
 def body(graph: Graph, places: Sequence[int], indent: str = "    ", every: int = 0) -> str:
     """One line for each operation that the places need; the value at place k is v<k>."""
-    return "\n".join(
-        f"{indent}v{p} = {expression(graph.nodes[p], [f'v{a}' for a in graph.nodes[p].args], every)}"
-        for p in graph.reached(places)
-    )
+    lines = []
+    for p in graph.reached(places):
+        node, single = graph.nodes[p], graph.single(p)
+        if single is not None:
+            code = f"t.single_{single.op}({', '.join(f'v{a}' for a in single.args)})"
+        elif node.op == "round" and node.attr == "float16" and graph.narrow(node.args[0]):
+            code = f"t.narrow_float16(v{node.args[0]})"
+        else:
+            code = expression(node, [f"v{a}" for a in node.args], every)
+        lines.append(f"{indent}v{p} = {code}")
+    return "\n".join(lines)
 
 
 #: One compilation for every size: what divides the sizes gains nothing here.
@@ -320,10 +327,10 @@ class Judge:
 
         if not self.count:
             return ()
-        each, pieces = _divided(y.numel(), BLOCK)
+        each, pieces = _divided(y.numel(), PLAIN)
         wrong = torch.zeros((shared.COPIES, self.count), dtype=torch.int64, device=y.device)
         first = torch.full_like(wrong, shared.NONE)
-        _launch(self.module.compare, pieces, BLOCK, *columns, y.numel(), each, wrong, first)
+        _launch(self.module.compare, pieces, PLAIN, *columns, y.numel(), each, wrong, first)
         told = wrong.sum(0).tolist(), first.amin(0).tolist()
         return tuple((w, f if w else -1) for w, f in zip(*told, strict=True))
 
@@ -336,14 +343,18 @@ def _divided(n: int, block: int) -> tuple[int, int]:
 
 def _chosen(tops: Tensor) -> Tensor:
     """Which pieces may hold one of the LEADERS largest values of a region, (pieces, 1). tops: (pieces, regions times
-    METRICS). Of the pieces with the largest maxima, of equal ones those of the lowest index, the first LEADERS."""
-    k = min(LEADERS, len(tops))
-    least = tops.topk(k, dim=0).values[-1:]
-    above, equal = tops > least, tops == least
-    room = k - above.sum(0, keepdim=True)
-    counted = equal.t().contiguous().cumsum(1, dtype=torch.int32).t()  # along rows, many times as fast
-    chosen = (above | (equal & (counted <= room))) & (tops > 0)
-    return chosen.any(1, keepdim=True)
+    METRICS), the largest values of each piece."""
+    rows = tops.t().contiguous()  # along rows sums are many times as fast
+    return (_largest(rows) & (rows > 0)).any(0)[:, None]
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """Which are the LEADERS largest of a row, of equal ones the first."""
+    k = min(LEADERS, rows.shape[1])
+    least = rows.topk(k, dim=1).values[:, -1:]
+    above, equal = rows > least, rows == least
+    room = k - above.sum(1, keepdim=True)
+    return above | (equal & (equal.cumsum(1, dtype=torch.int32) <= room))
 
 
 def _tiles(chosen: Tensor, each: int) -> Tensor:
@@ -391,16 +402,19 @@ class _Leaders:
     def of(cls, index: Tensor, fields: dict[str, Tensor]) -> _Leaders:
         """From the tiles that were looked at again: index and fields are (tiles, block), the tiles in order."""
         found: dict[tuple[int, int], tuple[tuple[float, int], ...]] = {}
+        if not len(index):
+            return cls(found)
+        region = torch.where(fields["open"] == 0, fields["region"], -1).flatten()
+        mine = region == torch.arange(len(REGIONS), device=index.device)[:, None]
+        places = index.flatten()
         for m, name in enumerate(("upper", "scaled", "share")):
-            value = fields[name]
-            some = (value > 0) & (fields["open"] == 0)
-            value, region, place = (t[some] for t in (value, fields["region"], index))
-            for r in torch.unique(region).tolist():
-                mine = torch.where(region == r, value, -1.0)
-                least = mine.topk(min(LEADERS, len(mine))).values[-1]
-                few = ((mine >= least) & (mine > 0)).nonzero()[:, 0]
-                best = few[mine[few].sort(descending=True, stable=True).indices[:LEADERS]]
-                found[r, m] = tuple(zip(value[best].tolist(), place[best].tolist(), strict=True))
+            value = torch.where(mine, fields[name].flatten(), 0.0)
+            rows, spots = (_largest(value) & (value > 0)).nonzero().unbind(1)
+            some = torch.stack([rows.double(), value[rows, spots], places[spots].double()]).tolist()
+            for r in range(len(REGIONS)):
+                leaders = [(v, int(k)) for row, v, k in zip(*some, strict=True) if row == r]
+                if leaders:
+                    found[r, m] = tuple(sorted(leaders, key=lambda one: (-one[0], one[1])))
         return cls(found)
 
     def at(self, index: Tensor) -> _Leaders:
@@ -591,9 +605,9 @@ def plain(
 def _compare_source(graph: Graph, columns: _Columns) -> str:
     """A kernel that counts how often each formula mispredicts."""
     wrongs = [f"v{place}" for place in graph.outputs.values()]
-    begun = "\n".join(f"    count{f}, first{f} = lane * 0, lane * 0 + t.NOWHERE" for f in range(len(wrongs)))
+    begun = "\n".join(f"    count{f}, first{f} = lane * 0, lane * 0 + t.LAST" for f in range(len(wrongs)))
     counted = "\n".join(
-        f"        count{f} += (inside & {v}).to(tl.int64)\n"
+        f"        count{f} += (inside & {v}).to(tl.int32)\n"
         f"        first{f} = tl.where(inside & {v} & (at < first{f}), at, first{f})"
         for f, v in enumerate(wrongs)
     )
@@ -605,8 +619,8 @@ def _compare_source(graph: Graph, columns: _Columns) -> str:
 
 {_JIT}
 def compare({columns.names}, n, each, wrong_ptr, first_ptr, BLOCK: tl.constexpr):
-    piece = tl.program_id(0).to(tl.int64)
-    lane = tl.arange(0, BLOCK).to(tl.int64)
+    piece = tl.program_id(0)
+    lane = tl.arange(0, BLOCK)
 {begun}
     for tile in range(piece * each, (piece + 1) * each):
         at = tile * BLOCK + lane
