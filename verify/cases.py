@@ -60,6 +60,7 @@ RANGES = 256  # into which at most a sweep is divided: what is in flight is lost
 LEAST = 1 << 24  # elements of a range, a second on a core: a record on the disk takes some milliseconds
 FEWEST = 4  # portions of a range at least, whose open elements are judged together
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
+LONGEST = 1 << 26  # elements of a domain of which it is kept, however many portions they are
 LONG = 1 << 12  # of rows beyond this one element a cell is judged again
 
 
@@ -336,8 +337,8 @@ class Pointwise:
 
     @property
     def swept(self) -> bool:
-        """Whether there are too many portions to keep their results."""
-        return len(self.portions()) > KEPT_PORTIONS
+        """Whether there are too many portions, or too large ones, to keep their results."""
+        return len(self.portions()) > KEPT_PORTIONS or self.inputs.size > LONGEST
 
     @cached_property
     def portion(self) -> int:
@@ -346,7 +347,8 @@ class Pointwise:
         device = torch.device(self.backend.check_device)
         if self.inputs.kind != "exhaustive" or device.type == "cpu":
             return self.backend.portion
-        free: int = torch.get_device_module(device).mem_get_info()[0]
+        module = torch.get_device_module(device)
+        free: int = module.mem_get_info()[0] + module.memory_reserved() - module.memory_allocated()
         return max(self.backend.portion, min(MOST, 1 << (free // ROOM_EACH).bit_length() - 1))
 
     def given(self, number: int, *, again: bool = False) -> tuple[Tensor, ...]:

@@ -273,10 +273,12 @@ def _joined(a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> t
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {" ".join(k) if isinstance(k, tuple) else str(k): _plain(one) for k, one in value.items()}
+    if isinstance(value, (int, str)) or value is None:
+        return value
+    if isinstance(value, float):
+        return str(value) if math.isinf(value) else value
     if isinstance(value, (tuple, list)):
         return [_plain(one) for one in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return str(value) if value in (math.inf, -math.inf) else value
+    if isinstance(value, Mapping):
+        return {" ".join(k) if isinstance(k, tuple) else str(k): _plain(one) for k, one in value.items()}
+    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}

@@ -15,7 +15,6 @@ from verify.judge.element import CLASSES
 from verify.judge.reduce import COUNTED, METRICS, NORMAL, SLOTS
 from verify.judge.regions import REGIONS
 
-NONE = (1 << 62) + 1  # an index where there is none
 COPIES = 32  # of each table
 BINADES = 8  # of a tile at most that are added up one by one: atomic additions of each element wait for one another
 REGION_COUNT = tl.constexpr(len(REGIONS))

@@ -264,12 +264,8 @@ class Judge:
             leaders = leaders.with_(more)
         else:
             open_ = index
-        return Reduced(
-            regions=tables.regions(leaders),
-            binades=_binades(tables.binades.cpu()),
-            formulas=self._compared(ordered, y),
-            open=open_.cpu(),
-        )
+        regions, binades = tables.read(leaders)
+        return Reduced(regions, binades, self._compared(ordered, y), open_.cpu())
 
     def _plain(
         self, columns: list[Any], given: Tensor, n: int, tables: _Tables
@@ -329,7 +325,7 @@ class Judge:
             return ()
         each, pieces = _divided(y.numel(), PLAIN)
         wrong = torch.zeros((shared.COPIES, self.count), dtype=torch.int64, device=y.device)
-        first = torch.full_like(wrong, shared.NONE)
+        first = torch.full_like(wrong, shared.LAST.value)
         _launch(self.module.compare, pieces, PLAIN, *columns, y.numel(), each, wrong, first)
         told = wrong.sum(0).tolist(), first.amin(0).tolist()
         return tuple((w, f if w else -1) for w, f in zip(*told, strict=True))
@@ -378,18 +374,29 @@ class _Tables:
         shapes = (copies, regions, len(COUNTED) + len(BINS)), (copies, regions), (copies, SLOTS, 5)
         return cls(*(torch.zeros(shape, dtype=torch.int64, device=device) for shape in shapes))
 
-    def regions(self, leaders: _Leaders) -> tuple[InRegion, ...]:
+    def read(
+        self, leaders: _Leaders
+    ) -> tuple[tuple[InRegion, ...], tuple[tuple[int, int, int, int, int, int], ...]]:  # fmt: skip
+        """The regions and binades that they hold, in one transfer."""
+        top = self.binades[..., 2:3].amax(0)
+        rows = torch.cat([self.binades[..., :2].sum(0), top, self.binades[..., 3:].sum(0)], 1)
+        told = torch.cat([self.counts.sum(0).flatten(), self.steps.amax(0), rows.flatten()]).tolist()
         measured, width = COUNTED.index("measured"), len(COUNTED)
-        steps = self.steps.amax(0).tolist()
-        return tuple(
-            InRegion(
-                counts=tuple(row[:width]),
-                histogram=tuple(row[measured] - beyond for beyond in row[width:]),
-                steps=steps[r],
-                leaders=tuple(leaders.found.get((r, m), ()) for m in range(len(METRICS))),
+        each, count = width + len(BINS), len(REGIONS)
+        steps, binades = told[each * count : (each + 1) * count], told[(each + 1) * count :]
+        regions = []
+        for r in range(count):
+            row = told[each * r : each * (r + 1)]
+            regions.append(
+                InRegion(
+                    counts=tuple(row[:width]),
+                    histogram=tuple(row[measured] - beyond for beyond in row[width:]),
+                    steps=steps[r],
+                    leaders=tuple(leaders.found.get((r, m), ()) for m in range(len(METRICS))),
+                )
             )
-            for r, row in enumerate(self.counts.sum(0).tolist())
-        )
+        found = ((e - 1023, *binades[5 * e : 5 * e + 5]) for e in range(SLOTS) if binades[5 * e])
+        return tuple(regions), tuple(found)
 
 
 @dataclass(frozen=True)
@@ -406,16 +413,14 @@ class _Leaders:
             return cls(found)
         region = torch.where(fields["open"] == 0, fields["region"], -1).flatten()
         mine = region == torch.arange(len(REGIONS), device=index.device)[:, None]
-        places = index.flatten()
-        for m, name in enumerate(("upper", "scaled", "share")):
-            value = torch.where(mine, fields[name].flatten(), 0.0)
-            rows, spots = (_largest(value) & (value > 0)).nonzero().unbind(1)
-            some = torch.stack([rows.double(), value[rows, spots], places[spots].double()]).tolist()
-            for r in range(len(REGIONS)):
-                leaders = [(v, int(k)) for row, v, k in zip(*some, strict=True) if row == r]
-                if leaders:
-                    found[r, m] = tuple(sorted(leaders, key=lambda one: (-one[0], one[1])))
-        return cls(found)
+        values = torch.stack([fields[name].flatten() for name in ("upper", "scaled", "share")])
+        rows = torch.where(mine[:, None], values, 0.0).flatten(0, 1)  # regions times metrics
+        which, spots = (_largest(rows) & (rows > 0)).nonzero().unbind(1)
+        some = torch.stack([which.double(), rows[which, spots], index.flatten()[spots].double()]).tolist()
+        for row, value, place in zip(*some, strict=True):
+            key = divmod(int(row), len(METRICS))
+            found[key] = (*found.get(key, ()), (value, int(place)))
+        return cls({key: tuple(sorted(one, key=lambda k: (-k[0], k[1]))) for key, one in found.items()})
 
     def at(self, index: Tensor) -> _Leaders:
         """With the places that `index` has at theirs."""
@@ -431,14 +436,6 @@ class _Leaders:
         return _Leaders(
             {key: tuple(sorted(some, key=lambda one: (-one[0], one[1]))[:LEADERS]) for key, some in both.items()}
         )
-
-
-def _binades(copies: Tensor) -> tuple[tuple[int, int, int, int, int, int], ...]:
-    """The rows that hold something, of tables (COPIES, SLOTS, 5) on the host."""
-    used = copies[:, :, 0].any(0).nonzero()[:, 0]
-    some = copies[:, used]
-    rows = torch.cat([some[..., :2].sum(0), some[..., 2:3].amax(0), some[..., 3:].sum(0)], 1)
-    return tuple((e - 1023, *row) for e, row in zip(used.tolist(), rows.tolist(), strict=True))
 
 
 def compiled(
