@@ -17,7 +17,10 @@ import torch
 
 from verify import backends
 from verify.backends import cpu
+from verify.cases import Pointwise
 from verify.composite import Problem
+from verify.domains import Domain
+from verify.formats import FORMATS
 from verify.kernel import Kernel, UsageError, load
 from verify.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
 from verify.lowerings import NotLowered, Target, examine, user_lowering
@@ -614,3 +617,51 @@ def test_a_compiled_function_is_checked_too(write: Callable[[str], Path], kernel
     path = write("@torch.compile\ndef lerp(a, b, w):\n    return a + w * (b - a)\n")
     a, b, w = inputs()
     torch.testing.assert_close(check(path, kernel), a + w * (b - a))
+
+
+class Ordered:
+    """Numbers in order, which can be made again."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def holds(self, tensors: Any) -> bool:
+        return torch.equal(tensors[0], torch.arange(9.0))
+
+    def made_again(self) -> list[torch.Tensor]:
+        self.made += 1
+        return [torch.arange(9.0)]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda x: x.add_(1).clone(), "modified its input 0 in place: 9 of 9 elements differ"),
+        (lambda x: x.view(3, 3).t().reshape(9) * 0 + x.mul_(1).fill_(4), "modified its input 0 in place"),
+        (lambda x: x[:], "returned memory of its input"),
+        (lambda x: x.zero_() + {}, "raised TypeError"),
+    ],
+)
+def test_inputs_that_can_be_made_again_are_no_copies(call: Callable[..., Any], told: str) -> None:
+    given, origin = torch.arange(9.0), Ordered()
+    seen: list[int] = []
+
+    def good(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.data_ptr())
+        return x + 1
+
+    assert launch_steady(good, [given], cpu, "good", repeats=2, origin=origin).steady
+    assert seen == [given.data_ptr()] * 2 and not origin.made
+    with pytest.raises(LoweringError, match=told):
+        launch_steady(call, [given], cpu, "spoils", repeats=1, origin=origin)
+    assert origin.made
+
+
+def test_what_a_lowering_spoiled_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next lowering of a sweep, and the judge, have the inputs as they were."""
+    domain = Domain("exhaustive", FORMATS["float32"], ("x",))
+    case = Pointwise(load("exp"), {}, "float32", backends.load("cpu"), domain)
+    kept = case.given(3)[0].clone()
+    with pytest.raises(LoweringError, match="modified its input 0"):
+        launch_steady(torch.exp_, list(case.given(3)), cpu, "spoils", origin=case.origin(3))
+    assert torch.equal(case.given(3)[0].view(torch.int32), kept.view(torch.int32))

@@ -756,3 +756,35 @@ def test_exp_next_to_one_knows_its_side(x: float) -> None:
 def test_precision_must_be_sensible() -> None:
     with pytest.raises(ValueError, match="at least 16"):
         MpSystem(8)
+
+
+# Spans of inputs
+
+
+def test_a_span_encloses_every_input_and_result() -> None:
+    n, drawn = MpSystem(80), random.Random(5)
+    for name in ("exp", "log1p", "tanh", "erf", "atan", "exp2"):
+        first = drawn.randrange(1, F32.inf_bits - (1 << 21))
+        last = first + drawn.randrange(1 << 21)
+        sign = 0 if name == "log1p" else drawn.choice((0, F32.sign_bit))
+        truth = getattr(n, name)(n.span(sign | first, sign | last, F32)).truth()
+        for bits in (first, last, *(drawn.randrange(first, last + 1) for _ in range(5))):
+            point = getattr(n, name)(n.input(sign | bits, F32)).truth()
+            assert truth.lo <= point.lo <= point.hi <= truth.hi
+
+
+def test_a_predicate_on_a_span_holds_for_all_or_for_none() -> None:
+    n = MpSystem(64)
+    x = n.span(F32.parse("2"), F32.parse("4"), F32)
+    assert x > 1 and x < 5 and x != 7 and not x < 1 and 1 < x
+    assert abs(-x) > 1 and -x < -1 and not n.is_zero(x) and not n.is_nan(x) and not n.is_inf(x) and not n.signbit(x)
+    assert n.signbit(-x) and x < math.inf
+    for undecided in (lambda: x > 3, lambda: x == 2, lambda: x <= 4, lambda: n.is_integer(x), lambda: n.is_odd(x)):
+        with pytest.raises(Undecidable):
+            undecided()
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 5), (3, F32.inf_bits), (5, F32.sign_bit | 5)])
+def test_a_span_has_one_sign_and_no_zero(first: int, last: int) -> None:
+    with pytest.raises(ValueError, match="finite numbers of one sign"):
+        MpSystem(64).span(first, last, F32)
