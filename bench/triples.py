@@ -1,6 +1,6 @@
 """Triples of 16-bit inputs a second: of the fused pass alone, and of the walk over a range of the domain.
 
-    python3 bench/triples.py cuda lerp float16 --elements 28
+    python3 bench/triples.py cuda lerp float16 --elements 30
 
 On a GPU the first range takes some minutes more, to compile. Prints one line of JSON.
 """
@@ -54,6 +54,6 @@ if __name__ == "__main__":
     for name in ("backend", "kernel", "dtype"):
         parser.add_argument(name)
     parser.add_argument("--lowering", default="eager")
-    parser.add_argument("--elements", type=int, default=28, help="log2 of those of a range")
+    parser.add_argument("--elements", type=int, default=30, help="log2 of those of a range")
     given = parser.parse_args()
     print(json.dumps(measured(given.backend, given.kernel, given.dtype, given.lowering, 1 << given.elements)))

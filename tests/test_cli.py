@@ -881,6 +881,31 @@ def test_an_interrupt_while_torch_is_imported_is_one_line(tmp_path: Path, second
     assert starting or (one.returncode == 130 and told.startswith("verify: interrupted")), told
 
 
+INTERRUPTED_WHERE_NOTHING_IS_RAISED = """
+import signal, sys, time, weakref
+from verify import start
+{}
+
+class Module: ...
+
+module = Module()
+freed = weakref.ref(module, lambda _: signal.raise_signal(signal.SIGINT))
+try:
+    del module
+    time.sleep(30)
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+
+
+@pytest.mark.parametrize(("hook", "code"), [("", 0), ("sys.unraisablehook = start.raised_again", 130)])
+def test_an_interrupt_in_a_callback_is_not_lost(hook: str, code: int) -> None:
+    """Python ignores what a callback raises; importlib has one for each module."""
+    program = INTERRUPTED_WHERE_NOTHING_IS_RAISED.format(hook).replace("30", "30" if code else "0.1")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code and ("Exception ignored" in done.stderr) == (code == 0), done.stderr
+
+
 def test_a_run_with_fewer_cases_than_shards_is_merged(tmp_path: Path) -> None:
     words = "kernel reciprocal --profile quick --dtype bfloat16 --lowering eager --spelling out-of-place --json"
     for k in (1, 2):

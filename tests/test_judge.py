@@ -415,8 +415,8 @@ def test_a_number_that_one_path_counts_wrongly_is_seen(place: tuple[str, int | N
 def test_a_class_swapped_in_the_fused_pass_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = cpp.compiled
 
-    def wrong(*args: Any) -> Callable[..., Any]:
-        judge = compiled(*args)
+    def wrong(*args: Any, **how: Any) -> Callable[..., Any]:
+        judge = compiled(*args, **how)
 
         def swapped_judge(*given: Any, **options: Any) -> Any:
             found = judge(*given, **options)

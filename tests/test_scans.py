@@ -438,12 +438,15 @@ def test_eager_is_identified(name: str, dtype: str) -> None:
 
 @pytest.mark.skipif(not vectorised(), reason="the formulas of ATen's vector code on x86-64 are meant")
 def test_eager_softmax_along_columns_keeps_half_exponentials() -> None:
-    """It rounds twice where the last dimension rounds once: nearly a whole ULP instead of half of one."""
+    """It rounds twice where the last dimension rounds once, nearly a whole ULP instead of half of one: in the columns
+    that are too few for a vector (16 with AVX2, 32 with AVX-512), not in others."""
     for dtype in ("float16", "bfloat16"):
-        columns = cell("softmax", dtype, small((101, 26), dim=0), named("softmax", "eager"))
+        few = cell("softmax", dtype, small((101, 10), dim=0), named("softmax", "eager"))
+        whole = cell("softmax", dtype, small((101, 64), dim=0), named("softmax", "eager"))
         rows = cell("softmax", dtype, small((26, 101)), named("softmax", "eager"))
-        assert any("h / s" in text for text in columns["formula"]["survivors"])
-        assert columns["error"]["max_ulp"] > 0.8 and rows["error"]["max_ulp"] < 0.52
+        assert any("h / s" in text for text in few["formula"]["survivors"])
+        assert any("; e / s" in text for text in whole["formula"]["survivors"])
+        assert few["error"]["max_ulp"] > 0.8 and rows["error"]["max_ulp"] < 0.52 > whole["error"]["max_ulp"]
 
 
 def test_sleefs_exponential_has_its_documented_error() -> None:

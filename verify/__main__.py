@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 from importlib.machinery import PathFinder
 
+from verify import start
+
 #: The packages that the commands need, torch and triton apart: `dependencies` of pyproject.toml.
 NEEDED = ("hypothesis", "ml_dtypes", "mpmath", "numpy", "pydantic", "pytest", "pytest-xdist", "rich", "typer")
 #: What is installed to fit the machine and its driver: the extra `torch`.
@@ -16,6 +18,7 @@ MODULES = {"pydantic_core": "pydantic", "xdist": "pytest-xdist"}
 
 def main() -> int:
     """Run the command line of the process and return the exit code."""
+    sys.unraisablehook = start.raised_again
     try:
         from verify import cli
 

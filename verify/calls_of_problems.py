@@ -139,12 +139,16 @@ class Calls:
             found.problem = replace(found.problem, tensors=tensors)
         return found
 
-    def launched(self, one: Instance, how: str = "", problem: Problem | None = None) -> Outputs:
-        """Outputs for an instance; problem: with its numbers in other memory."""
+    def launched(
+        self, one: Instance, how: str = "", problem: Problem | None = None, like: Outputs | None = None
+    ) -> Outputs:  # fmt: skip
+        """Outputs for an instance; problem: with its numbers in other memory, like: what has their shapes, if not eager's
+        outputs."""
+        like = one.eager(0, self.reference, self.aim(one)) if like is None else like
         with getattr(self.call, "manner", nullcontext)(how):
             return launch_steady(
                 self.call, problem or one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
-                like=one.eager(0, self.reference, self.aim(one)),
+                like=like,
             ).results[0]  # fmt: skip
 
     def aim(self, one: Instance) -> Target:
@@ -178,11 +182,13 @@ class Calls:
     ) -> _Wrong | None:  # fmt: skip
         """What is wrong with a call whose bits are to be those of the plain one, or what is picked of them. loose:
         others are excused within the bound."""
-        y = self.launched(given, how)
         if how == "outputs":  # where what is compiled may run as it is written
+            self.launched(given, how)
             return None
         due = self.due if plain is None else self.launched(plain)
-        told = _differing(y, {k: _arranged(picked, t) for k, t in due.items()} if picked else due)
+        due = {k: _arranged(picked, t) for k, t in due.items()} if picked else due
+        y = self.launched(given, how, like=due)
+        told = _differing(y, due)
         if not told:
             return None
         found = self.status(given, y)
@@ -273,7 +279,7 @@ class Calls:
         changed = {k: t.clone() for k, t in self.plain.problem.tensors.items()}
         for k in self.batched:
             changed[k][1::2] = changed[k][1::2].flip(0) * 2
-        y = self.launched(self.drawn(self.batch(ROWS), changed))
+        y = self.launched(self.drawn(self.batch(ROWS), changed), like=self.due)
         told = _differing({k: t[::2] for k, t in y.items()}, {k: t[::2] for k, t in self.due.items()})
         return _Wrong(sum(t.numel() for t in y.values()), told, "unsteady") if told else None
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 #: glibc's mallopt(3).
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -24,6 +25,17 @@ def settle() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc would choose itself
         mallopt(M_TRIM_THRESHOLD, 256 << 20)
+
+
+def raised_again(unraisable: Any) -> None:
+    """Python's `sys.unraisablehook`, but for an interrupt that arrives where no exception can be raised, such as the
+    callback by which importing a module frees its lock: the main thread gets it once more."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        return sys.__unraisablehook__(unraisable)
+    main = threading.main_thread().ident
+    again = threading.Timer(0.01, lambda: main and signal.pthread_kill(main, signal.SIGINT))
+    again.daemon = True
+    return again.start()
 
 
 @contextlib.contextmanager
