@@ -142,8 +142,8 @@ class Calls:
     def launched(
         self, one: Instance, how: str = "", problem: Problem | None = None, like: Outputs | None = None
     ) -> Outputs:  # fmt: skip
-        """Outputs for an instance; problem: with its numbers in other memory, like: what has their shapes, if not eager's
-        outputs."""
+        """Outputs for an instance; problem: with its numbers in other memory, like: what has their shapes, if it is not
+        what eager gives."""
         like = one.eager(0, self.reference, self.aim(one)) if like is None else like
         with getattr(self.call, "manner", nullcontext)(how):
             return launch_steady(

@@ -31,11 +31,11 @@ def raised_again(unraisable: Any) -> None:
     """Python's `sys.unraisablehook`, but for an interrupt that arrives where no exception can be raised, such as the
     callback by which importing a module frees its lock: the main thread gets it once more."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-        return sys.__unraisablehook__(unraisable)
-    main = threading.main_thread().ident
-    again = threading.Timer(0.01, lambda: main and signal.pthread_kill(main, signal.SIGINT))
+        sys.__unraisablehook__(unraisable)
+        return
+    again = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     again.daemon = True
-    return again.start()
+    again.start()
 
 
 @contextlib.contextmanager
