@@ -381,7 +381,11 @@ class AttentionTruth:
             lower = scale.mid.abs() - scale.radius
             for part, t in zip(parts, (value.mid, value.tail, value.radius, lower), strict=True):
                 part[mine] = torch.as_tensor(t).expand_as(value.mid)[pick].cpu()
-        mid, tail, rad, least = (part.to(self.device) for part in parts)
+        mid, tail, rad, least = parts
+        if output in ("dq", "dk", "dv") and bool(((mid.abs() <= rad) & (rad > 0)).any()):
+            zero = torch.from_numpy(self._zeros(output))[index]
+            mid, tail, rad = (torch.where(zero, 0.0, t) for t in (mid, tail, rad))
+        mid, tail, rad, least = (part.to(self.device) for part in (mid, tail, rad, least))
         empty = self._nothing(output, index).to(self.device)
         none = (mid == 0) & (rad == 0)
         either = none & (~empty if output == "out" else output != "logsumexp")

@@ -158,7 +158,7 @@ def _on_device(name: str, half: bool) -> Algorithm:
 
 @dataclass
 class _Sums:
-    """Values and errors of dk and dv of one query head, summed over the rows added so far."""
+    """Values and errors of dk and dv of query heads, summed over the rows added so far."""
 
     mid: dict[str, Tensor] = field(default_factory=dict)
     rad: dict[str, Tensor] = field(default_factory=dict)
@@ -180,48 +180,54 @@ def bounds(problem: Problem, algorithm: Algorithm) -> dict[str, Tensor]:
     fmt = FORMATS[problem.dtype]
     exact = shape.data == "exact" and shape.q_len * shape.kv_len <= EXACT_SCORES
     most = _flex.HOST_SCORES // 8 if device.type == "cpu" else _flex.DEVICE_SCORES // 32
-    step = shape.q_len if exact else max(1, most // max(1, shape.kv_len))
+    groups = max(1, most // max(1, shape.group * shape.q_len * shape.kv_len))  # the time of small ones is that of calls
+    step = shape.q_len if exact else max(1, most // max(1, shape.group * shape.kv_len))
     n = algorithm.system(fmt, device, exact)
     found = {name: torch.zeros(size, dtype=torch.float64, device=device) for name, size in shape.outputs.items()}
     tables = _flex.on(device, problem.extra["buffers"])
-    reals = {name: t.to(torch.float64) for name, t in problem.tensors.items()}
-    for b in range(shape.batch):
-        for g in range(shape.kv_heads):
-            heads: list[_Sums] = []
-            for h in range(g * shape.group, (g + 1) * shape.group):
-                own = _Sums()
-                for start in range(0, shape.q_len, step):
-                    places = torch.arange(start, min(start + step, shape.q_len), device=device)
-                    rows = _rows(shape, reals, tables, b, h, places)
-                    done = forward(n, algorithm, rows)
-                    found["out"][b, h, places] = done.out.error
-                    found["logsumexp"][b, h, places] = _single(n, done.logsumexp)[:, 0]
-                    if shape.backward:
-                        found["dq"][b, h, places] = _backward(n, algorithm, rows, done, shape, own)
-                heads.append(own)
-            for name in heads[0].mid:
-                found[name][b, g] = _shared(n, [_rough(n, own, name) for own in heads]).error
+    reals = {name: _grouped(shape, name, t.to(torch.float64)) for name, t in problem.tensors.items()}
+    mine = {name: _grouped(shape, name, t) for name, t in found.items()}
+    for some in torch.split(torch.arange(shape.batch * shape.kv_heads, device=device), groups):
+        sums = _Sums()
+        for places in torch.split(torch.arange(shape.q_len, device=device), step):
+            rows = _rows(shape, reals, tables, some, places)
+            done = forward(n, algorithm, rows)
+            at = some[:, None, None], torch.arange(shape.group, device=device)[:, None], places
+            mine["out"][at] = done.out.error
+            mine["logsumexp"][at] = _single(n, done.logsumexp)[..., 0]
+            if shape.backward:
+                mine["dq"][at] = _backward(n, algorithm, rows, done, shape, sums)
+        for name in sums.mid:
+            mine[name][some] = _shared(n, sums, name).error
     return _beside_truth(problem, found) if exact else {name: _known(t) for name, t in found.items()}
 
 
+def _grouped(shape: Shape, name: str, t: Tensor) -> Tensor:
+    """An input or output as (batch * key heads, query heads of each, ...), or (batch * key heads, ...) of keys."""
+    group = () if name in ("key", "value", "dk", "dv") else (shape.group,)
+    return t.reshape(shape.batch * shape.kv_heads, *group, *t.shape[2:])
+
+
 def _rows(
-    shape: Shape, reals: Mapping[str, Tensor], tables: Mapping[str, Tensor], b: int, h: int, places: Tensor
+    shape: Shape, reals: Mapping[str, Tensor], tables: Mapping[str, Tensor], some: Tensor, places: Tensor
 ) -> Rows:
-    g, device = h // shape.group, places.device
+    """Query rows at `places` of key heads, by their numbers in the batch: blocks of the shape (key heads, group)."""
+    device = places.device
+    batch, first = (t[:, None, None, None] for t in (some // shape.kv_heads, some % shape.kv_heads * shape.group))
     place = oracle.Place(
-        torch.tensor([[b]], device=device),
-        torch.tensor([[h]], device=device),
+        batch,
+        first + torch.arange(shape.group, device=device)[:, None, None],
         places[:, None],
         torch.arange(shape.kv_len, device=device)[None, :],
     )
     mask = oracle.visible(shape.score_mod, shape.mask_mod, place, tables)
-    hidden = None if mask is None else ~mask.expand(len(places), shape.kv_len)
+    hidden = None if mask is None else ~mask.expand(len(some), shape.group, len(places), shape.kv_len)
     score_mod = _flex.score_mod(shape)
     return Rows(
-        reals["query"][b, h][places],
-        reals["key"][b, g],
-        reals["value"][b, g],
-        reals["grad_out"][b, h][places],
+        reals["query"][some][:, :, places],
+        reals["key"][some][:, None],
+        reals["value"][some][:, None],
+        reals["grad_out"][some][:, :, places],
         hidden,
         shape.scale,
         lambda n, scores: score_mod(n, scores, *place.indices, tables),
@@ -233,24 +239,19 @@ def _backward(n: Roundoff, a: Algorithm, rows: Rows, done: Forward, shape: Shape
     """The bound of dq; parts of dk and dv go into `own`."""
     queries = shape.q_len * shape.group
     found: Backward = backward(n, a, rows, done, queries)
-    stores = 0.0 if a.rows is None else float(-(-shape.q_len // a.rows)) * len(rows.query) / shape.q_len
+    stores = 0.0 if a.rows is None else float(-(-shape.q_len // a.rows)) * rows.query.shape[-2] / shape.q_len
     for name, part in (("dk", found.dk), ("dv", found.dv)):
         own.add(name, part, math.ceil(stores), float(n.storage.unit_roundoff))
     return found.dq.error
 
 
-def _rough(n: Roundoff, own: _Sums, name: str) -> Rough:
-    return Rough(n, own.mid[name], own.rad[name], own.error[name])
-
-
-def _shared(n: Roundoff, heads: list[Rough]) -> Rough:
-    """The sum over query heads, each of which is stored in the dtype first."""
-    if len(heads) == 1:
-        return n.result(heads[0])
-    stored = [n.cast(one, n.storage) for one in heads]
-    mid, rad, error = (torch.stack(t, -1) for t in zip(*((x.mid, x.rad, x.error) for x in stored), strict=True))
-    total = n.sum(Rough(n, mid, rad, error))
-    return n.result(replace(total, mid=total.mid[..., 0], rad=total.rad[..., 0], error=total.error[..., 0], held=None))
+def _shared(n: Roundoff, sums: _Sums, name: str) -> Rough:
+    """The sum over the query heads of each key head, each of which is stored in the dtype first."""
+    heads = Rough(n, sums.mid[name].movedim(1, -1), sums.rad[name].movedim(1, -1), sums.error[name].movedim(1, -1))
+    if heads.mid.shape[-1] > 1:
+        heads = n.sum(n.cast(heads, n.storage))
+    mid, rad, error = (t[..., 0] for t in (heads.mid, heads.rad, heads.error))
+    return n.result(replace(heads, mid=mid, rad=rad, error=error, held=None))
 
 
 def _single(n: Roundoff, x: Rough) -> Tensor:

@@ -325,6 +325,20 @@ def test_exact_zeros_and_ties_are_decided(name: str) -> None:
             assert decided, (output, place, found)
 
 
+@pytest.mark.parametrize(("window", "some"), [(0, ("dq", "dk")), (2, ("dq",))])
+def test_exact_zeros_of_gradients_are_decided_on_tensors(window: int, some: tuple[str, ...]) -> None:
+    """A query that sees one key has dS = 0, which no interval of its terms shows."""
+    given = problem("float16", q_len=9, kv_len=9, head_dim=16, mask_mod="sliding_window", window=window)
+    source = truth(given)
+    for output in ("dq", "dk", "dv"):
+        index = torch.arange(math.prod(given.extra["shape"].outputs[output]))
+        found, _ = source.enclose(output, index, double=True)
+        assert found.rad is not None and found.either is not None
+        zero = torch.tensor([next(source.exact(output, k)).kind == "either-zero" for k in index.tolist()])
+        assert torch.equal((found.mid == 0) & (found.rad == 0) & found.either, zero[None])
+        assert bool(zero.any()) == (output in some)
+
+
 @pytest.mark.parametrize("name", ["alibi", "relative_bias", "soft_cap"])
 def test_the_lowerings_score_mod_is_the_oracles(name: str) -> None:
     """Two texts of one function and of its derivative, the second by autograd in float64."""

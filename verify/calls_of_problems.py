@@ -203,7 +203,7 @@ class Calls:
         for layout in layouts:
             moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.tensors.items()}
             try:
-                y = self.launched(given, problem=replace(given.problem, tensors=moved))
+                y = self.launched(given, problem=replace(given.problem, tensors=moved), like=plain)
             except (LoweringError, NotLowered) as error:  # it may refuse them
                 if isinstance(error, LoweringError) and error.kind != "raised":
                     raise

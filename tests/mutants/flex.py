@@ -144,7 +144,7 @@ class Attention:
         mean = self.mean((grad * out.float()).sum(-1, keepdim=True))
         change = shut * (passed - mean)
         if shape.score_mod == "soft_cap" and not self.no_slope:
-            change = change * (1 - (s / 50).masked_fill(~shown, 0.0) ** 2)
+            change = change * (1 - (s / shape.soft_cap).masked_fill(~shown, 0.0) ** 2)
         change = self.change(change).to(dtype).float()
         dq = self.grad_query(self._summed(change, k) * scale)
         dk = self.grad_key(self._summed(change.mT, q) * scale)

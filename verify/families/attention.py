@@ -103,8 +103,9 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Rows:
-    """A block of query rows of one head: float64 tensors query (m, d), key (n, d), value (n, e), grad_out (m, e); where
-    a key is hidden, (m, n) booleans or None; score_mod and its derivative as functions of a system and of scores."""
+    """Blocks of query rows of heads: float64 tensors query (..., m, d), key (..., n, d), value (..., n, e), grad_out
+    (..., m, e), whose first axes broadcast; where a key is hidden, (..., m, n) booleans or None; score_mod and its
+    derivative as functions of a system and of scores."""
 
     query: Tensor
     key: Tensor
@@ -151,7 +152,8 @@ class Backward:
 
 
 def product(n: Roundoff, a: Algorithm, x: Rough | Tensor, y: Tensor, terms: int, factor: float = 1.0) -> Product:
-    """factor x y, x of shape (m, k) or exact, y (k, p) exact, `terms` the additions that the sums may be part of.
+    """factor x y, x of shape (..., m, k) or exact, y (..., k, p) exact, `terms` the additions that the sums may be part
+    of.
 
     The error is that of x whatever the parameters in its radius; the radius here is float64's own error at `mid`.
     """
@@ -208,14 +210,14 @@ def _finest(t: Tensor) -> Tensor:
 
 def scored(n: Roundoff, a: Algorithm, rows: Rows) -> tuple[Rough, Rough]:
     """Scores before and after their modification."""
-    scores = product(n, a, rows.query, rows.key.T, rows.query.shape[-1], rows.scale).value
+    scores = product(n, a, rows.query, rows.key.mT, rows.query.shape[-1], rows.scale).value
     return scores, rows.score_mod(n, scores)
 
 
 def forward(n: Roundoff, a: Algorithm, rows: Rows) -> Forward:
     """The forward pass of a block; bounds are the errors of out and logsumexp."""
     scores, modified = scored(n, a, rows)
-    keys = rows.key.shape[0]
+    keys = rows.key.shape[-2]
     z = modified if a.base2 is None else n.mul(modified, n.between(*_near(LOG2_E)))
     hidden = rows.hidden
     shown = z.mid if hidden is None else z.mid.masked_fill(hidden, -torch.inf)
@@ -263,14 +265,14 @@ def _logsumexp(n: Roundoff, a: Algorithm, shift: Rough, total: Rough, own: Tenso
 
 def backward(n: Roundoff, a: Algorithm, rows: Rows, done: Forward, queries: int) -> Backward:
     """The gradients of a block; dk and dv are parts of sums over so many queries."""
-    keys, scale, hidden = rows.key.shape[0], rows.scale, rows.hidden
+    keys, scale, hidden = rows.key.shape[-2], rows.scale, rows.hidden
     grad, far = rows.grad_out, rows.grad_out.abs()
     weights, common = (done.weights, done.common) if a.saved else _recomputed(n, a, rows, done)
     given = _stored(n, weights, a.weights)
     dv = product(n, a, _turned(given), grad, queries)
-    dv = _with(dv, (weights.size * common).T @ far)
+    dv = _with(dv, (weights.size * common).mT @ far)
 
-    passed = product(n, a, grad, rows.value.T, grad.shape[-1]).value
+    passed = product(n, a, grad, rows.value.mT, grad.shape[-1]).value
     if a.mean == "out":
         mean = n.sum(n.mul(n.given(grad), done.out))
         mean = n.cast(mean, n.storage) if a.mean_stored else mean
@@ -300,12 +302,13 @@ def backward(n: Roundoff, a: Algorithm, rows: Rows, done: Forward, queries: int)
     if not n.exact:
         # a mean that is off by `away` moves the row by a multiple of sum P f' k
         along = ((weights.mid * steep) @ rows.key).abs() * scale
-        along = along + response.sum(-1, keepdim=True) * rows.key.abs().amax() * (keys * 2 * U64 * scale)
+        most = rows.key.abs().amax((-2, -1), keepdim=True)
+        along = along + response.sum(-1, keepdim=True) * most * (keys * 2 * U64 * scale)
         dq = _with(dq, dq.value.size * common + (1 + common) * away * along * UP)
     dk = product(n, a, _turned(kept), rows.query, queries, scale)
     if not n.exact:
         more = change.size * common + (1 + common) * away * response
-        dk = _with(dk, more.T @ (rows.query.abs() * (scale * UP)))
+        dk = _with(dk, more.mT @ (rows.query.abs() * (scale * UP)))
     if a.rows is not None:  # stored in the dtype after each block of keys
         u = float(n.storage.unit_roundoff)
         dq = _with(dq, -(-keys // (a.keys or keys)) * u * dq.size * (1 + u) ** 64)
@@ -405,7 +408,7 @@ def _visible(t: Tensor, hidden: Tensor | None) -> Tensor:
 
 
 def _turned(x: Rough) -> Rough:
-    return replace(x, mid=x.mid.T, rad=x.rad.expand_as(x.mid).T, error=x.error.expand_as(x.mid).T)
+    return replace(x, mid=x.mid.mT, rad=x.rad.expand_as(x.mid).mT, error=x.error.expand_as(x.mid).mT)
 
 
 def _with(found: Product, error: Tensor) -> Product:
