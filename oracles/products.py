@@ -29,6 +29,11 @@ def weights(codes: Any, scale: Any, zero: Any) -> Any:
     return (codes - 8) * scale + zero
 
 
+def weights_from_zero(codes: Any, scale: Any, zero: Any) -> Any:
+    """The same by the weight of code 0, which is formed first (ATen/native/cpu/int4mm_kernel.cpp, for AVX2)."""
+    return codes * scale + (zero - scale * 8)
+
+
 def product(n: Any, x: Factors) -> Any:
     """Before the activation."""
     return _finished(n, n.matmul(x.a, x.b), x)

@@ -248,6 +248,32 @@ def test_weights_in_float32_or_in_the_dtype_pass(dtype: str) -> None:
     assert all(f"{dtype}, scalar" in t for t in names[1]) and names[1]
 
 
+def test_weights_from_that_of_code_0_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch's kernel for AVX2 has them: zero - 8 scale is rounded, however small the weights are beside it."""
+
+    def product(problem: Any) -> dict[str, Tensor]:
+        codes, scale, zero = products.stored_weights(problem)
+        weights = (codes * scale + (zero - 8 * scale).float()).float()
+        total = torch.zeros(problem.tensors["a"].shape[0], weights.shape[1])
+        for a, row in zip(problem.tensors["a"].double().T, weights.double(), strict=True):
+            total = (a[:, None] * row + total).float()  # a product has 32 bits
+        return {"": total.bfloat16()}
+
+    kernel = facts("int4_mm")
+    problem = kernel.problem("bfloat16", kernel.settings[0], {}, 0)
+    y = product(problem)[""]
+    (told,) = [
+        t for t, make in products_formulas.searched(problem, CPU, "bfloat16", y).items() if torch.equal(make(), y)
+    ]
+    assert told == "weights rounded to float32 from that of code 0, scalar float32: one chain"
+    special = kernel.spellings["special"]
+    statuses = []
+    for capability in ("AVX512", "AVX2"):
+        monkeypatch.setattr(CPU, "capability", lambda capability=capability: capability)
+        statuses.append(cell("int4_mm", special, product, "bfloat16", "eager")["status"])
+    assert statuses == ["exceeds-bound", "passed"]
+
+
 def test_weights_that_float64_does_not_hold_are_refused() -> None:
     kernel = facts("int4_mm")
     problem = kernel.problem("bfloat16", kernel.settings[0], {}, 0)

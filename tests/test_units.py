@@ -176,6 +176,16 @@ NATIVE = [
 ]
 
 
+def test_products_without_fma_are_rounded_first() -> None:
+    torch.manual_seed(3)
+    a, b = (torch.randn(64, 40) * 2.0 ** torch.randint(-20, 20, (64, 40)) for _ in range(2))
+    due = torch.zeros(64)
+    for x, y in zip(a.T, b.T, strict=True):
+        due = due + x * y
+    assert torch.equal(units.scalar("float32", fused=False).dot(a, b), due)
+    assert not torch.equal(units.scalar("float32").dot(a, b), due)
+
+
 @pytest.mark.parametrize("unit", NATIVE, ids=str)
 @pytest.mark.parametrize("spread", [1, 30, 70])
 def test_native_chains_are_those_of_tensors(unit: Unit, spread: int) -> None:

@@ -80,7 +80,7 @@ class Shape:
 class Place:
     """Where a product runs, as far as its algorithm depends on it. architecture: of `verify.numbers.units`, '' where
     there is no matrix unit; operands and result: names of dtypes; bias, scaled: what follows the product; coded: see
-    `Products`."""
+    `Products`; capability: the device's, for code that a library has for some alone."""
 
     lowering: str
     backend: str
@@ -92,6 +92,7 @@ class Place:
     bias: bool = False
     scaled: bool = False
     coded: bool = False
+    capability: str = ""
 
 
 @dataclass(frozen=True)
@@ -210,13 +211,18 @@ def decoded(x: Problem) -> Problem:
     from verify.oracles.products import weights
 
     tensors = {name: t for name, t in x.tensors.items() if name not in ("scale", "zero")}
-    group = x.extra["shape"].group
-    scale, zero = (x.tensors[name].double().repeat_interleave(group, 0) for name in ("scale", "zero"))
-    codes = x.tensors["b"].double()
+    codes, scale, zero = stored_weights(x)
     tensors["b"] = weights(codes, scale, zero)
     if bool((two_sum(weights(codes, scale, 0.0 * zero), zero)[1] != 0).any()):
         raise UsageError("scales and zeros too far apart: float64 does not hold all weights exactly")
     return replace(x, tensors=tensors)
+
+
+def stored_weights(x: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    """Code, scale and zero of each weight, (k, n) in float64."""
+    group = x.extra["shape"].group
+    scale, zero = (x.tensors[name].double().repeat_interleave(group, 0) for name in ("scale", "zero"))
+    return x.tensors["b"].double(), scale, zero
 
 
 def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:

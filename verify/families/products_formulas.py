@@ -19,7 +19,7 @@ import torch
 
 from verify.composite import Part, Problem
 from verify.draws import spread
-from verify.families.products import COLUMNS, ROWS, Shape, decoded
+from verify.families.products import COLUMNS, ROWS, Shape, decoded, stored_weights
 from verify.families.products_limits import architecture
 from verify.families.products_truth import factors
 from verify.formats import FORMATS
@@ -56,25 +56,35 @@ WARP, AT_ONCE, DOT = 32, 4, 128
 
 
 @dataclass(frozen=True)
+class _Given(Factors):
+    """from_zero: of codes the weights by that of code 0 rounded to float32, else not rounded; None of others."""
+
+    from_zero: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Candidate:
     """plan of the sums; operands: '' or the format that factors are rounded to; epilogue: what follows, see `_finish`;
-    narrow: alpha and beta rounded to the dtype; weights: formats that weights of codes are rounded to, in turn."""
+    narrow: alpha and beta rounded to the dtype; weights: formats that weights of codes are rounded to, in turn;
+    from_zero: whether they are computed from that of code 0, which is rounded first."""
 
     plan: Plan
     operands: str = ""
     epilogue: str = "after"
     narrow: bool = False
     weights: tuple[str, ...] = ()
+    from_zero: bool = False
 
     def text(self, shape: Shape, simple: bool) -> str:
         told = f"operands rounded to {self.operands}, " if self.operands else ""
-        told += f"weights rounded to {', then '.join(self.weights)}, " if self.weights else ""
+        told += f"weights rounded to {', then '.join(self.weights)}" if self.weights else ""
+        told += " from that of code 0, " if self.from_zero else ", " if self.weights else ""
         told += str(_plainest(self.plan, shape.k))
         if not simple:
             told += f"; {EPILOGUES[self.epilogue]}" + (", scalars in the dtype" if self.narrow else "")
         return told
 
-    def __call__(self, problem: Problem, x: Factors, result: str, kept: dict[Any, Any] | None = None) -> Tensor:
+    def __call__(self, problem: Problem, x: _Given, result: str, kept: dict[Any, Any] | None = None) -> Tensor:
         """Outputs of some rows and columns, in the result's dtype; kept: sums of pieces, for candidates that add them
         otherwise."""
         storage, wide = FORMATS[result], FORMATS["float64" if problem.dtype == "float64" else "float32"]
@@ -88,14 +98,17 @@ class Candidate:
             .to(getattr(torch, result))
         )
 
-    def _factors(self, x: Factors) -> tuple[Tensor, Tensor]:
+    def _factors(self, x: _Given) -> tuple[Tensor, Tensor]:
         a, b = x.a, x.b
+        if self.from_zero:
+            assert x.from_zero is not None
+            b = x.from_zero
         if self.operands:
             fmt = FORMATS[self.operands] if self.operands in FORMATS else replace(FORMATS["float32"], precision=11)
             a, b = round_to(a, fmt), round_to(b, fmt)
         return a, reduce(lambda t, name: round_to(t, FORMATS[name]), self.weights, b)
 
-    def _product(self, x: Factors, kept: dict[Any, Any] | None) -> Tensor:
+    def _product(self, x: _Given, kept: dict[Any, Any] | None) -> Tensor:
         if kept is None:
             return self.plan.product(*self._factors(x))
         key = _pieces_key(self, x.a.shape[-1])
@@ -103,7 +116,7 @@ class Candidate:
             kept[key] = self.plan.sums(*self._factors(x))
         return self.plan.added(kept[key])
 
-    def _within(self, n: IeeeSystem, x: Factors) -> Rounded:
+    def _within(self, n: IeeeSystem, x: _Given) -> Rounded:
         """With the bias added before the sum ends."""
         assert x.bias is not None
         a, b = self._factors(x)
@@ -161,13 +174,12 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
     shape: Shape = problem.extra["shape"]
     if shape.activation == "silu" or shape.data != "mixed" or shape.k < FEWEST or y.dtype != getattr(torch, result):
         return {}
-    problem = decoded(problem)
     # small products are faster on the host, whose chains are compiled
     home, count = y.device, max(shape.batch, 1) * shape.m * shape.k * shape.n
     if count <= HOST:
         problem, y = problem.to("cpu"), y.cpu()
     first = problem if not shape.batch else replace(problem, tensors={k: t[0] for k, t in problem.tensors.items()})
-    x, due = factors(_Plain(), first), y[0] if shape.batch else y
+    x, due = _given(first), y[0] if shape.batch else y
     simple = not (x.scales or x.bias is not None or problem.scalars)
     tried = _tried(shape)
     found: dict[str, Callable[[], Tensor | Part]] = {}
@@ -180,7 +192,7 @@ def searched(problem: Problem, backend: Any, result: str, y: Tensor) -> dict[str
         for one in chosen:
             text, given = one.text(shape, simple), y.reshape(-1)
             if tried is None:
-                values = one(problem, factors(_Plain(), problem), result)
+                values = one(problem, _given(problem), result)
                 found[text] = partial(values.to, home)
                 wrong = differing(values.reshape(-1), given).nonzero()[:SAMPLE, 0] % (shape.m * shape.n)
             else:
@@ -206,21 +218,32 @@ def _tried(shape: Shape) -> tuple[list[int], list[int]] | None:
     return spread(shape.m, rows), spread(shape.n, outputs // rows)
 
 
-def _on_host(x: Factors) -> Factors:
+def _given(problem: Problem) -> _Given:
+    """The factors; weights in place of codes."""
+    x, from_zero = factors(_Plain(), decoded(problem)), None
+    if "zero" in problem.tensors:
+        codes, scale, zero = stored_weights(problem)
+        from_zero = codes * scale + round_to(zero - scale * 8, FORMATS["float32"])
+    return _Given(**vars(x), from_zero=from_zero)
+
+
+def _on_host(x: _Given) -> _Given:
     return replace(x, a=x.a.cpu(), b=x.b.cpu(), scales=tuple(t.cpu() for t in x.scales),
-                   bias=None if x.bias is None else x.bias.cpu())  # fmt: skip
+                   bias=None if x.bias is None else x.bias.cpu(),
+                   from_zero=None if x.from_zero is None else x.from_zero.cpu())  # fmt: skip
 
 
-def _some(x: Factors, rows: list[int], columns: list[int]) -> Factors:
+def _some(x: _Given, rows: list[int], columns: list[int]) -> _Given:
     """The factors of some outputs."""
     return replace(
         x, a=x.a[rows], b=x.b[:, columns],
         scales=(x.scales[0][rows], x.scales[1][:, columns]) if x.scales else (),
         bias=None if x.bias is None else x.bias[..., columns],
+        from_zero=None if x.from_zero is None else x.from_zero[:, columns],
     )  # fmt: skip
 
 
-def _search(problem: Problem, backend: Any, x: Factors, result: str, due: Tensor) -> tuple[list[Candidate], bool]:
+def _search(problem: Problem, backend: Any, x: _Given, result: str, due: Tensor) -> tuple[list[Candidate], bool]:
     """The candidates that explain all outputs `due` of some rows and columns, and that they do; else the one that
     explains the most."""
     k = problem.extra["shape"].k
@@ -234,9 +257,9 @@ def _search(problem: Problem, backend: Any, x: Factors, result: str, due: Tensor
         return scores[key][0]
 
     starts = [
-        Candidate(Plan(unit, every=TILE if isinstance(unit, Split) else 0), operands, weights=weights)
+        Candidate(Plan(unit, every=TILE if isinstance(unit, Split) else 0), operands, **how)
         for unit, operands in _units(problem.dtype, architecture(backend))
-        for weights in (_weights(unit, problem.dtype) if problem.extra["shape"].group else ((),))
+        for how in (_weights(unit, problem.dtype) if problem.extra["shape"].group else ({},))
     ]
     for best in sorted(starts, key=mismatches):
         while mismatches(best):
@@ -276,6 +299,8 @@ def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit | Split, str]]:
     """The units that may multiply numbers of the dtype, and what these are rounded to first."""
     wide = "float64" if dtype == "float64" else "float32"
     yield scalar(wide), ""
+    if not architecture and dtype != "float64":  # which float64 itself cannot round apart
+        yield scalar(wide, fused=False), ""
     known = [u for u in units() if u.rule != "chain" and (u.result != "float16" or dtype != "float32")]
     for one in known:
         if one.architecture == (architecture or "amx") or (not architecture and one.architecture == "avx512_bf16"):
@@ -293,11 +318,11 @@ def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit | Split, str]]:
         yield scalar(wide), "tf32"
 
 
-def _weights(unit: Unit | Split, dtype: str) -> Iterator[tuple[str, ...]]:
+def _weights(unit: Unit | Split, dtype: str) -> Iterator[dict[str, Any]]:
     """How weights become operands of the unit: of a matrix unit in the dtype, else in float32 or as they are stored."""
-    yield from (("float32", dtype), (dtype,))
+    yield from ({"weights": formats} for formats in (("float32", dtype), (dtype,)))
     if unit.operands == "float32":
-        yield ("float32",)
+        yield from ({"weights": ("float32",), "from_zero": own} for own in (False, True))
 
 
 def _changed(one: Candidate, problem: Problem) -> Iterator[Candidate]:
@@ -394,7 +419,7 @@ def _pieces_key(one: Candidate, k: int) -> tuple[Any, ...]:
     # where the first tile is not whole blocks
     begun = [n % plan.tile for n in (lengths[0], lengths[-1])] if plan.tile and plan.terms > 1 else []
     told = tuple(begun) if any(n % plan.terms for n in begun) else ()
-    return plan.unit, pieces, told, one.operands, one.weights
+    return plan.unit, pieces, told, one.operands, one.weights, one.from_zero
 
 
 def _key(one: Candidate, k: int) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from verify.composite import Limit, Problem
-from verify.families.products import LOWERINGS, Place, Shape, decoded
+from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
 from verify.formats import FORMATS, Format
@@ -45,6 +45,7 @@ class Algorithm:
     order     of its sums with their accumulator, or a matrix unit's blocks
     split     '' or one of `verify.numbers.units.SPLITS`, in which float32 operands are multiplied
     weights   formats in which the weights of codes are computed and then stored; () where there are none
+    from_zero whether weights are computed from that of code 0
     joined    whether alpha meets the terms or parts of their sum, and the bias is one of them
     stored    what is rounded to the result's dtype on the way: 'product', before a bias; 'sum', before an activation
     narrow    whether alpha and beta are rounded to the result's dtype
@@ -54,6 +55,7 @@ class Algorithm:
     order: Order | Blocks
     split: str = ""
     weights: tuple[str, ...] = ()
+    from_zero: bool = False
     joined: bool = False
     stored: tuple[str, ...] = ()
     narrow: bool = False
@@ -61,7 +63,8 @@ class Algorithm:
 
     def __str__(self) -> str:
         told = f"products in {self.split}, " if self.split else ""
-        told += f"weights in {', then '.join(self.weights)}, " if self.weights else ""
+        told += f"weights in {', then '.join(self.weights)}" if self.weights else ""
+        told += " from that of code 0, " if self.from_zero else ", " if self.weights else ""
         told += f"sums {self.order}" if isinstance(self.order, Order) else str(self.order)
         told += ", alpha and bias within" if self.joined else ""
         told += f", the {' and the '.join(self.stored)} rounded to the dtype" if self.stored else ""
@@ -77,12 +80,16 @@ def algorithms(place: Place) -> tuple[Algorithm, ...]:
     found = _algorithms(place)
     if not place.coded:
         return found
-    # torch's kernel of the host has weights in float32 (aten/src/ATen/native/cpu/int4mm_kernel.cpp); what multiplies
-    # them on a matrix unit has them in its operands' dtype, by way of float32 or not (native/cuda/int4mm.cu: __hfma2)
-    ways: list[tuple[str, ...]] = [("float32",)] if place.backend == "cpu" else []
-    if place.backend != "cpu" or place.lowering != "eager":
-        ways += [("float32", place.operands), (place.operands,)]
-    return tuple(replace(one, weights=way) for one in found for way in ways)
+    # torch's kernel of the host has weights in float32, with AVX2 from that of code 0 (native/cpu/int4mm_kernel.cpp);
+    # what multiplies them on a matrix unit has them in its operands' dtype, by way of float32 or not
+    # (native/cuda/int4mm.cu: __hfma2)
+    host, from_zero = place.backend == "cpu", place.backend == "cpu" and place.capability == "AVX2"
+    ways = [(("float32",), True)] if from_zero else []
+    if place.lowering != "eager" or not host:
+        ways += [((*first, place.operands), False) for first in (("float32",), ())]
+    if host and not (from_zero and place.lowering == "eager"):
+        ways.append((("float32",), False))
+    return tuple(replace(one, weights=formats, from_zero=own) for one in found for formats, own in ways)
 
 
 def _algorithms(place: Place) -> tuple[Algorithm, ...]:
@@ -197,7 +204,7 @@ def place_of(problem: Problem, target: Target, lowering: str) -> Place:
     result = target.kernel.family.result(problem.dtype)
     facts = target.kernel.family
     return Place(lowering, target.backend.name, architecture(target.backend), problem.dtype, result, shape,
-                 problem.scalars, facts.bias, facts.scales, facts.coded)  # fmt: skip
+                 problem.scalars, facts.bias, facts.scales, facts.coded, str(target.backend.capability()))  # fmt: skip
 
 
 def architecture(backend: Any) -> str:
@@ -224,7 +231,7 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     n = _Products(compute, storage, documented, flush=one.flush, device=device, narrow=one.narrow)
     x = factors(n, decoded(problem), lambda name, t: torch.where(t.isfinite(), t, 0.0))
     if one.weights:
-        x = replace(x, b=_weights(n, problem, one.weights))
+        x = replace(x, b=_weights(n, problem, one))
     x = replace(x, a=_multiplied(n, x.a, one.split), b=_multiplied(n, x.b, one.split))
     if one.flush:
         x = replace(x, a=_flushed(x.a, one.flush), b=_flushed(x.b, one.flush))
@@ -284,13 +291,12 @@ def _silu(n: _Products, y: Rough) -> Rough:
     return n.given(mid, rad, torch.where(error.isnan(), math.inf, error * UP))
 
 
-def _weights(n: _Products, problem: Problem, formats: Sequence[str]) -> Rough:
+def _weights(n: _Products, problem: Problem, one: Algorithm) -> Rough:
     """Those of the codes, each operation in the first format, then stored in the others."""
-    first, *others = (FORMATS[name] for name in formats)
-    own, group = replace(n, compute=first), problem.extra["shape"].group
-    codes, scale, zero = (problem.tensors[name] for name in ("b", "scale", "zero"))
-    scale, zero = (t.repeat_interleave(group, 0) for t in (scale, zero))
-    found: Rough = oracle.weights(*(own.input(t) for t in (codes, scale, zero)))
+    first, *others = (FORMATS[name] for name in one.weights)
+    own = replace(n, compute=first)
+    weights = oracle.weights_from_zero if one.from_zero else oracle.weights
+    found: Rough = weights(*(own.given(t) for t in stored_weights(problem)))
     for fmt in others:
         found = own.value(own.cast(found, fmt))
     return replace(found, n=n)

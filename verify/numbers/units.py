@@ -9,6 +9,7 @@ aligned  The exponent of a product is e(a) + e(b), unnormalised, a subnormal ope
          subnormal results to their grid, or rounded to nearest even in float16; from 2^128 on it is infinite. (MMA-Sim,
          arXiv 2511.10909; arXiv 2512.07004.)
 chain    fused multiply-adds, one after another, in the result's format.
+apart    as chain, but for products, which are rounded before they are added.
 tree     CDNA 2: products and the sums of pairs of neighbours in float32, to nearest even, then c is added; subnormal
          operands, partial sums and results are flushed to zero.
 late     CDNA 3: products cut at `fraction` bits and summed (`halves`: of even and odd terms, these cut once more); the
@@ -477,9 +478,12 @@ def unit(architecture: str, operands: str, result: str = "float32", instruction:
     raise KeyError(f"no {architecture} unit of {operands} with {result} results {instruction} (known: {listed})")
 
 
-def scalar(fmt: str) -> Unit:
-    """No matrix unit: fused multiply-adds of `fmt` one after another."""
-    return Unit("scalar", fmt, fmt, "chain", 1, source="IEEE 754-2019, 5.4.1: fusedMultiplyAdd", confirmed=True)
+def scalar(fmt: str, fused: bool = True) -> Unit:
+    """No matrix unit: fused multiply-adds of `fmt` one after another, or multiplications and additions."""
+    if fused:
+        return Unit("scalar", fmt, fmt, "chain", 1, source="IEEE 754-2019, 5.4.1: fusedMultiplyAdd", confirmed=True)
+    source = "IEEE 754-2019, 5.4.1: multiplication, addition"
+    return Unit("scalar", fmt, fmt, "apart", 1, instruction="without fma", source=source, confirmed=True)
 
 
 # Exponents
@@ -547,6 +551,13 @@ def _chain(u: Unit, a: Tensor, b: Tensor, ea: Tensor, eb: Tensor, c: Tensor) -> 
     return c
 
 
+def _apart(u: Unit, a: Tensor, b: Tensor, ea: Tensor, eb: Tensor, c: Tensor) -> Tensor:
+    fmt = FORMATS[u.result]
+    for j in range(len(a)):
+        c = round_to(c + round_to(a[j] * b[j], fmt), fmt)
+    return c
+
+
 def _tree(u: Unit, a: Tensor, b: Tensor, ea: Tensor, eb: Tensor, c: Tensor) -> Tensor:
     terms = [_flushed(round_to(x * y, SINGLE)) for x, y in zip(a, b, strict=True)]
     while len(terms) > 1:
@@ -599,5 +610,6 @@ def _dots(u: Unit, a: Tensor, b: Tensor, ea: Tensor, eb: Tensor, c: Tensor) -> T
 
 
 _RULES: dict[str, Callable[..., Tensor]] = {
-    "aligned": _aligned, "chain": _chain, "tree": _tree, "late": _late, "pairs": _pairs, "dots": _dots,
+    "aligned": _aligned, "chain": _chain, "apart": _apart, "tree": _tree, "late": _late, "pairs": _pairs,
+    "dots": _dots,
 }  # fmt: skip
