@@ -173,6 +173,7 @@ NATIVE = [
     units.unit("amx", "bfloat16"),
     units.unit("avx512_bf16", "bfloat16"),
     *map(units.scalar, ("float32", "float64")),
+    units.scalar("float32", fused=False),
 ]
 
 

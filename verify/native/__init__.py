@@ -120,7 +120,7 @@ def host() -> ctypes.CDLL | None:
     except Unsupported:
         return None
     library.digest.restype = ctypes.c_uint64
-    for name in ("words", "chain32", "chain64", "dots32", "pairs32", "in_order"):
+    for name in ("words", "chain32", "chain64", "apart32", "dots32", "pairs32", "in_order"):
         getattr(library, name).restype = None
     library.aligned.restype = ctypes.c_int32
     return library

@@ -117,6 +117,17 @@ extern "C" void chain32(int64_t m, int64_t n, int64_t k, const float* a, const f
   chain(m, n, k, a, b, c, false);
 }
 
+// As chain32, but products are rounded before they are added.
+extern "C" void apart32(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t p = 0; p < k; ++p) {
+      float* row = c + i * n;
+      const float x = a[i * k + p];
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) row[j] += x * b[p * n + j];
+    }
+}
+
 // As chain32; subnormal numbers are flushed.
 extern "C" void dots32(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
   for (int64_t j = 0; j < m * n; ++j) c[j] = flushed(c[j], true);

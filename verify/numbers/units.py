@@ -431,8 +431,9 @@ def _halved(t: Tensor, fmt: Format) -> Tensor:
 
 #: Functions of `verify.native` by rule and result.
 _NATIVE = {
-    ("chain", "float32"): "chain32", ("chain", "float64"): "chain64", ("pairs", "float32"): "pairs32",
-    ("dots", "float32"): "dots32", ("aligned", "float32"): "aligned", ("aligned", "float16"): "aligned",
+    ("chain", "float32"): "chain32", ("chain", "float64"): "chain64", ("apart", "float32"): "apart32",
+    ("pairs", "float32"): "pairs32", ("dots", "float32"): "dots32", ("aligned", "float32"): "aligned",
+    ("aligned", "float16"): "aligned",
 }  # fmt: skip
 #: NVIDIA's NaN (MMA-Sim; the same in float16).
 _NAN = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
