@@ -256,10 +256,11 @@ def _search(problem: Problem, backend: Any, x: _Given, result: str, due: Tensor)
             scores[key] = int(differing(one(problem, x, result, kept).reshape(-1), due.reshape(-1)).sum()), one
         return scores[key][0]
 
+    coded = bool(problem.extra["shape"].group)
     starts = [
         Candidate(Plan(unit, every=TILE if isinstance(unit, Split) else 0), operands, **how)
-        for unit, operands in _units(problem.dtype, architecture(backend))
-        for how in (_weights(unit, problem.dtype) if problem.extra["shape"].group else ({},))
+        for unit, operands in _units(problem.dtype, architecture(backend), coded)
+        for how in (_weights(unit, problem.dtype) if coded else ({},))
     ]
     for best in sorted(starts, key=mismatches):
         while mismatches(best):
@@ -295,11 +296,11 @@ def _sample(shape: Shape, rows: Sequence[int] = (), columns: Sequence[int] = ())
     return found[0], found[1]
 
 
-def _units(dtype: str, architecture: str) -> Iterator[tuple[Unit | Split, str]]:
-    """The units that may multiply numbers of the dtype, and what these are rounded to first."""
+def _units(dtype: str, architecture: str, coded: bool) -> Iterator[tuple[Unit | Split, str]]:
+    """The units that may multiply numbers of the dtype, or weights of codes, and what these are rounded to first."""
     wide = "float64" if dtype == "float64" else "float32"
     yield scalar(wide), ""
-    if not architecture and dtype != "float64":  # which float64 itself cannot round apart
+    if not architecture and (dtype == "float32" or coded):  # float32 holds products of halves, float64 none of doubles
         yield scalar(wide, fused=False), ""
     known = [u for u in units() if u.rule != "chain" and (u.result != "float16" or dtype != "float32")]
     for one in known:
