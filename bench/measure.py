@@ -396,7 +396,43 @@ def virtual(kernel: str, lowering: str, elements: int, device: str = "virtual-cu
     return measure
 
 
+def units(architecture: str, operands: str) -> Callable[[float], Values]:
+    """Seconds for a matrix product by an instruction of `verify.numbers.units`, on all cores."""
+
+    def measure(scale: float) -> Values:
+        import torch
+
+        from verify.numbers.units import unit
+
+        one, k = unit(architecture, operands), 1024
+        m = max(16, round(256 * scale))
+        torch.manual_seed(0)
+        dtype = {"tf32": torch.float32}.get(operands) or getattr(torch, operands)
+        a, b = torch.randn(m, k).to(dtype), torch.randn(k, m).to(dtype)
+        one.matmul(a[:16], b[:, :16])
+        runs = []
+        for _ in range(5):
+            began = time.perf_counter()
+            one.matmul(a, b)
+            runs.append(time.perf_counter() - began)
+        return {"runs_s": runs, "products_a_second": m * k * m / min(runs)}
+
+    return measure
+
+
 ITEMS = (
+    *(
+        Item(
+            f"units-{architecture}-{operands}",
+            f"256 x 1,024 x 256 products by {architecture}'s unit of {operands}",
+            {"seconds": 256 * 1024 * 256 / 3e7},
+            units(architecture, operands),
+        )
+        for architecture, operands in (
+            ("hopper", "float16"), ("hopper", "bfloat16"), ("hopper", "tf32"), ("hopper", "float8_e4m3fn"),
+            ("amx", "bfloat16"), ("gfx90a", "float16"), ("gfx942", "float16"),
+        )
+    ),
     Item(
         "cpu-exp",
         f"exp, eager, {_OF_THE_REPORT}, over the kernel alone",

@@ -80,10 +80,11 @@ def algorithms(place: Place) -> tuple[Algorithm, ...]:
     found = _algorithms(place)
     if not place.coded:
         return found
-    # torch's kernel of the host has weights in float32, with AVX2 from that of code 0 (native/cpu/int4mm_kernel.cpp);
-    # what multiplies them on a matrix unit has them in its operands' dtype, by way of float32 or not
-    # (native/cuda/int4mm.cu: __hfma2)
-    host, from_zero = place.backend == "cpu", place.backend == "cpu" and place.capability == "AVX2"
+    # torch's kernel of the host has weights in float32, of bfloat16 with AVX2 from that of code 0
+    # (native/cpu/int4mm_kernel.cpp); what multiplies them on a matrix unit has them in its operands' dtype, by way of
+    # float32 or not (native/cuda/int4mm.cu: __hfma2)
+    host = place.backend == "cpu"
+    from_zero = host and place.capability == "AVX2" and place.operands == "bfloat16"
     ways = [(("float32",), True)] if from_zero else []
     if place.lowering != "eager" or not host:
         ways += [((*first, place.operands), False) for first in (("float32",), ())]
