@@ -794,14 +794,15 @@ def test_what_the_host_computes_is_named(name: str) -> None:
     found = run(name, given)
     for output, what in (("out", "weights times values"), ("dv", "weights times grad_out")):
         texts = told(given, output, found[output])
-        assert texts and all(text.startswith(f"{what}: scalar float32: ") for text in texts), (output, texts)
+        # products by a weight of 1/32 are exact, so that none tells whether they are fused
+        assert texts and all(text.startswith(f"{what}: scalar float32") for text in texts), (output, texts)
         assert told(given, output, found[output].flip(-1)) == []
     one = problem("float32", data="alone", q_len=60, kv_len=9, backward=False)
     y = run(name, one).get("logsumexp")
     if y is not None:  # as torch/_higher_order_ops/flex_attention.py has it
         after = products_formulas.EPILOGUES["by log 2"]
         [text] = told(one, "logsumexp", y)  # one chain on Intel's processors, parts of vectors on AMD's
-        assert text.startswith("score: scalar float32: ") and text.endswith(f"; {after}")
+        assert text.startswith("score: scalar float32") and text.endswith(f"; {after}")
 
 
 @pytest.mark.parametrize(

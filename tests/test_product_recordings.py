@@ -17,7 +17,6 @@ from verify.domains import CHUNK
 from verify.families import products_formulas
 from verify.families.products import decoded
 from verify.families.products_formulas import Candidate
-from verify.families.products_truth import factors
 from verify.formats import FORMATS
 from verify.judge.chunk import digests
 from verify.judge.tally import root
@@ -118,7 +117,7 @@ def known(name: str) -> tuple[Any, Any, Candidate, str]:
     one = next(s for s in facts.settings if s.name == setting)
     problem = decoded(facts.problem(dtype, one, {"fast": float(fast)} if fast else {}, 0))
     shape = problem.extra["shape"]
-    x = factors(products_formulas._Plain(), problem)
+    x = products_formulas._given(problem)
     some = products_formulas._some(x, list(range(min(24, shape.m))), list(range(min(24, shape.n))))
     which = f"fast={fast}" if fast else "codes" if shape.group else setting
     formula = FORMULAS.get((lowering, dtype, which)) or FORMULAS[lowering, dtype, ""]
@@ -147,7 +146,7 @@ def test_the_formula_reproduces_what_an_h200_computed(name: str) -> None:
 def test_the_search_names_it(name: str) -> None:
     """Of the whole output, which the formula makes."""
     problem, _, formula, result = known(name)
-    y = formula(problem, factors(products_formulas._Plain(), problem), result)
+    y = formula(problem, products_formulas._given(problem), result)
     found = products_formulas.searched(problem, Gpu(), result, y)
     assert [text for text, make in found.items() if torch.equal(make(), y)]
 
@@ -173,7 +172,7 @@ def test_a_bias_meets_parts_in_bfloat16_or_a_sum_that_was_rounded(kernel: str, s
     one = next(s for s in facts.settings if s.name == setting)
     problem = facts.problem("bfloat16", one, dict.fromkeys(("alpha", "beta"), 1.0) if kernel == "addmm" else {}, 0)
     bare = replace(problem, extra={**problem.extra, "shape": replace(problem.extra["shape"], activation="none")})
-    y = formula(bare, factors(products_formulas._Plain(), bare), "bfloat16")
+    y = formula(bare, products_formulas._given(bare), "bfloat16")
     y = torch.nn.functional.silu(y) if "silu" in setting else y
     assert root(digests(0, (), y.reshape(-1), FORMATS["bfloat16"], CHUNK).digests) == due
     if "silu" not in setting:

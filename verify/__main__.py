@@ -32,6 +32,8 @@ def main() -> int:
     except KeyboardInterrupt:  # while it imports, or once more while the first one is dealt with
         print("verify: interrupted", file=sys.stderr)
         return 130
+    finally:
+        sys.unraisablehook = sys.__unraisablehook__
 
 
 def missing(error: ModuleNotFoundError) -> str | None:

@@ -33,9 +33,15 @@ def raised_again(unraisable: Any) -> None:
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
-    again = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    again = threading.Timer(0.01, _interrupt)
     again.daemon = True
     again.start()
+
+
+def _interrupt() -> None:
+    main = threading.main_thread().ident
+    if main is not None and sys.unraisablehook is raised_again:  # else the process is about to end
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -261,6 +261,7 @@ def _search(problem: Problem, backend: Any, x: _Given, result: str, due: Tensor)
         Candidate(Plan(unit, every=TILE if isinstance(unit, Split) else 0), operands, **how)
         for unit, operands in _units(problem.dtype, architecture(backend), coded)
         for how in (_weights(unit, problem.dtype) if coded else ({},))
+        if x.from_zero is not None or not how.get("from_zero")
     ]
     for best in sorted(starts, key=mismatches):
         while mismatches(best):
