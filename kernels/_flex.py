@@ -382,8 +382,9 @@ class AttentionTruth:
             for part, t in zip(parts, (value.mid, value.tail, value.radius, lower), strict=True):
                 part[mine] = torch.as_tensor(t).expand_as(value.mid)[pick].cpu()
         mid, tail, rad, least = parts
-        if output in ("dq", "dk", "dv") and bool(((mid.abs() <= rad) & (rad > 0)).any()):
-            zero = torch.from_numpy(self._zeros(output))[index]
+        vague = ((mid + tail).abs() <= rad) & (rad > 0)
+        if output in ("dq", "dk", "dv") and bool(vague.any()):  # one that is not vague multiprecision may contradict
+            zero = vague & torch.from_numpy(self._zeros(output))[index]
             mid, tail, rad = (torch.where(zero, 0.0, t) for t in (mid, tail, rad))
         mid, tail, rad, least = (part.to(self.device) for part in (mid, tail, rad, least))
         empty = self._nothing(output, index).to(self.device)

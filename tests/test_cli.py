@@ -878,14 +878,16 @@ def test_an_interrupt_while_torch_is_imported_is_one_line(tmp_path: Path, second
         one.send_signal(signal.SIGINT)
         _, told = one.communicate(timeout=60)
     starting = "/verify/" not in told and not told.startswith("verify")  # the interpreter, on a busy machine
-    assert starting or (one.returncode == 130 and told.startswith("verify: interrupted")), told
+    # where the signal met an exec of a text, as dataclasses have it, Python ends by the signal: 130 too for a shell
+    ended = one.returncode in (130, -signal.SIGINT)
+    assert starting or (ended and told.startswith("verify: interrupted")), told
 
 
 INTERRUPTED_WHERE_NOTHING_IS_RAISED = """
 import signal, sys, time, weakref
 from verify import start
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started this may ignore it
-{}
+{hook}
 
 class Module: ...
 
@@ -893,7 +895,7 @@ module = Module()
 freed = weakref.ref(module, lambda _: signal.raise_signal(signal.SIGINT))
 try:
     del module
-    time.sleep(30)
+    time.sleep({seconds})
 except KeyboardInterrupt:
     raise SystemExit(130)
 """
@@ -902,7 +904,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize(("hook", "code"), [("", 0), ("sys.unraisablehook = start.raised_again", 130)])
 def test_an_interrupt_in_a_callback_is_not_lost(hook: str, code: int) -> None:
     """Python ignores what a callback raises; importlib has one for each module."""
-    program = INTERRUPTED_WHERE_NOTHING_IS_RAISED.format(hook).replace("30", "30" if code else "0.1")
+    program = INTERRUPTED_WHERE_NOTHING_IS_RAISED.format(hook=hook, seconds=30 if code else 0.1)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == code and ("Exception ignored" in done.stderr) == (code == 0), done.stderr
 

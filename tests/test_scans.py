@@ -439,7 +439,7 @@ def test_eager_is_identified(name: str, dtype: str) -> None:
 @pytest.mark.skipif(not vectorised(), reason="the formulas of ATen's vector code on x86-64 are meant")
 def test_eager_softmax_along_columns_keeps_half_exponentials() -> None:
     """It rounds twice where the last dimension rounds once, nearly a whole ULP instead of half of one: in the columns
-    that are too few for a vector (16 with AVX2, 32 with AVX-512), not in others."""
+    that are too few for a vector, not in others."""
     for dtype in ("float16", "bfloat16"):
         few = cell("softmax", dtype, small((101, 10), dim=0), named("softmax", "eager"))
         whole = cell("softmax", dtype, small((101, 64), dim=0), named("softmax", "eager"))

@@ -18,7 +18,7 @@ MODULES = {"pydantic_core": "pydantic", "xdist": "pytest-xdist"}
 
 def main() -> int:
     """Run the command line of the process and return the exit code."""
-    sys.unraisablehook = start.raised_again
+    usual, sys.unraisablehook = sys.unraisablehook, start.raised_again
     try:
         from verify import cli
 
@@ -33,7 +33,7 @@ def main() -> int:
         print("verify: interrupted", file=sys.stderr)
         return 130
     finally:
-        sys.unraisablehook = sys.__unraisablehook__
+        sys.unraisablehook = usual
 
 
 def missing(error: ModuleNotFoundError) -> str | None:

@@ -40,7 +40,7 @@ ROUNDS = 3
 #: The most products for which the host evaluates candidates.
 HOST = 1 << 22
 #: The most products that a candidate is evaluated on; where all outputs would be more, some rows and columns are taken.
-MOST = 1 << 27
+MOST = 1 << 28
 #: Lengths of pieces, and numbers of them.
 EVERY, PANELS, PARTS = (
     (128, 32, 64, 256, 512, 1024),
