@@ -309,14 +309,13 @@ def apart(scale: float) -> Values:
 
     first = took(mine)
     here = [took(lambda x: torch.exp(x)) for _ in range(3)]
-    there = [took(mine) for _ in range(5)][1:]  # of the second of several, the third has its process ahead
+    there = [took(mine) for _ in range(5)][1:]
     return {"runs_s": [max(one - min(here), 0.0) for one in there], "cold_s": first, "check_s": min(here)}
 
 
 def apart_in_run(scale: float) -> Values:
     """What processes of their own add to a run over exp, eager, Inductor and two functions of a file, default profile,
     as a share of the same run with the functions in its process. Caches are warm."""
-    from verify import standby
     from verify.plan import Selection
     from verify.run import run
 
@@ -331,14 +330,13 @@ def apart_in_run(scale: float) -> Values:
     # named so that they are no files to be imported
     held = {f"here.py:{name}": getattr(module, name) for name in functions}
 
-    def took(selection: Selection, ahead: int) -> float:
+    def took(selection: Selection) -> float:
         began = time.perf_counter()
-        standby.prepare(ahead)  # as the command line does
         run(selection)
         return time.perf_counter() - began
 
-    here = [took(replace(chosen, user_lowerings=(), functions=held), 0) for _ in range(3)][1:]
-    there = [took(chosen, 1) for _ in range(2)]
+    here = [took(replace(chosen, user_lowerings=(), functions=held)) for _ in range(3)][1:]
+    there = [took(chosen) for _ in range(2)]
     return {"runs_s": there, "run_s": min(here), "added_share": max(min(there) / min(here) - 1, 0.0)}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import functools
 import itertools
-import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -22,10 +22,10 @@ import torch
 
 from numbered import doubling, nothing, sleeping
 from sample_reports import cell, cell_of, region, report, report_of
-from verify import backends, cli, ledger, run
+from verify import backends, cli, ledger, run, standby
 from verify import lowerings as lowerings_module
 from verify.conduct import exit_code
-from verify.jobs import journal, pool
+from verify.jobs import journal
 from verify.jobs.pool import Ended, Spent, ended
 from verify.kernel import UsageError
 from verify.ledger import Allowance
@@ -109,14 +109,18 @@ def slowly(number: int) -> int:
     return number
 
 
-def test_what_interrupts_this_process_ends_the_others() -> None:
+def test_what_interrupts_this_process_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[standby.Process] = []
+    real = standby.Process
+    monkeypatch.setattr(standby, "Process", lambda *given: started.append(real(*given)) or started[-1])
+
     def interrupted(number: int) -> int:
         raise KeyboardInterrupt
 
     stream = ended(doubling, [[*range(20, 40)]], [{}], here=interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(stream)
-    assert not multiprocessing.active_children()
+    assert [process.poll() for process in started] == [-signal.SIGKILL]
 
 
 LOCKED = """
@@ -143,14 +147,14 @@ def test_a_worker_that_cannot_begin_ends_the_run() -> None:
 
 
 def test_a_worker_whose_parent_ends_before_it_is_ready_ends_quietly() -> None:
-    spawn = multiprocessing.get_context("spawn")
-    own, its = spawn.Pipe()
-    process = spawn.Process(target=pool._serve, args=(its, pickle.dumps(doubling), 0, {}))
-    process.start()
-    own.close()
-    its.close()
-    process.join()
-    assert process.exitcode == 0
+    for sent in (False, True):
+        process = standby.Process("verify.jobs.pool:serve")
+        process.start()
+        if sent:
+            process.connection.send((sys.path, {}, pickle.dumps(doubling), False))
+        process.connection.close()
+        assert process.wait(60) == 0
+        process.end()
 
 
 def test_what_is_not_wanted_is_not_done_and_closing_ends_the_processes() -> None:

@@ -1,75 +1,185 @@
-"""Processes that are started ahead of their use: which one is taken, and that none is left."""
+"""The process that stands by and those that are forked from it: whose children they are, and that none is left."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from verify import standby
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+
 
 @pytest.fixture(autouse=True)
-def _none_ready() -> Iterator[None]:
+def _none_stands_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
     standby.drop()
     yield
     standby.drop()
 
 
-def test_a_process_is_started_ahead_and_the_next_one_when_told_to() -> None:
-    standby.prepare(2)
-    (first,) = standby._ready
-    taken = standby.take()
-    assert taken is first and not standby._ready and taken.fits
-    standby.go_on()
-    (second,) = standby._ready
-    standby.go_on()
-    assert standby._ready == [second]  # no more than were wanted
-    standby.prepare(1)
-    assert standby._ready == [second]
-    standby.drop()
-    assert second.process.poll() is not None and taken.process.poll() is None
-    taken.end()
-    assert taken.process.poll() is not None
+def telling(channel: int, *files: int) -> None:
+    """What a process of these tests does: it tells what it is, then what it is asked for."""
+    connection = Connection(channel)
+    connection.send({
+        "pid": os.getpid(), "parent": os.getppid(), "folder": str(Path.cwd()), "files": [os.read(f, 9) for f in files],
+        "threads": threading.active_count(), "torch": "torch" in sys.modules, "place": os.environ.get("PLACE"),
+        "blocked": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), "standing": standby._standing,
+    })  # fmt: skip
+    while True:
+        exec(connection.recv())
 
 
-def test_none_is_taken_that_has_ended_or_was_started_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for change in ("ended", "variable", "folder"):
-        standby.prepare(1)
-        (old,) = standby._ready
-        if change == "ended":
-            old.process.kill()
-            old.process.wait()
-        elif change == "variable":
-            monkeypatch.setenv("OMP_NUM_THREADS", "7")
-        else:
-            monkeypatch.chdir(tmp_path)
-        taken = standby.take()
-        assert taken is not old and taken.fits and old.process.poll() is not None
-        taken.end()
-    standby.prepare(1)
-    (old,) = standby._ready
+TASK = "test_standby:telling"
+
+
+def told(process: standby.Process) -> dict[str, Any]:
+    process.start()
+    found: dict[str, Any] = process.connection.recv()
+    return found
+
+
+def first(process: standby.Process) -> dict[str, Any]:
+    """What it tells, after which it is ended."""
+    try:
+        return told(process)
+    finally:
+        process.end()
+
+
+@linux
+def test_processes_are_forked_from_one_and_are_the_askers_children(tmp_path: Path) -> None:
+    standby.prepare()
+    assert standby._standing is not None
+    standing = standby._standing.process.pid
+    (tmp_path / "given").write_bytes(b"contents")
+    with (tmp_path / "given").open("rb") as file:
+        processes = [standby.Process(TASK), standby.Process(TASK, [file])]
+        found = [told(process) for process in processes]
+    assert [one["pid"] for one in found] == [process.pid for process in processes]
+    assert all(isinstance(process.start(), standby.Forked) for process in processes)
+    assert found[0] | {"pid": 0, "files": []} == found[1] | {"pid": 0, "files": []}
+    assert found[1]["files"] == [b"contents"]
+    assert found[0]["parent"] == os.getpid() and found[0]["torch"] and found[0]["blocked"]
+    assert found[0]["threads"] == 1 and found[0]["standing"] is None
+    assert standing not in {one["pid"] for one in found} and not standby._starting
+    assert processes[0].poll() is None and processes[0].wait(0.01) is None
+    processes[0].connection.send("import sys; sys.exit(7)")
+    processes[1].connection.send("os.kill(os.getpid(), 11)")
+    assert [process.wait(60) for process in processes] == [7, -11]
+    for process in processes:
+        process.end()
+        process.end()
+    assert standby._standing.process.pid == standing and standby._standing.fits
+
+
+@linux
+def test_an_exception_ends_a_process_and_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    process = standby.Process(TASK)
+    told(process)
+    process.connection.send("print('to the report?'); raise ValueError('planted')")
+    assert process.wait(60) == 1
+    process.end()
+    shown = capfd.readouterr()
+    assert "ValueError: planted" in shown.err and "to the report?" in shown.err and not shown.out
+
+
+@linux
+def test_another_stands_by_where_variables_differ_and_processes_are_in_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    standby.prepare()
+    before = standby._standing
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
-    taken = standby.take()
-    assert taken is old
-    taken.end()
+    monkeypatch.chdir(tmp_path)
+    assert first(standby.Process(TASK))["folder"] == str(tmp_path) and standby._standing is before
+    monkeypatch.setenv("PLACE", "elsewhere")
+    assert first(standby.Process(TASK))["place"] == "elsewhere"
+    assert before is not None and standby._standing is not before and before.process.poll() is not None
+
+
+@linux
+def test_one_that_has_ended_is_replaced() -> None:
+    standby.prepare()
+    assert standby._standing is not None
+    standby._standing.process.kill()
+    standby._standing.process.wait()
+    assert first(standby.Process(TASK))["parent"] == os.getpid()
+
+
+@linux
+@pytest.mark.parametrize("fault", ["opened", "ended", "refused"])
+def test_where_none_can_be_forked_processes_start_by_themselves(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setattr(standby, "_forks", True)
+    fault_of = {
+        "opened": "standby.DEVICES = '/'",  # a device, by what stands by
+        "ended": "sys.exit()",
+        "refused": "standby.ADOPTION = 0.1",  # on a system on which nobody takes others' children
+    }
+    monkeypatch.setattr(standby, "STAND", standby.STAND.replace("standby.stand", f"{fault_of[fault]}\nstandby.stand"))
+    if fault == "refused":
+        monkeypatch.setattr(standby, "PR_SET_CHILD_SUBREAPER", 0)
+    processes = [standby.Process(TASK), standby.Process(TASK)]
+    try:
+        found = [told(process) for process in processes]
+        assert [one["pid"] for one in found] == [process.pid for process in processes]
+        assert all(isinstance(process.start(), subprocess.Popen) for process in processes)
+        assert all(one["torch"] and one["parent"] == os.getpid() and one["blocked"] for one in found)
+        assert not standby._forks and standby._standing is None and not standby._starting
+    finally:
+        for process in processes:
+            process.end()
+    assert all(process.poll() == -signal.SIGKILL for process in processes)
+
+
+DIVIDED = """
+import os, sys
+standby.divide(connection.fileno())
+inner = standby.Process("test_standby:telling")
+inner.start()
+connection.send((inner.connection.recv(), standby._standing.process.pid))
+"""
+
+
+@linux
+def test_a_forked_process_has_one_that_stands_by_for_it() -> None:
+    outer = standby.Process(TASK)
+    mine = told(outer)
+    outer.connection.send(DIVIDED)
+    inner, standing = outer.connection.recv()
+    assert inner["parent"] == mine["pid"] and inner["torch"] and inner["pid"] not in (standing, mine["pid"])
+    outer.end()
+    _all_end(standing)
 
 
 def test_none_is_left_when_its_parent_ends() -> None:
-    code = "from verify import standby; standby.prepare(1); print(standby._ready[0].process.pid, flush=True)"
-    for end in ("", "; import os; os._exit(0)"):
-        done = subprocess.run(
-            [sys.executable, "-c", code + end.replace("; ", "\n")], capture_output=True, text=True, check=True
-        )
-        pid, until = int(done.stdout), time.monotonic() + 60
-        while _runs(pid) and time.monotonic() < until:
-            time.sleep(0.1)
-        assert not _runs(pid)
+    code = """
+import os
+from verify import standby
+process = standby.Process("test_standby:telling")
+process.start(), process.connection.recv()
+print(process.pid, *([] if standby._standing is None else [standby._standing.process.pid]), flush=True)
+"""
+    for end in ("", "os._exit(0)", "os.kill(os.getpid(), 9)"):
+        done = subprocess.run([sys.executable, "-c", code + end], capture_output=True, text=True, check=False)
+        _all_end(*map(int, done.stdout.split()))
+
+
+def _all_end(*pids: int) -> None:
+    until = time.monotonic() + 60
+    while any(map(_runs, pids)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any(map(_runs, pids))
 
 
 def _runs(pid: int) -> bool:
@@ -79,3 +189,10 @@ def _runs(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat")
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_message_waits_for_its_process() -> None:
+    process = standby.Process(TASK)
+    process.connection.send("connection.send('later')")
+    assert told(process)["pid"] == process.pid and process.connection.recv() == "later"
+    process.end()

@@ -372,17 +372,17 @@ def test_an_edited_file_has_another_process(tmp_path: Path) -> None:
 
 def test_the_functions_of_a_file_are_looked_at_in_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     taken: list[standby.Process] = []
-    real = standby.take
+    real = standby.Process
 
-    def take() -> standby.Process:
-        taken.append(real())
+    def started(*given: Any) -> standby.Process:
+        taken.append(real(*given))
         return taken[-1]
 
-    monkeypatch.setattr(standby, "take", take)
+    monkeypatch.setattr(standby, "Process", started)
     text = planted(tmp_path, "return a + b")
     path = text.rpartition(":")[0]
     imported([text, f"{path}:f"])
-    assert len(taken) == 1 and taken[0].process.poll() is not None
+    assert len(taken) == 1 and taken[0].poll() is not None
     with pytest.raises(UsageError, match="no function 'g'"):
         imported([text, f"{path}:g"])
 
@@ -431,7 +431,6 @@ def test_a_file_that_does_not_import_is_told_before_processes_share_the_work(
     assert main(["kernel", "exp", "--lowering", f"{tmp_path / 'mine.py'}:f", "--jobs", "2"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "no_such_module" in line and "mine.py, line 1" in line
-    assert not standby._ready
 
 
 @pytest.mark.parametrize("slow", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,9 +20,6 @@ from verify.reports.schema import Cell, Report
 from verify.reports.terminal import print_page
 from verify.run import run
 from verify.workers import TIMEOUT
-
-#: For each call: whether it is another than the first.
-_calls = itertools.chain([0], itertools.repeat(1))
 
 
 class Inaccurate(AssertionError):
@@ -52,7 +48,7 @@ def check(
     """
     text, function = _named(fn)
     if function is None:
-        standby.prepare(1 + next(_calls))  # where one call has followed another, a process for the next
+        standby.prepare()
     selection = Selection(
         (kernel,), (_backend(device),), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
         user_lowerings=() if function else (text,), functions={text: function} if function else {}, scalars=scalars,

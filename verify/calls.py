@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from verify.cases import Pointwise, terms
@@ -471,7 +472,7 @@ def _called(
 ) -> _One | None:  # fmt: skip
     """Make the call; None where it gives the bits that it should."""
     given = _given(arranged, sample)
-    shape = torch.broadcast_shapes(*(t.shape for t in given))  # type: ignore[no-untyped-call]
+    shape = np.broadcast_shapes(*(t.shape for t in given))
     if arranged.how in ("same", "pairs"):
         plain = [t.expand(shape).reshape(-1).clone() for t in given]
         expected = launch_steady(call, plain, target.backend, name, repeats=1).output.reshape(shape)

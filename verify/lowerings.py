@@ -673,6 +673,7 @@ def user_lowering(
         if function is None:
             assert elsewhere is not None
             return elsewhere(target)
+        import numpy as np
         import torch
 
         names, scalars = target.kernel.tensors(target.scalars), target.scalars
@@ -681,7 +682,7 @@ def user_lowering(
         def run(*tensors: torch.Tensor) -> Any:
             values = {**dict(zip(names, tensors, strict=True)), **scalars}
             if "out" in (*positional, *named):
-                shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
+                shape = np.broadcast_shapes(*(t.shape for t in tensors))
                 values["out"] = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
             result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
             return values.get("out") if result is None else result

@@ -201,7 +201,7 @@ def begin(lowerings: Iterable[str] | None, *, here: bool = True) -> None:
     for text in own:
         examine(text)
     if here and own:
-        standby.prepare(len(own))
+        standby.prepare()
 
 
 def triples_of(given: bool, profile: str) -> bool:

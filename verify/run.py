@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from verify import backends, kernel, ledger, standby, sweep
+from verify import backends, kernel, ledger, sweep
 from verify.backends import Backend
 from verify.cases import Case
 from verify.cells import cells_of, faulted, fill, part_of, unfilled
@@ -248,17 +248,16 @@ class _Results:
             identify = functools.partial(_identity_there, selection, backends.threads())
             self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
         elif places := _places(present, groups, workers):
-            share, ahead, here = max(backends.cores() // len(places), 1), len(selection.user_lowerings), None
+            share, own, here = max(backends.cores() // len(places), 1), bool(selection.user_lowerings), None
             # unless so many processes were asked for; of a device each has its own
-            if ahead and workers is None and not any(places):
+            if own and workers is None and not any(places):
                 self._imported()
                 here, places = self._done, places[1:]
                 self.at_end.enter_context(_shared(backends.threads(), share))
             else:
                 imported(selection.user_lowerings)
-                standby.drop()
             make = functools.partial(_worker, *given, share)
-            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs, ahead, here)
+            self.stream = pool.ended(make, [group for _, group in groups], places, self.runs, own, here)
 
     def close(self) -> None:
         if self.stream is not None:

@@ -1,4 +1,4 @@
-"""Processes of this machine that do numbered jobs. They are spawned, never forked: torch and CUDA have threads.
+"""Processes of this machine that do numbered jobs.
 
 What a job is, its caller knows: a worker calls `make()` once and what that gives with each number. A worker that dies
 takes the job in its hands with it, and nothing else. No torch here.
@@ -7,18 +7,16 @@ takes the job in its hands with it, and nothing else. No torch here.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 import signal
-import threading
+import sys
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from verify import standby, start
@@ -48,7 +46,8 @@ class Spent(Exception):
 
 def ended(
     make: Callable[[], Callable[[int], Any]], groups: Sequence[Sequence[int]], places: Sequence[Mapping[str, str]],
-    wanted: Callable[[int], bool] = lambda number: True, ahead: int = 0, here: Callable[[int], Any] | None = None,
+    wanted: Callable[[int], bool] = lambda number: True, forking: bool = False,
+    here: Callable[[int], Any] | None = None,
 ) -> Generator[Ended]:  # fmt: skip
     """Every job of the groups, in the order in which they end.
 
@@ -57,7 +56,7 @@ def ended(
              where others have nothing left to do
     places   the variables of each process's environment, beside those of this one
     wanted   whether a job is still to be done, asked when it is due
-    ahead    how many processes of `verify.standby` each prepares
+    forking  whether jobs start processes by `verify.standby`
     here     does a job in this process, which is then one of those that do them: it has imported what they still have
              to. They hold HELD jobs meanwhile, since this one answers none while it does its own
 
@@ -65,7 +64,7 @@ def ended(
     has begun a job, and what interrupts `here`.
     """
     waiting = deque(deque(group) for group in groups)
-    given = pickle.dumps(make), ahead
+    given = pickle.dumps(make), forking
     workers = [_Worker(k, given, place) for k, place in enumerate(places[: sum(map(len, groups))])]
     mine = None if here is None else _Here(len(workers), here)
     everyone: list[Hands] = [*workers, *([] if mine is None else [mine])]
@@ -74,7 +73,7 @@ def ended(
             for worker in workers:
                 if worker.state == "ready":
                     worker.begin(waiting, everyone, wanted)
-            sources: dict[Any, _Worker] = {source: w for w in workers for source in (w.pipe, w.process.sentinel)}
+            sources: dict[Any, _Worker] = {source: w for w in workers for source in w.sources}
             ready = wait(list(sources), None if mine is None else 0)
             if mine is not None and not ready:
                 mine.begin(waiting, everyone, wanted)
@@ -89,7 +88,7 @@ def ended(
                     continue
                 ready = wait(list(sources))
             for worker in {id(w): w for w in (sources[source] for source in ready)}.values():
-                alive = worker.process.is_alive()  # asked first: it may send and die
+                alive = worker.process.poll() is None  # asked first: it may send and die
                 yield from worker.told()
                 if not alive:
                     if (one := worker.fallen()) is not None:
@@ -172,7 +171,7 @@ class _Here(Hands):
 class _Worker(Hands):
     """A process of this machine."""
 
-    given: tuple[bytes, int]
+    given: tuple[bytes, bool]
     place: Mapping[str, str]
     state: str = field(default="", init=False)  # "starting", "ready" or "leaving"
 
@@ -180,13 +179,15 @@ class _Worker(Hands):
         self.start()
 
     def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.state = "starting"
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, *self.given, dict(self.place)))
-        with standby.without_interrupts():  # it inherits that: Ctrl-C is for the parent, which ends all
-            self.process.start()
-        theirs.close()
+        self.process = standby.Process("verify.jobs.pool:serve")
+        self.pipe, self.state = self.process.connection, "starting"
+        self.pipe.send((sys.path, dict(self.place), *self.given))
+
+    @property
+    def sources(self) -> list[Any]:
+        """What is ready where it has sent something or has ended."""
+        sentinel = self.process.sentinel
+        return [self.pipe] if sentinel is None else [self.pipe, sentinel]
 
     def send(self, number: int) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has died, which `fallen` tells
@@ -210,11 +211,10 @@ class _Worker(Hands):
 
     def fallen(self) -> Ended | None:
         """The job that it died of, if it was in one."""
-        self.process.join()
+        code = self.process.wait() or 0
         number, self.number = self.number, None
         self.put_back()
-        self.pipe.close()
-        code = self.process.exitcode or 0
+        self.process.end()
         told = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
         if self.state == "starting":
             raise RuntimeError(f"a worker process {told} before it did anything")
@@ -222,13 +222,10 @@ class _Worker(Hands):
 
     def kill(self) -> None:
         """With the compilers that it has started: it leads a group of its own."""
-        if self.process.pid is not None and self.process.is_alive():
-            try:
+        if self.process.poll() is None:
+            with contextlib.suppress(AttributeError, OSError):  # not yet, or not on this system
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except (AttributeError, OSError):  # not yet, or not on this system
-                self.process.kill()
-        self.process.join()
-        self.pipe.close()
+        self.process.end()
 
 
 def _part(others: Sequence[Hands]) -> deque[int]:
@@ -253,21 +250,21 @@ def _signal(number: int) -> str:
 # In the worker.
 
 
-def _serve(pipe: Connection, given: bytes, ahead: int, place: Mapping[str, str]) -> None:
-    """Do jobs until there are no more. `given` is unpickled after the environment is set: that may import torch."""
+def serve(channel: int) -> None:
+    """Do jobs until there are no more. `make` is unpickled after the environment is set: that may import torch."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
-    # Python's own choice: "spawn", which this process has from its parent, gives locks names, which stay when it is
-    # killed and which the parent is then warned about. tqdm makes such a lock where Inductor first runs
-    multiprocessing.set_start_method(None, force=True)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ.update(place)
-    start.settle()
-    if ahead:
-        standby.prepare(ahead)
-    with start.importing():
-        do = pickle.loads(given)()
-    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
+    standby.end_with_parent(_end)
+    pipe = Connection(channel)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
+        path, place, make, forking = pipe.recv()
+        sys.path[:] = path
+        os.environ.update(place)
+        start.settle()
+        if forking:
+            standby.divide(channel)
+        with start.importing():
+            do = pickle.loads(make)()
         pipe.send(("ready", None))
         while True:
             pipe.send(found := attempt(do, pipe.recv()))
@@ -296,11 +293,8 @@ def _told(error: BaseException) -> BaseException:
     return error
 
 
-def _end_with_parent() -> None:
-    """Nobody asks a worker to end where its parent is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+def _end() -> None:
+    """End this process and the compilers that it has started."""
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -14,13 +14,12 @@ import mmap
 import os
 import pickle
 import signal
-import subprocess
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -61,12 +60,13 @@ class Worker:
 
     def __init__(self, text: str, composite: bool, *, timeout: float, memory: int) -> None:
         self.timeout = timeout
-        held = standby.take()
-        self.process, self.connection, self.files = held.process, held.connection, held.files
+        self.files = [standby.shared(), standby.shared()]
+        self.process = standby.Process("verify.workers.process:main", self.files)
+        self.connection = self.process.connection
         self.maps: list[mmap.mmap | None] = [None, None]
         self.loaded = False
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
-        self.end = weakref.finalize(self, held.end)
+        self.end = weakref.finalize(self, _end, self.process, self.files)
         self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
         self._send({"do": "load", "text": text, **self.limits})
 
@@ -85,7 +85,6 @@ class Worker:
                 self.end()
                 raise UsageError(_plain(told))
             self.loaded = True
-            standby.go_on()
 
     def ready(self, seconds: float) -> bool:
         """Whether the file is imported within that time. Raises as `load`."""
@@ -129,6 +128,7 @@ class Worker:
 
     def _answer(self, limit: float, what: str) -> dict[str, Any]:
         began = last = time.monotonic()
+        self.process.start()
         try:
             while True:
                 left = min(last + limit, began + COMPILATION) - time.monotonic()
@@ -144,14 +144,15 @@ class Worker:
                 now = time.monotonic()
                 self.compiling, last = self.compiling + now - last, now
         except (EOFError, OSError, ValueError):
-            code = self._code()
+            code = self.process.wait(5)
             self.end()
             raise LoweringError(f"its process ended {_ended(code)}", "ended") from None
 
-    def _code(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(5)
-        return None
+
+def _end(process: standby.Process, files: Sequence[IO[bytes]]) -> None:
+    process.end()
+    for file in files:
+        file.close()
 
 
 def _ended(code: int | None) -> str:

@@ -27,6 +27,7 @@ from operator import is_
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -47,8 +48,8 @@ WORK = 200_000_000  # cycles of work before a launch on a stream of its own, abo
 TURNS = 3  # launches more before a result is returned, while an earlier one is kept
 #: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.
 OUTER = 1 << 16
-#: Whose names a user's file may replace.
-OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.get_device_module(), ctypes, mmap, time, json, os)
+#: Whose names a user's file may replace, beside those of the device's module.
+OWNERS = (torch, torch.Tensor, torch.nn.functional, ctypes, mmap, time, json, os)
 
 
 def main(channel: int, inputs: int, outputs: int) -> None:
@@ -222,7 +223,7 @@ class Server:
             returned = named(returned)
             own = {t.untyped_storage().data_ptr() for t in whole}
             shapes = [t.shape for t in given.values()]
-            due = torch.broadcast_shapes(*shapes) if problem is None else None  # type: ignore[no-untyped-call]
+            due = np.broadcast_shapes(*shapes) if problem is None else None
             # the parent tells of another shape
             if any(t.untyped_storage().data_ptr() in own for t in dense(returned) if t.numel() and t.shape == due):
                 told = "returned memory of its input; expected memory of its own"
@@ -344,9 +345,10 @@ class Names:
     """What the names of OWNERS stand for: for the file's own code what it has put there, else what torch has."""
 
     def __init__(self) -> None:
-        self.originals = [(owner, {k: v for k, v in vars(owner).items() if callable(v)}) for owner in OWNERS]
+        owners = *OWNERS, torch.get_device_module()  # not where it is imported: it looks for a device
+        self.originals = [(owner, {k: v for k, v in vars(owner).items() if callable(v)}) for owner in owners]
         self.replacements: list[tuple[Any, str, Any]] = []
-        self.clean = [self.held(owner) for owner in OWNERS]
+        self.clean = [self.held(owner) for owner in owners]
 
     @staticmethod
     def held(owner: Any) -> tuple[list[str], list[Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -593,10 +594,15 @@ def _in_depth(graph: Graph, places: Sequence[int]) -> list[int]:
 def _stages(graph: Graph, order: Sequence[int]) -> list[list[int]]:
     """The operations in their order, divided where few values are carried on: after a library function, and else near
     the end of STAGE operations."""
-    last = {a: k for k, p in enumerate(order) for a in graph.nodes[p].args}
+    at, carried = {p: k for k, p in enumerate(order)}, [0] * len(order)  # carried: values that are needed after each
+    last = {a: k for k, p in enumerate(order) for a in graph.nodes[p].args if a in at}
+    for p, k in last.items():
+        carried[at[p]] += 1
+        carried[k] -= 1
+    carried = list(itertools.accumulate(carried))
     stages, start = [], 0
     while len(order) - start > STAGE * 3 // 2:
-        live = {k: sum(last.get(p, 0) > k for p in order[: k + 1]) for k in range(start + 1, start + STAGE * 3 // 2)}
+        live = {k: carried[k] for k in range(start + 1, start + STAGE * 3 // 2)}
         called = [k for k in live if graph.nodes[order[k]].op == "lib"]
         near = called[:1] or [k for k in live if k >= start + STAGE // 2]
         cut = min(near, key=lambda k: (live[k], -k))
