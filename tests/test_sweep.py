@@ -284,9 +284,10 @@ def test_parts_of_other_files_are_not_joined(tmp_path: Path) -> None:
         merged([store.read(files[0]), Report.model_validate(value)])
 
 
-KILLED = """
-import sys, time
-from verify import backends, cases, cli, run
+#: A module that changes what it is imported into, the processes of a run among them.
+SLOWED = """
+import time
+from verify import backends, cases, run
 
 backends.load("cpu").portion = cases.CHUNK = cases.LEAST = {small}
 cases.FEWEST = 1
@@ -296,16 +297,19 @@ def slowly(*given):
     time.sleep(0.2)
     return part_of(*given)
 
-run.part_of = slowly
-if __name__ == "__main__":
-    sys.exit(cli.main(sys.argv[1:]))
+def worker(*given):
+    return made(*given)
+
+made, run.part_of, run._worker = run._worker, slowly, worker
 """
+KILLED = "import sys, slowed; from verify import cli; sys.exit(cli.main(sys.argv[1:]))"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_sweep_that_is_killed_loses_what_was_in_flight(tmp_path: Path) -> None:
     script, out, whole = tmp_path / "killed.py", tmp_path / "r.json", tmp_path / "whole.json"
-    script.write_text(KILLED.format(small=SMALL))
+    (tmp_path / "slowed.py").write_text(SLOWED.format(small=SMALL))
+    script.write_text(KILLED)
     words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--lowering", "eager"]
     words += ["--spelling", "out-of-place", "--profile", "quick", "--json"]
     journal, environment = Path(f"{out}.journal"), os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))}

@@ -737,11 +737,11 @@ class Instance:
         self._limits: dict[str, Limit | None] = {}
         self._reference: Outputs | None = None
         self._predicted: dict[tuple[str, str], Tensor] = {}
+        self._bounds = admit.Bounds(self.device)
 
     @cached_property
     def source(self) -> Source:
-        bounds = admit.Bounds(self.device)
-        found: Source = self.kernel.truth(self.problem, self.device, bounds)
+        found: Source = self.kernel.truth(self.problem, self.device, self._bounds)
         return found
 
     def serves(self, facts: Composite, setting: Setting, scalars: Scalars, dtype: str, backend: Backend) -> bool:
@@ -749,9 +749,13 @@ class Instance:
         mine = (self.kernel.name, self.setting, self.scalars, self.dtype, self.backend.name)
         return mine == (facts.name, setting, dict(scalars), dtype, backend.name)
 
-    @property
+    @cached_property
     def trusted(self) -> tuple[admit.Admitted, ...]:
-        return admit.library(self.device)
+        """Of the library those that its enclosures ask for; the source has them by now, of all outputs."""
+        if self.dtype != "float64":
+            for output in self.outputs:
+                self.source.enclose(output)
+        return admit.library(self.device, names=sorted(self._bounds.asked))
 
     def portions(self) -> range:
         return range(1)

@@ -24,6 +24,7 @@ import torch
 
 from verify.formats import FORMATS, Format
 from verify.numbers.documented import Documented
+from verify.numbers.grid import below, last_bits
 from verify.numbers.ieee import round_to
 from verify.numbers.roundoff import UP, Rough, Roundoff
 
@@ -189,23 +190,10 @@ def _exact(n: Roundoff, a: Algorithm, x: Rough, y: Tensor, value: Rough, whole: 
         fits = (round_to(x.mid, bits) == x.mid).all(-1, keepdim=True) & (round_to(y, bits) == y).all(-2, keepdim=True)
     # an accumulator with fewer bits than float32: no partial sum beyond what it holds of the finest unit
     size = x.mid.abs() @ y.abs()
-    room = size < 2.0 ** -(math.log2(a.unit) + 1) * _finest_product(x.mid, y)
+    room = below(size, last_bits(x.mid, y), math.floor(-math.log2(a.unit)) - 1)
     sure = (found.error == 0) & (found.rad == 0) & ((fits & room & whole) | (size == 0))
     rad, error = (torch.where(sure, 0.0, t) for t in (value.rad, value.error))
     return replace(value, rad=rad, error=error)
-
-
-def _finest_product(x: Tensor, y: Tensor) -> Tensor:
-    """The largest known power of two that divides all products of a sum; infinite where all are zeros."""
-    return _finest(x).amin(-1, keepdim=True) * _finest(y).amin(-2, keepdim=True)
-
-
-def _finest(t: Tensor) -> Tensor:
-    """The last bit of each number: the largest power of two that divides it; inf for 0."""
-    mantissa, exponent = torch.frexp(t)
-    whole = (mantissa.abs() * 2.0**53).to(torch.int64)
-    last = (whole & -whole).to(torch.float64)
-    return torch.where(t == 0, math.inf, torch.ldexp(last, exponent - 53))
 
 
 def scored(n: Roundoff, a: Algorithm, rows: Rows) -> tuple[Rough, Rough]:

@@ -40,6 +40,7 @@ from verify.numbers import Undecidable
 from verify.numbers.ball import two_prod, two_sum
 from verify.numbers.documented import Documented as Documented
 from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, fell, offer
+from verify.numbers.grid import below, last_bit, last_bits
 from verify.numbers.ieee import round_to
 from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.numbers.orders import Order
@@ -458,10 +459,10 @@ class Roundoff:
         size = x.mid.abs().sum(-1, keepdim=True)
         finest = torch.full_like(count, -math.inf)  # nothing is known to be exact
         if x.mid.shape[-1] and self.exact:
-            finest = _finest(x).amin(-1, keepdim=True)
+            finest = last_bit(x.mid).amin(-1, keepdim=True)
         mid = x.mid.sum(-1, keepdim=True)
         rounding = _growth(count, U) * size
-        rad = _up(torch.where(_below(size, finest, 53), 0.0, rounding) + x.rad.sum(-1, keepdim=True))
+        rad = _up(torch.where(below(size, finest, 53), 0.0, rounding) + x.rad.sum(-1, keepdim=True))
         return x.n._summed(x, order, count, mid, rad, size, finest, lambda t: t.sum(-1, keepdim=True))
 
     def cumsum(self, a: Operand, order: Order | None = None) -> Rough:
@@ -470,8 +471,8 @@ class Roundoff:
         x = _wide(self.at(order.accumulator).value(a))
         count = torch.arange(1, x.mid.shape[-1] + 1, dtype=torch.float64, device=x.mid.device).expand_as(x.mid)
         size = x.mid.abs().cumsum(-1)
-        finest = -running(-_finest(x))
-        rad = torch.where(_below(size, finest, 53), 0.0, _growth(count, U) * size) + x.rad.cumsum(-1) * UP
+        finest = -running(-last_bit(x.mid))
+        rad = torch.where(below(size, finest, 53), 0.0, _growth(count, U) * size) + x.rad.cumsum(-1) * UP
         return x.n._summed(x, order, count, x.mid.cumsum(-1), _up(rad), size, finest, lambda t: t.cumsum(-1))
 
     def _summed(
@@ -490,7 +491,7 @@ class Roundoff:
                 running, highest = running[..., -1:], highest[..., -1:]
             error, reach = torch.minimum(error, running), torch.minimum(reach, highest)
         error = _up(error + steps * self.flush)
-        exact = (carried == 0) & (over(x.rad) == 0) & _below(size, finest, self.compute.precision)
+        exact = (carried == 0) & (over(x.rad) == 0) & below(size, finest, self.compute.precision)
         if not self.flush:
             error = torch.where(exact, 0.0, error)
         beyond = (reach * UP >= _overflow(self.compute)) | error.isnan()
@@ -547,17 +548,17 @@ class Roundoff:
         k = x.mid.shape[-1]
         grown = 1.0 + 8 * (k + 2) * U
         size = x.mid.abs() @ y.mid.abs()
-        finest = _finest(x).amin(-1, keepdim=True) + _finest(y).amin(-2, keepdim=True) if k else size
+        finest = last_bits(x.mid, y.mid) if k else size
         mid = x.mid @ y.mid
         spread = x.rad @ y.size + x.mid.abs() @ y.rad
         rounding = _growth(torch.tensor(float(k + 1), dtype=torch.float64), U).to(size.device) * size
-        rad = _up(torch.where(_below(size, finest, 53), 0.0, rounding + TINY) + spread * grown)
+        rad = _up(torch.where(below(size, finest, 53), 0.0, rounding + TINY) + spread * grown)
         carried = (x.error @ (y.size + y.error) + x.size @ y.error) * grown
         total = (size + spread + carried) * grown
         steps = order.steps(torch.tensor(float(k), dtype=torch.float64, device=size.device))
         least = k * (n._eta() + n.flush) + steps * n.flush
         error = _up(n._of_sum(steps + 1) * total + carried + least)
-        exact = (carried == 0) & (spread == 0) & _below(size, finest, n.compute.precision)
+        exact = (carried == 0) & (spread == 0) & below(size, finest, n.compute.precision)
         exact = exact & (finest >= n.compute.emin - n.compute.mantissa_bits)
         if not n.flush:
             error = torch.where(exact, 0.0, error)
@@ -725,21 +726,3 @@ def _arange(like: Tensor) -> Tensor:
 def _wide(x: Rough) -> Rough:
     """With all parts in the shape of mid."""
     return replace(x, rad=x.rad.expand_as(x.mid), error=x.error.expand_as(x.mid))
-
-
-def _finest(x: Rough) -> Tensor:
-    """The exponent of the last bit of each value: it is a multiple of 2^that; inf for zeros, -inf for no number."""
-    raw = x.mid.contiguous().view(torch.int64)
-    exponent = (raw >> 52) & 0x7FF
-    significand = (raw & ((1 << 52) - 1)) | ((exponent > 0).to(torch.int64) << 52)
-    lowest = (significand & -significand).to(torch.float64)
-    place = (lowest.view(torch.int64) >> 52) - 1023
-    found = (place + exponent.clamp(min=1) - 1075).to(torch.float64)
-    found = torch.where(significand == 0, math.inf, found)
-    return torch.where(x.mid.isfinite(), found, -math.inf)
-
-
-def _below(size: Tensor, finest: Tensor, precision: int) -> Tensor:
-    """size < 2^precision 2^finest. A float64 sum of magnitudes is exact below 2^53 units, and not below them where the
-    true sum is beyond."""
-    return (size == 0) | (size < torch.exp2((finest + precision).clamp(-1100.0, 1023.0)))

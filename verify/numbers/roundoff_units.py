@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from verify.formats import FORMATS, Format
+from verify.numbers.grid import below, largest_products, last_bits
 from verify.numbers.units import Unit
 
 if TYPE_CHECKING:
@@ -79,10 +80,12 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
     cut, kept, least = (unit.terms + 2) * 2.0**-unit.fraction, 2.0**-bits, 2.0 ** (result.emin - bits)
     floor = 2.0**unit.least
     tall, wide = (torch.where(t > 0, t.clamp(min=floor), 0.0) for t in (left, right))
-    largest = _top(tall, wide)
+    # the sum of magnitudes is no less than the largest one, unless some have been enlarged
+    small = not bool((tall == left).all() & (wide == right).all())
+    whole = torch.maximum(largest_products(tall, wide), size) if small else size
     if blocks.pieces:
         count = blocks.chains * -(-k // unit.terms) + blocks.pieces
-        top = torch.maximum(largest, size).clamp(min=2.0**SINGLE.emin)
+        top = whole.clamp(min=2.0**SINGLE.emin)
         grow = _growth(count, cut + kept)
         error = grow * (top + count * least) + count * least
         error = error + _growth(blocks.pieces, U) * (size + error)
@@ -90,7 +93,7 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
         error, sums = torch.zeros_like(mid), torch.zeros_like(mid)
         for start in range(0, k, unit.terms):
             part = slice(start, start + unit.terms)
-            top = torch.maximum(_top(tall[:, part], wide[part]), sums.abs() + error + own + carried)
+            top = torch.maximum(largest_products(tall[:, part], wide[part]), sums.abs() + error + own + carried)
             sums = sums + x.mid[:, part] @ y.mid[part]
             error = error + cut * top.clamp(min=2.0**SINGLE.emin) + kept * (sums.abs() + own + carried + error) + least
             error = error * UP
@@ -98,16 +101,14 @@ def product(n: Roundoff, x: Rough, y: Rough, blocks: Blocks) -> tuple[Tensor, Te
     if blocks.stored:
         span, most, onto = _running(x.mid, y.mid, rad, blocks.before)
         error = _stored(n.storage, min(blocks.pieces, -(-k // LEAST)), span, most, onto, size, error + carried)
-    from verify.numbers.roundoff import _below, _finest
-
     if k:
-        finest = _finest(x).amin(-1, keepdim=True) + _finest(y).amin(-2, keepdim=True)
+        finest = last_bits(x.mid, y.mid)
         fewest = min(unit.fraction + 1, bits + 1, result.precision)
         exact = (carried == 0) & (x.rad.amax() == 0) & (y.rad.amax() == 0)
-        exact = exact & _below(torch.maximum(size, largest), finest, fewest)
+        exact = exact & below(whole, finest, fewest)
         exact = exact & (finest >= result.emin - result.mantissa_bits)
         if blocks.stored:
-            exact &= _below(span, finest, n.storage.precision) & (finest >= n.storage.emin - n.storage.mantissa_bits)
+            exact &= below(span, finest, n.storage.precision) & (finest >= n.storage.emin - n.storage.mantissa_bits)
         error, rad = torch.where(exact, 0.0, error), torch.where(exact, 0.0, rad)
     else:
         error = torch.zeros_like(error)
@@ -148,11 +149,3 @@ def _stored(fmt: Format, count: int, span: Tensor, most: Tensor, onto: Tensor, s
     inside = _growth(count, u + 2 * U) * (error + count * eta) + count * eta
     inside = inside + (1 + _growth(count, u + 2 * U)) * (u + 2 * U) * torch.minimum(onto, count * most)
     return (error + torch.maximum(apart, inside)) * UP
-
-
-def _top(x: Tensor, y: Tensor) -> Tensor:
-    """The largest |x||y| of each sum, (m, k) and (k, n): at least 2^(e(a) + e(b)), as subnormal ones are enlarged."""
-    found = x.new_zeros((x.shape[0], y.shape[1]))
-    for j in range(x.shape[1]):
-        torch.maximum(found, x[:, j : j + 1] * y[j : j + 1], out=found)
-    return found

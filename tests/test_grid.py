@@ -1,0 +1,71 @@
+"""What powers of two tell of sums of products, against integers and against every product."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verify.numbers.grid import below, largest_products, last_bit, last_bits
+from verify.numbers.matmul import RowBalls
+
+Tensor = torch.Tensor
+DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(DOUBLES, min_size=1, max_size=9))
+def test_a_number_is_an_odd_multiple_of_its_last_bit(values: list[float]) -> None:
+    for value, exponent in zip(values, last_bit(torch.tensor(values, dtype=torch.float64)).tolist(), strict=True):
+        if value == 0:
+            assert exponent == math.inf
+        else:
+            assert (Fraction(value) / Fraction(2) ** int(exponent)) % 2 == 1
+    assert last_bit(torch.tensor([math.inf, math.nan], dtype=torch.float64)).tolist() == [-math.inf] * 2
+
+
+def _drawn(seed: int, spread: int) -> tuple[Tensor, Tensor]:
+    """(m, k) and (k, n), none negative, a third of them zeros."""
+    draw = torch.Generator().manual_seed(seed)
+    m, k, n = (int(torch.randint(1, limit, (), generator=draw)) for limit in (6, 70, 6))
+
+    def matrix(*shape: int) -> Tensor:
+        t = torch.rand(shape, dtype=torch.float64, generator=draw)
+        t = t * torch.exp2(torch.randint(-spread, spread + 1, shape, generator=draw).double())
+        return torch.where(torch.rand(shape, generator=draw) < 1 / 3, 0.0, t)
+
+    return matrix(m, k), matrix(k, n)
+
+
+@pytest.mark.parametrize("spread", [0, 10, 40, 150])
+def test_the_largest_product_is_found_among_all(spread: int) -> None:
+    for seed in range(50):
+        x, y = _drawn(seed, spread)
+        powers = [torch.where(t > 0, torch.exp2(torch.frexp(t).exponent.double() - 1), 0.0) for t in (x, y)]
+        due = (powers[0][:, :, None] * powers[1][None]).amax(1)
+        found = largest_products(x, y)
+        near = due >= x.amax(1, keepdim=True) * y.amax(0) * 2.0**-100
+        assert torch.equal(found[near], due[near]) and bool((found >= due).all()) and torch.equal(found == 0, due == 0)
+    assert largest_products(torch.ones(2, 0), torch.ones(0, 3)).tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("k", [2, 64, 1000])
+def test_sums_that_nothing_rounds_are_points_among_others(k: int) -> None:
+    """Rows of small integers, of sums that cancel, and of numbers with all their bits, in one product."""
+    draw = torch.Generator().manual_seed(k)
+    a, b = (torch.randn(shape, dtype=torch.float64, generator=draw) for shape in ((9, k), (k, 9)))
+    a[:3], b[:, :3] = (a[:3] * 3).round(), (b[:, :3] * 3).round()
+    a[3:6, k // 2 :], b[k // 2 :, 3:6] = -a[3:6, : k // 2], b[: k // 2, 3:6]
+    a[6], b[:, 6] = a[6] * 2.0**-70, b[:, 6] * 2.0**60
+    n = RowBalls("cpu")
+    found = n.matmul(n.input(a), n.input(b))
+    radius = torch.as_tensor(found.radius).expand(9, 9)
+    for i in range(9):
+        for j in range(9):
+            exact = sum(Fraction(x) * Fraction(y) for x, y in zip(a[i].tolist(), b[:, j].tolist(), strict=True))
+            assert abs(Fraction(float(found.mid[i, j])) - exact) <= Fraction(float(radius[i, j]))
+    sure = below(a.abs() @ b.abs(), last_bits(a, b), 50)
+    assert bool(sure[:3, :3].all()) and not bool(sure[6:, 6:].any()) and bool((radius[sure] == 0).all())
