@@ -287,9 +287,22 @@ class AttentionTruth:
             found = self._balls[output]
             parts = (found.mid, found.rad, found.scale)
             mid, rad, scale = parts if index is None else (t[index.to(t.device)] for t in parts)
-            return Enclosure(mid[None], rad[None]), scale[None]
+            zero = self._zero(output, index, mid, rad)
+            if zero is None:
+                return Enclosure(mid[None], rad[None]), scale[None]
+            mid, rad = (torch.where(zero, 0.0, t) for t in (mid, rad))
+            return Enclosure(mid[None], rad[None], either=zero[None]), scale[None]
         everything = torch.arange(math.prod(self.shape.outputs[output])) if index is None else index
         return self._double(output, everything.cpu())
+
+    def _zero(self, output: str, index: Tensor | None, mid: Tensor, rad: Tensor) -> Tensor | None:
+        """Which elements of a gradient are exactly 0, of those whose enclosures leave it open (one that does not,
+        multiprecision may contradict); None where there are none."""
+        vague = (mid.abs() <= rad) & (rad > 0)
+        if output not in ("dq", "dk", "dv") or not bool(vague.any()):
+            return None
+        zeros = torch.from_numpy(self._zeros(output))
+        return vague & (zeros if index is None else zeros[index.cpu()]).to(mid.device)
 
     @cached_property
     @torch.inference_mode()
@@ -382,9 +395,7 @@ class AttentionTruth:
             for part, t in zip(parts, (value.mid, value.tail, value.radius, lower), strict=True):
                 part[mine] = torch.as_tensor(t).expand_as(value.mid)[pick].cpu()
         mid, tail, rad, least = parts
-        vague = ((mid + tail).abs() <= rad) & (rad > 0)
-        if output in ("dq", "dk", "dv") and bool(vague.any()):  # one that is not vague multiprecision may contradict
-            zero = vague & torch.from_numpy(self._zeros(output))[index]
+        if (zero := self._zero(output, index, mid + tail, rad)) is not None:
             mid, tail, rad = (torch.where(zero, 0.0, t) for t in (mid, tail, rad))
         mid, tail, rad, least = (part.to(self.device) for part in (mid, tail, rad, least))
         empty = self._nothing(output, index).to(self.device)

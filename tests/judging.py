@@ -262,16 +262,21 @@ class AsOutput:
         return self.given.exact.about.scale(self.given.keys[index])
 
 
-def by_output(
-    given: Elements, y: Tensor, limit: float, *, exactly: bool = False, double: bool = False
-) -> list[Said | None]:
+def output_of(given: Elements, y: Tensor, limit: float) -> OfOutput:
     """As an output of a composite kernel, whose elements may be off by `limit` in absolute terms; by two and four
     times as much they are suspect."""
     source = AsOutput(given, y)
     exact = Exact(Placed(source, ""), given.fmt)  # type: ignore[arg-type]
     bound, twice, wide = (torch.full(y.shape, limit * size, dtype=torch.float64) for size in (1, 2, 4))
     limits = Limit(bound, "", (("probable", twice), ("order", wide)))
-    about = OfOutput(source, "", tuple(y.shape), given.fmt, exact, given.facts.name, limits)  # type: ignore[arg-type]
+    return OfOutput(source, "", tuple(y.shape), given.fmt, exact, given.facts.name, limits)  # type: ignore[arg-type]
+
+
+def by_output(
+    given: Elements, y: Tensor, limit: float, *, exactly: bool = False, double: bool = False
+) -> list[Said | None]:
+    about = output_of(given, y, limit)
+    exact = about.exact
     if not exactly:
         facts: Facts = about.facts(torch.arange(len(y)) if double else None, y, double=double, zeroed=False)
         found = decide(y, facts, given.fmt, Limits())

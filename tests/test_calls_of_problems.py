@@ -130,6 +130,14 @@ def late(x, dim):
     if x.shape == shape:
         threading.Thread(target=later, args=(y,)).start()
     return y
+
+def wide(x, dim):
+    y = torch.softmax(x, dim)
+    return y.double() if x.shape[-1] == 1023 else y
+
+def flat(x, dim):
+    y = torch.softmax(x, dim)
+    return y.flatten() if x.shape[-1] == 1023 else y
 """
 
 
@@ -151,6 +159,27 @@ def called(
     lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}")
     call = lowering.build(on)
     return call_problems(case, on, lowering, call, lowerings(facts)[0]).settled(call)
+
+
+@pytest.mark.parametrize("name", [name for name in kernel.names() if isinstance(kernel.load(name), Composite)])
+def test_bounds_have_the_shapes_of_outputs(name: str) -> None:
+    """A call's outputs are held to them, where eager has not been called."""
+    facts, backend = kernel.load(name), backends.load("cpu")
+    assert isinstance(facts, Composite) and facts.custom is not None
+    setting = facts.custom(facts.sized(33)[0])
+    on = Target(facts, facts.cases[0], setting.name, setting.dtypes[0], backend)
+    one, eager = Instance(facts, setting, facts.cases[0], setting.dtypes[0], backend, 0), lowerings(facts)[0]
+    outputs = one.eager(0, eager, on)
+    assert outputs is not None and set(outputs) == set(one.outputs)
+    for output, y in outputs.items():
+        limit = facts.limit(one.problem, on, eager, output)
+        assert limit is None or limit.bound.shape == y.shape
+
+
+@pytest.mark.parametrize(("function", "told"), [("wide", "returned dtype torch.float64"), ("flat", "returned shape (")])
+def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function: str, told: str) -> None:
+    found = called(tmp_path, function)
+    assert (found.status, found.kind) == ("error", "contract") and told in found.told
 
 
 @pytest.mark.parametrize(("function", "among", "status"), [

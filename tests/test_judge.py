@@ -24,8 +24,9 @@ from verify.decide import Enclosure
 from verify.domains import Domain
 from verify.formats import FORMATS
 from verify.judge import chunk
+from verify.judge.cell import standing
 from verify.judge.chunk import Judge, OracleViolation
-from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
+from verify.judge.element import CLASSES, Facts, Judged, Limits, decide, keeps
 from verify.judge.exact import Exact
 from verify.judge.fused import cpp
 from verify.judge.reduce import COUNTED
@@ -242,6 +243,24 @@ def test_how_far_a_suspect_goes_is_told_by_tensors_and_multiprecision_alike(turn
             assert len(settled) == 1, (given.keys[k], limit, said)
             kinds.add(settled.pop().kind)
     assert kinds >= {None, "bound", "probable", "order"}
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2])
+@pytest.mark.parametrize(("name", "dtype"), [("exp", "float32"), ("addcmul", "float16"), ("div", "bfloat16")])
+def test_what_is_seen_at_once_to_keep_its_bound_does(name: str, dtype: str, turn: int) -> None:
+    """Zeros of either sign, infinities and NaNs among results moved by about as much as they may be off."""
+    given = elements(name, case_of(name, dtype), dtype, 40)
+    y = outputs(given, turn)
+    seen = 0
+    for n in range(0, 160, 3):
+        about = judging.output_of(given, y, 2.0**-n)
+        sure = keeps(y, about.facts(None, y, double=False, zeroed=True), given.fmt).tolist()
+        for k, said in enumerate(judging.by_output(given, y, 2.0**-n, exactly=True)):
+            assert not sure[k] or (said is not None and said.kind is None and not said.unjudged), (given.keys[k], said)
+            seen += sure[k]
+        judge = Judge(given.fmt, Limits())
+        assert standing(judge.doubts(about, y)) == standing(judge.tally(about, y))
+    assert seen > 100
 
 
 # ---------------------------------------------------------------- a path that is wrong is seen

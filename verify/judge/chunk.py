@@ -20,7 +20,7 @@ import torch
 from verify.decide import BINS, CLAMP_ULP, QUANTUM, WORDS, Enclosure
 from verify.decide import digests as of_chunks
 from verify.formats import Format
-from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
+from verify.judge.element import CLASSES, Facts, Judged, Limits, decide, keeps
 from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import COUNTED, LEADERS, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
@@ -184,6 +184,14 @@ class Judge:
             later.append(index)
             return found
         return found + self.rest(source, index, y, eager, formulas, settled=engine is not None)
+
+    def doubts(self, source: Source, y: Tensor, eager: Tensor | None = None) -> Tally:
+        """The tally of those outputs alone that are not seen at once to keep their bound: enough for a status."""
+        if not source.stages:
+            return self.tally(source, y, eager)
+        facts = source.facts(None, y, double=source.stages[0], zeroed=True)
+        index = (~keeps(y, facts, self.fmt)).nonzero()[:, 0]
+        return self.rest(source, index, y, eager, Formulas(), settled=False)
 
     def rest(
         self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas, *, settled: bool

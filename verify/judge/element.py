@@ -310,6 +310,20 @@ def decide(
     )
 
 
+def keeps(y: Tensor, facts: Facts, fmt: Format) -> Tensor:
+    """bool (n,): elements that certainly keep the limit that `facts` give each, whatever else `decide` finds of them:
+    numbers other than 0, of truths well inside the format's range, and what is exactly its truth."""
+    if facts.limit is None or facts.unit is not None:
+        return torch.zeros(y.shape, dtype=torch.bool, device=y.device)
+    e, yv = facts.truth, y.to(torch.float64)
+    rad = e.radius if e.tail is None else e.radius + e.tail.abs()
+    distance = ((yv - e.mid).abs() + rad) * UP
+    inside = ((e.mid.abs() + rad) < 2.0**fmt.emax) & (yv != 0) & yv.isfinite() & (distance <= facts.limit)
+    same = (rad == 0) & (yv == e.mid) & (torch.signbit(yv) == torch.signbit(e.mid)) & yv.isfinite()
+    number = (inside | same) & facts.limit.isfinite() & ~facts.special
+    return number | (facts.special & (rad == 0) & ((e.mid.isnan() & yv.isnan()) | (yv.isinf() & (yv == e.mid))))
+
+
 @dataclass(frozen=True)
 class Plain:
     """What `decide` says of elements that are as nearly all are, where `holds`; of others nothing. They are settled,
