@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,10 @@ def called(
     return call_problems(case, on, lowering, call, lowerings(facts)[0]).settled(call)
 
 
-@pytest.mark.parametrize("name", [name for name in kernel.names() if isinstance(kernel.load(name), Composite)])
+COMPOSITES = [name for name in kernel.names() if isinstance(kernel.load(name), Composite)]
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
 def test_bounds_have_the_shapes_of_outputs(name: str) -> None:
     """A call's outputs are held to them, where eager has not been called."""
     facts, backend = kernel.load(name), backends.load("cpu")
@@ -174,6 +178,25 @@ def test_bounds_have_the_shapes_of_outputs(name: str) -> None:
     for output, y in outputs.items():
         limit = facts.limit(one.problem, on, eager, output)
         assert limit is None or limit.bound.shape == y.shape
+
+
+@pytest.mark.parametrize("name", [name for name in COMPOSITES if kernel.load(name).includes])  # type: ignore[union-attr]
+def test_a_user_s_own_has_the_bounds_that_are_tried_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """What keeps them is not looked at again, on whatever backend."""
+    facts, eager = kernel.load(name), lowerings(kernel.load(name))[0]
+    assert isinstance(facts, Composite) and facts.custom is not None
+    for backend, capability in {"cpu": "AVX2", "cuda": "9.0", "rocm": "gfx942"}.items():
+        there = backends.load(backend)
+        monkeypatch.setattr(there, "capability", lambda capability=capability: capability)
+        for given in facts.sized(33):
+            setting = facts.custom(given)
+            for dtype in setting.dtypes:
+                on = Target(facts, facts.cases[0], setting.name, dtype, there)
+                one = Instance(facts, setting, facts.cases[0], dtype, backends.load("cpu"), 0)
+                for output in one.outputs:
+                    of = (replace(eager, name=lowering) for lowering in (facts.includes, "mine.py:f"))
+                    tried, own = (facts.limit(one.problem, on, lowering, output) for lowering in of)
+                    assert tried is not None and own is not None and bool((tried.bound <= own.bound).all())
 
 
 @pytest.mark.parametrize(("function", "told"), [("wide", "returned dtype torch.float64"), ("flat", "returned shape (")])
