@@ -263,6 +263,20 @@ def test_what_is_seen_at_once_to_keep_its_bound_does(name: str, dtype: str, turn
     assert seen > 100
 
 
+def test_of_what_has_no_bound_no_more_than_a_share_is_left_unjudged() -> None:
+    """Whether the others are seen at once to keep theirs or not."""
+    given = elements("exp", case_of("exp", "float32"), "float32", 40)
+    y, found = given.inputs[0].exp(), set()
+    for count in range(0, len(y), 3):
+        about = judging.output_of(given, y, math.inf)
+        assert about.bounds is not None
+        about.bounds.bound[count:] = 2.0**10
+        judge = Judge(given.fmt, Limits())
+        found.add(standing(judge.doubts(about, y)))
+        assert standing(judge.doubts(about, y)) == standing(judge.tally(about, y))
+    assert found == {"passed", "unjudged"}
+
+
 # ---------------------------------------------------------------- a path that is wrong is seen
 
 

@@ -186,12 +186,16 @@ class Judge:
         return found + self.rest(source, index, y, eager, formulas, settled=engine is not None)
 
     def doubts(self, source: Source, y: Tensor, eager: Tensor | None = None) -> Tally:
-        """The tally of those outputs alone that are not seen at once to keep their bound: enough for a status."""
+        """The tally of those outputs alone that are not seen at once to keep their bound: enough for a status. Of the
+        others the normal ones count as correct, since of these no more than a share may be left unjudged."""
         if not source.stages:
             return self.tally(source, y, eager)
         facts = source.facts(None, y, double=source.stages[0], zeroed=True)
-        index = (~keeps(y, facts, self.fmt)).nonzero()[:, 0]
-        return self.rest(source, index, y, eager, Formulas(), settled=False)
+        sure = keeps(y, facts, self.fmt)
+        normal = sure & (facts.truth.mid.abs() >= 2.0 ** (self.fmt.emin + 1))
+        normal = normal & ~(facts.special | facts.subnormal | facts.under | facts.over)
+        found = self.rest(source, (~sure).nonzero()[:, 0], y, eager, Formulas(), settled=False)
+        return found + Tally({"normal": InRegion({"correct": int(normal.sum())})})
 
     def rest(
         self, source: Source, index: Tensor, y: Tensor, eager: Tensor | None, formulas: Formulas, *, settled: bool
