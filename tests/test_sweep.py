@@ -52,7 +52,7 @@ OWN = replace(SWEEP, lowerings=(), functions={"mine": wrong})
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends.load("cpu"), "portion", SMALL)
-    for name, value in (("CHUNK", SMALL), ("LEAST", SMALL), ("FEWEST", 1)):
+    for name, value in (("CHUNK", SMALL), ("LEAST", SMALL), ("FEWEST", 1), ("HOST_MOST", 1)):
         monkeypatch.setattr(cases, name, value)
 
 
@@ -290,7 +290,7 @@ import time
 from verify import backends, cases, run
 
 backends.load("cpu").portion = cases.CHUNK = cases.LEAST = {small}
-cases.FEWEST = 1
+cases.FEWEST = cases.HOST_MOST = 1
 part_of = run.part_of
 
 def slowly(*given):

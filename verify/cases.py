@@ -54,7 +54,8 @@ Tensor = torch.Tensor
 Strata = tuple[tuple[str, ...], Tensor]
 SAMPLE = 32  # elements of a cell that multiprecision judges again, whatever the tensors say
 SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are judged, each in multiprecision
-MOST = 1 << 30  # elements that a GPU is given at a time
+MOST = 1 << 30  # elements of a sweep that a GPU is given at a time
+HOST_MOST = 4  # portions of a sweep that the host is given at a time; what is larger is mapped anew each time
 ROOM_EACH = 32  # bytes of a GPU's memory for each of them: inputs, outputs, their copies and tables
 RANGES = 256  # into which at most a sweep is divided: what is in flight is lost where a run is killed
 LEAST = 1 << 24  # elements of a range, a second on a core: a record on the disk takes some milliseconds
@@ -342,11 +343,13 @@ class Pointwise:
 
     @cached_property
     def portion(self) -> int:
-        """Elements that are launched and judged at a time: of every pattern on a GPU as many as its memory has room
-        for, since each portion costs the host some milliseconds."""
+        """Elements that are launched and judged at a time: of every pattern more, on a GPU as many as its memory has
+        room for, since each portion costs the host some milliseconds."""
         device = torch.device(self.backend.check_device)
-        if self.inputs.kind != "exhaustive" or device.type == "cpu":
+        if self.inputs.kind != "exhaustive":
             return self.backend.portion
+        if device.type == "cpu":
+            return unit_of(self.backend)
         module = torch.get_device_module(device)
         free: int = module.mem_get_info()[0] + module.memory_reserved() - module.memory_allocated()
         return max(self.backend.portion, min(MOST, 1 << (free // ROOM_EACH).bit_length() - 1))
@@ -516,7 +519,7 @@ class Pointwise:
 
 def unit_of(backend: Backend) -> int:
     """Elements, some portions, that the ranges into which a sweep is divided are multiples of."""
-    return backend.portion if torch.device(backend.check_device).type == "cpu" else MOST
+    return HOST_MOST * backend.portion if torch.device(backend.check_device).type == "cpu" else MOST
 
 
 def ranges_of(start: int, stop: int, unit: int) -> tuple[tuple[int, int], ...]:

@@ -201,7 +201,7 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
         compiled = task.elements is None or key not in groups
         each = EACH_FLOAT64 if target.dtype == "float64" else EACH
         if task.elements is not None:
-            each = EACH_SWEPT_GPU if unit_of(target.backend) > target.backend.portion else EACH_SWEPT
+            each = EACH_SWEPT if target.backend.check_device == "cpu" else EACH_SWEPT_GPU
         seconds[key] += size * each
         seconds[key] += COMPILING * (compiled and job.lowering.name != lowerings(target.kernel)[0].name)
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
