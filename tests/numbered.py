@@ -11,8 +11,9 @@ from typing import Any
 from verify.jobs.pool import Spent
 
 
-def doubling(die: tuple[int, ...] = ()) -> Callable[[int], Any]:
+def doubling(die: tuple[int, ...] = (), seconds: float = 0.0) -> Callable[[int], Any]:
     def do(number: int) -> Any:
+        time.sleep(seconds)
         if number in die:
             os.kill(os.getpid(), signal.SIGSEGV)
         if number == 7:

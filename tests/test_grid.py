@@ -60,7 +60,7 @@ def test_sums_that_nothing_rounds_are_points_among_others(k: int) -> None:
     a[:3], b[:, :3] = (a[:3] * 3).round(), (b[:, :3] * 3).round()
     a[3:6, k // 2 :], b[k // 2 :, 3:6] = -a[3:6, : k // 2], b[: k // 2, 3:6]
     a[6], b[:, 6] = a[6] * 2.0**-70, b[:, 6] * 2.0**60
-    n = RowBalls("cpu")
+    n = RowBalls("cpu", points=True)
     found = n.matmul(n.input(a), n.input(b))
     radius = torch.as_tensor(found.radius).expand(9, 9)
     for i in range(9):

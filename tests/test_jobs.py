@@ -75,7 +75,8 @@ def here(number: int) -> tuple[int, int]:
 def test_this_process_does_jobs_beside_others(places: list[dict[str, str]]) -> None:
     """A second job waits with each process meanwhile, and is done by another where the first is its end."""
     groups = [[0, 1, 2, 3], [4, 5], [10, 11, 12, 13], [*range(20, 32)]]
-    found = {one.number: one for one in ended(doubling, groups, places, lambda number: number != 11, here=here)}
+    make = functools.partial(doubling, seconds=0.05)
+    found = {one.number: one for one in ended(make, groups, places, lambda number: number != 11, here=here)}
     assert sorted(found) == sorted({*itertools.chain(*groups)} - {11})
     mine = {n for n, one in found.items() if one.process == len(places) and n != 5}
     assert mine and all(found[n].value == (2 * n, os.getpid()) for n in mine)

@@ -96,7 +96,7 @@ class Truths:
             assert index is not None
             return self._doubled(index)
         if self._whole is None:
-            n = RowBalls(self.device, self.bounds)
+            n = RowBalls(self.device, self.bounds, points=True)
             x = factors(n, self.problem, lambda name, t: self._finite[name])
             value = oracle.ACTIVATIONS[self.activation](n, oracle.product(n, x))
             rad = torch.where(value.radius == 0, 0.0, value.radius * GROW + value.mid.abs() * 2.0**-52)

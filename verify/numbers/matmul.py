@@ -103,11 +103,12 @@ class RowBall(Enclosing):
 
 
 class RowBalls:
-    """The float64 system. `bounds`: errors of the device's library functions in units of 2^-53 |f|, as for `Ball64`."""
+    """The float64 system. `bounds`: errors of the device's library functions in units of 2^-53 |f|, as for `Ball64`.
+    `points`: elements of a product whose sums nothing rounds are points among others that are none, which takes one
+    product of matrices more."""
 
-    def __init__(self, device: Any, bounds: Mapping[str, float] = LIBRARY) -> None:
-        self.device = device
-        self.bounds = bounds
+    def __init__(self, device: Any, bounds: Mapping[str, float] = LIBRARY, *, points: bool = False) -> None:
+        self.device, self.bounds, self.points = device, bounds, points
         self._constants: dict[Fraction, RowBall] = {}
 
     def input(self, tensor: Tensor) -> RowBall:
@@ -269,6 +270,8 @@ class RowBalls:
         rest = torch.cat([high_a, low_a], -1) @ torch.cat([low_b, b], -2)
         del low_a, low_b
         mid = (high_a @ high_b).add_(rest)
+        if not self.points:
+            return RowBall(self, mid, U * GROW, absolute, top=_norms(a, b))
         last = last_bits(a, b)
         sure = below(a.abs() @ b.abs(), last, 50) & (last > -1000)
         return RowBall(self, mid, 0.0, torch.where(sure, 0.0, (absolute + U * mid.abs()) * GROW), top=_norms(a, b))
