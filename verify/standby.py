@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -192,7 +193,7 @@ def divide(channel: int) -> None:
     if not _forks:
         return
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if pid := os.fork():
+    if pid := _fork():
         theirs.close()
         _standing = _Standing(mine, Forked(pid))
         return
@@ -319,9 +320,9 @@ def stand(control: int) -> NoReturn:
         message, descriptors, _, _ = socket.recv_fds(asked, 1 << 16, 16)
         if not message:
             break
-        between = os.fork()
+        between = _fork()
         if not between:
-            if os.fork():
+            if _fork():
                 os._exit(0)
             asked.close()
             _forked(descriptors=descriptors, **json.loads(message))
@@ -329,6 +330,13 @@ def stand(control: int) -> NoReturn:
         for descriptor in descriptors:
             os.close(descriptor)
     os._exit(0)
+
+
+def _fork() -> int:
+    """Threads that are there, such as those of numpy's products, are not warned about: theirs end before a fork."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def called(task: str, descriptors: Sequence[int]) -> None:
