@@ -13,7 +13,7 @@ import torch
 
 from judging import library_error
 from verify import admit, backends, cases, kernel
-from verify.cases import Pointwise
+from verify.cases import Instance, Pointwise
 from verify.cli import main
 from verify.domains import domain_of
 from verify.formats import FORMATS
@@ -382,3 +382,26 @@ def test_tensors_serve_where_what_is_compiled_is_not_admitted(monkeypatch: pytes
     monkeypatch.setattr(cases, "_ENGINES", {})
     monkeypatch.setattr(primitives, "complaints", lambda device, wrap=None: {"float64 +": "planted"} if wrap else {})
     assert judged() == fused
+
+
+COMPOSITES = [name for name in kernel.names() if isinstance(kernel.load(name), kernel.Composite)]
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_a_later_stage_asks_for_no_function_that_the_first_has_not(name: str) -> None:
+    """So that `trust` names the same ones, whichever lowerings and elements came before."""
+    facts, backend = kernel.load(name), backends.load("cpu")
+    assert isinstance(facts, kernel.Composite) and facts.custom is not None
+    compared = 0
+    for given in (*facts.sized(33), *(given for given, _ in facts.further)):
+        setting = facts.custom(given)
+        for dtype in set(setting.dtypes) - {"float64"}:
+            one = Instance(facts, setting, facts.cases[0], dtype, backend, 0)
+            sizes = {output: len(one.source.enclose(output)[0].mid[0]) for output in one.outputs}
+            first = frozenset(one._bounds.asked)
+            for output, size in sizes.items():
+                one.source.enclose(output, torch.arange(min(size, 100)), double=True)
+            assert one._bounds.asked == first
+            assert {found.name for found in one.trusted} == first
+            compared += 1
+    assert compared

@@ -325,18 +325,36 @@ def test_exact_zeros_and_ties_are_decided(name: str) -> None:
             assert decided, (output, place, found)
 
 
+@pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize(("window", "some"), [(0, ("dq", "dk")), (2, ("dq",))])
-def test_exact_zeros_of_gradients_are_decided_on_tensors(window: int, some: tuple[str, ...]) -> None:
+def test_exact_zeros_of_gradients_are_decided_on_tensors(window: int, some: tuple[str, ...], double: bool) -> None:
     """A query that sees one key has dS = 0, which no interval of its terms shows."""
     given = problem("float16", q_len=9, kv_len=9, head_dim=16, mask_mod="sliding_window", window=window)
     source = truth(given)
     for output in ("dq", "dk", "dv"):
         index = torch.arange(math.prod(given.extra["shape"].outputs[output]))
-        found, _ = source.enclose(output, index, double=True)
-        assert found.rad is not None and found.either is not None
+        found, _ = source.enclose(output, index, double=double)
+        assert found.rad is not None
         zero = torch.tensor([next(source.exact(output, k)).kind == "either-zero" for k in index.tolist()])
-        assert torch.equal((found.mid == 0) & (found.rad == 0) & found.either, zero[None])
+        either = torch.zeros_like(zero[None]) if found.either is None else found.either
+        assert torch.equal((found.mid == 0) & (found.rad == 0) & either, zero[None])
         assert bool(zero.any()) == (output in some)
+
+
+def test_a_gradient_that_is_nearly_zero_is_not_taken_for_one() -> None:
+    """Values that differ by 2^-80 alone: float64 sees no difference, and every enclosure of dq holds 0."""
+    given = problem("float32", q_len=3, kv_len=4, head_dim=16)
+    value = given.tensors["value"].clone()
+    value[:] = value[:, :, :1]
+    value[..., 0] = torch.tensor([1.0, 2.0, 3.0, 4.0]) * 2.0**-80
+    given = part_of(given, value=value)
+    source = truth(given)
+    index = torch.arange(math.prod(given.extra["shape"].outputs["dq"]))
+    for double in (False, True):
+        found, _ = source.enclose("dq", index, double=double)
+        assert found.rad is not None and bool((found.rad > 0).all())
+        assert double or bool((found.mid.abs() <= found.rad).all())
+    assert {next(source.exact("dq", k)).kind for k in index.tolist()} == {"real"}
 
 
 @pytest.mark.parametrize("name", ["alibi", "relative_bias", "soft_cap"])

@@ -84,6 +84,32 @@ def test_processes_are_forked_from_one_and_are_the_askers_children(tmp_path: Pat
 
 
 @linux
+def test_a_wait_ends_where_the_system_has_no_descriptor_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(pid: int) -> int:
+        raise OSError
+
+    monkeypatch.setattr(os, "pidfd_open", none, raising=False)
+    process = standby.Process(TASK)
+    told(process)
+    assert process.sentinel is None and process.wait(0.05) is None
+    process.connection.send("import sys; sys.exit(3)")
+    assert process.wait(60) == 3
+    process.end()
+
+
+@linux
+def test_one_that_waits_for_another_s_variables_leaves_forks_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "_forks", True)
+    early = standby.Process(TASK)
+    monkeypatch.setenv("PLACE", "elsewhere")  # what was asked may not have answered yet
+    late = standby.Process(TASK)
+    assert told(early)["pid"] == early.pid and told(late)["place"] == "elsewhere" and standby._forks
+    assert isinstance(late.start(), standby.Forked)
+    early.end()
+    late.end()
+
+
+@linux
 def test_an_exception_ends_a_process_and_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     process = standby.Process(TASK)
     told(process)

@@ -1,8 +1,9 @@
 """Processes for users' files and for jobs. Where the system allows it, one process imports torch and stands by, and the
 others are forked from it in some milliseconds; elsewhere each imports torch itself.
 
-What stands by has run nothing but imports, so that there is no thread and no device that a fork would break, and knows
-nothing of a file. A forked process is its asker's child, not that of the one it was forked from. No torch here.
+What stands by has run nothing but imports: no device is open that a fork would break, and no thread runs but those of
+numpy's library, which end before a fork. It knows nothing of a file. A forked process is its asker's child, not that of
+the one it was forked from. No torch here.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ ADOPTION = 10.0  # seconds in which a forked process must have become its asker'
 BEAT = 0.5  # seconds between two looks at whether the parent lives
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")  # a process that has opened one cannot be forked and use it
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
-#: What a process runs that stands by, and one that is not forked.
+#: What a process runs that stands by, and one that is not forked. torch imports its distributed tensors, which not
+#: every build has, where it first meets a class with __torch_dispatch__.
 STAND = """
-import sys
+import contextlib, sys
 from verify.start import importing, settle
 settle()
-with importing():
+with importing(), contextlib.suppress(ImportError):
     import verify.run, verify.workers.process, torch.distributed.tensor
 from verify import standby
 standby.stand(int(sys.argv[1]))
@@ -66,13 +68,14 @@ class Process:
         self.connection = Connection(mine.detach())
         self._given = [self._theirs.fileno(), *(file.fileno() for file in files)]
         self._told = _asked(task, self._given)
+        self._asked = _standing
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._sentinel: int | None = None
 
     def start(self) -> subprocess.Popen[bytes] | Forked:
         """What runs, once that is known: a forked process, or another where none could be forked."""
         if self._process is None:
-            pid = None if self._told is None else _pid(self._told)
+            pid = None if self._told is None else _pid(self._told, self._asked)
             self._process = _alone(self.task, self._given) if pid is None else Forked(pid)
             self._theirs.close()
         return self._process
@@ -123,8 +126,15 @@ class Forked:
         return self._waited(os.WNOHANG)
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """timeout: None alone."""
-        return self._waited(0)
+        """Raises subprocess.TimeoutExpired."""
+        if timeout is None:
+            return self._waited(0)
+        until = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.01)
+        return self.returncode
 
     def kill(self) -> None:
         if self.poll() is None:
@@ -270,7 +280,7 @@ def _asked(task: str, descriptors: Sequence[int]) -> int | None:
     return told
 
 
-def _pid(told: int) -> int | None:
+def _pid(told: int, asked: _Standing | None) -> int | None:
     """The number of the process that was asked for; None where there is none."""
     global _forks
     try:
@@ -279,7 +289,7 @@ def _pid(told: int) -> int | None:
     finally:
         _adopt(told, False)
         os.close(told)
-    if not number:
+    if not number and asked is _standing:  # else another one stands by since, for other variables
         _forks = False
         drop()
     return int(number) if number else None

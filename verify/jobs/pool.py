@@ -254,7 +254,6 @@ def serve(channel: int) -> None:
     """Do jobs until there are no more. `make` is unpickled after the environment is set: that may import torch."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
-    standby.end_with_parent(_end)
     pipe = Connection(channel)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         path, place, make, forking = pipe.recv()
@@ -263,6 +262,7 @@ def serve(channel: int) -> None:
         start.settle()
         if forking:
             standby.divide(channel)
+        standby.end_with_parent(_end)  # a thread, with which nothing is to be forked
         with start.importing():
             do = pickle.loads(make)()
         pipe.send(("ready", None))

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from verify import backends, kernel, switches
+from verify import backends, kernel, standby, switches
 from verify.composite import Problem
 from verify.dispatch import Watching
 from verify.kernel import UsageError
@@ -40,7 +40,6 @@ from verify.workers import GUARD
 
 #: Modules in whose functions the main thread is while something is compiled.
 COMPILING = ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension", "triton.compiler", "triton.backends")
-BEAT = 0.5  # seconds between two looks at what the main thread does
 LATE = 0.25  # seconds after a launch in which it may still write
 BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
@@ -82,6 +81,7 @@ class Server:
         self.blocks: defaultdict[str, set[int]] = defaultdict(set)  # by kernel
         self.kernel = ""  # that is launched
         self.names = Names()
+        standby.end_with_parent(lambda: os._exit(1))
         threading.Thread(target=self.watch, args=(threading.main_thread().ident,), daemon=True).start()
 
     def serve(self) -> None:
@@ -106,12 +106,9 @@ class Server:
             self.connection.send_bytes(json.dumps(answer).encode())
 
     def watch(self, main_thread: int) -> None:
-        """Tell the parent while something is compiled, for which a launch has time of its own; end with the parent."""
-        parent = os.getppid()
+        """Tell the parent while something is compiled, for which a launch has time of its own."""
         while True:
-            time.sleep(BEAT)
-            if os.getppid() != parent:
-                os._exit(1)
+            time.sleep(standby.BEAT)
             if not self.busy.is_set():
                 continue
             frame = sys._current_frames().get(main_thread)
