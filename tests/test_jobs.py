@@ -22,7 +22,7 @@ import torch
 
 from numbered import doubling, nothing, sleeping
 from sample_reports import cell, cell_of, region, report, report_of
-from verify import backends, cli, ledger, run, standby
+from verify import backends, cli, launch, ledger, run, standby
 from verify import lowerings as lowerings_module
 from verify.conduct import exit_code
 from verify.jobs import journal
@@ -461,10 +461,57 @@ def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
     monkeypatch.setattr(backends, "launch_threads", backends.launch_threads)  # which a worker sets for its process
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick")
-    do = run._worker(selection, 1, (1, 1), 1)
+    do = run._worker(selection, 1, (1, 1), 1, 1)
     with pytest.raises(Spent if gone else RuntimeError) as raised:
         do(0)
     if gone:
         (cell,) = raised.value.value
         assert (cell["kernel"], cell["status"], cell["reason_kind"]) == ("exp", "error", "ended")
         assert cell["reason"] == "the device was lost while it was checked: CUDA error: misaligned address"
+
+
+@pytest.mark.parametrize("suffices", [True, False])
+def test_what_a_share_of_the_memory_does_not_suffice_for_is_done_with_more(
+    monkeypatch: pytest.MonkeyPatch, suffices: bool
+) -> None:
+    """As on two H100s, where sixteen processes kept all memory that they had freed, until launches found none."""
+    shares: list[float | None] = []
+
+    def confine(device: str, share: float | None) -> None:
+        monkeypatch.setattr(backends, "memory_share", share)
+        shares.append(share)
+
+    def timed(call: Any, arguments: Any, backend: Any, name: str) -> Any:
+        with launch._raising(name, arguments):
+            if backends.memory_share != 1 or not suffices:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has 1 GiB free")
+        return own(call, arguments, backend, name)
+
+    own = launch._timed
+    monkeypatch.setattr(launch, "_timed", timed)
+    monkeypatch.setattr(backends, "confine", confine)
+    monkeypatch.setattr(backends, "memory_share", None)
+    monkeypatch.setattr(backends, "launch_threads", backends.launch_threads)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    do = run._worker(Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick"), 1, (1, 1), 1, 8)
+    (cell,) = do(0)
+    assert cell["status"] == ("passed" if suffices else "error"), cell["reason"]
+    assert suffices or "out of memory" in cell["reason"]
+    assert shares == [0.125, 1.0, 0.125]
+
+
+@pytest.mark.gpu
+def test_tensors_take_no_more_of_a_gpu_than_their_share() -> None:
+    free, total = torch.cuda.mem_get_info()
+    backends.confine("cuda", 0.02)
+    try:
+        assert backends.room("cuda") <= 0.02 * total
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(int(0.02 * total), dtype=torch.uint8, device="cuda")
+        # what was freed, and is kept, is given back before memory does not suffice
+        for size in (0.011, 0.012, 0.013):
+            torch.empty(int(size * total), dtype=torch.uint8, device="cuda")
+    finally:
+        backends.confine("cuda", None)
+    assert backends.room("cuda") > 0.5 * free
+    torch.empty(int(0.02 * total), dtype=torch.uint8, device="cuda")

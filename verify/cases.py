@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from verify import admit, ledger
+from verify import admit, backends, ledger
 from verify.backends import Backend, judged_on
 from verify.composite import KEPT, Limit, Part, Problem, Source
 from verify.decide import WORDS, Enclosure
@@ -345,14 +345,12 @@ class Pointwise:
     def portion(self) -> int:
         """Elements that are launched and judged at a time: of every pattern more, on a GPU as many as its memory has
         room for, since each portion costs the host some milliseconds."""
-        device = torch.device(self.backend.check_device)
         if self.inputs.kind != "exhaustive":
             return self.backend.portion
-        if device.type == "cpu":
+        if torch.device(self.backend.check_device).type == "cpu":
             return unit_of(self.backend)
-        module = torch.get_device_module(device)
-        free: int = module.mem_get_info()[0] + module.memory_reserved() - module.memory_allocated()
-        return max(self.backend.portion, min(MOST, 1 << (free // ROOM_EACH).bit_length() - 1))
+        count = backends.room(self.backend.check_device) // ROOM_EACH
+        return max(self.backend.portion, min(MOST, 1 << count.bit_length() - 1))
 
     def given(self, number: int, *, again: bool = False) -> tuple[Tensor, ...]:
         """again: made anew, and kept instead of those that were."""

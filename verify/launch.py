@@ -297,6 +297,8 @@ def _raising(name: str, arguments: Sequence[Any]) -> Iterator[None]:
     except (UsageError, NotLowered):
         raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, torch.OutOfMemoryError) and (backends.memory_share or 1) < 1:
+            raise  # `verify.run` tries it again with more
         raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(arguments)}", "raised") from error
     finally:
         torch.set_num_threads(given)

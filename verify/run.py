@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from verify.judge import status
 from verify.kernel import NothingToCompare, UsageError, is_file
 from verify.launch import LoweringError
 from verify.lowerings import sources
-from verify.plan import STARTING, Job, Plan, Selection, backends_of, by_case, jobs_of, planned
+from verify.plan import STARTING, Job, Plan, Selection, Task, backends_of, by_case, jobs_of, planned
 from verify.progress import Done, Progress
 from verify.workers import START, imported
 
@@ -194,6 +194,19 @@ def _shared(threads: int, share: int) -> Iterator[None]:
         torch.set_num_threads(others)
 
 
+def _confine(present: Iterable[Backend], selection: Selection, processes: float) -> None:
+    """Let tensors take the share of each GPU's memory that is one of so many processes', half of it where a user's
+    function has a process of its own beside."""
+    for backend in present:
+        backends.confine(backend.check_device, 1 / processes / (2 if selection.user_lowerings else 1))
+
+
+def _unconfine(present: Iterable[Backend]) -> None:
+    for backend in present:
+        with contextlib.suppress(RuntimeError):  # the device may be lost
+            backends.confine(backend.check_device, None)
+
+
 class Broken(Exception):
     """A mistake of this project ended the run, at `label`. `report` has the cells that were complete."""
 
@@ -244,7 +257,8 @@ class _Results:
         given = selection, backends.threads(), shard
         if on is not None and groups:
             needs = {name: amount for backend in present for name, amount in backend.resources().items()}
-            make = functools.partial(_worker, *given, 1)
+            each = min((amount for name, amount in needs.items() if name != "CPU"), default=1.0)
+            make = functools.partial(_worker, *given, 1, 1 / each)
             identify = functools.partial(_identity_there, selection, backends.threads())
             self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
         elif places := _places(present, groups, workers):
@@ -256,8 +270,11 @@ class _Results:
                 self.at_end.enter_context(_shared(backends.threads(), share))
             else:
                 imported(selection.user_lowerings)
-            make = functools.partial(_worker, *given, share)
+            make = functools.partial(_worker, *given, share, max(map(places.count, places), default=1))
             self.stream = pool.ended(make, [group for _, group in groups], places, self.runs, own, here)
+        else:
+            _confine(present, selection, 1)
+            self.at_end.callback(_unconfine, present)
 
     def close(self) -> None:
         if self.stream is not None:
@@ -373,11 +390,37 @@ _NONE = Ended(-1, KeyboardInterrupt())
 
 
 def _done(jobs: Sequence[Job], plan: Plan, number: int, held: list[Case], selection: Selection) -> Any:
-    """Do a task: its cells, or its part."""
+    """Do a task: its cells, or its part. Where this process's share of the GPU's memory does not suffice, it may take
+    what others leave."""
     task = plan.tasks[number]
+    job, share = jobs[task.job], backends.memory_share
+
+    def do() -> Any:
+        if task.elements is None:
+            return fill(job, held, selection)
+        return part_of(job, task.elements.start, task.elements.stop, held, selection)
+
+    if share is not None and share < 1:
+        with contextlib.suppress(torch.OutOfMemoryError):
+            return do()
+        held.clear()
+        backends.confine(job.target.backend.check_device, 1.0)
+    try:
+        return do()
+    except torch.OutOfMemoryError as error:
+        return _ended(job, task, selection, f"the GPU's memory does not suffice to check this: {error}")
+    finally:
+        if share is not None and share < 1:
+            held.clear()
+            backends.confine(job.target.backend.check_device, share)
+
+
+def _ended(job: Job, task: Task, selection: Selection, why: str) -> Any:
+    """The cells or the part of a task that could not be done to its end."""
+    cells = faulted(job, selection, LoweringError(next(iter(why.splitlines())), "ended"))
     if task.elements is None:
-        return fill(jobs[task.job], held, selection)
-    return part_of(jobs[task.job], task.elements.start, task.elements.stop, held, selection)
+        return cells
+    return {"start": task.elements.start, "stop": task.elements.stop, "cells": cells}
 
 
 def _inputs(value: Any) -> int:
@@ -418,13 +461,18 @@ def _lost(backend: Backend) -> bool:
     return False
 
 
-def _worker(selection: Selection, threads: int, shard: tuple[int, int], share: int) -> Callable[[int], Any]:
-    """What a worker process does with the number of a task. threads: of a launch; share: of all else."""
-    jobs = [job for backend in backends_of(selection)[0] for job in jobs_of(selection, backend)]
+def _worker(
+    selection: Selection, threads: int, shard: tuple[int, int], share: int, processes: float
+) -> Callable[[int], Any]:
+    """What a worker process does with the number of a task. threads: of a launch; share: of all else; processes: those
+    that use its GPU."""
+    present = backends_of(selection)[0]
+    jobs = [job for backend in present for job in jobs_of(selection, backend)]
     plan = planned(jobs, selection, *shard)
     held: list[Case] = []
     backends.launch_threads = threads
     torch.set_num_threads(share)
+    _confine(present, selection, processes)
 
     def do(number: int) -> Any:
         task = plan.tasks[number]
@@ -434,12 +482,8 @@ def _worker(selection: Selection, threads: int, shard: tuple[int, int], share: i
         except RuntimeError as error:  # of torch, whatever it was asked to do when a launch's error came to light
             if not _lost(job.target.backend):
                 raise
-            first = next(iter(str(error).splitlines()), type(error).__name__)
-            told = LoweringError(f"the device was lost while it was checked: {first}", "ended")
-            cells = faulted(job, selection, told)
-            if task.elements is None:
-                raise Spent(cells) from None
-            raise Spent({"start": task.elements.start, "stop": task.elements.stop, "cells": cells}) from None
+            why = f"the device was lost while it was checked: {str(error) or type(error).__name__}"
+            raise Spent(_ended(job, task, selection, why)) from None
         if _lost(job.target.backend):
             raise Spent(found)
         return found

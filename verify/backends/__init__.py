@@ -198,7 +198,39 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
     kinds = [(one.name, one.major, one.minor, one.total_memory) for one in each]
     seen = os.environ.get(variable, "").split(",") if os.environ.get(variable) else [str(k) for k in range(len(each))]
     alike = [seen[k] for k, kind in enumerate(kinds) if kind == kinds[0]]
-    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, 8 * len(alike))))]
+    most = min(8, kinds[0][3] // MEMORY_EACH) if kinds else 0
+    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, most * len(alike))))]
+
+
+MEMORY_EACH = 1 << 33  # bytes of a GPU's memory, at least, for each process that uses it
+FOR_TENSORS = 0.9  # of a GPU's memory: contexts, code and stacks need the rest, and a launch that finds none left fails
+
+#: The share of that which the tensors of this process may take, see `confine`; None: all memory, as torch has it.
+memory_share: float | None = None
+
+
+def confine(device: str, share: float | None) -> None:
+    """Let tensors of this process take no more than `share` of what a GPU has for tensors. torch keeps memory that was
+    freed, so that processes without a limit would in time leave none to others."""
+    global memory_share
+    import torch
+
+    if torch.device(device).type != "cpu":
+        module = torch.get_device_module(device)
+        module.empty_cache()
+        module.set_per_process_memory_fraction(1.0 if share is None else FOR_TENSORS * share)
+        memory_share = share
+
+
+def room(device: str) -> int:
+    """Bytes that tensors of this process may still take on a GPU."""
+    import torch
+
+    module = torch.get_device_module(device)
+    free, total = module.mem_get_info()
+    held = module.memory_allocated()
+    most: int = min(free + module.memory_reserved() - held, int(FOR_TENSORS * (memory_share or 1) * total) - held)
+    return most
 
 
 LARGE = 1 << 28  # bytes, of which filling takes longer than a launch
