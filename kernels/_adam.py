@@ -308,7 +308,7 @@ def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
         if name == "adam_ema":
             del tensors["param"]
         extra = {"kernel": name, "step": step, "decoupled": name == "adamw_step", "cache": {}}
-        return Problem(tensors, dict(parameters), dict(scalars), dtype, extra)
+        return Problem(tensors, dict(parameters), dict(scalars), dtype, extra, steps)
 
     return make
 

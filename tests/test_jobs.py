@@ -102,7 +102,7 @@ def test_the_last_jobs_are_for_who_is_free_first() -> None:
         return number
 
     found = {one.number: one.process for one in ended(sleeping, [[k] for k in range(4)], [{}], here=at_once)}
-    assert found == {0: 1, 1: 0, 2: 1, 3: 1}
+    assert found.keys() == set(range(4)) and sorted(found.values()) == [0, 1, 1, 1]  # which has 0 depends on the start
 
 
 def slowly(number: int) -> int:

@@ -600,7 +600,7 @@ class Placed:
 
 #: The least slack, for bounds that have their own underflow terms: a zero within such a bound is not a flush.
 ROOM = 2.0**-1074
-#: Elements of a problem's inputs up to which the host judges it sooner than a GPU that other jobs wait for.
+#: Elements of a problem's inputs, a step, up to which the host judges it sooner than a GPU that other jobs wait for.
 SMALL = 1 << 18
 
 
@@ -729,7 +729,7 @@ class Instance:
         self.backend, self.seed = backend, seed
         host = made(facts, dtype, setting, scalars, seed)
         self.digest = problem_digest(host)
-        few = sum(t.numel() for t in host.tensors.values()) <= SMALL
+        few = sum(t.numel() for t in host.tensors.values()) <= SMALL * host.steps
         self.device = "cpu" if few else backend.check_device  # where it is judged
         self.problem = host.to(self.device)
         self.outputs = facts.outputs_of(setting)

@@ -7,7 +7,7 @@ Elementwise kernels are those of `verify.families.elementwise`; the judge of bot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -32,11 +32,13 @@ class Problem:
     dtype: str
     #: What a kernel keeps with its problem (compiled masks, callables); no part of its identity.
     extra: Mapping[str, Any] = field(default_factory=dict)
+    #: How many steps follow one another, among which the elements of its tensors are divided.
+    steps: int = 1
 
     def to(self, device: Any) -> Problem:
         """The same problem with its tensors on `device`, strides kept."""
         moved = {name: t.to(device) for name, t in self.tensors.items()}
-        return Problem(moved, self.parameters, self.scalars, self.dtype, self.extra)
+        return replace(self, tensors=moved)
 
 
 @dataclass(frozen=True)
