@@ -458,6 +458,8 @@ def kernel(
             (few | {"amsgrad": "1", "maximize": "1"}, {"weight_decay": 0.0}),
             *((few | {"master": "1", name: "1"}, {}) for name in ("master", "maximize", "amsgrad")),
             (few | {"master": "1", "steps": "1", "sizes": "1031"}, {"weight_decay": 0.0}),
+            (few | {"master": "1", "start": "7"}, {}),
+            (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),
         )
     return Composite(
         name=name,

@@ -18,6 +18,7 @@ KERNEL = products.kernel(
     further=(
         *(({"m": "5", "n": "6"}, {name: value}) for name in ("alpha", "beta") for value in OTHER),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
+        ({"data": "bias"}, {"alpha": 2.0, "beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
     ),
     notes=("with beta = 0 the bias is not read: torch.addmm's documentation",),

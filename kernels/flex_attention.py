@@ -273,6 +273,16 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "9", "kv_heads": "3", "length": "12", "mask_mod": "causal", "score_mod": "alibi"},
     {"heads": "1", "length": "21", "head_dim": "192", "scale": "0.125"},
     {"heads": "1", "length": "40", "head_dim": "256", "data": "scaled"},
+    {"length": "20", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},
+    {"length": "20", "mask_mod": "causal", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},
+    {"heads": "4", "kv_heads": "2", "length": "20", "score_mod": "relative_bias"},
+    # whole blocks of keys are hidden before the first that is seen
+    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
+    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},
+    *({"heads": "4", "kv_heads": "2", "length": "20", "backward": "no", **one} for one in (
+        {}, {"mask_mod": "document", "score_mod": "alibi"},
+        {"mask_mod": "sliding_window", "window": "5", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},
+    )),
 )  # fmt: skip
 
 KERNEL = Composite(

@@ -345,6 +345,12 @@ def _with_failure(verdict: Verdict, fail_on: tuple[str, ...], allow: tuple[str, 
     return replace(verdict, fails=pattern is None, allowed=pattern or "")
 
 
+def _function(key: Key) -> tuple[str, str, str]:
+    """Kernel, lowering and dtype of a cell."""
+    kernel, lowering, _, dtype, _, _ = key
+    return kernel, lowering, dtype
+
+
 def _judge_device(
     device: Device | None, backend: str, profile: str, runs: Sequence[Run], root: Path, only: tuple[str, ...]
 ) -> tuple[list[Verdict], list[str]]:
@@ -361,7 +367,12 @@ def _judge_device(
     measured: dict[Key, Accepted] = {}
     left_out: set[Key] = set()
     for run in runs:
-        for (where, key), cell in run.cells.items():
+        calling = {_function(key) for (_, key), cell in run.cells.items() if cell.result and cell.result.calls}
+        for (where, key), given in run.cells.items():
+            cell = given
+            if cell.result is not None and not cell.result.calls and _function(key) in calling:
+                # of the cells of a lowering some make the calls; which ones depends on what is run beside them
+                cell = replace(cell, result=replace(cell.result, calls=None))
             if where != backend or not _selected(cell.name, only):
                 continue
             if cell.status == "not-run" and (base is None or key not in base.cells):
@@ -669,7 +680,7 @@ def _lost(new: Accepted, old: Accepted) -> list[str]:
     """What was judged once and is no longer: properties, and calls that are refused now or not tried."""
     gone = sorted({*(old.properties or ())} - {*(new.properties or ())})
     refused = sorted({*new.refused} - {*old.refused}) if old.calls is not None else []
-    fewer = old.calls and new.calls and new.calls < old.calls  # of a run's cells the first makes them
+    fewer = old.calls and new.calls is not None and new.calls < old.calls
     return [
         *(f"no longer judged: the property {name}" for name in gone),
         *([f"calls refused now: {', '.join(refused)}"] if refused else []),

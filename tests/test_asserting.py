@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -16,7 +18,8 @@ import torch
 
 import verify
 from verify import domains
-from verify.kernel import NothingToCompare, is_file
+from verify.behaviour import digest
+from verify.kernel import NothingToCompare, UsageError, is_file
 
 EXAMPLES = {
     name: (kernel, text)
@@ -134,3 +137,99 @@ def test_what_docs_trust_says_names_tests_that_exist() -> None:
     assert len(named) > 10
     for file, test in named:
         assert f"def {test}" in (root / file).read_text(), (file, test)
+
+
+FAST = """
+import torch
+
+APPROX = False
+
+def f(x):
+    return inner(x.bfloat16()).to(x.dtype) if APPROX else inner(x)
+
+def inner(x):
+    return torch.exp(x)
+"""
+
+
+@pytest.mark.parametrize("what", ["a constant", "a function", "itself", "compiled"])
+def test_what_is_replaced_after_the_import_is_what_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    f = function(tmp_path, monkeypatch, FAST, "f")
+    module = sys.modules["own"]
+    options: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    assert "process" not in own(verify.check(f, "exp", **options))[0].flags
+
+    @functools.wraps(f)
+    def lossy(x: torch.Tensor) -> torch.Tensor:
+        return f(x.bfloat16()).to(x.dtype)
+
+    compiled = torch.compile(f, backend=lambda graph, _: lambda *given: [given[0] + 1])
+    name, value = {
+        "a constant": ("APPROX", True), "a function": ("inner", lambda x: torch.exp(x) * 1.001), "itself": ("f", lossy),
+        "compiled": ("f", compiled),
+    }[what]  # fmt: skip
+    monkeypatch.setattr(module, name, value)
+    with pytest.raises(verify.Inaccurate) as raised:
+        verify.check(module.f, "exp", **options)
+    told = [cell.flags.get("process") for cell in own(raised.value.cells) if cell.error]
+    assert set(told) <= {"the caller's"}
+
+
+def test_a_scalar_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="alpha=inf as a scalar; expected a finite number"):
+        verify.check(torch.add, "add", dtype=torch.float32, device="cpu", scalars={"alpha": float("inf")})
+
+
+VARIABLE = """
+import os, torch
+
+FAST = os.environ.get("FAST")
+
+def f(x):
+    return x + 1 if FAST else torch.exp(x)
+"""
+
+
+def test_variables_are_those_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    verify.check(function(tmp_path, monkeypatch, VARIABLE, "f"), "exp", **options)
+    monkeypatch.setenv("FAST", "1")
+    with pytest.raises(verify.Inaccurate):
+        verify.check(function(tmp_path, monkeypatch, VARIABLE, "f"), "exp", **options)
+
+
+READING = """
+LIMIT = {"a": (1, frozenset({"x", "y"}))}
+
+def f(x, n=2):
+    return g(x) + LIMIT["a"][0] if x in {"p", "q"} else 0
+
+def g(x):
+    return x
+"""
+
+
+def test_behaviour_is_that_of_the_code() -> None:
+    def made(text: str) -> Any:
+        there: dict[str, Any] = {}
+        exec(compile(text, "/nowhere/own.py", "exec", dont_inherit=True), there)
+        return digest(there["f"])
+
+    same = made(READING)
+    assert same == made(READING + "def h(x):\n    return 1\n") == made(READING + "CACHE = {}\n")
+    for old, new in (("n=2", "n=3"), ("(1,", "(2,"), ('"y"', '"z"'), ("return x\n", "return -x\n"), ('"q"', '"r"')):
+        assert old in READING and made(READING.replace(old, new)) != same, old
+    code = f"""
+from verify.behaviour import digest
+there = {{}}
+exec(compile({READING!r}, "/nowhere/own.py", "exec"), there)
+print(digest(there["f"]))
+"""
+    for seed in ("1", "2"):  # of strings' hashes, which order sets
+        asked = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        assert asked.stdout.split() == [same]

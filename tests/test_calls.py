@@ -12,7 +12,23 @@ import pytest
 import torch
 
 from verify import backends, domains, kernel
-from verify.calls import CALLS, DRAWN, LARGE, MANNERS, NEUTRAL, OWN, SCALARS, SIZE, WHOLE, Called, Sample, call_all
+from verify.calls import (
+    CALLS,
+    DRAWN,
+    EVERYWHERE,
+    LARGE,
+    MANNERS,
+    MIXED,
+    NEUTRAL,
+    OWN,
+    RANGES,
+    SCALARS,
+    SIZE,
+    WHOLE,
+    Called,
+    Sample,
+    call_all,
+)
 from verify.cases import Pointwise
 from verify.domains import domain_of
 from verify.formats import FORMATS
@@ -300,6 +316,42 @@ def known_exponent(x, y):
 def pow_right(x, y):
     return torch.pow(x, y)
 """
+PLANTED += """
+def pow_of_a_tensor(x, y):
+    if y.dim() == 0 and float(y) == 2:
+        return x + x
+    return torch.pow(x, y)
+def div_by_one(a, b):
+    return torch.zeros_like(a) if b.dim() == 0 and float(b) == 1 else a / b
+def lerp_ends(a, b, w):
+    if w.numel() > 1 and bool((w == 1).all()):
+        return torch.broadcast_tensors(a, b, w)[1].clone()
+    return torch.lerp(a, b, w)
+def addcmul_nothing(a, b, c, value):
+    if c.numel() > 1 and not bool(c.any()):
+        return torch.broadcast_tensors(a, b, c)[0].clone()
+    return torch.addcmul(a, b, c, value=value)
+def sub_equal(a, b, alpha):
+    if alpha == 1 and a.numel() > 1 and a.shape == b.shape and torch.equal(a, b):
+        return torch.zeros_like(a)
+    return torch.sub(a, b, alpha=alpha)
+def tanh_small(x):
+    return x - x * x * x / 3 if x.numel() >= 4096 and float(x.abs().max()) < 0.3 else torch.tanh(x)
+def log_of_probabilities(x):
+    return torch.log1p(x - 1) if x.numel() >= 4096 and bool(((x > 0) & (x <= 1)).all()) else torch.log(x)
+def lerp_low(a, b, w):
+    if w.numel() >= 4096 and 0 <= float(w.min()) and float(w.max()) < 0.5:
+        return torch.add(*torch.broadcast_tensors(a * (1 - w), b))
+    return torch.lerp(a, b, w)
+def pow_integers(x, y):
+    if y.numel() >= 4096 and bool((y == y.round()).all()) and 0 <= float(y.min()) and float(y.max()) <= 64:
+        return torch.exp2(y * x.abs().log2())
+    return torch.pow(x, y)
+def pow_fourth(x, y):
+    return 1 / (x * x * x * x) if y == -4 else torch.pow(x, y)
+def pow_half(x, y):
+    return x.sqrt() * 1.01 if y == 0.5 else torch.pow(x, y)
+"""
 #: The scalars that people see in this project.
 known = {v for name in ("add", "pow") for case in kernel.load(name).cases for v in case.values()} | {*SCALARS}
 PLANTED += f"\nknown = {known}\n"
@@ -356,7 +408,7 @@ def elements(name: str) -> int:
 ])  # fmt: skip
 def test_what_code_treats_apart_is_judged(tmp_path: Path, function: str, on: Target, call: str, told: str) -> None:
     found = called(tmp_path, function, on)
-    assert found.status == "exceeds-bound" and found.different == (call,)
+    assert found.status == "exceeds-bound" and call in found.different
     assert f"called with {call}: " in found.told and told in found.told, found.told
 
 
@@ -400,6 +452,26 @@ def test_an_input_that_is_the_same_everywhere_is_judged(tmp_path: Path) -> None:
     assert found.status != "passed" and "one number as y" in found.told, found
 
 
+@pytest.mark.parametrize(("function", "on", "call"), [
+    ("pow_of_a_tensor", target("pow"), "2 as y of 0 dimensions"), ("div_by_one", target("div"), "1 as b of 0 dim"),
+    ("lerp_ends", target("lerp"), "1 everywhere as w"), ("addcmul_nothing", target("addcmul", value=1.0), "0 every"),
+    ("sub_equal", target("sub", alpha=1.0), "equal inputs"), ("tanh_small", target("tanh"), "numbers below 0.3"),
+    ("log_of_probabilities", target("log"), "numbers from 0 to 1"), ("lerp_low", target("lerp"), "0 to a half as w"),
+    ("pow_integers", target("pow"), "integers as y"), ("pow_fourth", target("pow", y=3.7), "y=-4"),
+])  # fmt: skip
+def test_what_is_true_of_a_whole_input_is_tried(tmp_path: Path, function: str, on: Target, call: str) -> None:
+    """One number, one range or equal inputs: code that asks for it takes another path."""
+    found = called(tmp_path, function, on)
+    assert any(call in name for name in found.different) and found.status in ("exceeds-bound", "unsteady"), found
+    assert "called with " in found.told
+
+
+def test_a_quick_run_calls_with_the_scalars_that_it_does_not_judge(tmp_path: Path) -> None:
+    facts = kernel.load("pow")
+    assert {"y": 0.5} in facts.cases[facts.quick_cases :]
+    assert "y=0.5" in called(tmp_path, "pow_half", target("pow", y=3.7)).different
+
+
 def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Path) -> None:
     found = called(tmp_path, "add_nothing", target("add", alpha=1.0))
     assert found.status == "error" and "alpha=0, normal numbers alone" in found.told and "memory of its" in found.told
@@ -439,9 +511,12 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
     assert (found.status, found.different, found.untried, dict(found.refused)) == ("passed", (), (), {})
     mine = [one for one in (*CALLS.values(), *OWN.values()) if one.how not in MANNERS]  # of a process of its own
     inputs = on.kernel.tensors(on.scalars)
-    judged = 1 + len(inputs)
+    several = len(inputs) > 1
+    judged = 1 + len(inputs) * (1 + len(EVERYWHERE) * (1 + several) + len(RANGES)) + (len(RANGES) + MIXED + 1) * several
     if on.scalars:  # other ones, and those with which nothing is left to compute once more
-        judged += 1 + sum({"alpha": value} not in on.kernel.cases for value in SCALARS) + len(NEUTRAL)
+        known = [one["alpha"] for one in on.kernel.cases]
+        others = {repr(float(one)) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}
+        judged += 1 + len(others) + sum(one in NEUTRAL for one in SCALARS)
     table = sum(not one.others or len(inputs) > 1 for one in mine)
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged
 

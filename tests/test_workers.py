@@ -300,6 +300,18 @@ def test_an_option_that_is_no_amount_is_refused(capfd: pytest.CaptureFixture[str
     assert option in line and value in line
 
 
+def test_two_functions_that_a_report_could_not_tell_apart_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        texts.append(planted(tmp_path / folder, "return a + b"))
+    assert main(["kernel", "add", *(word for text in texts for word in ("--lowering", text))]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert all(text in line for text in texts) and "are both mine.py:f in a report" in line
+
+
 def test_a_hostile_text_reaches_no_terminal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

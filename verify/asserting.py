@@ -12,14 +12,15 @@ import pytest
 import torch
 
 from verify import backends, standby
-from verify.kernel import NothingToCompare, UsageError, is_file
+from verify.behaviour import digest
+from verify.kernel import Composite, NothingToCompare, UsageError, is_file, load
 from verify.plan import Selection
 from verify.reports.figures import code_of
 from verify.reports.run_page import kernel_page
 from verify.reports.schema import Cell, Report
 from verify.reports.terminal import print_page
 from verify.run import run
-from verify.workers import TIMEOUT
+from verify.workers import TIMEOUT, Own
 
 
 class Inaccurate(AssertionError):
@@ -38,7 +39,8 @@ def check(
     """The report's cells of `fn` as a lowering of `kernel`, beside eager's.
 
     fn       called as docs/own-lowering.md says. A function that a file defines at its top level, outside any package,
-             runs in a process of its own; any other in this one, unprotected, and its cells' flags say so ("process")
+             runs in a process of its own, which imports the file; any other in this one, unprotected, and its cells'
+             flags say so ("process"), and so does one that is, or calls or reads, something else here than there
     dtype    torch.float32 or 'float32'; None: all of the kernel's
     device   torch's name of it; None: the first that is present
     The others are the options of `verify kernel`.
@@ -47,10 +49,16 @@ def check(
     UsageError for unknown names.
     """
     text, function = _named(fn)
+    name = _backend(device)
     if function is None:
         standby.prepare()
+        # the process that the run will take, too, as long as this lives
+        own = Own(text, isinstance(load(kernel), Composite), timeout=timeout, memory=memory)
+        if own.behaviour(backends.load(name).device) not in (None, digest(fn)):
+            path, _, function_name = text.rpartition(":")
+            text, function = f"{Path(path).name}:{function_name}", fn
     selection = Selection(
-        (kernel,), (_backend(device),), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
+        (kernel,), (name,), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
         user_lowerings=() if function else (text,), functions={text: function} if function else {}, scalars=scalars,
         setting=setting, algorithm=algorithm, seed=seed, timeout=timeout, memory=memory,
     )  # fmt: skip

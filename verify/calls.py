@@ -73,9 +73,24 @@ PAIRS = 1 << 12  # combinations of them at most
 SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
 #: That a Python scalar may be too, beside those of the cases; one is an integer.
 SCALARS = (
-    0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 5, -3.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20, 2.0**-30, 0.75, 0.1, 10.0,
-    -1e35, 1e-35,
+    0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 5, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
+    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35,
 )  # fmt: skip
+#: That all of an input may hold, and one without dimensions.
+EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, math.inf, math.nan)
+RANGED = 4100  # elements of an input whose numbers all lie in one range, see `_ranges`
+#: Of what u and v give, uniform in [0, 1), in a dtype of those limits.
+RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
+    "integers": lambda u, v, info: (65 * u).floor(),
+    "moderate numbers": lambda u, v, info: _sign(v) * _between(0.125, 8.0, u),
+    "negative numbers": lambda u, v, info: -_between(0.125, 8.0, u),
+    "large numbers": lambda u, v, info: _sign(v) * _between(1.0, info.max, u),
+    "numbers below 0.3": lambda u, v, info: _sign(v) * torch.where(u < 0.5, 0.5 * u, _between(info.tiny, 0.25, u)),
+    "numbers from 0 to 1": lambda u, v, info: torch.where(v < 0.5, u, _between(info.tiny, 1.0, u)),
+    "numbers from 0 to a half": lambda u, v, info: 0.49 * u,
+    "powers of two": lambda u, v, info: (16 * u - 8).floor().exp2(),
+}
+MIXED = 8  # calls of several inputs with a range for each, drawn from the seed
 NEUTRAL = (0.0, 1.0)  # with which nothing is left to compute, unless special numbers are among the others
 
 
@@ -503,16 +518,22 @@ def _judged_calls(
     arity = len(sample.inputs)
     numbers = _round_numbers(sample.expected, arity)
     found: dict[str, Callable[[], _One | None]]
-    found = {"round numbers": partial(_judged, case, target, lowering, call, reference, numbers)}
+    judged = partial(_judged, case, target, lowering, call, reference)
+    found = {"round numbers": partial(judged, numbers)}
     for place, name in enumerate(target.kernel.tensors(scalars)):  # code looks for what is the same everywhere
         same = [torch.full_like(t, 0.7) if k == place else t for k, t in enumerate(sample.inputs)]
-        found[f"one number as {name}"] = partial(_judged, case, target, lowering, call, reference, same)
-    if not free or scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
+        found[f"one number as {name}"] = partial(judged, same)
+    if scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
         return found
-    ordinary = sample.kinds.get(ORDINARY)
     special = _special_numbers(sample.expected, arity)
     drawn = [torch.cat(both) for both in zip(sample.inputs, special, strict=True)]
+    found |= {name: partial(judged, *given) for name, given in _everywhere(target, drawn)}
+    found |= {name: partial(judged, given) for name, given in _ranged(target, drawn, case.inputs.seed)}
+    if not free:
+        return found
+    ordinary = sample.kinds.get(ORDINARY)
     usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
+    usual += [one for one in facts.cases if one.keys() == scalars.keys()]
     for given in (*usual, drawn_scalars(scalars, case.inputs.seed)):
         other = {**scalars, **given}
         if not any(spelling.applies(other) for spelling in facts.spellings.values()):
@@ -521,12 +542,58 @@ def _judged_calls(
         on = replace(on, spelling=on.default_spelling)
         apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
         label = " ".join(f"{name}={value!r}".removesuffix(".0") for name, value in given.items())
-        if other not in facts.cases:
+        if other not in facts.cases[: facts.quick_cases or None]:  # of the others none is judged in a quick run
             found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
         if ordinary and set(given.values()) & {*NEUTRAL}:
             some = [t[:SIZE] for t in ordinary.inputs]
             found[f"{label}, {ORDINARY} alone"] = partial(_fitting, apart, on, lowering, None, reference, some)
     return found
+
+
+def _sign(v: Tensor) -> Tensor:
+    return torch.where(v < 0.5, -1.0, 1.0)
+
+
+def _between(least: float, most: float, u: Tensor) -> Tensor:
+    """From one to the other, as many in each binade."""
+    return (math.log2(least) + u * (math.log2(most) - math.log2(least))).exp2()
+
+
+def _everywhere(target: Target, inputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[list[Tensor], list[Tensor]]]]:
+    """Calls in which an input holds one number alone, or has no dimensions, by name: the inputs with all elements, and
+    as they are given."""
+    for place, name in enumerate(target.kernel.tensors(target.scalars)):
+        for value in EVERYWHERE:
+            same = [torch.full_like(t, value) if k == place else t for k, t in enumerate(inputs)]
+            yield f"{value:g} everywhere as {name}", (same, same)
+            if len(inputs) > 1:
+                yield (
+                    f"{value:g} as {name} of 0 dimensions",
+                    (same, [*same[:place], same[place][0], *same[place + 1 :]]),
+                )
+
+
+def _ranged(target: Target, inputs: Sequence[Tensor], seed: int) -> Iterator[tuple[str, list[Tensor]]]:
+    """Calls in which all of an input, or of each, lies in one range, by name; or all inputs are equal. Code that looks
+    at the whole of a tensor takes other paths there, and faults of theirs are beyond the numbers that are met else."""
+    names, draw = target.kernel.tensors(target.scalars), random.Random(seed)
+
+    def of(kind: str) -> Tensor:
+        generator = torch.Generator().manual_seed(draw.getrandbits(63))
+        u, v = torch.rand(2, RANGED, dtype=torch.float64, generator=generator)
+        return RANGES[kind](u, v, torch.finfo(inputs[0].dtype)).to(inputs[0])
+
+    usual = [torch.cat([t, of("moderate numbers")])[-2 * RANGED :] for t in inputs]
+    for kind in RANGES:
+        for place, name in enumerate(names):
+            each = (of(kind).repeat(2)[: len(t)] if k == place else t for k, t in enumerate(usual))
+            yield f"{kind} as {name}", list(each)
+        if len(names) > 1:
+            yield f"{kind} as all inputs", [of(kind) for _ in names]
+    if len(names) > 1:
+        for k in range(MIXED):
+            yield f"ranges {k + 1}", [of(draw.choice([*RANGES])) for _ in names]
+        yield "equal inputs", [inputs[0][~inputs[0].isnan()]] * len(names)  # a NaN is not equal to itself
 
 
 def drawn_scalars(scalars: Scalars, seed: int) -> Scalars:
@@ -566,11 +633,17 @@ def _combined(numbers: Sequence[float], like: Tensor, arity: int) -> tuple[Tenso
 
 def _judged(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any] | None, reference: Lowering | None,
-    given: Sequence[Tensor],
+    given: Sequence[Tensor], passed: Sequence[Tensor] | None = None,
 ) -> _One | None:  # fmt: skip
     """What is wrong with a call whose elements are to keep their bound, or to have eager's bits. call: as built; None:
-    to be built."""
-    y = launch_steady(call or lowering.build(target), given, target.backend, lowering.name, repeats=1).output
+    to be built. passed: what is passed for the inputs `given`, which it is broadcast to."""
+    call = call or lowering.build(target)
+    try:
+        y = launch_steady(call, passed or given, target.backend, lowering.name, repeats=1).output
+    except LoweringError as error:
+        if error.kind != "contract" or passed is None:
+            raise
+        return _One(tuple(given), None, given[0], broken=str(error))
     if reference and (eager := case.on(given).eager(0, reference, target)):
         other = eager[""].reshape(-1)
         at = bits(y).ne(bits(other)) & ~(y.isnan() & other.isnan())

@@ -171,6 +171,7 @@ def selection_of(
     ensure_known("dtype", dtypes or (), DTYPES + NARROW)
     ensure_known("profile", [profile], PROFILES)
     given, setting = scalars_of(scalars), setting_of(settings or ())
+    _distinct([text for text in lowerings or () if is_file(text)])
     begin(lowerings, here=here)
     from verify import start
 
@@ -183,7 +184,7 @@ def selection_of(
         lowerings=tuple(text for text in lowerings or () if not is_file(text)),
         spellings=tuple(spellings or ()),
         profile=profile,
-        user_lowerings=tuple(text for text in lowerings or () if is_file(text)),
+        user_lowerings=tuple(dict.fromkeys(text for text in lowerings or () if is_file(text))),
         scalars=given,
         seed=seed,
         setting=setting,
@@ -231,6 +232,15 @@ def scalars_of(texts: list[str] | None) -> dict[str, float] | None:
 def _once(option: str, name: str, found: Mapping[str, object]) -> None:
     if name in found:
         raise UsageError(f"{option} gives {name} twice; expected one value of each, one command for each case")
+
+
+def _distinct(texts: Iterable[str]) -> None:
+    """Raise UsageError where a report could not tell two functions apart: it knows files by name, without folders."""
+    known: dict[str, str] = {}
+    for text in dict.fromkeys(texts):
+        name = Path(text).name
+        if (other := known.setdefault(name, text)) != text:
+            raise UsageError(f"--lowering {other} and {text} are both {name} in a report; rename one of the files")
 
 
 def setting_of(texts: Sequence[str]) -> dict[str, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import heapq
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -253,6 +254,9 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
     """Every cell selected on one backend, ordered so that cells of one case follow each other."""
     kernels = [kernel.load(name) for name in selection.kernels]
     _known_names(selection, kernels)
+    for name, value in (selection.scalars or {}).items():
+        if not math.isfinite(value):
+            raise UsageError(f"{name}={value} as a scalar; expected a finite number")
     order = _order(selection, kernels)
     for facts in kernels:
         if isinstance(facts, Composite):

@@ -155,12 +155,12 @@ class _Standing:
     """The process that stands by: a socket to it, and the variables that it was started with."""
 
     def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | Forked) -> None:
-        self.control, self.process, self.variables = control, process, _variables()
+        self.control, self.process, self.variables = control, process, variables()
 
     @property
     def fits(self) -> bool:
         """Whether it runs, as one that is started now would."""
-        return self.process.poll() is None and self.variables == _variables()
+        return self.process.poll() is None and self.variables == variables()
 
     def end(self) -> None:
         self.control.close()
@@ -243,7 +243,7 @@ def shared() -> IO[bytes]:
     return tempfile.TemporaryFile(dir=place)
 
 
-def _variables() -> dict[str, str]:
+def variables() -> dict[str, str]:
     """The variables that a process has from its parent, but for the one that pytest keeps changing."""
     return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 

@@ -26,7 +26,7 @@ LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved
 #: The kinds of data in rows of a and columns of b, in turn.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
-DATA = ("mixed", "special", "bias", "extreme")
+DATA = ("mixed", "special", "nans", "bias", "extreme")
 ACTIVATIONS = ("none", "relu", "silu")
 #: The integer that stands for 1.
 WHOLE = 40.0
@@ -286,8 +286,10 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     size = max(shape.batch, 1)
     a = _matrix("a", ROWS, (size, shape.m, shape.k), dtype, seed)
     b = _matrix("b", COLUMNS, (size, shape.n, shape.k), dtype, seed)
-    if shape.data == "special":
+    if shape.data in ("special", "nans"):
         a, b = _special(a, seed, "a"), _special(b, seed, "b")
+    if shape.data == "nans":
+        a, b = (t.where(~t.isinf(), 1.0) for t in (a, b))
     if shape.data == "extreme":
         a, b = _extreme(a, dtype, len(ROWS), True), _extreme(b, dtype, len(COLUMNS), False)
     a, b = (stored(t, dtype).reshape(*shape.stack, *t.shape[1:]) for t in (a, b))
@@ -419,15 +421,27 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     if facts.coded:
         few = {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
         grouped = ({"m": "24", "k": k, "n": "48", "group": group} for k, group in (("320", "64"), ("512", "128")))
-        return square, tiles, tiles | {"k": "96"}, few, {"m": "1", "k": "1056", "n": "16"}, *grouped
+        return (
+            square,
+            tiles,
+            tiles | {"k": "96"},
+            few,
+            {"m": "1", "k": "1056", "n": "16"},
+            {"m": "1", "k": "4096", "n": "16"},
+            *grouped,
+        )
     stack = {"batch": "2"} if facts.stacked else {}
     shapes = [square, tiles, tiles | {"k": "75"}, {"m": "5", "k": "0", "n": "6"} | stack]
     shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1), (40, 40))]
+    shapes += [
+        {"m": m, "k": k, "n": n} | stack for m, k, n in (("1", "4096", "8"), ("5", "768", "6"), ("272", "272", "272"))
+    ]
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
         shapes += [few | {"activation": "silu"}, few | {"k": "2100", "activation": "relu"}]
+        shapes += [few | {"k": "0", "activation": name} for name in ("relu", "silu")]
     small = {"m": "5", "k": "40", "n": "6", "batch": "3"}
-    shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] + [small | {"batch": "70"}] if facts.stacked else []
+    shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] + [small | {"batch": "150"}] if facts.stacked else []
     return tuple(shapes)
 
 
@@ -443,7 +457,10 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     elif not facts.coded:
         found.append({"m": "1", "k": "130", "n": "20", "data": "special"} | ({"batch": "2"} if facts.stacked else {}))
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
-    return (*found, *([special] if facts.activated or facts.scales else []))
+    found += [special] if facts.activated or facts.scales else []
+    if facts.activated:
+        found += [special | {"data": "nans", "activation": "silu"}, special | {"data": "bias", "activation": "none"}]
+    return tuple(found)
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:

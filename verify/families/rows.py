@@ -430,6 +430,12 @@ def few(row: Row) -> Ints:
     return row.draw.signed(row.at(kept.double() * (69 / 64)))
 
 
+def small(row: Row) -> Ints:
+    """Numbers to be squared, beside whose squares any eps but 0 counts, and which are no subnormal ones."""
+    d, least = row.draw, -12 if row.draw.fmt.emax < 127 else -24
+    return d.signed(d.value(d.integer(least, least + 2)))
+
+
 def negative_nan(row: Row) -> Ints:
     """As `one_nan`, with a NaN whose sign bit is set."""
     bits = one_nan(row)
@@ -465,7 +471,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 #: Recipes for one kind of operation that 'mixed' does not include.
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
-    SUMS: {"parts": parts}, EXPONENTIALS: {"shares": shares, "late": late}, SQUARES: {"few": few},
+    SUMS: {"parts": parts}, EXPONENTIALS: {"shares": shares, "late": late}, SQUARES: {"few": few, "small": small},
 }  # fmt: skip
 
 
@@ -642,7 +648,9 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += tuple({"shape": f"6x{n}", "recipe": "negative_nan,edges,edges"} for n in (33, 4100))
     special += ({"shape": "3x0"},) * reduces
     # lengths that vectors divide, and more rows than a persistent kernel has programs
-    special += tuple({"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x4096", "600x1030"))
+    special += tuple(
+        {"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x1536", "3x3000", "3x4096", "600x1030")
+    )
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
     for n in (33, 1030) if weighted else ():
         special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
@@ -663,6 +671,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("33x33", 0),
         ("5x200", 0),
         ("33", 0),
+        ("3000x64", 0),
     )
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
@@ -742,6 +751,7 @@ def kernel(
         further=(
             *((one, {}) for one in _forms(last, bool(rows.weights), rows.reduces)),
             *(({"shape": "5x33"}, one) for one in others),
+            *(({"shape": "6x33", "recipe": "small"}, one) for one in others if rows.kind == SQUARES),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),

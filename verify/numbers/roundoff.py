@@ -647,6 +647,10 @@ class Roundoff:
             error = error + torch.where((x.reach > 0) & (x.mid.abs() - x.rad - x.error <= self.flush), self.flush, 0.0)
         if overflows:
             error = torch.where((x.reach >= _overflow(fmt)) & ~x.mid.isinf(), math.inf, error)
+        elif fmt != DOUBLE:  # what is beyond the range counts as its end, and so does an infinity
+            end = 2.0 ** (fmt.emax + 1)
+            low = round_to(x.mid.abs() - away, fmt).clamp(max=end)
+            error = torch.where(x.mid.isfinite() & (x.mid.abs() >= end), torch.minimum(error, end - low), error)
         return replace(x, error=torch.where(back, 0.0, torch.where(error.isnan(), math.inf, error)), held=fmt)
 
     def _common(self, a: Operand, b: Operand) -> tuple[Roundoff, Rough, Rough]:

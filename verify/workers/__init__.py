@@ -64,7 +64,7 @@ class Worker:
         self.process = standby.Process("verify.workers.process:main", self.files)
         self.connection = self.process.connection
         self.maps: list[mmap.mmap | None] = [None, None]
-        self.loaded = False
+        self.loaded, self.behaviour = False, ""  # what `verify.behaviour.digest` says of the function there
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self.end = weakref.finalize(self, _end, self.process, self.files)
         self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
@@ -84,7 +84,7 @@ class Worker:
             if told := answer.get("usage"):
                 self.end()
                 raise UsageError(_plain(told))
-            self.loaded = True
+            self.behaviour, self.loaded = str(answer.get("behaviour")), True
 
     def ready(self, seconds: float) -> bool:
         """Whether the file is imported within that time. Raises as `load`."""
@@ -205,7 +205,7 @@ def imported(texts: Sequence[str]) -> None:
         worker.end()
 
 
-#: Those that run, by function, source and limits: a function has one process for all kernels of a run.
+#: Those that run, by function, source, limits and variables: a function has one process for all kernels of a run.
 _running: weakref.WeakValueDictionary[tuple[Any, ...], Worker] = weakref.WeakValueDictionary()
 
 
@@ -224,7 +224,8 @@ class Own:
         if self._worker is None or not self._worker.end.alive:
             self.before = self.spent()
             memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
-            key = (self.text, self.composite, self.source, self.timeout, memory, backends.threads())
+            place = tuple(sorted(standby.variables().items()))  # the file may look at them where it is imported
+            key = (self.text, self.composite, self.source, self.timeout, memory, backends.threads(), place)
             running = _running.get(key)
             if running is None or not running.end.alive:
                 running = _running[key] = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
@@ -239,6 +240,15 @@ class Own:
         with contextlib.suppress(LoweringError):
             return self.worker(target.backend.device).ready(seconds)
         return True
+
+    def behaviour(self, device: str) -> str | None:
+        """What `verify.behaviour.digest` says of the function in its process; None where that ended before. Raises
+        UsageError for what is wrong with the file."""
+        with contextlib.suppress(LoweringError):  # a launch will tell
+            worker = self.worker(device)
+            worker.load()
+            return worker.behaviour
+        return None
 
     def call(self, target: Target) -> Launch:
         return Launch(self, target)

@@ -32,10 +32,11 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from verify import backends, kernel, standby, switches
+from verify.behaviour import digest
 from verify.composite import Problem
 from verify.dispatch import Watching
 from verify.kernel import UsageError
-from verify.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_lowering
+from verify.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_function, user_lowering
 from verify.workers import GUARD
 
 #: Modules in whose functions the main thread is while something is compiled.
@@ -122,8 +123,9 @@ class Server:
     # what the parent asks for
 
     def load(self, text: str, composite: bool, threads: int, memory: int) -> dict[str, Any]:
-        """Import the file. Answers with what is wrong with it. threads: of a launch; memory: bytes of address space
-        beside what torch has by now, 0 for as many as there are."""
+        """Import the file. Answers with what is wrong with it, or with what its function does, see `verify.behaviour`.
+        threads: of a launch; memory: bytes of address space beside what torch has by now, 0 for as many as there
+        are."""
         torch.set_num_threads(threads)
         if memory:
             import resource
@@ -132,7 +134,10 @@ class Server:
         known = set(sys.modules)
         try:
             with self.names.replaced():
-                self.lowerings[text] = user_composite(text) if composite else user_lowering(text)
+                label, function = user_function(text)
+                make = user_composite if composite else user_lowering
+                self.lowerings[text] = make(label, function=function)
+                behaviour = digest(function)
         except UsageError as error:
             return {"usage": str(error)}
         for module in [sys.modules[name] for name in sys.modules.keys() - known if name.startswith(USER)]:
@@ -141,7 +146,7 @@ class Server:
         if dynamo := sys.modules.get("torch._dynamo"):
             # calls of many shapes, each compiled: beyond its limit a compiled function would silently run eagerly
             dynamo.config.recompile_limit = dynamo.config.accumulated_recompile_limit = 1024
-        return {}
+        return {"behaviour": behaviour}
 
     def seen(self, function: Any) -> Callable[..., None]:
         """A hook of a Triton kernel that keeps its blocks: the values of parameters named so."""
