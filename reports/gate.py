@@ -367,7 +367,8 @@ def _judge_device(
     measured: dict[Key, Accepted] = {}
     left_out: set[Key] = set()
     for run in runs:
-        calling = {_function(key) for (_, key), cell in run.cells.items() if cell.result and cell.result.calls}
+        results = [(key, cell.result) for (where, key), cell in run.cells.items() if where == backend]
+        calling = {_function(key) for key, result in results if result is not None and result.calls}
         for (where, key), given in run.cells.items():
             cell = given
             if cell.result is not None and not cell.result.calls and _function(key) in calling:

@@ -140,39 +140,69 @@ def test_what_docs_trust_says_names_tests_that_exist() -> None:
 
 
 FAST = """
-import torch
+import functools, torch, helping
 
 APPROX = False
+SCALE = torch.ones(())
+
+class Config:
+    factor = 1.0
+
+CONFIG = Config()
 
 def f(x):
-    return inner(x.bfloat16()).to(x.dtype) if APPROX else inner(x)
+    y = inner(x.bfloat16()).to(x.dtype) if APPROX else inner(x)
+    return y * SCALE.to(x.dtype) * CONFIG.factor
 
 def inner(x):
-    return torch.exp(x)
+    return helping.exp(x)
+
+def decorated(f):
+    return functools.wraps(f)(lambda x: f(x))
+
+@decorated
+def within(x):
+    return f(x)
 """
 
 
-@pytest.mark.parametrize("what", ["a constant", "a function", "itself", "compiled"])
+@pytest.fixture(name="fast")
+def _fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    function(tmp_path, monkeypatch, "import torch\n\ndef exp(x):\n    return torch.exp(x)\n", "exp", "helping.py")
+    function(tmp_path, monkeypatch, FAST, "f", "fast.py")
+    return sys.modules["fast"]
+
+
+OPTIONS: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+
+
+@pytest.mark.parametrize("name", ["f", "within"])
+def test_what_is_as_in_the_file_has_a_process_of_its_own(fast: Any, name: str) -> None:
+    assert "process" not in own(verify.check(getattr(fast, name), "exp", **OPTIONS))[0].flags
+
+
+@pytest.mark.parametrize(("name", "where", "what"), [
+    ("f", "", "APPROX"), ("f", "", "inner"), ("f", "", "SCALE"), ("f", "CONFIG", "factor"), ("f", "Config", "factor"),
+    ("f", "helping", "exp"), ("within", "", "APPROX"), ("f", "", "itself"), ("f", "", "compiled"),
+])  # fmt: skip
 def test_what_is_replaced_after_the_import_is_what_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    fast: Any, monkeypatch: pytest.MonkeyPatch, name: str, where: str, what: str
 ) -> None:
-    f = function(tmp_path, monkeypatch, FAST, "f")
-    module = sys.modules["own"]
-    options: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
-    assert "process" not in own(verify.check(f, "exp", **options))[0].flags
+    f = getattr(fast, name)
 
     @functools.wraps(f)
     def lossy(x: torch.Tensor) -> torch.Tensor:
         return f(x.bfloat16()).to(x.dtype)
 
-    compiled = torch.compile(f, backend=lambda graph, _: lambda *given: [given[0] + 1])
-    name, value = {
-        "a constant": ("APPROX", True), "a function": ("inner", lambda x: torch.exp(x) * 1.001), "itself": ("f", lossy),
-        "compiled": ("f", compiled),
-    }[what]  # fmt: skip
-    monkeypatch.setattr(module, name, value)
+    values = {
+        "APPROX": True, "SCALE": torch.tensor(1.001), "factor": 1.001, "itself": lossy,
+        "inner": lambda x: torch.exp(x) * 1.001, "exp": lambda x: torch.exp(x) * 1.001,
+        "compiled": torch.compile(f, backend=lambda graph, _: lambda *given: [given[0] + 1]),
+    }  # fmt: skip
+    place = getattr(fast, where) if where else fast
+    monkeypatch.setattr(place, name if what in ("itself", "compiled") else what, values[what])
     with pytest.raises(verify.Inaccurate) as raised:
-        verify.check(module.f, "exp", **options)
+        verify.check(getattr(fast, name), "exp", **OPTIONS)
     told = [cell.flags.get("process") for cell in own(raised.value.cells) if cell.error]
     assert set(told) <= {"the caller's"}
 
@@ -193,11 +223,10 @@ def f(x):
 
 
 def test_variables_are_those_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
-    verify.check(function(tmp_path, monkeypatch, VARIABLE, "f"), "exp", **options)
+    verify.check(function(tmp_path, monkeypatch, VARIABLE, "f"), "exp", **OPTIONS)
     monkeypatch.setenv("FAST", "1")
     with pytest.raises(verify.Inaccurate):
-        verify.check(function(tmp_path, monkeypatch, VARIABLE, "f"), "exp", **options)
+        verify.check(function(tmp_path, monkeypatch, VARIABLE, "f"), "exp", **OPTIONS)
 
 
 READING = """
@@ -215,7 +244,7 @@ def test_behaviour_is_that_of_the_code() -> None:
     def made(text: str) -> Any:
         there: dict[str, Any] = {}
         exec(compile(text, "/nowhere/own.py", "exec", dont_inherit=True), there)
-        return digest(there["f"])
+        return digest(there["f"], "/nowhere/own.py")
 
     same = made(READING)
     assert same == made(READING + "def h(x):\n    return 1\n") == made(READING + "CACHE = {}\n")
@@ -225,7 +254,7 @@ def test_behaviour_is_that_of_the_code() -> None:
 from verify.behaviour import digest
 there = {{}}
 exec(compile({READING!r}, "/nowhere/own.py", "exec"), there)
-print(digest(there["f"]))
+print(digest(there["f"], "/nowhere/own.py"))
 """
     for seed in ("1", "2"):  # of strings' hashes, which order sets
         asked = subprocess.run(

@@ -54,9 +54,9 @@ def check(
         standby.prepare()
         # the process that the run will take, too, as long as this lives
         own = Own(text, isinstance(load(kernel), Composite), timeout=timeout, memory=memory)
-        if own.behaviour(backends.load(name).device) not in (None, digest(fn)):
-            path, _, function_name = text.rpartition(":")
-            text, function = f"{Path(path).name}:{function_name}", fn
+        path = text.rpartition(":")[0]
+        if own.behaviour(backends.load(name).device) not in (None, digest(fn, path)):
+            text, function = Path(path).name + text.removeprefix(path), fn
     selection = Selection(
         (kernel,), (name,), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
         user_lowerings=() if function else (text,), functions={text: function} if function else {}, scalars=scalars,

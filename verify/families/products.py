@@ -421,15 +421,8 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     if facts.coded:
         few = {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
         grouped = ({"m": "24", "k": k, "n": "48", "group": group} for k, group in (("320", "64"), ("512", "128")))
-        return (
-            square,
-            tiles,
-            tiles | {"k": "96"},
-            few,
-            {"m": "1", "k": "1056", "n": "16"},
-            {"m": "1", "k": "4096", "n": "16"},
-            *grouped,
-        )
+        single = ({"m": "1", "k": k, "n": "16"} for k in ("1056", "4096"))
+        return square, tiles, tiles | {"k": "96"}, few, *single, *grouped
     stack = {"batch": "2"} if facts.stacked else {}
     shapes = [square, tiles, tiles | {"k": "75"}, {"m": "5", "k": "0", "n": "6"} | stack]
     shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1), (40, 40))]

@@ -649,7 +649,8 @@ class Roundoff:
             error = torch.where((x.reach >= _overflow(fmt)) & ~x.mid.isinf(), math.inf, error)
         elif fmt != DOUBLE:  # what is beyond the range counts as its end, and so does an infinity
             end = 2.0 ** (fmt.emax + 1)
-            low = round_to(x.mid.abs() - away, fmt).clamp(max=end)
+            least = x.mid.abs() - away
+            low = torch.minimum(least, round_to(least, fmt)).clamp(max=end)
             error = torch.where(x.mid.isfinite() & (x.mid.abs() >= end), torch.minimum(error, end - low), error)
         return replace(x, error=torch.where(back, 0.0, torch.where(error.isnan(), math.inf, error)), held=fmt)
 

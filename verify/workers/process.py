@@ -137,7 +137,7 @@ class Server:
                 label, function = user_function(text)
                 make = user_composite if composite else user_lowering
                 self.lowerings[text] = make(label, function=function)
-                behaviour = digest(function)
+                behaviour = digest(function, text.rpartition(":")[0])
         except UsageError as error:
             return {"usage": str(error)}
         for module in [sys.modules[name] for name in sys.modules.keys() - known if name.startswith(USER)]:
