@@ -285,10 +285,11 @@ def test_an_endless_loop_ends_with_the_time_that_a_launch_has(monkeypatch: pytes
 
 
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # a limit of the address space, of which each thread takes 64 MiB
     text = planted(tmp_path, "torch.empty(1 << 20)\nreturn a + b")  # 4 MiB, filled at each launch
-    assert cells(monkeypatch, text, memory=0.125)[0]["status"] == "passed"
-    text = planted(tmp_path, "torch.empty(1 << 26)\nreturn a + b")
-    (found,) = cells(monkeypatch, text, memory=0.125)
+    assert cells(monkeypatch, text, memory=0.5)[0]["status"] == "passed"
+    text = planted(tmp_path, "torch.empty(1 << 28)\nreturn a + b")
+    (found,) = cells(monkeypatch, text, memory=0.5)
     assert (found["status"], found["reason_kind"]) == ("error", "raised") and "memory" in found["reason"]
 
 
