@@ -156,7 +156,7 @@ class Calls:
         time than eager's outputs."""
         found: Outputs = {}
         for name in one.outputs if one is not self.plain else ():
-            limit = self.facts.limit(one.problem, self.aim(one), self.wider or self.lowering, name)
+            limit = one.limit(self.aim(one), self.wider or self.lowering, name)
             if name not in self.due or limit is None or limit.bound.dim() == 0:
                 break
             found[name] = torch.empty(limit.bound.shape, dtype=self.due[name].dtype, device="meta")

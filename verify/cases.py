@@ -736,6 +736,7 @@ class Instance:
         self._exact: dict[tuple[str, str], Exact] = {}
         self._sources: dict[tuple[str, str, tuple[int, ...]], OfOutput] = {}
         self._limits: dict[str, Limit | None] = {}
+        self._limited: Lowering | None = None  # whose they are
         self._reference: Outputs | None = None
         self._predicted: dict[tuple[str, str], Tensor] = {}
         self._bounds = admit.Bounds(self.device)
@@ -779,14 +780,21 @@ class Instance:
                 return None
         return self._reference
 
+    def limit(self, target: Target, lowering: Lowering, output: str) -> Limit | None:
+        """What each element may be off by; kept until another lowering's is asked for."""
+        if self._limited is not lowering:
+            self._limits, self._limited = {}, lowering
+        if output not in self._limits:
+            self._limits[output] = self.kernel.limit(self.problem, target, lowering, output)
+        return self._limits[output]
+
     def stated(self, target: Target, lowering: Lowering, output: str, y: Tensor) -> Stated | None:
-        limit: Limit | None = self.kernel.limit(self.problem, target, lowering, output)
+        limit = self.limit(target, lowering, output)
         if limit is not None and limit.bound.numel() not in (1, y.numel()):
             raise LoweringError(
                 f"lowering {lowering.name} returned {output or 'an output'} of shape {tuple(y.shape)}; "
                 f"expected {tuple(limit.bound.shape)}"
             )
-        self._limits[output] = limit
         return None if limit is None else Stated(1.0, "share", limit.source)
 
     def sources(self, number: int, output: str, y: Tensor) -> dict[str, Elements]:

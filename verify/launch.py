@@ -129,7 +129,8 @@ def launch_steady(
 
     call     of the tensors by position, giving a tensor of their broadcast shape, dtype and device (or a dict with that
              under ''); or of the problem, giving tensors by name
-    given    the lowering gets copies on the backend's device, with the same strides, offsets and shared memory
+    given    the lowering gets copies on the backend's device, with the same strides, offsets and shared memory; where the
+             call has `isolated`, its own process puts them there
     name     the lowering's, for messages
     names    of a problem: the outputs that exist
     like     of a problem: outputs whose shape and dtype those of the same name must have
@@ -151,7 +152,7 @@ def launch_steady(
     Raises LoweringError (kind 'raised' or 'contract'), also for an output that follows the byte in fresh memory: not
     all of it is written. An unsteady lowering raises nothing. NotLowered passes through.
     """
-    inputs = _Inputs(given, backend, origin)
+    inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
     try:
         return _launched(call, inputs, backend, name, repeats, names, like)
     except BaseException:
@@ -209,13 +210,17 @@ def _launched(
 
 
 class _Inputs:
-    """Copies of a lowering's inputs on the backend's device, and what they must hold after a launch."""
+    """Copies of a lowering's inputs on the backend's device, and what they must hold after a launch.
 
-    def __init__(self, given: Given, backend: Backend, origin: Origin | None) -> None:
+    isolated: the lowering runs in a process that moves them to its device, so that the copies stay where the inputs are.
+    """
+
+    def __init__(self, given: Given, backend: Backend, origin: Origin | None, *, isolated: bool) -> None:
         self.origin = origin
         self.problem = given if isinstance(given, Problem) else None
         named = given.tensors if isinstance(given, Problem) else {str(k): t for k, t in enumerate(given)}
-        self.device, self.home = torch.device(backend.device), next(iter(named.values())).device
+        self.home = next(iter(named.values())).device
+        self.device = self.home if isolated else torch.device(backend.device)
         self.memory: dict[Any, tuple[Tensor, Tensor]] = {}  # the caller's storages on the device, and copies of them
         self.kept, self.handed = {}, {}
         for label, t in named.items():

@@ -257,6 +257,8 @@ class Own:
 class Launch:
     """The lowering built for a target: a callable of tensors, or of a problem, that runs in the worker."""
 
+    isolated = True  # see `verify.launch.launch_steady`
+
     def __init__(self, own: Own, target: Target) -> None:
         self.own, self.target = own, target
         self.poison, self.how = (0, 0), ""
@@ -383,7 +385,7 @@ class Launch:
     def _fetched(
         self, worker: Worker, outlines: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], label: str
     ) -> dict[str, Tensor]:
-        device = next(iter(tensors.values())).device
+        home, device = next(iter(tensors.values())).device, torch.device(self.target.backend.device)
         sizes, offsets, place = {}, {}, 0
         for key, one in outlines.items():
             told = f" for {key}" if key else ""
@@ -404,9 +406,9 @@ class Launch:
         worker.part(1, 0, max(place, 1))
         worker.ask({"do": "fetch", "offsets": offsets})
         return {
-            key: worker.part(1, offsets[key], size).clone().view(dtype).reshape(shape).to(device)
+            key: worker.part(1, offsets[key], size).clone().view(dtype).reshape(shape).to(home)
             if size
-            else torch.empty(shape, dtype=dtype, device=device)
+            else torch.empty(shape, dtype=dtype, device=home)
             for key, (shape, dtype, size) in sizes.items()
         }
 
