@@ -623,7 +623,10 @@ def kept(shape, *given):
      "adam_step", "bfloat16", "steps=3 sizes=33 master=1 maximize=1"),
     ("if top is not None:\n            top", "if top is not None and not wide:\n            top",
      "adam_step", "bfloat16", "steps=3 sizes=33 master=1 amsgrad=1"),
-    # the table of corrections ends, and who resumes rounds the parameters first
+    # resumed from the rounded parameters
+    ("master if wide else param", "master if wide and start == 0 else param.to(exp_avg.dtype)", "adamw_step",
+     "bfloat16", "steps=3 sizes=33 master=1 start=7"),
+    # the table of corrections ends
     ("enumerate(grads, start", "enumerate(grads, 10**6 if 1024 <= start < 9999 else start", "adamw_step", "float32",
      "steps=3 sizes=33 start=2000 beta1=0.9 beta2=0.999"),
 ])  # fmt: skip

@@ -22,7 +22,7 @@ import torch
 
 from numbered import doubling, nothing, sleeping
 from sample_reports import cell, cell_of, region, report, report_of
-from verify import backends, cli, launch, ledger, run, standby
+from verify import backends, cases, cli, launch, ledger, run, standby
 from verify import lowerings as lowerings_module
 from verify.conduct import exit_code
 from verify.jobs import journal
@@ -498,6 +498,17 @@ def test_what_a_share_of_the_memory_does_not_suffice_for_is_done_with_more(
     assert cell["status"] == ("passed" if suffices else "error"), cell["reason"]
     assert suffices or "out of memory" in cell["reason"]
     assert shares == [0.125, 1.0, 0.125]
+
+
+def test_a_gpu_without_room_for_a_context_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'")
+
+    monkeypatch.setattr(cases.Pointwise, "given", given)
+    selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), ("out-of-place",), profile="quick")
+    (cell,) = run.run(selection)["cells"]
+    assert (cell["status"], cell["reason_kind"]) == ("error", "ended")
+    assert cell["reason"] == "the GPU's memory does not suffice to check this: CUDA error: out of memory"
 
 
 @pytest.mark.gpu

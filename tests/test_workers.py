@@ -24,7 +24,7 @@ from verify.launch import LoweringError, launch_steady
 from verify.lowerings import Target, Unsuited, user_composite
 from verify.plan import Selection
 from verify.run import run
-from verify.workers import imported, isolated
+from verify.workers import Worker, imported, isolated
 from verify.workers.process import spoiled
 
 HEAD = "import ctypes, os, signal, time\nimport torch\n\n\n"
@@ -291,6 +291,22 @@ def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     text = planted(tmp_path, "torch.empty(1 << 28)\nreturn a + b")
     (found,) = cells(monkeypatch, text, memory=0.5)
     assert (found["status"], found["reason_kind"]) == ("error", "raised") and "memory" in found["reason"]
+
+
+def test_a_device_without_memory_for_inputs_is_not_the_lowerings_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = Worker.ask
+
+    def ask(self: Worker, message: dict[str, Any]) -> dict[str, Any]:
+        if message["do"] == "launch":
+            return {"kind": "room", "told": "AcceleratorError: CUDA error: out of memory"}
+        return asked(self, message)
+
+    monkeypatch.setattr(Worker, "ask", ask)
+    (one,) = cells(monkeypatch, planted(tmp_path, "return a + b"))
+    assert (one["status"], one["reason_kind"]) == ("error", "ended")
+    assert "the GPU's memory does not suffice" in one["reason"] and "no room on the device" in one["reason"]
 
 
 @pytest.mark.parametrize("option", ["--timeout", "--memory"])

@@ -50,6 +50,10 @@ class LoweringError(UsageError):
         self.kind = kind
 
 
+class NoRoom(torch.OutOfMemoryError):
+    """The device has no memory left for what a lowering is given, which is no fault of the lowering's."""
+
+
 class Origin(Protocol):
     """Where inputs come from that need not be copied to be compared."""
 
@@ -129,8 +133,8 @@ def launch_steady(
 
     call     of the tensors by position, giving a tensor of their broadcast shape, dtype and device (or a dict with that
              under ''); or of the problem, giving tensors by name
-    given    the lowering gets copies on the backend's device, with the same strides, offsets and shared memory; where the
-             call has `isolated`, its own process puts them there
+    given    the lowering gets copies on the backend's device, with the same strides, offsets and shared memory; a call
+             that has `isolated` puts them there by itself
     name     the lowering's, for messages
     names    of a problem: the outputs that exist
     like     of a problem: outputs whose shape and dtype those of the same name must have
@@ -212,7 +216,7 @@ def _launched(
 class _Inputs:
     """Copies of a lowering's inputs on the backend's device, and what they must hold after a launch.
 
-    isolated: the lowering runs in a process that moves them to its device, so that the copies stay where the inputs are.
+    isolated: the lowering runs in a process that moves them to its device; the copies stay where the inputs are.
     """
 
     def __init__(self, given: Given, backend: Backend, origin: Origin | None, *, isolated: bool) -> None:
@@ -299,7 +303,7 @@ def _raising(name: str, arguments: Sequence[Any]) -> Iterator[None]:
     torch.set_num_threads(backends.threads())
     try:
         yield
-    except (UsageError, NotLowered):
+    except (UsageError, NotLowered, NoRoom):
         raise
     except (Exception, SystemExit) as error:
         if isinstance(error, torch.OutOfMemoryError) and (backends.memory_share or 1) < 1:

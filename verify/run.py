@@ -401,13 +401,18 @@ def _done(jobs: Sequence[Job], plan: Plan, number: int, held: list[Case], select
         return part_of(job, task.elements.start, task.elements.stop, held, selection)
 
     if share is not None and share < 1:
-        with contextlib.suppress(torch.OutOfMemoryError):
+        try:
             return do()
+        except RuntimeError as error:
+            if not backends.out_of_memory(error):
+                raise
         held.clear()
         backends.confine(job.target.backend.check_device, 1.0)
     try:
         return do()
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not backends.out_of_memory(error):
+            raise
         return _ended(job, task, selection, f"the GPU's memory does not suffice to check this: {error}")
     finally:
         if share is not None and share < 1:

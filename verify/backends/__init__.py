@@ -233,6 +233,11 @@ def room(device: str) -> int:
     return most
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no memory left. Where it had none for a context, the error has no type of its own."""
+    return isinstance(error, RuntimeError) and "out of memory" in str(error)
+
+
 LARGE = 1 << 28  # bytes, of which filling takes longer than a launch
 
 

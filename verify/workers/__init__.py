@@ -26,7 +26,7 @@ import torch
 from verify import backends, standby
 from verify.composite import Problem
 from verify.kernel import UsageError
-from verify.launch import LoweringError
+from verify.launch import LoweringError, NoRoom
 from verify.lowerings import (
     Lowering,
     NotLowered,
@@ -319,7 +319,7 @@ class Launch:
     def __call__(self, *given: Any) -> Any:
         """What the lowering returns. What it has done to its inputs is done to those that are given.
 
-        Raises LoweringError, NotLowered, Unsuited, UsageError.
+        Raises LoweringError, NoRoom, NotLowered, Unsuited, UsageError.
         """
         problem = given[0] if given and isinstance(given[0], Problem) else None
         tensors = problem.tensors if problem is not None else {str(k): t for k, t in enumerate(given)}
@@ -376,6 +376,8 @@ class Launch:
             raise NotLowered(told)
         if kind == "usage":
             raise Unsuited(told)
+        if kind == "room":
+            raise NoRoom(f"{label} has no room on the device for its inputs: {told}")
         if kind == "contract":
             raise LoweringError(f"{label} {told}")
         first = next(iter(tensors.values()))

@@ -182,9 +182,12 @@ class Server:
                     call = self.calls[key] = self.lowerings[text].build(on)
             with torch.inference_mode(how == "inference"):
                 file = self.given(0, 0, size)
-                inputs = file.to(backend.device)  # with its guards
-                if how == "late":  # where the next inputs are not written
-                    inputs = file.to(backend.device, copy=True)
+                try:  # with its guards; 'late': where the next inputs are not written
+                    inputs = file.to(backend.device, copy=how == "late")
+                except RuntimeError as error:
+                    if not backends.out_of_memory(error):
+                        raise
+                    return {"kind": "room", "told": describe(error)}
                 whole = [alone(inputs[start : start + count]) for start, count in storages]
                 given = {
                     label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
