@@ -444,7 +444,12 @@ def kernel(
     parameters = {k: v for k, v in PARAMETERS.items() if not ema or k not in ("amsgrad", "master")}
     few = {"steps": "3", "sizes": "33"}
     # options that the settings only combine, and scalars for which code omits terms
-    further: tuple[tuple[dict[str, str], Scalars], ...] = ((few | {"maximize": "1"}, {}), (few, {"beta1": 0.0}))
+    further: tuple[tuple[dict[str, str], Scalars], ...] = (
+        (few | {"maximize": "1"}, {}),
+        (few, {"beta1": 0.0}),
+        # more than the 2^16 elements of which a block of torch's fused kernels takes as many
+        *(({"sizes": sizes, "steps": "1", "start": "5"}, {}) for sizes in ("65537", "131075")),
+    )
     if not ema:
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
         further += (

@@ -48,8 +48,6 @@ LINEAR = ("none", "causal", "alibi", "relative_bias")
 SCORES = {"normal": 0.0, "scaled": 0.0, "uniform": 0.0, "competing": 40.0, "extreme": 105.0}
 #: Scores up to which exact rationals are tried where all scores of a row are equal.
 RATIONAL_SCORES = 1 << 17
-#: Reach of the relative bias, in keys either way.
-REACH = 16
 
 
 # Problems
@@ -71,7 +69,7 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
     single = FORMATS["float32"]
     heads = torch.arange(1, shape.heads + 1, dtype=torch.float64)
     slopes = draws.encode(single, draws.exp2(-8.0 * heads / shape.heads))
-    table = torch.arange(shape.heads * (2 * REACH + 1), dtype=torch.int64)
+    table = torch.arange(shape.heads * (2 * shape.reach + 1), dtype=torch.int64)
     bias = draws.encode(single, _normal(draws.Draw(single, table, seed, "bias")))
     return {
         "soft_cap": shape.soft_cap,
@@ -79,9 +77,21 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
         "slopes": draws.to_tensor(single, slopes),
         "bias": draws.to_tensor(single, bias).reshape(shape.heads, -1),
         # with another seed other documents, of queries and of keys
-        "query_document": torch.tensor([math.isqrt((1 + seed % 7) * i) for i in range(shape.q_len)]),
-        "key_document": torch.tensor([math.isqrt((1 + seed % 7) * i + seed % 7) for i in range(shape.kv_len)]),
+        "query_document": _documents(shape, shape.q_len, seed % 7, 0),
+        "key_document": _documents(shape, shape.kv_len, seed % 7, seed % 7),
     }
+
+
+#: Numbers of documents that are one where only their low bits are looked at.
+FAR = (0, 2**8, 2**32, -1, 2**16, -(2**32), 2**31 - 1)
+
+
+def _documents(shape: Shape, count: int, step: int, start: int) -> Tensor:
+    """int64 (count,): the number of each query's or key's document, see DOCUMENTS."""
+    runs = [math.isqrt((1 + step) * i + start) for i in range(count)]
+    if shape.documents == "turns":
+        return torch.arange(start, start + count) % 3
+    return torch.tensor([FAR[run % len(FAR)] for run in runs] if shape.documents == "far" else runs)
 
 
 def widened(tables: Mapping[str, Any]) -> dict[str, Any]:

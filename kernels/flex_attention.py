@@ -14,6 +14,13 @@ from typing import Any
 from verify.kernel import Composite, Setting, UsageError, lazily, suggest, whole_number
 from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
+#: Reach of the relative bias, in keys either way.
+REACH = 16
+DOCUMENTS = {
+    "runs": "runs of queries and of keys, in their order",
+    "turns": "three documents, each of every third query and key",
+    "far": "runs whose numbers are negative or differ by multiples of 2^8 or 2^32",
+}
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
 RECIPES = {
     "normal": "queries and keys of variance 1; in every other head of keys nothing cancels, as in the next three",
@@ -47,6 +54,8 @@ class Shape:
     scale: float = 0.0  # where none is given 1 / sqrt(head_dim) as the double that flex_attention takes by default
     soft_cap: int = SOFT_CAP
     window: int = WINDOW
+    reach: int = REACH
+    documents: str = "runs"
     #: A user's score_mod over a number system, where `score_mod` is FILE.py:FUNCTION.
     function: Callable[..., Any] | None = field(default=None, compare=False)
 
@@ -54,7 +63,7 @@ class Shape:
     def of(cls, parameters: Mapping[str, Any]) -> Shape:
         """The validated shape of a setting's parameters. Raises UsageError."""
         shape = cls(**parameters)
-        for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "soft_cap"):
+        for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "soft_cap", "reach"):
             if (size := getattr(shape, name)) < 1:
                 raise UsageError(f"{name}={size}: expected at least 1; flex_attention of nothing is not defined")
         if shape.heads % shape.kv_heads:
@@ -67,7 +76,8 @@ class Shape:
         if elements > MOST_ELEMENTS or scores > MOST_SCORES:
             most = f"{MOST_ELEMENTS:,} and {MOST_SCORES:,}"
             raise UsageError(f"{elements:,} elements in a tensor and {scores:,} scores; expected at most {most}")
-        for what, known in (("mask_mod", tuple(MASK_MODS)), ("data", tuple(RECIPES))):
+        named = {"mask_mod": MASK_MODS, "data": RECIPES, "documents": DOCUMENTS}
+        for what, known in ((what, tuple(names)) for what, names in named.items()):
             if getattr(shape, what) not in known:
                 raise UsageError(suggest(what, getattr(shape, what), known))
         if shape.score_mod in SCORE_MODS:
@@ -115,7 +125,7 @@ def custom(given: Mapping[str, str]) -> Setting:
             if text not in ("yes", "no"):
                 raise UsageError(f"backward={text}: expected yes or no")
             values[name] = text == "yes"
-        elif name in ("score_mod", "mask_mod", "data"):
+        elif name in ("score_mod", "mask_mod", "data", "documents"):
             values[name] = text
         elif name == "scale":
             values[name] = _scale(text)
@@ -139,7 +149,7 @@ def _scale(text: str) -> float:
 
 def parameters(shape: Shape) -> dict[str, Any]:
     """The shape as a setting's parameters."""
-    usual = {"scale": shape.usual_scale, "soft_cap": SOFT_CAP, "window": WINDOW}
+    usual = {"scale": shape.usual_scale, "soft_cap": SOFT_CAP, "window": WINDOW, "reach": REACH, "documents": "runs"}
     found = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "function"}
     return {name: value for name, value in found.items() if usual.get(name) != value}
 
@@ -276,6 +286,12 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"length": "20", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},
     {"length": "20", "mask_mod": "causal", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},
     {"heads": "4", "kv_heads": "2", "length": "20", "score_mod": "relative_bias"},
+    {"heads": "3", "q_len": "20", "kv_len": "70", "score_mod": "relative_bias", "reach": "9"},
+    {"heads": "1", "length": "100", "head_dim": "16", "score_mod": "relative_bias", "reach": "32"},
+    {"q_len": "20", "kv_len": "60", "mask_mod": "document"},
+    {"heads": "1", "length": "24", "head_dim": "16", "mask_mod": "document", "documents": "turns"},
+    {"heads": "1", "q_len": "40", "kv_len": "33", "head_dim": "16", "mask_mod": "document", "documents": "far"},
+    *({"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": size} for size in ("20", "33", "100")),
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},
@@ -306,6 +322,8 @@ KERNEL = Composite(
         "backward": "yes or no: whether gradients are taken",
         "scale": "of the scores; 1 / sqrt(head_dim) unless given",
         "soft_cap": f"cap of score_mod soft_cap, {SOFT_CAP} unless given",
+        "reach": f"keys either way of which the bias of score_mod relative_bias differs, {REACH} unless given",
+        "documents": f"of mask_mod document; {'; '.join(f'{name}: {what}' for name, what in DOCUMENTS.items())}",
         "window": f"keys that mask_mod sliding_window shows beside the query's own place, {WINDOW} unless given",
     },
     custom=custom,

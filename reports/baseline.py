@@ -149,7 +149,9 @@ class Accepted:
     nan_mismatch ... misrounded         counts of bad elements among `inputs`
     violations                          elements that break a property, by its name, where there are any
     properties                          names of those that were judged; null in files of versions that kept none
-    calls, refused                      how many other calls were made or refused, null as above; names of the latter
+    calls, refused, different           how many other calls were made or refused, null as above; names of the latter,
+                                        and of those whose bits are others, null in files of versions that kept none
+    exact                               where the judged maxima are against rounded scalars: those against exact ones
     formula                             the candidates that reproduce every bit; null where there is no candidate
     digest                              of all output bits
     worst_index, _inputs, _output       the worst element: where it is in the domain, and hex floats
@@ -195,6 +197,8 @@ class Accepted:
     properties: list[str] | None = None
     calls: NonNegativeInt | None = None
     refused: list[str] = field(default_factory=list)
+    different: list[str] | None = None
+    exact: dict[str, NonNegativeFloat] = field(default_factory=dict)
     formula: list[str] | None = None
     digest: str = ""
     worst_index: NonNegativeInt | None = None
@@ -259,8 +263,10 @@ def accepted(cell: Cell, environment: str = "") -> Accepted:
         range_excess_scaled_ulp=judged.range_excess_scaled_ulp,
         violations={check.name: check.violations for check in cell.properties if check.violations},
         properties=sorted(check.name for check in cell.properties),
-        calls=0 if cell.calls is None else cell.calls.made + len(cell.calls.refused) + len(cell.calls.untried),
+        calls=0 if cell.calls is None else cell.calls.made + len(cell.calls.refused),
         refused=sorted(cell.calls.refused) if cell.calls else [],
+        different=sorted(cell.calls.different) if cell.calls else [],
+        exact={} if cell.error is None or judged is cell.error else _against_exact(cell.error),
         formula=None if formula is None else [formula.identified] if formula.identified else sorted(formula.survivors),
         digest=cell.digest,
         **_kept(cell.worst),
@@ -285,6 +291,13 @@ def _accepted_region(region: Region) -> AcceptedRegion:
         **_of_error(region.error),
         **_kept(region.worst),
     )
+
+
+def _against_exact(error: Error) -> dict[str, float]:
+    """Figures against the truth with exact scalars, where those that are judged are against another one."""
+    found = {name: getattr(error, f"max_{name}") for name in MAXIMA}
+    found |= {"mean_ulp": error.mean_ulp, "misrounded": float(error.misrounded)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _of_error(error: Error) -> dict[str, Any]:
@@ -463,7 +476,8 @@ def _explain(error: pydantic.ValidationError, data: bytes, path: Path) -> str:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         what = first["msg"].removeprefix("Invalid JSON: ")
-        return f"the baseline {str(path)!r} is not a complete JSON file: {what}; restore it, or accept a report anew"
+        told = "restore it, or delete it and accept anew"
+        return f"the baseline {str(path)!r} is not a complete JSON file: {what}; {told}"
     raw: Any = json.loads(data)
     version = raw.get("baseline") if isinstance(raw, dict) else None
     known = " or ".join(map(str, READ))

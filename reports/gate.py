@@ -75,7 +75,7 @@ class Seen:
     most, where `result` does not say which that is. `told`: what the report says of each region that did not pass, or
     of the cell. allowance: the entry of the ledger that lets the status stand, '' for a user's own file. beside:
     statuses that its launches and other calls give it, whatever its elements. unknown: ids of the ledger that the
-    report names and the ledger has not.
+    report names and the ledger has not for such cells.
     """
 
     name: str
@@ -209,8 +209,18 @@ def read_whole(path: str | Path) -> Run:
 
 def seen(cell: Cell) -> Seen:
     ran = cell.error is not None and cell.status not in ("not-run", "error", "oracle-violation")
-    named = {*cell.ledger, *([cell.allowance] if cell.allowance else [])}
-    unknown = tuple(sorted(named - ledger.ids(cell.backend))) if named else ()
+    # what excuses a user's own where its bits are eager's is what excuses eager
+    lowering = "eager" if is_file(cell.lowering) else cell.lowering
+    place = {"kernel": cell.kernel, "dtype": cell.dtype, "spelling": cell.spelling, "output": cell.output}
+    kinds = ((ledger.Deviation, cell.ledger), (ledger.Allowance, filter(None, [cell.allowance])))
+    unknown = tuple(
+        sorted(
+            one
+            for kind, names in kinds
+            for one in names
+            if one not in ledger.suited(cell.backend, kind, lowering=lowering, **place)
+        )
+    )
     return Seen(
         name=baseline.cell_name(cell),
         key=baseline.key_of(cell),
@@ -542,7 +552,7 @@ class Context:
         else:
             status, reason = cell.status, cell.told
         if status == "deviates" and cell.unknown:
-            status, reason = "exceeds-bound", f"{reason}; the ledger has no entry {', '.join(cell.unknown)}"
+            status, reason = "exceeds-bound", f"{reason}; the ledger has no entry {', '.join(cell.unknown)} for it"
         if status in ("passed", "deviates"):
             return [(status, reason)] if status == "deviates" else []
         entries = [entry for entry in self.budget if entry.covers(cell.name)]
@@ -593,7 +603,7 @@ class Context:
 _figures = operator.attrgetter(
     "status", "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct",
     "mean_ulp", "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions", "properties", "calls",
-    "refused",
+    "refused", "different", "exact", "bound", "flags",
 )  # fmt: skip
 
 
@@ -653,7 +663,7 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
     for name in sorted(new.regions.keys() ^ old.regions.keys()) if regions else ():
         told.other.append(f"region {name} is {'gone' if name in old.regions else 'new'}")
         told.mixed = True
-    lost = _lost(new, old)
+    lost = [*_lost(new, old), *_judged_by_less(new, old)]
     told.other += lost
     told.mixed = told.mixed or bool(lost)
     if regions and _worse(new.status, old.status) and new.status not in (r.status for r in new.regions.values()):
@@ -678,15 +688,42 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
 
 
 def _lost(new: Accepted, old: Accepted) -> list[str]:
-    """What was judged once and is no longer: properties, and calls that are refused now or not tried."""
+    """What was judged once and is no longer, or what no judgement tells: properties, calls that are refused now, not
+    tried or of other bits, and figures against the truth that the bound does not mean."""
     gone = sorted({*(old.properties or ())} - {*(new.properties or ())})
     refused = sorted({*new.refused} - {*old.refused}) if old.calls is not None else []
+    different = sorted({*(new.different or ())} - {*old.different}) if old.different is not None else []
+    figures = [
+        name
+        for name, value in sorted(new.exact.items())
+        if name in old.exact and value > old.exact[name] and not math.isclose(value, old.exact[name], rel_tol=ENCLOSURE)
+    ]
     fewer = old.calls and new.calls is not None and new.calls < old.calls
     return [
         *(f"no longer judged: the property {name}" for name in gone),
         *([f"calls refused now: {', '.join(refused)}"] if refused else []),
         *([f"other calls {old.calls} -> {new.calls}"] if fewer else []),
+        *([f"calls that give other bits now: {', '.join(different)}"] if different else []),
+        *(f"{name} against exact scalars {old.exact[name]:.6g} -> {new.exact[name]:.6g}" for name in figures),
     ]
+
+
+def _judged_by_less(new: Accepted, old: Accepted) -> list[str]:
+    """A bound that is wider, another one, or none where there was one; a resolution that is none; flushing that is
+    declared now: what passes so may not have passed before."""
+    told = []
+    parts: list[tuple[str, Accepted | AcceptedRegion, Accepted | AcceptedRegion]] = [("", new, old)]
+    parts += [(f" in {name}", new.regions[name], old.regions[name]) for name in _common(new, old)]
+    for at, now, then in parts:
+        if then.bound is not None and (now.bound is None or now.bound > then.bound or now.metric != then.metric):
+            after = "none" if now.bound is None else f"{now.bound:.6g} {now.metric}"
+            told.append(f"under the bound {then.bound:.6g} {then.metric} -> {after}{at}")
+        resolved = getattr(then, "resolution", None)
+        if resolved is not None and getattr(now, "resolution", None) is None:
+            told.append(f"the resolution is {resolved:.3g} -> none{at}")
+    if old.bound is not None and new.truth != old.truth:
+        told.append(f"against {old.truth} -> {new.truth} scalars")
+    return told
 
 
 def _worse(new: str, old: str) -> bool:
@@ -838,7 +875,9 @@ def _source(new: Accepted, old: Accepted) -> str:
     told = []
     if new.source and old.source and new.source != old.source:
         told.append("with other source files of the kernel")
-    if (new.bound, new.metric, new.truth) != (old.bound, old.metric, old.truth):
+    if _judged_by_less(new, old):
+        pass  # which is more than stale
+    elif (new.bound, new.metric, new.truth) != (old.bound, old.metric, old.truth):
         told.append(f"under the bound {bound_text(old)} -> {bound_text(new)}")
     else:
         pairs = {name: (old.regions[name].bound, new.regions[name].bound) for name in _common(new, old)}

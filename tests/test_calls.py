@@ -592,7 +592,7 @@ def cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str) -> tup
 
 
 @pytest.mark.parametrize(("function", "call"), [
-    ("cached", "new data at the same address"), ("threads", "another thread"), ("tail", "1 elements"),
+    ("cached", "1023 elements"), ("threads", "another thread"), ("tail", "1 elements"),
     ("beyond", "other memory around it"), ("training", "inputs that require grad"),
     ("parameter", "inputs that require grad, without grad"), ("inference", "inference mode"),
 ])  # fmt: skip

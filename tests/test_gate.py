@@ -186,7 +186,10 @@ MUTANTS = [
     pytest.param(at("environment", "cpu", "torch", value="2.14.0"), "stale", "torch 2.13.0 -> 2.14.0", 0, id="torch"),
     pytest.param(at("environment", "cpu", "threads", value=8), "stale", "threads 2 -> 8", 0, id="threads"),
     pytest.param(at("cells", 0, "source", value="1" * 16), "stale", "other source files", 0, id="source"),
-    pytest.param(at("cells", 0, "bound", "value", value=1.6), "stale", "under the bound 1.5 scaled_ulp", 0, id="bound"),
+    pytest.param(at("cells", 0, "bound", "value", value=1.4), "stale", "under the bound 1.5 scaled_ulp", 0, id="bound"),
+    pytest.param(
+        at("cells", 0, "bound", "value", value=1.6), "changed", "under the bound 1.5 scaled_ulp -> 1.6", 1, id="wider"
+    ),
     pytest.param(at("cells", 0, "flags", value={"ftz": True}), "stale", "with flags", 0, id="flags"),
     pytest.param(lambda value: value["cells"].pop(0), "not-run", "accepted, and missing from", 1, id="cell dropped"),
     pytest.param(
@@ -371,7 +374,28 @@ def test_the_truth_that_the_bound_means_is_compared(bench: Bench) -> None:
     assert bench.statuses(value) == (1, {"regressed": 1})
     value["cells"][0]["error_rounded_scalar"] = error()
     value["cells"][0]["error"]["max_scaled_ulp"] = 0.875  # what the bound does not mean
+    _, (told,) = bench.gate(value)
+    assert told["status"] == "changed" and "scaled_ulp against exact scalars" in told["reason"]
+
+
+def test_an_entry_of_another_kernel_excuses_nothing(bench: Bench) -> None:
+    value = whole(cell(status="deviates", reason="as known", reason_kind="bound", ledger=["sleef-tanh"]))
+    assert bench.statuses(value) == (1, {"exceeds-bound": 1})
+    _, (told,) = bench.gate(value)
+    assert "no entry sleef-tanh for it" in told["reason"]
+
+
+def test_calls_that_are_not_made_for_want_of_time_are_missed(bench: Bench) -> None:
+    made = {"made": 20, "different": ["transposed"], "note": "as eager's"}
+    value = whole(cell(calls=made))
+    bench.accept(value)
     assert bench.statuses(value) == (0, {"passed": 1})
+    value["cells"][0]["calls"] = {**made, "made": 2, "untried": [f"size {n}" for n in range(18)]}
+    _, (told,) = bench.gate(value)
+    assert told["status"] == "changed" and "other calls 20 -> 2" in told["reason"]
+    value["cells"][0]["calls"] = {**made, "different": ["transposed", "misaligned"]}
+    _, (told,) = bench.gate(value)
+    assert told["status"] == "changed" and "calls that give other bits now: misaligned" in told["reason"]
 
 
 def test_a_known_deviation_is_told_until_it_gets_worse(bench: Bench) -> None:

@@ -222,3 +222,22 @@ def test_a_message_waits_for_its_process() -> None:
     process.connection.send("connection.send('later')")
     assert told(process)["pid"] == process.pid and process.connection.recv() == "later"
     process.end()
+
+
+def test_an_interrupt_while_a_process_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number was asked for once more when it was ended, from a descriptor that was closed."""
+    process = standby.Process(TASK)
+
+    def interrupted(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(standby, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            process.start()
+    process.end(group=True)
+    process.end()
+    assert process._process is None and process.connection.closed
+    after = standby.Process(TASK)
+    assert told(after)["pid"] == after.pid
+    after.end()

@@ -54,7 +54,13 @@ SHOWN = 3  # calls of which it is tried to show one by lines of torch
 #: A kind of numbers of which calls are made that have no others; with fewer than FEW there is none.
 ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
-MANNERS = ("guard", "outputs", "thread", "late", "kept", "stream", "zeros", "grad", "no_grad", "inference")
+MANNERS = (
+    "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
+    "inference",
+)  # fmt: skip
+#: In which calls are made that have no other.
+USUAL = "changed"
+AFTER = "after other numbers in the same tensors"
 #: The call of which it is told at the end whether more was written.
 LATER = "what is written later"
 #: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
@@ -157,6 +163,8 @@ CALLS: Mapping[str, Arranged] = {
     "a long result that is kept": Arranged("t.repeat(52)[:65537]", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
+    "another number of threads": Arranged("t[:1023].clone()", how="threads"),
+    "another default dtype": Arranged("t[:1023].clone()", how="default"),
     "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
     "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
     "inference mode": Arranged("t[:1023].clone()", how="inference"),
@@ -308,21 +316,22 @@ def _kinds(inputs: Sequence[Tensor], y: Tensor) -> Iterator[tuple[str, Tensor]]:
 @dataclass(frozen=True)
 class _One:
     """A call that gave other bits: flat inputs and output, what this should be, and the first place; y is None where
-    it broke the contract in the way that `broken` says."""
+    it broke the contract in the way that `broken` says. note: what is added to it."""
 
     given: tuple[Tensor, ...]
     y: Tensor | None
     expected: Tensor
     place: int = 0
     broken: str = ""
+    note: str = ""
 
     def told(self, fmt: Format) -> str:
         if self.y is None:
-            return self.broken
+            return self.broken + self.note
         *given, got, due = (
             fmt.hex(patterns(t[self.place :][:1], fmt)[0]) for t in (*self.given, self.y, self.expected)
         )
-        return f"{', '.join(given)} -> {got}, plain {due}"
+        return f"{', '.join(given)} -> {got}, plain {due}{self.note}"
 
 
 def call_all(
@@ -433,11 +442,11 @@ def _suited(
 
 
 def _drawn(arity: int, seed: int) -> Iterator[tuple[str, Arranged]]:
-    """Arrangements of which nobody has thought: shapes of up to eight dimensions, and for each input its strides, with
+    """Arrangements of which nobody has thought: shapes of up to twelve dimensions, and for each input its strides, with
     gaps, permuted, repeated and overlapping, dimensions that it is broadcast along or lacks, and its offset."""
     draw = random.Random(f"{arity} {seed}")
     for k in range(DRAWN):
-        left, rank = draw.choice((64, SIZE, ROOM, ROOM)), draw.choice((1, 2, 2, 2, 3, 3, 4, 5, 6, 8))
+        left, rank = draw.choice((64, SIZE, ROOM, ROOM)), draw.choice((1, 2, 2, 2, 3, 3, 4, 5, 6, 8, 9, 12))
         shape: list[int] = []
         for axis in range(rank):
             most = min(left, 3 * left ** (1 / (rank - axis)))
@@ -483,9 +492,9 @@ def _given(arranged: Arranged, sample: Sample) -> list[Tensor]:
 
 
 def _called(
-    call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str
+    call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str, usual: str = USUAL
 ) -> _One | None:  # fmt: skip
-    """Make the call; None where it gives the bits that it should."""
+    """Make the call; None where it gives the bits that it should. usual: the manner of one that has none."""
     given = _given(arranged, sample)
     shape = np.broadcast_shapes(*(t.shape for t in given))
     if arranged.how in ("same", "pairs"):
@@ -495,17 +504,26 @@ def _called(
         expected = _arranged(arranged.first, sample.expected)
     flat = tuple(t.expand(shape).reshape(-1) for t in given)
     due = expected.expand(shape).reshape(-1)
-    with getattr(call, "manner", nullcontext)(arranged.how):
-        try:
-            y = launch_steady(call, given, target.backend, name, repeats=1).output.reshape(-1)
-        except LoweringError as error:
-            if error.kind != "contract" or arranged.how in MANNERS:
-                raise
-            return _One(flat, None, due, broken=str(error))
-    if arranged.how == "outputs":  # where what is compiled may run as it is written
-        return None
-    different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
-    return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
+
+    def made(how: str) -> _One | None:
+        with getattr(call, "manner", nullcontext)(how):
+            try:
+                y = launch_steady(call, given, target.backend, name, repeats=1).output.reshape(-1)
+            except LoweringError as error:
+                if error.kind != "contract" or arranged.how in MANNERS:
+                    raise
+                return _One(flat, None, due, broken=str(error))
+        if how == "outputs":  # where what is compiled may run as it is written
+            return None
+        different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
+        return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
+
+    if arranged.how in MANNERS:
+        return made(arranged.how)
+    found = made(usual)
+    if found is None or not (usual and hasattr(call, "manner")):
+        return found
+    return made("") or replace(found, note=f" {AFTER}")
 
 
 def _judged_calls(
@@ -735,7 +753,13 @@ def _depends(reference: Lowering, target: Target, sample: Sample, wrong: Mapping
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    if arranged.how in ("guard", "stream", "zeros"):  # no line of torch says what lies in other memory
+    if arranged.how in (
+        "guard",
+        "stream",
+        "zeros",
+        "threads",
+        "default",
+    ):  # no line of torch says what lies in other memory
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
@@ -745,7 +769,7 @@ def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Ta
         try:
             plain = launch_steady(call, data, target.backend, lowering.name, repeats=1).output
             for _ in range(often):
-                if _called(call, arranged, Sample(tuple(data), plain), target, lowering.name):
+                if _called(call, arranged, Sample(tuple(data), plain), target, lowering.name, usual=""):
                     return _written(arranged, data, period, often, target, lowering)
         except (LoweringError, NotLowered):
             continue

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from verify.calls import DEPENDS, LATER, Called, drawn_scalars, edges, listed, possible, tried
+from verify.calls import AFTER, DEPENDS, LATER, USUAL, Called, drawn_scalars, edges, listed, possible, tried
 from verify.cases import Instance, terms
 from verify.composite import Problem
 from verify.families.rows import Rows
@@ -39,14 +39,17 @@ MEMORY: Mapping[str, str] = {
     "misaligned": "torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)",
 }
 #: What each tensor of a user's own lowering's further problems lies in: as it is, as above, in matrices that do not
-#: follow one another, with heads within rows, and with those between the heads of other tensors.
+#: follow one another, in the first part of longer ones, with heads within rows, and with those between the heads of
+#: other tensors.
 LAYOUTS = (
     "t",
     *MEMORY.values(),
     "t.repeat_interleave(2, 0)[::2]",
+    "torch.cat([t, t.flip(-2)], -2).narrow(-2, 0, t.shape[-2]) if t.dim() > 2 else t",
     "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
     "torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2) if t.dim() > 2 else torch.cat([t, t])[len(t):]",
 )
+ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
@@ -61,7 +64,8 @@ PICKED: Mapping[str, str] = {
 MADE: Mapping[str, str] = {
     "other memory around it": "guard", "another thread": "thread", LATER: "late",
     "a result that is kept": "kept",
-    "a stream of the caller's": "stream", "memory of zeros": "zeros", "inputs that require grad": "grad",
+    "a stream of the caller's": "stream", "memory of zeros": "zeros", "another number of threads": "threads",
+    "another default dtype": "default", "inputs that require grad": "grad",
     "inputs that require grad, without grad": "no_grad", "inference mode": "inference", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
@@ -212,11 +216,15 @@ class Calls:
         excused = loose and found in ("passed", "deviates", "suspect")
         return _Wrong(sum(t.numel() for t in y.values()), told, found if excused else "unsteady", excused)
 
-    def judged(self, given: Instance, layouts: Sequence[Mapping[str, str]] = ()) -> _Wrong | None:
+    def judged(
+        self, given: Instance, layouts: Sequence[Mapping[str, str]] = (), how: str = USUAL
+    ) -> _Wrong | None:  # fmt: skip
         """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
-        plain = self.launched(given)
+        plain = self.launched(given, how)
         if (found := self.status(given, plain)) not in ("passed", "deviates"):
-            return _Wrong(sum(t.numel() for t in plain.values()), BEYOND.get(found, found), found)
+            again = self.mine and self.status(given, self.launched(given, like=plain)) in ("passed", "deviates")
+            told = BEYOND.get(found, found) + f" {AFTER}" * (again and how == USUAL)
+            return _Wrong(sum(t.numel() for t in plain.values()), told, found)
         for layout in layouts:
             moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.tensors.items()}
             try:
@@ -246,7 +254,8 @@ class Calls:
         yield from self.own_problems() if self.mine else ()
         for name, how in MADE.items():
             if possible(how, self.call, self.target):
-                yield name, _Call("the plain call's tensors", partial(self.beside, plain, "", False, how))
+                make = partial(self.beside, plain, "", how == "threads", how)
+                yield name, _Call("the plain call's tensors", make)
 
     def own_problems(self) -> Iterator[tuple[str, _Call]]:
         for n in dict.fromkeys((*SIZES, *edges(self.call))):
@@ -258,6 +267,10 @@ class Calls:
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
             make = partial(self.of_size, given, scalars, further=True)
             yield name, _Call(text, make, None if scalars else given)
+        if possible("threads", self.call, self.target):
+            long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
+            name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
+            yield name, _Call("a problem of its own", lambda: self.judged(self.drawn(long), how="threads"))
         for place, given in enumerate(self.facts.again or (self.facts.sized(33)[0],)):
             which = " " + " ".join(f"{k}={v}" for k, v in given.items()) if place else ""
             yield f"new data at the same address{which}", _Call("other numbers", partial(self.again, given))
@@ -277,14 +290,16 @@ class Calls:
         return self.judged(one, list(self.layouts(one)) if further and small else ())
 
     def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
-        """LAYOUTS of each tensor: all in each, at distances that the seed draws, and some of one tensor alone."""
+        """LAYOUTS of each tensor, at distances that the seed draws: all in each, of many problems in some, and one or
+        two of one tensor alone."""
         names = list(one.problem.tensors)
         draw = random.Random(f"{self.case.seed} {one.setting.name}")
         away = {k: draw.randrange(len(LAYOUTS)) for k in names}
-        for place in range(len(LAYOUTS)):
+        each = max(1, ARRANGED // len(self.further))
+        for place in sorted(draw.sample(range(len(LAYOUTS)), min(each, len(LAYOUTS)))):
             yield {k: LAYOUTS[(place + away[k]) % len(LAYOUTS)] for k in names}
         for k in names if len(names) > 1 else ():
-            yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 2))
+            yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))
 
     def again(self, given: Mapping[str, str]) -> _Wrong | None:
         """Other numbers where the last ones were, and other tables of the same sizes."""

@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -133,9 +133,16 @@ def allowances(backend: str, capability: str = "") -> tuple[Allowance, ...]:
 
 
 @lru_cache
-def ids(backend: str) -> frozenset[str]:
-    """Ids of all entries for the backend `backend`, whatever device needs them."""
-    return frozenset(e["id"] for entries in _file(backend).values() for e in entries)
+def entries(backend: str) -> tuple[Deviation | Allowance, ...]:
+    """All of them for the backend `backend`, whatever device and whichever versions they are for."""
+    kinds: tuple[tuple[str, type[Deviation | Allowance]], ...] = (("deviation", Deviation), ("allowance", Allowance))
+    found = (_entry(kind, e) for name, kind in kinds for e in _file(backend).get(name, []))
+    return tuple(replace(one, triton_before="", torch_before="") for one in found)
+
+
+def suited(backend: str, kind: type[Deviation | Allowance], **cell: str) -> frozenset[str]:
+    """Ids of the entries of that kind for a cell, on whatever device and under whichever versions."""
+    return frozenset(one.id for one in entries(backend) if isinstance(one, kind) and one.suits(**cell))
 
 
 def known(backend: str, **cell: str) -> tuple[Deviation, ...]:

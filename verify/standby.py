@@ -75,7 +75,8 @@ class Process:
     def start(self) -> subprocess.Popen[bytes] | Forked:
         """What runs, once that is known: a forked process, or another where none could be forked."""
         if self._process is None:
-            pid = None if self._told is None else _pid(self._told, self._asked)
+            told, self._told = self._told, None  # of which an interrupt leaves nothing to be asked again
+            pid = None if told is None else _pid(told, self._asked)
             self._process = _alone(self.task, self._given) if pid is None else Forked(pid)
             self._theirs.close()
         return self._process
@@ -105,10 +106,17 @@ class Process:
             return self.start().wait(timeout)
         return None
 
-    def end(self) -> None:
-        """End it, whatever it does."""
-        self.start().kill()
-        self.start().wait()
+    def end(self, *, group: bool = False) -> None:
+        """End it, whatever it does. group: with what it has started, where it leads a group of its own. One whose start
+        was interrupted ends with its channel."""
+        if self._process is not None or self._told is not None:
+            process = self.start()
+            if group and process.poll() is None:
+                with contextlib.suppress(AttributeError, OSError):  # it leads none yet, or not on this system
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
+        self._theirs.close()
         self.connection.close()
         if self._sentinel is not None:
             os.close(self._sentinel)

@@ -646,11 +646,13 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     and of few, and among weights."""
     special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
     special += tuple({"shape": f"6x{n}", "recipe": "negative_nan,edges,edges"} for n in (33, 4100))
-    special += ({"shape": "3x0"},) * reduces
+    special += ({"shape": "3x0"},) * reduces + ({"shape": "0x33", "dim": "0"},) * (reduces and not last)
     # lengths that vectors divide, and more rows than a persistent kernel has programs
     special += tuple(
         {"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x1536", "3x3000", "3x4096", "600x1030")
     )
+    # the widths of usual vocabularies
+    special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937"))
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
     for n in (33, 1030) if weighted else ():
         special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
@@ -672,6 +674,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("5x200", 0),
         ("33", 0),
         ("3000x64", 0),
+        ("300x300", 0),
+        ("3x200x300", 1),
     )
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 

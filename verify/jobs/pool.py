@@ -221,11 +221,8 @@ class _Worker(Hands):
         return None if number is None else Ended(number, died=f"the process that ran it {told}", process=self.which)
 
     def kill(self) -> None:
-        """With the compilers that it has started: it leads a group of its own."""
-        if self.process.poll() is None:
-            with contextlib.suppress(AttributeError, OSError):  # not yet, or not on this system
-                os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.end()
+        """With the compilers that it has started."""
+        self.process.end(group=True)
 
 
 def _part(others: Sequence[Hands]) -> deque[int]:

@@ -281,9 +281,11 @@ class Launch:
     def manner(self, how: str) -> Iterator[None]:
         """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
         guards beside all that torch allocates; 'thread', from another thread; 'late', of which `settle` tells whether
-        more is written; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'grad'
-        and 'no_grad', with inputs that require grad, enabled or not; 'inference', in that mode, with tensors of it;
-        'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
+        more is written; 'changed', where the same tensors held other numbers in a launch just before, whose result is
+        to stay; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'threads', with
+        other threads; 'default', with another default dtype; 'grad' and 'no_grad', with inputs that require grad,
+        enabled or not; 'inference', in that mode, with tensors of it; 'stream', on a stream of the caller's, see
+        `verify.workers.process.streamed`."""
         self.how = how
         try:
             yield

@@ -45,6 +45,7 @@ LATE = 0.25  # seconds after a launch in which it may still write
 BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
 WORK = 200_000_000  # cycles of work before a launch on a stream of its own, about 0.1 s
+THREADS = 3  # of a launch that has other threads than a run's
 TURNS = 3  # launches more before a result is returned, while an earlier one is kept
 #: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.
 OUTER = 1 << 16
@@ -216,7 +217,18 @@ class Server:
                 elif how == "outputs":
                     with roomier(), guarded:
                         returned = run()
+                elif how == "threads":
+                    with threads():
+                        returned = run()
+                elif how == "default":
+                    with default_dtype():
+                        returned = run()
                 else:
+                    if how == "changed":
+                        real = inputs.clone()
+                        turn(whole, tensors)
+                        earlier = self.spoiled(run(), whole, poison[1])
+                        inputs.copy_(real)
                     if how == "kept":
                         earlier = self.spoiled(run(), whole, poison[1])
                         for _ in range(TURNS):  # where some buffers are used by turns
@@ -234,7 +246,7 @@ class Server:
                 told = "returned memory of its input; expected memory of its own"
             if how == "outputs" and not guarded.whole():
                 told = "wrote into memory beside its output"
-            if how == "kept" and not all(torch.equal(octets(t), was) for t, was in earlier):
+            if how in ("kept", "changed") and not all(torch.equal(octets(t), was) for t, was in earlier):
                 told = "wrote to what an earlier call had returned"
             if how == "late":
                 self.settled()
@@ -459,6 +471,37 @@ def streamed(run: Callable[[], Any], inputs: torch.Tensor, backend: backends.Bac
         read = {key: t.clone() if isinstance(t, torch.Tensor) else t for key, t in named(run()).items()}
     stream.synchronize()  # this one alone: what runs elsewhere is not waited for
     return read
+
+
+def turn(whole: Sequence[torch.Tensor], tensors: Sequence[Sequence[Any]]) -> None:
+    """Put other numbers into the memory of inputs: the same ones, the last first."""
+    kinds = {storage: getattr(torch, kind) for _, storage, kind, *_ in tensors}
+    for number, kind in kinds.items():
+        if len(whole[number]):
+            part = octets_of(whole[number]).view(-1, kind.itemsize)
+            part.copy_(part.flip(0))
+
+
+@contextlib.contextmanager
+def threads() -> Iterator[None]:
+    """Inside, torch has more threads than before, where it has few."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS if before < THREADS else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def default_dtype() -> Iterator[None]:
+    """Inside, tensors without a dtype are bfloat16, as while large models are loaded."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 loaded = functools.cache(backends.load)  # it looks for files
