@@ -60,6 +60,7 @@ MANNERS = (
 )  # fmt: skip
 #: In which calls are made that have no other.
 USUAL = "changed"
+AGAIN = "new data at the same address"
 AFTER = "after other numbers in the same tensors"
 #: The call of which it is told at the end whether more was written.
 LATER = "what is written later"
@@ -127,7 +128,7 @@ CALLS: Mapping[str, Arranged] = {
     "guards around 1025 outputs": Arranged("t[:1025].clone()", how="outputs"),
     "guards around 65537 outputs": Arranged("t.repeat(52)[:65537]", how="outputs"),
     **{f"{n} elements": Arranged(f"t[:{n}].clone()") for n in (0, 1, 2, 3, 31, 33, 1023, 1025, SIZE)},
-    "new data at the same address": Arranged(f"t[:{SIZE}].flip(0)", how="again"),
+    AGAIN: Arranged(f"t[:{SIZE}].flip(0)", how="again"),
     "other neighbours": Arranged(f"t[torch.arange({SIZE}, device=t.device) // 2 * 2]"),
     "0 dimensions": Arranged("t[3].clone()"),
     "2 dimensions": Arranged("t[:35].view(5, 7).clone()"),
@@ -380,8 +381,12 @@ def call_all(
         f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
     )
     told = "; ".join(filter(None, (told, beyond)))
-    first = order[:SHOWN] if mine else []
-    scripts = (_script(call, table[k], samples.get(k, sample), wrong[k], target, lowering) for k in first)
+    first = (
+        [*order[:SHOWN], *({AGAIN} & table.keys())] if mine else []
+    )  # the latter shows what is kept of other numbers
+    scripts = (
+        _script(call, table[k], samples.get(k, sample), wrong.get(k, wrong[name]), target, lowering) for k in first
+    )
     script = next(filter(None, scripts), "")
     return replace(found, status="unsteady", told=told, script=script)
 
@@ -753,13 +758,8 @@ def _depends(reference: Lowering, target: Target, sample: Sample, wrong: Mapping
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    if arranged.how in (
-        "guard",
-        "stream",
-        "zeros",
-        "threads",
-        "default",
-    ):  # no line of torch says what lies in other memory
+    # no line of torch says what lies in other memory, and some need more lines than there are
+    if arranged.how in ("guard", "stream", "zeros", "threads", "default"):
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
