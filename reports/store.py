@@ -28,6 +28,11 @@ T = TypeVar("T")
 MAX_BYTES = 1 << 29
 #: The suffix of compressed files.
 COMPRESSED = ".xz"
+#: What files begin with that are no JSON, though what they hold may be.
+MAGIC = {
+    b"\x1f\x8b": "compressed by gzip", b"\xfd7zXZ": "compressed by xz", b"PK": "an archive",
+    b"\xef\xbb\xbf": "text with a byte order mark",
+}  # fmt: skip
 #: The exceptions that reading a file may raise.
 BROKEN = (OSError, ValueError, EOFError, lzma.LZMAError)
 
@@ -226,8 +231,11 @@ def _explain(error: ValidationError, data: bytes | str, name: str) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     first = problems[0]
     if first["type"] == "json_invalid":
+        begin = data[:6] if isinstance(data, bytes) else b""
+        if kind := next((kind for magic, kind in MAGIC.items() if begin.startswith(magic)), None):
+            return f"{name!r} is {kind}; expected JSON, or JSON compressed by xz in a file that is named so (*.json.xz)"
         what = first["msg"].removeprefix("Invalid JSON: ")
-        return f"{name!r} is not a complete JSON file: {what}; write it again with `verify run --out`"
+        return f"{name!r} is not a complete JSON file: {what}; write it again with `verify run --json FILE`"
     raw: Any = from_json(data)
     version = raw.get("schema") if isinstance(raw, dict) else None
     known = " or ".join(map(str, READ))

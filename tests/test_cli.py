@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
+import lzma
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +24,11 @@ import pytest
 import verify.explain
 import verify.run
 from sample_reports import cell, error, not_run, report
-from verify import __version__, cli
+from verify import __version__, cli, native
 from verify import run as walks
 from verify.cells import fill
 from verify.kernel import NothingToCompare, UsageError
+from verify.lowerings import NotLowered, first_call
 from verify.plan import Selection
 from verify.reports import store
 from verify.run import Broken
@@ -925,3 +929,59 @@ def test_a_journal_that_is_replaced_is_told(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl").write_text('{"head": 1}\n{"job": 0}\n{"job": 1}\n')
     done = command(f"{words} r.json", tmp_path)
     assert done.returncode == 0 and "j.jsonl holds 2 finished jobs of an earlier run" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["--json", "r.json", "--journal", "./r.json"], "--journal and --json are both 'r.json'; expected two files"),
+    (["--scalar", "w=1"], "exp takes no --scalar: all that it computes with are tensors"),
+])  # fmt: skip
+def test_options_that_contradict_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["kernel", "exp", *words]) == 2
+    assert told in capsys.readouterr().err and not [*tmp_path.iterdir()]
+
+
+def test_a_shard_without_jobs_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--backend", "cpu", "--dtype", "float16", "--lowering", "eager", "--spelling", "out-of-place"]
+    assert cli.main(["kernel", "exp", *words, "--profile", "quick", "--shard", "9/9"]) == 0
+    assert "shard 9/9 has no jobs: the run has 1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("pack", "told"), [
+    (gzip.compress, "is compressed by gzip"), (lzma.compress, "is compressed by xz"),
+])  # fmt: skip
+def test_a_report_in_another_wrapping_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[[bytes], bytes], told: str
+) -> None:
+    (tmp_path / "r.json").write_bytes(pack(b"{}"))
+    assert cli.main(["report", str(tmp_path / "r.json"), "--markdown", "-"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_is_compiled_has_a_place_where_there_is_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no folder can be made there
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = native.cache()
+    assert found.parent == tmp_path and found.stat().st_mode & 0o777 == 0o700
+    found.chmod(0o777)  # others could write there what is executed here
+    with pytest.raises(native.Unsupported, match="can be written to"):
+        native.cache()
+
+
+def test_a_full_machine_is_no_refusal_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    full, refused = TorchDynamoException("as\n: No space left on device"), TorchDynamoException("no such operation")
+    for failure, expected in ((full, TorchDynamoException), (refused, NotLowered)):
+        with pytest.raises(expected), first_call():
+            raise failure
+
+
+def test_a_file_whose_name_is_no_text_is_judged(tmp_path: Path) -> None:
+    own = tmp_path / os.fsdecode(b"m\xff.py")
+    own.write_text("import torch\n\ndef f(x):\n    return torch.exp(x)\n")
+    words = ["kernel", "exp", "--dtype", "float16", "--profile", "quick", "--lowering", f"{own}:f"]
+    assert cli.main([*words, "--spelling", "out-of-place"]) == 0

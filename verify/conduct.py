@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from verify.judge.status import combined
@@ -115,6 +116,10 @@ def _conduct_with(
         if journal is not None and how.temporary and not report.interrupted:
             journal.remove()
     code = exit_code(report)
+    if report.shard and not report.cells and not report.shard.parts and not report.interrupted:
+        print(
+            f"verify: shard {how.shard[0]}/{how.shard[1]} has no jobs: the run has {report.shard.jobs}", file=sys.stderr
+        )
     if code != NOTHING:
         for page in pages(report) if report.cells else ():
             print_to(page, sys.stderr if out == "-" else sys.stdout)
@@ -156,6 +161,8 @@ def how_of(
     if not (slash and index.isdecimal() and of.isdecimal() and 1 <= int(index) <= int(of)):
         raise UsageError(f"--shard {shard!r}; expected I/N with I from 1 to N, such as 2/8")
     beside = f"{out}.journal" if out not in (None, "-", os.devnull) else None
+    if journal and out and Path(journal).resolve() == Path(out).resolve():
+        raise UsageError(f"--journal and --json are both {out!r}; expected two files")
     if resume and not (journal or beside):
         raise UsageError("--resume needs the journal of the run: give --json FILE or --journal FILE as it had")
     return How(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import errno
 import hashlib
 import importlib
 import importlib.machinery
@@ -29,6 +30,7 @@ from verify import backends
 from verify.backends import Backend
 from verify.kernel import Composite, Kernel, Scalars, Spelling, UsageError, suggest
 from verify.ledger import not_run
+from verify.start import uninterrupted
 from verify.virtual import keep
 from verify.virtual.compile import Unsupported
 
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from verify.numbers.orders import Order
 
 Call = Callable[..., "torch.Tensor"]
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM)
 
 
 class NotLowered(Exception):
@@ -125,11 +130,19 @@ class Lowering:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
+def _module(name: str) -> Any:
+    """A module of this project, with what it needs: an interrupt waits, since Triton is half there afterwards."""
+    if name in sys.modules:
+        return sys.modules[name]
+    with uninterrupted():
+        return importlib.import_module(name)
+
+
 def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
     """All registered lowerings of `kernel`, the reference (`eager`) first."""
     found: tuple[Lowering, ...]
     if isinstance(kernel, Composite):
-        found = (*importlib.import_module(kernel.implementations).lowerings(), *_metal_composites(kernel))
+        found = (*_module(kernel.implementations).lowerings(), *_metal_composites(kernel))
     else:
         found = (EAGER, INDUCTOR, INDUCTOR_STRICT, *_triton_lowerings(kernel), *_metal_lowerings(kernel))
     return tuple(map(_by_the_ledger, found))
@@ -382,6 +395,15 @@ def compiled_for_problem(
     return run
 
 
+def _full(error: BaseException | None) -> bool:
+    """Whether something failed since the machine has no room left, or nothing can be written there."""
+    while error is not None:
+        if getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextlib.contextmanager
 def first_call(told: Callable[[BaseException], str] | None = None) -> Iterator[None]:
     """Around a call that compiles. Raises NotLowered where that fails (`told`: the failure in words) or Inductor
@@ -398,6 +420,8 @@ def first_call(told: Callable[[BaseException], str] | None = None) -> Iterator[N
         ):  # fmt: skip
             yield
     except TorchDynamoException as error:
+        if _full(error):
+            raise  # which says nothing about the lowering
         raise NotLowered(f"torch.compile fails: {(told or describe)(error)}") from error
     if not metrics.generated_kernel_count:
         raise NotLowered("Inductor generated no kernel: it calls aten, so this would measure eager")
@@ -516,11 +540,11 @@ INDUCTOR_STRICT = Lowering(
 
 def _names() -> Any:
     """The names of the Triton lowerings, in `kernels/triton/__init__.py`."""
-    return importlib.import_module("verify.kernels.triton")
+    return _module("verify.kernels.triton")
 
 
 def _loops() -> Any:
-    return importlib.import_module("verify.kernels.triton.elementwise")
+    return _module("verify.kernels.triton.elementwise")
 
 
 def _triton_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
@@ -592,7 +616,7 @@ def _triton_reason(target: Target, implementation: str) -> str | None:
 
 
 def _operations(target: Target) -> Mapping[tuple[str, str], Any]:
-    operations: Mapping[tuple[str, str], Any] = importlib.import_module(str(target.kernel.triton)).OPERATIONS
+    operations: Mapping[tuple[str, str], Any] = _module(str(target.kernel.triton)).OPERATIONS
     return operations
 
 
@@ -617,7 +641,7 @@ def _metal_lowerings(kernel: Kernel) -> tuple[Lowering, ...]:
     module = f"verify.kernels.metal.{kernel.name}"
     if importlib.util.find_spec(module) is None:
         return ()
-    modes: Mapping[str, str] = importlib.import_module("verify.kernels.metal").MODES
+    modes: Mapping[str, str] = _module("verify.kernels.metal").MODES
     return tuple(_metal_lowering(module, name, mode) for name, mode in modes.items())
 
 
@@ -625,7 +649,7 @@ def _metal_composites(kernel: Composite) -> tuple[Lowering, ...]:
     module = f"verify.kernels.metal.{kernel.name}"
     if importlib.util.find_spec(module) is None:
         return ()
-    found: tuple[Lowering, ...] = importlib.import_module(module).lowerings()
+    found: tuple[Lowering, ...] = _module(module).lowerings()
     return found
 
 
@@ -634,8 +658,8 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
         compiler = target.backend.metal_compiler()
         if isinstance(compiler, str):
             raise UsageError(compiler)
-        operation = importlib.import_module(module).OPERATIONS[target.pattern](_scalar(target))
-        launched = importlib.import_module("verify.kernels.metal.elementwise")
+        operation = _module(module).OPERATIONS[target.pattern](_scalar(target))
+        launched = _module("verify.kernels.metal.elementwise")
         call: Call = launched.compiled(operation, target.pattern.count("t"), target.dtype, mode, compiler)
         return call
 
@@ -645,7 +669,7 @@ def _metal_lowering(module: str, name: str, mode: str) -> Lowering:
             return absent
         if target.spelling != target.default_spelling:
             return f"a Metal kernel has one calling convention; it is listed under {target.default_spelling!r}"
-        if target.pattern not in importlib.import_module(module).OPERATIONS:
+        if target.pattern not in _module(module).OPERATIONS:
             return f"{module} has no kernel with these scalars: {', '.join(target.scalars) or 'none'}"
         return None
 
@@ -799,7 +823,7 @@ def digest_of(files: Mapping[str, bytes]) -> str:
     """16 hex digits of files' names and contents, in the order of the names."""
     hasher = hashlib.sha256()
     for name, data in sorted(files.items()):
-        hasher.update(f"{name} {len(data)}\n".encode() + data)
+        hasher.update(f"{name} {len(data)}\n".encode(errors="surrogateescape") + data)
     return hasher.hexdigest()[:16]
 
 

@@ -323,9 +323,11 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
     given = dict(selection.scalars or {})
     if selection.scalars is not None and not given and {} not in facts.cases:
         raise UsageError(f"--scalar none: {facts.name} has no case of tensors alone, see `verify show {facts.name}`")
-    unknown = [name for name in given if name not in facts.inputs]
-    if unknown:
-        raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], facts.inputs))
+    known = tuple(dict.fromkeys(name for case in facts.cases for name in case))
+    if given and not known:
+        raise UsageError(f"{facts.name} takes no --scalar: all that it computes with are tensors")
+    if unknown := [name for name in given if name not in known]:
+        raise UsageError(suggest(f"scalar of {facts.name}", unknown[0], known))
     seen = set()
     every = selection.spellings or (selection.scalars is not None and selection.profile == "default")
     for scalars, spelling in facts.targets("exhaustive" if every else selection.profile):

@@ -54,7 +54,7 @@ def importing() -> Iterator[None]:
         return
     gc.disable()
     try:
-        with _uninterrupted():
+        with uninterrupted():
             yield
     finally:
         gc.freeze()
@@ -62,7 +62,7 @@ def importing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Deal with SIGINT afterwards, where it can be asked to wait: in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

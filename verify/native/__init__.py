@@ -12,12 +12,14 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -69,7 +71,21 @@ def _processor() -> str:
 
 
 def cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulproof"
+    """The folder of what is compiled: in the user's cache or, where nothing can be written there, one among temporary
+    files to which nobody else can write. Raises Unsupported."""
+    own = getattr(os, "getuid", lambda: 0)()
+    with suppress(OSError, RuntimeError):  # no home at all
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulproof"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    with suppress(OSError):
+        folder = Path(tempfile.gettempdir()) / f"ulproof-{own}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == own and not found.st_mode & 0o022:
+            return folder
+    raise Unsupported("neither the user's cache nor the folder of temporary files can be written to")
 
 
 @contextmanager
@@ -77,8 +93,11 @@ def written_at_once(path: Path) -> Iterator[Path]:
     """A file to write that becomes `path` at the end, so that other processes see all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-    yield partial
-    partial.replace(path)
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header: Path | None = None) -> ctypes.CDLL:
