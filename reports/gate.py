@@ -75,7 +75,7 @@ class Seen:
     most, where `result` does not say which that is. `told`: what the report says of each region that did not pass, or
     of the cell. allowance: the entry of the ledger that lets the status stand, '' for a user's own file. beside:
     statuses that its launches and other calls give it, whatever its elements. unknown: ids of the ledger that the
-    report names and the ledger has not for such cells.
+    report names and the ledger has not; foreign: those that it has for other cells.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Seen:
     allowance: str = ""
     beside: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
     @property
     def excusable(self) -> bool:
@@ -213,14 +214,13 @@ def seen(cell: Cell) -> Seen:
     lowering = "eager" if is_file(cell.lowering) else cell.lowering
     place = {"kernel": cell.kernel, "dtype": cell.dtype, "spelling": cell.spelling, "output": cell.output}
     kinds = ((ledger.Deviation, cell.ledger), (ledger.Allowance, filter(None, [cell.allowance])))
-    unknown = tuple(
-        sorted(
-            one
-            for kind, names in kinds
-            for one in names
-            if one not in ledger.suited(cell.backend, kind, lowering=lowering, **place)
-        )
-    )
+    foreign = {
+        one
+        for kind, names in kinds
+        for one in names
+        if one not in ledger.suited(cell.backend, kind, lowering=lowering, **place)
+    }
+    unknown = foreign - ledger.ids(cell.backend)
     return Seen(
         name=baseline.cell_name(cell),
         key=baseline.key_of(cell),
@@ -232,8 +232,9 @@ def seen(cell: Cell) -> Seen:
         beside=statuses_beside(cell),
         element=_element_command(cell),
         told=_told_of(cell),
-        allowance="" if is_file(cell.lowering) or cell.allowance in unknown else cell.allowance,
-        unknown=unknown,
+        allowance="" if is_file(cell.lowering) or cell.allowance in foreign else cell.allowance,
+        unknown=tuple(sorted(unknown)),
+        foreign=tuple(sorted(foreign - unknown)),
     )
 
 
@@ -517,7 +518,7 @@ class Context:
         new = cell.result
         if new is None:
             return [("not-run", f"accepted, and now not run: {cell.reason}")], False, ""
-        own = self.own(cell, new)
+        own = self.own(cell, new, old)
         wrong = [finding for finding in own if finding[0] != "deviates" and not cell.stands(finding[0])]
         if old is None:
             why = self.why or "never accepted: `verify accept` adds it to the baseline"
@@ -544,15 +545,17 @@ class Context:
         difference = inputs_text(new, old)
         return f"accepted for other inputs: {difference}{anew}" if difference else ""
 
-    def own(self, cell: Seen, new: Accepted) -> list[tuple[str, str]]:
+    def own(self, cell: Seen, new: Accepted, old: Accepted | None = None) -> list[tuple[str, str]]:
         """What the report says of the cell by itself: nothing where it passed; `deviates` where ledger or budget cover
-        what exceeds."""
+        what exceeds. old: the accepted result, which may name an entry of the ledger that was for this cell then."""
         if not new.regions and cell.status in ("passed", "exceeds-bound"):
             status, reason = self._excess(cell, new)
         else:
             status, reason = cell.status, cell.told
-        if status == "deviates" and cell.unknown:
-            status, reason = "exceeds-bound", f"{reason}; the ledger has no entry {', '.join(cell.unknown)} for it"
+        missing = {*cell.unknown, *({*cell.foreign} - {*(old.ledger if old else ())})}
+        if status == "deviates" and missing:
+            status = "exceeds-bound"
+            reason = f"{reason}; the ledger has no entry {', '.join(sorted(missing))} for such a cell"
         if status in ("passed", "deviates"):
             return [(status, reason)] if status == "deviates" else []
         entries = [entry for entry in self.budget if entry.covers(cell.name)]

@@ -327,6 +327,12 @@ class Region(Record):
             raise ValueError("status deviates without the id of a ledger entry")
         if self.status != "passed" and not self.reason.kind:
             raise ValueError(f"status {self.status} without a kind of reason")
+        if self.status == "passed" and not self.reason.text:  # no formula excuses anything
+            for name in ("nan_mismatch", "zero_sign"):
+                if count := getattr(self.error, name):
+                    raise ValueError(f"status passed with {count} {name}, and no reason")
+            if (self.error.max_share or 0.0) > _SLACK:
+                raise ValueError(f"status passed with {self.error.max_share} of what an element may be, and no reason")
         return self
 
 
@@ -457,6 +463,11 @@ class Cell(Place):
                 raise ValueError(f"status {self.status} without a reason")
         elif self.error is None:
             raise ValueError(f"status {self.status} without an error record")
+        unsaid = self.calls and self.calls.different and not (self.calls.note or self.calls.status)
+        if self.calls and unsaid and self.status == "passed":
+            raise ValueError(
+                f"calls of other bits ({', '.join(self.calls.different[:3])}) with neither note nor status"
+            )
         for name in ("error", "error_rounded_scalar"):
             error: Error | None = getattr(self, name)
             if error is not None and error.inputs != self.inputs:
@@ -565,6 +576,14 @@ class Shard(Record):
     source: str = ""
     whole: bool
     parts: list[Part] = []
+
+    @model_validator(mode="after")
+    def _within(self) -> Shard:
+        if any(index > self.of for index in (self.index, *self.others)):
+            raise ValueError(f"shard {self.index} and others {self.others} of {self.of}")
+        if any(number >= self.jobs for number in self.numbers):
+            raise ValueError(f"cells of job {max(self.numbers)}; the run has {self.jobs}, from 0")
+        return self
 
 
 class Report(Record):

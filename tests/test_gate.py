@@ -382,7 +382,7 @@ def test_an_entry_of_another_kernel_excuses_nothing(bench: Bench) -> None:
     value = whole(cell(status="deviates", reason="as known", reason_kind="bound", ledger=["sleef-tanh"]))
     assert bench.statuses(value) == (1, {"exceeds-bound": 1})
     _, (told,) = bench.gate(value)
-    assert "no entry sleef-tanh for it" in told["reason"]
+    assert "no entry sleef-tanh for such a cell" in told["reason"]
 
 
 def test_calls_that_are_not_made_for_want_of_time_are_missed(bench: Bench) -> None:

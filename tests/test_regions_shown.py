@@ -46,6 +46,7 @@ PLACES = {name: index for index, name in enumerate(REGIONS, 100)}
 def entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger with the entries that these reports name."""
     monkeypatch.setattr(ledger, "ids", lambda backend: IDS)
+    monkeypatch.setattr(ledger, "suited", lambda backend, kind, **cell: IDS)
 
 
 def fault(name: str, **changes: Any) -> dict[str, Any]:
@@ -309,7 +310,7 @@ def test_a_regression_in_one_region_is_one_whatever_another_shows(bench: Bench, 
         ("ulp", {"worse": 1}, "regressed"),
         ("ulp", {"faithful": 1}, "regressed"),  # one more that is not correctly rounded
         ("ulp", {"flushed": 1}, "regressed"),
-        ("share", {"nan_mismatch": 1}, "regressed"),
+        ("share", {"nan_mismatch": 1, "reason": {"text": "an intermediate overflows"}}, "regressed"),
         ("ulp", {"max_scaled_ulp": 0.75}, "changed"),
         ("ulp", {"bias_ulp": 0.125}, "changed"),
         ("int_ulp", {"max_int_ulp": 2}, "regressed"),
@@ -405,6 +406,7 @@ def test_what_the_ledger_does_not_have_excuses_nothing(bench: Bench) -> None:
         value["cells"][0] |= gone
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ledger, "ids", lambda backend: frozenset())
+            patch.setattr(ledger, "suited", lambda backend, kind, **cell: frozenset())
             code, (verdict, _) = bench.gate(value)
         assert code == 1 and verdict["fails"] and verdict["status"] == ("unsteady" if gone else "exceeds-bound")
         assert gone or "the ledger has no entry id-overflow" in verdict["reason"]
@@ -514,8 +516,12 @@ def test_a_regions_bound_is_compared(bench: Bench) -> None:
     bench.accept(value)
     loose = {"value": 10.0, "metric": "ulp", "source": "loosened"}
     code, (verdict,) = bench.gate(made(filled(overflow=region(bound=loose))))
+    assert (code, verdict["status"]) == (1, "changed")
+    assert verdict["reason"] == "under the bound 1.5 ulp -> 10 ulp in overflow"
+    tight = {"value": 1.0, "metric": "ulp", "source": "tightened"}
+    code, (verdict,) = bench.gate(made(filled(overflow=region(bound=tight))))
     assert (code, verdict["status"]) == (0, "stale")
-    assert verdict["reason"] == "accepted under the bound 1.5 -> 10.0 in overflow"
+    assert verdict["reason"] == "accepted under the bound 1.5 -> 1.0 in overflow"
 
 
 def test_a_looser_bound_makes_no_pass_of_what_deviated(bench: Bench) -> None:

@@ -140,6 +140,12 @@ def entries(backend: str) -> tuple[Deviation | Allowance, ...]:
     return tuple(replace(one, triton_before="", torch_before="") for one in found)
 
 
+@lru_cache
+def ids(backend: str) -> frozenset[str]:
+    """Ids of all entries for the backend `backend`, whatever device needs them."""
+    return frozenset(one.id for one in entries(backend))
+
+
 def suited(backend: str, kind: type[Deviation | Allowance], **cell: str) -> frozenset[str]:
     """Ids of the entries of that kind for a cell, on whatever device and under whichever versions."""
     return frozenset(one.id for one in entries(backend) if isinstance(one, kind) and one.suits(**cell))
