@@ -193,7 +193,7 @@ def test_a_right_kernel_passes(tmp_path: Path, function: str) -> None:
 
 @pytest.mark.parametrize(("function", "call"), [
     ("tail", "1 elements"), ("strides", "transposed"), ("peeks", "other memory around it"), ("edge", "4097 elements"),
-    ("cached", "new data at the same address"), ("default_stream", STREAM), ("waits_for_nobody", STREAM),
+    ("cached", "1023 elements"), ("default_stream", STREAM), ("waits_for_nobody", STREAM),
     ("tells_nobody", STREAM),
 ])  # fmt: skip
 def test_a_wrong_kernel_is_found(tmp_path: Path, function: str, call: str) -> None:
@@ -202,8 +202,10 @@ def test_a_wrong_kernel_is_found(tmp_path: Path, function: str, call: str) -> No
         assert "wrote to what an earlier call had returned" in found.told, found
         return
     assert found.status == "unsteady" and call in found.different, found
-    if function in ("edge", "default_stream", "waits_for_nobody", "tells_nobody"):
+    if function in ("edge", "default_stream", "tells_nobody"):
         assert found.different == (call,), found
+    if function == "waits_for_nobody":  # nor for the numbers that most calls put into the same memory
+        assert len(found.different) > 1, found
 
 
 @pytest.mark.parametrize(("function", "told"), [
