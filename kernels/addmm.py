@@ -21,5 +21,8 @@ KERNEL = products.kernel(
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
     ),
-    notes=("with beta = 0 the bias is not read: torch.addmm's documentation",),
+    notes=(
+        "with beta = 0 the bias is not read: torch.addmm's documentation",
+        "the bias is of shape (n,); the other shapes that are broadcast to the product's are not tried",
+    ),
 )

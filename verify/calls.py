@@ -381,9 +381,8 @@ def call_all(
         f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
     )
     told = "; ".join(filter(None, (told, beyond)))
-    first = (
-        [*order[:SHOWN], *({AGAIN} & table.keys())] if mine else []
-    )  # the latter shows what is kept of other numbers
+    first = order[:SHOWN] if mine else []
+    first += [AGAIN] if mine and AGAIN in table else []  # which shows what is kept of other numbers
     scripts = (
         _script(call, table[k], samples.get(k, sample), wrong.get(k, wrong[name]), target, lowering) for k in first
     )

@@ -222,8 +222,9 @@ class Calls:
         """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
         plain = self.launched(given, how)
         if (found := self.status(given, plain)) not in ("passed", "deviates"):
-            again = self.mine and self.status(given, self.launched(given, like=plain)) in ("passed", "deviates")
-            told = BEYOND.get(found, found) + f" {AFTER}" * (again and how == USUAL)
+            told = BEYOND.get(found, found)
+            if how == USUAL and self.status(given, self.launched(given, like=plain)) in ("passed", "deviates"):
+                told += f" {AFTER}"
             return _Wrong(sum(t.numel() for t in plain.values()), told, found)
         for layout in layouts:
             moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.tensors.items()}
