@@ -250,6 +250,16 @@ class Called:
                 return replace(self, status="error", kind=error.kind, told=told, script="", later="")
         return replace(self, later="")
 
+    def counted(self, lowering: Callable[..., Any]) -> Called:
+        """Unjudged where most of a user's own calls were not made, and compiling them is not what took the time."""
+        made, left = self.made + len(self.refused), len(self.untried)
+        if self.status != "passed" or left <= made or getattr(lowering, "compiles", lambda: True)():
+            return self
+        told = f"{left} of {made + left} other calls were not made: those before took {SECONDS:g} s of a processor, or "
+        return replace(
+            self, status="unjudged", told=f"{told}{LONGEST:g} s by the clock; not made: {listed(self.untried)}"
+        )
+
     @property
     def remark(self) -> str:
         """For people: what is wrong, else what is not as in the plain call."""

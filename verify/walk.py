@@ -91,7 +91,7 @@ def walk(
     for name, rest in held.items():
         found[name] = rest.judged(case, job, name, found[name])
     if launched.calls is not None:
-        launched = replace(launched, calls=launched.calls.settled(call))
+        launched = replace(launched, calls=launched.calls.settled(call).counted(call))
     return found, launched + Launched(compiling=native.compiled_for() - building)
 
 

@@ -296,6 +296,10 @@ class Launch:
         """Seconds that all launches of the file have taken so far, see `Worker.spent`."""
         return self.own.spent()
 
+    def compiles(self) -> bool:
+        """Whether something was compiled in launches of the file."""
+        return self.own.worker(self.target.backend.device).compiling > 0
+
     def settle(self) -> None:
         """Raise LoweringError where what a launch in the manner 'late' returned was written to since. It is waited
         for that, as long as the launches since then have not taken."""
