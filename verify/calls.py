@@ -255,10 +255,11 @@ class Called:
         made, left = self.made + len(self.refused), len(self.untried)
         if self.status != "passed" or left <= made or getattr(lowering, "compiles", lambda: True)():
             return self
-        told = f"{left} of {made + left} other calls were not made: those before took {SECONDS:g} s of a processor, or "
-        return replace(
-            self, status="unjudged", told=f"{told}{LONGEST:g} s by the clock; not made: {listed(self.untried)}"
+        told = (
+            f"{left} of {made + left} other calls were not made, since those before took {SECONDS:g} s of a processor"
         )
+        told += f" or {LONGEST:g} s by the clock: {listed(self.untried)}"
+        return replace(self, status="unjudged", told=told)
 
     @property
     def remark(self) -> str:
