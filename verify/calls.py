@@ -257,8 +257,8 @@ class Called:
             return self
         told = (
             f"{left} of {made + left} other calls were not made, since those before took {SECONDS:g} s of a processor"
+            f" or {LONGEST:g} s by the clock: {listed(self.untried)}"
         )
-        told += f" or {LONGEST:g} s by the clock: {listed(self.untried)}"
         return replace(self, status="unjudged", told=told)
 
     @property
