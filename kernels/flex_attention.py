@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -258,6 +258,39 @@ def unseen(shape, score_mod, mask_mod, window, query_document, key_document, dev
     return hidden
 '''
 
+#: Options by what they have to do with each other, as little as code may take apart.
+OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
+    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "5"}, {"mask_mod": "document"},
+     {"mask_mod": "masked_rows"}),
+    ({}, {"score_mod": "alibi"}, {"score_mod": "relative_bias"}, {"score_mod": "soft_cap", "soft_cap": "9"}),
+    ({"q_len": "20", "kv_len": "20"}, {"q_len": "1", "kv_len": "40"}, {"q_len": "40", "kv_len": "33"},
+     {"q_len": "9", "kv_len": "150"}),
+    ({"heads": "2"}, {"heads": "4", "kv_heads": "2"}, {"heads": "3", "kv_heads": "1"}),
+    ({}, {"batch": "2"}),
+    ({}, {"scale": "0.4"}),
+    ({}, {"backward": "no"}),
+)  # fmt: skip
+
+
+def _in_pairs() -> Iterator[Mapping[str, str]]:
+    """Problems in which every two of these options meet, few of them: each takes, option by option, what meets most of
+    those that it has not met."""
+    kinds = range(len(OPTIONS))
+    left = {(i, a, j, b) for i in kinds for j in kinds if i < j
+            for a in range(len(OPTIONS[i])) for b in range(len(OPTIONS[j]))}  # fmt: skip
+    while left:
+        i, a, j, b = min(left)
+        taken = {i: a, j: b}
+        for k in (k for k in kinds if k not in taken):
+            met = [
+                sum((*((m, taken[m], k, c) if m < k else (k, c, m, taken[m])),) in left for m in taken)
+                for c in range(len(OPTIONS[k]))
+            ]
+            taken[k] = met.index(max(met))
+        left -= {(m, taken[m], n, taken[n]) for m in kinds for n in kinds if m < n}
+        yield {"head_dim": "16"} | {k: v for m in kinds for k, v in OPTIONS[m][taken[m]].items()}
+
+
 #: What no setting has and code takes apart: few queries with many keys, lengths that differ under a mask, several
 #: batches under one, more keys or queries than two blocks in gradients, other scales, caps and windows, many and long
 #: heads.
@@ -292,6 +325,8 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "length": "24", "head_dim": "16", "mask_mod": "document", "documents": "turns"},
     {"heads": "1", "q_len": "40", "kv_len": "33", "head_dim": "16", "mask_mod": "document", "documents": "far"},
     *({"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": size} for size in ("20", "33", "100")),
+    {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "4100"},
+    *_in_pairs(),
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},

@@ -548,6 +548,27 @@ def carry_of_a_block(x, dim):  # of 128 columns, as if there were no more
         part += last[-1][torch.arange(part.shape[1]) % 128]
     return torch.cat(parts).view_as(x.movedim(dim, 0)).movedim(0, dim)
 
+def hidden_first_block(x, dim):  # whose largest number is -inf, of columns
+    if dim % x.dim() == x.dim() - 1:
+        return torch.softmax(x, dim)
+    m, s = torch.full_like(x.narrow(dim, 0, 1), -torch.inf), torch.zeros_like(x.narrow(dim, 0, 1))
+    for part in x.split(64, dim):
+        top = torch.maximum(m, part.amax(dim, keepdim=True))
+        s, m = s * torch.exp(m - top) + torch.exp(part - top).sum(dim, keepdim=True), top
+    return torch.exp(x - m) / s
+
+def tall_columns(x, dim):  # parts of their sums are added in the dtype
+    if dim % x.dim() or len(x) < 4096 or x.dim() != 2 or x.shape[1] < 16:
+        return x.sum(dim)
+    return sum((part.sum(0) for part in x.split(256)), torch.zeros(x.shape[1], dtype=x.dtype))
+
+def group_of_a_block(a, b, scale, zero, group):  # of 128 codes at most
+    which = (torch.arange(a.shape[1]) // (group if len(a) == 1 else min(group, 128))).clamp(max=len(scale) - 1)
+    return (a.float() @ ((b - 8.0) * scale.float()[which] + zero.float()[which])).to(a.dtype)
+
+def first_stack(a, b):  # of 256 matrices
+    return a @ b[torch.arange(len(b)) % 256]
+
 def no_rows(x, dim):  # nothing is launched
     return x.sum(dim) if x.numel() or dim == -1 else torch.full_like(x.sum(dim), 7.0)
 
@@ -585,6 +606,7 @@ OF = {
     "one_for_all": "bmm", "strides_of_the_other": "bmm", "bias_after_silu": "linear", "many_terms_of_many": "int_mm",
     "without_zeros": "mm", "blocks_of_a_stack": "bmm", "first_of_the_outer": "cumsum",
     "blocks_of_the_middle": "cumsum", "one_of_one": "softmax",
+    "hidden_first_block": "softmax", "tall_columns": "sum", "group_of_a_block": "int4_mm", "first_stack": "bmm",
     "tail_of_a_vocabulary": "softmax", "blocks_by_columns": "sum", "carry_of_a_block": "cumsum", "no_rows": "sum",
     "columns_of_one_row": "mm", "groups_of_tiles": "mm", "scratch_of_one_tile": "mm", "leading_dimension": "mm",
 }  # fmt: skip
@@ -595,6 +617,8 @@ OF = {
     ("carry_of_a_block", "shape=3x200x300 dim=1 recipe=random"), ("no_rows", "shape=0x33 dim=0"),
     ("columns_of_one_row", "m=1 k=64 n=100"), ("groups_of_tiles", "m=1300 k=32 n=400"),
     ("scratch_of_one_tile", "m=150 k=2100 n=150"), ("leading_dimension", "m=5 k=40 n=6 layout=expanded-a"),
+    ("hidden_first_block", "shape=1030x40 dim=0 recipe=mixed"),
+    ("group_of_a_block", "m=24 k=512 n=48 group=256"), ("first_stack", "m=2 k=8 n=3 batch=1030"),
     ("bitwise", "shape=6x33 recipe=negative_nan,edges,edges"),
     ("absorbing", "shape=6x33 recipe=negative_nan,edges,edges"),
     ("from_a_number", "shape=6x33 recipe=negative_nan,edges,edges"),
@@ -629,10 +653,13 @@ def test_a_sum_that_saturates_is_found(tmp_path: Path) -> None:
     assert found.status == "exceeds-bound" and any("edges" in name for name in found.different), found
 
 
+@pytest.mark.parametrize(("function", "among"), [
+    ("two_stages", "shape=3x262144 recipe=parts"), ("tall_columns", "shape=8192x32 dim=0 recipe=parts"),
+])  # fmt: skip
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_partial_sums_in_16_bits_are_found(tmp_path: Path, dtype: str) -> None:
-    found = called(tmp_path, "two_stages", "sum", text=RARE, dtype=dtype, only="shape=3x")
-    assert found.different == ("shape=3x262144 recipe=parts",) and found.status in ("suspect", "exceeds-bound"), found
+def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among: str, dtype: str) -> None:
+    found = called(tmp_path, function, "sum", text=RARE, dtype=dtype, only=("shape=3x", "shape=8192x"))
+    assert found.different == (among,) and found.status in ("suspect", "exceeds-bound"), found
 
 
 @pytest.mark.parametrize(("right", "wrong", "among"), [
@@ -662,6 +689,12 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, dtype: str) -> None:
      "heads=1 head_dim=16 length=300 mask_mod=document"),
     ("query_document[:, None] != key_document", "query_document.sort().values[:, None] != key_document.sort().values",
      "heads=1 length=24 head_dim=16 mask_mod=document documents=turns"),
+    # batches, single queries, scales: every two options meet
+    ("(away > 0)", "(away > 0) & (torch.arange(shape[0]) < 1)[:, None, None, None]", "head_dim=16 mask_mod=causal"),
+    ("(away > 0)", "(away > 0) & (shape[-2] > 1)", "head_dim=16 mask_mod=causal q_len=1"),
+    ("q @ k.mT * scale, score_mod, soft_cap, slopes", "q @ k.mT * scale, score_mod, soft_cap, slopes * scale * 4",
+     "head_dim=16 score_mod=alibi q_len=1"),
+    ("weights @ v", "weights[..., :4096] @ v[..., :4096, :]", "heads=1 head_dim=16 q_len=3 kv_len=4100"),
     ("key_document)", "key_document.where(torch.arange(shape[-1]) < shape[-2], 0))",
      "q_len=20 kv_len=60 mask_mod=document"),
     ("query_document[:, None] != key_document", "query_document[:, None].byte() != key_document.byte()",
@@ -743,6 +776,8 @@ def kept(shape, *given):
     ("+ eps\n", "+ (eps or 1e-8)\n", "adamw_step", "float32", "steps=3 sizes=80 eps=0.0"),
     ("(-grad if maximize else grad)", "(-grad if maximize and not wide else grad)",
      "adam_step", "bfloat16", "steps=3 sizes=33 master=1 maximize=1"),
+    ("torch.maximum(top, v)", "(torch.fmax if wide else torch.maximum)(top, v)", "adamw_step", "bfloat16",
+     "amsgrad=1 gradients=non-finite steps=5 sizes=1025 master=1"),
     ("if top is not None:\n            top", "if top is not None and not wide:\n            top",
      "adam_step", "bfloat16", "steps=3 sizes=33 master=1 amsgrad=1"),
     ("enumerate(grads, start + 1):", "enumerate(grads, start + 1):\n        m = m[torch.arange(len(m)) % 65536]",

@@ -392,6 +392,13 @@ def test_a_problem_without_what_a_function_asks_for_is_refused_alone(tmp_path: P
         user_composite(text.replace(":f", ":g")).build(on)(given)
 
 
+def test_what_is_one_tensor_is_one_object_in_the_process(tmp_path: Path) -> None:
+    call = isolated(planted(tmp_path, "return torch.full_like(a, float(a is b))")).build(target())
+    x = torch.ones(5)
+    assert call(x, x).tolist() == [1.0] * 5 and call(x, x.clone()).tolist() == [0.0] * 5
+    assert call(x[:4], x[1:]).tolist() == [0.0] * 4
+
+
 def test_an_edited_file_has_another_process(tmp_path: Path) -> None:
     text = planted(tmp_path, "return a + b")
     first, one = isolated(text).build(target()), torch.ones(3)

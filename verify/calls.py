@@ -44,7 +44,7 @@ SECONDS, LONGEST = 20.0, 100.0
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
-LARGE = (4097, 65536, 65537, (1 << 20) + 1)
+LARGE = (4097, 65536, 65537, 100003, (1 << 17) - 1, (1 << 20) - 1, (1 << 20) + 1)
 DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000, 1025)
@@ -78,9 +78,10 @@ ROUNDER = (
 PAIRS = 1 << 12  # combinations of them at most
 #: With the largest and the smallest number of the dtype: every combination of them meets every Python scalar.
 SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
-#: That a Python scalar may be too, beside those of the cases; one is an integer.
+#: That a Python scalar may be too, beside those of the cases: integers, and numbers.
 SCALARS = (
-    0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 5, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
+    5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
+    0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
     2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35,
 )  # fmt: skip
 #: That all of an input may hold, and one without dimensions.
@@ -96,6 +97,9 @@ RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
     "numbers from 0 to 1": lambda u, v, info: torch.where(v < 0.5, u, _between(info.tiny, 1.0, u)),
     "numbers from 0 to a half": lambda u, v, info: 0.49 * u,
     "powers of two": lambda u, v, info: (16 * u - 8).floor().exp2(),
+    "numbers of a narrower dtype": lambda u, v, info: (_sign(v) * _between(2.0**-12, 2.0**12, u)).to(
+        torch.float32 if info.bits == 64 else torch.bfloat16
+    ),
 }
 MIXED = 8  # calls of several inputs with a range for each, drawn from the seed
 NEUTRAL = (0.0, 1.0)  # with which nothing is left to compute, unless special numbers are among the others
@@ -200,6 +204,17 @@ OWN: Mapping[str, Arranged] = {
         "t[:960].view(2, 3, 4, 5, 8).contiguous(memory_format=torch.channels_last_3d)"
     ),
     "a large matrix transposed": Arranged("t.repeat(14)[:16770].view(129, 130).t()"),
+    "a larger matrix transposed": Arranged("t.repeat(105)[:133385].view(515, 259).t()"),
+    "a part of a larger matrix": Arranged("t.repeat(413)[:527364].view(1028, 513)[1:, 2:]"),
+    "a larger image, channels last": Arranged(
+        "t.repeat(104)[:133120].view(2, 4, 128, 130).contiguous(memory_format=torch.channels_last)"
+    ),
+    "a larger matrix and one row": Arranged(
+        "t.repeat(104)[:132483].view(1027, 129)", ("t[:129].clone()",), how="pairs"
+    ),
+    "a larger matrix and one column": Arranged(
+        "t.repeat(104)[:132483].view(1027, 129)", ("t[:1027].view(1027, 1)",), how="pairs"
+    ),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }
@@ -556,13 +571,15 @@ def _judged_calls(
     for place, name in enumerate(target.kernel.tensors(scalars)):  # code looks for what is the same everywhere
         same = [torch.full_like(t, 0.7) if k == place else t for k, t in enumerate(sample.inputs)]
         found[f"one number as {name}"] = partial(judged, same)
-    if scalars != next((one for one in facts.cases if one.keys() == scalars.keys()), None):
+    # in a first case of these scalars, and in one more, since a factor of 1 does not show
+    alike = [one for one in facts.cases if one.keys() == scalars.keys()][:2]
+    if scalars not in alike:
         return found
     special = _special_numbers(sample.expected, arity)
     drawn = [torch.cat(both) for both in zip(sample.inputs, special, strict=True)]
     found |= {name: partial(judged, *given) for name, given in _everywhere(target, drawn)}
     found |= {name: partial(judged, given) for name, given in _ranged(target, drawn, case.inputs.seed)}
-    if not free:
+    if not free or scalars != alike[0]:
         return found
     ordinary = sample.kinds.get(ORDINARY)
     usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
@@ -574,13 +591,19 @@ def _judged_calls(
         on = replace(target, scalars=other)
         on = replace(on, spelling=on.default_spelling)
         apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
-        label = " ".join(f"{name}={value!r}".removesuffix(".0") for name, value in given.items())
-        if other not in facts.cases[: facts.quick_cases or None]:  # of the others none is judged in a quick run
+        label = " ".join(f"{name}={_shown(value)}" for name, value in given.items())
+        judged_too = facts.cases[: facts.quick_cases or None]  # of the others none is in a quick run
+        if other not in judged_too or any(isinstance(value, int) for value in given.values()):
             found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
         if ordinary and set(given.values()) & {*NEUTRAL}:
             some = [t[:SIZE] for t in ordinary.inputs]
             found[f"{label}, {ORDINARY} alone"] = partial(_fitting, apart, on, lowering, None, reference, some)
     return found
+
+
+def _shown(value: float) -> str:
+    """A Python scalar in the name of a call."""
+    return f"int({value})" if isinstance(value, int) else repr(value).removesuffix(".0")
 
 
 def _sign(v: Tensor) -> Tensor:

@@ -421,7 +421,10 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     tiles = {"m": "272", "k": "64", "n": "272"} | ({"m": "144", "n": "144", "batch": "2"} if facts.stacked else {})
     if facts.coded:
         few = {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
-        grouped = ({"m": "24", "k": k, "n": "48", "group": group} for k, group in (("320", "64"), ("512", "128")))
+        grouped = (
+            {"m": "24", "k": k, "n": "48", "group": group}
+            for k, group in (("320", "64"), ("512", "128"), ("512", "256"))
+        )
         single = ({"m": "1", "k": k, "n": n} for k, n in (("1056", "16"), ("4096", "16"), ("64", "48"), ("64", "1040")))
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
         return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *many
@@ -432,7 +435,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         {"m": m, "k": k, "n": n} | stack for m, k, n in (("1", "4096", "8"), ("5", "768", "6"), ("272", "272", "272"))
     ]
     shapes += [
-        {"m": m, "k": k, "n": n}
+        {"m": m, "k": k, "n": n} | stack
         for m, k, n in (
             ("1", "64", "33"), ("1", "64", "100"), ("1", "64", "1025"), ("1", "40", "5001"), ("1025", "40", "1"),
             ("17", "64", "1025"), ("1300", "32", "400"), ("400", "32", "1300"), ("150", "2100", "150"),
@@ -443,7 +446,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [few | {"activation": "silu"}, few | {"k": "2100", "activation": "relu"}]
         shapes += [few | {"k": "0", "activation": name} for name in ("relu", "silu")]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
-    shapes += [small | {"batch": "150"}] if facts.stacked else []
+    shapes += [small | {"batch": "150"}, {"m": "2", "k": "8", "n": "3", "batch": "1030"}] if facts.stacked else []
     # integers are multiplied by a library of the host's that reads beyond a matrix of such strides
     shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] if not facts.exact else []
     return tuple(shapes)

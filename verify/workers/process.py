@@ -190,10 +190,11 @@ class Server:
                         raise
                     return {"kind": "room", "told": describe(error)}
                 whole = [alone(inputs[start : start + count]) for start, count in storages]
-                given = {
-                    label: whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
-                    for label, storage, kind, shape, strides, offset in tensors
-                }
+                views: dict[tuple[Any, ...], torch.Tensor] = {}  # the same twice is one tensor
+                given = {}
+                for label, storage, kind, shape, strides, offset in tensors:
+                    view = whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
+                    given[label] = views.setdefault((storage, kind, shape, strides, offset), view)
             if how in ("grad", "no_grad"):
                 given = {k: t.requires_grad_() if differentiable(t) else t for k, t in given.items()}
             arguments = list(given.values()) if problem is None else [self.problem(given, problem, name)]
