@@ -58,6 +58,16 @@ def test_a_powers_stub_passes_at_exponents_that_torch_treats_apart(tmp_path: Pat
         assert max(cell.judged.max_ulp for cell in mine) > 1  # or the trial could not fail
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_a_powers_stub_passes_in_16_bits(tmp_path: Path, right: bool) -> None:
+    """The scalars 0.5 and -0.5 are roots in float32, and powers in 16 bits."""
+    text, end = stubs.source(load("pow")), " if dtype.itemsize > 2 or torch.is_tensor(y) else torch.full_like(x, y)"
+    assert end in text
+    (tmp_path / "mine.py").write_text(text if right else text.replace(end, ""))
+    command = ["kernel", "pow", "--lowering", f"{tmp_path}/mine.py:pow", "--profile", "quick", "--backend", "cpu"]
+    assert main([*command, "--dtype", "float16", "--spelling", "out-of-place"]) == (0 if right else 1)
+
+
 def test_a_stub_that_is_wrong_fails(tmp_path: Path) -> None:
     """The trial above can fail."""
     text = stubs.source(load("exp")).replace("torch.exp(x)", "(torch.exp(x) * 1.01)")
