@@ -514,7 +514,7 @@ def test_a_quick_run_calls_with_the_scalars_that_it_does_not_judge(tmp_path: Pat
 
 def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Path) -> None:
     found = called(tmp_path, "add_nothing", target("add", alpha=1.0))
-    assert found.status == "error" and "alpha=0, normal numbers alone" in found.told and "memory of its" in found.told
+    assert found.status == "error" and "0), normal numbers alone" in found.told and "memory of its" in found.told
 
 
 @pytest.mark.parametrize(("function", "call"), [
@@ -555,7 +555,7 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
     judged = 1 + len(inputs) * (1 + len(EVERYWHERE) * (1 + several) + len(RANGES)) + (len(RANGES) + MIXED + 1) * several
     if on.scalars:  # other ones, and those with which nothing is left to compute once more
         known = [one["alpha"] for one in on.kernel.cases]
-        others = {repr(float(one)) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}
+        others = {repr(one) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}
         judged += 1 + len(others) + sum(one in NEUTRAL for one in SCALARS)
     table = sum(not one.others or len(inputs) > 1 for one in mine)
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged
@@ -585,7 +585,7 @@ def test_the_time_of_calls_is_that_of_a_processor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, made: bool
 ) -> None:
     """On a machine that does other work beside them the same calls are made, so that cells are the same."""
-    monkeypatch.setattr("verify.calls.SECONDS", 1.5)
+    monkeypatch.setattr("verify.calls.SECONDS", 4.0)
     (found,) = cells(monkeypatch, tmp_path, function)
     assert (found["calls"]["untried"] == []) == made
     assert (found["status"], found["reason_kind"]) == (("passed", "") if made else ("unjudged", "calls"))
