@@ -6,6 +6,7 @@ The oracle's expression is shared by balls and multiprecision; what is written h
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -27,7 +28,7 @@ from verify.families import products_formulas
 from verify.formats import FORMATS
 from verify.kernel import UsageError, load
 from verify.kernels import _flex, _flex_algorithms, _flex_formulas, _flex_lowerings
-from verify.kernels.flex_attention import HALVES_AND_SINGLE, RECIPES, Shape, custom, setting
+from verify.kernels.flex_attention import HALVES_AND_SINGLE, OPTIONS, RECIPES, Shape, custom, setting
 from verify.lowerings import NotLowered, Target
 from verify.numbers import units
 from verify.numbers.ball import Ball64
@@ -837,3 +838,11 @@ def test_outputs_that_are_no_product_have_no_formula(values: dict[str, Any]) -> 
     given = problem("float32", **{"q_len": 20, "kv_len": 32} | values)
     for output, size in given.extra["shape"].outputs.items():
         assert _flex_formulas.searched(given, CPU, output, torch.zeros(size)) == {}, output
+
+
+def test_every_two_options_meet_in_a_problem_that_lowerings_are_called_with() -> None:
+    tried = [given for given, _ in FACTS.further]
+    for first, second in itertools.combinations(OPTIONS, 2):
+        for a, b in itertools.product(first, second):
+            absent = {k for kind, one in ((first, a), (second, b)) for other in kind for k in other} - {*a, *b}
+            assert any(a.items() <= one.items() and b.items() <= one.items() and not absent & {*one} for one in tried)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import is_
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ from verify.dispatch import Watching
 from verify.kernel import UsageError
 from verify.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_function, user_lowering
 from verify.workers import GUARD
+
+T = TypeVar("T")
 
 #: Modules in whose functions the main thread is while something is compiled.
 COMPILING = ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension", "triton.compiler", "triton.backends")
@@ -219,10 +221,12 @@ class Server:
                     with roomier(), guarded:
                         returned = run()
                 elif how == "threads":
-                    with threads():
+                    others = THREADS if torch.get_num_threads() < THREADS else 1
+                    with otherwise(torch.get_num_threads, torch.set_num_threads, others):
                         returned = run()
                 elif how == "default":
-                    with default_dtype():
+                    # as while large models are loaded
+                    with otherwise(torch.get_default_dtype, torch.set_default_dtype, torch.bfloat16):
                         returned = run()
                 else:
                     if how == "changed":
@@ -484,25 +488,14 @@ def turn(whole: Sequence[torch.Tensor], tensors: Sequence[Sequence[Any]]) -> Non
 
 
 @contextlib.contextmanager
-def threads() -> Iterator[None]:
-    """Inside, torch has more threads than before, where it has few."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS if before < THREADS else 1)
+def otherwise(asked: Callable[[], T], put: Callable[[T], None], value: T) -> Iterator[None]:
+    """Inside, one of torch's modes has another value."""
+    before = asked()
+    put(value)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def default_dtype() -> Iterator[None]:
-    """Inside, tensors without a dtype are bfloat16, as while large models are loaded."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+        put(before)
 
 
 loaded = functools.cache(backends.load)  # it looks for files
