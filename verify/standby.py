@@ -380,6 +380,9 @@ def _forked(task: str, parent: int, folder: str, descriptors: Sequence[int]) -> 
     code = 1
     try:
         os.write(tell, str(os.getpid()).encode())
+    except BrokenPipeError:  # an interrupt came first, and nobody waits for it
+        os._exit(code)
+    try:
         os.close(tell)
         called(task, given)
         code = 0
