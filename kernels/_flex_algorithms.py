@@ -44,38 +44,21 @@ EXACT_SCORES = 1 << 18
 
 def limit(problem: Problem, target: Any, lowering: Any, output: str) -> Limit | None:
     """The bound of `output` by the lowering's algorithm, in the output's own dtype."""
-    found = algorithms_of(lowering.name, facts_of(target.backend.name), problem.dtype, problem.extra["shape"])
+    found = algorithm_of(lowering.name, facts_of(target.backend.name), problem.dtype, problem.extra["shape"])
     if output not in problem.extra["shape"].outputs:
         return None
-    texts = "; or, where larger, of ".join(one.text for one in found)
-    return Limit(bounds_of(problem, found)[output], f"roundoff of {texts}")
-
-
-def bounds_of(problem: Problem, algorithms: tuple[Algorithm, ...]) -> dict[str, Tensor]:
-    """{output: the largest of the bounds of the algorithms}, each kept with the problem."""
     kept: dict[Algorithm, dict[str, Tensor]] = problem.extra["limits"]
-    for algorithm in algorithms:
-        if algorithm not in kept:
-            kept[algorithm] = bounds(problem, algorithm)
-    found = dict(kept[algorithms[0]])
-    for algorithm in algorithms[1:]:
-        found = {name: torch.maximum(t, kept[algorithm][name]) for name, t in found.items()}
-    return found
+    if found not in kept:
+        kept[found] = bounds(problem, found)
+    return Limit(kept[found][output], f"roundoff of {found.text}")
 
 
 # Which algorithm a lowering uses
 
 
-def algorithms_of(name: str, backend: str, dtype: str, shape: Shape) -> tuple[Algorithm, ...]:
-    """The algorithms of a lowering on a backend, by name. A user's own function is held to float32 scores and sums, and
+def algorithm_of(name: str, backend: str, dtype: str, shape: Shape) -> Algorithm:
+    """The algorithm of a lowering on a backend, by name. A user's own function is held to float32 scores and sums, and
     may normalize weights before or after they are multiplied with the values."""
-    found = _algorithm_of(name, backend, dtype, shape)
-    if name in LOWERINGS:
-        return (found,)
-    return found, replace(found, first=True, text="the same with weights normalized first")
-
-
-def _algorithm_of(name: str, backend: str, dtype: str, shape: Shape) -> Algorithm:
     fmt = FORMATS[dtype]
     half = fmt.bits == 16
     base = name.removesuffix("-tf32")
@@ -91,6 +74,9 @@ def _algorithm_of(name: str, backend: str, dtype: str, shape: Shape) -> Algorith
             text=f"{found.text}, factors of products rounded to tf32",
             **_TENSOR_CORES,
         )
+    if name not in LOWERINGS:
+        text = f"{found.text} before or after they are normalized"
+        return replace(found, first=None, text=text)
     return found
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from mutants.adam import Step
 from verify import backends, kernel
-from verify.cases import Instance, cases_of, made, problem_digest, settings_of
+from verify.cases import Instance, cases_of, problem_digest, settings_of
 from verify.cli import main
 from verify.composite import Problem
 from verify.kernel import UsageError
@@ -882,7 +882,7 @@ def test_a_weight_decay_leaves_the_fused_step_of_cuda_its_bound() -> None:
     setting = next(one for one in settings_of(facts, {}, (), "default", "bfloat16") if one.name == "10 steps")
     scalars = next(s for s in cases_of(facts, None, "default") if s["lr"] == 0.001 and s["weight_decay"])
     fused = next(one for one in lowerings(facts) if one.name == "fused")
-    problem = made(facts, "bfloat16", setting, scalars, 0)
+    problem = facts.problem("bfloat16", setting, dict(scalars), 0)
     for output in ("param", "exp_avg"):
         limit = facts.limit(problem, Target(facts, scalars, setting.name, "bfloat16", where), fused, output)
         assert limit is not None and int(torch.isinf(limit.bound).sum()) <= 1

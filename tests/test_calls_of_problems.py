@@ -771,6 +771,19 @@ def kept(shape, *given):
     assert among.startswith("new data at the same address heads=2") and found.status == "exceeds-bound", found
 
 
+def test_tables_belong_to_the_caller(tmp_path: Path) -> None:
+    """They are inputs like the others: left as they are, and read anew each time."""
+    text = stubs.source(kernel.load("flex_attention"))
+    spoils = text.replace("    inputs = [t", "    bias.mul_(2)\n    inputs = [t")
+    found = called(tmp_path, "flex_attention", "flex_attention", text=spoils, only="35 rows")
+    assert found.status == "error" and "modified its input bias in place" in found.told, found
+    keeps = "    bias = kept.setdefault(bias.data_ptr(), bias.clone())\n    inputs = [t"
+    keeps = text.replace("    inputs = [t", keeps) + "\nkept = {}\n"
+    among = "heads=1 length=100 head_dim=16 score_mod=relative_bias reach=32"
+    found = called(tmp_path, "flex_attention", "flex_attention", True, keeps, only=among)
+    assert found.status == "exceeds-bound", found
+
+
 @pytest.mark.parametrize(("right", "wrong", "name", "dtype", "among"), [
     ("enumerate(grads, start", "enumerate(grads if lr else grads[:0], start", "adamw_step", "float32",
      "steps=3 sizes=33 lr=0.0"),

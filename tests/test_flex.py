@@ -70,8 +70,8 @@ def run(name: str, given: Problem) -> dict[str, Tensor]:
 
 
 def bounds(name: str, given: Problem, backend: str = "cpu") -> dict[str, Tensor]:
-    found = _flex_algorithms.algorithms_of(name, backend, given.dtype, given.extra["shape"])
-    return _flex_algorithms.bounds_of(given, found)
+    found = _flex_algorithms.algorithm_of(name, backend, given.dtype, given.extra["shape"])
+    return _flex_algorithms.bounds(given, found)
 
 
 def distances(given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -431,6 +431,21 @@ def test_honest_lowerings_keep_their_bounds(values: dict[str, Any], dtype: str, 
     for output, (_, high) in shares(name, given, outputs).items():
         assert high <= 1, (output, high)
     assert set(outputs) >= {"out", "dq", "dk", "dv"}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("data", RECIPES)
+def test_a_lowering_of_ones_own_may_normalize_weights_first_or_last(data: str, dtype: str, backend: str) -> None:
+    given = problem(dtype, data=data, batch=2, heads=2, q_len=5, kv_len=40, head_dim=16, mask_mod="causal")
+    own = _flex_algorithms.algorithm_of("mine.py:f", backend, dtype, given.extra["shape"])
+    either, first, last = (
+        _flex_algorithms.bounds(given, dataclasses.replace(own, first=which)) for which in (own.first, True, False)
+    )
+    assert own.first is None
+    for name, bound in either.items():
+        widest = torch.maximum(first[name], last[name])
+        assert bool((bound * (1 + 2**-40) >= widest).all()) and bool((bound <= widest * (1 + 2**-8)).all()), name
 
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLE)

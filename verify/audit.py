@@ -22,7 +22,6 @@ import torch
 
 from verify import backends, kernel
 from verify.backends import cuda
-from verify.cases import made
 from verify.jobs import pool
 from verify.kernel import Composite, NothingToCompare, UsageError, fits, suggest
 from verify.lowerings import (
@@ -186,7 +185,7 @@ def _compiled(one: Asked, limit: float) -> Audited:
     if isinstance(facts, Composite):
         spelling, setting = facts.settings[0].name, facts.settings[0]
         lowering = user_composite(one.lowering) if one.own else known[one.lowering]
-        given: list[Any] = [made(facts, one.dtype, setting, scalars, 0)]
+        given: list[Any] = [facts.problem(one.dtype, setting, dict(scalars), 0)]
     else:
         spelling = next(name for name, call in facts.spellings.items() if call.applies(scalars))
         lowering = user_lowering(one.lowering) if one.own else known[one.lowering]

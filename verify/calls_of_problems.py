@@ -291,15 +291,16 @@ class Calls:
         return self.judged(one, list(self.layouts(one)) if further and small else ())
 
     def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
-        """LAYOUTS of each tensor, at distances that the seed draws: all in each, of many problems in some, and one or
-        two of one tensor alone."""
+        """LAYOUTS of each tensor, at distances that the seed draws: all in each, and one or two of one tensor alone; of
+        many problems in some, and of some tensors."""
         names = list(one.problem.tensors)
         draw = random.Random(f"{self.case.seed} {one.setting.name}")
         away = {k: draw.randrange(len(LAYOUTS)) for k in names}
         each = max(1, ARRANGED // len(self.further))
         for place in sorted(draw.sample(range(len(LAYOUTS)), min(each, len(LAYOUTS)))):
             yield {k: LAYOUTS[(place + away[k]) % len(LAYOUTS)] for k in names}
-        for k in names if len(names) > 1 else ():
+        some = draw.sample(names, each) if each < len(names) else names
+        for k in some if len(names) > 1 else ():
             yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))
 
     def again(self, given: Mapping[str, str]) -> _Wrong | None:

@@ -727,7 +727,7 @@ class Instance:
     ) -> None:
         self.kernel, self.setting, self.scalars, self.dtype = facts, setting, dict(scalars), dtype
         self.backend, self.seed = backend, seed
-        host = made(facts, dtype, setting, scalars, seed)
+        host: Problem = facts.problem(dtype, setting, dict(scalars), seed)
         self.digest = problem_digest(host)
         few = sum(t.numel() for t in host.tensors.values()) <= SMALL * host.steps
         self.device = "cpu" if few else backend.check_device  # where it is judged
@@ -879,12 +879,6 @@ class Instance:
 
     def domain(self, inputs: int, tally: Tally) -> dict[str, Any]:
         return {"kind": "problem", "size": inputs, "seed": self.seed, "digest": self.digest}
-
-
-def made(facts: Composite, dtype: str, setting: Setting, scalars: Scalars, seed: int) -> Problem:
-    """The problem of a setting, on the host, with the arguments from which a worker remakes its callables."""
-    problem: Problem = facts.problem(dtype, setting, dict(scalars), seed)
-    return replace(problem, extra={**problem.extra, "origin": (dtype, setting, dict(scalars), seed)})
 
 
 def problem_digest(problem: Problem) -> str:

@@ -30,7 +30,7 @@ class Problem:
     parameters: Mapping[str, Any]
     scalars: Mapping[str, float]
     dtype: str
-    #: What a kernel keeps with its problem (compiled masks, callables); no part of its identity.
+    #: What a kernel keeps with its problem, and `keywords`; no part of its identity.
     extra: Mapping[str, Any] = field(default_factory=dict)
     #: How many steps follow one another, among which the elements of its tensors are divided.
     steps: int = 1
@@ -39,6 +39,22 @@ class Problem:
         """The same problem with its tensors on `device`, strides kept."""
         moved = {name: t.to(device) for name, t in self.tensors.items()}
         return replace(self, tensors=moved)
+
+    @property
+    def keywords(self) -> Mapping[str, Any]:
+        """What a user's own lowering may take by keyword, see `verify.kernel.Composite`."""
+        given: Mapping[str, Any] = self.extra.get("keywords", {})
+        return given
+
+    @property
+    def read(self) -> dict[str, Tensor]:
+        """All tensors that a lowering reads: its inputs, and tables among the keywords."""
+        return {**self.tensors, **{k: v for k, v in self.keywords.items() if isinstance(v, torch.Tensor)}}
+
+    def reading(self, tensors: Mapping[str, Tensor]) -> Problem:
+        """The same problem with others in place of `read`."""
+        keywords = {k: tensors.get(k, v) for k, v in self.keywords.items()}
+        return replace(self, tensors={k: tensors[k] for k in self.tensors}, extra={**self.extra, "keywords": keywords})
 
 
 @dataclass(frozen=True)

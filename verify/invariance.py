@@ -15,7 +15,6 @@ import torch
 
 from verify import kernel
 from verify.backends import Backend
-from verify.cases import made
 from verify.composite import Problem
 from verify.kernel import Composite, Setting, UsageError
 from verify.launch import LoweringError, Outputs, bits, launch_steady
@@ -71,7 +70,7 @@ def invariance_of(facts: Composite, lowering: Lowering, backend: Backend, dtype:
     def prepared(rows: int) -> tuple[Problem, Setting]:
         assert facts.custom is not None and facts.batched is not None
         setting = facts.custom(facts.batched(rows, length))
-        return made(facts, dtype, setting, scalars, SEED), setting
+        return facts.problem(dtype, setting, dict(scalars), SEED), setting
 
     largest, setting = prepared(max(SIZES))
     one = prepared(1)[0].tensors

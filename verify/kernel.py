@@ -10,6 +10,7 @@ import difflib
 import fnmatch
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -339,11 +340,12 @@ def names() -> list[str]:
 
 def load(name: str) -> Kernel | Composite:
     """The kernel `name`. Raises UsageError with near names when there is none, Unfinished where its files are."""
-    known = names()
-    if name not in known:
+    module = f"verify.kernels.{name}"
+    imported = hasattr(sys.modules.get(module), "KERNEL")
+    if not imported and name not in (known := names()):  # which looks into the folder
         raise UsageError(suggest("kernel", name, known))
     try:
-        kernel = getattr(importlib.import_module(f"verify.kernels.{name}"), "KERNEL", None)
+        kernel = getattr(importlib.import_module(module), "KERNEL", None)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("verify."):
             raise  # a package that is not installed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -222,7 +222,7 @@ class _Inputs:
     def __init__(self, given: Given, backend: Backend, origin: Origin | None, *, isolated: bool) -> None:
         self.origin = origin
         self.problem = given if isinstance(given, Problem) else None
-        named = given.tensors if isinstance(given, Problem) else {str(k): t for k, t in enumerate(given)}
+        named = given.read if isinstance(given, Problem) else {str(k): t for k, t in enumerate(given)}
         self.home = next(iter(named.values())).device
         self.device = self.home if isolated else torch.device(backend.device)
         self.memory: dict[Any, tuple[Tensor, Tensor]] = {}  # the caller's storages on the device, and copies of them
@@ -246,7 +246,7 @@ class _Inputs:
     def arguments(self) -> Sequence[Any]:
         if self.problem is None:
             return list(self.handed.values())
-        return [replace(self.problem, tensors=self.handed)]
+        return [self.problem.reading(self.handed)]
 
     def hold(self, tensor: Tensor) -> bool:
         """Whether a tensor lies in the inputs' memory."""

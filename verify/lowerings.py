@@ -752,9 +752,7 @@ def user_composite(
 
         def run(problem: Any) -> dict[str, Any]:
             others = {name: t for name, t in problem.tensors.items() if name not in inputs}
-            device = problem.tensors[inputs[0]].device
-            tables = {k: v.to(device) if hasattr(v, "to") else v for k, v in problem.extra.get("keywords", {}).items()}
-            given = {**problem.parameters, **problem.scalars, **tables, **others}
+            given = {**problem.parameters, **problem.scalars, **problem.keywords, **others}
             tensors, signature = [problem.tensors[name] for name in inputs], inspect.signature(function)
             keywords = {name: value for name, value in given.items() if name in signature.parameters}
             try:

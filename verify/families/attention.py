@@ -15,7 +15,7 @@ rounding to a narrow format removes them where the exact value is one of its num
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -58,7 +58,7 @@ class Algorithm:
     base2       exponents are multiplied by log2(e) first, with this relative error of the constant (None: base e)
     keys        keys of a block between two rescalings by exp of the change of the maximum (None: one pass)
     weights     whether weights are rounded to the dtype before they meet the values
-    first       whether weights are normalized before they meet the values
+    first       whether weights are normalized before they meet the values; None: one or the other
     saved       whether the gradient reuses the forward weights rather than the logsumexp
     mean        'out': rowsum(dO O) of the stored output; 'weights': rowsum(P dP)
     mean_stored whether that mean is stored in the dtype
@@ -79,7 +79,7 @@ class Algorithm:
     base2: float | None = None
     keys: int | None = None
     weights: bool = False
-    first: bool = False
+    first: bool | None = False
     saved: bool = False
     mean: str = "out"
     mean_stored: bool = False
@@ -225,13 +225,15 @@ def forward(n: Roundoff, a: Algorithm, rows: Rows) -> Forward:
     total = replace(total, mid=mid, rad=rad, error=error, positive=True)
     divisor, off = _parameter(n, total)
     weights = _masked(_quotient(n, a, terms, divisor), hidden)
-    if a.first:
+    ways = []
+    if a.first is not False:
         sums = product(n, a, _stored(n, weights, a.weights), rows.value, keys)
-        out, size = sums.value, sums.size
-    else:
+        ways.append(Product(sums.value, sums.size))
+    if not a.first:
         sums = product(n, a, _stored(n, terms, a.weights), rows.value, keys)
         dividend = replace(sums.value, rad=sums.value.rad + sums.size * (torch.expm1(spread) * UP))
-        out, size = _quotient(n, a, dividend, divisor), sums.size / total.mid
+        ways.append(Product(_quotient(n, a, dividend, divisor), sums.size / total.mid))
+    out, size = _either(ways)
     # the exact result is the same whatever was subtracted: of it only float64's own errors are not known
     own = 2 * _visible(z.rad.expand_as(z.mid), hidden).amax(-1, keepdim=True) + (2 * keys + 64) * U64
     rad = torch.where(empty, 0.0, torch.minimum(out.rad, size * own))
@@ -324,6 +326,17 @@ def _recomputed(n: Roundoff, a: Algorithm, rows: Rows, done: Forward) -> tuple[R
 def _near(value: Fraction) -> tuple[Fraction, Fraction]:
     """Ends of an interval around the irrational constant whose nearest double is `value`."""
     return value - Fraction(2) ** -53, value + Fraction(2) ** -53
+
+
+def _either(ways: Sequence[Product]) -> tuple[Rough, Tensor]:
+    """What holds of a number, and of its terms' magnitudes, in whichever of the ways it is computed."""
+    found, size = ways[0].value, ways[0].size
+    for other in ways[1:]:
+        one = other.value
+        rad = torch.maximum(found.rad, one.rad) + (found.mid - one.mid).abs() * UP
+        error, size = torch.maximum(found.error, one.error), torch.maximum(size, other.size)
+        found = replace(found, rad=rad, error=error, positive=found.positive and one.positive, held=None)
+    return found, size
 
 
 def _parameter(n: Roundoff, total: Rough) -> tuple[Rough, Tensor]:

@@ -328,7 +328,7 @@ class Launch:
         Raises LoweringError, NoRoom, NotLowered, Unsuited, UsageError.
         """
         problem = given[0] if given and isinstance(given[0], Problem) else None
-        tensors = problem.tensors if problem is not None else {str(k): t for k, t in enumerate(given)}
+        tensors = problem.read if problem is not None else {str(k): t for k, t in enumerate(given)}
         worker = self.own.worker(self.target.backend.device)
         worker.load()
         label = self._label
@@ -362,7 +362,8 @@ class Launch:
         if problem is not None:
             composite = {
                 "parameters": dict(problem.parameters), "scalars": dict(problem.scalars), "dtype": problem.dtype,
-                "origin": problem.extra.get("origin"),
+                "inputs": list(problem.tensors),
+                "keywords": {k: v for k, v in problem.keywords.items() if k not in sent.labels},
             }  # fmt: skip
         return {
             "do": "launch",
@@ -438,7 +439,7 @@ class _Sent:
             number = list(held).index(key)
             kind = str(t.dtype).removeprefix("torch.")
             self.tensors.append((label, number, kind, tuple(t.shape), tuple(t.stride()), t.storage_offset()))
-        self.held = list(held.values())
+        self.held, self.labels = list(held.values()), list(tensors)
         self.storages = [(start, len(whole)) for start, whole in self.held]
         self.file = worker.part(0, 0, place)
         self.file.fill_(guard)

@@ -198,8 +198,9 @@ class Server:
                     view = whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
                     given[label] = views.setdefault((storage, kind, shape, strides, offset), view)
             if how in ("grad", "no_grad"):
-                given = {k: t.requires_grad_() if differentiable(t) else t for k, t in given.items()}
-            arguments = list(given.values()) if problem is None else [self.problem(given, problem, name)]
+                those = given if problem is None else problem["inputs"]
+                given = {k: t.requires_grad_() if k in those and differentiable(t) else t for k, t in given.items()}
+            arguments = list(given.values()) if problem is None else [problem_of(given, **problem)]
             poison = (poison[0], 0 if how == "zeros" else poison[1])
             for t in [*self.last.values()]:  # what is returned again must have been written again
                 self.spoil(t, poison[1])
@@ -333,12 +334,6 @@ class Server:
         if not size:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
-
-    def problem(self, tensors: Mapping[str, torch.Tensor], problem: Mapping[str, Any], name: str) -> Problem:
-        facts, extra = kernel.load(name), {}
-        if isinstance(facts, kernel.Composite) and facts.keywords:  # callables, which no message carries
-            extra = facts.problem(*problem["origin"]).extra
-        return Problem(tensors, problem["parameters"], problem["scalars"], problem["dtype"], extra)
 
     def spoiled(
         self, returned: Any, inputs: Sequence[torch.Tensor], pattern: int
@@ -496,6 +491,16 @@ def otherwise(asked: Callable[[], T], put: Callable[[T], None], value: T) -> Ite
         yield
     finally:
         put(before)
+
+
+def problem_of(
+    given: Mapping[str, torch.Tensor], inputs: Sequence[str], keywords: Mapping[str, Any],
+    parameters: Mapping[str, Any], scalars: Mapping[str, float], dtype: str,
+) -> Problem:  # fmt: skip
+    """inputs: which of the tensors given are the problem's; the others are passed by keyword, as `keywords` are."""
+    tables = {name: t for name, t in given.items() if name not in inputs}
+    tensors = {name: given[name] for name in inputs}
+    return Problem(tensors, parameters, scalars, dtype, {"keywords": {**keywords, **tables}})
 
 
 loaded = functools.cache(backends.load)  # it looks for files
