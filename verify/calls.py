@@ -13,7 +13,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from verify.cases import Pointwise, terms
+from verify.cases import Pointwise, Terms, terms
 from verify.domains import CHUNK
 from verify.draws import spread
 from verify.formats import FORMATS, Format
@@ -36,6 +36,7 @@ from verify.launch import LoweringError, bits, launch_steady
 from verify.lowerings import Lowering, NotLowered, Target
 
 Tensor = torch.Tensor
+S = TypeVar("S")
 T = TypeVar("T")
 SIZE = 1280  # elements of the sample
 #: Of a processor, in which all calls of a lowering are made, or some are not: each shape may be compiled anew. Other
@@ -376,14 +377,14 @@ def call_all(
     samples = {f"{name} alone": one for name, one in sample.kinds.items()}
     if mine and not lowering.each_shape:
         table |= dict(_drawn(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
-    begin: dict[str, Callable[[], _One | None]]
+    begin: dict[str, Callable[[], _One | _Doubted | None]]
     begin = {
         name: partial(_called, call, one, samples.get(name, sample), target, lowering.name)
         for name, one in table.items()
     }
     if mine:
         begin |= _judged_calls(case, target, lowering, call, reference, sample, scalars)
-    found, wrong = tried(begin, lambda name: f"{name}, {table[name]}" if name in table else name, call)
+    found, wrong = tried(begin, lambda name: f"{name}, {table[name]}" if name in table else name, call, _sifted)
     if not wrong or found.told:
         return found
     beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
@@ -417,12 +418,13 @@ def call_all(
 
 
 def tried(
-    calls: Mapping[str, Callable[[], T | None]], told: Callable[[str], str], lowering: Callable[..., Any]
-) -> tuple[Called, dict[str, T]]:
-    """Make the calls, as long as there is time: what that gave, and the results of those that gave one, which are
-    wrong. told: a call in words; lowering: what is called, as built. A contract that is broken ends them, with status
-    'error'."""
-    found, wrong, refused = Called(), dict[str, T](), dict[str, str]()
+    calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
+    sift: Callable[[dict[str, S]], dict[str, T]],
+) -> tuple[Called, dict[str, T]]:  # fmt: skip
+    """Make the calls, as long as there is time: what that gave, and the results of those that are wrong. told: a call
+    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. A contract that
+    is broken ends them, with status 'error'."""
+    found, given, refused = Called(), dict[str, S](), dict[str, str]()
     elsewhere = getattr(lowering, "spent", lambda: 0.0)
     began, before, names = time.monotonic(), time.process_time() + elsewhere(), list(calls)
     made = 0
@@ -441,7 +443,8 @@ def tried(
             continue
         made += 1
         if one is not None:
-            wrong[name] = one
+            given[name] = one
+    wrong = sift(given)
     later = told(LATER) if LATER in calls and hasattr(lowering, "settle") else ""
     found = replace(found, made=made, refused=refused, different=tuple(wrong), later=later)
     return found.settled(lowering) if wrong else found, wrong  # to find the cause may take another process
@@ -559,13 +562,13 @@ def _called(
 def _judged_calls(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
     sample: Sample, free: bool,
-) -> dict[str, Callable[[], _One | None]]:  # fmt: skip
+) -> dict[str, Callable[[], _One | _Doubted | None]]:  # fmt: skip
     """Calls that are judged by a truth of their own: with round numbers, and, in the first case of its kind, with other
     Python scalars, usual ones and drawn ones (`free`: it is to take them), as far as its signature has them."""
     facts, scalars = target.kernel, dict(target.scalars)
     arity = len(sample.inputs)
     numbers = _round_numbers(sample.expected, arity)
-    found: dict[str, Callable[[], _One | None]]
+    found: dict[str, Callable[[], _One | _Doubted | None]]
     judged = partial(_judged, case, target, lowering, call, reference)
     found = {"round numbers": partial(judged, numbers)}
     for place, name in enumerate(target.kernel.tensors(scalars)):  # code looks for what is the same everywhere
@@ -660,7 +663,7 @@ def drawn_scalars(scalars: Scalars, seed: int) -> Scalars:
     return {name: math.ldexp(round(m * 64) / 64, e) for name, (m, e) in split.items()}
 
 
-def _fitting(*given: Any) -> _One | None:
+def _fitting(*given: Any) -> _One | _Doubted | None:
     """`_judged`, where the signature fits."""
     try:
         return _judged(*given)
@@ -690,9 +693,9 @@ def _combined(numbers: Sequence[float], like: Tensor, arity: int) -> tuple[Tenso
 def _judged(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any] | None, reference: Lowering | None,
     given: Sequence[Tensor], passed: Sequence[Tensor] | None = None,
-) -> _One | None:  # fmt: skip
-    """What is wrong with a call whose elements are to keep their bound, or to have eager's bits. call: as built; None:
-    to be built. passed: what is passed for the inputs `given`, which it is broadcast to."""
+) -> _One | _Doubted | None:  # fmt: skip
+    """What may be wrong with a call whose elements are to keep their bound, or to have eager's bits. call: as built;
+    None: to be built. passed: what is passed for the inputs `given`, which it is broadcast to."""
     call = call or lowering.build(target)
     try:
         y = launch_steady(call, passed or given, target.backend, lowering.name, repeats=1).output
@@ -704,20 +707,55 @@ def _judged(
         other = eager[""].reshape(-1)
         at = bits(y).ne(bits(other)) & ~(y.isnan() & other.isnan())
         given, y = [t[at] for t in given], y[at]
-    on = case.on(given)
-    stated, found = terms(on, target, lowering, 0, "", y, user=True)
-    if not len(y) or stated is None or _keeps(on, target, lowering, y, True):
+    stated, found = terms(case.on(given), target, lowering, 0, "", y, user=True)
+    if stated is None or not bool((doubted := _doubted(found.values(), y)).any()):
         return None
-    judged = []
-    for term in found.values():
-        records = term.reader.regions(term.judge.tally(term.elements, y, None, on.formulas(0, "", y)), stated)
-        judged.append((conclude(records), records))
-    concluded, records = max(judged, key=lambda one: STATUSES.index(one[0]["status"]))  # the kinder truth of scalars
-    if concluded["status"] != "exceeds-bound":
-        return None
-    worst = next(r["worst"] for r in records.values() if r["status"] == "exceeds-bound")
-    told = "".join(f", such as {', '.join(one['inputs'])} -> {one['output']}" for one in worst[:1])
-    return _One(tuple(given), None, y, broken=concluded["reason"] + told)
+    return _Doubted(case, target, lowering, tuple(t[doubted] for t in given), y[doubted])
+
+
+@dataclass(frozen=True)
+class _Doubted:
+    """Elements of a call of which tensors do not tell at once that they keep their bound: inputs and outputs (n,)."""
+
+    case: Pointwise
+    target: Target
+    lowering: Lowering
+    given: tuple[Tensor, ...]
+    y: Tensor
+
+    def wrong(self) -> _One | None:
+        """What is wrong with them."""
+        on, judged = self.case.on(self.given), []
+        stated, found = terms(on, self.target, self.lowering, 0, "", self.y, user=True)
+        assert stated is not None
+        for term in found.values():
+            tally = term.judge.tally(term.elements, self.y, None, on.formulas(0, "", self.y))
+            records = term.reader.regions(tally, stated)
+            judged.append((conclude(records), records))
+        # the kinder truth of the scalars
+        concluded, records = max(judged, key=lambda one: STATUSES.index(one[0]["status"]))
+        if concluded["status"] != "exceeds-bound":
+            return None
+        worst = next(r["worst"] for r in records.values() if r["status"] == "exceeds-bound")
+        told = "".join(f", such as {', '.join(one['inputs'])} -> {one['output']}" for one in worst[:1])
+        return _One(self.given, None, self.y, broken=concluded["reason"] + told)
+
+
+def _sifted(given: dict[str, _One | _Doubted]) -> dict[str, _One]:
+    """Those that are wrong. What is doubted of calls with the same scalars is judged together, which takes hardly
+    longer than of one of them, and apart where something is wrong."""
+    alike: dict[str, list[_Doubted]] = {}
+    for one in given.values():
+        if isinstance(one, _Doubted):
+            alike.setdefault(repr(one.target.scalars), []).append(one)
+    right = set()
+    for some in alike.values():
+        inputs = zip(*(one.given for one in some), strict=True)
+        whole = replace(some[0], given=tuple(map(torch.cat, inputs)), y=torch.cat([one.y for one in some]))
+        if len(some) > 1 and not whole.wrong():
+            right |= {id(one) for one in some}
+    found = {k: one.wrong() if isinstance(one, _Doubted) else one for k, one in given.items() if id(one) not in right}
+    return {k: one for k, one in found.items() if one is not None}
 
 
 def _within(case: Pointwise, target: Target, lowering: Lowering, wrong: Sequence[_One], mine: bool) -> bool:
@@ -740,17 +778,24 @@ def _within(case: Pointwise, target: Target, lowering: Lowering, wrong: Sequence
 
 
 def _keeps(case: Pointwise, target: Target, lowering: Lowering, y: Tensor, mine: bool) -> bool:
-    """All of the elements by one truth of the scalars, or each by one."""
+    """Each of the elements by one truth of the scalars, which tensors tell at once of nearly all, or all by one."""
     stated, on = terms(case, target, lowering, 0, "", y, user=mine)
-    each = (term.reader.regions(term.judge.tally(term.elements, y), stated) for term in on.values() if stated)
-    if any(conclude(records)["status"] in ("passed", "deviates") for records in each):
+    if stated is None:
+        return False
+    if not bool(_doubted(on.values(), y).any()):
         return True
-    outside = torch.ones_like(y, dtype=torch.bool)
-    for term in on.values() if stated else ():
-        facts = term.elements.facts(None, y, double=FORMATS[target.dtype].bits == 64, zeroed=True)
-        judged = decide(y, facts, FORMATS[target.dtype], term.judge.limits)
-        outside &= judged.fails | judged.open
-    return not bool(outside.any())
+    each = (term.reader.regions(term.judge.tally(term.elements, y), stated) for term in on.values())
+    return any(conclude(records)["status"] in ("passed", "deviates") for records in each)
+
+
+def _doubted(on: Iterable[Terms], y: Tensor) -> Tensor:
+    """Which elements tensors do not tell at once to keep the bound, by whichever truth of the scalars."""
+    doubted = torch.ones_like(y, dtype=torch.bool)
+    for term in on:
+        facts = term.elements.facts(None, y, double=term.judge.fmt.bits == 64, zeroed=True)
+        judged = decide(y, facts, term.judge.fmt, term.judge.limits)
+        doubted &= judged.fails | judged.open
+    return doubted
 
 
 def _alike(

@@ -372,7 +372,7 @@ def call_problems(
     calls = Calls(case, target, lowering, reference, call, mine, scalars)
     table = dict(calls.table())
     make = {name: one.make for name, one in table.items()}
-    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call)
+    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, dict)
     beyond = {name: one for name, one in wrong.items() if not one.loose}
     if found.told or not wrong:
         return found
