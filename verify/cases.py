@@ -62,6 +62,7 @@ LEAST = 1 << 24  # elements of a range, a second on a core: a record on the disk
 FEWEST = 4  # portions of a range at least, whose open elements are judged together
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
 LONGEST = 1 << 26  # elements of a domain of which it is kept, however many portions they are
+SCREENED = 1 << 14  # elements of one up to which double-double looks for those beyond their bounds, else float64
 LONG = 1 << 12  # of rows beyond this one element a cell is judged again
 
 
@@ -646,6 +647,10 @@ class OfOutput:
         if truth.either is not None:
             zero = torch.zeros_like(truth.mid)
             truth = replace(truth, mid=torch.where(truth.either, torch.copysign(zero, y.to(zero.dtype)), truth.mid))
+        unit = None
+        if self.fmt.bits == 64:
+            unit = torch.zeros_like(truth.mid, dtype=torch.int64)
+            truth = replace(truth, tail=torch.zeros_like(truth.mid))
         rad = truth.rad if truth.rad is not None else torch.zeros_like(truth.mid)
         special = (torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (rad == 0)
         limit = self.bounds if self.bounds is None or index is None else self.bounds.each(lambda t: t[index])
@@ -661,6 +666,7 @@ class OfOutput:
             truth, special, false, under & ~special, over & ~special, false, slack,
             scale=None if low is None else (low, low),
             limit=None if limit is None else limit.bound, beyond=() if limit is None else limit.beyond,
+            unit=unit,
         )  # fmt: skip
 
     @property
@@ -670,9 +676,14 @@ class OfOutput:
         return self._enclosed
 
     @property
+    def on_tensors(self) -> bool:
+        """Whether tensors judge the elements: those of float64 where they hold the results themselves."""
+        return self.fmt.bits < 64 or getattr(self.source, "whole", False)
+
+    @property
     def scaled(self) -> bool:
         """Whether the output has a scale of its own."""
-        if self.fmt.bits == 64:
+        if not self.on_tensors:
             return self.source.scale(self.output, 0) is not None
         return self.enclosed[1] is not None
 
@@ -697,14 +708,53 @@ class OfOutput:
         return Allowed(at(self.bounds.bound), tuple((kind, at(wider)) for kind, wider in self.bounds.beyond))
 
     def picked(self, y: Tensor) -> Tensor:
-        """All of them; of float64, for which there are no wider tensors, some, each in multiprecision."""
-        if self.fmt.bits < 64:
+        """All of them; of float64, for which there are no wider tensors, some, each in multiprecision: drawn ones, and
+        those farthest off of which float64 tells that they exceed their bound."""
+        if self.on_tensors:
             return torch.arange(len(y), device=y.device)
-        return torch.tensor(spread(len(y), SAMPLE_FLOAT64), dtype=torch.int64, device=y.device)
+        drawn = torch.tensor(spread(len(y), SAMPLE_FLOAT64), dtype=torch.int64, device=y.device)
+        far = self._far(y)
+        return torch.cat([drawn, far]).unique() if len(far) else drawn  # type: ignore[no-untyped-call]
+
+    def _far(self, y: Tensor) -> Tensor:
+        """Places of outputs of float64 that exceed their bound whatever the truth in its enclosure, the farthest."""
+        if self.bounds is None:
+            return torch.empty(0, dtype=torch.int64, device=y.device)
+        least, _, special, same = self._distance(y)
+        bound = self.bounds.bound.reshape(-1)
+        share = torch.where(special, torch.where(same, 0.0, torch.inf), least / bound)
+        share = torch.where((special | (least > bound)) & bound.isfinite(), share, 0.0)
+        some: Tensor = share.topk(min(len(y), SAMPLE_FLOAT64)).indices
+        return some[share[some] > 0]
+
+    def doubted(self, y: Tensor) -> Tensor:
+        """Places of outputs, of `SCREENED` at most, of which double-double does not tell that they keep their bound; of
+        more, those that are picked."""
+        if self.bounds is None or len(y) > SCREENED:
+            return self.picked(y)
+        _, most, special, same = self._distance(y)
+        keeps = torch.where(special, same, most <= self.bounds.bound.reshape(-1))
+        return (~keeps | (y == 0)).nonzero()[:, 0]  # the sign of a zero is multiprecision's
+
+    def _distance(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of outputs of float64 the least and the most that they may be off by; which are no finite numbers, or are to
+        be none, and of these which are what they are to be."""
+        if len(y) <= SCREENED:
+            found, _ = self.source.enclose(self.output, torch.arange(len(y), device=y.device), double=True)
+        else:
+            found, _ = self.enclosed
+        truth = found.take(0)
+        rad = torch.zeros_like(truth.mid) if truth.rad is None else truth.rad
+        distance = (y - truth.mid if truth.tail is None else (y - truth.mid) - truth.tail).abs()
+        special = ~(y.isfinite() & truth.mid.isfinite())
+        same = ((y == truth.mid) | (y.isnan() & truth.mid.isnan())) & (rad == 0)
+        return distance * (1 - 2.0**-50) - rad, (distance + rad) * (1 + 2.0**-50), special, same
 
     @property
     def stages(self) -> tuple[bool, ...]:
-        return () if self.fmt.bits == 64 else (False, True)
+        if self.fmt.bits == 64:
+            return (False,) if self.on_tensors else ()
+        return (False, True)
 
     def place(self, key: Key) -> str:
         """The element as its index in the output."""

@@ -88,8 +88,9 @@ class Source(Protocol):
     """The truth of every output of one problem. Elements are numbered in C order of the output.
 
     A source may also have `left(output)`: where an intermediate of the reference spelling lies below the normal range,
-    and where one lies above it (two boolean tensors of shape (n,)); and `where(text)`: the elements for which a
-    predicate of the ledger holds.
+    and where one lies above it (two boolean tensors of shape (n,)); `where(text)`: the elements for which a
+    predicate of the ledger holds; and `whole`: whether `enclose` gives the results themselves, integers that float64
+    holds.
     """
 
     def enclose(

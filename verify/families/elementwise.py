@@ -510,6 +510,8 @@ class Chunk:
     def picked(self, y: Tensor) -> Tensor:
         return torch.arange(len(y), device=y.device)
 
+    doubted = picked
+
     @property
     def stages(self) -> tuple[bool, ...]:
         return (True,) if self.about.fmt.bits == 64 else (False, True)

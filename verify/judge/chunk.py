@@ -88,6 +88,10 @@ class Source(Protocol):
         """Places of the elements that are judged where there is no fused pass over all."""
         ...
 
+    def doubted(self, y: Tensor) -> Tensor:
+        """Where there are no stages, places of the elements that have to be judged for a status."""
+        ...
+
     def place(self, key: Key) -> str:
         """One element, for messages."""
         ...
@@ -189,7 +193,9 @@ class Judge:
         """The tally of those outputs alone that are not seen at once to keep their bound: enough for a status. Of the
         others the normal ones count as correct, since of these no more than a share may be left unjudged."""
         if not source.stages:
-            return self.tally(source, y, eager)
+            index = source.doubted(y)
+            found = self.rest(source, index, y, eager, Formulas(), settled=False)
+            return found + Tally({"normal": InRegion({"correct": len(y) - len(index)})})
         facts = source.facts(None, y, double=source.stages[0], zeroed=True)
         sure = keeps(y, facts, self.fmt)
         normal = sure & (facts.truth.mid.abs() >= 2.0 ** (self.fmt.emin + 1))

@@ -1,0 +1,71 @@
+"""Outputs that tensors do not judge, of float64, and integers: an element is wrong wherever it lies."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from verify import backends, cases, kernel
+from verify.cases import Instance, terms
+from verify.judge.cell import standing
+from verify.kernel import Composite
+from verify.lowerings import Target, lowerings
+
+CPU = backends.load("cpu")
+#: Kernels with outputs of float64 or of integers, which are judged as such.
+KERNELS = [
+    (name, dtype)
+    for name in kernel.names()
+    for dtype in ("float64", "int8")
+    if isinstance(facts := kernel.load(name), Composite) and dtype in facts.dtypes
+]
+MANY = {"m": "31", "k": "40", "n": "33"}  # outputs, of which 256 are drawn
+
+
+def instance(name: str, dtype: str) -> tuple[Instance, Target]:
+    facts = kernel.load(name)
+    assert isinstance(facts, Composite) and facts.custom is not None
+    given = facts.batched(35, 65) if facts.batched else facts.sized(33)[0] | MANY
+    setting = replace(facts.custom(given), name="many")
+    return (
+        Instance(facts, setting, facts.cases[0], dtype, CPU, 0),
+        Target(facts, facts.cases[0], setting.name, dtype, CPU),
+    )
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(("name", "dtype"), KERNELS)
+def test_one_wrong_element_is_found(name: str, dtype: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the walk and by other calls, in double-double, and of large outputs in float64."""
+    monkeypatch.setattr(cases, "SCREENED", 1 << 14 if small else 0)
+    one, on = instance(name, dtype)
+    eager = lowerings(one.kernel)[0]
+    draw = random.Random(f"{name} {dtype}")
+    outputs = one.eager(0, eager, on)
+    assert outputs
+    for output, right in outputs.items():
+        (term,) = terms(one, on, eager, 0, output, right)[1].values()
+        assert standing(term.judge.doubts(term.elements, right.reshape(-1))) == "passed"
+        values = right.reshape(-1).tolist()
+        places = [k for k, v in enumerate(values) if math.isfinite(v) and v]
+        for wrong in (lambda v: v * (1 + 1e-7) if dtype == "float64" else v + 1, lambda v: v * 0, lambda v: v / 0):
+            y = right.reshape(-1).clone()
+            place = draw.choice(places)
+            y[place] = wrong(y[place])
+            for tally in (term.judge.tally(term.elements, y), term.judge.doubts(term.elements, y)):
+                assert standing(tally) in ("exceeds-bound", "suspect"), (output, place, y[place])
+
+
+def test_an_element_that_is_not_a_number_is_doubted() -> None:
+    one, on = instance("softmax", "float64")
+    eager = lowerings(one.kernel)[0]
+    outputs = one.eager(0, eager, on)
+    assert outputs
+    y = outputs[""].reshape(-1).clone()
+    y[77] = torch.nan
+    (term,) = terms(one, on, eager, 0, "", outputs[""])[1].values()
+    assert 77 in term.elements.picked(y).tolist() and 77 in term.elements.doubted(y).tolist()
