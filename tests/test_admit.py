@@ -397,6 +397,8 @@ def test_a_later_stage_asks_for_no_function_that_the_first_has_not(name: str) ->
         setting = facts.custom(given)
         for dtype in set(setting.dtypes) - {"float64"}:
             one = Instance(facts, setting, facts.cases[0], dtype, backend, 0)
+            if sum(t.numel() for t in one.problem.tensors.values()) > 1 << 14:  # in double-double whole rows are taken
+                continue
             sizes = {output: len(one.source.enclose(output)[0].mid[0]) for output in one.outputs}
             first = frozenset(one._bounds.asked)
             for output, size in sizes.items():

@@ -167,9 +167,9 @@ def tenth(of: str) -> list[Planted]:
 
 def judge(
     items: Sequence[Planted], told: Callable[[Verdict], None] = lambda verdict: None,
-    profiles: Sequence[str] = PROFILES, calls: bool = True,
+    profiles: Sequence[str] = PROFILES, calls: Callable[[Planted], bool] = lambda one: True,
 ) -> list[Verdict]:  # fmt: skip
-    """What becomes of each item, and of each length of it. calls: made in other ways too than the plain one."""
+    """What becomes of each item, and of each length of it. calls: which are called in other ways than the plain one."""
     found: list[Verdict] = []
     for name, dtype in sorted({(one.kernel, one.dtype) for one in items}):
         these = [one for one in items if (one.kernel, one.dtype) == (name, dtype)]
@@ -195,7 +195,9 @@ def jobs(name: str, dtype: str, profiles: Sequence[str]) -> Iterator[tuple[str, 
             yield profile, selection, job
 
 
-def _judge(name: str, dtype: str, items: Sequence[Planted], profiles: Sequence[str], calls: bool) -> Iterator[Verdict]:
+def _judge(
+    name: str, dtype: str, items: Sequence[Planted], profiles: Sequence[str], calls: Callable[[Planted], bool]
+) -> Iterator[Verdict]:
     """Each case's truth is built once for all that is still alive."""
     over: dict[tuple[str, int], Verdict] = {}  # what is decided, by item and length
     last: dict[tuple[str, int], Verdict] = {}  # what is not yet
@@ -208,7 +210,7 @@ def _judge(name: str, dtype: str, items: Sequence[Planted], profiles: Sequence[s
             key = (one.label, length if one.right else 0)
             if key in over:
                 continue
-            job = replace(given, lowering=one.lowering, reason=None, mine=True, calls=given.calls and calls)
+            job = replace(given, lowering=one.lowering, reason=None, mine=True, calls=given.calls and calls(one))
             if one.right and not _differs(one, job, selection, held):
                 continue
             early = profile == "quick" or (key in last and last[key].quick)
