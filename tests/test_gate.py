@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from sample_reports import cell, error, not_run, report
 from verify.backends import cpu, mps
+from verify.calls import Called
 from verify.cells import source_of
 from verify.cli import main
 from verify.judge.status import STATUSES
@@ -1131,7 +1132,8 @@ def test_a_deliberately_worse_lowering_fails_with_reason_and_replay(
     monkeypatch.chdir(tmp_path)
     mine = tmp_path / "mine.py"
     selection = "--lowering mine.py:lerp --lowering eager --dtype float32 --scalar w=0.9 --spelling out-of-place"
-    selection += " --profile quick --backend cpu"
+    selection += " --profile quick --backend cpu --jobs 1"
+    monkeypatch.setattr("verify.walk.call_all", lambda *given, **named: Called())
 
     def kernel(text: str) -> int:
         mine.write_text(text)

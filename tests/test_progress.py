@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from verify import progress, run
+from verify.calls import Called
 from verify.cli import main
 from verify.progress import Done, TimeLeft, shown, spoken
 
@@ -181,6 +182,7 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
         seen.append((done, label))
 
     monkeypatch.setattr("verify.conduct.shown", lambda plan=None: contextlib.nullcontext(told))
+    monkeypatch.setattr("verify.walk.call_all", lambda *given, **named: Called())
     journal = tmp_path / "j"
     assert main([*given, "--journal", str(journal)]) == 1
     whole = seen[-1][0]
