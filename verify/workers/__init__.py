@@ -49,7 +49,11 @@ PROCESSES = Path("/proc")  # where Linux tells what processes have used
 TEXT = 300  # characters that are shown of what a worker says
 #: What an answer to a message has.
 ANSWERS: Mapping[str, tuple[set[str], ...]] = {
-    "launch": ({"outputs", "seconds", "modelled", "changed", "blocks"}, {"kind", "told"}, {"kind", "told", "spoiled"}),
+    "launch": (
+        {"outputs", "fetched", "seconds", "modelled", "changed", "blocks"},
+        {"kind", "told"},
+        {"kind", "told", "spoiled"},
+    ),
     "fetch": (set(),),
     "settle": ({"kind", "told"}, {"kind", "told", "spoiled"}),
 }
@@ -112,6 +116,12 @@ class Worker:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
 
+    @property
+    def room(self) -> int:
+        """Bytes of the file of outputs."""
+        held = self.maps[1]
+        return 0 if held is None else len(held)
+
     def spent(self) -> float:
         """Seconds that its launches have taken so far: of a processor, or in which something was compiled, perhaps by
         other processes. By the clock where the system does not tell."""
@@ -163,6 +173,14 @@ def _ended(code: int | None) -> str:
     with contextlib.suppress(ValueError):
         return f"by {signal.Signals(-code).name}"
     return f"by signal {-code}"
+
+
+def laid_out(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Places of outputs of these sizes one after another, in bytes, and where the last one ends."""
+    offsets, place = {}, 0
+    for key, size in sizes.items():
+        offsets[key], place = place, _up(place + size, 64)
+    return offsets, place
 
 
 def _up(size: int, unit: int) -> int:
@@ -349,7 +367,7 @@ class Launch:
                 worker.end()  # the next launch has a process without it
                 told = "; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in answer["changed"].items())
                 raise LoweringError(f"{label} changed {_plain(told)}", "mode")
-            outputs = self._fetched(worker, answer["outputs"], tensors, label)
+            outputs = self._fetched(worker, answer, tensors, label)
         except LoweringError as error:
             if error.kind in ("ended", "timeout"):
                 raise LoweringError(f"{label}: {error}", error.kind) from None
@@ -376,6 +394,7 @@ class Launch:
             "poison": self.poison,
             "again": again,
             "how": self.how,
+            "room": sent.worker.room,
         }
 
     def _refused(self, kind: str, told: str, tensors: Mapping[str, Tensor], label: str) -> None:
@@ -392,11 +411,11 @@ class Launch:
         raise LoweringError(f"{label} raised {told} on {first.dtype} inputs of shape {shapes}", "raised")
 
     def _fetched(
-        self, worker: Worker, outlines: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor], label: str
+        self, worker: Worker, answer: Mapping[str, Any], tensors: Mapping[str, Tensor], label: str
     ) -> dict[str, Tensor]:
         home, device = next(iter(tensors.values())).device, torch.device(self.target.backend.device)
-        sizes, offsets, place = {}, {}, 0
-        for key, one in outlines.items():
+        sizes = {}
+        for key, one in answer["outputs"].items():
             told = f" for {key}" if key else ""
             if one["type"] != "Tensor":
                 raise LoweringError(f"{label} returned {_plain(one['type'])}{told}; expected a tensor")
@@ -411,9 +430,11 @@ class Launch:
             most = 64 * sum(t.nbytes for t in tensors.values()) + (1 << 20)
             if size > most:
                 raise LoweringError(f"{label} returned shape {shape}{told}; that is more than inputs could need")
-            sizes[key], offsets[key], place = (shape, dtype, size), place, _up(place + size, 64)
-        worker.part(1, 0, max(place, 1))
-        worker.ask({"do": "fetch", "offsets": offsets})
+            sizes[key] = (shape, dtype, size)
+        offsets, place = laid_out({key: size for key, (*_, size) in sizes.items()})
+        if not answer["fetched"] or place > worker.room:
+            worker.part(1, 0, max(place, 1))
+            worker.ask({"do": "fetch", "offsets": offsets})
         return {
             key: worker.part(1, offsets[key], size).clone().view(dtype).reshape(shape).to(home)
             if size

@@ -37,7 +37,7 @@ from verify.composite import Problem
 from verify.dispatch import Watching
 from verify.kernel import UsageError
 from verify.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_function, user_lowering
-from verify.workers import GUARD
+from verify.workers import GUARD, laid_out
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ class Server:
         self.last: dict[str, torch.Tensor] = {}
         self.waiting: Waiting | None = None
         self.wrote = ""
+        self.modes: dict[str, Any] = {}  # after the last launch, unless it failed
         self.blocks: defaultdict[str, set[int]] = defaultdict(set)  # by kernel
         self.kernel = ""  # that is launched
         self.names = Names()
@@ -130,6 +131,7 @@ class Server:
         threads: of a launch; memory: bytes of address space beside what torch has by now, 0 for as many as there
         are."""
         torch.set_num_threads(threads)
+        self.modes = {}
         if memory:
             import resource
 
@@ -165,15 +167,16 @@ class Server:
     def launch(
         self, text: str, target: Sequence[Any], size: int, storages: Sequence[Sequence[int]],
         tensors: Sequence[Sequence[Any]], problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool,
-        how: str,
+        how: str, room: int,
     ) -> dict[str, Any]:  # fmt: skip
         """Call the lowering once. size: bytes of the file of inputs; storages: offset and bytes of each in it; tensors:
         name, storage, dtype, shape, strides, offset. problem: of a composite kernel. poison: bytes of fresh memory to
         fill, and with what. again: with the callable that was built for the last launch. how: see
-        `verify.workers.Launch.manner`. Answers with what is returned, which `fetch` copies, or with why nothing is."""
+        `verify.workers.Launch.manner`. Answers with what is returned, or with why nothing is. room: bytes of the file
+        of outputs; what fits there is copied at once, the rest when `fetch` is asked for."""
         name, scalars, spelling, dtype, backend_name = target
         backend, self.kernel = loaded(backend_name), name
-        before = modes()
+        before, self.modes = self.modes or modes(), {}
         guarded, told = Guarded(), ""
         try:
             key = text, json.dumps(target)
@@ -270,9 +273,17 @@ class Server:
         if inputs.data_ptr() != file.data_ptr():  # the parent looks at what became of its inputs
             with torch.inference_mode(inputs.is_inference()):
                 file.copy_(inputs)
-        changed = {key: [str(before[key]), str(now)] for key, now in modes().items() if now != before[key]}
+        self.modes = modes()
+        changed = {key: [str(before[key]), str(now)] for key, now in self.modes.items() if now != before[key]}
+        outlines = {str(key): outline(value) for key, value in returned.items()}
+        fetched = all(one["type"] == "Tensor" and one["layout"] == "strided" for one in outlines.values())
+        if fetched:
+            offsets, size = laid_out({str(key): t.numel() * t.element_size() for key, t in returned.items()})
+            if fetched := size <= room:
+                self.fetch(offsets)
         return {
-            "outputs": {str(key): outline(value) for key, value in self.returned.items()},
+            "outputs": outlines,
+            "fetched": fetched,
             "seconds": seconds,
             "modelled": virtual.modelled() if (virtual := backends.virtual(backend)) else {},
             "changed": changed,
