@@ -198,11 +198,12 @@ def test_a_right_kernel_passes(tmp_path: Path, function: str) -> None:
 ])  # fmt: skip
 def test_a_wrong_kernel_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function)
-    if function == "tells_nobody" and found.status == "error":  # it may be seen before, as it happens
-        assert "wrote to what an earlier call had returned" in found.told, found
+    if function == "tells_nobody":  # it may be seen in other calls too, or before, as it happens
+        assert found.status == "error" or (found.status == "unsteady" and call in found.different), found
+        assert found.status == "unsteady" or "wrote to what an earlier call had returned" in found.told, found
         return
     assert found.status == "unsteady" and call in found.different, found
-    if function in ("edge", "default_stream", "tells_nobody"):
+    if function in ("edge", "default_stream"):
         assert found.different == (call,), found
     if function == "waits_for_nobody":  # nor for the numbers that most calls put into the same memory
         assert len(found.different) > 1, found
