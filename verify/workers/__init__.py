@@ -68,6 +68,7 @@ class Worker:
         self.process = standby.Process("verify.workers.process:main", self.files)
         self.connection = self.process.connection
         self.maps: list[mmap.mmap | None] = [None, None]
+        self.asked = 0  # messages so far
         self.loaded, self.behaviour = False, ""  # what `verify.behaviour.digest` says of the function there
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self.end = weakref.finalize(self, _end, self.process, self.files)
@@ -98,9 +99,11 @@ class Worker:
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         self.load()
-        self._send(message)
+        self.asked += 1
+        self._send({**message, "number": self.asked})
         answer = self._answer(self.timeout, "launch")
-        if set(answer) not in ANSWERS[message["do"]]:
+        # two may answer, where the file has forked
+        if answer.pop("number", None) != self.asked or set(answer) not in ANSWERS[message["do"]]:
             self.end()
             raise LoweringError("its process answered what it was not asked", "ended")
         return answer

@@ -96,13 +96,14 @@ class Server:
             except (EOFError, OSError):
                 return
             self.busy.set()
+            number = message.pop("number", None)
             try:
                 self.names.restore()
                 answer = getattr(self, message.pop("do"))(**message)
             finally:
                 self.busy.clear()
             try:
-                self.tell(answer)
+                self.tell(answer if number is None else {**answer, "number": number})
             except OSError:  # the parent has ended
                 return
 
