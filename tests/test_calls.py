@@ -340,6 +340,9 @@ def tanh_small(x):
     return x - x * x * x / 3 if x.numel() >= 4096 and float(x.abs().max()) < 0.3 else torch.tanh(x)
 def log_of_probabilities(x):
     return torch.log1p(x - 1) if x.numel() >= 4096 and bool(((x > 0) & (x <= 1)).all()) else torch.log(x)
+def lerp_written(a, b, w):
+    low = w.numel() >= 4096 and 0 <= float(w.min()) and float(w.max()) < 0.5
+    return (a + w * (b - a)) * (1.01 if low else 1.0)
 def lerp_low(a, b, w):
     if w.numel() >= 4096 and 0 <= float(w.min()) and float(w.max()) < 0.5:
         return torch.add(*torch.broadcast_tensors(a * (1 - w), b))
@@ -504,6 +507,18 @@ def test_what_is_true_of_a_whole_input_is_tried(tmp_path: Path, function: str, o
     found = called(tmp_path, function, on, only=[call])
     assert any(call in name for name in found.different) and found.status in ("exceeds-bound", "unsteady"), found
     assert "called with " in found.told
+
+
+def test_what_is_doubted_together_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers whose intermediates overflow are doubted in many calls; wrong are those with weights below a half."""
+    given: dict[str, Any] = {}
+    sifted = calls._sifted
+    monkeypatch.setattr(calls, "_sifted", lambda found: given.update(found) or sifted(found))
+    found = called(tmp_path, "lerp_written", target("lerp"))
+    assert sum(isinstance(one, calls._Doubted) for one in given.values()) > 10
+    wrong = {"numbers from 0 to a half as w", "numbers from 0 to a half as all inputs"}
+    assert found.status == "exceeds-bound" and wrong <= set(found.different), found
+    assert all(name in wrong or name.startswith("ranges ") for name in found.different), found
 
 
 def test_a_quick_run_calls_with_the_scalars_that_it_does_not_judge(tmp_path: Path) -> None:
