@@ -27,15 +27,16 @@ def trajectory(count: int = 1_000_000, steps: int = 1000, in_mp: int = 256) -> V
     """
     import torch
 
-    from verify import backends, kernel
-    from verify.cases import OfOutput, Placed
-    from verify.formats import FORMATS
+    from verify import backends
+    from verify.facts import kernel
+    from verify.facts.formats import FORMATS
     from verify.judge.chunk import balls_of, require_inside
     from verify.judge.element import Limits, decide
     from verify.judge.exact import Exact
     from verify.kernels._adam import setting
-    from verify.lowerings import Target, lowerings
+    from verify.lower.lowerings import Target, lowerings
     from verify.numbers.functions import LIBRARY
+    from verify.walk.cases import OfOutput, Placed
 
     facts, where, fmt = kernel.load("adamw_step"), backends.load("cpu"), FORMATS["float32"]
     parts: dict[str, float] = {}

@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from mutants.boxes import kill_rate, random_boxes  # noqa: E402
-from verify.domains import domain_of  # noqa: E402
-from verify.formats import FORMATS  # noqa: E402
-from verify.kernel import elementwise_names, load  # noqa: E402
+from verify.facts.formats import FORMATS  # noqa: E402
+from verify.facts.kernel import elementwise_names, load  # noqa: E402
+from verify.inputs.domains import domain_of  # noqa: E402
 
 SEED = 0
 BOXES = 200

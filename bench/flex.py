@@ -30,10 +30,10 @@ def given(backend: str, length: int = LENGTH, data: str = "competing") -> tuple[
     import dataclasses
 
     from verify import backends
-    from verify.kernel import load
+    from verify.facts.kernel import load
     from verify.kernels import _flex
     from verify.kernels.flex_attention import setting
-    from verify.lowerings import Target
+    from verify.lower.lowerings import Target
 
     own = setting("bench", batch=2, heads=4, kv_heads=4, q_len=length, kv_len=length, data=data, backward=False)
     facts = dataclasses.replace(load("flex_attention"), settings=(own,))
@@ -61,7 +61,7 @@ def kernels(problem: Any, target: Any, where: Any, repetitions: int = 5) -> tupl
     import torch
 
     from verify.kernels import _flex_lowerings
-    from verify.lowerings import NotLowered
+    from verify.lower.lowerings import NotLowered
 
     best: dict[str, float] = {}
     outputs: Any = None
@@ -86,11 +86,11 @@ def ball(backend: str, repetitions: int = 3, length: int = LENGTH) -> Values:
     """The check in float64 balls: enclosures of all elements, and their decision."""
     import torch
 
-    from verify.cases import OfOutput, Placed
-    from verify.formats import FORMATS
+    from verify.facts.formats import FORMATS
     from verify.judge.element import Limits, decide
     from verify.judge.exact import Exact
     from verify.kernels import _flex
+    from verify.walk.cases import OfOutput, Placed
 
     problem, target, where = given(backend, length)
     best, outputs = kernels(problem, target, where)

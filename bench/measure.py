@@ -68,9 +68,9 @@ def sweep(
     kernel alone, on the same inputs."""
 
     def measure(scale: float) -> Values:
-        from verify.kernel import load
-        from verify.plan import Selection
-        from verify.run import run
+        from verify.facts.kernel import load
+        from verify.walk.plan import Selection
+        from verify.walk.run import run
 
         selection = Selection(
             kernels=(kernel,),
@@ -115,8 +115,8 @@ def alone(kernel: str, scale: float) -> Values:
     """Seconds of the eager kernel on the chunks of a sweep, which are not judged."""
     import torch
 
-    from verify.domains import Domain
-    from verify.formats import FORMATS
+    from verify.facts.formats import FORMATS
+    from verify.inputs.domains import Domain
 
     seconds, function = 0.0, getattr(torch, kernel)
     domain = Domain("exhaustive", FORMATS["float32"], ("x",))
@@ -132,8 +132,8 @@ def multiprecision(kernel: str) -> Callable[[float], Values]:
     """The share of the default profile's elements that the enclosures leave to multiprecision."""
 
     def measure(scale: float) -> Values:
-        from verify.plan import Selection
-        from verify.run import run
+        from verify.walk.plan import Selection
+        from verify.walk.run import run
 
         profile = "default" if scale == 1 else "quick"
         selection = Selection(
@@ -184,9 +184,9 @@ def composite(kernel: str, dtype: str, **given: object) -> Callable[[float], Val
     """The whole check of one setting: every lowering, its bound, formulas, and the sample in multiprecision."""
 
     def measure(scale: float) -> Values:
-        from verify.kernel import Composite, load
-        from verify.plan import Selection
-        from verify.run import run
+        from verify.facts.kernel import Composite, load
+        from verify.walk.plan import Selection
+        from verify.walk.run import run
 
         facts = load(kernel)
         assert isinstance(facts, Composite) and facts.custom
@@ -256,7 +256,7 @@ def multiplied(report: Path, out: Path, count: int, other: bool) -> None:
 def light(*arguments: str, repetitions: int = 5) -> Callable[[float], Values]:
     """A command that answers without torch and Triton."""
     program = (
-        "import sys; from verify.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from verify.cli.commands import main; code = main(sys.argv[1:]); "
         "heavy = sorted({'torch', 'triton'} & sys.modules.keys()); "
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
@@ -316,8 +316,8 @@ def apart(scale: float) -> Values:
 def apart_in_run(scale: float) -> Values:
     """What processes of their own add to a run over exp, eager, Inductor and two functions of a file, default profile,
     as a share of the same run with the functions in its process. Caches are warm."""
-    from verify.plan import Selection
-    from verify.run import run
+    from verify.walk.plan import Selection
+    from verify.walk.run import run
 
     functions = {"one": "torch.exp(x)", "other": "torch.exp(x.clone())"}
     Path("own.py").write_text(
@@ -375,8 +375,8 @@ def virtual(kernel: str, lowering: str, elements: int, device: str = "virtual-cu
         import torch
 
         from verify.backends import load as backend
-        from verify.kernel import elementwise
-        from verify.lowerings import Target, lowerings
+        from verify.facts.kernel import elementwise
+        from verify.lower.lowerings import Target, lowerings
 
         torch.set_num_threads(1)
         facts = elementwise(kernel)
@@ -551,8 +551,8 @@ ITEMS = (
 @contextlib.contextmanager
 def thinned(scale: float) -> Iterator[None]:
     """Inside, elementwise cases have only every (1/scale)-th portion, and no sweep is done in ranges."""
-    from verify import plan
-    from verify.cases import Pointwise
+    from verify.walk import plan
+    from verify.walk.cases import Pointwise
 
     whole, step = Pointwise.portions, max(1, round(1 / scale))
     thin = mock.patch.object(Pointwise, "portions", lambda self: whole(self)[::step])
@@ -604,7 +604,7 @@ def fingerprints() -> Values:
 
 def child(name: str, scale: float, result: Path) -> None:
     """Measure one item, or the fingerprints, in a process like the command's, and leave the values in `result`."""
-    from verify import start
+    from verify.processes import start
 
     start.settle()
     try:

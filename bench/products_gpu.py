@@ -28,9 +28,9 @@ def recorded(backend: Any) -> dict[str, Any]:
     import numpy as np
     import torch
 
+    from verify.facts.kernel import load
     from verify.families.products import Shape
-    from verify.kernel import load
-    from verify.lowerings import NotLowered, Target, lowerings
+    from verify.lower.lowerings import NotLowered, Target, lowerings
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     found: dict[str, np.ndarray] = {}

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 
-from verify.kernel import suggest
+from verify.facts.kernel import suggest
 from verify.virtual import instructions
 from verify.virtual.compile import Unsupported
 from verify.virtual.ir import (

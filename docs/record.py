@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from verify.kernel import UsageError, elementwise, elementwise_names
-from verify.merge import merged
+from verify.facts.kernel import UsageError, elementwise, elementwise_names
 from verify.reports import store
 from verify.reports.schema import Cell, Error, Region, Report
+from verify.walk.merge import merged
 
 
 def trimmed(report: Report) -> Report:

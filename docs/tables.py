@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from verify.kernel import UsageError, facts_of, suggest
+from verify.facts.kernel import UsageError, facts_of, suggest
 from verify.reports import store
 from verify.reports.compare import Aligned, compare, load
 from verify.reports.figures import (
@@ -812,7 +812,7 @@ def _of_documents(render: Callable[[Sequence[Mapping[str, Any]]], str]) -> Calla
 
 
 def invariance_table(files: Sequence[Mapping[str, Any]]) -> str:
-    """Whether the bits of a row depend on its batch; see verify/invariance.py. Dtypes of one answer share a row."""
+    """Whether the bits of a row depend on its batch (verify/walk/invariance.py). Dtypes of one answer share a row."""
     head = ("kernel", "device", "lowering", "length", "dtype", "batch invariant", "sizes that differ", "first", "steps")
     body: dict[tuple[str, ...], list[str]] = {}
     for document in files:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from verify.kernel import Composite, Setting, UsageError, lazily, whole_number
-from verify.oracle import single
+from verify.facts.kernel import Composite, Setting, UsageError, lazily, whole_number
+from verify.facts.oracle import single
 
 if TYPE_CHECKING:
-    from verify.composite import Problem
-    from verify.kernel import Scalars
+    from verify.facts.kernel import Scalars
+    from verify.families.composite import Problem
 
 DTYPES = ("float32", "bfloat16")
 #: In the order of `_adam_lowerings`, which imports torch.
@@ -165,8 +165,8 @@ def _stream(dtype: str, length: int, seed: int, kind: str) -> Any:
     """Gradients of the positions 0.. as patterns (int64)."""
     import torch
 
-    from verify.draws import Draw, pack
-    from verify.formats import FORMATS
+    from verify.facts.formats import FORMATS
+    from verify.inputs.draws import Draw, pack
 
     fmt = FORMATS[dtype]
     index = torch.arange(length)
@@ -203,8 +203,8 @@ def _values(dtype: str, count: int, seed: int, kind: str, coupled: bool) -> tupl
     back into the gradient."""
     import torch
 
-    from verify.draws import Draw, pack
-    from verify.formats import FORMATS
+    from verify.facts.formats import FORMATS
+    from verify.inputs.draws import Draw, pack
 
     fmt = FORMATS[dtype]
     index = torch.arange(count)
@@ -229,8 +229,8 @@ def _exact(one: Setting, scalars: Scalars, seed: int, coupled: bool) -> dict[str
     """Gradient of the one step, parameter, averages and maximum as float64: few bits each, see EXACT and PAIRS."""
     import torch
 
-    from verify.draws import Draw
-    from verify.formats import FORMATS
+    from verify.facts.formats import FORMATS
+    from verify.inputs.draws import Draw
 
     eps, steps = EXACT["eps"], one.parameters["steps"]
     d = Draw(FORMATS["float32"], torch.arange(sum(one.parameters["sizes"])), seed, "exact")
@@ -267,10 +267,10 @@ def problem_of(step: Callable[..., Any]) -> Callable[..., Problem]:
     def make(dtype: str, one: Setting, scalars: Scalars, seed: int) -> Problem:
         import torch
 
-        from verify.composite import Problem
-        from verify.draws import to_tensor
-        from verify.formats import FORMATS
-        from verify.numbers.ieee import round_to
+        from verify.facts.formats import FORMATS
+        from verify.families.composite import Problem
+        from verify.inputs.draws import to_tensor
+        from verify.numbers.transforms import round_to
 
         parameters = one.parameters
         require(parameters)
@@ -336,9 +336,8 @@ def formulas(problem: Problem, output: str) -> Mapping[str, Callable[[], Any]]:
     """`Composite.formulas`: whole algorithms for the parameter and where L2 decay couples all; else one recurrence."""
     if problem.parameters["steps"] > IDENTIFIED_STEPS or problem.parameters["gradients"] == "exact":
         return {}  # too many steps; or all formulas agree
-    from verify.kernels._adam_formulas import candidates
-
-    return candidates(problem, output)
+    found: Mapping[str, Callable[[], Any]] = lazily("verify.kernels._adam_formulas", "candidates")(problem, output)
+    return found
 
 
 def switches(problem: Problem) -> SimpleNamespace:

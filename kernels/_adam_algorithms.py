@@ -16,16 +16,16 @@ from typing import Any
 import torch
 
 from verify import backends
-from verify.bounds import published
-from verify.composite import Limit, Problem
+from verify.facts.bounds import published
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import facts_of
 from verify.families import steps as family
-from verify.formats import FORMATS
-from verify.kernel import facts_of
+from verify.families.composite import Limit, Problem
 from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_formulas import POWER_BITS, corrected, hand_written, values
 from verify.kernels._adam_numbers import HOST, Multiprecision
 from verify.kernels._adam_truth import BLOCK, Trajectory, constants
-from verify.lowerings import Lowering, Target
+from verify.lower.lowerings import Lowering, Target
 from verify.numbers.documented import Documented
 from verify.numbers.functions import LIBRARY
 from verify.numbers.roundoff import TINY, UP, Rough, Roundoff

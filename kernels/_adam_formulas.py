@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from verify.composite import KEPT, Problem
-from verify.formats import FORMATS
+from verify.facts.formats import FORMATS
+from verify.facts.oracle import Formula
+from verify.families.composite import KEPT, Problem
 from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_numbers import DOUBLE, Multiprecision
 from verify.numbers.ieee import BLOCK, HOST, IeeeSystem, Rounded
-from verify.oracle import Formula
 from verify.oracles import _adam as a
 from verify.oracles._adam import Algorithm, rounded_step
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.optim.adam import adam
 
-from verify.composite import Problem
+from verify.families.composite import Problem
 from verify.kernels._adam import kept_format
-from verify.lowerings import (
+from verify.lower.lowerings import (
     Lowering,
     NotLowered,
     Target,

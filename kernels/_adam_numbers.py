@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify.draws import mix
-from verify.formats import FORMATS
+from verify.facts.formats import FORMATS
+from verify.inputs.draws import mix
 from verify.numbers import enclosure as en
 from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, U, filled
 from verify.numbers.functions import FUNCTIONS
@@ -50,7 +50,7 @@ class Near(Enclosing):
         return Near(self.n, -self.mid, self.size, self.rho, self.tau)
 
     def radius(self) -> Tensor:
-        """The error, rounded outward; at least 2^-52 |mid| where it is not 0 (see `verify.decide.Enclosure`)."""
+        """The error, rounded outward; at least 2^-52 |mid| where it is not 0 (`verify.numbers.decide.Enclosure`)."""
         if not self.rho and not self.tau:
             return torch.zeros_like(self.mid)
         rad = self.size * ((self.rho + 2 * U) * GROW)

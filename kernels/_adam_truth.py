@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from mpmath.libmp import from_rational, to_str
 
-from verify.composite import Problem
-from verify.decide import Enclosure
+from verify.facts.truth import Truth
+from verify.families.composite import Problem
 from verify.kernels._adam import PLACES, states, steps_of, switches
 from verify.kernels._adam_numbers import HOST, Balls, BallsDD, Certified, Multiprecision, radius, underflow
+from verify.numbers.decide import Enclosure
 from verify.oracles._adam import State, corrections, signed
-from verify.truth import Truth
 
 Tensor = torch.Tensor
 #: Elements that go through all steps together, so that their state stays in a core's cache.
@@ -96,7 +96,7 @@ class _Sums:
 
 
 class Trajectory:
-    """The truth of every output of a problem, see `verify.composite.Source`.
+    """The truth of every output of a problem, see `verify.families.composite.Source`.
 
     Outputs are exp_avg, exp_avg_sq, max_exp_avg_sq, param and master, the last two being one real number. Infinities
     and NaNs follow the documented recurrences in extended reals (IEEE 754-2019, 6.1 and 6.2).
@@ -187,7 +187,7 @@ class Trajectory:
     def enclose(
         self, output: str, index: Tensor | None = None, double: bool = False
     ) -> tuple[Enclosure, Tensor | None]:
-        """Enclosure and scale, see `verify.composite.Source`."""
+        """Enclosure and scale, see `verify.families.composite.Source`."""
         place = PLACES[output]
         mid, rad, scale = (t if index is None else t[index] for t in self.ends[place])
         if not double:

@@ -17,16 +17,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from verify import draws
-from verify.composite import Problem
-from verify.decide import Enclosure
-from verify.formats import FORMATS
+from verify.facts.formats import FORMATS
+from verify.facts.truth import Truth
+from verify.families.composite import Problem
+from verify.inputs import draws
 from verify.kernels.flex_attention import Shape
 from verify.numbers.ball import GROW, Ball
+from verify.numbers.decide import Enclosure
 from verify.numbers.fixed import Fixed, FixedMatrices, Inexact, RationalMatrices, places_for
 from verify.numbers.matmul import DDMatrices, RowBall, RowBalls, unstacked
 from verify.oracles import flex_attention as oracle
-from verify.truth import Truth
 
 Tensor = torch.Tensor
 Array: TypeAlias = Any  # of numpy
@@ -270,7 +270,7 @@ class _Enclosed:
 
 @dataclass
 class AttentionTruth:
-    """`verify.composite.Source` of one problem. What one call computed is kept for the others."""
+    """`verify.families.composite.Source` of one problem. What one call computed is kept for the others."""
 
     problem: Problem
     device: Any

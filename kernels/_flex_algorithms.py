@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from verify.bounds import published
-from verify.composite import Limit, Problem
+from verify.facts.bounds import published
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import facts_of
 from verify.families.attention import FLUSH, Algorithm, Backward, Forward, Product, Rows, U, backward, forward
-from verify.formats import FORMATS
-from verify.kernel import facts_of
+from verify.families.composite import Limit, Problem
 from verify.kernels import _flex
 from verify.kernels.flex_attention import EXP_SOURCE, EXP_UNITS, LOWERINGS, Shape
 from verify.numbers.documented import Documented

@@ -13,15 +13,15 @@ from collections.abc import Callable
 import torch
 
 from verify.backends import Backend
-from verify.composite import Part, Problem
 from verify.families import products, products_formulas
+from verify.families.composite import Part, Problem
 from verify.kernels.flex_attention import Shape
 
 Tensor = torch.Tensor
 
 
 def searched(problem: Problem, backend: Backend, output: str, y: Tensor) -> dict[str, Callable[[], Tensor | Part]]:
-    """See `verify.kernel.Composite`: formulas of one of the products; none where an output is none."""
+    """See `verify.facts.kernel.Composite`: formulas of one of the products; none where an output is none."""
     shape: Shape = problem.extra["shape"]
     if shape.group > 1 or (shape.score_mod, shape.mask_mod) != ("none", "none"):
         return {}

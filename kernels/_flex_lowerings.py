@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from verify.composite import Problem
+from verify.families.composite import Problem
 from verify.kernels import _flex
 from verify.kernels._flex_user import TorchSystem
 from verify.kernels.flex_attention import Shape
-from verify.lowerings import Lowering, NotLowered, Target, describe, no_triton, triton_options
+from verify.lower.lowerings import Lowering, NotLowered, Target, describe, no_triton, triton_options
 from verify.oracles import _attention as oracle
 
 Tensor = torch.Tensor

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from verify.kernel import UsageError
-from verify.lowerings import describe, user_function
+from verify.facts.kernel import UsageError
+from verify.lower.lowerings import describe, user_function
 from verify.numbers.matmul import RowBall, RowBalls
 
 ARGUMENTS = ("n", "score", "batch", "head", "query", "key")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from verify import backends
-from verify.bounds import published
+from verify.facts.bounds import published
+from verify.facts.formats import FORMATS
 from verify.families.rows import Algorithm, Place
-from verify.formats import FORMATS
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
 

@@ -1,7 +1,8 @@
 """Named formulas of sums, scans and softmax: the orders, trees and accumulators of known code, as tensors.
 
 Every operation is one addition, multiplication or division of float32 or float64 tensors of torch, which round
-correctly (`verify.admit`), or one of `verify.numbers.ieee`. exp and log1p of a formula are those of a named library.
+correctly (`verify.numbers.admit`), or one of `verify.numbers.ieee`. exp and log1p of a formula are those of a named
+library.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify.composite import Problem
+from verify.facts.formats import FORMATS, Format
+from verify.families.composite import Problem
 from verify.families.rows_truth import rows_of
-from verify.formats import FORMATS, Format
 from verify.kernels._orders import inner_threads
-from verify.numbers.ball import power_of_two
-from verify.numbers.ieee import BLOCK, IeeeSystem, Rounded, round_to
+from verify.numbers.ieee import BLOCK, IeeeSystem, Rounded
 from verify.numbers.orders import Order, reduce, scan
+from verify.numbers.transforms import power_of_two, round_to
 
 Tensor = torch.Tensor
 Combine = Callable[[Tensor, Tensor], Tensor]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verify.bounds import HALVES, SINGLES, correctly_rounded, rounded, through_float32
-from verify.corners import SUMS, negative_zero, ordinary
-from verify.domains import Stratum
-from verify.draws import Bits, Draw, Ints
-from verify.formats import Format, floor_log2
-from verify.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.bounds import HALVES, SINGLES, correctly_rounded, rounded, through_float32
+from verify.facts.formats import Format, floor_log2
+from verify.facts.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.properties import odd, symmetric
+from verify.facts.spellings import SCALAR_LOOPS, as_tensor, elementwise, function, omitting
+from verify.inputs.corners import SUMS, negative_zero, ordinary
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw, Ints
+from verify.inputs.strata import compose, general, sums
 from verify.oracles.add import ORACLE
-from verify.properties import odd, symmetric
-from verify.spellings import SCALAR_LOOPS, as_tensor, elementwise, function, omitting
-from verify.strata import compose, general, sums
 
 
 def unit(scalars: Scalars) -> bool:

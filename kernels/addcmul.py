@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verify.bounds import HALVES, SINGLES, composite, correctly_rounded, rounded, through_float32
-from verify.corners import SUMS, below_power_of_two, negative_zero, ordinary
-from verify.domains import Stratum
-from verify.draws import Bits, Draw, Ints
-from verify.formats import Format, floor_log2
-from verify.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.bounds import HALVES, SINGLES, composite, correctly_rounded, rounded, through_float32
+from verify.facts.formats import Format, floor_log2
+from verify.facts.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.properties import even, odd, symmetric
+from verify.facts.spellings import as_tensor, elementwise, function, omitting
+from verify.inputs.corners import SUMS, below_power_of_two, negative_zero, ordinary
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw, Ints
+from verify.inputs.strata import compose, factors, general, sums
 from verify.oracles.addcmul import ORACLE
-from verify.properties import even, odd, symmetric
-from verify.spellings import as_tensor, elementwise, function, omitting
-from verify.strata import compose, factors, general, sums
 
 
 def unit(scalars: Scalars) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from verify.bounds import HALVES, SINGLES, correctly_rounded, published, rounded, through_float32, vendor
-from verify.corners import RESULTS, below_power_of_two, negative_zero, ordinary
-from verify.domains import Stratum
-from verify.draws import Bits, Draw
-from verify.formats import Format
-from verify.kernel import Checks, Kernel, Property, Scalars, Spelling
-from verify.oracles.div import ORACLE
-from verify.properties import even, fixed, odd
-from verify.spellings import as_tensor, elementwise, function
-from verify.strata import (
+from verify.facts.bounds import HALVES, SINGLES, correctly_rounded, published, rounded, through_float32, vendor
+from verify.facts.formats import Format
+from verify.facts.kernel import Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.properties import even, fixed, odd
+from verify.facts.spellings import as_tensor, elementwise, function
+from verify.inputs.corners import RESULTS, below_power_of_two, negative_zero, ordinary
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw
+from verify.inputs.strata import (
     Part,
     compose,
     fraction,
@@ -20,6 +19,7 @@ from verify.strata import (
     quotient_near_midpoint,
     unary,
 )
+from verify.oracles.div import ORACLE
 
 
 def scalar(scalars: Scalars) -> bool:

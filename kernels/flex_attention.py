@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from verify.kernel import Composite, Setting, UsageError, lazily, suggest, whole_number
+from verify.facts.kernel import Composite, Setting, UsageError, lazily, suggest, whole_number
 from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
 #: Reach of the relative bias, in keys either way.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.bounds import HALVES, rounded, through_float32
-from verify.corners import RESULTS, SUMS, beside, ordinary
-from verify.domains import Stratum
-from verify.draws import Bits, Draw
-from verify.formats import Format
-from verify.kernel import Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.bounds import HALVES, rounded, through_float32
+from verify.facts.formats import Format
+from verify.facts.kernel import Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.properties import finite, fixed, odd
+from verify.facts.spellings import as_tensor, elementwise, function
+from verify.inputs.corners import RESULTS, SUMS, beside, ordinary
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw
+from verify.inputs.strata import Part, compose, general
 from verify.oracles.lerp import ORACLE
-from verify.properties import finite, fixed, odd
-from verify.spellings import as_tensor, elementwise, function
-from verify.strata import Part, compose, general
 
 
 def scalar(scalars: Scalars) -> bool:

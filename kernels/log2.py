@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from verify.bounds import HALVES, SINGLES, hand_written, vendor
-from verify.corners import beside, subnormal
-from verify.domains import Stratum
-from verify.formats import Format
-from verify.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.bounds import HALVES, SINGLES, hand_written, vendor
+from verify.facts.formats import Format
+from verify.facts.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.properties import fixed
+from verify.facts.spellings import elementwise
+from verify.inputs.corners import beside, subnormal
+from verify.inputs.domains import Stratum
+from verify.inputs.strata import interval, neighbourhood, unary
 from verify.oracles.log2 import ORACLE
-from verify.properties import fixed
-from verify.spellings import elementwise
-from verify.strata import interval, neighbourhood, unary
 
 
 def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:

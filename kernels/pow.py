@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from verify.bounds import (
+from verify.facts.bounds import (
     HALVES,
     LOG_RANGE,
     SINGLES,
@@ -21,15 +21,15 @@ from verify.bounds import (
     through_float32,
     vendor,
 )
-from verify.corners import RESULTS, beside, last_binades, tie
-from verify.domains import Stratum
-from verify.draws import Bits, Draw, Reals, exp2, log2
-from verify.formats import FORMATS, Format
-from verify.kernel import USERS, Bound, Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.formats import FORMATS, Format
+from verify.facts.kernel import USERS, Bound, Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.properties import even, fixed
+from verify.facts.spellings import SCALAR_LOOPS, as_tensor, elementwise, function
+from verify.inputs.corners import RESULTS, beside, last_binades, tie
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw, Reals, exp2, log2
+from verify.inputs.strata import Part, compose, general, integers, interval, neighbourhood, unary
 from verify.oracles.pow import ORACLE
-from verify.properties import even, fixed
-from verify.spellings import SCALAR_LOOPS, as_tensor, elementwise, function
-from verify.strata import Part, compose, general, integers, interval, neighbourhood, unary
 
 
 def tensors_only(scalars: Scalars) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from verify.bounds import HALVES, correctly_rounded, vendor
-from verify.corners import RESULTS, negative_zero
-from verify.domains import Stratum
-from verify.formats import Format
-from verify.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.bounds import HALVES, correctly_rounded, vendor
+from verify.facts.formats import Format
+from verify.facts.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.properties import fixed, odd
+from verify.facts.spellings import elementwise
+from verify.inputs.corners import RESULTS, negative_zero
+from verify.inputs.domains import Stratum
+from verify.inputs.strata import neighbourhood, unary
 from verify.oracles.reciprocal import ORACLE
-from verify.properties import fixed, odd
-from verify.spellings import elementwise
-from verify.strata import neighbourhood, unary
 
 
 def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -> tuple[Stratum, ...]:

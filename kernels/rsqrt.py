@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from verify.bounds import HALVES, SINGLES, composite, rounded, through_float32, vendor
-from verify.domains import Stratum
-from verify.draws import Bits, Draw
-from verify.formats import Format
-from verify.kernel import Bound, Checks, Kernel, Property, Scalars
+from verify.facts.bounds import HALVES, SINGLES, composite, rounded, through_float32, vendor
+from verify.facts.formats import Format
+from verify.facts.kernel import Bound, Checks, Kernel, Property, Scalars
+from verify.facts.properties import fixed
+from verify.facts.spellings import SCALAR_LOOPS, elementwise
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw
+from verify.inputs.strata import Part, neighbourhood, unary
 from verify.oracles.rsqrt import ORACLE
-from verify.properties import fixed
-from verify.spellings import SCALAR_LOOPS, elementwise
-from verify.strata import Part, neighbourhood, unary
 
 
 def inverse_squares(d: Draw) -> Bits:

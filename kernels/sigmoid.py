@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.bounds import HALVES, LOG_RANGE, hand_written, published, rounded, through_float32
-from verify.corners import subnormal
-from verify.domains import Stratum
-from verify.formats import Format
-from verify.kernel import Bound, Checks, Kernel, Property, Scalars
+from verify.facts.bounds import HALVES, LOG_RANGE, hand_written, published, rounded, through_float32
+from verify.facts.formats import Format
+from verify.facts.kernel import Bound, Checks, Kernel, Property, Scalars
+from verify.facts.properties import fixed, within
+from verify.facts.spellings import elementwise
+from verify.inputs.corners import subnormal
+from verify.inputs.domains import Stratum
+from verify.inputs.strata import interval, neighbourhood, unary
 from verify.oracles.sigmoid import ORACLE
-from verify.properties import fixed, within
-from verify.spellings import elementwise
-from verify.strata import interval, neighbourhood, unary
 
 LN2 = 0.6931471805599453
 

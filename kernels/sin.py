@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import math
 
-from verify.bounds import HALVES, SINGLES, vendor
-from verify.corners import beside, subnormal
-from verify.domains import Stratum
-from verify.draws import Bits, Draw
-from verify.formats import Format
-from verify.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.bounds import HALVES, SINGLES, vendor
+from verify.facts.formats import Format
+from verify.facts.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.properties import fixed, odd, within
+from verify.facts.spellings import elementwise
+from verify.inputs.corners import beside, subnormal
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw
+from verify.inputs.strata import Part, interval, neighbourhood, unary
 from verify.oracles.sin import ORACLE
-from verify.properties import fixed, odd, within
-from verify.spellings import elementwise
-from verify.strata import Part, interval, neighbourhood, unary
 
 
 def turns(d: Draw) -> Bits:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from verify.bounds import SINGLES, correctly_rounded, vendor
-from verify.corners import ordinary
-from verify.domains import Stratum
-from verify.draws import Bits, Draw
-from verify.formats import Format
-from verify.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.bounds import SINGLES, correctly_rounded, vendor
+from verify.facts.formats import Format
+from verify.facts.kernel import Checks, Kernel, Property, Scalars
+from verify.facts.properties import fixed, non_decreasing
+from verify.facts.spellings import elementwise
+from verify.inputs.corners import ordinary
+from verify.inputs.domains import Stratum
+from verify.inputs.draws import Bits, Draw
+from verify.inputs.strata import Part, neighbourhood, unary
 from verify.oracles.sqrt import ORACLE
-from verify.properties import fixed, non_decreasing
-from verify.spellings import elementwise
-from verify.strata import Part, neighbourhood, unary
 
 
 def squares(d: Draw) -> Bits:

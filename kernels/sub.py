@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from verify.corners import SUMS
-from verify.kernel import Checks, Kernel, Property
+from verify.facts.kernel import Checks, Kernel, Property
+from verify.facts.properties import odd
+from verify.inputs.corners import SUMS
 from verify.kernels.add import BOUNDS, domain, spellings
 from verify.oracles.sub import ORACLE
-from verify.properties import odd
 
 KERNEL = Kernel(
     name="sub",

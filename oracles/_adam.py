@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from verify.oracle import Formula, expression, formula
+from verify.facts.oracle import Formula, expression, formula
 
 # ---------------------------------------------------------------- the real function
 

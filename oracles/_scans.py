@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from verify.oracle import Row
+from verify.facts.oracle import Row
 
 INF = float("inf")
 NANS = "IEEE 754-2019, 6.2: an operation on a NaN gives a NaN, and every order of the operations meets it"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, single, written
+from verify.facts.oracle import Oracle, single, written
 
 
 def add(n: Any, a: Any, b: Any, alpha: Any) -> Any:

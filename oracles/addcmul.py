@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, single, written
+from verify.facts.oracle import Oracle, single, written
 
 
 def addcmul(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:

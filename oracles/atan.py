@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row
 
 
 def atan(n: Any, x: Any) -> Any:

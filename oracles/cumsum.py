@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle
+from verify.facts.oracle import Oracle
 from verify.oracles import _scans
 
 

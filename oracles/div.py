@@ -12,7 +12,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, written
+from verify.facts.oracle import Oracle, written
 
 
 def div(n: Any, a: Any, b: Any) -> Any:

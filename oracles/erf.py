@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row
 
 
 def erf(n: Any, x: Any) -> Any:

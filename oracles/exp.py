@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row
 
 # The largest double below 1024 log 2: evaluation in float64 overflows from the next one on.
 LARGEST = float.fromhex("0x1.62e42fefa39efp+9")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, formula, written
+from verify.facts.oracle import Oracle, formula, written
 
 
 def lerp(n: Any, a: Any, b: Any, w: Any) -> Any:

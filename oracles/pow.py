@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, Row, formula, written
+from verify.facts.oracle import Oracle, Row, formula, written
 
 C23 = "C23 F.10.4.5"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, written
+from verify.facts.oracle import Oracle, written
 
 
 def reciprocal(n: Any, x: Any) -> Any:

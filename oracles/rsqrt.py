@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, Row, written
+from verify.facts.oracle import Oracle, Row, written
 
 
 def rsqrt(n: Any, x: Any) -> Any:

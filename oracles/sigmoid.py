@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row
 
 
 def sigmoid(n: Any, x: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row
 from verify.oracles._scans import INF, NANS
 
 

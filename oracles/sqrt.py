@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verify.oracle import Oracle, Row, written
+from verify.facts.oracle import Oracle, Row, written
 
 
 def sqrt(n: Any, x: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.oracle import Oracle, formula, written
+from verify.facts.oracle import Oracle, formula, written
 
 
 def sub(n: Any, a: Any, b: Any, alpha: Any) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verify.kernel import UsageError
+from verify.facts.kernel import UsageError
 from verify.reports import baseline, store
 from verify.reports.baseline import COUNTS, MAXIMA, Accepted, Baseline, Device, Key
 from verify.reports.blocks import Line, Page, Table

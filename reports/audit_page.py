@@ -11,7 +11,7 @@ from verify.reports.blocks import Column, Line, Page, Row, Table
 def audit_page(
     rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence[str]], changed: Sequence[str] | None = None
 ) -> Page:
-    """`verify audit`: the rows of `verify.audit.audit`, their differences in words (`verify.audit.differences`), and
+    """`verify audit`: the rows of `verify.walk.audit.audit`, their differences in words, by `differences` there, and
     changes since the accepted census; None: there is none."""
     kinds = ("fma", "mad", "mul", "add", "div", "approx", "cvt", "matrix", "ftz")
     blocks: list[Table | Line] = []

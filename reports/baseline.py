@@ -24,13 +24,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter
 
+from verify.facts.kernel import UsageError
 from verify.judge.status import ALLOWABLE
-from verify.kernel import UsageError
+from verify.numbers.ulp import FAILING
 from verify.reports import store
 from verify.reports.figures import maximum, measured
 from verify.reports.schema import Cell, Error, Free, Metric, Record, Region, RegionName, Status, Strings, Truth, Worst
 from verify.reports.text import scalars_text
-from verify.ulp import FAILING
 
 SCHEMA = 2
 #: Versions that are read. Of version 1 every cell is stale: it has no regions.

@@ -1,7 +1,7 @@
 """A gate's outcome for continuous integration: GitHub's annotations and step summary, SARIF.
 
 Statuses are decided in `verify.reports.gate`, Markdown is in `verify.reports.markdown`. JUnit XML comes from pytest,
-through `verify.plugin`.
+through `verify.cli.plugin`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from urllib.parse import quote
 
 from verify import __version__
-from verify.kernel import UsageError, is_file
+from verify.facts.kernel import UsageError, is_file
 from verify.reports import markdown, store
 from verify.reports.blocks import Page
 from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, cells_text, verdict_line

@@ -16,8 +16,8 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from verify.facts.kernel import NothingToCompare, UsageError, suggest
 from verify.judge.regions import REGIONS
-from verify.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
 from verify.reports.figures import ENCLOSURE, measured
 from verify.reports.figures import maximum as largest
@@ -52,7 +52,7 @@ COMPARED = (*KINDS[: KINDS.index("not compared")], "equal")
 #: Classes of elements that are wrong whatever their error, `flushed` where it is not declared: the mismatches.
 MISMATCHES = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed", "undecided")
 
-#: Outputs that a digest of a report covers: `verify.domains.CHUNK`, which needs torch; a test holds them equal.
+#: Outputs that a digest of a report covers: `verify.inputs.domains.CHUNK`, which needs torch; a test holds them equal.
 CHUNK = 1 << 20
 
 #: Facts of a fingerprint that tell columns of equal chip and torch version apart, before any other fact.

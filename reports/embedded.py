@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
+from verify.facts.kernel import NothingToCompare, facts_of
 from verify.judge.regions import REGIONS
-from verify.kernel import NothingToCompare, facts_of
+from verify.numbers.ulp import FAILING
 from verify.reports import invariance, store
 from verify.reports.figures import fails, figures, figures_of
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, PREDICTED
 from verify.reports.reasons import beside_regions, calls_text, why_failed
 from verify.reports.replays import assignments, replay, replay_command, replay_place
 from verify.reports.text import printable, scalars_text, upward
-from verify.ulp import FAILING
 
 if TYPE_CHECKING:
     from verify.reports.baseline import Accepted

@@ -1,8 +1,8 @@
 """The file by which two machines name the elements on which their outputs differ: chunks of outputs, bit for bit.
 
 An .npz of numpy without pickles: `header`, JSON as bytes, says which cells and chunks of 2^20 outputs the arrays
-`chunk0`, `chunk1`... hold, as unsigned patterns. Outputs are computed again by `verify.recompute`; nothing is computed
-here.
+`chunk0`, `chunk1`... hold, as unsigned patterns. Outputs are computed again by `verify.walk.recompute`; nothing is
+computed here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from verify.formats import FORMATS
-from verify.kernel import NothingToCompare, UsageError
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import NothingToCompare, UsageError
 from verify.reports import store
 from verify.reports.compare import CHUNK, Aligned, Comparison, Facts, differing_chunks, place_json, refusal
 from verify.reports.schema import AnySequence, Record

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verify.kernel import facts_of
+from verify.facts.kernel import facts_of
 from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.looks import PREDICTED
 from verify.reports.text import scalars_text, upward
 
 
 def explain_place_page(told: dict[str, Any]) -> Page:
-    """`verify explain` of a composite kernel: the dict of `verify.explain.explain_place`."""
+    """`verify explain` of a composite kernel: the dict of `verify.walk.explain.explain_place`."""
     blocks: list[Table | Line] = [
         Line(f"{told['place']} {scalars_text(told['scalars'])}".strip(), label="element:"),
         *(Line(value, label=f"{name}:") for name, value in told["terms"]),
@@ -37,7 +37,7 @@ def explain_place_page(told: dict[str, Any]) -> Page:
 
 
 def explain_page(told: dict[str, Any]) -> Page:
-    """`verify explain`: the dict of `verify.explain.explain`, one element in detail."""
+    """`verify explain`: the dict of `verify.walk.explain.explain`, one element in detail."""
     inputs = " ".join(f"{name}={value}" for name, value in told["inputs"].items())
     blocks: list[Table | Line] = [Line(f"{inputs} {scalars_text(told['scalars'])}".strip(), label="inputs:")]
     blocks += _value(told)

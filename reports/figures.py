@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from verify.facts.kernel import is_file
 from verify.judge.regions import REGIONS
 from verify.judge.status import EXIT_CODES, STATUSES, exit_code
-from verify.kernel import is_file
 from verify.reports.looks import LOOKS
 from verify.reports.text import percent, upward
 

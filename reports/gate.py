@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from verify import ledger
+from verify.facts.kernel import UsageError, is_file, suggest
+from verify.judge import ledger
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, STATUSES, combined, exit_code
-from verify.kernel import UsageError, is_file, suggest
+from verify.numbers.ulp import FAILING
 from verify.reports import baseline, store
 from verify.reports.baseline import (
     COUNTS,
@@ -41,7 +42,6 @@ from verify.reports.reasons import beside_regions, ledger_text, statuses_beside
 from verify.reports.replays import assignments, replay, replay_command
 from verify.reports.schema import Cell, Worst
 from verify.reports.text import upward
-from verify.ulp import FAILING
 
 #: These fail whatever is asked for: without a truth, or without a result, nothing else can be said.
 ALWAYS_FAIL = ("oracle-violation", "error")

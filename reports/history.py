@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from verify.kernel import NothingToCompare, UsageError, suggest
+from verify.facts.kernel import NothingToCompare, UsageError, suggest
 from verify.reports import store
 from verify.reports.baseline import Device, device_of
 from verify.reports.compare import Aligned, Facts, aligned, facts_of, order, place_json, row_json

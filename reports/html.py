@@ -17,7 +17,7 @@ from string import Template
 from types import ModuleType
 
 from verify import __version__
-from verify.kernel import UsageError
+from verify.facts.kernel import UsageError
 from verify.reports import store
 from verify.reports.embedded import Embedded, embed, packed
 from verify.reports.text import count_text, printable

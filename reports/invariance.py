@@ -54,7 +54,7 @@ def _device(fingerprint: object) -> tuple[str, ...]:
 
 
 def invariance_page(found: Sequence[Mapping[str, Any]]) -> Page:
-    """`verify kernel NAME --invariance`: the rows of `verify.invariance.walk`."""
+    """`verify kernel NAME --invariance`: the rows of `verify.walk.invariance.walk`."""
     columns = (
         Column("lowering"), Column("dtype"), Column("length", right=True), Column("invariant"),
         Column("sizes that differ", right=True), Column("from size", right=True), Column("row", right=True),

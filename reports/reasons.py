@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from verify.numbers.ulp import FAILING
 from verify.reports.figures import maximum
 from verify.reports.text import count_text, upward
-from verify.ulp import FAILING
 
 if TYPE_CHECKING:
     from verify.reports.schema import Bound, Calls, Cell, Error, Region

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from verify.kernel import DTYPES, Composite
+from verify.facts.kernel import DTYPES, Composite
 from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.text import scalars_text
 
 if TYPE_CHECKING:
-    from verify.kernel import Kernel
+    from verify.facts.kernel import Kernel
 
 
 def list_page(kernels: Sequence[Kernel | Composite], lowerings: dict[str, Sequence[str]]) -> Page:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from verify.facts.kernel import is_file
 from verify.judge.status import STATUSES
-from verify.kernel import is_file
 from verify.reports import invariance
 from verify.reports.blocks import Column, Legend, Line, Page, Row, Table, heading
 from verify.reports.figures import counted, fails, figures, figures_of, headline, share, telling

@@ -31,7 +31,7 @@ from pydantic import (
 
 from verify.judge.regions import REGIONS
 from verify.judge.status import REASONS, STATUSES, worst
-from verify.ulp import CLASSES
+from verify.numbers.ulp import CLASSES
 
 SCHEMA = 2
 #: What a report that is read may say it is.
@@ -142,7 +142,7 @@ class Binade(Record):
 
 
 class Error(Record):
-    """Errors in ULP of the output's format against one truth, and the classes (see `verify.ulp`).
+    """Errors in ULP of the output's format against one truth, and the classes (see `verify.numbers.ulp`).
 
     Classes count all inputs, and so do maxima and means; `range` of these are in region intermediate.
     `max_scaled_ulp` is null where the kernel has no scale. `max_share` is the largest |y - t| / what the element may
@@ -341,7 +341,7 @@ class Calls(Record):
 
     made       how many calls gave a result
     status     that they give the cell, by themselves; '' where they say nothing against it
-    different  names of those whose bits are others (`verify.calls.CALLS`); `note`: why that is no fault
+    different  names of those whose bits are others (`verify.walk.calls.CALLS`); `note`: why that is no fault
     untried    those for which there was no time
     refused    those that the lowering refused, with its exception
     script     lines of Python that show the smallest that is different
@@ -548,7 +548,7 @@ class Part(Place):
 
     job     its number, as in `Shard.numbers`
     status  what it would be if the other elements were like these; reason: for people
-    found   see `verify.sweep`
+    found   see `verify.walk.sweep`
     """
 
     job: NonNegativeInt

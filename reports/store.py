@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-from verify.kernel import UsageError
+from verify.facts.kernel import UsageError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from verify.facts.kernel import is_file
 from verify.judge.status import STATUSES
-from verify.kernel import is_file
+from verify.numbers.ulp import FAILING
 from verify.reports.blocks import Line
 from verify.reports.figures import excess_of, fails, headline, share, telling, worst_of
 from verify.reports.looks import LOOKS
 from verify.reports.reasons import beside_regions, excess, region_reason, why_failed
 from verify.reports.replays import assignments, replay
 from verify.reports.text import count_text, percent, scalars_text, upward
-from verify.ulp import FAILING
 
 if TYPE_CHECKING:
     from verify.reports.schema import Cell, Region, Worst

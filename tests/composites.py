@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from verify.backends import Backend
-from verify.cases import Instance, terms
-from verify.cells import fill
+from verify.facts.kernel import Composite, Setting, is_file
 from verify.judge.cell import overall
-from verify.kernel import Composite, Setting, is_file
-from verify.lowerings import Lowering, Target
-from verify.plan import Job, Selection
+from verify.lower.lowerings import Lowering, Target
+from verify.walk.cases import Instance, terms
+from verify.walk.cells import fill
+from verify.walk.plan import Job, Selection
 
 
 def cells(

@@ -15,34 +15,36 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify import admit, backends, kernel
-from verify.cases import OfOutput, Placed, Pointwise
-from verify.cells import cell_of
-from verify.composite import Limit
-from verify.decide import WORDS, Enclosure
-from verify.domains import Domain, domain_of
-from verify.draws import spread
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS, Format
+from verify.facts.kernel import Kernel
+from verify.facts.truth import Truth
+from verify.families.composite import Limit
 from verify.families.elementwise import Chunk, Elementwise, Patterns
-from verify.formats import FORMATS, Format
+from verify.inputs.domains import Domain, domain_of
+from verify.inputs.draws import spread
 from verify.judge.chunk import patterns
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
 from verify.judge.exact import Exact
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
-from verify.kernel import Kernel
-from verify.lowerings import EAGER, Lowering, Target
+from verify.lower.lowerings import EAGER, Lowering, Target
+from verify.numbers import admit
+from verify.numbers.decide import WORDS, Enclosure
 from verify.numbers.functions import function
 from verify.numbers.scaled import times_power
-from verify.plan import Job
-from verify.truth import Truth
 from verify.walk import walk
+from verify.walk.cases import OfOutput, Placed, Pointwise
+from verify.walk.cells import cell_of
+from verify.walk.plan import Job
 
 Tensor = torch.Tensor
 DTYPES = ("float32", "float16", "bfloat16")
 
 
 def to_bits(tensor: Tensor) -> Tensor:
-    """Patterns as int64, those narrower than 64 bits non-negative: what `verify.draws.to_tensor` takes."""
+    """Patterns as int64, those narrower than 64 bits non-negative: what `verify.inputs.draws.to_tensor` takes."""
     bits = 8 * tensor.element_size()
     found = tensor.view(getattr(torch, f"int{bits}")).to(torch.int64)
     return found if bits == 64 else found & ((1 << bits) - 1)
@@ -235,7 +237,7 @@ def by_multiprecision(given: Elements, y: Tensor, limits: Limits) -> list[Said |
 
 
 class AsOutput:
-    """Elements as a composite kernel's output (`verify.composite.Source`), known by their place."""
+    """Elements as a composite kernel's output (`verify.families.composite.Source`), known by their place."""
 
     def __init__(self, given: Elements, y: Tensor) -> None:
         self.given, self.y = given, y

@@ -1,4 +1,4 @@
-"""Small reports as plain dicts, the way `verify.run.run` returns them, for tests of what reads them.
+"""Small reports as plain dicts, the way `verify.walk.run.run` returns them, for tests of what reads them.
 
 `cell` and `report` are of schema 1, `cell_of` and `report_of` of schema 2.
 """

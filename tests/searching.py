@@ -20,19 +20,19 @@ from hypothesis import strategies as st
 from hypothesis import target as aim
 
 from verify.backends import Backend
-from verify.cases import Pointwise, Terms, terms
-from verify.domains import Domain, Stratum
-from verify.draws import Bits, Draw
-from verify.explain import COPIES, Element, digits, judgement, outputs_of, truth_of
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
+from verify.facts.kernel import Kernel, Property, Scalars, is_file
+from verify.inputs.domains import Domain, Stratum
+from verify.inputs.draws import Bits, Draw
+from verify.inputs.strata import specials
 from verify.judge.cell import Stated, conclude
 from verify.judge.chunk import patterns
 from verify.judge.tally import Tally
-from verify.kernel import Kernel, Property, Scalars, is_file
-from verify.launch import launch_steady
-from verify.lowerings import Lowering, Target, lowerings
+from verify.lower.lowerings import Lowering, Target, lowerings
 from verify.reports.replays import replay_command
-from verify.strata import specials
+from verify.walk.cases import Pointwise, Terms, terms
+from verify.walk.explain import COPIES, Element, digits, judgement, outputs_of, truth_of
+from verify.workers.launch import launch_steady
 
 Tensor = torch.Tensor
 Tensors = tuple[Tensor, ...]

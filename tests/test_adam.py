@@ -19,21 +19,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mutants.adam import Step
-from verify import backends, kernel
-from verify.cases import Instance, cases_of, problem_digest, settings_of
-from verify.cli import main
-from verify.composite import Problem
-from verify.kernel import UsageError
+from verify import backends
+from verify.cli.commands import main
+from verify.facts import kernel
+from verify.facts.kernel import UsageError
+from verify.facts.truth import Truth
+from verify.families.composite import Problem
 from verify.kernels import _adam, _adam_algorithms, _adam_formulas
 from verify.kernels import _adam_lowerings as adam_lowerings
 from verify.kernels._adam import PLACES, setting
 from verify.kernels._adam_numbers import Certified, host_root, underflow
 from verify.kernels._adam_truth import FEW, Trajectory
-from verify.lowerings import NotLowered, Target, lowerings, user_composite
+from verify.lower.lowerings import NotLowered, Target, lowerings, user_composite
 from verify.numbers.ball import TINY
 from verify.numbers.functions import LIBRARY
 from verify.oracles import _adam as oracle
-from verify.truth import Truth
+from verify.walk.cases import Instance, cases_of, problem_digest, settings_of
 
 try:
     import flint

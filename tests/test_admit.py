@@ -12,18 +12,20 @@ import pytest
 import torch
 
 from judging import library_error
-from verify import admit, backends, cases, kernel
-from verify.cases import Instance, Pointwise
-from verify.cli import main
-from verify.domains import domain_of
-from verify.formats import FORMATS
+from verify import backends
+from verify.cli.commands import main
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.inputs.domains import domain_of
 from verify.judge.chunk import Judge
 from verify.judge.element import CLASSES, Limits
 from verify.judge.fused import cpp
-from verify.numbers import NotAdmitted, arithmetic, casts, primitives
+from verify.numbers import NotAdmitted, admit, arithmetic, casts, primitives
 from verify.numbers.ball import Ball64
 from verify.numbers.functions import FUNCTIONS, LIBRARY
 from verify.numbers.ieee import IeeeSystem, _fma_double
+from verify.walk import cases
+from verify.walk.cases import Instance, Pointwise
 
 Tensor = torch.Tensor
 SINGLE, HALF, BF16 = FORMATS["float32"], FORMATS["float16"], FORMATS["bfloat16"]
@@ -69,7 +71,7 @@ def test_this_machine_is_admitted() -> None:
 
 @pytest.mark.parametrize("fmt", [HALF, BF16, SINGLE], ids=lambda f: f.name)
 def test_the_integers_of_casts_are_those_of_the_formats(fmt: Any) -> None:
-    """`verify.formats` rounds rationals: another way to the same bits."""
+    """`verify.facts.formats` rounds rationals: another way to the same bits."""
     patterns, _ = casts._cases()
     mask = (1 << fmt.bits) - 1
     mine = patterns[casts.FORMS.index(fmt)][:: 61 if fmt.bits < 32 else 11]

@@ -19,8 +19,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verify.draws import Draw, to_tensor
-from verify.formats import FORMATS
+from verify.facts.formats import FORMATS
+from verify.inputs.draws import Draw, to_tensor
 from verify.numbers import arrays
 from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays, gamma, integer_sum, scan
 from verify.numbers.ball import Ball

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import verify
-from verify import domains
-from verify.behaviour import digest
-from verify.kernel import NothingToCompare, UsageError, is_file
+from verify.facts.kernel import NothingToCompare, UsageError, is_file
+from verify.inputs import domains
+from verify.workers.behaviour import digest
 
 EXAMPLES = {
     name: (kernel, text)
@@ -251,7 +251,7 @@ def test_behaviour_is_that_of_the_code() -> None:
     for old, new in (("n=2", "n=3"), ("(1,", "(2,"), ('"y"', '"z"'), ("return x\n", "return -x\n"), ('"q"', '"r"')):
         assert old in READING and made(READING.replace(old, new)) != same, old
     code = f"""
-from verify.behaviour import digest
+from verify.workers.behaviour import digest
 there = {{}}
 exec(compile({READING!r}, "/nowhere/own.py", "exec"), there)
 print(digest(there["f"], "/nowhere/own.py"))

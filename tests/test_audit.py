@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from verify import audit
-from verify.audit import Asked, Audited
-from verify.cli import main
+from verify.cli.commands import main
+from verify.facts.kernel import UsageError, names
 from verify.families import products_lowerings
-from verify.kernel import UsageError, names
 from verify.virtual import census
 from verify.virtual.census import Census
+from verify.walk import audit
+from verify.walk.audit import Asked, Audited
 
 OWN = """
 import torch, triton, triton.language as tl

@@ -20,17 +20,18 @@ from typing import Any
 import pytest
 import torch
 
-import verify.cli
+import verify.cli.commands
 from metal_device import DEVICE, Device, Library, OnDevice, needs_compiler
-from verify import backends, kernels, ledger
+from verify import backends, kernels
 from verify.backends import cpu, cuda, mps, rocm, subnormals
-from verify.cli import main
-from verify.kernel import DTYPES, Composite, Kernel, facts_of, load, names
-from verify.launch import LoweringError, launch_steady
-from verify.lowerings import EAGER, STRICT_OPTIONS, NotLowered, Target, lowerings
-from verify.plan import Selection
+from verify.cli.commands import main
+from verify.facts.kernel import DTYPES, Composite, Kernel, facts_of, load, names
+from verify.judge import ledger
+from verify.lower.lowerings import EAGER, STRICT_OPTIONS, NotLowered, Target, lowerings
 from verify.reports.baseline import same_version
-from verify.run import run
+from verify.walk.plan import Selection
+from verify.walk.run import run
+from verify.workers.launch import LoweringError, launch_steady
 
 ALL = tuple(map(backends.load, backends.names()))
 ROCM_VARIANTS = ("own", "default", "nofuse")
@@ -185,9 +186,9 @@ def test_a_lowering_is_held_to_its_contract_on_the_device(elsewhere: Any) -> Non
 UNDER_A_CAPABILITY = """
 import json, torch
 from verify.backends import cpu
-from verify.kernel import load
-from verify.launch import bits, launch_steady
-from verify.lowerings import INDUCTOR, Target
+from verify.facts.kernel import load
+from verify.workers.launch import bits, launch_steady
+from verify.lower.lowerings import INDUCTOR, Target
 from verify.reports.baseline import device_of
 
 x = torch.linspace(0.1, 2, 4096)
@@ -485,7 +486,7 @@ def test_rounding_toward_zero_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_run_on_mps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The whole of `verify run` on the kernels of kernels/metal and one without: report, table and exit code."""
     chosen = ["addcmul", "exp", "sigmoid"]
-    monkeypatch.setattr(verify.cli, "names", lambda: chosen)
+    monkeypatch.setattr(verify.cli.commands, "names", lambda: chosen)
     out = tmp_path / "mps.json"
     options = ["--dtype", "float32", "--dtype", "float64", "--profile", "quick"]
     assert main(["run", "--backend", "mps", *options, "--out", str(out)]) == 0

@@ -18,15 +18,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verify.decide import Enclosure, enclosure
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
+from verify.facts.oracle import OracleError
+from verify.facts.truth import Truth
 from verify.judge.element import Facts, Judged, Limits, decide
 from verify.numbers import Undecidable
 from verify.numbers.ball import Ball, Ball64, BallDD
+from verify.numbers.decide import Enclosure, enclosure
 from verify.numbers.functions import FUNCTIONS, LIBRARY
 from verify.numbers.mp import FAILED, MpSystem
-from verify.oracle import OracleError
-from verify.truth import Truth
 
 NAMES = ("a", "b", "c")
 BINARY: dict[str, Callable[[Any, Any], Any]] = {

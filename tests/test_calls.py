@@ -12,8 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, calls, domains, kernel
-from verify.calls import (
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.inputs import domains
+from verify.inputs.domains import domain_of
+from verify.lower.lowerings import Target, lowerings, user_lowering
+from verify.reports.schema import Cell
+from verify.walk import calls
+from verify.walk.calls import (
     CALLS,
     DRAWN,
     EVERYWHERE,
@@ -30,14 +37,10 @@ from verify.calls import (
     Sample,
     call_all,
 )
-from verify.cases import Pointwise
-from verify.domains import domain_of
-from verify.formats import FORMATS
-from verify.launch import launch_steady
-from verify.lowerings import Target, lowerings, user_lowering
-from verify.plan import Selection
-from verify.reports.schema import Cell
-from verify.run import run
+from verify.walk.cases import Pointwise
+from verify.walk.plan import Selection
+from verify.walk.run import run
+from verify.workers.launch import launch_steady
 
 PLANTED = """
 import ctypes, threading, time
@@ -387,7 +390,7 @@ known = {v for name in ("add", "pow") for case in kernel.load(name).cases for v 
 PLANTED += f"\nknown = {known}\n"
 
 
-KINDS = 13  # of numbers, see `verify.calls.Sample.of`
+KINDS = 13  # of numbers, see `verify.walk.calls.Sample.of`
 
 
 def target(name: str = "exp", **scalars: float) -> Target:
@@ -600,7 +603,7 @@ def test_the_time_of_calls_is_that_of_a_processor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, made: bool
 ) -> None:
     """On a machine that does other work beside them the same calls are made, so that cells are the same."""
-    monkeypatch.setattr("verify.calls.SECONDS", 4.0)
+    monkeypatch.setattr("verify.walk.calls.SECONDS", 4.0)
     (found,) = cells(monkeypatch, tmp_path, function)
     assert (found["calls"]["untried"] == []) == made
     assert (found["status"], found["reason_kind"]) == (("passed", "") if made else ("unjudged", "calls"))

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from verify import backends, kernel, stubs
-from verify.calls import Called
-from verify.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, call_problems
-from verify.cases import Instance
-from verify.kernel import Composite
-from verify.lowerings import Target, lowerings, user_composite
-from verify.plan import Selection
-from verify.run import run
+from verify import backends
+from verify.facts import kernel
+from verify.facts.kernel import Composite
+from verify.lower import stubs
+from verify.lower.lowerings import Target, lowerings, user_composite
+from verify.walk.calls import Called
+from verify.walk.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, call_problems
+from verify.walk.cases import Instance
+from verify.walk.plan import Selection
+from verify.walk.run import run
 from verify.workers import isolated_composite
 
 PLANTED = f"""

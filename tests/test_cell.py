@@ -15,19 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judging import cell, elements, hexes, limits, outputs, patterns
-from verify import domains, kernel, ledger
-from verify.formats import FORMATS
-from verify.judge import status
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Bound
+from verify.inputs import domains
+from verify.judge import ledger, status
 from verify.judge.cell import UNJUDGED, Reader, Stated, accounting, conclude, exceeds, overall
 from verify.judge.chunk import Judge, OracleViolation
 from verify.judge.element import Limits
+from verify.judge.ledger import Allowance
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES, REASONS, STATUSES, exit_code
 from verify.judge.tally import Element, Fit, InRegion, Tally
-from verify.kernel import Bound
-from verify.ledger import Allowance
-from verify.plan import Selection
-from verify.run import run
+from verify.walk.plan import Selection
+from verify.walk.run import run
 
 F32, F64 = FORMATS["float32"], FORMATS["float64"]
 BOUND = Stated(1.0, "ulp", "here")

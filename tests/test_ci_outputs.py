@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sample_reports import cell, error, not_run
 from test_gate import HOSTILE, SLUG, Bench, bench, better, whole, worse
-from verify import cli
+from verify.cli import commands
 from verify.judge import status
 from verify.reports import ci, oss_benchmark
 from verify.reports.gate import Outcome, Verdict, gate, gate_page
@@ -343,7 +343,7 @@ def test_sarif_takes_any_name(kernel: str, lowering: str) -> None:
 
 #: Entry points are not loaded, since a clone that is not installed has none; the plugin is named instead.
 QUIET = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-PYTEST = ("pytest", "-p", "verify.plugin", "-p", "xdist", "-p", "no:cacheprovider")
+PYTEST = ("pytest", "-p", "verify.cli.plugin", "-p", "xdist", "-p", "no:cacheprovider")
 
 
 def pytest_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -525,7 +525,7 @@ def test_each_step_is_valid_bash(name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def commands() -> list[list[str]]:
+def documented() -> list[list[str]]:
     """Every `verify` command of the guide, as words, variables as they stand."""
     text = re.sub(r"\\\n\s*", " ", text_of_guide())
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith("verify ")]
@@ -533,9 +533,9 @@ def commands() -> list[list[str]]:
     return [[word for word in shlex.split(line) if word not in ("${patterns[@]}", "$OPTIONS")] for line in lines]
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+@pytest.mark.parametrize("words", documented(), ids=" ".join)
 def test_each_command_of_the_guide_is_one_that_exists(words: list[str]) -> None:
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(commands.app)
     command = group.commands[words[1]]  # type: ignore[attr-defined]
     command.make_context(words[1], list(words[2:]))  # raises on an unknown option
 

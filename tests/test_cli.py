@@ -21,23 +21,24 @@ from typing import Any
 
 import pytest
 
-import verify.explain
-import verify.run
+import verify.walk.explain
+import verify.walk.run
 from sample_reports import cell, error, not_run, report
-from verify import __version__, cli, native
-from verify import run as walks
-from verify.cells import fill
-from verify.kernel import NothingToCompare, UsageError
-from verify.lowerings import NotLowered, first_call
-from verify.plan import Selection
+from verify import __version__, native
+from verify.cli import commands
+from verify.facts.kernel import NothingToCompare, UsageError
+from verify.lower.lowerings import NotLowered, first_call
 from verify.reports import store
-from verify.run import Broken
+from verify.walk import run as walks
+from verify.walk.cells import fill
+from verify.walk.plan import Selection
+from verify.walk.run import Broken
 
 Fake = Callable[..., dict[str, Any]]
 
 
 def invoke(*arguments: str) -> int:
-    return cli.main(list(arguments))
+    return commands.main(list(arguments))
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake | dict[str, Any]]
             selections.append(selection)
             return fake if isinstance(fake, dict) else fake(on_cell=on_cell, progress=progress)
 
-        monkeypatch.setattr(verify.run, "run", run)
+        monkeypatch.setattr(verify.walk.run, "run", run)
         return selections
 
     return install
@@ -300,7 +301,7 @@ def test_any_command_that_is_interrupted_says_so(
     def interrupted(*given: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "list_page", interrupted)
+    monkeypatch.setattr(commands, "list_page", interrupted)
     assert invoke("list") == 130
     assert capsys.readouterr().err == "verify: interrupted\n"
 
@@ -565,7 +566,7 @@ def test_progress_shows_after_a_second_on_a_terminal_only(
 @pytest.mark.parametrize("command", ["list", "show addcmul", "show pow", "show lerp --stub", "--help", "--version"])
 def test_reading_the_registry_imports_nothing_heavy(command: str) -> None:
     script = (
-        "import sys; from verify.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from verify.cli.commands import main; code = main(sys.argv[1:]); "
         "print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", script, *command.split()], capture_output=True, text=True, check=False)
@@ -576,7 +577,7 @@ def test_reading_the_registry_imports_nothing_heavy(command: str) -> None:
 
 
 def test_show_states_every_bound_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    from verify.kernel import elementwise_names, load
+    from verify.facts.kernel import elementwise_names, load
 
     for name in elementwise_names():
         assert invoke("show", name) == 0
@@ -601,7 +602,7 @@ def test_show_refuses_bounds_that_no_table_has(capsys: pytest.CaptureFixture[str
 
 
 def test_show_states_the_settings_and_outputs_of_composite_kernels(capsys: pytest.CaptureFixture[str]) -> None:
-    from verify.kernel import Composite, load, names
+    from verify.facts.kernel import Composite, load, names
 
     for name in names():
         kernel = load(name)
@@ -613,7 +614,7 @@ def test_show_states_the_settings_and_outputs_of_composite_kernels(capsys: pytes
 
 
 def test_list_has_a_row_for_every_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    from verify.kernel import names
+    from verify.facts.kernel import names
 
     assert invoke("list") == 0
     first = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
@@ -623,16 +624,16 @@ def test_list_has_a_row_for_every_kernel(capsys: pytest.CaptureFixture[str]) -> 
 # Unfinished kernels
 
 UNFINISHED = """
-from verify.bounds import correctly_rounded, vendor
-from verify.domains import Stratum
-from verify.kernel import Kernel
+from verify.facts.bounds import correctly_rounded, vendor
+from verify.inputs.domains import Stratum
+from verify.facts.kernel import Kernel
 from verify.kernels.exp import KERNEL as EXP
 from verify.oracles.unfinished import ORACLE
 
 KERNEL = dataclasses.replace(EXP, name="unfinished", oracle=ORACLE, triton=None)
 """.replace("\n", "\nimport dataclasses\n", 1)
 ORACLE = """
-from verify.oracle import Oracle
+from verify.facts.oracle import Oracle
 
 def unfinished(n, x):
     return n.exp(x)
@@ -684,7 +685,7 @@ def test_an_unfinished_file_stops_its_kernel_alone(
     facts: str, oracle: str | None, message: str | None, unfinished: Callable[..., None],
     running: Any, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    from verify.kernel import names
+    from verify.facts.kernel import names
 
     unfinished(facts, oracle)
     line = "" if message is None else f"verify: {message}\n"
@@ -786,7 +787,7 @@ def test_explain_passes_the_element_on_and_prints_every_fact(
         asked.append((positional, named))
         return TOLD
 
-    monkeypatch.setattr(verify.explain, "explain", explain)
+    monkeypatch.setattr(verify.walk.explain, "explain", explain)
     line = "explain addcmul --input=-0x1p+0,0x1.8p+0,inf --lowering eager --spelling in-place --scalar value=0.5"
     assert invoke(*line.split()) == 0
     assert asked == [
@@ -889,7 +890,7 @@ def test_an_interrupt_while_torch_is_imported_is_one_line(tmp_path: Path, second
 
 INTERRUPTED_WHERE_NOTHING_IS_RAISED = """
 import signal, sys, time, weakref
-from verify import start
+from verify.processes import start
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started this may ignore it
 {hook}
 
@@ -939,13 +940,13 @@ def test_options_that_contradict_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["kernel", "exp", *words]) == 2
+    assert commands.main(["kernel", "exp", *words]) == 2
     assert told in capsys.readouterr().err and not [*tmp_path.iterdir()]
 
 
 def test_a_shard_without_jobs_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--backend", "cpu", "--dtype", "float16", "--lowering", "eager", "--spelling", "out-of-place"]
-    assert cli.main(["kernel", "exp", *words, "--profile", "quick", "--shard", "9/9"]) == 0
+    assert commands.main(["kernel", "exp", *words, "--profile", "quick", "--shard", "9/9"]) == 0
     assert "shard 9/9 has no jobs: the run has 1" in capfd.readouterr().err
 
 
@@ -956,7 +957,7 @@ def test_a_report_in_another_wrapping_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[[bytes], bytes], told: str
 ) -> None:
     (tmp_path / "r.json").write_bytes(pack(b"{}"))
-    assert cli.main(["report", str(tmp_path / "r.json"), "--markdown", "-"]) == 2
+    assert commands.main(["report", str(tmp_path / "r.json"), "--markdown", "-"]) == 2
     assert told in capsys.readouterr().err
 
 
@@ -984,4 +985,4 @@ def test_a_file_whose_name_is_no_text_is_judged(tmp_path: Path) -> None:
     own = tmp_path / os.fsdecode(b"m\xff.py")
     own.write_text("import torch\n\ndef f(x):\n    return torch.exp(x)\n")
     words = ["kernel", "exp", "--dtype", "float16", "--profile", "quick", "--lowering", f"{own}:f"]
-    assert cli.main([*words, "--spelling", "out-of-place"]) == 0
+    assert commands.main([*words, "--spelling", "out-of-place"]) == 0

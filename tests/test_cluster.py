@@ -19,13 +19,15 @@ import pytest
 
 from numbered import doubling
 from test_jobs import SMALL, bare, serial
-from verify import backends, cli, run
+from verify import backends
+from verify.cli import commands
+from verify.cli.output import USAGE
+from verify.facts.kernel import UsageError
 from verify.jobs import cluster
 from verify.jobs.cluster import Cluster, ended
 from verify.jobs.pool import Ended, Spent
-from verify.kernel import UsageError
-from verify.output import USAGE
-from verify.plan import Selection
+from verify.walk import run
+from verify.walk.plan import Selection
 
 ray = pytest.importorskip("ray", reason="the optional extra `ray`")
 HERE = str(Path(__file__).resolve().parent)
@@ -175,7 +177,7 @@ def test_an_address_that_does_not_answer_as_ray_is_refused_at_once(capsys: pytes
         ("nowhere", "expected HOST:PORT or auto"),
     ):
         began = time.monotonic()
-        assert cli.main([*words, address]) == USAGE
+        assert commands.main([*words, address]) == USAGE
         assert time.monotonic() - began < 10
         line = capsys.readouterr().err.strip().splitlines()[-1]
         assert told in line and address in line
@@ -184,7 +186,7 @@ def test_an_address_that_does_not_answer_as_ray_is_refused_at_once(capsys: pytes
 
 
 def test_an_address_without_ray_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["kernel", "reciprocal", "--address", "127.0.0.1:1"]) == USAGE
+    assert commands.main(["kernel", "reciprocal", "--address", "127.0.0.1:1"]) == USAGE
     assert "--address is for --engine ray" in capsys.readouterr().err
 
 

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sample_reports import COUNTS, cell, error, not_run, report
-from verify import cli, domains
-from verify.kernel import NothingToCompare, UsageError
+from verify.cli import commands
+from verify.facts.kernel import NothingToCompare, UsageError
+from verify.inputs import domains
 from verify.reports import compare, exchange, store, terminal
 from verify.reports.blocks import Page, Table
 from verify.reports.compare import KINDS, Comparison, Source, facts_of
@@ -492,7 +493,7 @@ def test_tables_fit_the_width(width: int) -> None:
 
 
 def invoke(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = cli.main(["compare", *arguments])
+    code = commands.main(["compare", *arguments])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -600,7 +601,7 @@ def test_hostile_names_come_out_as_text_everywhere(tmp_path: Path, capsys: Any) 
 def test_compare_imports_neither_torch_nor_triton_nor_duckdb(tmp_path: Path) -> None:
     a = written(tmp_path, "a.json", clean())
     program = (
-        "import sys; from verify.cli import main; code = main(['compare', sys.argv[1], sys.argv[1]]); "
+        "import sys; from verify.cli.commands import main; code = main(['compare', sys.argv[1], sys.argv[1]]); "
         "assert not {'torch', 'triton', 'duckdb', 'numpy', 'mpmath'} & sys.modules.keys(), "
         "{'torch', 'triton', 'duckdb', 'numpy', 'mpmath'} & sys.modules.keys(); sys.exit(code)"
     )
@@ -772,9 +773,9 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("machines")
     run = ["kernel", "addcmul", "--dtype", "float32", "--lowering", "eager", "--backend", "cpu", "--profile", "quick"]
     run += ["--spelling", "out-of-place", "--json"]
-    assert cli.main([*run, str(folder / "here.json")]) == 0
+    assert commands.main([*run, str(folder / "here.json")]) == 0
     program = (
-        "import json, sys; from verify.cli import main; "
+        "import json, sys; from verify.cli.commands import main; "
         "sys.exit(main(json.loads(sys.argv[1])) or main(json.loads(sys.argv[2])))"
     )
     there = [*run, str(folder / "there.json")]
@@ -796,9 +797,9 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_machines_name_the_elements_on_which_they_differ(machines: Path, capsys: Any, monkeypatch: Any) -> None:
     import torch
 
-    from verify import recompute
-    from verify.formats import FORMATS
-    from verify.kernel import load
+    from verify.facts.formats import FORMATS
+    from verify.facts.kernel import load
+    from verify.walk import recompute
 
     monkeypatch.setattr(recompute, "SHOWN", 400)  # the first ones are zeros of other signs, equally far
     here, there, file = (str(machines / name) for name in ("here.json", "there.json", "x.npz"))
@@ -871,7 +872,7 @@ def test_a_damaged_exchange_file_names_no_element(machines: Path, capsys: Any, t
 
 
 def test_the_budget_of_an_exchange_file_is_kept_and_told(machines: Path, capsys: Any, monkeypatch: Any) -> None:
-    from verify import recompute
+    from verify.walk import recompute
 
     monkeypatch.setattr(exchange, "BYTES_TAKEN", 1)
     here, there = (str(machines / name) for name in ("here.json", "there.json"))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verify import native
-from verify.decide import digest, digest_tensors, salts
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
+from verify.numbers.decide import digest, digest_tensors, salts
 
 MASK = (1 << 64) - 1
 

@@ -11,11 +11,12 @@ import torch
 
 from judging import to_bits
 from mutants.boxes import kill_rate, random_boxes
-from verify import draws, native, strata
-from verify.corners import negative_zero, subnormal
-from verify.domains import CHUNK, Domain, Draw, Stratum, domain_of
-from verify.formats import FORMATS, Format, floor_log2
-from verify.kernel import Kernel, Scalars, elementwise, elementwise_names, load
+from verify import native
+from verify.facts.formats import FORMATS, Format, floor_log2
+from verify.facts.kernel import Kernel, Scalars, elementwise, elementwise_names, load
+from verify.inputs import draws, strata
+from verify.inputs.corners import negative_zero, subnormal
+from verify.inputs.domains import CHUNK, Domain, Draw, Stratum, domain_of
 from verify.numbers.ball import Ball64
 
 UNARY = [name for name in elementwise_names() if load(name).inputs == ("x",)]

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judging import any_pattern, elements, hexes, tensor
-from verify import kernel
+from verify.facts import kernel
+from verify.facts.formats import FORMATS, Format
+from verify.facts.truth import Truth
 from verify.families.elementwise import Patterns
-from verify.formats import FORMATS, Format
 from verify.judge.cell import Reader, Stated
 from verify.judge.chunk import Judge
 from verify.judge.element import Limits
 from verify.judge.exact import CACHED, Allowed, Circumstances, Exact, Outcome, decimal, finite
-from verify.truth import Truth
 
 F16, F32 = FORMATS["float16"], FORMATS["float32"]
 ALPHA = {"alpha": 1.0}

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from verify import cli
 from verify.backends import cpu
-from verify.cases import Pointwise, terms
-from verify.domains import Domain, domain_of
-from verify.explain import COPIES, explain, judgement
-from verify.formats import FORMATS
+from verify.cli import commands
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import NothingToCompare, UsageError, load
+from verify.facts.oracle import formula
+from verify.inputs.domains import Domain, domain_of
 from verify.judge.cell import conclude
-from verify.kernel import NothingToCompare, UsageError, load
-from verify.lowerings import Target, lowerings
+from verify.lower.lowerings import Target, lowerings
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
-from verify.oracle import formula
+from verify.walk.cases import Pointwise, terms
+from verify.walk.explain import COPIES, explain, judgement
 
 F32 = FORMATS["float32"]
 
@@ -332,7 +332,7 @@ BAD = [
 
 @pytest.mark.parametrize(("line", "message"), BAD)
 def test_bad_input_is_one_line_and_exit_2(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(line.split()) == 2
+    assert commands.main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("verify: ")
@@ -345,12 +345,12 @@ def test_a_backend_that_is_not_present_is_exit_3(capsys: pytest.CaptureFixture[s
         pytest.skip("needs a machine without CUDA")
     with pytest.raises(NothingToCompare, match="backend cuda is not present"):
         told("exp", "1", backend="cuda")
-    assert cli.main(["explain", "exp", "--input=1", "--backend", "cuda"]) == 3
+    assert commands.main(["explain", "exp", "--input=1", "--backend", "cuda"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_an_element_fits_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explain", "lerp", "--input=0x1.8p+0,0.1,0.9", "--lowering", "eager"]) == 0
+    assert commands.main(["explain", "lerp", "--input=0x1.8p+0,0.1,0.9", "--lowering", "eager"]) == 0
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) <= 40
     for fact in ("w=0x1.ccccccp-1", "0.24000003471970554614", "0x1.eb8524p-3", "every spelling", "correct"):

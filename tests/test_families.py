@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verify.draws import Draw, to_tensor
+from verify.facts.formats import FORMATS
 from verify.families import steps
-from verify.formats import FORMATS
+from verify.inputs.draws import Draw, to_tensor
 from verify.numbers.documented import Documented
 from verify.numbers.ieee import IeeeSystem, Rounded
 from verify.numbers.roundoff import Rough, Roundoff

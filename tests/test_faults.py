@@ -15,18 +15,21 @@ import pytest
 import torch
 
 from judging import cell, elements, hexes
-from verify import backends, domains, kernel, ledger
-from verify.cases import Instance, terms
-from verify.cells import fill
-from verify.formats import FORMATS
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Bound, Composite, NothingToCompare
+from verify.inputs import domains
+from verify.judge import ledger
 from verify.judge.cell import conclude
+from verify.judge.ledger import Deviation
 from verify.judge.regions import REGIONS
 from verify.judge.status import exit_code
-from verify.kernel import Bound, Composite, NothingToCompare
-from verify.ledger import Deviation
-from verify.lowerings import Target, lowerings
-from verify.plan import Selection, jobs_of
-from verify.run import run
+from verify.lower.lowerings import Target, lowerings
+from verify.walk.cases import Instance, terms
+from verify.walk.cells import fill
+from verify.walk.plan import Selection, jobs_of
+from verify.walk.run import run
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]
@@ -341,7 +344,7 @@ def test_elements_of_which_nothing_is_stated_are_counted() -> None:
 
 def flushing(x: Tensor) -> Tensor:
     y = (1 / x.double() / x.double()).float()
-    # a zero for less than 4 ULP is no flush (`verify.ulp`)
+    # a zero for less than 4 ULP is no flush (`verify.numbers.ulp`)
     return torch.where((y.abs() < 2.0**-126) & (y.abs() >= 2.0**-146), torch.zeros_like(y), y)
 
 

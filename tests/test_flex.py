@@ -21,22 +21,22 @@ from hypothesis import strategies as st
 from composites import cells
 from mutants import flex as mutants
 from verify import backends
-from verify import run as runs
-from verify.cases import own_setting
-from verify.composite import Problem
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import UsageError, load
+from verify.facts.truth import Truth
 from verify.families import products_formulas
-from verify.formats import FORMATS
-from verify.kernel import UsageError, load
+from verify.families.composite import Problem
 from verify.kernels import _flex, _flex_algorithms, _flex_formulas, _flex_lowerings
 from verify.kernels.flex_attention import HALVES_AND_SINGLE, OPTIONS, RECIPES, Shape, custom, setting
-from verify.lowerings import NotLowered, Target
+from verify.lower.lowerings import NotLowered, Target
 from verify.numbers import units
 from verify.numbers.ball import Ball64
 from verify.numbers.fixed import FixedMatrices, Opaque, RationalMatrices, places_for
 from verify.numbers.matmul import DDMatrices, RowBalls, matmul
 from verify.oracles import _attention as oracle
-from verify.plan import Selection
-from verify.truth import Truth
+from verify.walk import run as runs
+from verify.walk.cases import own_setting
+from verify.walk.plan import Selection
 
 try:
     import flint

@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from verify import backends, cases, kernel
-from verify.cases import Instance, terms
+from verify import backends
+from verify.facts import kernel
+from verify.facts.kernel import Composite
 from verify.judge.cell import standing
-from verify.kernel import Composite
-from verify.lowerings import Target, lowerings
+from verify.lower.lowerings import Target, lowerings
+from verify.walk import cases
+from verify.walk.cases import Instance, terms
 
 CPU = backends.load("cpu")
 #: Kernels with outputs of float64 or of integers, which are judged as such.

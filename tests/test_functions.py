@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from verify import bounds, kernel
-from verify.cli import main
+from verify.cli.commands import main
+from verify.facts import bounds, kernel
+from verify.facts.oracle import OracleError
 from verify.numbers.functions import FUNCTIONS, Function, fell, rose
 from verify.numbers.mp import MpSystem
 from verify.numbers.scaled import BallScaled
-from verify.oracle import OracleError
 
 UNARY = [pytest.param(entry, id=entry.name) for entry in FUNCTIONS.values() if entry.arity == 1]
 PRECISION = 600

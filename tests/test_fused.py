@@ -13,18 +13,20 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from judging import library_error
-from verify import admit, kernel, native
-from verify.decide import Line, binade
-from verify.domains import domain_of
+from verify import native
+from verify.facts import kernel
+from verify.facts.formats import FORMATS, Format
 from verify.families.elementwise import Elementwise, judgement, plain_judgement
-from verify.formats import FORMATS, Format
-from verify.identify import candidates
+from verify.inputs.domains import domain_of
 from verify.judge.element import Judged, Limits, Plain, decide, plainly
 from verify.judge.fused import Unsupported, compiled, cpp, graph, mapped, on
+from verify.judge.identify import candidates
 from verify.judge.reduce import Reduced, joined, reduce
 from verify.judge.regions import REGIONS
-from verify.numbers import ieee
+from verify.numbers import admit, ieee
+from verify.numbers.decide import Line, binade
 from verify.numbers.functions import LIBRARY
+from verify.numbers.transforms import round_to
 
 Tensor = torch.Tensor
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
@@ -510,8 +512,8 @@ def grown(rng: random.Random, pool: Values) -> tuple[str, Tensor]:
         ("d", lambda: torch.where(a == b, a, torch.minimum(a, b))),
         ("d", lambda: d.double()), ("d", lambda: c.double()), ("d", lambda: i.to(torch.float64)),
         ("d", lambda: a.nan_to_num(nan=3.0, posinf=2.0**1000)), ("d", lambda: a.nan_to_num()),
-        ("d", lambda: a.masked_fill(c, 7.0)), ("d", lambda: ieee.round_to(a, FORMATS["float32"])),
-        ("d", lambda: ieee.round_to(a, FORMATS["bfloat16"])), ("d", lambda: any_of("h").double()),
+        ("d", lambda: a.masked_fill(c, 7.0)), ("d", lambda: round_to(a, FORMATS["float32"])),
+        ("d", lambda: round_to(a, FORMATS["bfloat16"])), ("d", lambda: any_of("h").double()),
         ("d", lambda: binade(a, single)), ("d", lambda: b / (binade(a, half) * 4)),
         ("d", lambda: b / (1 / torch.minimum(binade(a, brain), binade(b, brain)) * 128)),
         ("f", lambda: a.float()), ("f", lambda: d + any_of("f")), ("f", lambda: d * any_of("f")), ("f", lambda: d / 3),

@@ -13,13 +13,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from test_fused import CASES, by_tensors, case, require_same, spoiled
-from verify import admit, backends
-from verify.decide import WORDS, digests
-from verify.domains import Domain
+from verify import backends
+from verify.facts.formats import FORMATS
 from verify.families.elementwise import Elementwise, judgement, plain_judgement
-from verify.formats import FORMATS
+from verify.inputs.domains import Domain
 from verify.judge.element import Limits
 from verify.judge.fused import Unsupported, cpp, graph
+from verify.numbers import admit
+from verify.numbers.decide import WORDS, digests
 from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import HOST
 

@@ -22,14 +22,11 @@ from hypothesis import strategies as st
 
 from sample_reports import cell, error, not_run, report
 from verify.backends import cpu, mps
-from verify.calls import Called
-from verify.cells import source_of
-from verify.cli import main
+from verify.cli.commands import main
+from verify.facts.kernel import UsageError, load
 from verify.judge.status import STATUSES
-from verify.kernel import UsageError, load
-from verify.launch import REPEATS, LoweringError, launch_steady
-from verify.lowerings import Lowering, lowerings
-from verify.plan import Selection
+from verify.lower.lowerings import Lowering, lowerings
+from verify.numbers.ulp import FAILING
 from verify.reports import baseline, gate, store
 from verify.reports.accept import Refused, accept
 from verify.reports.baseline import COUNTS, Accepted, Device
@@ -38,8 +35,11 @@ from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, compare
 from verify.reports.replays import VARIABLES, assignments
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
-from verify.run import run
-from verify.ulp import FAILING
+from verify.walk.calls import Called
+from verify.walk.cells import source_of
+from verify.walk.plan import Selection
+from verify.walk.run import run
+from verify.workers.launch import REPEATS, LoweringError, launch_steady
 
 ROOT = Path(__file__).resolve().parent.parent
 FINGERPRINT = {
@@ -961,7 +961,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MEASURE = """
 import pathlib, re, sys, time
 began = time.process_time()
-from verify.cli import main
+from verify.cli.commands import main
 code = main(sys.argv[1:])
 status = pathlib.Path("/proc/self/status")  # ru_maxrss would begin with that of the process that forked this one
 most = int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) if status.exists() else 0
@@ -1054,7 +1054,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> dict[str, A
 
     planted = Lowering("atomic", build, eager.reason)
     for module in ("plan", "cells"):
-        monkeypatch.setattr(f"verify.{module}.lowerings", lambda kernel: (eager, planted))
+        monkeypatch.setattr(f"verify.walk.{module}.lowerings", lambda kernel: (eager, planted))
     selection = Selection(("reciprocal",), ("cpu",), ("float32",), ("atomic",), ("out-of-place",), "quick")
     value: dict[str, Any] = run(selection)
     Report.model_validate(value)
@@ -1108,7 +1108,7 @@ def test_the_source_of_a_kernel_is_that_of_its_files(tmp_path: Path, monkeypatch
     for name, text in (files | {"kernels/__pycache__/made.txt": "x", "kernels/other.py": "x"}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr("verify.kernel.__file__", str(tmp_path / "kernel.py"))
+    monkeypatch.setattr("verify.facts.kernel.__file__", str(tmp_path / "facts" / "kernel.py"))
     first = source_of.__wrapped__("made")
     (tmp_path / "kernels/other.py").write_text("y")
     (tmp_path / "kernels/triton/made.py").write_bytes(b"c\r\n")  # as git writes it on other systems
@@ -1133,7 +1133,7 @@ def test_a_deliberately_worse_lowering_fails_with_reason_and_replay(
     mine = tmp_path / "mine.py"
     selection = "--lowering mine.py:lerp --lowering eager --dtype float32 --scalar w=0.9 --spelling out-of-place"
     selection += " --profile quick --backend cpu --jobs 1"
-    monkeypatch.setattr("verify.walk.call_all", lambda *given, **named: Called())
+    monkeypatch.setattr("verify.walk.walk.call_all", lambda *given, **named: Called())
 
     def kernel(text: str) -> int:
         mine.write_text(text)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import verify.reports
 from sample_reports import cell, error, not_run, report
-from verify import cli
-from verify.kernel import UsageError
+from verify.cli import commands
+from verify.facts.kernel import UsageError
 from verify.reports import history, store
 from verify.reports.blocks import Line
 from verify.reports.history_page import history_page
@@ -227,7 +227,7 @@ def test_files_that_are_no_reports_are_named_and_skipped(tmp_path: Path, capsys:
     (tmp_path / "new.JSON").write_text('{"schema": 3}')
     (tmp_path / "notes.txt").write_text("no report, not looked at")
     put(tmp_path, "big.json", cell(inputs=1 << 63, error=error(correct=(1 << 63) - 100)), day=2)
-    code = cli.main(["history", str(tmp_path)])
+    code = commands.main(["history", str(tmp_path)])
     out, err = capsys.readouterr()
     assert code == 0 and "1 change in 1 cell" in " ".join(out.split())
     lines = err.splitlines()
@@ -278,7 +278,7 @@ def test_what_cannot_be_read_at_all(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("empty", 3, "no \\*.json file"),
         ("one", 3, "no cell ran in two reports.* these are of cpu.*Xeon.*, profile quick, seed 0$"),
     ):
-        assert cli.main(["history", str(tmp_path / folder)]) == code
+        assert commands.main(["history", str(tmp_path / folder)]) == code
         err = capsys.readouterr().err
         assert re.search(message, err) and err.count("\n") == 1, err
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_read_at_all(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_without_duckdb_the_extra_is_named(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     put(tmp_path, "0.json", cell())
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    assert cli.main(["history", str(tmp_path)]) == 2
+    assert commands.main(["history", str(tmp_path)]) == 2
     assert (
         capsys.readouterr().err
         == "verify: verify history needs DuckDB; install it with: pip install 'ulproof[history]'\n"
@@ -388,7 +388,10 @@ def test_settings_cannot_be_opened_again(archive: history.Archive) -> None:
 def test_an_answer_as_table_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path, "0.json", cell(kernel="\x1b[31m|<b>"), day=0)
     sql = "SELECT kernel, created, error, error / 0 AS endless, NULL AS nothing FROM cells"
-    assert cli.main(["history", str(tmp_path), "--sql", sql, "--json", "-", "--markdown", str(tmp_path / "q.md")]) == 0
+    assert (
+        commands.main(["history", str(tmp_path), "--sql", sql, "--json", "-", "--markdown", str(tmp_path / "q.md")])
+        == 0
+    )
     out, err = capsys.readouterr()
     assert json.loads(out) == {
         "columns": ["kernel", "created", "error", "endless", "nothing"],
@@ -396,7 +399,7 @@ def test_an_answer_as_table_and_as_json(tmp_path: Path, capsys: pytest.CaptureFi
     }
     assert "\x1b" not in err and "\\x1b[31m|<b>" in err
     assert "<b>" not in (tmp_path / "q.md").read_text()
-    assert cli.main(["history", str(tmp_path), "--sql", sql, "--kernel", "x"]) == 2
+    assert commands.main(["history", str(tmp_path), "--sql", sql, "--kernel", "x"]) == 2
     assert "--sql makes its own selection" in capsys.readouterr().err
 
 
@@ -407,7 +410,7 @@ def test_the_command_prints_and_writes_the_same_facts(tmp_path: Path, capsys: py
     hostile = "\x1b]0;t\x07<i>"
     put(tmp_path, "0.json", cell(kernel=hostile), day=0, torch=hostile)
     put(tmp_path, "1.json", cell(kernel=hostile, **BAD), day=1, torch="2.14")
-    assert cli.main(["history", str(tmp_path), "--markdown", "-", "--json", str(tmp_path / "h.out")]) == 0
+    assert commands.main(["history", str(tmp_path), "--markdown", "-", "--json", str(tmp_path / "h.out")]) == 0
     out, err = capsys.readouterr()
     assert "<i>" not in out and "\x1b" not in out + err and "new failure" in out and "new failure" in err
     found = json.loads((tmp_path / "h.out").read_text())
@@ -424,7 +427,7 @@ def test_every_kind_of_change_prints(tmp_path: Path, capsys: pytest.CaptureFixtu
     variants = [{}, {"digest": "d1"}, {"formula": None}, larger, larger | BAD]
     for day, change in enumerate(itertools.chain(variants, reversed(variants))):
         put(tmp_path, f"{day}.json", cell(**change), day=day)
-    assert cli.main(["history", str(tmp_path)]) == 0
+    assert commands.main(["history", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     for kind in ("other bits: 1", "larger maximum: 1", "new failure: 1", "failure resolved: 1", "smaller maximum: 1"):

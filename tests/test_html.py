@@ -21,9 +21,9 @@ import pytest
 
 from page_reports import ENVIRONMENT, HOSTILE, hostile, library, save
 from sample_reports import cell, report
-from verify.cli import main
+from verify.cli.commands import main
+from verify.facts.kernel import NothingToCompare, UsageError
 from verify.judge.regions import REGIONS
-from verify.kernel import NothingToCompare, UsageError
 from verify.reports import embedded
 from verify.reports import html as page
 from verify.reports.blocks import Table
@@ -513,7 +513,7 @@ def test_a_file_name_that_is_no_text_is_shown(tmp_path: Path) -> None:
 
 def test_reading_needs_no_torch_and_starts_fast() -> None:
     program = (
-        "import sys, verify.cli\n"
+        "import sys, verify.cli.commands\n"
         "import verify.reports.html, verify.reports.embedded\n"
         "print(sorted({'torch', 'triton', 'vl_convert', 'playwright'} & set(sys.modules)))\n"
     )

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from verify.formats import FORMATS
-from verify.identify import Identification, Probe, candidates, identify, predict, probing
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import elementwise
+from verify.facts.oracle import Formula, formula
 from verify.judge.chunk import differing, patterns
+from verify.judge.identify import Identification, Probe, candidates, identify, predict, probing
 from verify.judge.reduce import first_of
 from verify.judge.tally import Element, Fit, Tally, total
-from verify.kernel import elementwise
-from verify.oracle import Formula, formula
 
 Tensor = torch.Tensor
 SINGLE = FORMATS["float32"]

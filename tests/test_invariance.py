@@ -12,13 +12,16 @@ import pytest
 import torch
 
 from sample_reports import cell, report
-from verify import backends, cli, kernel, stubs
-from verify.invariance import SIZES, invariance_of
-from verify.lowerings import Lowering, lowerings
+from verify import backends
+from verify.cli import commands
+from verify.facts import kernel
+from verify.lower import stubs
+from verify.lower.lowerings import Lowering, lowerings
 from verify.reports import invariance, markdown, store
 from verify.reports.embedded import embed
 from verify.reports.run_page import kernel_page
 from verify.reports.schema import Report
+from verify.walk.invariance import SIZES, invariance_of
 
 #: How the rows of x are summed.
 PLANTED = {
@@ -76,19 +79,19 @@ def test_a_function_that_takes_keywords_has_them(tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text(stubs.source(kernel.load("flex_attention")))
     words = ["kernel", "flex_attention", "--invariance", "--length", "16", "--dtype", "float32", "--backend", "cpu"]
-    assert cli.main([*words, "--lowering", f"{own}:flex_attention", "--json", str(tmp_path / "i.json")]) == 0
+    assert commands.main([*words, "--lowering", f"{own}:flex_attention", "--json", str(tmp_path / "i.json")]) == 0
     assert [one["reason"] for one in json.loads((tmp_path / "i.json").read_text())["rows"]] == ["", ""]
 
 
 def test_the_command_tells_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["kernel", "cumsum", "--invariance", "--length", "33", "--dtype", "float32", "--lowering", "eager"]
-    assert cli.main([*words, "--backend", "cpu", "--json", str(tmp_path / "i.json")]) == 0
+    assert commands.main([*words, "--backend", "cpu", "--json", str(tmp_path / "i.json")]) == 0
     assert "0 of 16" in capsys.readouterr().out
     told = json.loads((tmp_path / "i.json").read_text())
     assert told["rows"][0] | {"invariant": True, "length": 33} == told["rows"][0] and told["environment"]["cpu"]
-    assert cli.main(["kernel", "exp", "--invariance", "--backend", "cpu"]) == 2
+    assert commands.main(["kernel", "exp", "--invariance", "--backend", "cpu"]) == 2
     assert "kernels of rows" in capsys.readouterr().err
-    assert cli.main(["kernel", "cumsum", "--length", "33"]) == 2
+    assert commands.main(["kernel", "cumsum", "--length", "33"]) == 2
     assert "--length is for --invariance" in capsys.readouterr().err
 
 

@@ -22,17 +22,22 @@ import torch
 
 from numbered import doubling, nothing, sleeping
 from sample_reports import cell, cell_of, region, report, report_of
-from verify import backends, cases, cli, launch, ledger, run, standby
-from verify import lowerings as lowerings_module
-from verify.conduct import exit_code
+from verify import backends
+from verify.cli import commands
+from verify.cli.conduct import exit_code
+from verify.facts.kernel import UsageError
 from verify.jobs import journal
 from verify.jobs.pool import Ended, Spent, ended
-from verify.kernel import UsageError
-from verify.ledger import Allowance
-from verify.merge import merged
-from verify.plan import Selection
+from verify.judge import ledger
+from verify.judge.ledger import Allowance
+from verify.lower import lowerings as lowerings_module
+from verify.processes import standby
 from verify.reports import store
 from verify.reports.schema import Report, Timing
+from verify.walk import cases, run
+from verify.walk.merge import merged
+from verify.walk.plan import Selection
+from verify.workers import launch
 
 SMALL = Selection(
     ("reciprocal", "rms_norm"), ("cpu",), ("float16",), ("eager",), ("out-of-place", "length-2", "length-33"), "quick"
@@ -266,7 +271,7 @@ def test_a_run_that_is_killed_goes_on(
         deadline = time.monotonic() + 100
         while not here.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert cli.main(words) == 2
+        assert commands.main(words) == 2
         assert "another run writes the journal" in capsys.readouterr().err
         process.kill()
     deadline = time.monotonic() + 10
@@ -279,14 +284,14 @@ def test_a_run_that_is_killed_goes_on(
     journal.write_bytes(kept + b'{"job": 3, "cel')  # what a machine that is lost may leave
     calls = len((tmp_path / "pid.quick").read_text())
 
-    assert cli.main([*words, "--resume", "--seed", "1"]) == 2
+    assert commands.main([*words, "--resume", "--seed", "1"]) == 2
     assert "selection: seed was 0, is 1" in capsys.readouterr().err and not out.exists()
-    assert cli.main([*words, "--resume"]) == 0
+    assert commands.main([*words, "--resume"]) == 0
     again = len((tmp_path / "pid.quick").read_text()) - calls
     assert not journal.exists()
     resumed = without_timing(out)
     before = len((tmp_path / "pid.quick").read_text())
-    assert cli.main([*words, "--jobs", "1"]) == 0
+    assert commands.main([*words, "--jobs", "1"]) == 0
     assert again < len((tmp_path / "pid.quick").read_text()) - before  # its plain call was not repeated
     assert without_timing(out) == resumed
 
@@ -303,12 +308,12 @@ def test_shards_are_merged_to_the_whole(tmp_path: Path) -> None:
     words = ("kernel", *SMALL.kernels, "--backend", "cpu", "--dtype", "float16", "--lowering", "eager")
     words += (*(w for s in SMALL.spellings for w in ("--spelling", s)), "--profile", "quick", "--json")
     files = [str(tmp_path / f"{k}.json") for k in range(3)]
-    assert cli.main([*words, files[0]]) == 0
+    assert commands.main([*words, files[0]]) == 0
     for k in (1, 2):
-        assert cli.main([*words, files[k], "--shard", f"{k}/2"]) == 0
+        assert commands.main([*words, files[k], "--shard", f"{k}/2"]) == 0
     assert all(0 < len(store.read(file).cells) < len(store.read(files[0]).cells) for file in files[1:])
     whole = tmp_path / "whole.json"
-    assert cli.main(["merge", *files[:0:-1], "-o", str(whole)]) == 0
+    assert commands.main(["merge", *files[:0:-1], "-o", str(whole)]) == 0
     assert without_timing(whole) == without_timing(Path(files[0]))
     for given, told in (
         (files[1:2], "shard 2 of 2 is missing"),
@@ -320,8 +325,8 @@ def test_shards_are_merged_to_the_whole(tmp_path: Path) -> None:
     broken = store.read(files[1])
     with pytest.raises(UsageError, match="shard 1 of 2 is not complete"):
         merged([broken.model_copy(update={"interrupted": True}), store.read(files[2])])
-    assert cli.main([*words, files[1], "--shard", "9/9"]) == 0  # it has no job
-    assert cli.main([*words, files[1], "--shard", "3/2"]) == 2
+    assert commands.main([*words, files[1], "--shard", "9/9"]) == 0  # it has no job
+    assert commands.main([*words, files[1], "--shard", "3/2"]) == 2
 
 
 def test_what_a_merge_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +461,7 @@ def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
         if gone:
             raise RuntimeError("CUDA error: misaligned address")
 
-    monkeypatch.setattr("verify.cells._walked", walked)
+    monkeypatch.setattr("verify.walk.cells._walked", walked)
     monkeypatch.setattr(backends.load("cpu"), "synchronize", synchronize)
     monkeypatch.setattr(backends, "launch_threads", backends.launch_threads)  # which a worker sets for its process
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)

@@ -18,11 +18,11 @@ import torch
 
 import judging
 from judging import DTYPES, PATHS, Elements, Said, contradictions, elements, hashed, limits, outputs, tensor
-from verify import backends, cases, kernel
-from verify.cases import Pointwise
-from verify.decide import Enclosure
-from verify.domains import Domain
-from verify.formats import FORMATS
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.truth import Truth
+from verify.inputs.domains import Domain
 from verify.judge import chunk
 from verify.judge.cell import standing
 from verify.judge.chunk import Judge, OracleViolation
@@ -31,8 +31,10 @@ from verify.judge.exact import Exact
 from verify.judge.fused import cpp
 from verify.judge.reduce import COUNTED
 from verify.judge.tally import Tally
-from verify.truth import Truth
-from verify.ulp import Verdict
+from verify.numbers.decide import Enclosure
+from verify.numbers.ulp import Verdict
+from verify.walk import cases
+from verify.walk.cases import Pointwise
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]

@@ -12,12 +12,13 @@ from fractions import Fraction
 import pytest
 import torch
 
-from verify import bounds, ledger
-from verify.domains import domain_of
-from verify.draws import to_tensor
-from verify.formats import FORMATS
-from verify.kernel import DTYPES, METRICS, Kernel, Scalars, Spelling, UsageError, elementwise_names, load
-from verify.lowerings import LAYOUTS, lowering_names
+from verify.facts import bounds
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import DTYPES, METRICS, Kernel, Scalars, Spelling, UsageError, elementwise_names, load
+from verify.inputs.domains import domain_of
+from verify.inputs.draws import to_tensor
+from verify.judge import ledger
+from verify.lower.lowerings import LAYOUTS, lowering_names
 
 KERNELS = [load(name) for name in elementwise_names()]
 BACKENDS = ("cpu", "cuda", "rocm", "mps")
@@ -171,7 +172,7 @@ def test_counting_roundings() -> None:
 
 def test_facts_import_neither_torch_nor_triton() -> None:
     program = (
-        "import sys, verify.kernel as k\n"
+        "import sys, verify.facts.kernel as k\n"
         "kernels = [k.load(name) for name in k.elementwise_names()]\n"
         "assert kernels\n"
         "print([name for name in ('torch', 'triton', 'numpy', 'mpmath') if name in sys.modules])"

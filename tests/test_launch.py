@@ -17,13 +17,13 @@ import torch
 
 from verify import backends
 from verify.backends import cpu
-from verify.cases import Pointwise
-from verify.composite import Problem
-from verify.domains import Domain
-from verify.formats import FORMATS
-from verify.kernel import Kernel, UsageError, load
-from verify.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
-from verify.lowerings import NotLowered, Target, examine, user_lowering
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Kernel, UsageError, load
+from verify.families.composite import Problem
+from verify.inputs.domains import Domain
+from verify.lower.lowerings import NotLowered, Target, examine, user_lowering
+from verify.walk.cases import Pointwise
+from verify.workers.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
 
 SIZE = 1 << 16
 
@@ -525,7 +525,7 @@ def test_a_name_that_may_come_about_is_not_missed(tmp_path: Path, body: str) -> 
 
 def test_a_file_that_does_not_parse_is_told_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def f(x:\n    return x\n")
-    code = "import sys; from verify import cli; print(cli.main(sys.argv[1:]), 'torch' in sys.modules)"
+    code = "import sys; from verify.cli import commands; print(commands.main(sys.argv[1:]), 'torch' in sys.modules)"
     command = [sys.executable, "-c", code, "kernel", "exp", "--lowering", f"{tmp_path / 'mine.py'}:f"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "False"] and len(done.stderr.splitlines()) == 1 and "mine.py:1" in done.stderr

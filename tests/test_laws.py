@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from verify import backends
-from verify.formats import FORMATS
-from verify.kernel import elementwise, elementwise_names
-from verify.launch import LoweringError
-from verify.laws import SIZE, hold
-from verify.lowerings import EAGER, Target, user_lowering
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import elementwise, elementwise_names
+from verify.lower.lowerings import EAGER, Target, user_lowering
+from verify.walk.laws import SIZE, hold
+from verify.workers.launch import LoweringError
 
 Tensor = torch.Tensor
 CPU = backends.load("cpu")

@@ -10,15 +10,17 @@ from fractions import Fraction
 import pytest
 import torch
 
-from verify import backends, cases, kernel
-from verify.cases import Pointwise
-from verify.domains import CHUNK, Domain
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
 from verify.families.elementwise import Patterns
 from verify.families.level import LEAF, SMALL, Level, levels
-from verify.formats import FORMATS
+from verify.inputs.domains import CHUNK, Domain
 from verify.judge.element import Limits
 from verify.judge.exact import Exact
 from verify.judge.reduce import Reduced
+from verify.walk import cases
+from verify.walk.cases import Pointwise
 
 SINGLE = FORMATS["float32"]
 FLAT = {"exp": 0.81, "exp2": 0.81, "sigmoid": 0.81, "tanh": 0.48, "erf": 0.48}  # the least part of all inputs

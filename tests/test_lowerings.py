@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, domains, ledger, spellings
+from verify import backends
 from verify.backends import cpu, cuda
-from verify.cli import main
-from verify.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
-from verify.launch import launch_steady
-from verify.lowerings import (
+from verify.cli.commands import main
+from verify.facts import spellings
+from verify.facts.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
+from verify.inputs import domains
+from verify.judge import ledger
+from verify.lower.lowerings import (
     LAYOUTS,
     STRICT_OPTIONS,
     Lowering,
@@ -27,9 +29,10 @@ from verify.lowerings import (
     lowering_names,
     lowerings,
 )
-from verify.plan import Selection, jobs_of
 from verify.reports.baseline import same_version
-from verify.run import run
+from verify.walk.plan import Selection, jobs_of
+from verify.walk.run import run
+from verify.workers.launch import launch_steady
 
 
 def named(kernel: Kernel, name: str) -> Lowering:
@@ -51,7 +54,8 @@ def draw(t: Target, size: int = 300) -> list[torch.Tensor]:
 
 def test_importing_needs_neither_torch_nor_triton() -> None:
     code = (
-        "import sys, verify.backends; from verify.kernel import load; from verify.lowerings import lowering_names\n"
+        "import sys, verify.backends\n"
+        "from verify.facts.kernel import load; from verify.lower.lowerings import lowering_names\n"
         "assert 'triton-libdevice-noftz' in lowering_names(load('exp')); verify.backends.load('cuda')\n"
         "assert not {'torch', 'triton', 'numpy'} & set(sys.modules)"
     )
@@ -229,7 +233,7 @@ def test_sizes_do_not_hit_the_recompilation_limit(monkeypatch: pytest.MonkeyPatc
 
 def test_libdevice_path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = pytest.importorskip("triton.knobs", reason="triton is not installed")
-    from verify.lowerings import _libdevice_path_restored
+    from verify.lower.lowerings import _libdevice_path_restored
 
     monkeypatch.delenv("TRITON_LIBDEVICE_PATH", raising=False)
     with _libdevice_path_restored():

@@ -18,14 +18,14 @@ from mpmath import mp, mpf
 
 from metal_device import Library, needs_compiler
 from verify.backends import cpu, cuda, mps
-from verify.domains import domain_of
-from verify.formats import FORMATS
-from verify.identify import candidates, predict
-from verify.kernel import Kernel, Scalars, load, names
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Kernel, Scalars, load, names
+from verify.inputs.domains import domain_of
+from verify.judge.identify import candidates, predict
 from verify.kernels import metal
 from verify.kernels.metal import elementwise, logcumsumexp
-from verify.launch import bits
-from verify.lowerings import Target, lowering_names, lowerings
+from verify.lower.lowerings import Target, lowering_names, lowerings
+from verify.workers.launch import bits
 
 DTYPES = tuple(elementwise.TYPES)
 SHARED = {"elementwise", "arithmetic"}

@@ -23,7 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath.libmp import finf, fninf, fone, fzero, mpf_add, mpf_lt, mpf_shift, mpf_sub
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
+from verify.facts.oracle import Oracle, OracleError, Row
+from verify.facts.truth import HUGE, TINY, Truth
 from verify.numbers import Undecidable
 from verify.numbers import enclosure as en
 from verify.numbers.ball import Ball64, BallDD
@@ -43,8 +45,6 @@ from verify.numbers.mp import (
 )
 from verify.numbers.roundoff import Roundoff
 from verify.numbers.trace import TraceSystem
-from verify.oracle import Oracle, OracleError, Row
-from verify.truth import HUGE, TINY, Truth
 
 try:
     import flint

@@ -15,11 +15,11 @@ import torch
 from mutants import whole
 from mutants.boxes import kill_rate, random_boxes
 from mutants.planted import MUTANTS, Kept, Mutant, cell, cells, differing, domain, flush, next_up
-from verify import kernel
-from verify.domains import domain_of
-from verify.formats import FORMATS
-from verify.kernel import Scalars
-from verify.lowerings import EAGER, Call
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Scalars
+from verify.inputs.domains import domain_of
+from verify.lower.lowerings import EAGER, Call
 
 TENTH = [one for one in whole.tenth(whole.commit()) if one.label not in whole.KNOWN]
 TABLE = json.loads((whole.ROOT / "reports" / "measured" / "mutants.json").read_text())["verdicts"]
@@ -92,7 +92,7 @@ def test_a_kernel_that_is_right_is_not_caught() -> None:
 
 
 def flush_large(original: Call) -> Call:
-    """Subnormal results of eight steps and more as zeros: a zero for less than 4 ULP is no flush (`verify.ulp`)."""
+    """Subnormal results of eight steps and more as zeros: a zero for less than 4 ULP is no flush (see `ulp`)."""
 
     def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         y = original(a, b)
@@ -124,7 +124,7 @@ def test_flushed_elements_have_a_class_of_their_own(name: str) -> None:
 
 
 def walked(mutant: Mutant, profile: str) -> dict[str, Any]:
-    """The mutant's cell on a whole domain, by way of `verify.run`."""
+    """The mutant's cell on a whole domain, by way of `verify.walk.run`."""
     whole = domain_of(mutant.target.kernel, FORMATS[mutant.dtype], mutant.scalars, profile)
     return cell(mutant, mutant.lowering(), whole)
 

@@ -1,7 +1,7 @@
 """The oracles: every class of inputs is covered once, truths equal separately written ones, formulas differ.
 
 What each is held to, a second truth in `fractions.Fraction` or python-flint's arb and the C library's classes, stands
-with the kernel (`verify.kernel.Checks`). `verify.numbers` has tests of its own.
+with the kernel (`verify.facts.kernel.Checks`). `verify.numbers` has tests of its own.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judging import to_bits
-from verify.draws import to_tensor
-from verify.formats import FORMATS, Format, floor_log2
-from verify.kernel import elementwise, elementwise_names
+from verify.facts.formats import FORMATS, Format, floor_log2
+from verify.facts.kernel import elementwise, elementwise_names
+from verify.facts.oracle import Oracle, OracleError, expression, written
+from verify.facts.truth import Truth
+from verify.inputs.draws import to_tensor
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.mp import MpSystem, evaluate
-from verify.oracle import Oracle, OracleError, expression, written
-from verify.truth import Truth
 
 Values = dict[str, Fraction]
 Interval = tuple[Fraction, Fraction]
@@ -573,7 +573,15 @@ def test_an_oracle_imports_nothing_but_its_declaration() -> None:
     folder = Path(str(import_module("verify.oracles").__file__)).parent
     files = sorted(folder.glob("*.py"))
     assert {f.stem for f in files} >= set(KERNELS)
-    allowed = {"__future__", "collections.abc", "dataclasses", "fractions", "functools", "typing", "verify.oracle"}
+    allowed = {
+        "__future__",
+        "collections.abc",
+        "dataclasses",
+        "fractions",
+        "functools",
+        "typing",
+        "verify.facts.oracle",
+    }
     allowed |= {"verify.oracles", *(f"verify.oracles.{file.stem}" for file in files)}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

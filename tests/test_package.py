@@ -284,7 +284,15 @@ def test_linked_folders_are_imported_through_verify(path: Path) -> None:
 
 @pytest.mark.parametrize("path", python_files("oracles"), ids=lambda path: path.name)
 def test_an_oracle_imports_only_its_vocabulary(path: Path) -> None:
-    allowed = {"__future__", "collections.abc", "dataclasses", "fractions", "functools", "typing", "verify.oracle"}
+    allowed = {
+        "__future__",
+        "collections.abc",
+        "dataclasses",
+        "fractions",
+        "functools",
+        "typing",
+        "verify.facts.oracle",
+    }
     found = [
         (module, line)
         for module, line in imports(ast.parse(path.read_text()))
@@ -326,12 +334,12 @@ def test_facts_load_without_torch() -> None:
     """`verify list` and `verify show` answer in 0.3 s; torch alone takes longer to import."""
     program = (
         "import importlib, pkgutil, sys\n"
-        "import verify.kernel, verify.formats, verify.oracles, verify.reports\n"
+        "import verify.facts.kernel, verify.facts.formats, verify.oracles, verify.reports\n"
         "for package in (verify.oracles, verify.reports):\n"
         "    for module in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
         "        importlib.import_module(module.name)\n"
-        "for name in verify.kernel.names():\n"
-        "    verify.kernel.load(name)\n"
+        "for name in verify.facts.kernel.names():\n"
+        "    verify.facts.kernel.load(name)\n"
         "print(sorted({'torch', 'triton'} & set(sys.modules)))\n"
     )
     home = Path(verify.__file__).parents[1]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from verify import backends, native
-from verify.domains import Domain
-from verify.formats import FORMATS
+from verify.facts.formats import FORMATS
+from verify.inputs.domains import Domain
 from verify.native import patterns
 
 

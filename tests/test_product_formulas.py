@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from verify import backends
-from verify.composite import Part
+from verify.facts.kernel import Composite, UsageError, load
 from verify.families import products_formulas
+from verify.families.composite import Part
 from verify.families.products import setting
 from verify.families.products_formulas import Candidate
 from verify.families.products_truth import factors
 from verify.judge.chunk import Formulas
-from verify.kernel import Composite, UsageError, load
 from verify.numbers import units
 from verify.numbers.units import SPLITS, Plan, Split, Unit
 

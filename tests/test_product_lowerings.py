@@ -11,15 +11,16 @@ import torch
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 from test_product_formulas import facts, named  # noqa: E402
-from verify import backends, run  # noqa: E402
+from verify import backends  # noqa: E402
 from verify.backends import cuda, rocm  # noqa: E402
 from verify.families import products_lowerings  # noqa: E402
 from verify.families.products import setting  # noqa: E402
 from verify.kernels.triton import products  # noqa: E402
-from verify.lowerings import NotLowered, Target  # noqa: E402
+from verify.lower.lowerings import NotLowered, Target  # noqa: E402
 from verify.numbers.units import SPLITS, Plan, scalar  # noqa: E402
-from verify.plan import Selection  # noqa: E402
 from verify.virtual.compile import Launch, described  # noqa: E402
+from verify.walk import run  # noqa: E402
+from verify.walk.plan import Selection  # noqa: E402
 
 CPU = backends.load("cpu")
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from verify.domains import CHUNK
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import load
 from verify.families import products_formulas
 from verify.families.products import decoded
 from verify.families.products_formulas import Candidate
-from verify.formats import FORMATS
+from verify.inputs.domains import CHUNK
 from verify.judge.chunk import digests
 from verify.judge.tally import root
-from verify.kernel import load
 from verify.numbers import units
 from verify.numbers.units import Plan
 

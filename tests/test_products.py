@@ -12,19 +12,20 @@ import torch
 
 from composites import cells
 from mutants import products as mutants
-from verify import backends, switches
-from verify.cases import settings_of
+from verify import backends
+from verify.facts.kernel import Composite, UsageError, load
 from verify.families import products, products_formulas, products_limits, products_lowerings
 from verify.families.products import setting
 from verify.families.products_lowerings import PRECISIONS, set_to
 from verify.families.products_truth import Truths
-from verify.kernel import Composite, UsageError, load
-from verify.lowerings import Lowering, NotLowered, Target
+from verify.lower import switches
+from verify.lower.lowerings import Lowering, NotLowered, Target
 from verify.numbers import units
 from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import IeeeSystem, Rounded
 from verify.numbers.roundoff import Roundoff
 from verify.numbers.roundoff_units import Blocks
+from verify.walk.cases import settings_of
 
 Tensor = torch.Tensor
 CPU = backends.load("cpu")

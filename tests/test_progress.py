@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from verify import progress, run
-from verify.calls import Called
-from verify.cli import main
-from verify.progress import Done, TimeLeft, shown, spoken
+from verify.cli.commands import main
+from verify.walk import progress, run
+from verify.walk.calls import Called
+from verify.walk.progress import Done, TimeLeft, shown, spoken
 
 ADD, POW, SCAN, NONE = ("add eager", "eager"), ("pow eager", "eager"), ("scan inductor", "inductor"), ()
 
@@ -181,8 +181,8 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
     def told(done: int, total: int, label: str, ended: Done | None = None) -> None:
         seen.append((done, label))
 
-    monkeypatch.setattr("verify.conduct.shown", lambda plan=None: contextlib.nullcontext(told))
-    monkeypatch.setattr("verify.walk.call_all", lambda *given, **named: Called())
+    monkeypatch.setattr("verify.cli.conduct.shown", lambda plan=None: contextlib.nullcontext(told))
+    monkeypatch.setattr("verify.walk.walk.call_all", lambda *given, **named: Called())
     journal = tmp_path / "j"
     assert main([*given, "--journal", str(journal)]) == 1
     whole = seen[-1][0]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from sample_reports import cell, error, not_run, report
-from verify.cli import main
-from verify.kernel import UsageError
+from verify.cli.commands import main
+from verify.facts.kernel import UsageError
 from verify.reports import looks, store
 from verify.reports.schema import Report
 

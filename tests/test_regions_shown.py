@@ -20,8 +20,8 @@ from sample_reports import cell, cell_of, deviating, not_run, region, report, re
 from test_ci_outputs import pytest_run
 from test_gate import FINGERPRINT, SLUG, Bench, bench
 from test_readme import tables
-from verify import ledger
-from verify.cli import main
+from verify.cli.commands import main
+from verify.judge import ledger
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, EXIT_CODES, STATUSES
 from verify.reports import ci, compare, embedded, gate, markdown, store, terminal
@@ -163,7 +163,7 @@ def test_a_deviation_is_never_green_and_never_among_the_passes(name: str) -> Non
 
 
 def main_code(value: dict[str, Any]) -> int:
-    from verify.conduct import exit_code
+    from verify.cli.conduct import exit_code
 
     return exit_code(of(value))
 

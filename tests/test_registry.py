@@ -33,15 +33,16 @@ from searching import (
     outputs,
     require,
 )
-from verify import backends, ledger
-from verify.domains import Domain
-from verify.explain import COPIES
-from verify.formats import FORMATS
+from verify import backends
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import DTYPES, Kernel, Property, elementwise_names, load
+from verify.inputs.domains import Domain
+from verify.judge import ledger
 from verify.judge.chunk import patterns
 from verify.judge.regions import REGIONS
-from verify.kernel import DTYPES, Kernel, Property, elementwise_names, load
-from verify.launch import bits
-from verify.lowerings import Lowering, lowerings
+from verify.lower.lowerings import Lowering, lowerings
+from verify.walk.explain import COPIES
+from verify.workers.launch import bits
 
 #: Examples of a search, and of one law in one spelling, per max_examples of the profile (50 under `gate`).
 SHARE, LAW_SHARE = 4, 10

@@ -18,7 +18,7 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from verify.backends import load
-from verify.cli import main
+from verify.cli.commands import main
 from verify.virtual import approx, keep, lanes, ptx
 from verify.virtual.compile import Argument, Launch
 from verify.virtual.replay import replay

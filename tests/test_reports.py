@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sample_reports import COUNTS, cell, cell_of, error, not_run, region, report, report_of, worst_at
-from verify.kernel import METRICS, UsageError
+from verify.facts.kernel import METRICS, UsageError
+from verify.numbers.ulp import CLASSES
 from verify.reports import store, terminal
 from verify.reports.blocks import Page, Table
 from verify.reports.figures import measured
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
 from verify.reports.text import percent, upward
-from verify.ulp import CLASSES
 
 
 def text(value: dict[str, Any]) -> str:

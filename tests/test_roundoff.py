@@ -13,8 +13,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from verify.draws import Draw, to_tensor
-from verify.formats import FORMATS
+from verify.facts.formats import FORMATS
+from verify.inputs.draws import Draw, to_tensor
 from verify.numbers.documented import Documented
 from verify.numbers.functions import FUNCTIONS
 from verify.numbers.ieee import IeeeSystem

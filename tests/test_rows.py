@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 
 from mutants import rows as planted
 from mutants.scans import filled
-from verify import backends, kernel
-from verify.composite import Limit, Problem
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Composite, Setting, UsageError
+from verify.facts.truth import Truth
 from verify.families import rows, rows_limits
+from verify.families.composite import Limit, Problem
 from verify.families.rows import Place
-from verify.formats import FORMATS
-from verify.kernel import Composite, Setting, UsageError
-from verify.lowerings import Target, lowerings
+from verify.lower.lowerings import Target, lowerings
 from verify.numbers.arrays import ExactRow
 from verify.numbers.orders import Order
-from verify.truth import Truth
 
 Tensor = torch.Tensor
 CPU = backends.load("cpu")

@@ -22,17 +22,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mutants import scans as planted
-from verify import admit, backends, cli, kernel
-from verify.composite import Problem
+from verify import backends
+from verify.cli import commands
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Composite, Setting, UsageError
+from verify.facts.truth import Truth
 from verify.families import rows, rows_limits
+from verify.families.composite import Problem
 from verify.families.rows import Place
-from verify.formats import FORMATS
-from verify.kernel import Composite, Setting, UsageError
 from verify.kernels._orders import cascade_depth, inner_threads
 from verify.kernels._row_formulas import formulas, sleef_expf
-from verify.lowerings import Lowering, Target, lowerings
+from verify.lower.lowerings import Lowering, Target, lowerings
+from verify.numbers import admit
 from verify.numbers.orders import Order
-from verify.truth import Truth
 
 NAMES = ("sum", "softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")
 SCANS = NAMES[2:7]
@@ -346,9 +349,9 @@ def test_bad_settings_are_named(given_: dict[str, str], message: str) -> None:
 
 
 def test_bad_settings_end_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["kernel", "cumsum", "--set", "dim=7", "--backend", "cpu"]) == 2
+    assert commands.main(["kernel", "cumsum", "--set", "dim=7", "--backend", "cpu"]) == 2
     assert "dim=7 is out of range for shape=52x1009: expected -2 to 1" in capsys.readouterr().err
-    assert cli.main(["kernel", "softmax", "--set", "length=7", "--backend", "cpu"]) == 2
+    assert commands.main(["kernel", "softmax", "--set", "length=7", "--backend", "cpu"]) == 2
     assert "shape" in capsys.readouterr().err
 
 

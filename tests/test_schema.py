@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from sample_reports import cell, cell_of, deviating, error, not_run, region, report, report_of, whole
+from verify.facts.kernel import UsageError
 from verify.judge.regions import MEANING, REGIONS
 from verify.judge.status import EXIT_CODES, REASONS, STATUSES, combined
-from verify.kernel import UsageError
 from verify.reports import store
 from verify.reports.schema import Cell, Report
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from verify import standby
+from verify.processes import standby
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
@@ -191,7 +191,7 @@ def test_a_forked_process_has_one_that_stands_by_for_it() -> None:
 def test_none_is_left_when_its_parent_ends() -> None:
     code = """
 import os
-from verify import standby
+from verify.processes import standby
 process = standby.Process("test_standby:telling")
 process.start(), process.connection.recv()
 print(process.pid, *([] if standby._standing is None else [standby._standing.process.pid]), flush=True)

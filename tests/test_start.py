@@ -42,10 +42,10 @@ measure.child("fingerprints", 1.0, Path({str(tmp_path / "result.json")!r}))
 def test_what_is_imported_is_not_searched_for_garbage_and_what_came_later_is() -> None:
     program = """
 import gc
-from verify import start
+from verify.processes import start
 with start.importing():
     assert not gc.isenabled()
-    import verify.plan
+    import verify.walk.plan
 frozen = gc.get_freeze_count()
 assert gc.isenabled() and frozen > 50_000, frozen
 class Knot: gone = 0

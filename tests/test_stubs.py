@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from verify import backends, stubs
-from verify.cli import main
-from verify.kernel import Composite, Kernel, load, names
-from verify.lowerings import Target, user_composite
+from verify import backends
+from verify.cli.commands import main
+from verify.facts.kernel import Composite, Kernel, load, names
+from verify.lower import stubs
+from verify.lower.lowerings import Target, user_composite
 from verify.reports import store
 
 #: The dtype of the trials: a small one, which nearly every kernel has.

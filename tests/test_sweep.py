@@ -21,19 +21,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_jobs import bare, without_timing
-from verify import backends, cases, cli, conduct, sweep
-from verify import walk as walking
-from verify.cells import cells_of, part_of
-from verify.decide import digest
-from verify.domains import Domain
-from verify.formats import FORMATS
+from verify import backends
+from verify.cli import commands, conduct
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import UsageError
+from verify.inputs.domains import Domain
 from verify.judge import tally
-from verify.kernel import UsageError
-from verify.merge import merged
-from verify.plan import Job, Selection, jobs_of, planned
+from verify.numbers.decide import digest
 from verify.reports import store
 from verify.reports.schema import Report
-from verify.walk import walk
+from verify.walk import cases, sweep
+from verify.walk import walk as walking
+from verify.walk.cells import cells_of, part_of
+from verify.walk.merge import merged
+from verify.walk.plan import Job, Selection, jobs_of, planned
+from verify.walk.walk import walk
 
 SMALL = 1 << 12  # elements of a portion, of which 16-bit patterns have 16
 SWEEP = Selection(("reciprocal",), ("cpu",), ("float16",), ("eager",), ("out-of-place",), "quick")
@@ -133,7 +135,7 @@ def test_a_tie_decided_by_arrival_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_portion_lost_at_a_boundary_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     one, domain = job()
-    monkeypatch.setattr("verify.cells.walk", lambda c, j, r, e: walk(c, j, r, range(e.start, e.stop - SMALL)))
+    monkeypatch.setattr("verify.walk.cells.walk", lambda c, j, r, e: walk(c, j, r, range(e.start, e.stop - SMALL)))
     short = part_of(one, 0, 4 * SMALL, [], OWN)
     with pytest.raises(RuntimeError, match="12288 of 16384 elements were counted"):
         cells_of(one, short, OWN, domain)
@@ -215,18 +217,18 @@ def test_triples_are_judged_in_any_ranges() -> None:
 def test_triples_are_asked_for_and_told_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["kernel", "lerp", "--backend", "cpu", "--dtype", "float16", "--lowering", "eager", "--scalar", "none"]
     words += ["--spelling", "out-of-place", "--jobs", "1"]
-    assert cli.main([*words, "--triples"]) == 2
+    assert commands.main([*words, "--triples"]) == 2
     assert "--triples is for --profile exhaustive" in capsys.readouterr().err
     assert "lerp: 2^24 of 2^48 triples are drawn" in next(conduct._ahead(replace(LERP, triples=False), None))  # type: ignore
     assert not list(conduct._ahead(replace(LERP, kernels=("exp",), triples=False), None))  # type: ignore[arg-type]
     files = [str(tmp_path / f"{k}.json") for k in range(3)]
     for k in (1, 2):
         given = ("--profile", "exhaustive", "--triples", "--shard", f"{3 * k}/{1 << 32}", "--json", files[k])
-        assert cli.main([*words, *given]) == 0
+        assert commands.main([*words, *given]) == 0
         told = capsys.readouterr().err
         assert "1 cell of three 16-bit inputs: 65536 of 2^48 triples, some 0 s on 1 cores" in told
         assert "passed so far" in told
-    assert cli.main(["merge", *files[1:], "-o", files[0]]) == 2
+    assert commands.main(["merge", *files[1:], "-o", files[0]]) == 2
     told = capsys.readouterr().err
     assert "2.328e-08% of its 281474976710656 inputs" in told
     assert f"{(1 << 32) - 2} of {1 << 32} shards are missing" in told
@@ -237,26 +239,26 @@ def test_shards_of_a_sweep_are_merged_to_the_whole(tmp_path: Path, capsys: pytes
     words = ["kernel", "reciprocal", "--backend", "cpu", "--dtype", "float16", "--lowering", "eager"]
     words += ["--spelling", "out-of-place", "--profile", "quick", "--json"]
     files = [str(tmp_path / f"{k}.json") for k in range(4)]
-    assert cli.main([*words, files[0]]) == 0
+    assert commands.main([*words, files[0]]) == 0
     for k in (1, 2, 3):
         capsys.readouterr()
-        assert cli.main([*words, files[k], "--shard", f"{k}/3"]) == 0
+        assert commands.main([*words, files[k], "--shard", f"{k}/3"]) == 0
         assert "passed so far" in capsys.readouterr().err
     whole, some = tmp_path / "whole.json", str(tmp_path / "some.json")
-    assert cli.main(["merge", *files[:0:-1], "-o", str(whole)]) == 0
+    assert commands.main(["merge", *files[:0:-1], "-o", str(whole)]) == 0
     assert without_timing(whole) == without_timing(Path(files[0]))
-    assert cli.main(["merge", files[3], files[1], "-o", some]) == 2
+    assert commands.main(["merge", files[3], files[1], "-o", some]) == 2
     told = capsys.readouterr().err
     assert "31.25% of its 65536 inputs are judged, from element 0" in told and "1 of 3 shards is missing" in told
-    assert cli.main(["merge", some, files[2], "-o", str(whole)]) == 0
+    assert commands.main(["merge", some, files[2], "-o", str(whole)]) == 0
     assert without_timing(whole) == without_timing(Path(files[0]))
     for file in files[1:]:  # as of a GPU that this machine lacks
         Path(file).write_text(Path(file).read_text().replace('"cpu"', '"cuda"'))
-    assert cli.main(["merge", *files[1:], "-o", some]) == 0
+    assert commands.main(["merge", *files[1:], "-o", some]) == 0
     assert without_timing(Path(some)).replace('"cuda"', '"cpu"') == without_timing(whole)
     with pytest.raises(UsageError, match="in two parts"):
         merged([store.read(file) for file in (files[1], files[2], files[1])])
-    assert cli.main([*words, files[1], "--shard", "17/40"]) == 0  # of 16 units, and none
+    assert commands.main([*words, files[1], "--shard", "17/40"]) == 0  # of 16 units, and none
 
 
 def test_shards_of_other_versions_of_a_users_file_are_not_merged(tmp_path: Path) -> None:
@@ -266,7 +268,7 @@ def test_shards_of_other_versions_of_a_users_file_are_not_merged(tmp_path: Path)
     files = [str(tmp_path / f"{k}.json") for k in (1, 2)]
     for k, body in enumerate(("torch.reciprocal(x)", "1 / x"), 1):
         own.write_text(f"import torch\n\n\ndef f(x):\n    return {body}\n")
-        assert cli.main([*words, files[k - 1], "--shard", f"{k}/2"]) == 0
+        assert commands.main([*words, files[k - 1], "--shard", f"{k}/2"]) == 0
     assert [len(store.read(file).shard.parts) for file in files] == [1, 1]  # type: ignore[union-attr]
     with pytest.raises(UsageError, match="run from different files"):
         merged([store.read(file) for file in files])
@@ -277,7 +279,7 @@ def test_parts_of_other_files_are_not_joined(tmp_path: Path) -> None:
     words += ["--spelling", "out-of-place", "--profile", "quick", "--json"]
     files = [tmp_path / f"{k}.json" for k in (1, 2)]
     for k, file in enumerate(files, 1):
-        assert cli.main([*words, str(file), "--shard", f"{k}/2"]) == 0
+        assert commands.main([*words, str(file), "--shard", f"{k}/2"]) == 0
     value = json.loads(files[1].read_text())
     value["shard"]["parts"][0]["source"] = "0" * 16
     with pytest.raises(UsageError, match="different jobs or files"):
@@ -287,7 +289,8 @@ def test_parts_of_other_files_are_not_joined(tmp_path: Path) -> None:
 #: A module that changes what it is imported into, the processes of a run among them.
 SLOWED = """
 import time
-from verify import backends, cases, run
+from verify import backends
+from verify.walk import cases, run
 
 backends.load("cpu").portion = cases.CHUNK = cases.LEAST = {small}
 cases.FEWEST = cases.HOST_MOST = 1
@@ -302,7 +305,7 @@ def worker(*given):
 
 made, run.part_of, run._worker = run._worker, slowly, worker
 """
-KILLED = "import sys, slowed; from verify import cli; sys.exit(cli.main(sys.argv[1:]))"
+KILLED = "import sys, slowed; from verify.cli import commands; sys.exit(commands.main(sys.argv[1:]))"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -329,9 +332,9 @@ def test_a_sweep_that_is_killed_loses_what_was_in_flight(tmp_path: Path) -> None
     kept = journal.read_bytes()
     assert b'"part": {' in kept and b'"cells"' not in kept
     journal.write_bytes(kept.replace(b'"mp": 0', b'"mp": 1', 1))
-    assert cli.main([*words, str(out), "--resume"]) == 2  # a digit is another one
+    assert commands.main([*words, str(out), "--resume"]) == 2  # a digit is another one
     journal.write_bytes(kept)
-    assert cli.main([*words, str(out), "--resume", "--shard", "1/2"]) == 2  # which is divided elsewhere
-    assert cli.main([*words, str(out), "--resume", "--jobs", "1"]) == 0
-    assert cli.main([*words, str(whole), "--jobs", "1"]) == 0
+    assert commands.main([*words, str(out), "--resume", "--shard", "1/2"]) == 2  # which is divided elsewhere
+    assert commands.main([*words, str(out), "--resume", "--jobs", "1"]) == 0
+    assert commands.main([*words, str(whole), "--jobs", "1"]) == 0
     assert without_timing(out) == without_timing(whole)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verify.decide import BINS
 from verify.judge.reduce import COUNTED, LEADERS, METRICS
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
 from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading, restored, root, total
-from verify.ulp import CLASSES
+from verify.numbers.decide import BINS
+from verify.numbers.ulp import CLASSES
 
 IDS = ("first-entry", "second-entry")
 TEXTS = ("fma(a, b, c)", "a + rn(b * c)")

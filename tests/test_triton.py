@@ -26,7 +26,7 @@ from triton.runtime import driver, interpreter  # noqa: E402
 
 from verify import kernels  # noqa: E402
 from verify.backends import cuda, rocm  # noqa: E402
-from verify.formats import FORMATS  # noqa: E402
+from verify.facts.formats import FORMATS  # noqa: E402
 from verify.kernels.triton import ABSENT, LIBRARIES, REFLECTS_FTZ, VARIANTS, elementwise  # noqa: E402
 
 SM90 = GPUTarget("cuda", 90, 32)

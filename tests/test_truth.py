@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from verify.truth import HUGE, TINY, Truth, clamp
+from verify.facts.truth import HUGE, TINY, Truth, clamp
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`verify.ulp` against the definitions, by enumeration of a 7-bit format.
+"""`verify.numbers.ulp` against the definitions, by enumeration of a 7-bit format.
 
 The definitions stand here a second time: RN, RD and RU are found in the sorted list of all values, infinity standing
 at 2^(emax+1), and a class is a sentence about them.
@@ -13,9 +13,9 @@ from fractions import Fraction
 
 import pytest
 
-from verify.formats import FORMATS, Format
-from verify.truth import HUGE, TINY, Truth
-from verify.ulp import CLASSES, FLUSH_ULP, Verdict, ulp, verdict_of
+from verify.facts.formats import FORMATS, Format
+from verify.facts.truth import HUGE, TINY, Truth
+from verify.numbers.ulp import CLASSES, FLUSH_ULP, Verdict, ulp, verdict_of
 
 TOY = Format("toy7", 7, 4, 3)
 SIGN, INFINITY = 64, 56

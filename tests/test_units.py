@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from verify import native
-from verify.formats import FORMATS, floor_log2
+from verify.facts.formats import FORMATS, floor_log2
 from verify.numbers import units
 from verify.numbers.units import EMIN, Unit
 

@@ -19,15 +19,15 @@ from triton.language.extra import libdevice
 
 import vendor_libraries
 from vendor_libraries import vectorised
-from verify.domains import domain_of
-from verify.formats import FORMATS
-from verify.identify import candidates, predict
-from verify.kernel import Scalars, load
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Scalars, load
+from verify.inputs.domains import domain_of
+from verify.judge.identify import candidates, predict
 from verify.kernels.triton import elementwise
-from verify.launch import bits
 from verify.virtual import amdgcn, instructions
 from verify.virtual.compile import Launch, Unsupported, described
 from verify.virtual.ir import F32, F64, I32, Value
+from verify.workers.launch import bits
 
 Device = elementwise.Device
 Tensor = torch.Tensor

@@ -18,7 +18,7 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 
 from verify import native  # noqa: E402
 from verify.backends import cuda, rocm  # noqa: E402
-from verify.kernel import UsageError  # noqa: E402
+from verify.facts.kernel import UsageError  # noqa: E402
 from verify.kernels.triton import elementwise  # noqa: E402
 from verify.virtual import compile  # noqa: E402
 from verify.virtual.compile import TARGETS, Launch, described  # noqa: E402

@@ -10,19 +10,20 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed")
 
 
-from verify import domains, kernel
 from verify.backends import load
 from verify.backends.cuda import toolkit_libdevice
-from verify.cases import problem_digest
-from verify.domains import CHUNK
-from verify.formats import FORMATS
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.inputs import domains
+from verify.inputs.domains import CHUNK
 from verify.judge.chunk import digests
 from verify.judge.status import exit_code
 from verify.judge.tally import root
-from verify.lowerings import Target, lowerings
-from verify.plan import Selection
+from verify.lower.lowerings import Target, lowerings
 from verify.reports import store
-from verify.run import run
+from verify.walk.cases import problem_digest
+from verify.walk.plan import Selection
+from verify.walk.run import run
 
 if why := load("virtual-cuda").unavailable():
     pytest.skip(why, allow_module_level=True)

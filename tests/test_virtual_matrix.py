@@ -17,10 +17,10 @@ pytest.importorskip("triton", reason="triton is not installed")
 from verify.backends import cuda
 from verify.kernels.triton import products
 from verify.numbers import units
-from verify.plan import Selection
-from verify.run import run
 from verify.virtual import approx, lanes, matrix, ptx
 from verify.virtual.compile import Argument, Launch, Unsupported, described
+from verify.walk.plan import Selection
+from verify.walk.run import run
 
 try:
     lanes.library()

@@ -11,10 +11,10 @@ import torch
 from verify import backends
 from verify.backends import virtual_mps
 from verify.kernels.metal import elementwise
-from verify.plan import Selection
-from verify.run import run
 from verify.virtual import metal
 from verify.virtual.compile import Unsupported
+from verify.walk.plan import Selection
+from verify.walk.run import run
 
 pytestmark = pytest.mark.skipif(metal.clang() is None, reason="no clang++, which virtual-mps needs")
 DEVICES = ("virtual-mps", "virtual-mps-low", "virtual-mps-high")

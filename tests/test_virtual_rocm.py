@@ -13,10 +13,10 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from verify import backends
 from verify.backends import virtual_rocm
-from verify.kernel import UsageError, load
-from verify.lowerings import NotLowered, Target, user_lowering
-from verify.plan import Selection, backends_of
-from verify.run import run
+from verify.facts.kernel import UsageError, load
+from verify.lower.lowerings import NotLowered, Target, user_lowering
+from verify.walk.plan import Selection, backends_of
+from verify.walk.run import run
 
 DEVICES = ("virtual-rocm", "virtual-rocm-low", "virtual-rocm-high")
 

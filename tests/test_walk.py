@@ -16,23 +16,26 @@ import pytest
 import torch
 
 from judging import cell, elements
-from verify import backends, cases, domains, kernel, ledger, run
-from verify.cells import cell_of, fill
-from verify.composite import Limit, Problem
-from verify.decide import Enclosure
-from verify.domains import Domain
-from verify.formats import FORMATS
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Bound, Composite, NothingToCompare, Setting, UsageError
+from verify.facts.truth import Truth
+from verify.families.composite import Limit, Problem
+from verify.inputs import domains
+from verify.inputs.domains import Domain
+from verify.judge import ledger
 from verify.judge.chunk import Judge
+from verify.judge.ledger import Deviation
 from verify.judge.reduce import COUNTED
 from verify.judge.status import EXIT_CODES, REASONS, exit_code
-from verify.kernel import Bound, Composite, NothingToCompare, Setting, UsageError
-from verify.ledger import Deviation
-from verify.lowerings import EAGER, Lowering, NotLowered, Target, lowerings
+from verify.lower.lowerings import EAGER, Lowering, NotLowered, Target, lowerings
 from verify.numbers.ball import Ball64
-from verify.plan import Job, Selection
-from verify.run import Broken
-from verify.truth import Truth
-from verify.walk import walk
+from verify.numbers.decide import Enclosure
+from verify.walk import cases, run, walk
+from verify.walk.cells import cell_of, fill
+from verify.walk.plan import Job, Selection
+from verify.walk.run import Broken
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]
@@ -50,7 +53,7 @@ def with_lowerings(monkeypatch: pytest.MonkeyPatch, *calls: Callable[..., Any]) 
     """These as the kernels' lowerings, after eager."""
     own = [Lowering(f"mine-{k}", lambda target, call=call: call, lambda target: None) for k, call in enumerate(calls)]
     for module in ("plan", "cells"):
-        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (EAGER, *own))
+        monkeypatch.setattr(f"verify.walk.{module}.lowerings", lambda facts: (EAGER, *own))
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
@@ -114,7 +117,7 @@ def test_an_interruption_keeps_what_is_complete(small: None, monkeypatch: pytest
 
 def test_a_mistake_of_the_project_is_no_cell(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with_lowerings(monkeypatch, torch.add)
-    monkeypatch.setattr("verify.cells.cell_of", raising(ZeroDivisionError()))
+    monkeypatch.setattr("verify.walk.cells.cell_of", raising(ZeroDivisionError()))
     with pytest.raises(Broken, match=r"add alpha=1\.0 float32 eager") as caught:
         run.run(EAGER_ADD)
     assert caught.value.report["interrupted"] and caught.value.report["cells"] == []
@@ -123,7 +126,7 @@ def test_a_mistake_of_the_project_is_no_cell(small: None, monkeypatch: pytest.Mo
 def test_what_cannot_run_is_listed_with_the_reason(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = Lowering("absent", lambda target: torch.add, lambda target: "the library is not there")
     for module in ("plan", "cells"):
-        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (EAGER, absent))
+        monkeypatch.setattr(f"verify.walk.{module}.lowerings", lambda facts: (EAGER, absent))
     _, found = run.run(replace(EAGER_ADD, lowerings=()))["cells"]
     assert (found["status"], found["reason"]) == ("not-run", "the library is not there")
     assert found["reason_kind"] == "absent" and "regions" not in found
@@ -220,7 +223,7 @@ def job_of(name: str, scalars: dict[str, float], dtype: str = "float32") -> tupl
 def test_an_error_planted_once_in_a_ball_function_is_a_violation(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """exp off by 2^-30: far above its bound, far below what a float32 result shows. By the hashed sample."""
     case, job = job_of("exp", {})
-    monkeypatch.setattr("verify.cells.case_of", lambda *given: case)
+    monkeypatch.setattr("verify.walk.cells.case_of", lambda *given: case)
     assert fill(job, [], EAGER_ADD)[0]["status"] == "passed"
     case, job = job_of("exp", {})
     about = case.about["exact"]
@@ -240,7 +243,7 @@ def test_an_error_of_the_scale_is_a_violation(monkeypatch: pytest.MonkeyPatch) -
         about, "_scale", lambda n, values, like, unit: tuple(torch.full(like.shape, 2.0**60).double() for _ in range(2))
     )
     monkeypatch.setattr(case, "engine", lambda *given: None)
-    monkeypatch.setattr("verify.cells.case_of", lambda *given: case)
+    monkeypatch.setattr("verify.walk.cells.case_of", lambda *given: case)
     (found,) = fill(job, [], EAGER_ADD)
     assert found["status"] == "oracle-violation"
 
@@ -354,7 +357,7 @@ REFERENCE = lowering("eager", left_to_right)
 def rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, Any]]]:
     """rows(call, dtype, name): the cells of a lowering of the sum of rows."""
     for module in ("plan", "cells"):
-        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (REFERENCE,))
+        monkeypatch.setattr(f"verify.walk.{module}.lowerings", lambda facts: (REFERENCE,))
 
     def filled(call: Callable[..., Any], dtype: str = "float32", name: str = "mine", **changes: Any) -> Any:
         facts = composite(**changes)
@@ -433,7 +436,7 @@ def test_a_lowering_that_does_not_exist_is_not_run(rows: Any) -> None:
 
 def test_a_lowering_of_the_wrong_shape_does_not_spoil_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("plan", "cells"):
-        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (REFERENCE,))
+        monkeypatch.setattr(f"verify.walk.{module}.lowerings", lambda facts: (REFERENCE,))
     facts = composite()
     target = Target(facts, {}, "plain", "float32", backends.load("cpu"))
     held: list[Any] = []
@@ -511,7 +514,7 @@ def test_the_lowerings_that_a_composite_kernel_lists_are_those_it_has(name: str)
 def test_a_problem_does_not_outlive_its_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the garbage collector, which runs too rarely for tensors: two large problems would be held at once."""
     for module in ("plan", "cells"):
-        monkeypatch.setattr(f"verify.{module}.lowerings", lambda facts: (REFERENCE,))
+        monkeypatch.setattr(f"verify.walk.{module}.lowerings", lambda facts: (REFERENCE,))
     facts = composite()
     instance = cases.Instance(facts, facts.settings[0], {}, "float32", backends.load("cpu"), 0)
     target = Target(facts, {}, "plain", "float32", backends.load("cpu"))

@@ -14,17 +14,20 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, domains, kernel, standby
-from verify import run as walk
-from verify.cli import main
+from verify import backends
+from verify.cli.commands import main
+from verify.facts import kernel
+from verify.facts.kernel import UsageError
+from verify.inputs import domains
 from verify.jobs import pool
 from verify.judge.status import exit_code
-from verify.kernel import UsageError
-from verify.launch import LoweringError, launch_steady
-from verify.lowerings import Target, Unsuited, user_composite
-from verify.plan import Selection
-from verify.run import run
+from verify.lower.lowerings import Target, Unsuited, user_composite
+from verify.processes import standby
+from verify.walk import run as walk
+from verify.walk.plan import Selection
+from verify.walk.run import run
 from verify.workers import Worker, imported, isolated
+from verify.workers.launch import LoweringError, launch_steady
 from verify.workers.process import spoiled
 
 HEAD = "import ctypes, os, signal, time\nimport torch\n\n\n"

@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, domains, kernel
-from verify.calls import CALLS, Called, Sample, call_all
-from verify.calls_of_problems import call_problems
-from verify.cases import Instance, Pointwise
-from verify.domains import domain_of
-from verify.formats import FORMATS
-from verify.kernel import Composite, Kernel
-from verify.launch import LoweringError, launch_steady
-from verify.lowerings import Target, lowerings
-from verify.plan import Selection
-from verify.run import run
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import Composite, Kernel
+from verify.inputs import domains
+from verify.inputs.domains import domain_of
+from verify.lower.lowerings import Target, lowerings
+from verify.walk.calls import CALLS, Called, Sample, call_all
+from verify.walk.calls_of_problems import call_problems
+from verify.walk.cases import Instance, Pointwise
+from verify.walk.plan import Selection
+from verify.walk.run import run
 from verify.workers import isolated, isolated_composite
+from verify.workers.launch import LoweringError, launch_steady
 
 pytestmark = pytest.mark.gpu
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from importlib.machinery import PathFinder
 
-from verify import start
+from verify.processes import start
 
 #: The packages that the commands need, torch and triton apart: `dependencies` of pyproject.toml.
 NEEDED = ("hypothesis", "ml_dtypes", "mpmath", "numpy", "pydantic", "pytest", "pytest-xdist", "rich", "typer")
@@ -20,9 +20,9 @@ def main() -> int:
     """Run the command line of the process and return the exit code."""
     usual, sys.unraisablehook = sys.unraisablehook, start.raised_again
     try:
-        from verify import cli
+        from verify.cli import commands
 
-        return cli.main()
+        return commands.main()
     except ModuleNotFoundError as error:
         line = missing(error)
         if line is None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from verify.kernel import UsageError
+from verify.facts.kernel import UsageError
 from verify.kernels.metal import MODES
 from verify.kernels.metal.arithmetic import EXP, EXP_CONSTANTS
 from verify.kernels.metal.elementwise import TYPES, Operation, Operations, definitions, preamble
-from verify.lowerings import Lowering, Target
+from verify.lower.lowerings import Lowering, Target
 
 if TYPE_CHECKING:
     import torch
 
-    from verify.composite import Problem
+    from verify.families.composite import Problem
 
 #: log1p(u) = 2 artanh(s), s = u / (2 + u) <= 1/3, by a minimax polynomial of degree 4 in s^2 (relative error 2^-29.9).
 #: Relative errors in units of 2^-24: 1.06 of exp and 1 of its correction by the difference's own rounding error (each

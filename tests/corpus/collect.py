@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from verify.kernel import elementwise_names
+from verify.facts.kernel import elementwise_names
 from verify.reports import store
 from verify.reports.text import scalars_text
 

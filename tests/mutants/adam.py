@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from verify.composite import Problem
+from verify.families.composite import Problem
 
 Tensor = torch.Tensor
 

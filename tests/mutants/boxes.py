@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verify.domains import CHUNK, Domain
-from verify.formats import Format
+from verify.facts.formats import Format
+from verify.inputs.domains import CHUNK, Domain
 
 #: -log2 of the share of all inputs that a box covers is uniform in this range: from 1/16 down to one in a million.
 SHARE = (4, 20)
@@ -27,7 +27,7 @@ class Box:
     high: tuple[int, ...]
 
     def contains(self, bits: Sequence[Any]) -> Any:
-        """A boolean tensor over int64 tensors of patterns (see `verify.draws`)."""
+        """A boolean tensor over int64 tensors of patterns (see `verify.inputs.draws`)."""
         # Two's complement of 64-bit patterns puts those with the sign bit first; turning it restores their order.
         turn = self.fmt.sign_bit if self.fmt.bits == 64 else 0
         inside: Any = True

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from verify.composite import Problem
+from verify.families.composite import Problem
 from verify.kernels import _flex, _flex_lowerings
 
 Tensor = torch.Tensor

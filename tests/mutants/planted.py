@@ -13,17 +13,18 @@ from typing import Any
 
 import torch
 
-from verify import backends, kernel
-from verify.cases import Pointwise
-from verify.cells import cell_of
-from verify.domains import Domain, domain_of
-from verify.draws import Bits
-from verify.formats import FORMATS
-from verify.launch import bits as bits_of
-from verify.lowerings import EAGER, Call, Lowering, Target
-from verify.numbers.ball import two_sum
-from verify.plan import Job
+from verify import backends
+from verify.facts import kernel
+from verify.facts.formats import FORMATS
+from verify.inputs.domains import Domain, domain_of
+from verify.inputs.draws import Bits
+from verify.lower.lowerings import EAGER, Call, Lowering, Target
+from verify.numbers.transforms import two_sum
 from verify.walk import walk
+from verify.walk.cases import Pointwise
+from verify.walk.cells import cell_of
+from verify.walk.plan import Job
+from verify.workers.launch import bits as bits_of
 
 Tensor = torch.Tensor
 #: Differing elements that are judged, spread over the domain.

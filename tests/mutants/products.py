@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verify.composite import Problem
+from verify.families.composite import Problem
 from verify.families.products import decoded
 
 Tensor = torch.Tensor

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from verify import backends, kernel
-from verify.cells import fill
+from verify import backends
+from verify.facts import kernel
+from verify.facts.kernel import Composite, Setting, is_file
 from verify.families import rows
-from verify.kernel import Composite, Setting, is_file
-from verify.lowerings import Lowering, Target
-from verify.plan import Job, Selection
+from verify.lower.lowerings import Lowering, Target
+from verify.walk.cells import fill
+from verify.walk.plan import Job, Selection
 
 Tensor = torch.Tensor
 Mutant = Callable[[Tensor, int], Tensor]

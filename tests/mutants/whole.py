@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from mutants import adam, flex, planted, products, rows
-from verify import __version__, backends, kernel
-from verify.cells import fill
-from verify.composite import Problem
+from verify import __version__, backends
+from verify.facts import kernel
+from verify.facts.kernel import Composite, Scalars, Setting
+from verify.families.composite import Problem
 from verify.judge import status
-from verify.kernel import Composite, Scalars, Setting
-from verify.launch import bits
-from verify.lowerings import Lowering, lowerings
+from verify.lower.lowerings import Lowering, lowerings
 from verify.numbers.orders import Order
-from verify.plan import Job, Selection, jobs_of
-from verify.walk import case_of
+from verify.walk.cells import fill
+from verify.walk.plan import Job, Selection, jobs_of
+from verify.walk.walk import case_of
+from verify.workers.launch import bits
 
 CPU = backends.load("cpu")
 ROOT = Path(__file__).resolve().parents[2]

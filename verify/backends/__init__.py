@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from verify.kernel import VIRTUAL, UsageError, facts_of, suggest
+from verify.facts.kernel import VIRTUAL, UsageError, facts_of, suggest
 
 
 class Backend(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from verify.backends import NO_METAL, cores, cpu, load
-from verify.kernel import facts_of
+from verify.facts.kernel import facts_of
 
 
 @dataclass(frozen=True)

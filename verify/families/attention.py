@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.numbers.documented import Documented
 from verify.numbers.grid import below, last_bits
-from verify.numbers.ieee import round_to
 from verify.numbers.roundoff import UP, Rough, Roundoff
+from verify.numbers.transforms import round_to
 
 Tensor = torch.Tensor
 FLOAT32 = FORMATS["float32"]

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from verify.decide import Enclosure, Line, enclosure, ends
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
+from verify.facts.oracle import Oracle
+from verify.facts.truth import Truth
 from verify.judge.chunk import COARSE, patterns
 from verify.judge.element import Facts, Judged, Limits, Plain, decide, plainly
 from verify.judge.exact import Circumstances, Exact, Key
 from verify.numbers import mp
 from verify.numbers.ball import Ball, Ball64, BallDD
+from verify.numbers.decide import Enclosure, Line, enclosure, ends
 from verify.numbers.scaled import FAR, BallScaled
-from verify.oracle import Oracle
-from verify.truth import Truth
 
 Tensor = torch.Tensor
 
@@ -40,8 +40,8 @@ _SECOND_ORDER = 1 + 2.0**-16  # covers the products of underflow and rounding er
 class Elementwise:
     """An oracle with its Python scalars (doubles, meant exactly) in one format, on one device.
 
-    bounds: relative error of each admitted float64 library function (`verify.admit`). functions: replacements of
-    torch's, by name.
+    bounds: relative error of each admitted float64 library function (`verify.numbers.admit`). functions:
+    replacements of torch's, by name.
     """
 
     def __init__(

@@ -14,17 +14,17 @@ from fractions import Fraction
 
 import torch
 
-from verify.decide import BINS, QUANTUM, WORDS
+from verify.facts.formats import Format
+from verify.facts.oracle import OracleError
+from verify.facts.truth import Truth
 from verify.families.elementwise import Patterns
-from verify.formats import Format
 from verify.judge.element import Limits
 from verify.judge.reduce import COUNTED, METRICS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import patterns
 from verify.numbers import Undecidable, mp
-from verify.oracle import OracleError
-from verify.truth import Truth
-from verify.ulp import ulp
+from verify.numbers.decide import BINS, QUANTUM, WORDS
+from verify.numbers.ulp import ulp
 
 LEAF = 1 << 16  # patterns: no smaller ranges are looked at
 PRECISION = 64

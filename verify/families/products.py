@@ -1,7 +1,7 @@
 """Matrix products: act(alpha s_i t_j (a b)_ij + beta bias_ij). Here are their shapes, layouts, data and settings.
 
 A kernel is its facts and one call of `kernel`. Truth, bounds, lowerings and formulas live in the modules beside this
-one, which need torch. Data are integer functions of (seed, kind, index), as in `verify.draws`.
+one, which need torch. Data are integer functions of (seed, kind, index), as in `verify.inputs.draws`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from verify.domains import TOGETHER
-from verify.draws import Draw, encode, exp2, to_tensor
-from verify.formats import FORMATS
-from verify.kernel import DTYPES, NARROW, Composite, Setting, UsageError, lazily, suggest, whole_number
-from verify.stubs import expression
+from verify.facts.formats import FORMATS
+from verify.facts.kernel import DTYPES, NARROW, Composite, Setting, UsageError, lazily, suggest, whole_number
+from verify.inputs.domains import TOGETHER
+from verify.inputs.draws import Draw, encode, exp2, to_tensor
+from verify.lower.stubs import expression
 
 if TYPE_CHECKING:
-    from verify.composite import Problem
+    from verify.families.composite import Problem
 
 Tensor = Any
 LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved", "expanded-a", "expanded-b")
@@ -207,7 +207,7 @@ def decoded(x: Problem) -> Problem:
     exactly."""
     if "zero" not in x.tensors:
         return x
-    from verify.numbers.ball import two_sum
+    from verify.numbers.transforms import two_sum
     from verify.oracles.products import weights
 
     tensors = {name: t for name, t in x.tensors.items() if name not in ("scale", "zero")}
@@ -280,7 +280,7 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     (1, n), on the host."""
     import torch
 
-    from verify.composite import Problem
+    from verify.families.composite import Problem
 
     shape = Shape.of(setting.parameters)
     size = max(shape.batch, 1)
@@ -484,8 +484,7 @@ def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], 
 
 
 def _searched(facts: Products, problem: Problem, backend: Any, output: str, y: Tensor) -> Mapping[str, Any]:
-    from verify.families.products_formulas import searched
-
+    searched = lazily("verify.families.products_formulas", "searched")
     return {} if facts.exact else searched(problem, backend, facts.result(problem.dtype), y)
 
 

@@ -17,14 +17,15 @@ from typing import Any
 
 import torch
 
-from verify.composite import Part, Problem
-from verify.draws import spread
+from verify.facts.formats import FORMATS
+from verify.families.composite import Part, Problem
 from verify.families.products import COLUMNS, ROWS, Shape, decoded, stored_weights
 from verify.families.products_limits import architecture
 from verify.families.products_truth import factors
-from verify.formats import FORMATS
+from verify.inputs.draws import spread
 from verify.judge.chunk import differing
-from verify.numbers.ieee import IeeeSystem, Rounded, round_to
+from verify.numbers.ieee import IeeeSystem, Rounded
+from verify.numbers.transforms import round_to
 from verify.numbers.units import SPLITS, Plan, Split, Unit, scalar, units
 from verify.oracles.products import Factors
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import torch
 
-from verify.composite import Limit, Problem
+from verify.facts.formats import FORMATS, Format
+from verify.facts.kernel import is_file
+from verify.families.composite import Limit, Problem
 from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
-from verify.formats import FORMATS, Format
-from verify.kernel import is_file
-from verify.lowerings import Lowering, Target
+from verify.lower.lowerings import Lowering, Target
 from verify.numbers.documented import Documented
-from verify.numbers.ieee import round_to
 from verify.numbers.orders import Order
 from verify.numbers.roundoff import UP, Rough, Roundoff
 from verify.numbers.roundoff_units import Blocks
+from verify.numbers.transforms import round_to
 from verify.numbers.units import BFLOAT16, SPLITS, units
 from verify.numbers.units import architecture as unit_architecture
 from verify.oracles import products as oracle

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from verify.kernel import DTYPES, NARROW
-from verify.lowerings import (
+from verify.facts.kernel import DTYPES, NARROW
+from verify.lower.lowerings import (
     Lowering,
     NotLowered,
     Target,
@@ -27,7 +27,7 @@ from verify.lowerings import (
 if TYPE_CHECKING:
     import torch
 
-    from verify.composite import Problem
+    from verify.families.composite import Problem
 
 Call = Callable[["Problem"], Any]  # {'': the output}
 Settings = dict[str, Any]
@@ -137,7 +137,7 @@ def set_to(given: Settings) -> Iterator[None]:
     """A context in which torch's switches have these values, and those of float32 products no others."""
     import torch
 
-    from verify import switches  # which needs torch
+    from verify.lower import switches  # which needs torch
 
     with contextlib.ExitStack() as stack:
         if given:

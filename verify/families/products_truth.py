@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify.composite import Problem
-from verify.decide import Enclosure
+from verify.facts.truth import ZERO, Truth
+from verify.families.composite import Problem
 from verify.families.products import Products, Shape, decoded
 from verify.numbers.ball import GROW
+from verify.numbers.decide import Enclosure
 from verify.numbers.fixed import Fixed, FixedMatrices, places_for
 from verify.numbers.matmul import DDMatrices, RowBalls
 from verify.oracles import products as oracle
 from verify.oracles.products import Factors
-from verify.truth import ZERO, Truth
 
 Tensor = torch.Tensor
 #: Binary places beyond those of the products, where a function is to be evaluated; the most.
@@ -55,7 +55,7 @@ def _widened(pair: tuple[str, Tensor]) -> tuple[str, Tensor]:
 
 
 class Truths:
-    """`verify.composite.Source` of one product."""
+    """`verify.families.composite.Source` of one product."""
 
     def __init__(self, facts: Products, problem: Problem, device: Any, bounds: Mapping[str, float]) -> None:
         problem = decoded(problem)
@@ -92,7 +92,7 @@ class Truths:
     def enclose(
         self, output: str, index: Tensor | None = None, double: bool = False
     ) -> tuple[Enclosure, Tensor | None]:
-        """See `verify.composite.Source`."""
+        """See `verify.families.composite.Source`."""
         if double:
             assert index is not None
             return self._doubled(index)
@@ -172,7 +172,7 @@ class Truths:
     # Multiprecision
 
     def exact(self, output: str, index: int) -> Iterator[Truth]:
-        """See `verify.composite.Source`."""
+        """See `verify.families.composite.Source`."""
         if self._special is not None:
             special = float(self._special.reshape(-1)[index])
             if special == -np.inf and self.activation != "none":
@@ -196,7 +196,7 @@ class Truths:
         yield Truth("either-zero") if self.activation == "relu" and truth.kind == "real" and truth.hi <= ZERO else truth
 
     def scale(self, output: str, index: int) -> Truth | None:
-        """See `verify.composite.Source`."""
+        """See `verify.families.composite.Source`."""
         truth = self._element(index, oracle.magnitude).truth(0, 0)
         return truth if truth.kind == "real" else Truth.real(Fraction(TINY_SCALE), Fraction(TINY_SCALE))
 

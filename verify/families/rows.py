@@ -2,7 +2,7 @@
 
 A row kernel works on the slices of its first input along one dimension. It is an oracle, its algorithms and one call of
 `kernel`; truths, bounds and lowerings live in the modules beside this one, which need torch. Data are integer functions
-of (seed, recipe, index), as in `verify.draws`.
+of (seed, recipe, index), as in `verify.inputs.draws`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from verify.draws import Draw, Ints, exp2, mix, pack, to_tensor
-from verify.formats import FORMATS, Format
-from verify.kernel import Composite, Setting, UsageError, comma_list, lazily, suggest, whole_number
+from verify.facts.formats import FORMATS, Format
+from verify.facts.kernel import Composite, Setting, UsageError, comma_list, lazily, suggest, whole_number
+from verify.facts.oracle import Oracle
+from verify.inputs.draws import Draw, Ints, exp2, mix, pack, to_tensor
+from verify.lower.stubs import expression
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
-from verify.oracle import Oracle
-from verify.stubs import expression
 
 if TYPE_CHECKING:
-    from verify.composite import Problem
+    from torch import Tensor
+
+    from verify.families.composite import Problem
 
 #: Elements of the largest problem that `--set shape=` may request: ball and bound take about 100 bytes an element.
 MOST = 1 << 24
@@ -505,7 +507,7 @@ def problem(
     along `dim`, in C order; 'mixed' gives every row the next recipe. `extra["recipes"]`: that of each row."""
     import torch
 
-    from verify.composite import Problem
+    from verify.families.composite import Problem
 
     parameters = dict(setting.parameters)
     shape, dim = tuple(parameters["shape"]), parameters["dim"]
@@ -698,11 +700,18 @@ def _shape(text: str) -> tuple[int, ...]:
 # ---------------------------------------------------------------- facts
 
 
+def placed(problem: Problem, facts: Rows, rows: Tensor) -> Tensor:
+    """Values by row and position in the output's shape."""
+    x, dim = next(iter(problem.tensors.values())), problem.parameters["dim"]
+    moved = x.movedim(dim, -1).shape
+    if facts.reduces:
+        return rows.reshape(moved[:-1])
+    return rows.reshape(moved).movedim(-1, dim)
+
+
 def _strata(facts: Rows, problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
     """The recipe of each row."""
     import torch
-
-    from verify.families.rows_limits import placed
 
     told = problem.extra["recipes"]
     names = tuple(dict.fromkeys(told))

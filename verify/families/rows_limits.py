@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from verify.composite import Limit, Problem
-from verify.families.rows import LOWERINGS, SQUARES, Algorithm, Place, Rows
+from verify.facts.formats import FORMATS, Format
+from verify.facts.kernel import facts_of, is_file
+from verify.families.composite import Limit, Problem
+from verify.families.rows import LOWERINGS, SQUARES, Algorithm, Place, Rows, placed
 from verify.families.rows_truth import rows_of, squares_overflow
-from verify.formats import FORMATS, Format
-from verify.kernel import facts_of, is_file
-from verify.lowerings import Lowering, Target
+from verify.lower.lowerings import Lowering, Target
 from verify.numbers.arrays import BallArrays
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
@@ -227,12 +227,3 @@ def settled(error: Tensor, mid: Tensor, special: Tensor, nan: Tensor, storage: F
         floor = size.clamp(max=2.0 ** (storage.emax + 1)) * RESOLVED + float(storage.smallest_subnormal) / 4
         bound = torch.maximum(bound, floor) + torch.where(bound > 0, floor, 0.0)
     return torch.where(bound.isnan(), math.inf, bound)
-
-
-def placed(problem: Problem, facts: Rows, rows: Tensor) -> Tensor:
-    """Values by row and position in the output's shape."""
-    x, dim = next(iter(problem.tensors.values())), problem.parameters["dim"]
-    moved = x.movedim(dim, -1).shape
-    if facts.reduces:
-        return rows.reshape(moved[:-1])
-    return rows.reshape(moved).movedim(-1, dim)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from verify.lowerings import (
+from verify.lower.lowerings import (
     Lowering,
     NotLowered,
     Target,
@@ -28,7 +28,7 @@ from verify.lowerings import (
 if TYPE_CHECKING:
     import torch
 
-    from verify.composite import Problem
+    from verify.families.composite import Problem
 
 Call = Callable[["Problem"], Any]  # {'': the output}
 #: The most elements that the interpreter is given.

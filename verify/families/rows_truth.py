@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from verify.composite import Problem
-from verify.decide import Enclosure, enclosure
+from verify.facts.formats import FORMATS
+from verify.facts.oracle import OracleError
+from verify.facts.truth import TINY, Truth
+from verify.families.composite import Problem
 from verify.families.rows import PRODUCTS, SQUARES, Rows
-from verify.formats import FORMATS
-from verify.ledger import holds
+from verify.judge.ledger import holds
 from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays
+from verify.numbers.decide import Enclosure, enclosure
 from verify.numbers.mp import EXACT, MpValue
-from verify.oracle import OracleError
-from verify.truth import TINY, Truth
 
 Tensor = torch.Tensor
 START, CAP = 96, 12288  # bits, as in `verify.numbers.mp.enclosures`
@@ -52,7 +52,7 @@ def squares_overflow(rows: Tensor) -> Tensor:
 
 
 class Slices:
-    """`verify.composite.Source` of a row kernel: its oracle along dimension `dim` of the problem's first tensor."""
+    """The `Source` of a row kernel: its oracle along dimension `dim` of the problem's first tensor."""
 
     def __init__(self, facts: Rows, problem: Problem, device: Any, bounds: Mapping[str, float]) -> None:
         x, *others = problem.tensors.values()
@@ -96,7 +96,7 @@ class Slices:
     def enclose(
         self, output: str, index: Tensor | None = None, double: bool = False
     ) -> tuple[Enclosure, Tensor | None]:
-        """See `verify.composite.Source`."""
+        """See `verify.families.composite.Source`."""
         if double:
             assert index is not None
             return self._doubled(index)
@@ -225,7 +225,7 @@ class Slices:
         return found
 
     def exact(self, output: str, index: int) -> Iterator[Truth]:
-        """See `verify.composite.Source`."""
+        """See `verify.families.composite.Source`."""
         row, position = self._place(index)
         x = self._inputs(row)
         n = MpArrays(START, position)
@@ -250,7 +250,7 @@ class Slices:
         return value  # type: ignore[no-any-return]
 
     def scale(self, output: str, index: int) -> Truth | None:
-        """See `verify.composite.Source`."""
+        """See `verify.families.composite.Source`."""
         if self.oracle.scale is None:
             return None
         row, position = self._place(index)

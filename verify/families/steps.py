@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import torch
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.numbers.ball import U
 from verify.numbers.roundoff import UP, Rough, Roundoff
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verify.facts.kernel import UsageError
 from verify.jobs.journal import differences
 from verify.jobs.pool import Ended, Hands, attempt
-from verify.kernel import UsageError
 
 RETRIES = 3
 CONNECT = 5.0  # seconds for an address to answer

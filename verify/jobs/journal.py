@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from verify.kernel import UsageError
+from verify.facts.kernel import UsageError
 
 Cells = list[dict[str, Any]]
 SHOWN = 3  # of what makes a journal stale

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from verify import standby, start
+from verify.processes import standby, start
 
 HELD = 3  # jobs that a process holds, at most, while the one that gives them does its own
 
@@ -56,7 +56,7 @@ def ended(
              where others have nothing left to do
     places   the variables of each process's environment, beside those of this one
     wanted   whether a job is still to be done, asked when it is due
-    forking  whether jobs start processes by `verify.standby`
+    forking  whether jobs start processes by `verify.processes.standby`
     here     does a job in this process, which is then one of those that do them: it has imported what they still have
              to. They hold HELD jobs meanwhile, since this one answers none while it does its own
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verify.decide import BINS, QUANTUM
-from verify.formats import Format
+from verify.facts.formats import Format
 from verify.judge import status as st
 from verify.judge.chunk import OracleViolation, measured
 from verify.judge.element import Limits
@@ -18,6 +17,7 @@ from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import METRICS
 from verify.judge.regions import REGIONS
 from verify.judge.tally import WORST, Element, InRegion, Tally
+from verify.numbers.decide import BINS, QUANTUM
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,17 +17,17 @@ from typing import Any, Protocol
 
 import torch
 
-from verify.decide import BINS, CLAMP_ULP, QUANTUM, WORDS, Enclosure
-from verify.decide import digests as of_chunks
-from verify.formats import Format
+from verify.facts.formats import Format
+from verify.facts.truth import Truth
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide, keeps
 from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import COUNTED, LEADERS, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
 from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading
+from verify.numbers.decide import BINS, CLAMP_ULP, QUANTUM, WORDS, Enclosure
+from verify.numbers.decide import digests as of_chunks
 from verify.numbers.scaled import FAR
-from verify.truth import Truth
 
 Tensor = torch.Tensor
 COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums and histogram

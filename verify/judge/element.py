@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 
-from verify.decide import (
+from verify.facts.formats import Format
+from verify.judge.regions import REGIONS
+from verify.judge.status import KINDS
+from verify.numbers.decide import (
     BINS,
     NEGLIGIBLE,
     UP,
@@ -29,11 +32,8 @@ from verify.decide import (
     nearest,
     subtracts,
 )
-from verify.formats import Format
-from verify.judge.regions import REGIONS
-from verify.judge.status import KINDS
-from verify.numbers.ball import two_sum
-from verify.ulp import FLUSH_ULP
+from verify.numbers.transforms import two_sum
+from verify.numbers.ulp import FLUSH_ULP
 
 Tensor = torch.Tensor
 
@@ -96,7 +96,7 @@ class Facts:
     beyond    (kind, float64) of ever wider limits: what is beyond `limit` and within this one fails as that kind
     zeroed    the truth at operands whose subnormals are taken as zero, or None where it is left to a later stage
     flush     float64: how far flushed intermediates may move the result where FTZ is declared
-    unit      int64: every number here is in units of 2^unit of its element; None: of 1 (`verify.decide.Line`)
+    unit      int64: every number here is in units of 2^unit of its element; None: of 1 (`verify.numbers.decide.Line`)
     """
 
     truth: Enclosure

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from mpmath.libmp import from_rational, to_str
 
-from verify.formats import Format
+from verify.facts.formats import Format
+from verify.facts.truth import Truth
 from verify.judge.element import LOOSE, Limits
-from verify.truth import Truth
-from verify.ulp import FLUSH_ULP, RANKS, Verdict, ulp, verdict_of
+from verify.numbers.ulp import FLUSH_ULP, RANKS, Verdict, ulp, verdict_of
 
 Key = tuple[int, ...]
 CACHED = 1 << 17  # elements remembered

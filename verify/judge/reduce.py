@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from verify.decide import BINS, CLAMP_ULP, QUANTUM
-from verify.formats import Format
+from verify.facts.formats import Format
 from verify.judge.element import CLASSES, Judged
 from verify.judge.regions import REGIONS
+from verify.numbers.decide import BINS, CLAMP_ULP, QUANTUM
 
 Tensor = torch.Tensor
 

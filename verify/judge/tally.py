@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from verify.decide import BINS, QUANTUM
 from verify.judge.reduce import COUNTED, LEADERS, METRICS
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
-from verify.ulp import CLASSES
+from verify.numbers.decide import BINS, QUANTUM
+from verify.numbers.ulp import CLASSES
 
 WORST = 5
 _WORD = (1 << 64) - 1

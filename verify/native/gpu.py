@@ -1,5 +1,5 @@
 """Integer functions of whole tensors for a GPU, in Triton: digests of many chunks at once, the same numbers as
-`verify.decide.digest_tensors`, and what `verify.native.patterns` asks."""
+`verify.numbers.decide.digest_tensors`, and what `verify.native.patterns` asks."""
 
 from __future__ import annotations
 

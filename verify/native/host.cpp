@@ -1,5 +1,5 @@
-// Integer functions of whole tensors, compiled for the host: digests of bit patterns, which `verify.decide.digest_tensors`
-// defines, random words, which `verify.draws.Draw.word` does, and the sums of products of `verify.numbers.units`.
+// Integer functions of whole tensors, compiled for the host: digests of bit patterns, which `verify.numbers.decide.digest_tensors`
+// defines, random words, which `verify.inputs.draws.Draw.word` does, and the sums of products of `verify.numbers.units`.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ uint64_t sum(int64_t n, const Bits* data, uint64_t infinity, uint64_t canonical,
   return total;
 }
 
-inline uint32_t mix32(uint32_t word) {  // lowbias32, see verify.draws.mix
+inline uint32_t mix32(uint32_t word) {  // lowbias32, see verify.inputs.draws.mix
   word = (word ^ (word >> 16)) * 0x7FEB352Du;
   word = (word ^ (word >> 15)) * 0x846CA68Bu;
   return word ^ (word >> 16);

@@ -1,7 +1,7 @@
 """Bit patterns in order, and constant ones: written and looked for as fast as memory allows.
 
 `words` are one-dimensional integer tensors of 16 or 32 bits. Word i "in order" is (start + i) >> shift, modulo its
-width, as an input of an exhaustive `verify.domains.Domain` is.
+width, as an input of an exhaustive `verify.inputs.domains.Domain` is.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ it offers the comparisons < <= > >= ==, `is_nan`, `is_inf`, `is_zero`, `signbit`
 an enclosure cannot answer; `ieee` alone compares anything, because it has only exact values.
 """
 
-from verify.oracle import OracleError
+from verify.facts.oracle import OracleError
 
 
 class Undecidable(TypeError):

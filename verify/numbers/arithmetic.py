@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify.formats import FORMATS
-from verify.numbers.ball import two_prod, two_sum
+from verify.facts.formats import FORMATS
 from verify.numbers.casts import Floats, hashed
+from verify.numbers.transforms import round_to, round_to_odd, two_prod, two_sum
 
 Tensor = torch.Tensor
 LARGEST = float.fromhex("0x1.fffffffffffffp+1023")
@@ -35,8 +35,6 @@ LARGEST = float.fromhex("0x1.fffffffffffffp+1023")
 def computed(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """One result of each operation, two of each transformation: see `_due`; then the square root, and float32's
     operations."""
-    from verify.numbers.ieee import round_to, round_to_odd
-
     x, y = (t.to(torch.float32).to(torch.float64) for t in (a, b))
     single = (x + y, x - y, x * y, x / y, torch.sqrt(x), round_to_odd(*two_sum(x * y, x)))
     doubles = (a + b, a - b, a * b, a / b, *two_sum(a, b), *two_prod(a, b), *two_sum(a * b, a), torch.sqrt(a))

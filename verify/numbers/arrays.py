@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from mpmath.libmp import from_man_exp, mpf_exp, to_fixed
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
+from verify.facts.truth import LIMIT, ZERO
 from verify.numbers import enclosure as en
-from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, filled, power_of_two, two_prod
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, filled
 from verify.numbers.functions import EXACT_BITS, FUNCTIONS, offer
 from verify.numbers.mp import EXACT, MpSystem, MpValue
 from verify.numbers.operators import Arithmetic, Binary, Comparing
-from verify.truth import LIMIT, ZERO
+from verify.numbers.transforms import power_of_two, two_prod
 
 Tensor = torch.Tensor
 #: What a scan carries for each element: balls, or tensors of exact values.
@@ -61,12 +62,6 @@ class _LastAxis:
     def dot(self: Any, a: Ball, b: Ball) -> Ball:
         """The inner product along the last axis, which keeps length 1."""
         return self.sum(a * b)  # type: ignore[no-any-return]
-
-    def matmul(self: Any, a: Ball, b: Ball) -> Ball:
-        """(..., m, k) times (..., k, n), see `verify.numbers.matmul`."""
-        from verify.numbers.matmul import matmul
-
-        return matmul(self, a, b)  # type: ignore[no-any-return]
 
     def shift(self: Any, a: Ball) -> Ball:
         """The largest finite midpoint along the last axis (0 without one), as an exact constant."""
@@ -603,12 +598,6 @@ class MpArrays:
     def count(self, a: Row) -> int:
         """The length of the row."""
         return len(a)
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        """See `verify.numbers.matmul`."""
-        from verify.numbers.matmul import matmul
-
-        return matmul(self, a, b)
 
     def shift(self, a: Row) -> np.ndarray:
         """An exact number near the largest finite value (0 without one): the largest itself among exact ones."""

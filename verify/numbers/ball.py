@@ -2,12 +2,12 @@
 
 Every operation encloses the real result: the radius is the propagated radius plus the operation's
 own error, which TwoSum and TwoProd give exactly (Knuth; Dekker 1971), a residual gives for
-division and square root, and admission gives for library functions (`verify.admit`). A radius of
+division and square root, and admission gives for library functions (`verify.numbers.admit`). A radius of
 zero means that midpoint + tail is exact. A NaN radius means undecided.
 
 `Ball64` is one float64 and suits a compiled or native pass over billions of elements; `BallDD`
 carries a second float64 and is run eagerly on the few elements that `Ball64` leaves open.
-Conventions that `verify.decide` relies on: a midpoint of +-inf with radius 0 is either an infinity
+Conventions that `verify.numbers.decide` relies on: a midpoint of +-inf with radius 0 is either an infinity
 of extended-real arithmetic or a library result beyond float64; both exceed every narrower format.
 """
 
@@ -20,16 +20,16 @@ from typing import Any
 
 import torch
 
-from verify.formats import FORMATS, Format, floor_log2
+from verify.facts.formats import FORMATS, Format, floor_log2
 from verify.numbers import Undecidable, primitives
 from verify.numbers.functions import LIBRARY, Function, offer
 from verify.numbers.operators import Binary, Comparing, Enclosing, Predicates
+from verify.numbers.transforms import two_prod, two_sum
 
 Tensor = torch.Tensor
 U = 2.0**-53
 TINY = 2.0**-1022  # absolute term of any operation that may underflow in float64
 GROW = 1.0 + 2.0**-45  # covers the roundings of the radius arithmetic itself
-SPLIT = 2.0**27 + 1.0
 
 
 @dataclass(frozen=True)
@@ -59,27 +59,6 @@ LOOSE = Span(53, -1074, 1100)
 
 def span_of(fmt: Format) -> Span:
     return Span(fmt.precision, fmt.emin - fmt.precision + 1, fmt.emax)
-
-
-def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """s + e == a + b exactly, s = RN(a + b) (Knuth, TAOCP 2, 4.2.2 theorem B)."""
-    s = a + b
-    t = s - a
-    return s, (a - (s - t)) + (b - t)
-
-
-def two_prod(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """p + e == a * b exactly, p = RN(a b), where nothing over- or underflows (Dekker 1971)."""
-    p = a * b
-    ca, cb = SPLIT * a, SPLIT * b
-    ah, bh = ca - (ca - a), cb - (cb - b)
-    al, bl = a - ah, b - bh
-    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
-
-
-def power_of_two(exponent: Tensor) -> Tensor:
-    """2^exponent for int64 exponents of normal float64."""
-    return ((exponent + 1023) << 52).view(torch.float64)
 
 
 def filled(value: Tensor | float | None, like: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ What is required, NaNs staying NaNs:
   a narrower format to a wider one  exact
   float64 to float32                to nearest even, subnormal results and overflow included
   float32 to a half                 exact where the half holds the value; torch rounds float64 to a half twice
-  rounding to a format              `ieee.round_to` and the cast to storage after it: to nearest even, likewise
+  rounding to a format              `transforms.round_to` and the cast to storage after it: to nearest even, likewise
   float64 to int64, and back        truncated; exact up to 2^53
 
 All patterns of the halves are tried; of float32 and float64 SIZE each: full significands of all exponents, subnormals,
@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
+from verify.numbers.transforms import round_to
 
 Tensor = torch.Tensor
 Words = npt.NDArray[np.int64]
@@ -41,8 +42,6 @@ OPERATIONS = (
 
 def converted(h: Tensor, b: Tensor, f: Tensor, d: Tensor) -> tuple[Tensor, ...]:
     """The results that OPERATIONS names, from float16, bfloat16, float32 and float64 tensors of one shape."""
-    from verify.numbers.ieee import round_to
-
     wide_h, wide_b = h.to(torch.float32), b.to(torch.float32)
     whole = torch.where(d.abs() < 2.0**53, d, 0.0).to(torch.int64)
     return (

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from mpmath.libmp import from_man_exp, mpf_exp, mpf_log, mpf_shift, to_int
 
+from verify.facts.truth import ZERO, Truth
 from verify.numbers import Undecidable
 from verify.numbers import enclosure as en
 from verify.numbers.operators import Arithmetic, Binary, Enclosing
-from verify.truth import ZERO, Truth
 
 Array: TypeAlias = Any  # a 2-D numpy array of Python objects, or of booleans
 

@@ -1,8 +1,8 @@
 """The library functions: one entry each, from which number systems, admission and tests follow.
 
 An entry says what a function is in multiprecision (`mp`), as a tensor function with an error bound (`ball`, `ieee`,
-`roundoff`), where it is defined and exact, and with what a device's library is tried (`verify.admit`). To add one,
-write its enclosure in `verify.numbers.enclosure` and its entry here. The number systems offer it under its name:
+`roundoff`), where it is defined and exact, and with what a device's library is tried (`verify.numbers.admit`). To add
+one, write its enclosure in `verify.numbers.enclosure` and its entry here. The number systems offer it under its name:
 `n.log2(x)`. What has no entry is a `NoFunction`.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from verify.facts.oracle import OracleError
 from verify.numbers import enclosure as en
 from verify.numbers.casts import Floats, hashed, unit
-from verify.oracle import OracleError
 
 Tensor = torch.Tensor
 Change = Callable[[Tensor, Tensor, Tensor], Tensor]

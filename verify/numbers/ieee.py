@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.numbers import primitives
-from verify.numbers.ball import power_of_two, two_prod, two_sum
 from verify.numbers.functions import Function, offer
 from verify.numbers.operators import Arithmetic, Binary, Comparing, Predicates
 from verify.numbers.orders import Order, reduce, scan
+from verify.numbers.transforms import power_of_two, round_to, round_to_odd, two_prod, two_sum
 
 if TYPE_CHECKING:
     from verify.numbers.units import Plan
@@ -46,36 +46,6 @@ HOST = torch.empty(0).device  # the device of Python scalars as tensors, until t
 #: operations handed to two threads, on whole tensors that leave the cache, took 8 to 16 times as long
 #: (fma of 2^20 elements on two shared Xeon cores, torch 2.13).
 BLOCK = 2**15
-
-
-def round_to(t: Tensor, fmt: Format) -> Tensor:
-    """RN(t) in `fmt`, ties to even, as a float64 tensor (IEEE 754-2019, 4.3.1).
-
-    t: float64, any shape. Overflow gives infinities; the signs of zeros, infinities and of values
-    that round to zero are kept. `fmt` is float64, which gives t itself, or contained in float32.
-    """
-    if fmt == DOUBLE:
-        return t
-    exponent = ((t.view(torch.int64) >> 52) & 0x7FF) - 1023
-    # Beyond emax + 1 the quantum no longer matters: the result overflows.
-    quantum = exponent.clamp(fmt.emin, fmt.emax + 1) - fmt.mantissa_bits
-    # In [2^(quantum+52), 2^(quantum+53)) floats are 2^quantum apart, and 1.5 2^(quantum+52) is an even multiple.
-    magic = 1.5 * power_of_two(quantum + 52)
-    rounded = (t + magic) - magic
-    return torch.where(rounded.abs() >= 2.0 ** (fmt.emax + 1), torch.inf, rounded).copysign(t)
-
-
-def round_to_odd(high: Tensor, low: Tensor) -> Tensor:
-    """The exact sum high + low, rounded to odd in float64, given high = RN(high + low).
-
-    An inexact sum becomes the one of its two float64 neighbours whose last bit is set, so that a
-    later rounding to p <= 51 bits sees on which side of a midpoint it lies (Boldo & Melquiond 2008).
-    A NaN `low`, which TwoSum gives for infinities, counts as exact.
-    """
-    bits = high.view(torch.int64)
-    inexact = (low > 0) | (low < 0)
-    outward = torch.where((low > 0) == (high > 0), 1, -1)
-    return torch.where(inexact & ((bits & 1) == 0), bits + outward, bits).view(torch.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,16 +18,16 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
-from verify.formats import FORMATS
+from verify.facts.formats import FORMATS
 from verify.numbers import Undecidable
 from verify.numbers.arrays import BallDDArrays, gamma
-from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, U, filled, two_sum
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, U, filled
 from verify.numbers.functions import LIBRARY
 from verify.numbers.grid import below, last_bit, last_bits
 from verify.numbers.operators import Enclosing
+from verify.numbers.transforms import two_sum
 
 Tensor = torch.Tensor
 Radius = Tensor | float
@@ -307,8 +307,7 @@ class DDMatrices(BallDDArrays):
         return _reshaped(a, lambda t: t.transpose(-1, -2))
 
     def matmul(self, a: Ball, b: Ball) -> Ball:
-        product: Ball = matmul(self, a, b)
-        return product
+        return matmul(self, a, b)
 
     def matmul_sizes(self, a: Ball, b: Ball) -> tuple[Ball, Callable[[], Ball]]:
         return self.matmul(a, b), lambda: self.matmul(abs(a), abs(b))
@@ -323,14 +322,12 @@ class DDMatrices(BallDDArrays):
         return self.where(far, one, value)
 
 
-def matmul(n: Any, a: Any, b: Any) -> Any:
-    """(..., m, k) times (..., k, n) of balls, or of 2-D object arrays of `MpValue`, in the system `n` of either.
+def matmul(n: Ball64, a: Ball, b: Ball) -> Ball:
+    """(..., m, k) times (..., k, n) of balls in their system `n`.
 
     In float64 the midpoints err by at most gamma(k) |a| |b| (Higham 2002, (3.13)) whatever the order, with or without
     fused multiply-adds; in double-double they err by what its radius says.
     """
-    if not isinstance(n, Ball64):
-        return np.array([[n.dot(row, column)[0] for column in b.T] for row in a], dtype=object)
     if n.double:
         return _doubled(n, a, b)
     size_a, size_b = a.mid.abs(), b.mid.abs()

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 from mpmath.libmp import finf, fninf, from_int, from_rational, fzero, mpf_le, mpf_lt, to_str
 
-from verify.formats import Format
+from verify.facts.formats import Format
+from verify.facts.oracle import Oracle, OracleError
+from verify.facts.truth import HUGE, LIMIT, TINY, ZERO, Truth
 from verify.numbers import Undecidable
 from verify.numbers import enclosure as en
 from verify.numbers.functions import EXACT_BITS, Function, exact_power, offer
 from verify.numbers.operators import Arithmetic, Binary, Comparing
-from verify.oracle import Oracle, OracleError
-from verify.truth import HUGE, LIMIT, TINY, ZERO, Truth
 
 #: Odd significands up to this length can be values or midpoints of a format (precision 53).
 SHORT_BITS = 64

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 
 if TYPE_CHECKING:
     import torch

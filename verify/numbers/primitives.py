@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes, is_in_torch_dispatch_mode
 
-from verify.numbers import NotAdmitted
+from verify.numbers import NotAdmitted, arithmetic, casts
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def require(device: Any) -> None:
     """Raise NotAdmitted, which names the operation, where one is wrong on the device in eager mode.
-    `verify.admit.library` admits compiled forms.
+    `verify.numbers.admit.library` admits compiled forms.
     """
     if torch.compiler.is_compiling():
         return
@@ -31,7 +31,6 @@ def complaints(device: str, wrap: Wrap | None = None) -> Mapping[str, str]:
 
     wrap: how a pure function of tensors of one shape is transformed before use (torch.compile, say); None: eager.
     """
-    from verify.numbers import arithmetic, casts  # they use what uses this
 
     def form(function: Callable[..., Any]) -> Callable[..., Any]:
         return wrap(function) if wrap else function

@@ -18,7 +18,8 @@ Rules, u the unit roundoff, eta the smallest subnormal of the format in which an
   a power of two q with sum |x_i| < 2^p q are added exactly in any order: every partial sum is a multiple of q below
   2^p q. So data made for it have the bound 0, and any other bit is a fault.
 - overflow: where a computed number may reach 2^(emax+1)(1 - u/2) the bound is infinite: nothing is stated. The last
-  cast, to the dtype, is excepted: there infinity counts as 2^(emax+1) (`verify.ulp`), for which the rules above hold.
+  cast, to the dtype, is excepted: there infinity counts as 2^(emax+1) (`verify.numbers.ulp`), for which the rules
+  above hold.
 
 Bounds are evaluated in float64 and enlarged by UP after each operation, which covers its roundings.
 """
@@ -35,17 +36,16 @@ from typing import Any, TypeAlias
 
 import torch
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.numbers import Undecidable
-from verify.numbers.ball import two_prod, two_sum
 from verify.numbers.documented import Documented as Documented
 from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, fell, offer
 from verify.numbers.grid import below, last_bit, last_bits
-from verify.numbers.ieee import round_to
 from verify.numbers.operators import Arithmetic, Binary, Comparing
 from verify.numbers.orders import Order
 from verify.numbers.roundoff_scans import log_sums, products, running
 from verify.numbers.roundoff_units import Blocks, product
+from verify.numbers.transforms import round_to, two_prod, two_sum
 
 Tensor = torch.Tensor
 DOUBLE = FORMATS["float64"]
@@ -125,7 +125,7 @@ class Roundoff:
     storage    the dtype of inputs and results
     functions  documented errors by (function, format); / and sqrt without an entry round correctly
     flush      the largest magnitude that an operation may replace by zero, beside gradual underflow (0: none)
-    library    relative errors of torch's float64 functions in units of 2^-53, see `verify.admit`
+    library    relative errors of torch's float64 functions in units of 2^-53, see `verify.numbers.admit`
     exact      whether exact results are found, which takes some three times as long for + - * / and square root;
                without it they get the error of any other, and errors may be NaN where nothing is known
     confidence  l, where k roundings of a sum are taken to err independently with mean 0: exp(l sqrt(k) u + k u^2 / (1 -

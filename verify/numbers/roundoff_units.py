@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.numbers.grid import below, largest_products, last_bits
 from verify.numbers.units import Unit
 

@@ -18,8 +18,9 @@ import mpmath
 import torch
 from mpmath import libmp
 
-from verify.numbers.ball import GROW, Ball, BallDD, Span, full, two_prod, two_sum
+from verify.numbers.ball import GROW, Ball, BallDD, Span, full
 from verify.numbers.functions import Function
+from verify.numbers.transforms import two_prod, two_sum
 
 Tensor = torch.Tensor
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from verify.formats import Format
+from verify.facts.formats import Format
+from verify.facts.oracle import Formula
 from verify.numbers.functions import offer
 from verify.numbers.ieee import IeeeSystem, Predicate, Rounded
 from verify.numbers.operators import Arithmetic, Binary, Comparing, Predicates
-from verify.oracle import Formula
 
 Tensor = torch.Tensor
 _SIGNS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}

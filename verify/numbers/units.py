@@ -36,9 +36,9 @@ from pathlib import Path
 import torch
 
 from verify import native
-from verify.formats import FORMATS, Format
-from verify.numbers.ball import power_of_two
-from verify.numbers.ieee import IeeeSystem, Rounded, round_to
+from verify.facts.formats import FORMATS, Format
+from verify.numbers.ieee import IeeeSystem, Rounded
+from verify.numbers.transforms import power_of_two, round_to
 
 Tensor = torch.Tensor
 SINGLE, HALF = FORMATS["float32"], FORMATS["float16"]

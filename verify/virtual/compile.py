@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from verify.kernel import NothingToCompare, UsageError, suggest
+from verify.facts.kernel import NothingToCompare, UsageError, suggest
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from verify.dispatch import Watching
 from verify.virtual.compile import Unsupported
+from verify.virtual.dispatch import Watching
 
 #: Operators that copy, arrange, fill or convert (each number rounded once, to nearest, as on any device).
 MOVES = frozenset((

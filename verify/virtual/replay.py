@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from verify.kernel import UsageError
+from verify.facts.kernel import UsageError
 from verify.virtual.compile import TARGETS, Argument, Launch, Unsupported
 from verify.virtual.keep import CHUNK, digests
 

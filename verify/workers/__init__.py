@@ -23,11 +23,10 @@ from typing import IO, Any
 
 import torch
 
-from verify import backends, standby
-from verify.composite import Problem
-from verify.kernel import UsageError
-from verify.launch import LoweringError, NoRoom
-from verify.lowerings import (
+from verify import backends
+from verify.facts.kernel import UsageError
+from verify.families.composite import Problem
+from verify.lower.lowerings import (
     Lowering,
     NotLowered,
     Target,
@@ -37,6 +36,8 @@ from verify.lowerings import (
     user_lowering,
 )
 from verify.numbers.orders import Order
+from verify.processes import standby
+from verify.workers.launch import LoweringError, NoRoom
 
 Tensor = torch.Tensor
 TIMEOUT = 60.0  # seconds that a launch may take, beside compilation
@@ -69,7 +70,7 @@ class Worker:
         self.connection = self.process.connection
         self.maps: list[mmap.mmap | None] = [None, None]
         self.asked = 0  # messages so far
-        self.loaded, self.behaviour = False, ""  # what `verify.behaviour.digest` says of the function there
+        self.loaded, self.behaviour = False, ""  # what `verify.workers.behaviour.digest` says of the function there
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self.end = weakref.finalize(self, _end, self.process, self.files)
         self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
@@ -197,8 +198,8 @@ def _plain(text: str) -> str:
 
 
 def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None) -> Lowering:
-    """`verify.lowerings.user_lowering`, in a process of its own. timeout: seconds for a launch; memory: GiB that the
-    process may take on the CPU beside what torch has, by default as much as the machine has."""
+    """`verify.lower.lowerings.user_lowering`, in a process of its own. timeout: seconds for a launch; memory: GiB
+    that the process may take on the CPU beside what torch has, by default as much as the machine has."""
     own = Own(text, composite=False, timeout=timeout, memory=memory)
     return replace(user_lowering(text, own.call), ready=own.ready)
 
@@ -206,7 +207,7 @@ def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None
 def isolated_composite(
     text: str, order: Order | None = None, *, timeout: float = TIMEOUT, memory: float | None = None
 ) -> Lowering:
-    """`verify.lowerings.user_composite`, likewise."""
+    """`verify.lower.lowerings.user_composite`, likewise."""
     own = Own(text, composite=True, timeout=timeout, memory=memory)
     return replace(user_composite(text, order, own.call), ready=own.ready)
 
@@ -263,8 +264,8 @@ class Own:
         return True
 
     def behaviour(self, device: str) -> str | None:
-        """What `verify.behaviour.digest` says of the function in its process; None where that ended before. Raises
-        UsageError for what is wrong with the file."""
+        """What `verify.workers.behaviour.digest` says of the function in its process; None where that ended before.
+        Raises UsageError for what is wrong with the file."""
         with contextlib.suppress(LoweringError):  # a launch will tell
             worker = self.worker(device)
             worker.load()
@@ -278,7 +279,7 @@ class Own:
 class Launch:
     """The lowering built for a target: a callable of tensors, or of a problem, that runs in the worker."""
 
-    isolated = True  # see `verify.launch.launch_steady`
+    isolated = True  # see `verify.workers.launch.launch_steady`
 
     def __init__(self, own: Own, target: Target) -> None:
         self.own, self.target = own, target

@@ -31,13 +31,16 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from verify import backends, kernel, standby, switches
-from verify.behaviour import digest
-from verify.composite import Problem
-from verify.dispatch import Watching
-from verify.kernel import UsageError
-from verify.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_function, user_lowering
+from verify import backends
+from verify.facts import kernel
+from verify.facts.kernel import UsageError
+from verify.families.composite import Problem
+from verify.lower import switches
+from verify.lower.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_function, user_lowering
+from verify.processes import standby
+from verify.virtual.dispatch import Watching
 from verify.workers import GUARD, laid_out
+from verify.workers.behaviour import digest
 
 T = TypeVar("T")
 
@@ -128,9 +131,9 @@ class Server:
     # what the parent asks for
 
     def load(self, text: str, composite: bool, threads: int, memory: int) -> dict[str, Any]:
-        """Import the file. Answers with what is wrong with it, or with what its function does, see `verify.behaviour`.
-        threads: of a launch; memory: bytes of address space beside what torch has by now, 0 for as many as there
-        are."""
+        """Import the file. Answers with what is wrong with it, or with what its function does, see
+        `verify.workers.behaviour`. threads: of a launch; memory: bytes of address space beside what torch has by now,
+        0 for as many as there are."""
         torch.set_num_threads(threads)
         self.modes = {}
         if memory:

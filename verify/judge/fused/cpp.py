@@ -20,14 +20,14 @@ import numpy as np
 import torch
 
 from verify import native
-from verify.decide import BINS
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.judge.chunk import differing
 from verify.judge.element import Judged, Plain
 from verify.judge.fused.graph import BITS, LIBRARY, Graph, Node, name_of, trace
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, SLOTS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import Unsupported
+from verify.numbers.decide import BINS
 
 Tensor = torch.Tensor
 HERE = Path(__file__).parent
@@ -178,7 +178,7 @@ def libraries_in(graph: Graph, places: Sequence[int]) -> list[str]:
 
 def mapped(function: Callable[..., Any]) -> Callable[..., Any]:
     """A pure function of host tensors shaped (n,), of which it gives one or a tuple, compiled for the arguments'
-    dtypes when it is called. For `verify.admit.library`. The call raises Unsupported."""
+    dtypes when it is called. For `verify.numbers.admit.library`. The call raises Unsupported."""
 
     def call(*tensors: Tensor) -> Any:
         run, single = _mapped(function, tuple(t.dtype for t in tensors))

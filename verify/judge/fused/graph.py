@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.native import Unsupported
-from verify.numbers import ieee
-from verify.numbers.ball import two_sum
+from verify.numbers.transforms import round_to, round_to_odd, two_sum
 
 Tensor = torch.Tensor
 SIZE = 11  # elements of the tensors that a trace runs on
@@ -316,7 +315,7 @@ class Graph:
         return False
 
     def _rounding(self, place: int, t: int) -> int:
-        """One rounding for the operations by which `ieee.round_to` spells it."""
+        """One rounding for the operations by which `round_to` spells it."""
         for name in ("float32", "float16", "bfloat16"):
             if self._spells(place, t, FORMATS[name]):
                 return self.add("round", t, attr=name)
@@ -357,7 +356,7 @@ class Graph:
 @functools.cache
 def _fma_spelling() -> Graph:
     def fma(a: Tensor, b: Tensor, c: Tensor) -> dict[str, Tensor]:
-        return {"": ieee.round_to_odd(*two_sum(a * b, c))}
+        return {"": round_to_odd(*two_sum(a * b, c))}
 
     return trace(fma, (torch.float64,) * 3)
 
@@ -366,11 +365,11 @@ _SPELLINGS: dict[str, list[tuple[str, tuple[int, ...], Any, str]]] = {}
 
 
 def _spelling(fmt: Format) -> list[tuple[str, tuple[int, ...], Any, str]]:
-    """The operations of `ieee.round_to`, in terms of one another; -1 is what is rounded."""
+    """The operations of `round_to`, in terms of one another; -1 is what is rounded."""
     if fmt.name not in _SPELLINGS:
         _SPELLINGS[fmt.name] = []  # while this trace looks
         # of a sum, since the pattern of an input is read and not computed
-        graph = trace(lambda a, b: {"": ieee.round_to(a + b, fmt)}, (torch.float64,) * 2)
+        graph = trace(lambda a, b: {"": round_to(a + b, fmt)}, (torch.float64,) * 2)
         order = [p for p in graph.reached([graph.outputs[""]]) if p > 2]  # the inputs and their sum come first
         index = {p: k for k, p in enumerate(order)}
         _SPELLINGS[fmt.name] = [

@@ -10,10 +10,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from verify.decide import BINS, CLAMP_ULP, QUANTUM
 from verify.judge.element import CLASSES
 from verify.judge.reduce import COUNTED, METRICS, NORMAL, SLOTS
 from verify.judge.regions import REGIONS
+from verify.numbers.decide import BINS, CLAMP_ULP, QUANTUM
 
 COPIES = 32  # of each table
 BINADES = 8  # of a tile at most that are added up one by one: atomic additions of each element wait for one another

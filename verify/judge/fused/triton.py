@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-from verify.decide import BINS
-from verify.formats import FORMATS, Format
+from verify.facts.formats import FORMATS, Format
 from verify.judge.chunk import differing
 from verify.judge.fused.cpp import Element, Likely, Predict, fields_of, plain_fields_of
 from verify.judge.fused.graph import BITS, Graph, Node, name_of, trace
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, SLOTS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import Unsupported, cache, compiling
+from verify.numbers.decide import BINS
 
 Tensor = torch.Tensor
 LANES = 64 if torch.version.hip else 32
@@ -89,7 +89,7 @@ def expression(node: Node, args: Sequence[str], every: int = 0) -> str:
 
 def _load(node: Node, every: int) -> str:
     """An input's element; of the first `every` inputs its pattern is a part of the element's index, as in an exhaustive
-    `verify.domains.Domain`, and none is read."""
+    `verify.inputs.domains.Domain`, and none is read."""
     which, dtype = node.attr
     if which < every:
         width = 8 * dtype.itemsize
@@ -176,7 +176,7 @@ def _column(t: Tensor) -> Tensor:
 
 def mapped(function: Callable[..., Any]) -> Callable[..., Any]:
     """A pure function of tensors shaped (n,), of which it gives one or a tuple, compiled for the arguments' dtypes when
-    it is called. For `verify.admit.library`. The call raises Unsupported."""
+    it is called. For `verify.numbers.admit.library`. The call raises Unsupported."""
 
     def call(*tensors: Tensor) -> Any:
         module, kinds, single = _mapped(function, tuple(t.dtype for t in tensors))

@@ -1,0 +1,1 @@
+"""The ways in: the command line, pytest's plugin, Python."""

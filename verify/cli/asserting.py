@@ -1,0 +1,109 @@
+"""Judge a function of your own from Python, as `verify kernel NAME --lowering FILE.py:FUNCTION` does."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from verify import backends
+from verify.facts.kernel import Composite, NothingToCompare, UsageError, is_file, load
+from verify.processes import standby
+from verify.reports.figures import code_of
+from verify.reports.run_page import kernel_page
+from verify.reports.schema import Cell, Report
+from verify.reports.terminal import print_page
+from verify.walk.plan import Selection
+from verify.walk.run import run
+from verify.workers import TIMEOUT, Own
+from verify.workers.behaviour import digest
+
+
+class Inaccurate(AssertionError):
+    """A cell of the function failed: the message is the page that `verify kernel` prints. cells: the report's."""
+
+    def __init__(self, message: str, cells: list[Cell]) -> None:
+        super().__init__(message)
+        self.cells = cells
+
+
+def check(
+    fn: Callable[..., Any], kernel: str, *, dtype: torch.dtype | str | None = None, device: str | None = None,
+    profile: str = "quick", scalars: Mapping[str, float] | None = None, setting: Mapping[str, str] | None = None,
+    algorithm: str = "", seed: int = 0, timeout: float = TIMEOUT, memory: float | None = None,
+) -> list[Cell]:  # fmt: skip
+    """The report's cells of `fn` as a lowering of `kernel`, beside eager's.
+
+    fn       called as docs/own-lowering.md says. A function that a file defines at its top level, outside any package,
+             runs in a process of its own, which imports the file; any other in this one, unprotected, and its cells'
+             flags say so ("process"), and so does one that is, or calls or reads, something else here than there
+    dtype    torch.float32 or 'float32'; None: all of the kernel's
+    device   torch's name of it; None: the first that is present
+    The others are the options of `verify kernel`.
+
+    Raises Inaccurate where a cell of `fn` fails, NothingToCompare where the device is absent or no case fits,
+    UsageError for unknown names.
+    """
+    text, function = _named(fn)
+    name = _backend(device)
+    if function is None:
+        standby.prepare()
+        # the process that the run will take, too, as long as this lives
+        own = Own(text, isinstance(load(kernel), Composite), timeout=timeout, memory=memory)
+        path = text.rpartition(":")[0]
+        if own.behaviour(backends.load(name).device) not in (None, digest(fn, path)):
+            text, function = Path(path).name + text.removeprefix(path), fn
+    selection = Selection(
+        (kernel,), (name,), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
+        user_lowerings=() if function else (text,), functions={text: function} if function else {}, scalars=scalars,
+        setting=setting, algorithm=algorithm, seed=seed, timeout=timeout, memory=memory,
+    )  # fmt: skip
+    report = Report.model_validate(run(selection))
+    if any(code_of(cell) for cell in report.cells if is_file(cell.lowering)):
+        page = io.StringIO()
+        print_page(kernel_page(report, kernel), page)
+        raise Inaccurate(page.getvalue(), report.cells)
+    return report.cells
+
+
+def assert_accurate(fn: Callable[..., Any], kernel: str, **options: Any) -> None:
+    """`check` as a pytest assertion; the test is skipped where the device is absent."""
+    __tracebackhide__ = True
+    try:
+        check(fn, kernel, **options)
+    except Inaccurate as error:
+        pytest.fail(str(error), pytrace=False)
+    except NothingToCompare as why:
+        if not str(why).startswith("backend "):
+            raise
+        pytest.skip(str(why))
+
+
+def _named(fn: Callable[..., Any]) -> tuple[str, Callable[..., Any] | None]:
+    """FILE.py:FUNCTION, and None where a process of its own can import that, else the function and a name for it."""
+    name = getattr(fn, "__qualname__", type(fn).__name__)
+    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    path = getattr(module, "__file__", None) or ""
+    # what runs as __main__ would run again there, and a package's relative imports would fail
+    alone = module is not None and module.__name__ != "__main__" and not module.__package__
+    if alone and path.endswith(".py") and getattr(module, name, None) is fn:
+        return f"{path}:{name}", None
+    return f"{Path(path).stem or 'python'}.py:{name}", fn
+
+
+def _backend(device: str | None) -> str:
+    """The name of the backend of a device. Where several serve it, the one present on this machine."""
+    try:
+        kind = None if device is None else torch.device(device).type
+    except RuntimeError:
+        raise UsageError(f"device {device!r} is none that torch knows; expected one such as 'cuda' or 'cpu'") from None
+    known = [one for one in map(backends.load, backends.names()) if kind in (None, one.device)]
+    present = [one for one in known if one.unavailable() is None]
+    if not known:
+        raise NothingToCompare(f"backend {device} is not known")
+    return (present or known)[0].name

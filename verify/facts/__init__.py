@@ -1,0 +1,1 @@
+"""What a kernel is: its oracle's vocabulary, formats, inputs, spellings, bounds with their source. No torch here."""

@@ -1,0 +1,1 @@
+"""How inputs are drawn: each an integer function of seed and index."""

@@ -1,0 +1,1 @@
+"""How processes of this project start. No torch here."""

@@ -1,0 +1,896 @@
+"""Other calls of an elementwise lowering, which must give the bits that the walk's launch gave: an element's result
+depends on nothing but the element.
+
+`CALLS` is the table of them. Its expressions arrange an input of SIZE elements; the same expression of the output is
+what is expected, so that a call that fails is shown in a few lines of torch. A user's own is also called with numbers
+and Python scalars that code treats apart; what that gives is judged by a truth of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from verify.facts.formats import FORMATS, Format
+from verify.facts.kernel import Scalars
+from verify.inputs.domains import CHUNK
+from verify.inputs.draws import spread
+from verify.judge.cell import conclude
+from verify.judge.chunk import patterns
+from verify.judge.element import decide
+from verify.judge.status import STATUSES
+from verify.lower.lowerings import Lowering, NotLowered, Target
+from verify.walk.cases import Pointwise, Terms, terms
+from verify.workers.launch import LoweringError, bits, launch_steady
+
+Tensor = torch.Tensor
+S = TypeVar("S")
+T = TypeVar("T")
+SIZE = 1280  # elements of the sample
+#: Of a processor, in which all calls of a lowering are made, or some are not: each shape may be compiled anew. Other
+#: work on the machine does not decide which are made, but for LONGEST, seconds of the clock.
+SECONDS, LONGEST = 20.0, 100.0
+LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
+OFTEN = 20  # calls after which a lowering is warm
+#: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
+LARGE = (4097, 65536, 65537, 100003, (1 << 17) - 1, (1 << 20) - 1, (1 << 20) + 1)
+DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
+#: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000, 1025)
+ROOM = 1 << 16
+LISTED = 8  # calls that a remark names
+SHOWN = 3  # calls of which it is tried to show one by lines of torch
+#: A kind of numbers of which calls are made that have no others; with fewer than FEW there is none.
+ORDINARY, FEW = "normal numbers", 32
+#: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
+MANNERS = (
+    "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
+    "inference",
+)  # fmt: skip
+#: In which calls are made that have no other.
+USUAL = "changed"
+AGAIN = "new data at the same address"
+AFTER = "after other numbers in the same tensors"
+#: The call of which it is told at the end whether more was written.
+LATER = "what is written later"
+#: Numbers that people write, and code treats apart, the most usual first: of several inputs every combination.
+ROUND = (
+    0, 1, 2, 3, 0.5, 10, 4, 1.5, 5, 0.25, 7, 100, 0.1, 6, 8, 9, math.pi, 1000, 1 / 3, math.e, 2.5, 0.75, 255, 256, 17,
+    12, 16, 32, 64, 0.01, 127, 1024,
+)  # fmt: skip
+#: Of one input: also small multiples of what is round, and what lies beside powers of two.
+ROUNDER = (
+    *range(513), *(k / 8 for k in range(128)), *(k / 10 for k in range(128)), *(k * math.pi / 4 for k in range(1, 65)),
+    *(k * math.log(2) / 2 for k in range(1, 65)), *(2**k + d for k in range(9, 25) for d in (-1, 0, 1)),
+    *(2.0**-k for k in range(1, 25)), *(10.0**k for k in range(-9, 10)), *(k / 3 for k in range(1, 30)),
+)  # fmt: skip
+PAIRS = 1 << 12  # combinations of them at most
+#: With the largest and the smallest number of the dtype: every combination of them meets every Python scalar.
+SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
+#: That a Python scalar may be too, beside those of the cases: integers, and numbers.
+SCALARS = (
+    5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
+    0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
+    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35,
+)  # fmt: skip
+#: That all of an input may hold, and one without dimensions.
+EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, math.inf, math.nan)
+RANGED = 4100  # elements of an input whose numbers all lie in one range, see `_ranges`
+#: Of what u and v give, uniform in [0, 1), in a dtype of those limits.
+RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
+    "integers": lambda u, v, info: (65 * u).floor(),
+    "moderate numbers": lambda u, v, info: _sign(v) * _between(0.125, 8.0, u),
+    "negative numbers": lambda u, v, info: -_between(0.125, 8.0, u),
+    "large numbers": lambda u, v, info: _sign(v) * _between(1.0, info.max, u),
+    "numbers below 0.3": lambda u, v, info: _sign(v) * torch.where(u < 0.5, 0.5 * u, _between(info.tiny, 0.25, u)),
+    "numbers from 0 to 1": lambda u, v, info: torch.where(v < 0.5, u, _between(info.tiny, 1.0, u)),
+    "numbers from 0 to a half": lambda u, v, info: 0.49 * u,
+    "powers of two": lambda u, v, info: (16 * u - 8).floor().exp2(),
+    "numbers of a narrower dtype": lambda u, v, info: (_sign(v) * _between(2.0**-12, 2.0**12, u)).to(
+        torch.float32 if info.bits == 64 else torch.bfloat16
+    ),
+}
+MIXED = 8  # calls of several inputs with a range for each, drawn from the seed
+NEUTRAL = (0.0, 1.0)  # with which nothing is left to compute, unless special numbers are among the others
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """`first` arranges the first input, `others` those after it, the last of them all that remain, as expressions of t:
+    contiguous, one-dimensional, SIZE elements. Without `others` it arranges all; with them it is for kernels of two
+    tensors or more. `how`: what else is other than in the plain call, one of MANNERS; 'same': all are made of the first
+    input, in its memory; 'pairs': other elements meet than in the plain call."""
+
+    first: str
+    others: tuple[str, ...] = ()
+    how: str = ""
+
+    def of(self, place: int) -> str:
+        """The expression for an input."""
+        each = (self.first, *self.others)
+        return each[min(place, len(self.others))]
+
+    def __str__(self) -> str:
+        return ", ".join((self.first, *self.others))
+
+
+#: By name. A call of several inputs pairs the elements that the plain call paired.
+CALLS: Mapping[str, Arranged] = {
+    # first: what is written elsewhere in other calls may end the process before it is seen
+    "guards around 1 output": Arranged("t[:1].clone()", how="outputs"),
+    "guards around 1025 outputs": Arranged("t[:1025].clone()", how="outputs"),
+    "guards around 65537 outputs": Arranged("t.repeat(52)[:65537]", how="outputs"),
+    **{f"{n} elements": Arranged(f"t[:{n}].clone()") for n in (0, 1, 2, 3, 31, 33, 1023, 1025, SIZE)},
+    AGAIN: Arranged(f"t[:{SIZE}].flip(0)", how="again"),
+    "other neighbours": Arranged(f"t[torch.arange({SIZE}, device=t.device) // 2 * 2]"),
+    "0 dimensions": Arranged("t[3].clone()"),
+    "2 dimensions": Arranged("t[:35].view(5, 7).clone()"),
+    "3 dimensions": Arranged("t[:1001].view(7, 11, 13).clone()"),
+    "4 dimensions": Arranged("t[:210].view(2, 3, 5, 7).clone()"),
+    "5 dimensions": Arranged("t[:210].view(2, 1, 3, 5, 7).clone()"),
+    "7 dimensions": Arranged("t[:1260].view(2, 1, 3, 5, 7, 2, 3).movedim(0, 4)"),
+    "transposed": Arranged("t[:1056].view(32, 33).t()"),
+    "permuted": Arranged("t[:1001].view(7, 11, 13).permute(2, 0, 1)"),
+    "every other": Arranged("t[:1024:2]"),
+    "sliced": Arranged("t[3:1000:7]"),
+    "sliced matrix": Arranged("t[:1056].view(32, 33)[1:, 3:20]"),
+    "misaligned": Arranged("t[1:1024]"),
+    "expanded": Arranged("t[:33].view(33, 1).expand(33, 31)"),
+    "expanded rows": Arranged("t[:33].expand(31, 33)"),
+    "expanded from one": Arranged("t[5].expand(100)"),
+    "channels last": Arranged("t[:480].view(2, 3, 8, 10).contiguous(memory_format=torch.channels_last)"),
+    "the first transposed": Arranged("t[:1056].view(33, 32).t()", ("t[:1056].view(33, 32).t().contiguous()",)),
+    "the others transposed": Arranged("t[:1056].view(33, 32).t().contiguous()", ("t[:1056].view(33, 32).t()",)),
+    "the first broadcast": Arranged("t[:33].view(33, 1)", ("t[:33].view(33, 1).expand(33, 31).contiguous()",)),
+    "the others broadcast": Arranged("t[:33].view(33, 1).expand(33, 31).contiguous()", ("t[:33].view(33, 1)",)),
+    "the first of 0 dimensions": Arranged("t[5].clone()", ("t[5].expand(100).contiguous()",)),
+    "the others of 0 dimensions": Arranged("t[5].expand(100).contiguous()", ("t[5].clone()",)),
+    "the others of fewer dimensions": Arranged("t[:33].expand(31, 33).contiguous()", ("t[:33].clone()",)),
+    "each broadcast": Arranged("t[:33].view(33, 1)", ("t[:31].view(1, 31)",), how="pairs"),
+    "the middle broadcast": Arranged("t[:210].view(5, 6, 7)", ("t[:35].view(5, 1, 7)",), how="pairs"),
+    "one tensor as all inputs": Arranged("t[:1023]", ("t[:1023]",), how="same"),
+    "overlapping inputs": Arranged("t[:1000]", ("t[1:1001]",), how="same"),
+    "other memory around it": Arranged("t[:1023].clone()", how="guard"),
+    "another thread": Arranged("t[:1025].clone()", how="thread"),
+    LATER: Arranged("t[:1023].clone()", how="late"),
+    "a result that is kept": Arranged("t[:1023].clone()", how="kept"),
+    "a long result that is kept": Arranged("t.repeat(52)[:65537]", how="kept"),
+    "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
+    "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
+    "another number of threads": Arranged("t[:1023].clone()", how="threads"),
+    "another default dtype": Arranged("t[:1023].clone()", how="default"),
+    "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
+    "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
+    "inference mode": Arranged("t[:1023].clone()", how="inference"),
+    "once more": Arranged(f"t[:{SIZE}].clone()"),
+}
+
+
+#: Of a user's own too.
+OWN: Mapping[str, Arranged] = {
+    "0 elements in 3 dimensions": Arranged("t[:0].view(3, 0, 2)"),
+    "the middle sliced": Arranged("t[:1001].view(7, 11, 13)[:, 2:9]"),
+    "the middle expanded": Arranged("t[:91].view(7, 1, 13).expand(7, 11, 13)"),
+    "one column": Arranged("t[:1001].view(143, 7)[:, 2:3]"),
+    "windows": Arranged("t[:100].unfold(0, 8, 3)"),
+    "vectors of different strides": Arranged("t[:600:2]", ("t[:900:3]", "t[:1200:4]"), how="pairs"),
+    "matrices of different strides": Arranged(
+        "t[:1056].view(33, 32).t()", ("t[:1056].view(32, 33)", "t.view(32, 40)[:, 7:]"), how="pairs"
+    ),
+    "the first of one element": Arranged("t[5:6].clone()", ("t[:100].clone()",), how="pairs"),
+    "the others of one element": Arranged("t[:100].clone()", ("t[5:6].clone()",), how="pairs"),
+    "the last of fewer dimensions": Arranged(
+        "t[:1023].view(31, 33)", ("t[:1023].view(31, 33)", "t[:33].clone()"), how="pairs"
+    ),
+    "one tensor and its transpose": Arranged("t[:1024].view(32, 32)", ("t[:1024].view(32, 32).t()",), how="same"),
+    "the second transposed": Arranged(
+        "t[:1056].view(33, 32)", ("t[:1056].view(32, 33).t()", "t[:1056].view(33, 32)"), how="pairs"
+    ),
+    "the last transposed": Arranged(
+        "t[:1056].view(33, 32)", ("t[:1056].view(33, 32)", "t[:1056].view(32, 33).t()"), how="pairs"
+    ),
+    "channels last in 5 dimensions": Arranged(
+        "t[:960].view(2, 3, 4, 5, 8).contiguous(memory_format=torch.channels_last_3d)"
+    ),
+    "a large matrix transposed": Arranged("t.repeat(14)[:16770].view(129, 130).t()"),
+    "a larger matrix transposed": Arranged("t.repeat(105)[:133385].view(515, 259).t()"),
+    "a part of a larger matrix": Arranged("t.repeat(413)[:527364].view(1028, 513)[1:, 2:]"),
+    "a larger image, channels last": Arranged(
+        "t.repeat(104)[:133120].view(2, 4, 128, 130).contiguous(memory_format=torch.channels_last)"
+    ),
+    "a larger matrix and one row": Arranged(
+        "t.repeat(104)[:132483].view(1027, 129)", ("t[:129].clone()",), how="pairs"
+    ),
+    "a larger matrix and one column": Arranged(
+        "t.repeat(104)[:132483].view(1027, 129)", ("t[:1027].view(1027, 1)",), how="pairs"
+    ),
+    "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
+    "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
+}
+
+
+#: Of a lowering that is compiled for each shape: the elements of the walk's launch, all of them, in that shape.
+WHOLE: Mapping[str, Arranged] = {
+    "other places and neighbours": Arranged("t[torch.arange(len(t), device=t.device) * 787 % len(t)]"),
+}
+
+
+#: Of a registered lowering whose calls differ within the bound.
+DEPENDS = "bits depend on how it is called, and keep their bound: see its calls"
+
+
+@dataclass(frozen=True)
+class Called:
+    """What the calls of a lowering gave.
+
+    made, refused    how many gave a result, and those that the lowering refused, with its exception
+    different        those whose bits are others
+    untried          those that were not made, for want of time or of a process that answers
+    status, kind     what they give the cell, with the kind of its reason, and `told`, a line for people
+    excused          why different bits are no fault
+    script           lines of Python that show the smallest call of other bits
+    later            in words, the call of which `settled` asks whether more was written; '' where none was made
+    """
+
+    made: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict)
+    different: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+    status: str = "passed"
+    kind: str = "calls"
+    told: str = ""
+    excused: str = ""
+    script: str = ""
+    later: str = ""
+
+    def settled(self, lowering: Callable[..., Any]) -> Called:
+        """With what became of the output of the call `later`. To be asked once all else is done, since a process waits
+        for what is written late only as long as nothing else has taken."""
+        if self.later and self.status != "error":
+            try:
+                lowering.settle()  # type: ignore[attr-defined]
+            except LoweringError as error:
+                told = f"called with {self.later}: {error}"
+                return replace(self, status="error", kind=error.kind, told=told, script="", later="")
+        return replace(self, later="")
+
+    def counted(self, lowering: Callable[..., Any]) -> Called:
+        """Unjudged where most of a user's own calls were not made, and compiling them is not what took the time."""
+        made, left = self.made + len(self.refused), len(self.untried)
+        if self.status != "passed" or left <= made or getattr(lowering, "compiles", lambda: True)():
+            return self
+        told = (
+            f"{left} of {made + left} other calls were not made, since those before took {SECONDS:g} s of a processor"
+            f" or {LONGEST:g} s by the clock: {listed(self.untried)}"
+        )
+        return replace(self, status="unjudged", told=told)
+
+    @property
+    def remark(self) -> str:
+        """For people: what is wrong, else what is not as in the plain call."""
+        parts = {"refused": self.refused, "not made": self.untried}
+        rest = (f"calls {what}: {listed(names)}" for what, names in parts.items() if names)
+        return self.told or "; ".join(filter(None, (self.excused, *rest)))
+
+    def record(self) -> dict[str, Any]:
+        lists = {"different": list(self.different), "untried": list(self.untried), "refused": dict(self.refused)}
+        status = "" if self.status == "passed" else self.status
+        return {"made": self.made, "status": status, **lists, "note": self.excused, "script": self.script.splitlines()}
+
+
+def listed(names: Collection[str]) -> str:
+    """The first names of calls, and how many there are of those that are drawn."""
+    named = [name for name in names if not name.startswith(ARRANGEMENT)]
+    drawn, more = len(names) - len(named), len(named) - LISTED
+    told = [f"{more} more"] * (more > 0) + [f"{drawn} of {DRAWN} drawn {ARRANGEMENT}s"] * (drawn > 0)
+    return ", ".join((*named[:LISTED], *told))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Elements of the walk's first launch, and the bits that it gave. Tensors of shape (SIZE,). kinds: by name samples
+    of other sizes, whose elements are all of one kind."""
+
+    inputs: tuple[Tensor, ...]
+    expected: Tensor
+    kinds: Mapping[str, Sample] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inputs: Sequence[Tensor], y: Tensor, kinds: bool = False) -> Sample:
+        """kinds: with those of ordinary numbers, since code that looks at all of a tensor, or of a block, takes other
+        paths where there is nothing else."""
+        index = torch.tensor(spread(len(y), SIZE), dtype=torch.int64, device=y.device)
+        index = index[torch.arange(SIZE, device=y.device) * 787 % len(index)]  # mixed, or the first were one stratum's
+        telling = y[index].isfinite() & (y[index] != 0)  # first, so that calls of one element are not of a zero
+        index = torch.cat([index[telling][:40], index[~telling], index[telling][40:]])
+        apart = {name: where.nonzero()[:ROOM, 0] for name, where in _kinds(inputs, y)} if kinds else {}
+        apart = {name: places for name, places in apart.items() if len(places) >= FEW}
+        held = {name: cls(tuple(t[places] for t in inputs), y[places]) for name, places in apart.items()}
+        return cls(tuple(t[index] for t in inputs), y[index], held)
+
+
+def _kinds(inputs: Sequence[Tensor], y: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Kinds of elements by name, and which are of them."""
+    least = torch.finfo(y.dtype).smallest_normal
+    every = torch.ones_like(y, dtype=torch.bool)
+    finite, normal, positive, negative = y.isfinite(), every, every, every
+    for t in inputs:
+        finite = finite & t.isfinite()
+        normal = normal & (t.abs() >= least)
+        positive, negative = positive & (t > 0), negative & (t < 0)
+    yield "finite numbers", finite
+    for most in (math.inf, 2.0**12, 2.0**6, 2.0**3):
+        within = finite & normal
+        for t in inputs if math.isfinite(most) else ():
+            within = within & (t.abs() <= most) & (t.abs() >= 1 / most)
+        told = f" within 2^{math.frexp(most)[1] - 1}" if math.isfinite(most) else ""
+        yield f"{ORDINARY}{told}", within
+        yield f"positive {ORDINARY}{told}", within & positive
+        yield f"negative {ORDINARY}{told}", within & negative
+
+
+@dataclass(frozen=True)
+class _One:
+    """A call that gave other bits: flat inputs and output, what this should be, and the first place; y is None where
+    it broke the contract in the way that `broken` says. note: what is added to it."""
+
+    given: tuple[Tensor, ...]
+    y: Tensor | None
+    expected: Tensor
+    place: int = 0
+    broken: str = ""
+    note: str = ""
+
+    def told(self, fmt: Format) -> str:
+        if self.y is None:
+            return self.broken + self.note
+        *given, got, due = (
+            fmt.hex(patterns(t[self.place :][:1], fmt)[0]) for t in (*self.given, self.y, self.expected)
+        )
+        return f"{', '.join(given)} -> {got}, plain {due}{self.note}"
+
+
+def call_all(
+    case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
+    sample: Sample, *, mine: bool = True, scalars: bool = True,
+) -> Called:  # fmt: skip
+    """Make every call of the table with the lowering, built as `call`, whose results are to be those of the sample.
+
+    reference: the registered lowering; a dependence that it shares is reported, and is no fault within the bound. mine:
+    the lowering is a user's own; a dependence of registered ones within the bound is only reported. scalars: it is
+    to take other Python scalars than the case's.
+    """
+    table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
+    usual = set(table)  # rather shown than those that are drawn
+    samples = {f"{name} alone": one for name, one in sample.kinds.items()}
+    if mine and not lowering.each_shape:
+        table |= dict(_drawn(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
+    begin: dict[str, Callable[[], _One | _Doubted | None]]
+    begin = {
+        name: partial(_called, call, one, samples.get(name, sample), target, lowering.name)
+        for name, one in table.items()
+    }
+    if mine:
+        begin |= _judged_calls(case, target, lowering, call, reference, sample, scalars)
+    found, wrong = tried(begin, lambda name: f"{name}, {table[name]}" if name in table else name, call, _sifted)
+    if not wrong or found.told:
+        return found
+    beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
+    if not wrong:
+        return replace(found, status="exceeds-bound", told=beyond)
+    if mine and not beyond and reference and _alike(reference, target, samples | {"": sample}, table, wrong):
+        told = f"bits depend on the call, and are those of {reference.name} in each: {listed(wrong)}"
+        return replace(found, excused=told)
+    within = _within(case, target, lowering, list(wrong.values()), mine)
+    if beyond:
+        reference = None  # nothing is excused beside it
+    if within and not mine:
+        return replace(found, excused=DEPENDS)
+    if within and reference is not None and _depends(reference, target, sample, {k: table[k] for k in wrong}):
+        told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {listed(wrong)}"
+        return replace(found, excused=told)
+    order = sorted(wrong, key=lambda key: (key not in usual, len(wrong[key].expected)))
+    name = order[0]
+    told = (
+        f"{len(wrong)} of {found.made} calls give other bits than the plain call{', within the bound' * within}; "
+        f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
+    )
+    told = "; ".join(filter(None, (told, beyond)))
+    first = order[:SHOWN] if mine else []
+    first += [AGAIN] if mine and AGAIN in table else []  # which shows what is kept of other numbers
+    scripts = (
+        _script(call, table[k], samples.get(k, sample), wrong.get(k, wrong[name]), target, lowering) for k in first
+    )
+    script = next(filter(None, scripts), "")
+    return replace(found, status="unsteady", told=told, script=script)
+
+
+def tried(
+    calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
+    sift: Callable[[dict[str, S]], dict[str, T]],
+) -> tuple[Called, dict[str, T]]:  # fmt: skip
+    """Make the calls, as long as there is time: what that gave, and the results of those that are wrong. told: a call
+    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. A contract that
+    is broken ends them, with status 'error'."""
+    found, given, refused = Called(), dict[str, S](), dict[str, str]()
+    elsewhere = getattr(lowering, "spent", lambda: 0.0)
+    began, before, names = time.monotonic(), time.process_time() + elsewhere(), list(calls)
+    made = 0
+    for place, name in enumerate(names):
+        if time.process_time() + elsewhere() - before > SECONDS or time.monotonic() - began > LONGEST:
+            found = replace(found, untried=tuple(names[place:]))
+            break
+        try:
+            one = calls[name]()
+        except (LoweringError, NotLowered) as error:
+            if isinstance(error, LoweringError) and error.kind != "raised":
+                text = f"called with {told(name)}: {error}"
+                found = replace(found, status="error", kind=error.kind, told=text, untried=tuple(names[place:]))
+                break
+            refused[name] = str(error)
+            continue
+        made += 1
+        if one is not None:
+            given[name] = one
+    wrong = sift(given)
+    later = told(LATER) if LATER in calls and hasattr(lowering, "settle") else ""
+    found = replace(found, made=made, refused=refused, different=tuple(wrong), later=later)
+    return found.settled(lowering) if wrong else found, wrong  # to find the cause may take another process
+
+
+def possible(how: str, call: Callable[..., Any], target: Target) -> bool:
+    """Whether a call can be made in that manner: in a process of its own, on a device that has streams."""
+    module = getattr(torch, torch.device(target.backend.device).type, None)  # not every device has one
+    streams = hasattr(module, "_sleep")
+    return how not in MANNERS or (hasattr(call, "manner") and (how != "stream" or streams))
+
+
+def edges(call: Callable[..., Any]) -> list[int]:
+    """Sizes beside the edges of the blocks of a user's Triton kernels, as far as the launches told them."""
+    return sorted({n for block in getattr(call, "launched_blocks", ()) for n in (block - 1, block, block + 1)})
+
+
+def _suited(
+    sample: Sample, call: Callable[..., Any], target: Target, mine: bool = False
+) -> Iterator[tuple[str, Arranged]]:
+    for name, one in {**CALLS, **(OWN if mine else {})}.items():
+        if (len(sample.inputs) > 1 or not one.others) and possible(one.how, call, target):
+            yield name, one
+    for n in sorted({*edges(call), *(LARGE if mine else ())}):
+        if f"{n} elements" not in CALLS:
+            # the first elements, which tell, come last: beyond the edge
+            yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].flip(0)")
+
+
+def _drawn(arity: int, seed: int) -> Iterator[tuple[str, Arranged]]:
+    """Arrangements of which nobody has thought: shapes of up to twelve dimensions, and for each input its strides, with
+    gaps, permuted, repeated and overlapping, dimensions that it is broadcast along or lacks, and its offset."""
+    draw = random.Random(f"{arity} {seed}")
+    for k in range(DRAWN):
+        left, rank = draw.choice((64, SIZE, ROOM, ROOM)), draw.choice((1, 2, 2, 2, 3, 3, 4, 5, 6, 8, 9, 12))
+        shape: list[int] = []
+        for axis in range(rank):
+            most = min(left, 3 * left ** (1 / (rank - axis)))
+            shape.append(1 if draw.random() < 0.1 else draw.choice([n for n in SIZES if n <= most]))
+            left //= shape[-1]
+        draw.shuffle(shape)
+        first, *others = (_view(draw, shape, alone=arity == 1) for _ in range(arity))
+        how = "" if not others else draw.choice(("pairs", "pairs", "same"))
+        yield f"{ARRANGEMENT} {k + 1}", Arranged(first, tuple(others), how)
+
+
+def _view(draw: random.Random, shape: Sequence[int], *, alone: bool) -> str:
+    """A view of t that is broadcast to the shape, as an expression. alone: it is the only input; of several, one may be
+    as in the plain call."""
+    sizes, plain = list(shape), not alone and draw.random() < 0.4
+    if not (alone or plain):
+        sizes = [1 if draw.random() < 0.2 else n for n in shape]
+        sizes = sizes[draw.choice((0, 0, 0, 0, 1, 2)) % len(sizes) :]
+    order = list(range(len(sizes)))[::-1]
+    if not plain and draw.random() < 0.5:
+        draw.shuffle(order)
+    strides, dense = [0] * len(sizes), plain or draw.random() < 0.4
+    extent = 1 if dense else draw.choice((1, 1, 2, 3))
+    for axis in order:
+        odd = 1.0 if dense else draw.random()
+        strides[axis] = 0 if odd < 0.1 else 1 if odd < 0.15 else extent
+        if sizes[axis] > 1:
+            extent = max(extent, strides[axis] * sizes[axis] + (0 if dense else draw.choice((0, 0, 1, 5))))
+    offset = 0 if plain else draw.choice((0, 0, 1, 3, 64, 257))
+    last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+    base = "t" if last < SIZE else f"t.repeat({last // SIZE + 1})"
+    return f"{base}.as_strided({tuple(sizes)}, {tuple(strides)}, {offset})"
+
+
+def _arranged(text: str, t: Tensor) -> Tensor:
+    arranged: Tensor = eval(text, {"torch": torch, "t": t})  # an expression of the table above
+    return arranged
+
+
+def _given(arranged: Arranged, sample: Sample) -> list[Tensor]:
+    inputs = [sample.inputs[0]] * len(sample.inputs) if arranged.how == "same" else sample.inputs
+    return [_arranged(arranged.of(k), t) for k, t in enumerate(inputs)]
+
+
+def _called(
+    call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str, usual: str = USUAL
+) -> _One | None:  # fmt: skip
+    """Make the call; None where it gives the bits that it should. usual: the manner of one that has none."""
+    given = _given(arranged, sample)
+    shape = np.broadcast_shapes(*(t.shape for t in given))
+    if arranged.how in ("same", "pairs"):
+        plain = [t.expand(shape).reshape(-1).clone() for t in given]
+        expected = launch_steady(call, plain, target.backend, name, repeats=1).output.reshape(shape)
+    else:
+        expected = _arranged(arranged.first, sample.expected)
+    flat = tuple(t.expand(shape).reshape(-1) for t in given)
+    due = expected.expand(shape).reshape(-1)
+
+    def made(how: str) -> _One | None:
+        with getattr(call, "manner", nullcontext)(how):
+            try:
+                y = launch_steady(call, given, target.backend, name, repeats=1).output.reshape(-1)
+            except LoweringError as error:
+                if error.kind != "contract" or arranged.how in MANNERS:
+                    raise
+                return _One(flat, None, due, broken=str(error))
+        if how == "outputs":  # where what is compiled may run as it is written
+            return None
+        different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
+        return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
+
+    if arranged.how in MANNERS:
+        return made(arranged.how)
+    found = made(usual)
+    if found is None or not (usual and hasattr(call, "manner")):
+        return found
+    return made("") or replace(found, note=f" {AFTER}")
+
+
+def _judged_calls(
+    case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
+    sample: Sample, free: bool,
+) -> dict[str, Callable[[], _One | _Doubted | None]]:  # fmt: skip
+    """Calls that are judged by a truth of their own: with round numbers, and, in the first case of its kind, with other
+    Python scalars, usual ones and drawn ones (`free`: it is to take them), as far as its signature has them."""
+    facts, scalars = target.kernel, dict(target.scalars)
+    arity = len(sample.inputs)
+    numbers = _round_numbers(sample.expected, arity)
+    found: dict[str, Callable[[], _One | _Doubted | None]]
+    judged = partial(_judged, case, target, lowering, call, reference)
+    found = {"round numbers": partial(judged, numbers)}
+    for place, name in enumerate(target.kernel.tensors(scalars)):  # code looks for what is the same everywhere
+        same = [torch.full_like(t, 0.7) if k == place else t for k, t in enumerate(sample.inputs)]
+        found[f"one number as {name}"] = partial(judged, same)
+    # in a first case of these scalars, and in one more, since a factor of 1 does not show
+    alike = [one for one in facts.cases if one.keys() == scalars.keys()][:2]
+    if scalars not in alike:
+        return found
+    special = _special_numbers(sample.expected, arity)
+    drawn = [torch.cat(both) for both in zip(sample.inputs, special, strict=True)]
+    found |= {name: partial(judged, *given) for name, given in _everywhere(target, drawn)}
+    found |= {name: partial(judged, given) for name, given in _ranged(target, drawn, case.inputs.seed)}
+    if not free or scalars != alike[0]:
+        return found
+    ordinary = sample.kinds.get(ORDINARY)
+    usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
+    usual += [one for one in facts.cases if one.keys() == scalars.keys()]
+    for given in (*usual, drawn_scalars(scalars, case.inputs.seed)):
+        other = {**scalars, **given}
+        if not any(spelling.applies(other) for spelling in facts.spellings.values()):
+            continue
+        on = replace(target, scalars=other)
+        on = replace(on, spelling=on.default_spelling)
+        apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
+        label = " ".join(f"{name}={_shown(value)}" for name, value in given.items())
+        judged_too = facts.cases[: facts.quick_cases or None]  # of the others none is in a quick run
+        if other not in judged_too or any(isinstance(value, int) for value in given.values()):
+            found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
+        if ordinary and set(given.values()) & {*NEUTRAL}:
+            some = [t[:SIZE] for t in ordinary.inputs]
+            found[f"{label}, {ORDINARY} alone"] = partial(_fitting, apart, on, lowering, None, reference, some)
+    return found
+
+
+def _shown(value: float) -> str:
+    """A Python scalar in the name of a call."""
+    return f"int({value})" if isinstance(value, int) else repr(value).removesuffix(".0")
+
+
+def _sign(v: Tensor) -> Tensor:
+    return torch.where(v < 0.5, -1.0, 1.0)
+
+
+def _between(least: float, most: float, u: Tensor) -> Tensor:
+    """From one to the other, as many in each binade."""
+    return (math.log2(least) + u * (math.log2(most) - math.log2(least))).exp2()
+
+
+def _everywhere(target: Target, inputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[list[Tensor], list[Tensor]]]]:
+    """Calls in which an input holds one number alone, or has no dimensions, by name: the inputs with all elements, and
+    as they are given."""
+    for place, name in enumerate(target.kernel.tensors(target.scalars)):
+        for value in EVERYWHERE:
+            same = [torch.full_like(t, value) if k == place else t for k, t in enumerate(inputs)]
+            yield f"{value:g} everywhere as {name}", (same, same)
+            if len(inputs) > 1:
+                yield (
+                    f"{value:g} as {name} of 0 dimensions",
+                    (same, [*same[:place], same[place][0], *same[place + 1 :]]),
+                )
+
+
+def _ranged(target: Target, inputs: Sequence[Tensor], seed: int) -> Iterator[tuple[str, list[Tensor]]]:
+    """Calls in which all of an input, or of each, lies in one range, by name; or all inputs are equal. Code that looks
+    at the whole of a tensor takes other paths there, and faults of theirs are beyond the numbers that are met else."""
+    names, draw = target.kernel.tensors(target.scalars), random.Random(seed)
+
+    def of(kind: str) -> Tensor:
+        generator = torch.Generator().manual_seed(draw.getrandbits(63))
+        u, v = torch.rand(2, RANGED, dtype=torch.float64, generator=generator)
+        return RANGES[kind](u, v, torch.finfo(inputs[0].dtype)).to(inputs[0])
+
+    usual = [torch.cat([t, of("moderate numbers")])[-2 * RANGED :] for t in inputs]
+    for kind in RANGES:
+        for place, name in enumerate(names):
+            each = (of(kind).repeat(2)[: len(t)] if k == place else t for k, t in enumerate(usual))
+            yield f"{kind} as {name}", list(each)
+        if len(names) > 1:
+            yield f"{kind} as all inputs", [of(kind) for _ in names]
+    if len(names) > 1:
+        for k in range(MIXED):
+            yield f"ranges {k + 1}", [of(draw.choice([*RANGES])) for _ in names]
+        yield "equal inputs", [inputs[0][~inputs[0].isnan()]] * len(names)  # a NaN is not equal to itself
+
+
+def drawn_scalars(scalars: Scalars, seed: int) -> Scalars:
+    """Others in place of all of them, which nobody has written down: between a half of each and all, of six bits, so
+    that every format has them and no bound has to allow for their rounding."""
+    draw = random.Random(seed)
+    split = {name: math.frexp(value * draw.uniform(0.5, 0.98)) for name, value in scalars.items()}
+    return {name: math.ldexp(round(m * 64) / 64, e) for name, (m, e) in split.items()}
+
+
+def _fitting(*given: Any) -> _One | _Doubted | None:
+    """`_judged`, where the signature fits."""
+    try:
+        return _judged(*given)
+    except NotLowered:
+        return None
+
+
+def _round_numbers(like: Tensor, arity: int) -> tuple[Tensor, ...]:
+    """Numbers of either sign, or combinations of the first ones, see `_combined`."""
+    numbers = ROUNDER if arity == 1 else ROUND[: math.floor(PAIRS ** (1 / arity) + 1e-9) // 2]
+    most = torch.finfo(like.dtype).max
+    return _combined([sign * x for x in numbers for sign in (1.0, -1.0) if x <= most], like, arity)
+
+
+def _special_numbers(like: Tensor, arity: int) -> tuple[Tensor, ...]:
+    """All combinations, see `_combined`."""
+    info = torch.finfo(like.dtype)
+    return _combined([*SPECIAL, info.max, -info.smallest_normal * info.eps], like, arity)
+
+
+def _combined(numbers: Sequence[float], like: Tensor, arity: int) -> tuple[Tensor, ...]:
+    """Tensors of shape (n,), one an input, of the dtype and on the device of another."""
+    each = torch.tensor(numbers, dtype=torch.float64).to(like.dtype).to(like.device)
+    return tuple(t.reshape(-1) for t in torch.meshgrid(*[each] * arity, indexing="ij"))
+
+
+def _judged(
+    case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any] | None, reference: Lowering | None,
+    given: Sequence[Tensor], passed: Sequence[Tensor] | None = None,
+) -> _One | _Doubted | None:  # fmt: skip
+    """What may be wrong with a call whose elements are to keep their bound, or to have eager's bits. call: as built;
+    None: to be built. passed: what is passed for the inputs `given`, which it is broadcast to."""
+    call = call or lowering.build(target)
+    try:
+        y = launch_steady(call, passed or given, target.backend, lowering.name, repeats=1).output
+    except LoweringError as error:
+        if error.kind != "contract" or passed is None:
+            raise
+        return _One(tuple(given), None, given[0], broken=str(error))
+    if reference and (eager := case.on(given).eager(0, reference, target)):
+        other = eager[""].reshape(-1)
+        at = bits(y).ne(bits(other)) & ~(y.isnan() & other.isnan())
+        given, y = [t[at] for t in given], y[at]
+    stated, found = terms(case.on(given), target, lowering, 0, "", y, user=True)
+    if stated is None or not bool((doubted := _doubted(found.values(), y)).any()):
+        return None
+    return _Doubted(case, target, lowering, tuple(t[doubted] for t in given), y[doubted])
+
+
+@dataclass(frozen=True)
+class _Doubted:
+    """Elements of a call of which tensors do not tell at once that they keep their bound: inputs and outputs (n,)."""
+
+    case: Pointwise
+    target: Target
+    lowering: Lowering
+    given: tuple[Tensor, ...]
+    y: Tensor
+
+    def wrong(self) -> _One | None:
+        """What is wrong with them."""
+        on, judged = self.case.on(self.given), []
+        stated, found = terms(on, self.target, self.lowering, 0, "", self.y, user=True)
+        assert stated is not None
+        for term in found.values():
+            tally = term.judge.tally(term.elements, self.y, None, on.formulas(0, "", self.y))
+            records = term.reader.regions(tally, stated)
+            judged.append((conclude(records), records))
+        # the kinder truth of the scalars
+        concluded, records = max(judged, key=lambda one: STATUSES.index(one[0]["status"]))
+        if concluded["status"] != "exceeds-bound":
+            return None
+        worst = next(r["worst"] for r in records.values() if r["status"] == "exceeds-bound")
+        told = "".join(f", such as {', '.join(one['inputs'])} -> {one['output']}" for one in worst[:1])
+        return _One(self.given, None, self.y, broken=concluded["reason"] + told)
+
+
+def _sifted(given: dict[str, _One | _Doubted]) -> dict[str, _One]:
+    """Those that are wrong. What is doubted of calls with the same scalars is judged together, which takes hardly
+    longer than of one of them, and apart where something is wrong."""
+    alike: dict[str, list[_Doubted]] = {}
+    for one in given.values():
+        if isinstance(one, _Doubted):
+            alike.setdefault(repr(one.target.scalars), []).append(one)
+    right = set()
+    for some in alike.values():
+        inputs = zip(*(one.given for one in some), strict=True)
+        whole = replace(some[0], given=tuple(map(torch.cat, inputs)), y=torch.cat([one.y for one in some]))
+        if len(some) > 1 and not whole.wrong():
+            right |= {id(one) for one in some}
+    found = {k: one.wrong() if isinstance(one, _Doubted) else one for k, one in given.items() if id(one) not in right}
+    return {k: one for k, one in found.items() if one is not None}
+
+
+def _within(case: Pointwise, target: Target, lowering: Lowering, wrong: Sequence[_One], mine: bool) -> bool:
+    """Whether the elements that differ in calls are what they may be: a user's own as in the plain call, a registered
+    lowering's also as in a layout of its own, which another path serves."""
+    given, parts = [], []
+    for one in wrong:
+        if one.y is None:
+            return False
+        at = bits(one.y).ne(bits(one.expected)).nonzero()[:, 0]
+        given.append([t[at] for t in one.given])
+        parts.append(one.y[at])
+    on, y = [torch.cat(of) for of in zip(*given, strict=True)], torch.cat(parts)
+    if len(y) > CHUNK:
+        return False
+    spellings = target.kernel.spellings.items()
+    layouts = () if mine else (name for name, s in spellings if s.layout and s.applies(target.scalars))
+    targets = (replace(target, spelling=name) for name in (target.spelling, *layouts))
+    return any(_keeps(case.on(on), one, lowering, y, mine) for one in targets)
+
+
+def _keeps(case: Pointwise, target: Target, lowering: Lowering, y: Tensor, mine: bool) -> bool:
+    """Each of the elements by one truth of the scalars, which tensors tell at once of nearly all, or all by one."""
+    stated, on = terms(case, target, lowering, 0, "", y, user=mine)
+    if stated is None:
+        return False
+    if not bool(_doubted(on.values(), y).any()):
+        return True
+    each = (term.reader.regions(term.judge.tally(term.elements, y), stated) for term in on.values())
+    return any(conclude(records)["status"] in ("passed", "deviates") for records in each)
+
+
+def _doubted(on: Iterable[Terms], y: Tensor) -> Tensor:
+    """Which elements tensors do not tell at once to keep the bound, by whichever truth of the scalars."""
+    doubted = torch.ones_like(y, dtype=torch.bool)
+    for term in on:
+        facts = term.elements.facts(None, y, double=term.judge.fmt.bits == 64, zeroed=True)
+        judged = decide(y, facts, term.judge.fmt, term.judge.limits)
+        doubted &= judged.fails | judged.open
+    return doubted
+
+
+def _alike(
+    reference: Lowering, target: Target, samples: Mapping[str, Sample], table: Mapping[str, Arranged],
+    wrong: Mapping[str, _One],
+) -> bool:  # fmt: skip
+    """Whether the reference gives the same bits in every one of these calls, made in no manner of its own, and in the
+    plain call beside it, where that is none of the walk's."""
+    if reference.reason(target) or any(one.y is None or table[name].how in MANNERS for name, one in wrong.items()):
+        return False
+    call = reference.build(target)
+
+    def gives(given: Sequence[Tensor], due: Tensor | None) -> bool:
+        y = launch_steady(call, given, target.backend, reference.name, repeats=1).output.reshape(-1)
+        return due is not None and not bool((bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())).any())
+
+    return all(
+        gives(_given(table[name], samples.get(name, samples[""])), one.y)
+        and (table[name].how not in ("same", "pairs") or gives([t.clone() for t in one.given], one.expected))
+        for name, one in wrong.items()
+    )
+
+
+def _depends(reference: Lowering, target: Target, sample: Sample, wrong: Mapping[str, Arranged]) -> bool:
+    """Whether the bits of the reference depend on the call: on one of those that are wrong, or on another."""
+    if reference.reason(target):
+        return False
+    call = reference.build(target)
+    whole = launch_steady(call, [t.repeat(LONG // SIZE) for t in sample.inputs], target.backend, reference.name)
+    own = Sample(sample.inputs, whole.output[:SIZE])
+    calls = (*wrong.values(), *(one for _, one in _suited(own, call, target)))
+    return any(_called(call, one, own, target, reference.name) for one in calls if one.how not in MANNERS)
+
+
+# A script that shows it.
+
+
+def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
+    """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
+    as still shows it: some elements over and over. '' where none does."""
+    # no line of torch says what lies in other memory, and some need more lines than there are
+    if arranged.how in ("guard", "stream", "zeros", "threads", "default"):
+        return ""
+    for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
+        both = zip(one.given, sample.inputs, strict=True)
+        chosen = [torch.cat([t[one.place :][:1], others[: period - 1]]) for t, others in both]
+        data = [t.repeat(-(-size // period))[:size] for t in chosen]
+        getattr(call, "restart", lambda: None)()
+        try:
+            plain = launch_steady(call, data, target.backend, lowering.name, repeats=1).output
+            for _ in range(often):
+                if _called(call, arranged, Sample(tuple(data), plain), target, lowering.name, usual=""):
+                    return _written(arranged, data, period, often, target, lowering)
+        except (LoweringError, NotLowered):
+            continue
+    return ""
+
+
+def _written(
+    arranged: Arranged, data: Sequence[Tensor], period: int, often: int, target: Target, lowering: Lowering
+) -> str:  # fmt: skip
+    fmt, names = FORMATS[target.dtype], target.kernel.tensors(target.scalars)
+    path, _, function = lowering.name.rpartition(":")
+    device = "" if target.backend.device == "cpu" else f", device={target.backend.device!r}"
+    same, joined = arranged.how == "same", arranged.how in ("same", "pairs")
+    lines = [f"import concurrent.futures, torch\nfrom {Path(path).stem} import {function}"]
+    for name, t in zip(names, data[:1] if same else data, strict=not same):
+        values = ", ".join(f'"{fmt.hex(p)}"' for p in patterns(t[:period], fmt))
+        made = f"torch.tensor([float.fromhex(x) for x in ({values},)], dtype=torch.{target.dtype}{device})"
+        lines.append(f"{name} = {made}.repeat({-(-len(t) // period)})[:{len(t)}]")
+    given = {name: re.sub(r"\bt\b", names[0] if same else name, arranged.of(k)) for k, name in enumerate(names)}
+    if arranged.how in ("grad", "no_grad"):
+        given = {name: f"{text}.requires_grad_()" for name, text in given.items()}
+    plain = {name: f"both[{k}].flatten().clone()" for k, name in enumerate(names)} if joined else {n: n for n in names}
+    listed, alone = (
+        f"{function}({', '.join(one.get(name) or repr(target.scalars[name]) for name in target.kernel.inputs)})"
+        for one in (given, plain)
+    )
+    if joined:
+        lines.append(f"both = torch.broadcast_tensors({', '.join(given.values())})")
+    lines.append(f"plain = {alone}.view(both[0].shape)" if joined else f"t = {alone}; plain = {arranged.first}")
+    called = listed
+    if arranged.how == "again":
+        lines.append(f"for t in ({', '.join(names)},): t.copy_({arranged.first})")
+        called = alone
+    if arranged.how == "thread":
+        called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"
+    mode = {"grad": "enable_grad", "no_grad": "no_grad", "inference": "inference_mode"}.get(arranged.how)
+    called = f"y = {called}{'.detach()' if mode else ''}"
+    called = called if often == 1 else f"for _ in range({often}): {called}"
+    called = f"with torch.{mode}():\n    {called}" if mode else called
+    integers = str(bits(data[0]).dtype)
+    lines += [
+        called,
+        f"print(*(t.where(t == t, 7).contiguous().view({integers}).flatten() for t in (y, plain.expand(y.shape))))",
+    ]
+    text = "\n".join(lines)
+    return text if arranged.how == "thread" else text.replace("concurrent.futures, ", "", 1)

@@ -1,0 +1,405 @@
+"""Other calls of a lowering of rows, attention or steps, on small problems of the kernel's own.
+
+The same numbers in other memory, some rows of a batch, other rows beside them: the bits are those of the plain call, or
+where known lowerings depend on size and place too, within the bound, and it is said. Other sizes, and new data at the
+same address: within the bound, by a truth of their own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verify.facts.kernel import Composite, Setting
+from verify.families.composite import Problem
+from verify.families.rows import Rows
+from verify.judge import status
+from verify.judge.cell import standing
+from verify.lower.lowerings import Lowering, NotLowered, Target
+from verify.lower.stubs import expression
+from verify.walk.calls import AFTER, DEPENDS, LATER, USUAL, Called, drawn_scalars, edges, listed, possible, tried
+from verify.walk.cases import Instance, terms
+from verify.workers.launch import LoweringError, Outputs, bits, launch_steady
+
+Tensor = torch.Tensor
+ROWS, LENGTH = 35, 65  # of the problem whose memory and rows are arranged
+SIZES = (1, 2, 3, 31, 33, 1023, 1025, 5001)
+#: The same numbers in other memory, as expressions of each tensor t.
+MEMORY: Mapping[str, str] = {
+    "transposed": "t.movedim(0, -1).contiguous().movedim(-1, 0)",
+    "every other": "torch.stack([t, t], -1)[..., 0]",
+    "sliced": "torch.cat([t, t.flip(-1)], -1)[..., :t.shape[-1]]",
+    "misaligned": "torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)",
+}
+#: What each tensor of a user's own lowering's further problems lies in: as it is, as above, in matrices that do not
+#: follow one another, in the first part of longer ones, with heads within rows, and with those between the heads of
+#: other tensors.
+LAYOUTS = (
+    "t",
+    *MEMORY.values(),
+    "t.repeat_interleave(2, 0)[::2]",
+    "torch.cat([t, t.flip(-2)], -2).narrow(-2, 0, t.shape[-2]) if t.dim() > 2 else t",
+    "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
+    "torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2) if t.dim() > 2 else torch.cat([t, t])[len(t):]",
+)
+ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
+LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
+#: Some rows, as expressions of each tensor t that has them.
+PICKED: Mapping[str, str] = {
+    **{f"{n} rows": f"t[:{n}].clone()" for n in (1, 2, 3, 31, 33)},
+    "the last row": "t[-1:].clone()",
+    "rows in another order": "t.flip(0)",
+    "every other row": "t[::2]",
+    "rows repeated": f"t[torch.arange({ROWS}, device=t.device) // 2]",
+    "one row expanded": f"t[:1].expand({ROWS}, *t.shape[1:])",
+}
+#: As the plain call, but for how it is made, see `verify.walk.calls.MANNERS`.
+MADE: Mapping[str, str] = {
+    "other memory around it": "guard", "another thread": "thread", LATER: "late",
+    "a result that is kept": "kept",
+    "a stream of the caller's": "stream", "memory of zeros": "zeros", "another number of threads": "threads",
+    "another default dtype": "default", "inputs that require grad": "grad",
+    "inputs that require grad, without grad": "no_grad", "inference mode": "inference", "once more": "",
+}  # fmt: skip
+GUARDED = "guards around its outputs"
+BEYOND = {
+    "exceeds-bound": "beyond its bound",
+    "suspect": "beyond the known algorithms or the probable bound, and not proved wrong, see --algorithm",
+}
+PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """A call that went wrong: elements of its output, what a person reads, the status that it gives, whether its bits
+    are excused where they keep the bound, and whether it goes wrong in other memory alone."""
+
+    elements: int
+    told: str
+    status: str
+    loose: bool = False
+    moved: bool = False
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call in words, what makes it, and what is given to `--set` for a problem of its own."""
+
+    text: str
+    make: Callable[[], _Wrong | None]
+    sizes: Mapping[str, str] | None = None
+
+
+class Calls:
+    """The calls of one lowering on one kernel's problems in a dtype, with its scalars."""
+
+    def __init__(
+        self, case: Instance, target: Target, lowering: Lowering, reference: Lowering, call: Callable[..., Any],
+        mine: bool, scalars: bool = True,
+    ) -> None:  # fmt: skip
+        self.facts: Composite = target.kernel
+        assert self.facts.custom is not None
+        self.further = [
+            (given, values)
+            for given, values in self.facts.further
+            if (scalars or not values) and case.dtype in self.facts.custom(given).dtypes
+        ]
+        if scalars and case.scalars:
+            self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
+        self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
+        self.mine = mine
+        self.batched: frozenset[str] = frozenset()
+        if self.facts.batched:
+            one, more = (self.drawn(self.batch(n)).problem.tensors for n in (1, 2))
+            self.batched = frozenset(name for name, t in more.items() if t.shape != one[name].shape)
+        self.plain = self.drawn(self.batch(ROWS))
+
+    @cached_property
+    def due(self) -> Outputs:
+        """What the plain call gives."""
+        return self.launched(self.plain)
+
+    def batch(self, rows: int) -> Mapping[str, str]:
+        return self.facts.batched(rows, LENGTH) if self.facts.batched else self.facts.sized(ROWS)[0]
+
+    def drawn(
+        self, given: Mapping[str, str], tensors: Mapping[str, Tensor] | None = None, seed: int = 0,
+        scalars: Mapping[str, float] | None = None,
+    ) -> Instance:  # fmt: skip
+        """The problem of `--set` with these, with these tensors, and with these scalars in place of the case's."""
+        assert self.facts.custom is not None
+        setting: Setting = replace(self.facts.custom(given), name=" ".join(f"{k}={v}" for k, v in given.items()))
+        of = self.case
+        values = {**of.scalars, **(scalars or {})}
+        found = Instance(self.facts, setting, values, of.dtype, of.backend, of.seed + seed)
+        if tensors is not None:
+            found.problem = replace(found.problem, tensors=tensors)
+        return found
+
+    def launched(
+        self, one: Instance, how: str = "", problem: Problem | None = None, like: Outputs | None = None
+    ) -> Outputs:  # fmt: skip
+        """Outputs for an instance; problem: with its numbers in other memory, like: what has their shapes, where it is
+        known."""
+        like = self.shaped(one) if like is None else like
+        with getattr(self.call, "manner", nullcontext)(how):
+            return launch_steady(
+                self.call, problem or one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
+                like=like,
+            ).results[0]  # fmt: skip
+
+    def shaped(self, one: Instance) -> Outputs | None:
+        """What has the shapes and dtypes of an instance's outputs: their bounds and the plain call's, which take less
+        time than eager's outputs."""
+        found: Outputs = {}
+        for name in one.outputs if one is not self.plain else ():
+            limit = one.limit(self.aim(one), self.wider or self.lowering, name)
+            if name not in self.due or limit is None or limit.bound.dim() == 0:
+                break
+            found[name] = torch.empty(limit.bound.shape, dtype=self.due[name].dtype, device="meta")
+        return found if len(found) == len(one.outputs) else one.eager(0, self.reference, self.aim(one))
+
+    @cached_property
+    def wider(self) -> Lowering | None:
+        """The lowering whose bound a user's own has too."""
+        if not (self.mine and self.facts.includes) or self.lowering.order is not None:
+            return None
+        return replace(self.lowering, name=self.facts.includes)
+
+    def aim(self, one: Instance) -> Target:
+        return replace(self.target, spelling=one.setting.name, scalars=one.scalars)
+
+    def status(self, one: Instance, outputs: Outputs) -> str:
+        """What a cell of these outputs would be. What keeps the bound of the lowering that the kernel names in
+        `includes` keeps that of a user's own, which takes longer to find."""
+        if self.wider is not None and self.as_of(self.wider, one, outputs) == "passed":
+            return "passed"
+        found = self.as_of(self.lowering, one, outputs)
+        if self.mine and found not in ("passed", "deviates"):  # the ledger excuses a user's with eager's bits alone
+            found = self.as_of(self.lowering, one, outputs, one.eager(0, self.reference, self.aim(one)))
+        return found
+
+    def as_of(self, lowering: Lowering, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
+        """The same with the bounds of a lowering, beside eager's outputs."""
+        found, target = [], self.aim(one)
+        for name, y in outputs.items():
+            flat = y.contiguous().reshape(-1)
+            other = None if eager is None else eager[name].contiguous().reshape(-1)
+            if len(flat):
+                stated, on = terms(one, target, lowering, 0, name, y, user=self.mine)
+                (term,) = on.values()
+                found.append(standing(term.judge.doubts(term.elements, flat, other)) if stated else "passed")
+        return status.worst(found)
+
+    def beside(
+        self, given: Instance, picked: str, loose: bool, how: str = "", plain: Instance | None = None
+    ) -> _Wrong | None:  # fmt: skip
+        """What is wrong with a call whose bits are to be those of the plain one, or what is picked of them. loose:
+        others are excused within the bound."""
+        if how == "outputs":  # where what is compiled may run as it is written
+            self.launched(given, how)
+            return None
+        due = self.due if plain is None else self.launched(plain)
+        due = {k: _arranged(picked, t) for k, t in due.items()} if picked else due
+        y = self.launched(given, how, like=due)
+        told = _differing(y, due)
+        if not told:
+            return None
+        found = self.status(given, y)
+        excused = loose and found in ("passed", "deviates", "suspect")
+        return _Wrong(sum(t.numel() for t in y.values()), told, found if excused else "unsteady", excused)
+
+    def judged(
+        self, given: Instance, layouts: Sequence[Mapping[str, str]] = (), how: str = USUAL
+    ) -> _Wrong | None:  # fmt: skip
+        """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
+        plain = self.launched(given, how)
+        if (found := self.status(given, plain)) not in ("passed", "deviates"):
+            told = BEYOND.get(found, found)
+            if how == USUAL and self.status(given, self.launched(given, like=plain)) in ("passed", "deviates"):
+                told += f" {AFTER}"
+            return _Wrong(sum(t.numel() for t in plain.values()), told, found)
+        for layout in layouts:
+            moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.tensors.items()}
+            try:
+                y = self.launched(given, problem=replace(given.problem, tensors=moved), like=plain)
+            except (LoweringError, NotLowered) as error:  # it may refuse them
+                if isinstance(error, LoweringError) and error.kind != "raised":
+                    raise
+                continue
+            if _differing(y, plain) and (found := self.status(given, y)) not in ("passed", "deviates"):
+                told = "; ".join(f"t = {k}: {text}" for k, text in layout.items() if text != "t")
+                told = f"{BEYOND.get(found, found)} with {told}"
+                return _Wrong(sum(t.numel() for t in y.values()), told, found, moved=True)
+        return None
+
+    def table(self) -> Iterator[tuple[str, _Call]]:
+        plain, tensors = self.plain, self.plain.problem.tensors
+        if possible("outputs", self.call, self.target):  # first: it may end the process in other calls
+            yield GUARDED, _Call("the plain call's tensors", partial(self.beside, plain, "", False, "outputs"))
+        if self.mine:
+            yield PLAIN, _Call("a problem of its own", lambda: self.judged(plain))
+        for name, text in MEMORY.items():
+            yield name, _Call(text, partial(self.beside, self.moved(name, tensors), "", True))
+        for name, text in PICKED.items() if self.batched else ():
+            yield name, _Call(text, partial(self.beside, self.moved(name, tensors), text, True))
+        if self.batched:
+            yield BESIDE, _Call("every second row other", self.others)
+        yield from self.own_problems() if self.mine else ()
+        for name, how in MADE.items():
+            if possible(how, self.call, self.target):
+                make = partial(self.beside, plain, "", how == "threads", how)
+                yield name, _Call("the plain call's tensors", make)
+
+    def own_problems(self) -> Iterator[tuple[str, _Call]]:
+        for n in dict.fromkeys((*SIZES, *edges(self.call))):
+            for given in self.facts.sized(n):
+                name = " ".join(f"{k}={v}" for k, v in given.items())
+                yield name, _Call("a problem of its own, see --set", partial(self.of_size, given), given)
+        for given, scalars in self.further:
+            name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
+            text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
+            make = partial(self.of_size, given, scalars, further=True)
+            yield name, _Call(text, make, None if scalars else given)
+        if possible("threads", self.call, self.target):
+            long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
+            name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
+            yield name, _Call("a problem of its own", lambda: self.judged(self.drawn(long), how="threads"))
+        for place, given in enumerate(self.facts.again or (self.facts.sized(33)[0],)):
+            which = " " + " ".join(f"{k}={v}" for k, v in given.items()) if place else ""
+            yield f"new data at the same address{which}", _Call("other numbers", partial(self.again, given))
+
+    def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
+        """A call of MEMORY, or of PICKED, with the tensors of a plain one."""
+        if text := MEMORY.get(name):
+            return self.drawn(self.batch(ROWS), {k: _arranged(text, t) for k, t in tensors.items()})
+        picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
+        return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
+
+    def of_size(
+        self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None, further: bool = False
+    ) -> _Wrong | None:
+        one = self.drawn(given, scalars=scalars)
+        small = max(t.numel() for t in one.problem.tensors.values()) <= LARGE
+        return self.judged(one, list(self.layouts(one)) if further and small else ())
+
+    def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
+        """LAYOUTS of each tensor, at distances that the seed draws: all in each, and one or two of one tensor alone; of
+        many problems in some, and of some tensors."""
+        names = list(one.problem.tensors)
+        draw = random.Random(f"{self.case.seed} {one.setting.name}")
+        away = {k: draw.randrange(len(LAYOUTS)) for k in names}
+        each = max(1, ARRANGED // len(self.further))
+        for place in sorted(draw.sample(range(len(LAYOUTS)), min(each, len(LAYOUTS)))):
+            yield {k: LAYOUTS[(place + away[k]) % len(LAYOUTS)] for k in names}
+        some = draw.sample(names, each) if each < len(names) else names
+        for k in some if len(names) > 1 else ():
+            yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))
+
+    def again(self, given: Mapping[str, str]) -> _Wrong | None:
+        """Other numbers where the last ones were, and other tables of the same sizes."""
+        self.launched(self.drawn(given))
+        return self.judged(self.drawn(given, seed=1))
+
+    def others(self) -> _Wrong | None:
+        """Rows beside which others are other ones."""
+        changed = {k: t.clone() for k, t in self.plain.problem.tensors.items()}
+        for k in self.batched:
+            changed[k][1::2] = changed[k][1::2].flip(0) * 2
+        y = self.launched(self.drawn(self.batch(ROWS), changed), like=self.due)
+        told = _differing({k: t[::2] for k, t in y.items()}, {k: t[::2] for k, t in self.due.items()})
+        return _Wrong(sum(t.numel() for t in y.values()), told, "unsteady") if told else None
+
+    def script(self, name: str, sizes: Mapping[str, str] | None) -> str:
+        """Lines of torch that show, in a process of their own, that a call on rows goes wrong, of simple numbers; ''
+        where they do not show it."""
+        family, text = self.facts.family, MEMORY.get(name) or PICKED.get(name)
+        if not isinstance(family, Rows) or not (text or sizes):
+            return ""
+        one = self.drawn(sizes or self.batch(ROWS))
+        numbers = {
+            k: f"(torch.arange({t.numel()}) * 37 % 97 / 64 + 0.5).to(torch.{self.case.dtype}).view({tuple(t.shape)})"
+            for k, t in one.problem.tensors.items()
+        }
+        tensors = {k: eval(v, {"torch": torch}).to(self.case.device) for k, v in numbers.items()}
+        plain = self.drawn(sizes or self.batch(ROWS), tensors)
+        getattr(self.call, "restart", lambda: None)()
+        try:
+            if sizes:
+                shown = self.judged(plain)
+            else:
+                shown = self.beside(self.moved(name, tensors), PICKED.get(name, ""), False, plain=plain)
+        except (LoweringError, NotLowered):
+            return ""
+        return self.written(name, numbers, one.problem, text or "") if shown else ""
+
+    def written(self, name: str, numbers: Mapping[str, str], problem: Problem, text: str) -> str:
+        path, _, function = self.lowering.name.rpartition(":")
+        given = {k: v for k, v in {**problem.parameters, **problem.scalars}.items() if k not in ("shape", "recipe")}
+        words = {k: repr(v) for k, v in given.items() if k != "layout"}
+        mine = [f"first({k})" if name in MEMORY or k in self.batched else k for k in numbers]
+        due = f"{function}({', '.join(numbers)}, **given)"
+        due = f"first({due})" if name in PICKED else due
+        if not text:
+            reference = expression(self.facts.family.call, *(f"{k}.double()" for k in numbers), **words)
+            mine, due = list(numbers), f"({reference}).to(torch.{self.case.dtype})"
+        device = self.case.backend.device
+        lines = [
+            f"import inspect, torch\nfrom {Path(path).stem} import {function}",
+            *(f"{k} = {v}" + (f".to({device!r})" if device != "cpu" else "") for k, v in numbers.items()),
+            *([f"first = lambda t: {text}"] if text else []),
+            f"given = {{k: v for k, v in {given}.items() if k in inspect.signature({function}).parameters}}",
+            f"due = {due}\ny = {function}({', '.join(mine)}, **given)",
+            "worst = (y.double() - due.double()).abs().argmax()\nprint(y.flatten()[worst], due.flatten()[worst])",
+        ]
+        return "\n".join(lines)
+
+
+def call_problems(
+    case: Instance, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering, *,
+    mine: bool = True, scalars: bool = True,
+) -> Called:  # fmt: skip
+    """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
+    is a user's own; a registered one is not called with problems of their own, which its settings are. scalars: it is
+    to take other Python scalars than the case's."""
+    calls = Calls(case, target, lowering, reference, call, mine, scalars)
+    table = dict(calls.table())
+    make = {name: one.make for name, one in table.items()}
+    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, dict)
+    beyond = {name: one for name, one in wrong.items() if not one.loose}
+    if found.told or not wrong:
+        return found
+    if not beyond and not mine:
+        return replace(found, excused=DEPENDS)
+    if not beyond:
+        told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {listed(wrong)}"
+        return replace(found, excused=told)
+    name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
+    told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"
+    worst = status.worst(one.status for one in beyond.values())
+    return replace(found, status=worst, told=told, script=calls.script(name, table[name].sizes) if mine else "")
+
+
+def _arranged(text: str, t: Tensor) -> Tensor:
+    bytes_ = t.view(torch.uint8) if t.element_size() == 1 else t  # torch moves no floats of 8 bits
+    arranged: Tensor = eval(text, {"torch": torch, "t": bytes_})  # an expression of the tables above
+    return arranged.view(t.dtype)
+
+
+def _differing(found: Outputs, due: Outputs) -> str:
+    """The first element whose bits are others; '' where none is."""
+    for name, y in found.items():
+        t = due[name]
+        different = bits(y).ne(bits(t)) & ~(y.isnan() & t.isnan())
+        if bool(different.any()):
+            place = different.nonzero()[0].tolist()
+            shown = (float(one[tuple(place)]).hex() for one in (y, t))
+            return f"{int(different.sum())} of {y.numel()} elements differ, {name}{place} is {' and was '.join(shown)}"
+    return ""
