@@ -34,7 +34,8 @@ def trajectory(count: int = 1_000_000, steps: int = 1000, in_mp: int = 256) -> V
     from verify.judge.element import Limits, decide
     from verify.judge.exact import Exact
     from verify.kernels._adam import setting
-    from verify.lower.lowerings import Target, lowerings
+    from verify.lower.lowering import Target
+    from verify.lower.lowerings import lowerings
     from verify.numbers.functions import LIBRARY
     from verify.walk.cases import OfOutput, Placed
 

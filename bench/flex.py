@@ -33,7 +33,7 @@ def given(backend: str, length: int = LENGTH, data: str = "competing") -> tuple[
     from verify.facts.kernel import load
     from verify.kernels import _flex
     from verify.kernels.flex_attention import setting
-    from verify.lower.lowerings import Target
+    from verify.lower.lowering import Target
 
     own = setting("bench", batch=2, heads=4, kv_heads=4, q_len=length, kv_len=length, data=data, backward=False)
     facts = dataclasses.replace(load("flex_attention"), settings=(own,))
@@ -61,7 +61,7 @@ def kernels(problem: Any, target: Any, where: Any, repetitions: int = 5) -> tupl
     import torch
 
     from verify.kernels import _flex_lowerings
-    from verify.lower.lowerings import NotLowered
+    from verify.lower.lowering import NotLowered
 
     best: dict[str, float] = {}
     outputs: Any = None

@@ -376,7 +376,8 @@ def virtual(kernel: str, lowering: str, elements: int, device: str = "virtual-cu
 
         from verify.backends import load as backend
         from verify.facts.kernel import elementwise
-        from verify.lower.lowerings import Target, lowerings
+        from verify.lower.lowering import Target
+        from verify.lower.lowerings import lowerings
 
         torch.set_num_threads(1)
         facts = elementwise(kernel)

@@ -30,7 +30,8 @@ def recorded(backend: Any) -> dict[str, Any]:
 
     from verify.facts.kernel import load
     from verify.families.products import Shape
-    from verify.lower.lowerings import NotLowered, Target, lowerings
+    from verify.lower.lowering import NotLowered, Target
+    from verify.lower.lowerings import lowerings
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     found: dict[str, np.ndarray] = {}

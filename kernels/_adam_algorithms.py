@@ -25,7 +25,7 @@ from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
 from verify.kernels._adam_formulas import POWER_BITS, corrected, hand_written, values
 from verify.kernels._adam_numbers import HOST, Multiprecision
 from verify.kernels._adam_truth import BLOCK, Trajectory, constants
-from verify.lower.lowerings import Lowering, Target
+from verify.lower.lowering import Lowering, Target
 from verify.numbers.documented import Documented
 from verify.numbers.functions import LIBRARY
 from verify.numbers.roundoff import TINY, UP, Rough, Roundoff

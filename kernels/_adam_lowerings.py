@@ -16,21 +16,16 @@ from torch.optim.adam import adam
 
 from verify.families.composite import Problem
 from verify.kernels._adam import kept_format
-from verify.lower.lowerings import (
-    Lowering,
-    NotLowered,
-    Target,
+from verify.lower.lowering import Lowering, NotLowered, Target, describe, device_flushes
+from verify.lower.pytorch import (
     compile_apart,
     compile_disabled,
     default_flags,
-    describe,
-    device_flushes,
     first_call,
-    no_triton,
     strict_flags,
     strict_options,
-    triton_options,
 )
+from verify.lower.triton import no_triton, triton_options
 
 Tensor = torch.Tensor
 Outputs = dict[str, Tensor]

@@ -19,7 +19,8 @@ from verify.families.composite import Problem
 from verify.kernels import _flex
 from verify.kernels._flex_user import TorchSystem
 from verify.kernels.flex_attention import Shape
-from verify.lower.lowerings import Lowering, NotLowered, Target, describe, no_triton, triton_options
+from verify.lower.lowering import Lowering, NotLowered, Target, describe
+from verify.lower.triton import no_triton, triton_options
 from verify.oracles import _attention as oracle
 
 Tensor = torch.Tensor

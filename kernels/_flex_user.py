@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from verify.facts.kernel import UsageError
-from verify.lower.lowerings import describe, user_function
+from verify.lower.lowering import describe
+from verify.lower.user import user_function
 from verify.numbers.matmul import RowBall, RowBalls
 
 ARGUMENTS = ("n", "score", "batch", "head", "query", "key")

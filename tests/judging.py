@@ -29,7 +29,8 @@ from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
 from verify.judge.exact import Exact
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
-from verify.lower.lowerings import EAGER, Lowering, Target
+from verify.lower.lowering import Lowering, Target
+from verify.lower.pytorch import EAGER
 from verify.numbers import admit
 from verify.numbers.decide import WORDS, Enclosure
 from verify.numbers.functions import function

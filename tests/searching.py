@@ -28,7 +28,8 @@ from verify.inputs.strata import specials
 from verify.judge.cell import Stated, conclude
 from verify.judge.chunk import patterns
 from verify.judge.tally import Tally
-from verify.lower.lowerings import Lowering, Target, lowerings
+from verify.lower.lowering import Lowering, Target
+from verify.lower.lowerings import lowerings
 from verify.reports.replays import replay_command
 from verify.walk.cases import Pointwise, Terms, terms
 from verify.walk.explain import COPIES, Element, digits, judgement, outputs_of, truth_of

@@ -30,7 +30,9 @@ from verify.kernels import _adam_lowerings as adam_lowerings
 from verify.kernels._adam import PLACES, setting
 from verify.kernels._adam_numbers import Certified, host_root, underflow
 from verify.kernels._adam_truth import FEW, Trajectory
-from verify.lower.lowerings import NotLowered, Target, lowerings, user_composite
+from verify.lower.lowering import NotLowered, Target
+from verify.lower.lowerings import lowerings
+from verify.lower.user import user_composite
 from verify.numbers.ball import TINY
 from verify.numbers.functions import LIBRARY
 from verify.oracles import _adam as oracle

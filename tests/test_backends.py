@@ -27,7 +27,9 @@ from verify.backends import cpu, cuda, mps, rocm, subnormals
 from verify.cli.commands import main
 from verify.facts.kernel import DTYPES, Composite, Kernel, facts_of, load, names
 from verify.judge import ledger
-from verify.lower.lowerings import EAGER, STRICT_OPTIONS, NotLowered, Target, lowerings
+from verify.lower.lowering import NotLowered, Target
+from verify.lower.lowerings import lowerings
+from verify.lower.pytorch import EAGER, STRICT_OPTIONS
 from verify.reports.baseline import same_version
 from verify.walk.plan import Selection
 from verify.walk.run import run
@@ -188,7 +190,8 @@ import json, torch
 from verify.backends import cpu
 from verify.facts.kernel import load
 from verify.workers.launch import bits, launch_steady
-from verify.lower.lowerings import INDUCTOR, Target
+from verify.lower.lowering import Target
+from verify.lower.pytorch import INDUCTOR
 from verify.reports.baseline import device_of
 
 x = torch.linspace(0.1, 2, 4096)

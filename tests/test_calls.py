@@ -17,7 +17,9 @@ from verify.facts import kernel
 from verify.facts.formats import FORMATS
 from verify.inputs import domains
 from verify.inputs.domains import domain_of
-from verify.lower.lowerings import Target, lowerings, user_lowering
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
+from verify.lower.user import user_lowering
 from verify.reports.schema import Cell
 from verify.walk import calls
 from verify.walk.calls import (

@@ -14,7 +14,9 @@ from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite
 from verify.lower import stubs
-from verify.lower.lowerings import Target, lowerings, user_composite
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
+from verify.lower.user import user_composite
 from verify.walk.calls import Called
 from verify.walk.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, call_problems
 from verify.walk.cases import Instance

@@ -27,7 +27,8 @@ from sample_reports import cell, error, not_run, report
 from verify import __version__, native
 from verify.cli import commands
 from verify.facts.kernel import NothingToCompare, UsageError
-from verify.lower.lowerings import NotLowered, first_call
+from verify.lower.lowering import NotLowered
+from verify.lower.pytorch import first_call
 from verify.reports import store
 from verify.walk import run as walks
 from verify.walk.cells import fill

@@ -18,7 +18,8 @@ from verify.facts.kernel import NothingToCompare, UsageError, load
 from verify.facts.oracle import formula
 from verify.inputs.domains import Domain, domain_of
 from verify.judge.cell import conclude
-from verify.lower.lowerings import Target, lowerings
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace
 from verify.walk.cases import Pointwise, terms

@@ -25,7 +25,8 @@ from verify.judge.cell import conclude
 from verify.judge.ledger import Deviation
 from verify.judge.regions import REGIONS
 from verify.judge.status import exit_code
-from verify.lower.lowerings import Target, lowerings
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
 from verify.walk.cases import Instance, terms
 from verify.walk.cells import fill
 from verify.walk.plan import Selection, jobs_of

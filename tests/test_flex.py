@@ -28,7 +28,7 @@ from verify.families import products_formulas
 from verify.families.composite import Problem
 from verify.kernels import _flex, _flex_algorithms, _flex_formulas, _flex_lowerings
 from verify.kernels.flex_attention import HALVES_AND_SINGLE, OPTIONS, RECIPES, Shape, custom, setting
-from verify.lower.lowerings import NotLowered, Target
+from verify.lower.lowering import NotLowered, Target
 from verify.numbers import units
 from verify.numbers.ball import Ball64
 from verify.numbers.fixed import FixedMatrices, Opaque, RationalMatrices, places_for

@@ -13,7 +13,8 @@ from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite
 from verify.judge.cell import standing
-from verify.lower.lowerings import Target, lowerings
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
 from verify.walk import cases
 from verify.walk.cases import Instance, terms
 

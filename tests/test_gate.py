@@ -25,7 +25,8 @@ from verify.backends import cpu, mps
 from verify.cli.commands import main
 from verify.facts.kernel import UsageError, load
 from verify.judge.status import STATUSES
-from verify.lower.lowerings import Lowering, lowerings
+from verify.lower.lowering import Lowering
+from verify.lower.lowerings import lowerings
 from verify.numbers.ulp import FAILING
 from verify.reports import baseline, gate, store
 from verify.reports.accept import Refused, accept

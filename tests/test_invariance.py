@@ -16,7 +16,8 @@ from verify import backends
 from verify.cli import commands
 from verify.facts import kernel
 from verify.lower import stubs
-from verify.lower.lowerings import Lowering, lowerings
+from verify.lower.lowering import Lowering
+from verify.lower.lowerings import lowerings
 from verify.reports import invariance, markdown, store
 from verify.reports.embedded import embed
 from verify.reports.run_page import kernel_page

@@ -30,7 +30,7 @@ from verify.jobs import journal
 from verify.jobs.pool import Ended, Spent, ended
 from verify.judge import ledger
 from verify.judge.ledger import Allowance
-from verify.lower import lowerings as lowerings_module
+from verify.lower import user
 from verify.processes import standby
 from verify.reports import store
 from verify.reports.schema import Report, Timing
@@ -433,12 +433,12 @@ def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(
     (helper.parent / "other.py").write_text("")
     (tmp_path / "unrelated.py").write_text("")
     chosen = replace(SMALL, kernels=("exp",), spellings=(), lowerings=("eager",), user_lowerings=(f"{own}:f",))
-    found = list(lowerings_module.sources(f"{own}:f"))
+    found = list(user.sources(f"{own}:f"))
     assert found == ["mine.py", "parts/__init__.py", "parts/helper.py", "parts/other.py"]
     before, first = run.identity(chosen), Report.model_validate(run.run(chosen))
     helper.write_text(helper.read_text().replace("(x)\n", "(x) * 2\n", 2))
     assert "parts/helper.py" in journal.differences(before, run.identity(chosen))
-    flags = {"source": lowerings_module.user_lowering(f"{own}:f").flags(None)["source"]}  # type: ignore[arg-type]
+    flags = {"source": user.user_lowering(f"{own}:f").flags(None)["source"]}  # type: ignore[arg-type]
     other = [
         one.model_copy(update={"dtype": "float32", "flags": flags}) for one in first.cells if "mine" in one.lowering
     ]

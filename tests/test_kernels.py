@@ -18,7 +18,8 @@ from verify.facts.kernel import DTYPES, METRICS, Kernel, Scalars, Spelling, Usag
 from verify.inputs.domains import domain_of
 from verify.inputs.draws import to_tensor
 from verify.judge import ledger
-from verify.lower.lowerings import LAYOUTS, lowering_names
+from verify.lower.layouts import LAYOUTS
+from verify.lower.lowerings import lowering_names
 
 KERNELS = [load(name) for name in elementwise_names()]
 BACKENDS = ("cpu", "cuda", "rocm", "mps")

@@ -21,7 +21,8 @@ from verify.facts.formats import FORMATS
 from verify.facts.kernel import Kernel, UsageError, load
 from verify.families.composite import Problem
 from verify.inputs.domains import Domain
-from verify.lower.lowerings import NotLowered, Target, examine, user_lowering
+from verify.lower.lowering import NotLowered, Target
+from verify.lower.user import examine, user_lowering
 from verify.walk.cases import Pointwise
 from verify.workers.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
 

@@ -13,7 +13,9 @@ import torch
 from verify import backends
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import elementwise, elementwise_names
-from verify.lower.lowerings import EAGER, Target, user_lowering
+from verify.lower.lowering import Target
+from verify.lower.pytorch import EAGER
+from verify.lower.user import user_lowering
 from verify.walk.laws import SIZE, hold
 from verify.workers.launch import LoweringError
 

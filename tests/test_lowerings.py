@@ -20,15 +20,10 @@ from verify.facts import spellings
 from verify.facts.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
 from verify.inputs import domains
 from verify.judge import ledger
-from verify.lower.lowerings import (
-    LAYOUTS,
-    STRICT_OPTIONS,
-    Lowering,
-    NotLowered,
-    Target,
-    lowering_names,
-    lowerings,
-)
+from verify.lower.layouts import LAYOUTS
+from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.lowerings import lowering_names, lowerings
+from verify.lower.pytorch import STRICT_OPTIONS
 from verify.reports.baseline import same_version
 from verify.walk.plan import Selection, jobs_of
 from verify.walk.run import run
@@ -233,7 +228,7 @@ def test_sizes_do_not_hit_the_recompilation_limit(monkeypatch: pytest.MonkeyPatc
 
 def test_libdevice_path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = pytest.importorskip("triton.knobs", reason="triton is not installed")
-    from verify.lower.lowerings import _libdevice_path_restored
+    from verify.lower.pytorch import _libdevice_path_restored
 
     monkeypatch.delenv("TRITON_LIBDEVICE_PATH", raising=False)
     with _libdevice_path_restored():

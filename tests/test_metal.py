@@ -24,7 +24,8 @@ from verify.inputs.domains import domain_of
 from verify.judge.identify import candidates, predict
 from verify.kernels import metal
 from verify.kernels.metal import elementwise, logcumsumexp
-from verify.lower.lowerings import Target, lowering_names, lowerings
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowering_names, lowerings
 from verify.workers.launch import bits
 
 DTYPES = tuple(elementwise.TYPES)

@@ -19,7 +19,8 @@ from verify.facts import kernel
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import Scalars
 from verify.inputs.domains import domain_of
-from verify.lower.lowerings import EAGER, Call
+from verify.lower.lowering import Call
+from verify.lower.pytorch import EAGER
 
 TENTH = [one for one in whole.tenth(whole.commit()) if one.label not in whole.KNOWN]
 TABLE = json.loads((whole.ROOT / "reports" / "measured" / "mutants.json").read_text())["verdicts"]

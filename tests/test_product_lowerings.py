@@ -16,7 +16,7 @@ from verify.backends import cuda, rocm  # noqa: E402
 from verify.families import products_lowerings  # noqa: E402
 from verify.families.products import setting  # noqa: E402
 from verify.kernels.triton import products  # noqa: E402
-from verify.lower.lowerings import NotLowered, Target  # noqa: E402
+from verify.lower.lowering import NotLowered, Target  # noqa: E402
 from verify.numbers.units import SPLITS, Plan, scalar  # noqa: E402
 from verify.virtual.compile import Launch, described  # noqa: E402
 from verify.walk import run  # noqa: E402

@@ -19,7 +19,7 @@ from verify.families.products import setting
 from verify.families.products_lowerings import PRECISIONS, set_to
 from verify.families.products_truth import Truths
 from verify.lower import switches
-from verify.lower.lowerings import Lowering, NotLowered, Target
+from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.numbers import units
 from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import IeeeSystem, Rounded

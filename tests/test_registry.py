@@ -40,7 +40,8 @@ from verify.inputs.domains import Domain
 from verify.judge import ledger
 from verify.judge.chunk import patterns
 from verify.judge.regions import REGIONS
-from verify.lower.lowerings import Lowering, lowerings
+from verify.lower.lowering import Lowering
+from verify.lower.lowerings import lowerings
 from verify.walk.explain import COPIES
 from verify.workers.launch import bits
 

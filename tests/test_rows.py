@@ -26,7 +26,8 @@ from verify.facts.truth import Truth
 from verify.families import rows, rows_limits
 from verify.families.composite import Limit, Problem
 from verify.families.rows import Place
-from verify.lower.lowerings import Target, lowerings
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
 from verify.numbers.arrays import ExactRow
 from verify.numbers.orders import Order
 

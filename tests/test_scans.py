@@ -33,7 +33,8 @@ from verify.families.composite import Problem
 from verify.families.rows import Place
 from verify.kernels._orders import cascade_depth, inner_threads
 from verify.kernels._row_formulas import formulas, sleef_expf
-from verify.lower.lowerings import Lowering, Target, lowerings
+from verify.lower.lowering import Lowering, Target
+from verify.lower.lowerings import lowerings
 from verify.numbers import admit
 from verify.numbers.orders import Order
 

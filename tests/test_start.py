@@ -21,7 +21,7 @@ def _told(program: str, **variables: str) -> str:
 
 
 def test_threads_wait_without_spinning_unless_the_user_says_how() -> None:
-    program = "import os; from verify import start; start.settle(); print(os.environ['OMP_WAIT_POLICY'])"
+    program = "import os; from verify.processes import start; start.settle(); print(os.environ['OMP_WAIT_POLICY'])"
     assert _told(program) == "PASSIVE"
     assert _told(program, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE"
 

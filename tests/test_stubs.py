@@ -12,7 +12,8 @@ from verify import backends
 from verify.cli.commands import main
 from verify.facts.kernel import Composite, Kernel, load, names
 from verify.lower import stubs
-from verify.lower.lowerings import Target, user_composite
+from verify.lower.lowering import Target
+from verify.lower.user import user_composite
 from verify.reports import store
 
 #: The dtype of the trials: a small one, which nearly every kernel has.

@@ -19,7 +19,8 @@ from verify.inputs.domains import CHUNK
 from verify.judge.chunk import digests
 from verify.judge.status import exit_code
 from verify.judge.tally import root
-from verify.lower.lowerings import Target, lowerings
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
 from verify.reports import store
 from verify.walk.cases import problem_digest
 from verify.walk.plan import Selection

@@ -14,7 +14,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from verify import backends
 from verify.backends import virtual_rocm
 from verify.facts.kernel import UsageError, load
-from verify.lower.lowerings import NotLowered, Target, user_lowering
+from verify.lower.lowering import NotLowered, Target
+from verify.lower.user import user_lowering
 from verify.walk.plan import Selection, backends_of
 from verify.walk.run import run
 

@@ -29,13 +29,16 @@ from verify.judge.chunk import Judge
 from verify.judge.ledger import Deviation
 from verify.judge.reduce import COUNTED
 from verify.judge.status import EXIT_CODES, REASONS, exit_code
-from verify.lower.lowerings import EAGER, Lowering, NotLowered, Target, lowerings
+from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.lowerings import lowerings
+from verify.lower.pytorch import EAGER
 from verify.numbers.ball import Ball64
 from verify.numbers.decide import Enclosure
-from verify.walk import cases, run, walk
+from verify.walk import cases, run
 from verify.walk.cells import cell_of, fill
 from verify.walk.plan import Job, Selection
 from verify.walk.run import Broken
+from verify.walk.walk import walk
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]

@@ -21,7 +21,8 @@ from verify.facts.kernel import UsageError
 from verify.inputs import domains
 from verify.jobs import pool
 from verify.judge.status import exit_code
-from verify.lower.lowerings import Target, Unsuited, user_composite
+from verify.lower.lowering import Target, Unsuited
+from verify.lower.user import user_composite
 from verify.processes import standby
 from verify.walk import run as walk
 from verify.walk.plan import Selection

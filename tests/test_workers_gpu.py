@@ -15,7 +15,8 @@ from verify.facts.formats import FORMATS
 from verify.facts.kernel import Composite, Kernel
 from verify.inputs import domains
 from verify.inputs.domains import domain_of
-from verify.lower.lowerings import Target, lowerings
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
 from verify.walk.calls import CALLS, Called, Sample, call_all
 from verify.walk.calls_of_problems import call_problems
 from verify.walk.cases import Instance, Pointwise

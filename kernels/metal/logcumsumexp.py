@@ -12,7 +12,7 @@ from verify.facts.kernel import UsageError
 from verify.kernels.metal import MODES
 from verify.kernels.metal.arithmetic import EXP, EXP_CONSTANTS
 from verify.kernels.metal.elementwise import TYPES, Operation, Operations, definitions, preamble
-from verify.lower.lowerings import Lowering, Target
+from verify.lower.lowering import Lowering, Target
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,8 @@ from verify.facts import kernel
 from verify.facts.formats import FORMATS
 from verify.inputs.domains import Domain, domain_of
 from verify.inputs.draws import Bits
-from verify.lower.lowerings import EAGER, Call, Lowering, Target
+from verify.lower.lowering import Call, Lowering, Target
+from verify.lower.pytorch import EAGER
 from verify.numbers.transforms import two_sum
 from verify.walk import walk
 from verify.walk.cases import Pointwise

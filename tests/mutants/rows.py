@@ -335,7 +335,7 @@ def variants() -> list[tuple[str, str, Function, tuple[str, ...], str, str]]:
 
 def lowering(function: Function) -> Any:
     """The function as a lowering of one's own."""
-    from verify.lower.lowerings import Lowering
+    from verify.lower.lowering import Lowering
 
     def run(problem: Any) -> dict[str, Tensor]:
         x, *others = problem.tensors.values()

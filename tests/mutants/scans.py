@@ -17,7 +17,7 @@ from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite, Setting, is_file
 from verify.families import rows
-from verify.lower.lowerings import Lowering, Target
+from verify.lower.lowering import Lowering, Target
 from verify.walk.cells import fill
 from verify.walk.plan import Job, Selection
 

@@ -22,7 +22,8 @@ from verify.facts import kernel
 from verify.facts.kernel import Composite, Scalars, Setting
 from verify.families.composite import Problem
 from verify.judge import status
-from verify.lower.lowerings import Lowering, lowerings
+from verify.lower.lowering import Lowering
+from verify.lower.lowerings import lowerings
 from verify.numbers.orders import Order
 from verify.walk.cells import fill
 from verify.walk.plan import Job, Selection, jobs_of

@@ -195,7 +195,7 @@ def selection_of(
 def begin(lowerings: Iterable[str] | None, *, here: bool = True) -> None:
     """Examine the users' files among the lowerings, and let their processes import torch while this one does. here:
     whether this process runs them."""
-    from verify.lower.lowerings import examine
+    from verify.lower.user import examine
     from verify.processes import standby
 
     own = [text for text in lowerings or () if is_file(text)]

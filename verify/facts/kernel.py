@@ -51,7 +51,7 @@ class Spelling:
     """One way to call the operation. `call(torch, **inputs)` returns the result tensor.
 
     `applies(scalars)` says for which cases it exists. `layout` names the arrangement of the
-    tensors (see `verify.lower.lowerings`; None: contiguous). `quick`: also run by the quick profile. `omits`: the
+    tensors (see `verify.lower.layouts`; None: contiguous). `quick`: also run by the quick profile. `omits`: the
     scalar that the call leaves out, which has the operation's default.
     """
 

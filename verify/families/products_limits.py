@@ -20,7 +20,7 @@ from verify.families.composite import Limit, Problem
 from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
-from verify.lower.lowerings import Lowering, Target
+from verify.lower.lowering import Lowering, Target
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order
 from verify.numbers.roundoff import UP, Rough, Roundoff

@@ -12,17 +12,9 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from verify.facts.kernel import DTYPES, NARROW
-from verify.lower.lowerings import (
-    Lowering,
-    NotLowered,
-    Target,
-    compile_disabled,
-    compiled_for_problem,
-    default_flags,
-    describe,
-    no_triton,
-    triton_options,
-)
+from verify.lower.lowering import Lowering, NotLowered, Target, describe
+from verify.lower.pytorch import compile_disabled, compiled_for_problem, default_flags
+from verify.lower.triton import no_triton, triton_options
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from verify.facts.kernel import facts_of, is_file
 from verify.families.composite import Limit, Problem
 from verify.families.rows import LOWERINGS, SQUARES, Algorithm, Place, Rows, placed
 from verify.families.rows_truth import rows_of, squares_overflow
-from verify.lower.lowerings import Lowering, Target
+from verify.lower.lowering import Lowering, Target
 from verify.numbers.arrays import BallArrays
 from verify.numbers.documented import Documented
 from verify.numbers.orders import Order

@@ -12,18 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from verify.lower.lowerings import (
-    Lowering,
-    NotLowered,
-    Target,
-    compile_disabled,
-    compiled_for_problem,
-    default_flags,
-    no_triton,
-    strict_flags,
-    strict_options,
-    triton_options,
-)
+from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.pytorch import compile_disabled, compiled_for_problem, default_flags, strict_flags, strict_options
+from verify.lower.triton import no_triton, triton_options
 
 if TYPE_CHECKING:
     import torch

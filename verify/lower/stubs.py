@@ -1,6 +1,6 @@
 """A lowering of your own: its call, what it may return, its bound, and a file to start from.
 
-Stated here for `verify show`, from the kernel's facts; the call itself is in `verify.lower.lowerings`. No torch is
+Stated here for `verify show`, from the kernel's facts; the call itself is in `verify.lower.user`. No torch is
 imported.
 """
 

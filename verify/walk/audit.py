@@ -25,18 +25,10 @@ from verify.backends import cuda
 from verify.facts import kernel
 from verify.facts.kernel import Composite, NothingToCompare, UsageError, fits, suggest
 from verify.jobs import pool
-from verify.lower.lowerings import (
-    Lowering,
-    NotLowered,
-    Target,
-    _by_name,
-    default_flags,
-    describe,
-    lowerings,
-    strict_options,
-    user_composite,
-    user_lowering,
-)
+from verify.lower.lowering import Lowering, NotLowered, Target, by_name, describe
+from verify.lower.lowerings import lowerings
+from verify.lower.pytorch import default_flags, strict_options
+from verify.lower.user import user_composite, user_lowering
 from verify.virtual import census, inductor
 from verify.virtual.census import Census
 from verify.virtual.compile import BACKENDS, TARGETS, Launch, Unsupported, described, known
@@ -254,7 +246,7 @@ def _generated(one: Asked, target: Target, given: Sequence[Any], limit: float) -
         raise Unsupported("Inductor says itself whether contraction is permitted: compare inductor-strict")
     shapes = [(tuple(t.shape), t.dtype) for t in given]
     options, libdevice = INDUCTOR[one.lowering](target), cuda.toolkit_libdevice()
-    return inductor.launches(_by_name(target), shapes, options, one.target, libdevice, limit)
+    return inductor.launches(by_name(target), shapes, options, one.target, libdevice, limit)
 
 
 @contextlib.contextmanager

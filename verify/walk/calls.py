@@ -31,7 +31,7 @@ from verify.judge.cell import conclude
 from verify.judge.chunk import patterns
 from verify.judge.element import decide
 from verify.judge.status import STATUSES
-from verify.lower.lowerings import Lowering, NotLowered, Target
+from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.walk.cases import Pointwise, Terms, terms
 from verify.workers.launch import LoweringError, bits, launch_steady
 

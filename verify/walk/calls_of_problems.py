@@ -22,7 +22,7 @@ from verify.families.composite import Problem
 from verify.families.rows import Rows
 from verify.judge import status
 from verify.judge.cell import standing
-from verify.lower.lowerings import Lowering, NotLowered, Target
+from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.stubs import expression
 from verify.walk.calls import AFTER, DEPENDS, LATER, USUAL, Called, drawn_scalars, edges, listed, possible, tried
 from verify.walk.cases import Instance, terms

@@ -42,7 +42,8 @@ from verify.judge.reduce import Reduced, joined
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
 from verify.judge.tally import Fit, Tally, root
-from verify.lower.lowerings import EAGER, Lowering, NotLowered, Target
+from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.pytorch import EAGER
 from verify.numbers import NotAdmitted, admit
 from verify.numbers.decide import WORDS, Enclosure
 from verify.numbers.decide import digests as of_chunks

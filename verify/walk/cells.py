@@ -21,7 +21,9 @@ from verify.judge import ledger, status
 from verify.judge.cell import Stated, binades, conclude, overall
 from verify.judge.chunk import OracleViolation
 from verify.judge.tally import WORST, root
-from verify.lower.lowerings import NotLowered, Target, Unsuited, digest_of, lowerings
+from verify.lower.lowering import NotLowered, Target, Unsuited
+from verify.lower.lowerings import lowerings
+from verify.lower.user import digest_of
 from verify.walk import laws, sweep
 from verify.walk.calls import Called
 from verify.walk.cases import Case, Pointwise, trust

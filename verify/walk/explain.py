@@ -38,7 +38,8 @@ from verify.judge.cell import Stated
 from verify.judge.chunk import Formulas, patterns
 from verify.judge.exact import Exact, Key, decimal, finite
 from verify.judge.tally import Element as Judged
-from verify.lower.lowerings import Lowering, NotLowered, Target, lowering_names, lowerings, unknown
+from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.lowerings import lowering_names, lowerings, unknown
 from verify.numbers import mp
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.trace import trace

@@ -17,7 +17,7 @@ from verify.backends import Backend
 from verify.facts import kernel
 from verify.facts.kernel import Composite, Setting, UsageError
 from verify.families.composite import Problem
-from verify.lower.lowerings import Lowering, NotLowered, Target
+from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.walk.plan import Selection, backends_of, jobs_of
 from verify.walk.progress import Progress
 from verify.workers.launch import LoweringError, Outputs, bits, launch_steady

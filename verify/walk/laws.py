@@ -14,7 +14,7 @@ from verify.facts.formats import FORMATS
 from verify.inputs.domains import Domain
 from verify.judge.chunk import patterns
 from verify.judge.reduce import first_of
-from verify.lower.lowerings import Call, Target
+from verify.lower.lowering import Call, Target
 from verify.workers.launch import launch_steady
 
 Tensor = torch.Tensor

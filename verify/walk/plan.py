@@ -26,7 +26,9 @@ from verify.facts.kernel import (
     suggest,
 )
 from verify.inputs.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
-from verify.lower.lowerings import Lowering, Target, lowerings, unknown, user_composite, user_lowering
+from verify.lower.lowering import Lowering, Target
+from verify.lower.lowerings import lowerings, unknown
+from verify.lower.user import user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.walk.cases import cases_of, own_setting, ranges_of, settings_of, unit_of
 from verify.workers import TIMEOUT, isolated, isolated_composite

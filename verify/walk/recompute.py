@@ -21,7 +21,7 @@ from verify.inputs.domains import CHUNK, LONG_CHUNK
 from verify.judge.chunk import differing, digests, patterns
 from verify.judge.exact import Exact, Key, finite
 from verify.judge.tally import root
-from verify.lower.lowerings import NotLowered
+from verify.lower.lowering import NotLowered
 from verify.numbers.ulp import Verdict
 from verify.reports import exchange
 from verify.reports.compare import Aligned, Comparison, Facts, Source, refusal

@@ -26,7 +26,7 @@ from verify.jobs import cluster, pool
 from verify.jobs.journal import Journal
 from verify.jobs.pool import Ended, Spent
 from verify.judge import ledger, status
-from verify.lower.lowerings import sources
+from verify.lower.user import sources
 from verify.walk import sweep
 from verify.walk.cases import Case
 from verify.walk.cells import cells_of, faulted, fill, part_of, unfilled

@@ -15,7 +15,8 @@ from verify.judge.cell import Reader, Stated, unresolved
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
 from verify.judge.tally import Tally
-from verify.lower.lowerings import Lowering, lowerings
+from verify.lower.lowering import Lowering
+from verify.lower.lowerings import lowerings
 from verify.walk.calls import Called, Sample, call_all
 from verify.walk.calls_of_problems import call_problems
 from verify.walk.cases import Case, Instance, Pointwise, Strata, format_of, terms

@@ -26,15 +26,8 @@ import torch
 from verify import backends
 from verify.facts.kernel import UsageError
 from verify.families.composite import Problem
-from verify.lower.lowerings import (
-    Lowering,
-    NotLowered,
-    Target,
-    Unsuited,
-    source_digest,
-    user_composite,
-    user_lowering,
-)
+from verify.lower.lowering import Lowering, NotLowered, Target, Unsuited
+from verify.lower.user import source_digest, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.processes import standby
 from verify.workers.launch import LoweringError, NoRoom
@@ -198,7 +191,7 @@ def _plain(text: str) -> str:
 
 
 def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None) -> Lowering:
-    """`verify.lower.lowerings.user_lowering`, in a process of its own. timeout: seconds for a launch; memory: GiB
+    """`verify.lower.user.user_lowering`, in a process of its own. timeout: seconds for a launch; memory: GiB
     that the process may take on the CPU beside what torch has, by default as much as the machine has."""
     own = Own(text, composite=False, timeout=timeout, memory=memory)
     return replace(user_lowering(text, own.call), ready=own.ready)
@@ -207,7 +200,7 @@ def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None
 def isolated_composite(
     text: str, order: Order | None = None, *, timeout: float = TIMEOUT, memory: float | None = None
 ) -> Lowering:
-    """`verify.lower.lowerings.user_composite`, likewise."""
+    """`verify.lower.user.user_composite`, likewise."""
     own = Own(text, composite=True, timeout=timeout, memory=memory)
     return replace(user_composite(text, order, own.call), ready=own.ready)
 

@@ -19,7 +19,7 @@ from verify import backends
 from verify.backends import Backend
 from verify.facts.kernel import UsageError
 from verify.families.composite import Problem
-from verify.lower.lowerings import NotLowered, describe
+from verify.lower.lowering import NotLowered, describe
 
 Tensor = torch.Tensor
 #: Outputs by name; of a single output the name is ''.

@@ -36,7 +36,8 @@ from verify.facts import kernel
 from verify.facts.kernel import UsageError
 from verify.families.composite import Problem
 from verify.lower import switches
-from verify.lower.lowerings import Lowering, NotLowered, Target, describe, user_composite, user_function, user_lowering
+from verify.lower.lowering import Lowering, NotLowered, Target, describe
+from verify.lower.user import user_composite, user_function, user_lowering
 from verify.processes import standby
 from verify.virtual.dispatch import Watching
 from verify.workers import GUARD, laid_out

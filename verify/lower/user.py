@@ -1,0 +1,321 @@
+"""A lowering of your own: `FILE.py:FUNCTION`, read before it is imported, called as its signature says."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verify.facts.kernel import Kernel, Scalars, UsageError
+from verify.lower.lowering import Call, Lowering, NotLowered, Target, Unsuited, describe, device_flushes, here, laid_out
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.numbers.orders import Order
+
+
+def user_lowering(
+    text: str, elsewhere: Callable[[Target], Call] | None = None, function: Callable[..., Any] | None = None
+) -> Lowering:  # fmt: skip
+    """The lowering 'FILE.py:FUNCTION': called with all of `kernel.inputs`, scalars as floats, in the default spelling
+    and in every layout; with an output to write where it has a parameter `out` without a default.
+
+    elsewhere: builds it without importing the file here. function: the function itself; `text` is then only its name.
+    Raises UsageError, at once, for what is wrong with the file; in `build` Unsuited, where its signature fits no case
+    of the kernel, and NotLowered where it fits another case.
+    """
+    label, function, flags = _found(text, elsewhere, function)
+
+    def build(target: Target) -> Call:
+        if function is None:
+            assert elsewhere is not None
+            return elsewhere(target)
+        import numpy as np
+        import torch
+
+        names, scalars = target.kernel.tensors(target.scalars), target.scalars
+        positional, named = _arguments(function, label, target)
+
+        def run(*tensors: torch.Tensor) -> Any:
+            values = {**dict(zip(names, tensors, strict=True)), **scalars}
+            if "out" in (*positional, *named):
+                shape = np.broadcast_shapes(*(t.shape for t in tensors))
+                values["out"] = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
+            result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
+            return values.get("out") if result is None else result
+
+        return here(target, label, laid_out(target, run))
+
+    def reason(target: Target) -> str | None:
+        if target.spelling != target.default_spelling and target.layout is None:
+            return f"{label} is called as {target.default_spelling!r} and in every layout, not as {target.spelling!r}"
+        return target.backend.dtype_unavailable(target.dtype)
+
+    return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
+
+
+def _found(
+    text: str, elsewhere: Any, function: Callable[..., Any] | None
+) -> tuple[str, Callable[..., Any] | None, dict[str, Any]]:  # fmt: skip
+    """Name, function (None: elsewhere) and flags of a user's own lowering."""
+    if function is not None:
+        return text, function, {"process": "the caller's"}
+    label = _label(text)
+    if elsewhere:
+        examine(text)
+    return label, None if elsewhere else user_function(text)[1], {"source": source_digest(text)}
+
+
+def user_composite(
+    text: str, order: Order | None = None, elsewhere: Callable[[Target], Callable[[Any], Any]] | None = None,
+    function: Callable[..., Any] | None = None,
+) -> Lowering:  # fmt: skip
+    """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
+    parameters of their names, by keyword with the problem's other tensors, the setting's parameters, the
+    scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere, function: see
+    `user_lowering`."""
+    label, function, flags = _found(text, elsewhere, function)
+    flags |= {} if order is None else {"algorithm": str(order)}
+
+    def build(target: Target) -> Callable[[Any], Any]:
+        if function is None:
+            assert elsewhere is not None
+            return elsewhere(target)
+        inputs, outputs = target.kernel.inputs, target.kernel.outputs
+
+        def run(problem: Any) -> dict[str, Any]:
+            others = {name: t for name, t in problem.tensors.items() if name not in inputs}
+            given = {**problem.parameters, **problem.scalars, **problem.keywords, **others}
+            tensors, signature = [problem.tensors[name] for name in inputs], inspect.signature(function)
+            keywords = {name: value for name, value in given.items() if name in signature.parameters}
+            try:
+                signature.bind_partial(*tensors)  # what it asks for beside them, another setting may have
+            except TypeError:
+                told = f"{label} takes {signature}, but is called by position with the inputs of {target.kernel.name}"
+                raise Unsuited(f"{told}: {', '.join(inputs)}") from None
+            result = function(*tensors, **keywords)
+            if isinstance(result, Mapping):
+                return dict(result)
+            if not isinstance(result, tuple | list):
+                result = (result,)
+            return dict(zip(outputs, result, strict=False))
+
+        return here(target, label, run)
+
+    return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
+
+
+#: Files beside a user's own that its extensions may be built from.
+BUILT = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".metal", ".so")
+
+
+def sources(text: str) -> dict[str, Path]:
+    """The file of 'FILE.py:FUNCTION', what it imports from its folder, directly or not, and what extensions there are
+    built from. Raises UsageError where there is no such file."""
+    _label(text)
+    path = Path(text.rpartition(":")[0])
+    folder, found = path.resolve().parent, dict[str, Path]()
+    waiting = [path, *(one for one in folder.iterdir() if one.suffix in BUILT)]
+    while waiting:
+        one = waiting.pop()
+        name = os.path.relpath(one.resolve(), folder)
+        if name in found or not one.is_file():
+            continue
+        found[name] = one
+        if one.suffix != ".py":
+            continue
+        with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():  # importing it will tell
+            warnings.simplefilter("ignore")
+            for node in ast.walk(ast.parse(one.read_bytes())):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    waiting += _named(node, folder, one)
+    return dict(sorted(found.items()))
+
+
+def _named(node: ast.Import | ast.ImportFrom, folder: Path, file: Path) -> Iterator[Path]:
+    """Where an import may find what it names, but for this project's own."""
+    base, module = folder, ""
+    if isinstance(node, ast.ImportFrom):
+        base, module = (file.parents[node.level - 1] if node.level else folder), node.module or ""
+    for alias in node.names:
+        words = f"{module}.{alias.name}".strip(".").split(".")
+        if words[0] != "verify":
+            for k in range(1, len(words) + 1):
+                place = base.joinpath(*words[:k])
+                yield from (place.with_suffix(".py"), place / "__init__.py")
+
+
+def source_digest(text: str) -> str:
+    """`digest_of` of `sources`. Raises as that does."""
+    return digest_of({name: path.read_bytes() for name, path in sources(text).items()})
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """16 hex digits of files' names and contents, in the order of the names."""
+    hasher = hashlib.sha256()
+    for name, data in sorted(files.items()):
+        hasher.update(f"{name} {len(data)}\n".encode(errors="surrogateescape") + data)
+    return hasher.hexdigest()[:16]
+
+
+def _label(text: str) -> str:
+    """The name of 'FILE.py:FUNCTION' in reports. Raises UsageError where there is no such file."""
+    path, separator, name = text.rpartition(":")
+    if not separator or not path.endswith(".py") or not name:
+        raise UsageError(f"lowering {text!r} names no function: expected FILE.py:FUNCTION")
+    if not Path(path).is_file():
+        told = "is a directory; expected a Python file" if Path(path).is_dir() else "does not exist"
+        raise UsageError(f"lowering file {path} {told}")
+    return f"{Path(path).name}:{name}"
+
+
+def user_function(text: str) -> tuple[str, Callable[..., Any]]:
+    """Label and function of 'FILE.py:FUNCTION'. Raises UsageError for what is wrong with the file."""
+    label, path, name = _label(text), Path(text.rpartition(":")[0]), text.rpartition(":")[2]
+    module = _import(path)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise _absent(path, name, (key for key, value in vars(module).items() if inspect.isroutine(value)))
+    return label, function
+
+
+def _absent(path: Path, name: str, functions: Iterable[str]) -> UsageError:
+    known = sorted(key for key in functions if key[0] != "_")
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
+
+
+#: Words of a file that may define names which the file does not spell out.
+DYNAMIC = frozenset(
+    {"__dict__", "__getattr__", "eval", "exec", "f_globals", "f_locals", "globals", "locals", "modules", "setattr",
+     "vars"}
+)  # fmt: skip
+
+
+def examine(text: str) -> None:
+    """Raise UsageError for what is certainly wrong with 'FILE.py:FUNCTION', without running any of it."""
+    _label(text)
+    path, name = Path(text.rpartition(":")[0]), text.rpartition(":")[2]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            data = path.read_bytes()
+            tree = ast.parse(data, str(path))
+            compile(data, str(path), "exec", dont_inherit=True)  # also what the grammar alone does not tell
+    except SyntaxError as error:
+        raise UsageError(f"{path} does not import: {_unparsed(path, error)}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} does not import: {describe(error, path)}") from None
+    words = {value for node in ast.walk(tree) for _, value in ast.iter_fields(node) if isinstance(value, str)}
+    words |= {word for node in ast.walk(tree) if isinstance(node, ast.Global) for word in node.names}
+    star = any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
+    if name not in words and not star and not words & DYNAMIC:
+        functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        raise _absent(path, name, functions)
+
+
+def _unparsed(path: Path, error: SyntaxError) -> str:
+    """Where a file stops being Python, and why; a file that cannot be decoded has no such line."""
+    return f"{path.name}:{error.lineno}: {error.msg}" if error.lineno else str(error.msg)
+
+
+class _Source(importlib.machinery.SourceFileLoader):
+    """Never cached bytecode: Python knows it by size and second, and so runs the old text after a quick edit."""
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _import(path: Path) -> types.ModuleType:
+    """Import a user's file as Python would run it: its folder first on the path while it loads."""
+    label = f"ulproof_user_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    spec = importlib.util.spec_from_file_location(label, path, loader=_Source(label, str(path)))
+    assert spec is not None and spec.loader is not None  # the name ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[label] = module  # torch.compile, triton.jit and dataclasses look functions up there
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(f"{path} does not import: {_unparsed(Path(error.filename or path), error)}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{path} does not import: {describe(error, path)}") from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+        if sys.exc_info()[0] is not None:
+            sys.modules.pop(label, None)
+    return module
+
+
+def _arguments(function: Callable[..., Any], label: str, target: Target) -> tuple[list[str], list[str]]:
+    """The inputs (and 'out') that a function takes by position and by name, from its signature alone."""
+    kernel, scalars = target.kernel, target.scalars
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin without one: the first call will tell
+        return list(kernel.inputs), []
+    if found := _fitted(signature, kernel, scalars):
+        return found
+    told = f"{label} takes {signature}"
+    if any(_fitted(signature, kernel, case) for case in kernel.cases):
+        told += f", which does not fit {', '.join(kernel.inputs)} where "
+        texts = [f"{', '.join(kernel.tensors(scalars))} are tensors", f"{', '.join(scalars)} Python numbers"]
+        raise NotLowered(told + " and ".join(texts[: 1 + bool(scalars)]))
+    raise Unsuited(
+        f"{told}, but is called by position or by name with the {len(kernel.inputs)} inputs of {kernel.name}: "
+        f"{', '.join(kernel.inputs)}"
+    )
+
+
+def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> tuple[list[str], list[str]] | None:
+    """How the signature takes the inputs of a case; None where it does not. A scalar that has the operation's default
+    may be left out."""
+    parameters, tensors = signature.parameters, kernel.tensors(scalars)
+    out = parameters.get("out") if "out" not in kernel.inputs else None
+    writes = ["out"] if out is not None and out.default is inspect.Parameter.empty else []
+    omitted = {one.omits for one in kernel.spellings.values() if one.omits and one.applies(scalars)}
+    for left_out in (set(), omitted):
+        given = [name for name in kernel.inputs if name not in left_out]
+        positional: list[str] = []
+        if all(name in parameters and parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY for name in given):
+            named = [*given, *writes]
+        else:
+            by_name = [one.name for one in parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+            named = [name for name in (*given, *writes) if name in by_name]
+            waiting = [name for name in given if name not in named]
+            for one in parameters.values():
+                if one.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+                    break
+                if one.name in writes or waiting:
+                    positional.append(one.name if one.name in writes else waiting.pop(0))
+            positional += waiting
+        try:
+            bound = signature.bind(*positional, **{name: name for name in named}).arguments
+        except TypeError:
+            continue
+        kinds = {value: _annotated(parameters[key].annotation) for key, value in bound.items() if value in given}
+        if all(kind in ("", "tensor" if name in tensors else "number") for name, kind in kinds.items()):
+            return positional, named
+    return None
+
+
+def _annotated(annotation: Any) -> str:
+    """The kind of parameter that an annotation declares: 'tensor', 'number', or '' (none, or either)."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    return {"Tensor": "tensor", "torch.Tensor": "tensor", "float": "number", "int": "number"}.get(text, "")
