@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -97,6 +98,36 @@ class _Call:
     sizes: Mapping[str, str] | None = None
 
 
+class _Ahead:
+    """Instances in the order in which they are asked for: while a worker is waited for, a thread makes the next one."""
+
+    def __init__(self) -> None:
+        self.makes: list[Callable[[], Instance]] = []
+        self.waiting: dict[int, Future[Instance]] = {}
+        self.pool: ThreadPoolExecutor | None = None
+
+    def __call__(self, make: Callable[[], Instance]) -> Callable[[], Instance]:
+        """What gives the instance that `make` makes, after those of earlier calls."""
+        self.makes.append(make)
+        return partial(self._at, len(self.makes) - 1)
+
+    def _at(self, place: int) -> Instance:
+        begun = self.waiting.pop(place, None)
+        if self.pool is not None and place + 1 < len(self.makes):
+            self.waiting.setdefault(place + 1, self.pool.submit(self.makes[place + 1]))
+        return self.makes[place]() if begun is None else begun.result()
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Inside, instances are made ahead."""
+        try:
+            with ThreadPoolExecutor(1) as self.pool:
+                yield
+                self.pool.shutdown(cancel_futures=True)
+        finally:
+            self.pool = None
+
+
 class Calls:
     """The calls of one lowering on one kernel's problems in a dtype, with its scalars."""
 
@@ -114,7 +145,7 @@ class Calls:
         if scalars and case.scalars:
             self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
-        self.mine = mine
+        self.mine, self.ahead = mine, _Ahead()
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
             one, more = (self.drawn(self.batch(n)).problem.tensors for n in (1, 2))
@@ -262,19 +293,22 @@ class Calls:
         for n in dict.fromkeys((*SIZES, *edges(self.call))):
             for given in self.facts.sized(n):
                 name = " ".join(f"{k}={v}" for k, v in given.items())
-                yield name, _Call("a problem of its own, see --set", partial(self.of_size, given), given)
+                one = self.ahead(partial(self.prepared, given))
+                yield name, _Call("a problem of its own, see --set", partial(self.sized, one), given)
         for given, scalars in self.further:
             name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
-            make = partial(self.of_size, given, scalars, further=True)
-            yield name, _Call(text, make, None if scalars else given)
+            one = self.ahead(partial(self.prepared, given, scalars=scalars))
+            yield name, _Call(text, partial(self.arranged, one), None if scalars else given)
         if possible("threads", self.call, self.target):
             long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
-            yield name, _Call("a problem of its own", lambda: self.judged(self.drawn(long), how="threads"))
+            one = self.ahead(partial(self.prepared, long))
+            yield name, _Call("a problem of its own", partial(self.sized, one, "threads"))
         for place, given in enumerate(self.facts.again or (self.facts.sized(33)[0],)):
             which = " " + " ".join(f"{k}={v}" for k, v in given.items()) if place else ""
-            yield f"new data at the same address{which}", _Call("other numbers", partial(self.again, given))
+            two = [self.ahead(partial(self.prepared, given, seed)) for seed in (0, 1)]
+            yield f"new data at the same address{which}", _Call("other numbers", partial(self.again, *two))
 
     def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
         """A call of MEMORY, or of PICKED, with the tensors of a plain one."""
@@ -283,12 +317,20 @@ class Calls:
         picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
         return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
 
-    def of_size(
-        self, given: Mapping[str, str], scalars: Mapping[str, float] | None = None, further: bool = False
-    ) -> _Wrong | None:
-        one = self.drawn(given, scalars=scalars)
+    def prepared(self, given: Mapping[str, str], seed: int = 0, scalars: Mapping[str, float] | None = None) -> Instance:
+        """The problem drawn, with what its judgement takes."""
+        one = self.drawn(given, seed=seed, scalars=scalars)
+        one.prepare(self.aim(one), self.wider or self.lowering, {name: y.dtype for name, y in self.due.items()})
+        return one
+
+    def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | None:
+        return self.judged(drawn(), how=how)
+
+    def arranged(self, drawn: Callable[[], Instance]) -> _Wrong | None:
+        """A further problem, in its layouts too where it is small."""
+        one = drawn()
         small = max(t.numel() for t in one.problem.tensors.values()) <= LARGE
-        return self.judged(one, list(self.layouts(one)) if further and small else ())
+        return self.judged(one, list(self.layouts(one)) if small else ())
 
     def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
         """LAYOUTS of each tensor, at distances that the seed draws: all in each, and one or two of one tensor alone; of
@@ -303,10 +345,10 @@ class Calls:
         for k in some if len(names) > 1 else ():
             yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))
 
-    def again(self, given: Mapping[str, str]) -> _Wrong | None:
+    def again(self, first: Callable[[], Instance], second: Callable[[], Instance]) -> _Wrong | None:
         """Other numbers where the last ones were, and other tables of the same sizes."""
-        self.launched(self.drawn(given))
-        return self.judged(self.drawn(given, seed=1))
+        self.launched(first())
+        return self.judged(second())
 
     def others(self) -> _Wrong | None:
         """Rows beside which others are other ones."""
@@ -372,7 +414,9 @@ def call_problems(
     calls = Calls(case, target, lowering, reference, call, mine, scalars)
     table = dict(calls.table())
     make = {name: one.make for name, one in table.items()}
-    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, dict)
+    # what is not isolated may change how torch computes, here, while it runs
+    with calls.ahead.begun() if getattr(call, "isolated", False) else nullcontext():
+        found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, dict)
     beyond = {name: one for name, one in wrong.items() if not one.loose}
     if found.told or not wrong:
         return found

@@ -849,16 +849,29 @@ class Instance:
         return None if limit is None else Stated(1.0, "share", limit.source)
 
     def sources(self, number: int, output: str, y: Tensor) -> dict[str, Elements]:
+        limit = self._limits.get(output)
+        if limit is not None:
+            limit = limit.each(lambda t: t.to(y.device, torch.float64).expand(y.shape).reshape(-1))
+        return {"exact": self._elements(output, y).bounded(limit)}
+
+    def _elements(self, output: str, y: Tensor) -> OfOutput:
+        """What is known of an output of that shape and dtype."""
         fmt = format_of(y)
         key = (output, fmt.name, tuple(y.shape))
         if key not in self._sources:
             exact = self._exact.setdefault((output, fmt.name), Exact(Placed(self.source, output), fmt))
             name = f"{self.kernel.name} {self.setting.name}"
             self._sources[key] = OfOutput(self.source, output, tuple(y.shape), fmt, exact, name)
-        limit = self._limits.get(output)
-        if limit is not None:
-            limit = limit.each(lambda t: t.to(y.device, torch.float64).expand(y.shape).reshape(-1))
-        return {"exact": self._sources[key].bounded(limit)}
+        return self._sources[key]
+
+    def prepare(self, target: Target, lowering: Lowering, dtypes: Mapping[str, torch.dtype]) -> None:
+        """Bounds and enclosures of outputs of these dtypes, ahead of their judgement."""
+        for output in self.outputs:
+            limit = self.limit(target, lowering, output)
+            if limit is not None and limit.bound.dim() and output in dtypes:
+                of = self._elements(output, torch.empty(limit.bound.shape, dtype=dtypes[output], device="meta"))
+                if of.on_tensors:
+                    of.enclosed  # noqa: B018
 
     def formulas(self, number: int, output: str, y: Tensor) -> Formulas:
         given = {
