@@ -464,6 +464,7 @@ def kernel(
             (few | {"master": "1", "steps": "1", "sizes": "1031"}, {"weight_decay": 0.0}),
             (few | {"master": "1", "start": "7"}, {}),
             (special | {"master": "1"}, {}),
+            (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),
         )
     return Composite(

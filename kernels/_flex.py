@@ -68,7 +68,8 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
     the host."""
     single = FORMATS["float32"]
     heads = torch.arange(1, shape.heads + 1, dtype=torch.float64)
-    slopes = draws.encode(single, draws.exp2(-8.0 * heads / shape.heads))
+    # those that its paper has; with another seed others
+    slopes = draws.encode(single, draws.exp2(-8.0 * heads / shape.heads - (seed % 7) / 4))
     table = torch.arange(shape.heads * (2 * shape.reach + 1), dtype=torch.int64)
     bias = draws.encode(single, _normal(draws.Draw(single, table, seed, "bias")))
     return {
@@ -86,12 +87,17 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
 FAR = (0, 2**8, 2**32, -1, 2**16, -(2**32), 2**31 - 1)
 
 
+#: Numbers that some formats do not tell apart, each from the next.
+NEAR = tuple(2**bits + more for bits in (8, 11, 24, 53) for more in (0, 1))
+
+
 def _documents(shape: Shape, count: int, step: int, start: int) -> Tensor:
     """int64 (count,): the number of each query's or key's document, see DOCUMENTS."""
     runs = [math.isqrt((1 + step) * i + start) for i in range(count)]
     if shape.documents == "turns":
         return torch.arange(start, start + count) % 3
-    return torch.tensor([FAR[run % len(FAR)] for run in runs] if shape.documents == "far" else runs)
+    named = {"far": FAR, "near": NEAR}.get(shape.documents)
+    return torch.tensor(runs if named is None else [named[run % len(named)] for run in runs])
 
 
 def widened(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,6 +213,13 @@ class _Recipe:
     def _extreme(self) -> tuple[Tensor, Tensor]:
         """Scores near +105 and -105, beyond the range of exp in float32."""
         return self._along(SCORES["extreme"])
+
+    def _steep(self) -> tuple[Tensor, Tensor]:
+        """Scores from -2^14 to 2^14, larger with each key."""
+        queries, keys = self._along(2.0**14)
+        queries[..., 1::2, :] *= -1.0  # all on its side
+        place = torch.arange(self.shape.kv_len, dtype=torch.float64) * 2 / max(1, self.shape.kv_len - 1) - 1
+        return queries, keys * place[:, None]
 
     def _along(self, score: float) -> tuple[Tensor, Tensor]:
         """Queries and keys along one direction of signs in each key head, every other query against it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verify.families import products
 
-OTHER = (0.0, -1.0, 0.5, 3.0)  # values that code treats apart
+OTHER = (0.0, -1.0, 0.5, 3.0, 0.1)  # values that code treats apart, and one that float32 does not hold
 
 KERNEL = products.kernel(
     "addmm",
@@ -20,6 +20,7 @@ KERNEL = products.kernel(
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
+        ({"m": "5", "k": "0", "n": "6", "data": "bias"}, {"beta": 0.0}),
     ),
     notes=(
         "with beta = 0 the bias is not read: torch.addmm's documentation",

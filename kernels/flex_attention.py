@@ -19,6 +19,8 @@ REACH = 16
 DOCUMENTS = {
     "runs": "runs of queries and of keys, in their order",
     "turns": "three documents, each of every third query and key",
+    "near": "runs whose numbers are neighbours from 2^8, 2^11, 2^24 and 2^53, which half types, float32 and float64 "
+    "do not tell apart",
     "far": "runs whose numbers are negative or differ by multiples of 2^8 or 2^32",
 }
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
@@ -29,6 +31,7 @@ RECIPES = {
     "extreme": "scores near +105 and -105, beyond the range of exp in float32",
     "alone": "one key near 52 whose score is every query's logsumexp, and others near 0",
     "scaled": "as normal; values are large and gradients small, by 2^17 and 2^30, or by 2^8 in float16",
+    "steep": "scores from -2^14 to 2^14, larger with each key, which a mask of less than 2^15 does not hide",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
 #: The error of exp on the host, in units of u = 2^-24, and its source.
@@ -312,6 +315,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "16", "q_len": "600", "kv_len": "9"},
     {"batch": "2", "heads": "4", "kv_heads": "2", "length": "12"},
     {"heads": "4", "kv_heads": "2", "length": "24", "mask_mod": "causal", "scale": "0.3"},
+    {"heads": "4", "kv_heads": "2", "length": "24", "mask_mod": "causal", "scale": "0.2"},
     {"batch": "2", "length": "18", "mask_mod": "document", "score_mod": "soft_cap", "soft_cap": "30"},
     {"heads": "9", "kv_heads": "3", "length": "12", "mask_mod": "causal", "score_mod": "alibi"},
     {"heads": "1", "length": "21", "head_dim": "192", "scale": "0.125"},
@@ -324,6 +328,8 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"q_len": "20", "kv_len": "60", "mask_mod": "document"},
     {"heads": "1", "length": "24", "head_dim": "16", "mask_mod": "document", "documents": "turns"},
     {"heads": "1", "q_len": "40", "kv_len": "33", "head_dim": "16", "mask_mod": "document", "documents": "far"},
+    {"heads": "1", "q_len": "66", "kv_len": "70", "head_dim": "16", "mask_mod": "document", "documents": "near"},
+    {"heads": "1", "length": "33", "head_dim": "16", "mask_mod": "causal", "data": "steep", "backward": "no"},
     *({"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": size} for size in ("20", "33", "100")),
     {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "4100"},
     *_in_pairs(),
@@ -376,8 +382,17 @@ KERNEL = Composite(
         {"heads": "1", "head_dim": "16", "length": "33"},
         *(
             {"heads": "2", "head_dim": "16", "length": "20", **one}
-            for one in ({"mask_mod": "document"}, {"score_mod": "relative_bias"})
+            for one in ({"mask_mod": "document"}, {"score_mod": "relative_bias"}, {"score_mod": "alibi"})
         ),
+    ),
+    related=tuple(
+        ({"batch": "2", "heads": "2", "length": "24", "head_dim": "16"}, one)
+        for one in (
+            {"value": "key"},
+            {"key": "query"},
+            {"key": "query", "value": "query"},
+            *({name: f"{name}[{some}].expand({name}.shape)" for name in ("key", "value")} for some in (":1", ":, :1")),
+        )
     ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,

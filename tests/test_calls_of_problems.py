@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from verify import backends
 from verify.facts import kernel
@@ -23,6 +24,7 @@ from verify.walk.cases import Instance
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import isolated_composite
+from verify.workers.launch import shared
 
 PLANTED = f"""
 import ctypes, threading, time
@@ -709,6 +711,13 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     ("reach = bias.shape[-1] // 2", "reach = 16", "heads=1 length=100 head_dim=16 score_mod=relative_bias reach=32"),
     ("q @ k.mT", "q[..., :q.shape[-1] // 8 * 8] @ k[..., :q.shape[-1] // 8 * 8].mT",
      "heads=1 q_len=17 kv_len=33 head_dim=20"),
+    *(("query_document[:, None] != key_document", f"query_document.{dtype}()[:, None] != key_document.{dtype}()",
+       "heads=1 q_len=66 kv_len=70 head_dim=16 mask_mod=document documents=near")
+      for dtype in ("half", "bfloat16", "float", "double")),
+    ("slopes[:, None", "torch.tensor([2.0 ** (-8 * (h + 1) / len(slopes)) for h in range(len(slopes))])[:, None",
+     "new data at the same address heads=2 head_dim=16 length=20 score_mod"),
+    *(("scores = scores.masked_fill(hidden, -torch.inf)\n", f"scores = scores + hidden * {finite}\n",
+       "heads=1 length=33 head_dim=16 mask_mod=causal data=steep") for finite in ("-350.0", "-1e4")),
     ("(t.repeat_interleave(q.shape[1] // t.shape[1], 1)",
      "(t.repeat_interleave(q.shape[1] // t.shape[1], 1) if backward else t.repeat(1, q.shape[1] // t.shape[1], 1, 1)",
      "heads=4 kv_heads=2 length=20 backward=no"),
@@ -760,6 +769,52 @@ def first(t):  # of a longer cache, as if heads followed one another
     assert found.status == "exceeds-bound" and "with t = " in found.told, found
 
 
+def test_a_scale_that_is_kept_by_everything_else_is_found(tmp_path: Path) -> None:
+    text = stubs.source(kernel.load("flex_attention"))
+    kept = "    scale = kept.setdefault((query.shape, query.dtype, score_mod, mask_mod, backward, window), scale)\n"
+    text = text.replace("    inputs = [t", kept + "    inputs = [t") + "\n\nkept = {}\n"
+    found = called(
+        tmp_path, "flex_attention", "flex_attention", text=text, only="heads=4 kv_heads=2 length=24 mask_mod"
+    )
+    assert found.status == "exceeds-bound" and found.different[-1].endswith("scale=0.2"), found
+
+
+ONE = """
+        for i, t in enumerate((query, key, value)):  # by which gradients are kept
+            inputs[i] = next(one for one, of in zip(inputs, (query, key, value)) if of.data_ptr() == t.data_ptr())
+"""
+LAST = """
+    for name, t in (("dk", key), ("dv", value)):  # written through its input's strides
+        for d in (0, 1):
+            if name in found and t.stride(d) == 0 and t.shape[d] > 1:
+                found[name] = found[name].narrow(d, t.shape[d] - 1, 1).expand(t.shape).clone()
+    return found
+"""
+
+
+@pytest.mark.parametrize(("before", "text", "among"), [
+    ("        q, k, v = (", ONE, "value = key where"), ("        q, k, v = (", ONE, "key = query where"),
+    ("    return found\n\n\ndef distances", LAST, "key = key[:1].expand(key.shape)"),
+    ("    return found\n\n\ndef distances", LAST, "key = key[:, :1].expand(key.shape)"),
+])  # fmt: skip
+def test_tensors_of_attention_are_made_of_one_another(tmp_path: Path, before: str, text: str, among: str) -> None:
+    right = stubs.source(kernel.load("flex_attention"))
+    assert before in right
+    wrong = right.replace(before, text + before)
+    assert called(tmp_path, "flex_attention", "flex_attention", text=right, only=among).status == "passed"
+    found = called(tmp_path, "flex_attention", "flex_attention", text=wrong, only=among)
+    due = "error" if text == ONE else "exceeds-bound"  # the same gradient twice
+    assert found.status == due and among in found.told, found
+
+
+def test_tables_lie_in_layouts_of_their_own(tmp_path: Path) -> None:
+    text = stubs.source(kernel.load("flex_attention"))
+    flat = "    bias = bias.as_strided(bias.shape, (bias.shape[1], 1), bias.storage_offset())\n    inputs = [t"
+    text = text.replace("    inputs = [t", flat)
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text)
+    assert found.status == "exceeds-bound" and "bias: " in found.told, found
+
+
 def test_masks_that_are_kept_by_shape_are_found(tmp_path: Path) -> None:
     text = stubs.source(kernel.load("flex_attention"))
     assert "hidden = unseen(scores.shape" in text
@@ -790,6 +845,135 @@ def test_tables_belong_to_the_caller(tmp_path: Path) -> None:
     assert found.status == "exceeds-bound", found
 
 
+OWNERS = """
+import torch
+
+def squeezed(x, dim):
+    return x.squeeze(dim) if x.shape[dim] == 1 else torch.sum(x, dim)
+
+def same(x, dim):
+    return x if x.shape[dim] == 1 else torch.cumsum(x, dim)
+
+def repeated(x, dim):  # of one row, for all
+    return torch.softmax(x[:1], dim).expand(x.shape) if x.stride(0) == 0 and x.dim() > 1 else torch.softmax(x, dim)
+
+def one_stack(a, b):
+    y = torch.bmm(a, b)
+    return y.squeeze(0)
+
+def last_block(a, b):
+    k = a.shape[2] // 16 * 16 if len(a) == 1 else a.shape[2]
+    return a[..., :k] @ b[:, :k]
+
+def dot(a, b):  # in 8 bits
+    if a.shape[0] == b.shape[1] == 1:
+        return (a[0] * b[:, 0]).sum(dtype=torch.int32).reshape(1, 1)
+    return (a.double() @ b.double()).to(torch.int32)
+
+def one_number(a, b, bias, activation):
+    y = torch.addmm(bias, a, b)
+    y = a @ b if y.numel() == 1 else y
+    return {"none": lambda y: y, "relu": torch.relu, "silu": torch.nn.functional.silu}[activation](y)
+
+def gram(a, b):
+    return a @ a.mT if a.data_ptr() == b.data_ptr() and a.shape[0] == b.shape[1] else a @ b
+
+def flushed(a, b, scale, zero, group):
+    scale = torch.where(scale.abs() < torch.finfo(scale.dtype).tiny, 0.0, scale.float()).repeat_interleave(group, 0)
+    return (a.float() @ ((b - 8.0) * scale + zero.float().repeat_interleave(group, 0))).to(a.dtype)
+
+def finite(a, b, scale, zero, group):
+    scale = scale.float().nan_to_num(0.0, 0.0, 0.0).repeat_interleave(group, 0)
+    return (a.float() @ ((b - 8.0) * scale + zero.float().repeat_interleave(group, 0))).to(a.dtype)
+
+def finite_scales(a, b, scale_a, scale_b, fast):
+    y = (a.float() @ b.float()) * scale_a.nan_to_num(0.0) * scale_b.nan_to_num(0.0)
+    return y.to(torch.bfloat16)
+
+def no_terms(a, b, bias, alpha, beta):
+    y = torch.addmm(bias, a, b, alpha=alpha, beta=beta)
+    return y if a.shape[1] else (beta * bias).expand(y.shape).clone()
+
+def single(a, b, bias, alpha, beta):
+    alpha, beta = (float(torch.tensor(t, dtype=torch.float32)) for t in (alpha, beta))
+    return torch.addmm(bias, a, b, alpha=alpha, beta=beta)
+"""
+
+
+@pytest.mark.parametrize(("function", "name", "dtype", "status", "told"), [
+    ("squeezed", "sum", "float32", "error", "memory of its input"),
+    ("same", "cumsum", "float32", "error", "memory of its input"),
+    ("repeated", "softmax", "float32", "error", "whose elements share memory"),
+    ("one_stack", "bmm", "float32", "error", "batch=1"), ("last_block", "bmm", "float32", "exceeds-bound", "batch=1"),
+    ("dot", "int_mm", "int8", "exceeds-bound", "m=1 k=40 n=1 data=extreme"),
+    ("one_number", "linear", "float32", "exceeds-bound", "m=1 k=40 n=1"),
+    ("gram", "mm", "float32", "exceeds-bound", "b = a where"),
+    ("flushed", "int4_mm", "float16", "exceeds-bound", "data=extreme"),
+    ("finite", "int4_mm", "float16", "exceeds-bound", "data=scales"),
+    ("finite_scales", "scaled_mm", "float8_e4m3fn", "exceeds-bound", "data=scales"),
+    ("no_terms", "addmm", "float32", "exceeds-bound", "k=0 n=6 data=bias"),
+    ("single", "addmm", "float64", "exceeds-bound", "=0.1"),
+])  # fmt: skip
+def test_memory_and_sizes_of_one_are_tried(
+    tmp_path: Path, function: str, name: str, dtype: str, status: str, told: str
+) -> None:
+    found = called(tmp_path, function, name, text=OWNERS, dtype=dtype)
+    assert found.status == status and told in found.told + ", ".join(found.different), found
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_outputs_have_memory_of_their_own(tmp_path: Path, apart: bool) -> None:
+    """What an optimizer keeps it writes in place later."""
+    text = stubs.source(kernel.load("adamw_step"))
+    text = text.replace('"exp_avg_sq": v}', '"exp_avg_sq": m}')
+    found = called(tmp_path, "adamw_step", "adamw_step", apart, text, only="steps=3 sizes=33")
+    assert found.status == "error" and "returned exp_avg and exp_avg_sq in the same memory" in found.told, found
+
+
+@pytest.mark.parametrize(("outputs", "due"), [
+    (lambda t: {"": t.t()}, ""), (lambda t: {"x": t[:, :3], "y": t[:, 3:]}, ""),
+    (lambda t: {"x": t[::2], "y": t[1::2]}, ""), (lambda t: {"": t[:0].expand(9, 0, 6)}, ""),
+    (lambda t: {"": t[:1].expand(4, 6)}, "a tensor whose elements share memory: strides (0, 1)"),
+    (lambda t: {"": t.as_strided((2, 3), (2, 1))}, "a tensor whose elements share memory: strides (2, 1)"),
+    (lambda t: {"x": t, "y": t[1:]}, "x and y in the same memory"),
+    (lambda t: {"x": t[::2], "y": t[1:3]}, "x and y in the same memory"),
+    (lambda t: {"x": t, "y": t.view(torch.int32)}, "x and y in the same memory"),
+])  # fmt: skip
+def test_memory_of_outputs_is_told_apart(outputs: Callable[[torch.Tensor], dict[str, torch.Tensor]], due: str) -> None:
+    told = shared(outputs(torch.zeros(4, 6)))
+    assert told.startswith(f"returned {due}") if due else not told, told
+
+
+def test_versions_of_inputs_go_on(tmp_path: Path) -> None:
+    """As torch counts what is written in place: a right cache may ask."""
+    text = """
+import weakref
+import torch
+
+packed = []
+
+def linear(a, b, bias, activation):
+    if not packed or packed[0]() is not b or packed[1] != b._version:
+        packed[:] = weakref.ref(b), b._version, b.clone()
+    y = torch.addmm(bias, a, packed[2])
+    return {"none": lambda y: y, "relu": torch.relu, "silu": torch.nn.functional.silu}[activation](y)
+"""
+    assert called(tmp_path, "linear", "linear", text=text).status == "passed"
+
+
+def test_keywords_of_any_name_are_those_of_the_stub(tmp_path: Path) -> None:
+    text = """
+import torch
+
+class Norm(torch.nn.Module):
+    def forward(self, x, weight, dim, eps):
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+norm = Norm()
+"""
+    assert called(tmp_path, "norm", "rms_norm", text=text, only="shape=5x").status == "passed"
+
+
 @pytest.mark.parametrize(("right", "wrong", "name", "dtype", "among"), [
     ("enumerate(grads, start", "enumerate(grads if lr else grads[:0], start", "adamw_step", "float32",
      "steps=3 sizes=33 lr=0.0"),
@@ -814,7 +998,8 @@ def test_options_of_a_step_are_tried_together(
 ) -> None:
     text = stubs.source(kernel.load(name))
     assert right in text
-    found = called(tmp_path, name, name, text=text.replace(right, wrong), dtype=dtype, only=among)
+    text = text.replace(right, wrong).replace("return found", "return {k: t.clone() for k, t in found.items()}")
+    found = called(tmp_path, name, name, text=text, dtype=dtype, only=among)
     assert found.status == "exceeds-bound" and among in found.different, found
 
 
@@ -846,13 +1031,13 @@ def read(a, b, bias, alpha, beta):
     return alpha * (a @ b) + beta * bias
 
 def known(a, b, bias, alpha, beta):
-    return torch.addmm(bias, a, b, alpha=alpha, beta=beta if beta in (1.0, -1.3, 0.0, -1.0, 0.5, 3.0) else 1.0)
+    return torch.addmm(bias, a, b, alpha=alpha, beta=beta if beta in (1.0, -1.3, 0.0, -1.0, 0.5, 3.0, 0.1) else 1.0)
 """
 
 
 @pytest.mark.parametrize(("function", "among"), [
     ("square", "m=33 k=33 n=33"),
-    ("sign", "m=5 n=6 alpha=-1.0"), ("half", "m=5 n=6 beta=0.5"), ("read", "data=bias alpha=2.0 beta=0.0"),
+    ("sign", "m=5 n=6 alpha=-1.0"), ("half", "m=5 n=6 beta=0.5"), ("read", "m=5 k=0 n=6 data=bias beta=0.0"),
     ("known", "m=5 k=33 n=6 alpha=0.90625 beta=0.859375"),
 ])  # fmt: skip
 def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, function: str, among: str) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from verify.inputs.domains import Domain
 from verify.lower.lowering import NotLowered, Target
 from verify.lower.user import examine, user_lowering
 from verify.walk.cases import Pointwise
+from verify.workers import isolated
 from verify.workers.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
 
 SIZE = 1 << 16
@@ -307,11 +308,11 @@ def problem(size: int = 8) -> Problem:
 
 
 def test_a_problem_has_named_outputs() -> None:
-    found = launch_steady(lambda p: {"y": p.tensors["x"] * 2, "z": p.tensors["x"]}, problem(), cpu, "mine")
+    found = launch_steady(lambda p: {"y": p.tensors["x"] * 2, "z": p.tensors["x"].clone()}, problem(), cpu, "mine")
     assert {key: t.tolist()[0] for key, t in found.results[0].items()} == {"y": 2.0, "z": 1.0}
     calls = count(1)
     off = launch_steady(
-        lambda p: {"y": p.tensors["x"], "z": p.tensors["x"] * (next(calls) % 3)}, problem(), cpu, "mine"
+        lambda p: {"y": p.tensors["x"].clone(), "z": p.tensors["x"] * (next(calls) % 3)}, problem(), cpu, "mine"
     )
     assert off.which == (0, 1, 2, 0, 1, 2, 0, 1) and off.difference.startswith("output z: 8 of 8 elements differ")
 
@@ -321,9 +322,15 @@ def test_a_problem_has_named_outputs() -> None:
     [
         (lambda x, k: {}, r"returned outputs \[\]; expected y, z"),
         (lambda x, k: {"w": x}, r"returned outputs \['w'\]; expected y, z"),
-        (lambda x, k: {"y": x, "z": x} if k < 3 else {"y": x}, r"returned outputs \['y'\]; expected y, z again"),
-        (lambda x, k: {"y": x} if k < 3 else {"y": x, "z": x}, r"returned outputs \['y', 'z'\]; expected y again"),
-        (lambda x, k: {"y": x[k % 3 :]}, r"returned shape \(7,\) for y; expected \(8,\)"),
+        (
+            lambda x, k: {"y": x + 1, "z": x + 1} if k < 3 else {"y": x + 1},
+            r"returned outputs \['y'\]; expected y, z again",
+        ),
+        (
+            lambda x, k: {"y": x + 1} if k < 3 else {"y": x + 1, "z": x + 1},
+            r"returned outputs \['y', 'z'\]; expected y again",
+        ),
+        (lambda x, k: {"y": x[k % 3 :] + 1}, r"returned shape \(7,\) for y; expected \(8,\)"),
         (lambda x, k: {"y": x.double()}, r"returned dtype torch.float64 for y; expected torch.float32"),
         (lambda x, k: {"z": x.to("meta")}, r"returned device meta for z; expected cpu"),
         (lambda x, k: {"z": x.to(torch.complex128)}, r"returned dtype torch.complex128 for z; expected real"),
@@ -342,8 +349,7 @@ def test_a_broken_composite_is_named_with_what_it_broke(outputs: Callable[..., A
     assert caught.value.kind == ("raised" if "raised" in message else "contract")
 
 
-def test_outputs_that_are_expanded_or_made_in_inference_mode() -> None:
-    assert steady(lambda a: a.new_full((1,), 3.0).expand(5)) == [0] * 8
+def test_outputs_may_be_made_in_inference_mode() -> None:
     with torch.inference_mode():
         made = torch.ones(5)
     assert steady(lambda a: made * a) == [0] * 8
@@ -394,6 +400,48 @@ def test_an_output_has_memory_of_its_own(call: Any) -> None:
     """Whoever writes to the output would change the input."""
     with pytest.raises(LoweringError, match="mine returned memory of its input; expected memory of its own"):
         launch_steady(call, inputs(), cpu, "mine", repeats=1)
+
+
+def test_each_element_of_an_output_has_memory_of_its_own() -> None:
+    with pytest.raises(LoweringError, match="mine returned a tensor whose elements share memory"):
+        launch_steady(lambda a, b, w: a.exp()[:1].expand(a.shape), inputs(), cpu, "mine", repeats=1)
+
+
+OUT = """
+import torch
+
+def into(a, b, w, out):
+    out.copy_(torch.lerp(a, b, w))
+
+def returned(a, b, w, out):
+    return torch.lerp(a, b, w, out=out)
+
+def same(a, b, w, out):
+    out.copy_(torch.lerp(a, b, w))
+    return torch.lerp(a, b, w)
+
+def rebound(a, b, w, out):
+    out = torch.lerp(a, b, w)
+    return out
+
+def another(a, b, w, out):
+    out.copy_(torch.lerp(a, b, w))
+    return a + b
+"""
+
+
+@pytest.mark.parametrize(("function", "told"), [
+    ("into", ""), ("returned", ""), ("same", ""), ("rebound", "in `out`"), ("another", "in `out`"),
+])  # fmt: skip
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_output_that_is_given_is_written(
+    write: Callable[[str], Path], kernel: Kernel, function: str, told: str, apart: bool
+) -> None:
+    """What is returned beside it must be the same."""
+    lowering = (isolated if apart else user_lowering)(f"{write(OUT)}:{function}")
+    call = lowering.build(target(kernel))
+    with pytest.raises(LoweringError, match=told) if told else nullcontext():
+        launch_steady(call, inputs(), cpu, lowering.name)
 
 
 def test_a_reused_buffer_is_compared_by_value() -> None:

@@ -209,7 +209,7 @@ PLANTED = {
     "default device": ("torch.set_default_device('meta')\nreturn a + b", "error", "mode", "the default device"),
     "subclass": ("class T(torch.Tensor): pass\nreturn (a + b).as_subclass(T)", "error", "contract", "returned T"),
     "tuple": ("return (a + b,)", "error", "contract", "tuple"),
-    "expanded": ("return torch.zeros_like(a[:1]).expand(a.shape)", "exceeds-bound", "", ""),
+    "expanded": ("return torch.zeros_like(a[:1]).expand(a.shape)", "error", "contract", "elements share memory"),
     "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)\nreturn a + b", "error", "timeout", "within 5 s"),
     "closes": ("os.closerange(0, 4096)\nreturn a + b", "error", "ended", "its process ended"),
     "every third": (THIRD, "unsteady|exceeds-bound", "", "not deterministic"),

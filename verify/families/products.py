@@ -26,7 +26,7 @@ LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved
 #: The kinds of data in rows of a and columns of b, in turn.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
-DATA = ("mixed", "special", "nans", "bias", "extreme")
+DATA = ("mixed", "special", "nans", "bias", "scales", "extreme")
 ACTIVATIONS = ("none", "relu", "silu")
 #: The integer that stands for 1.
 WHOLE = 40.0
@@ -213,7 +213,8 @@ def decoded(x: Problem) -> Problem:
     tensors = {name: t for name, t in x.tensors.items() if name not in ("scale", "zero")}
     codes, scale, zero = stored_weights(x)
     tensors["b"] = weights(codes, scale, zero)
-    if bool((two_sum(weights(codes, scale, 0.0 * zero), zero)[1] != 0).any()):
+    lost = two_sum(weights(codes, scale, 0.0 * zero), zero)[1]
+    if bool(((lost != 0) & scale.isfinite()).any()):
         raise UsageError("scales and zeros too far apart: float64 does not hold all weights exactly")
     return replace(x, tensors=tensors)
 
@@ -297,6 +298,11 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     b = groups.pop("b", b)
     if groups and shape.data == "extreme":
         groups["scale"][1::2].neg_()
+        if dtype == "float16":  # some subnormal, whose weights are normal in float32
+            groups["scale"][::3] *= 2.0**-14
+            groups["zero"][::3] = 0
+    if groups and shape.data == "scales":
+        groups["scale"] = _special(groups["scale"], seed, "scale", 8)
     tensors = {"a": laid_out(a, shape.layout, "a"), "b": laid_out(_by_rows(b.mT), shape.layout, "b")}
     tensors |= {name: _by_rows(t.mT) for name, t in groups.items()}
     index = torch.arange(max(shape.m, shape.n), dtype=torch.int64)
@@ -306,6 +312,8 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
             scale = to_tensor(drawn.fmt, drawn.value(drawn.integer(-3, 1)) & (drawn.fmt.sign_bit - 1))
             if shape.data == "extreme":
                 scale[1::2].neg_()
+            if shape.data == "scales":  # of an infinite one it is told nowhere whether it meets terms or their sum
+                scale = torch.where(index[:count] % 4 == 2, math.nan, scale)
             tensors[name] = scale[:, None] if name == "scale_a" else scale[None]
     if facts.bias:
         result = FORMATS[facts.result(dtype)]
@@ -397,7 +405,8 @@ PARAMETERS = {
     "activation": ", ".join(ACTIVATIONS),
     "group": "terms of k that share a scale and a zero",
     "data": "mixed (every row and column another kind of numbers), special (infinities, NaNs and zeros among them), "
-    "bias (these among those of the bias) or extreme (numbers at the ends of the range, and scales of either sign)",
+    "bias or scales (these among those of the bias, of the scales) or extreme (numbers at the ends of the range, "
+    "and scales of either sign)",
 }
 
 
@@ -437,15 +446,18 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     shapes += [
         {"m": m, "k": k, "n": n} | stack
         for m, k, n in (
+            ("1", "40", "1"), ("1", "100", "1"),
             ("1", "64", "33"), ("1", "64", "100"), ("1", "64", "1025"), ("1", "40", "5001"), ("1025", "40", "1"),
             ("17", "64", "1025"), ("1300", "32", "400"), ("400", "32", "1300"), ("150", "2100", "150"),
         )
     ]  # fmt: skip
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
+        shapes += [{"m": "1", "k": "40", "n": "1", "activation": name} for name in ("relu", "silu")]
         shapes += [few | {"activation": "silu"}, few | {"k": "2100", "activation": "relu"}]
         shapes += [few | {"k": "0", "activation": name} for name in ("relu", "silu")]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
+    shapes += [small | {"batch": "1"}, small | {"k": "100", "batch": "1"}] if facts.stacked else []
     shapes += [small | {"batch": "150"}, {"m": "2", "k": "8", "n": "3", "batch": "1030"}] if facts.stacked else []
     # integers are multiplied by a library of the host's that reads beyond a matrix of such strides
     shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] if not facts.exact else []
@@ -460,14 +472,22 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     found = [sizes, sizes | {"k": "4099"}] if facts.exact else [sizes]
     if facts.exact:
         found += [one | {"m": m} for one in found for m in ("4", "12")]
+        found.append(sizes | {"m": "1", "n": "1"})
         found.append({"m": "72", "k": "4099", "n": "72", "data": "extreme"})
     elif not facts.coded:
         found.append({"m": "1", "k": "130", "n": "20", "data": "special"} | ({"batch": "2"} if facts.stacked else {}))
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
     found += [special] if facts.activated or facts.scales else []
+    found += [sizes | {"data": "scales"}] if facts.scales or facts.coded else []
     if facts.activated:
         found += [special | {"data": "nans", "activation": "silu"}, special | {"data": "bias", "activation": "none"}]
     return tuple(found)
+
+
+def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
+    """The same matrix as both factors, where their dtypes and layouts allow it."""
+    square = dict.fromkeys(("m", "k", "n"), "33") | ({"batch": "3"} if facts.stacked else {})
+    return () if facts.coded or facts.scales else ((square, {"b": "a"}),)
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:
@@ -529,6 +549,7 @@ def kernel(
         custom=functools.partial(custom, dtypes=dtypes, coded=facts.coded),
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
         further=(*((one, {}) for one in (*_shapes(facts), *_extremes(facts))), *further),
+        related=_related(facts),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(lazily("verify.families.products_truth", "Truths"), facts),
         limit=lazily("verify.families.products_limits", "limit"),

@@ -297,7 +297,7 @@ def _weights(n: _Products, problem: Problem, one: Algorithm) -> Rough:
     first, *others = (FORMATS[name] for name in one.weights)
     own = replace(n, compute=first)
     weights = oracle.weights_from_zero if one.from_zero else oracle.weights
-    found: Rough = weights(*(own.given(t) for t in stored_weights(problem)))
+    found: Rough = weights(*(own.given(torch.where(t.isfinite(), t, 0.0)) for t in stored_weights(problem)))
     for fmt in others:
         found = own.value(own.cast(found, fmt))
     return replace(found, n=n)

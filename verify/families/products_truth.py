@@ -7,6 +7,7 @@ keep their signs and classes and cannot overflow is of the right class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -85,6 +86,8 @@ class Truths:
         beta = self.problem.scalars.get("beta", 1.0)
         if "bias" in given and beta:
             found = found + small(given["bias"]) * beta
+        for scale in (given[name] for name in ("scale_a", "scale_b") if name in given):
+            found = torch.where(scale.isnan(), math.nan, found)
         return torch.where(found.isfinite(), 0.0, found)
 
     # Balls

@@ -37,6 +37,10 @@ class NotLowered(Exception):
     """A lowering turned out, on its first call, not to exist for its target; the message is the reason for not-run."""
 
 
+class Breach(Exception):
+    """A lowering broke its contract, as is seen where it is called; the message goes on from its name."""
+
+
 class Unsuited(UsageError):
     """A user's function cannot be called with the inputs of any case of the kernel."""
 

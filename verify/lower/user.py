@@ -19,7 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verify.facts.kernel import Kernel, Scalars, UsageError
-from verify.lower.lowering import Call, Lowering, NotLowered, Target, Unsuited, describe, device_flushes, here, laid_out
+from verify.lower.lowering import (
+    Breach,
+    Call,
+    Lowering,
+    NotLowered,
+    Target,
+    Unsuited,
+    describe,
+    device_flushes,
+    here,
+    laid_out,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +66,11 @@ def user_lowering(
                 shape = np.broadcast_shapes(*(t.shape for t in tensors))
                 values["out"] = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
             result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
-            return values.get("out") if result is None else result
+            if "out" not in values or result is None:
+                return values.get("out", result)
+            if isinstance(result, torch.Tensor) and differ(result, values["out"]):
+                raise Breach("returned other numbers than it left in `out`; expected `out` itself, or None")
+            return result
 
         return here(target, label, laid_out(target, run))
 
@@ -65,6 +80,13 @@ def user_lowering(
         return target.backend.dtype_unavailable(target.dtype)
 
     return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
+
+
+def differ(y: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold different numbers; NaNs are alike."""
+    if y.shape != out.shape or y.dtype != out.dtype:
+        return False  # of that the caller tells
+    return not bool(((y == out) | ((y != y) & (out != out))).all())
 
 
 def _found(
@@ -84,9 +106,9 @@ def user_composite(
     function: Callable[..., Any] | None = None,
 ) -> Lowering:  # fmt: skip
     """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
-    parameters of their names, by keyword with the problem's other tensors, the setting's parameters, the
-    scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere, function: see
-    `user_lowering`."""
+    parameters of their names (or `**kwargs`, which get those of the stub), by keyword with the problem's other tensors,
+    the setting's parameters, the scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere,
+    function: see `user_lowering`."""
     label, function, flags = _found(text, elsewhere, function)
     flags |= {} if order is None else {"algorithm": str(order)}
 
@@ -95,12 +117,18 @@ def user_composite(
             assert elsewhere is not None
             return elsewhere(target)
         inputs, outputs = target.kernel.inputs, target.kernel.outputs
+        defined = {one.name: one for one in ast.parse(target.kernel.stub).body if isinstance(one, ast.FunctionDef)}
+        start = defined[target.kernel.name]
+        usual = {one.arg for one in (*start.args.args, *start.args.kwonlyargs)}  # what `**kwargs` get
 
         def run(problem: Any) -> dict[str, Any]:
             others = {name: t for name, t in problem.tensors.items() if name not in inputs}
             given = {**problem.parameters, **problem.scalars, **problem.keywords, **others}
             tensors, signature = [problem.tensors[name] for name in inputs], inspect.signature(function)
-            keywords = {name: value for name, value in given.items() if name in signature.parameters}
+            taken = set(signature.parameters)
+            if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+                taken |= usual
+            keywords = {name: value for name, value in given.items() if name in taken}
             try:
                 signature.bind_partial(*tensors)  # what it asks for beside them, another setting may have
             except TypeError:

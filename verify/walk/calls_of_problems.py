@@ -258,9 +258,9 @@ class Calls:
                 told += f" {AFTER}"
             return _Wrong(sum(t.numel() for t in plain.values()), told, found)
         for layout in layouts:
-            moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.tensors.items()}
+            moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()}
             try:
-                y = self.launched(given, problem=replace(given.problem, tensors=moved), like=plain)
+                y = self.launched(given, problem=given.problem.reading(moved), like=plain)
             except (LoweringError, NotLowered) as error:  # it may refuse them
                 if isinstance(error, LoweringError) and error.kind != "raised":
                     raise
@@ -300,6 +300,11 @@ class Calls:
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
             one = self.ahead(partial(self.prepared, given, scalars=scalars))
             yield name, _Call(text, partial(self.arranged, one), None if scalars else given)
+        for given, made in self.facts.related:
+            name = ", ".join(f"{k} = {text}" for k, text in made.items())
+            sizes = " ".join(f"{k}={v}" for k, v in given.items())
+            one = self.ahead(partial(self.prepared, given, made=made))
+            yield f"{name} where {sizes}", _Call("a problem of its own", partial(self.sized, one))
         if possible("threads", self.call, self.target):
             long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
@@ -317,9 +322,16 @@ class Calls:
         picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
         return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
 
-    def prepared(self, given: Mapping[str, str], seed: int = 0, scalars: Mapping[str, float] | None = None) -> Instance:
-        """The problem drawn, with what its judgement takes."""
+    def prepared(
+        self, given: Mapping[str, str], seed: int = 0, scalars: Mapping[str, float] | None = None,
+        made: Mapping[str, str] | None = None,
+    ) -> Instance:  # fmt: skip
+        """The problem drawn, with what its judgement takes. made: see `Composite.related`."""
         one = self.drawn(given, seed=seed, scalars=scalars)
+        if made:
+            tensors = dict(one.problem.tensors)
+            tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
+            one.problem = replace(one.problem, tensors=tensors)
         one.prepare(self.aim(one), self.wider or self.lowering, {name: y.dtype for name, y in self.due.items()})
         return one
 
@@ -335,12 +347,12 @@ class Calls:
     def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
         """LAYOUTS of each tensor, at distances that the seed draws: all in each, and one or two of one tensor alone; of
         many problems in some, and of some tensors."""
-        names = list(one.problem.tensors)
+        names, everything = list(one.problem.tensors), list(one.problem.read)
         draw = random.Random(f"{self.case.seed} {one.setting.name}")
-        away = {k: draw.randrange(len(LAYOUTS)) for k in names}
+        away = {k: draw.randrange(len(LAYOUTS)) for k in everything}
         each = max(1, ARRANGED // len(self.further))
         for place in sorted(draw.sample(range(len(LAYOUTS)), min(each, len(LAYOUTS)))):
-            yield {k: LAYOUTS[(place + away[k]) % len(LAYOUTS)] for k in names}
+            yield {k: LAYOUTS[(place + away[k]) % len(LAYOUTS)] for k in everything}
         some = draw.sample(names, each) if each < len(names) else names
         for k in some if len(names) > 1 else ():
             yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))

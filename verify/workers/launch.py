@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from verify import backends
 from verify.backends import Backend
 from verify.facts.kernel import UsageError
 from verify.families.composite import Problem
-from verify.lower.lowering import NotLowered, describe
+from verify.lower.lowering import Breach, NotLowered, describe
 
 Tensor = torch.Tensor
 #: Outputs by name; of a single output the name is ''.
@@ -186,8 +187,10 @@ def _launched(
         _check(told, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
         result = {key: t.clone() if repeats > 1 else t for key, t in told.items()}
         inputs.check(name)
-        if inputs.problem is None and any(t.numel() and inputs.hold(t) for t in outputs.values()):
+        if any(t.numel() and inputs.hold(t) for t in outputs.values()):
             raise LoweringError(f"lowering {name} returned memory of its input; expected memory of its own")
+        if told_of := shared(outputs):
+            raise LoweringError(f"lowering {name} {told_of}")
         if repeats > 1:
             for t in outputs.values():
                 if not inputs.hold(t):
@@ -305,6 +308,8 @@ def _raising(name: str, arguments: Sequence[Any]) -> Iterator[None]:
         yield
     except (UsageError, NotLowered, NoRoom):
         raise
+    except Breach as error:
+        raise LoweringError(f"lowering {name} {error}") from error
     except (Exception, SystemExit) as error:
         if isinstance(error, torch.OutOfMemoryError) and (backends.memory_share or 1) < 1:
             raise  # `verify.walk.run` tries it again with more
@@ -334,6 +339,56 @@ def _named(returned: Any, name: str, like: type = torch.Tensor) -> Outputs:
 def _real(t: Tensor) -> Tensor:
     """Outputs of 32-bit integers are judged as float64, which holds them exactly."""
     return t.to(torch.float64) if t.dtype == torch.int32 else t
+
+
+def shared(outputs: Mapping[str, Tensor]) -> str:
+    """What is wrong with outputs of which two elements, of one or of two, lie in the same memory: who writes into one
+    writes into the other. '' where none do."""
+    held: dict[int, list[tuple[str, Tensor]]] = {}
+    for label, t in outputs.items():
+        if t.numel() and t.layout is torch.strided and (address := t.untyped_storage().data_ptr()):
+            held.setdefault(address, []).append((label, t))
+    for those in held.values():
+        for place, (label, t) in enumerate(those):
+            if not _apart(t):
+                told = f" for {label}" if label else ""
+                return f"returned a tensor{told} whose elements share memory: strides {t.stride()}"
+            for other, before in those[:place]:
+                if _meet(t, before) and len(np.intersect1d(_addresses(t), _addresses(before))):
+                    return f"returned {other} and {label} in the same memory; expected memory of their own"
+    return ""
+
+
+def _meet(a: Tensor, b: Tensor) -> bool:
+    """Whether the first to the last element of one lies where those of the other do."""
+    (first, last), (start, stop) = (
+        (t.storage_offset() * t.element_size(), (t.storage_offset() + _reach(t) + 1) * t.element_size()) for t in (a, b)
+    )
+    return first < stop and start < last
+
+
+def _reach(t: Tensor) -> int:
+    """Elements from the first one in memory to the last."""
+    return sum(stride * (size - 1) for stride, size in zip(t.stride(), t.shape, strict=True))
+
+
+def _apart(t: Tensor) -> bool:
+    """Whether each element has memory of its own."""
+    reach = 0
+    for stride, size in sorted((stride, size) for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1):
+        if stride <= reach:
+            return len(np.unique(_addresses(t))) == t.numel()
+        reach += stride * (size - 1)
+    return True
+
+
+def _addresses(t: Tensor) -> npt.NDArray[np.int64]:
+    """Of each element in its storage, in bytes."""
+    found = np.array(t.storage_offset(), dtype=np.int64)
+    for stride, size in zip(t.stride(), t.shape, strict=True):
+        found = np.add.outer(found, np.arange(size, dtype=np.int64) * stride)
+    addresses: npt.NDArray[np.int64] = found.reshape(-1) * t.element_size()
+    return addresses
 
 
 #: Shape and dtype of an output, by name.

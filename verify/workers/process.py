@@ -36,12 +36,13 @@ from verify.facts import kernel
 from verify.facts.kernel import UsageError
 from verify.families.composite import Problem
 from verify.lower import switches
-from verify.lower.lowering import Lowering, NotLowered, Target, describe
+from verify.lower.lowering import Breach, Lowering, NotLowered, Target, describe
 from verify.lower.user import user_composite, user_function, user_lowering
 from verify.processes import standby
 from verify.virtual.dispatch import Watching
 from verify.workers import GUARD, laid_out
 from verify.workers.behaviour import digest
+from verify.workers.launch import shared
 
 T = TypeVar("T")
 
@@ -243,6 +244,8 @@ class Server:
                         turn(whole, tensors)
                         earlier = self.spoiled(run(), whole, poison[1])
                         inputs.copy_(real)
+                        for t in given.values():  # as torch has it of what is written in place
+                            torch.autograd.graph.increment_version(t)
                     if how == "kept":
                         earlier = self.spoiled(run(), whole, poison[1])
                         for _ in range(TURNS):  # where some buffers are used by turns
@@ -256,8 +259,11 @@ class Server:
             shapes = [t.shape for t in given.values()]
             due = np.broadcast_shapes(*shapes) if problem is None else None
             # the parent tells of another shape
-            if any(t.untyped_storage().data_ptr() in own for t in dense(returned) if t.numel() and t.shape == due):
+            results = [t for t in dense(returned) if t.numel() and (due is None or t.shape == due)]
+            if any(t.untyped_storage().data_ptr() in own for t in results):
                 told = "returned memory of its input; expected memory of its own"
+            elif results:
+                told = shared({str(k): t for k, t in returned.items() if any(t is one for one in results)})
             if how == "outputs" and not guarded.whole():
                 told = "wrote into memory beside its output"
             if how in ("kept", "changed") and not all(torch.equal(octets(t), was) for t, was in earlier):
@@ -268,6 +274,8 @@ class Server:
                 self.waiting = Waiting(time.monotonic() + LATE, backend, (inputs, inputs.clone()), kept)
         except NotLowered as why:
             return {"kind": "not-lowered", "told": str(why)}
+        except Breach as why:
+            return {"kind": "contract", "told": str(why)}
         except UsageError as error:
             return {"kind": "usage", "told": str(error)}
         except BaseException as error:
