@@ -158,7 +158,7 @@ def test_a_terminal_shows_what_each_process_does(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def f(a, b, alpha=1):\n    return a + b\n")
@@ -185,6 +185,8 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
     monkeypatch.setattr("verify.walk.walk.call_all", lambda *given, **named: Called())
     journal = tmp_path / "j"
     assert main([*given, "--journal", str(journal)]) == 1
+    own = "verify: mine.py:f: 1 of 3 cells passed, 2 failed; what is known beside it is still computed\n"
+    assert own in capsys.readouterr().err  # the verdict that was asked for comes first
     whole = seen[-1][0]
     wrong = re.compile(r"1 exceeds-bound; worst: [1-9].* of its bound, add float32 .*f out-of-place; last: add")
     assert any(wrong.match(label) for _, label in seen), seen

@@ -8,7 +8,8 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,8 @@ from verify.facts.kernel import DTYPES, Kernel, UsageError, is_file, load
 from verify.judge.status import combined
 from verify.judge.status import exit_code as status_code
 from verify.reports.blocks import Page
-from verify.reports.figures import code_of
+from verify.reports.figures import code_of, counted
+from verify.reports.looks import tally, tally_text
 from verify.reports.replays import assignments
 from verify.reports.text import printable
 from verify.walk.progress import Kinds, shown, spoken
@@ -87,6 +89,13 @@ def _conduct_with(
         else Cluster(how.address, lambda line: print(f"verify: {printable(line)}", file=sys.stderr))
     )
 
+    def answered(cells: Sequence[Any]) -> None:
+        """The verdict on the user's own, before known lowerings beside it are through."""
+        own = [Cell.model_validate(cell) for cell in cells]
+        for name, part in groupby(sorted(own, key=lambda cell: cell.lowering), key=lambda cell: cell.lowering):
+            told = tally_text(tally(map(counted, part)))
+            print(f"verify: {printable(name)}: {told}; what is known beside it is still computed", file=sys.stderr)
+
     def plan() -> list[Kinds]:
         return _plan(selection, how.shard, journal.known if journal else ())
 
@@ -97,7 +106,7 @@ def _conduct_with(
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(
                 selection, on_cell=Cell.model_validate, progress=progress, workers=how.jobs, shard=how.shard,
-                journal=journal, on=on,
+                journal=journal, on=on, on_own=answered,
             )  # fmt: skip
     except KeyboardInterrupt:
         return complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)

@@ -197,7 +197,8 @@ def _swept(job: Job, selection: Selection, of: int) -> Domain | None:
 
 def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) -> list[tuple[float, list[int]]]:
     """The tasks grouped by case, as indices into `tasks`, with an estimate of each group's seconds; the most expensive
-    first."""
+    first. A user's own lowering is first answered: known ones beside it have groups of their own, where a case is soon
+    made again."""
     groups: dict[Any, list[int]] = {}
     seconds: dict[Any, float] = defaultdict(float)
     several = Counter(task.job for task in tasks)
@@ -211,7 +212,8 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             key, size = (*key, job.setting.name), 0
         else:
             domain = job_domain(job, selection)
-            key, size = (*key, domain.kind, domain.size), domain.size
+            beside = bool(selection.own) and not job.mine
+            key, size = (beside, *key, domain.kind, domain.size), domain.size
         compiled = task.elements is None or key not in groups
         each = EACH_FLOAT64 if target.dtype == "float64" else EACH
         if task.elements is not None:
@@ -220,7 +222,8 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
         seconds[key] += COMPILING * (compiled and job.lowering.name != lowerings(target.kernel)[0].name)
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
-    return sorted(((seconds[key], group) for key, group in groups.items()), key=lambda one: (-one[0], one[1]))
+    order = sorted(groups, key=lambda key: (key[0] is True, -seconds[key], groups[key]))
+    return [(seconds[key], groups[key]) for key in order]
 
 
 def _share(

@@ -41,7 +41,7 @@ NEARLY = 0.25  # seconds for which a user's process is waited for with nothing e
 def run(
     selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None, *,
     workers: int | None = 1, shard: tuple[int, int] = (1, 1), journal: Journal | None = None,
-    on: cluster.Cluster | None = None,
+    on: cluster.Cluster | None = None, on_own: Callable[[Sequence[Any]], Any] | None = None,
 ) -> Any:  # fmt: skip
     """Walk everything selected and return a report (`verify.reports.schema`).
 
@@ -49,6 +49,7 @@ def run(
     shard: number k of n parts, into which the jobs are divided; `verify.walk.merge` joins their reports
     journal: of `identity`; the jobs in it are not done again
     on: the Ray cluster whose processes do the jobs; None: those of this machine
+    on_own: called once with all cells of the user's own lowerings, where others are still to come
     The cells are the same whatever these are.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
     Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
@@ -92,8 +93,16 @@ def run(
     failing: Counter[str] = Counter()
     worst: tuple[bool, float, str] = (False, 0.0, "")
 
+    awaited = {number for number, task in enumerate(plan.tasks) if jobs[task.job].mine} if on_own else set()
+    judged: list[Any] = []
+
     def on_end(one: Ended) -> None:
         nonlocal worst
+        if one.number in awaited and isinstance(one.value, list):
+            awaited.discard(one.number)
+            judged.extend(one.value)
+            if on_own and not awaited and len(results.settled) < len(plan.tasks):
+                on_own(judged)
         if journal is not None and not one.died and not isinstance(one.value, BaseException):
             journal.add(one.number, plan.label(jobs, one.number), one.value)
         if progress:
