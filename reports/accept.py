@@ -24,13 +24,13 @@ from verify.reports.gate import (
     Run,
     Verdict,
     bound_text,
-    cells_text,
     compare,
     groups,
     inputs_text,
     read_whole,
     told,
 )
+from verify.reports.text import count_text
 
 #: What `accept` did to a cell, in the order in which it is printed.
 CHANGES = ("changed", "new", "removed", "renewed")
@@ -61,7 +61,7 @@ class Refused(Exception):
     def __init__(self, verdicts: Sequence[Verdict]) -> None:
         self.verdicts = tuple(verdicts)
         self.code = 4 if any(verdict.status == "oracle-violation" for verdict in verdicts) else 1
-        super().__init__(f"{cells_text(len(verdicts))} cannot be accepted")
+        super().__init__(f"{count_text(len(verdicts), 'cell')} cannot be accepted")
 
 
 def accept(
@@ -96,7 +96,9 @@ def accept(
         changes += done
         kept = len(cells.keys() - plan.cells.keys())
         if kept:
-            notices.append(f"{cells_text(kept)} of {plan.device} are not in the report and stay; --prune removes them")
+            notices.append(
+                f"{count_text(kept, 'cell')} of {plan.device} are not in the report and stay; --prune removes them"
+            )
         if plan.allowances:
             baseline.append_allowances(root, plan.device, plan.allowances)
             files.append(str(baseline.budget_path(root, plan.device)))
@@ -234,13 +236,13 @@ def accept_page(done: Acceptance) -> Page:
         names = [change.cell for change in changes[:NAMED]]
         names += [f"and {len(changes) - NAMED} more"] if len(changes) > NAMED else []
         if changes:
-            blocks.append(Line(", ".join(names), label=f"{status}, {cells_text(len(changes))}:"))
+            blocks.append(Line(", ".join(names), label=f"{status}, {count_text(len(changes), 'cell')}:"))
     if done.unchanged:
-        blocks.append(Line(f"{cells_text(done.unchanged)} as accepted before"))
+        blocks.append(Line(f"{count_text(done.unchanged, 'cell')} as accepted before"))
     blocks += [Line(notice, label="note:") for notice in done.notices]
     blocks += [Line(file, label="written:") for file in done.files]
     accepted = done.unchanged + sum(change.status != "removed" for change in done.changes)
-    return Page(f"accepted {cells_text(accepted)}", tuple(blocks))
+    return Page(f"accepted {count_text(accepted, 'cell')}", tuple(blocks))
 
 
 def refused_page(refused: Refused) -> Page:
@@ -248,7 +250,7 @@ def refused_page(refused: Refused) -> Page:
     together = groups(refused.verdicts)
     blocks = [block for verdicts in together[:SHOWN] for block in told(verdicts, "bad")]
     if len(together) > SHOWN:
-        blocks.append(Line(f"and {cells_text(sum(map(len, together[SHOWN:])))} more", kind="bad"))
+        blocks.append(Line(f"and {count_text(sum(map(len, together[SHOWN:])), 'cell')} more", kind="bad"))
     if any(verdict.status == "exceeds-bound" for verdict in refused.verdicts):
         blocks.append(Line("--allow PATTERN --reason TEXT accepts errors beyond a bound, and the budget records them"))
-    return Page(f"not accepted: {cells_text(len(refused.verdicts))}; nothing was written", tuple(blocks))
+    return Page(f"not accepted: {count_text(len(refused.verdicts), 'cell')}; nothing was written", tuple(blocks))

@@ -19,9 +19,9 @@ from verify import __version__
 from verify.facts.kernel import UsageError, is_file
 from verify.reports import markdown, store
 from verify.reports.blocks import Page
-from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, cells_text, verdict_line
+from verify.reports.gate import ALWAYS_FAIL, Outcome, Verdict, verdict_line
 from verify.reports.looks import PRECEDENCE, counted_text
-from verify.reports.text import printable
+from verify.reports.text import count_text, printable
 
 #: GitHub shows the first 10 errors of a step, and a summary of at most 1 MiB (docs.github.com, "Workflow commands").
 MOST_ANNOTATIONS = 10
@@ -104,7 +104,7 @@ def error_lines(outcome: Outcome) -> Iterator[str]:
         yield _annotation(title, f"{printable(verdict.reason)}\n{printable(verdict.replay)}")
     if len(failed) > len(shown):
         counts = ", ".join(f"{number} {status}" for status, number in outcome.counts.items())
-        yield _annotation(f"{cells_text(len(failed) - len(shown))} more", f"all cells: {counts}")
+        yield _annotation(f"{count_text(len(failed) - len(shown), 'cell')} more", f"all cells: {counts}")
     if outcome.exit_code and not failed:
         yield _annotation("nothing was compared with a baseline", verdict_line(outcome))
     if outcome.deviating:

@@ -22,6 +22,7 @@ from verify.reports import store
 from verify.reports.figures import ENCLOSURE, measured
 from verify.reports.figures import maximum as largest
 from verify.reports.looks import severity
+from verify.reports.text import count_text
 
 if TYPE_CHECKING:
     from verify.reports.schema import Cell, Error, Region
@@ -620,13 +621,9 @@ def _told(prints: Iterable[Mapping[str, Any]], fact: str) -> list[str]:
 def _nothing(found: Comparison) -> str:
     """Why no cell could be compared: by how many rows each reason holds."""
     reasons = Counter(row.reason or row.kind for row in found.rows)
-    told = "; ".join(f"{_cells(count)}: {reason}" for reason, count in reasons.most_common(3))
+    told = "; ".join(f"{count_text(count, 'cell')}: {reason}" for reason, count in reasons.most_common(3))
     more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
     return f"nothing to compare: {told}{more}"
-
-
-def _cells(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"
 
 
 # As JSON

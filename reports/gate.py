@@ -41,7 +41,7 @@ from verify.reports.looks import LOOKS, PRECEDENCE, WRONG, counted_text
 from verify.reports.reasons import beside_regions, ledger_text, statuses_beside
 from verify.reports.replays import assignments, replay, replay_command
 from verify.reports.schema import Cell, Worst
-from verify.reports.text import upward
+from verify.reports.text import count_text, upward
 
 #: These fail whatever is asked for: without a truth, or without a result, nothing else can be said.
 ALWAYS_FAIL = ("oracle-violation", "error")
@@ -400,7 +400,7 @@ def _judge_device(
     notices = [] if only or device is None else _unneeded(budget, root, device, measured, backend)
     never = len(left_out - verdicts.keys())
     if never:
-        notices.append(f"{cells_text(never)} on {device or backend} not run, and never accepted there")
+        notices.append(f"{count_text(never, 'cell')} on {device or backend} not run, and never accepted there")
     return list(verdicts.values()), notices
 
 
@@ -911,7 +911,7 @@ def gate_page(outcome: Outcome) -> Page:
         blocks += told(verdicts, "bad")
     if len(bad) > SHOWN:
         rest = sum(map(len, bad[SHOWN:]))
-        blocks.append(Line(f"and {cells_text(rest)} more that fail; --json FILE lists all", kind="bad"))
+        blocks.append(Line(f"and {count_text(rest, 'cell')} more that fail; --json FILE lists all", kind="bad"))
     remarks = [v for v in outcome.verdicts if not v.fails and v.status != "passed"]
     for verdicts in groups(remarks)[:SHOWN]:
         blocks += told(verdicts, LOOKS[verdicts[0].status].tone)[:1]
@@ -919,7 +919,7 @@ def gate_page(outcome: Outcome) -> Page:
     allowed = any(verdict.status in FAIL_ON for verdict in outcome.verdicts)
     tone = "bad" if outcome.exit_code else "open" if allowed else "deviates" if outcome.deviating else "good"
     blocks.append(Line(verdict_line(outcome), kind=tone))
-    return Page(f"gate: {cells_text(len(outcome.verdicts))}, {failed} failing{deviating}", tuple(blocks))
+    return Page(f"gate: {count_text(len(outcome.verdicts), 'cell')}, {failed} failing{deviating}", tuple(blocks))
 
 
 def verdict_line(outcome: Outcome) -> str:
@@ -952,7 +952,7 @@ def told(verdicts: Sequence[Verdict], kind: str) -> list[Table | Line]:
     names = [verdict.cell for verdict in verdicts[:NAMED]]
     if len(verdicts) > NAMED:
         names.append(f"and {len(verdicts) - NAMED} more")
-    count = "" if len(verdicts) == 1 else f", {cells_text(len(verdicts))}"
+    count = "" if len(verdicts) == 1 else f", {count_text(len(verdicts), 'cell')}"
     allowed = f", allowed by {first.allowed!r}" if first.allowed else ""
     allowed += f", allowed by the ledger's {first.allowance}" if first.allowance else ""
     note = f" (the report: {first.note})" if first.note and first.fails and len(verdicts) == 1 else ""
@@ -974,7 +974,3 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "notices": list(outcome.notices),
         "verdicts": [{name: getattr(verdict, name) for name in names} for verdict in outcome.verdicts],
     }
-
-
-def cells_text(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"

@@ -179,7 +179,7 @@ def test_a_missing_row_is_an_error_of_the_oracle() -> None:
         truth_of(bare, {"x": FLOAT64.parse("-2")}, {}, FLOAT64)
 
 
-def test_reference_spellings_decide_the_sign_of_an_exact_zero() -> None:
+def test_spellings_decide_the_sign_of_an_exact_zero() -> None:
     zero, one = FLOAT64.parse("0"), FLOAT64.parse("1")
     negative = zero | FLOAT64.sign_bit
     kinds = {
@@ -334,7 +334,7 @@ def test_truths_agree_with_separately_written_ones(kernel: str) -> None:
 
 def planted(kernel: str, mutant: Callable[..., Any]) -> int:
     """How many of 60 plain elements contradict the second truth when `mutant` replaces the oracle's function."""
-    oracle, enclose = replace(oracle_of(kernel), function=mutant, reference=None), second_truth(kernel)
+    oracle, enclose = replace(oracle_of(kernel), function=mutant), second_truth(kernel)
     batch = Batch("unit", "float32", (), seed=1)
     return sum(
         bool(disagreements(kernel, oracle, enclose, FORMATS["float32"], {}, bits))
@@ -408,7 +408,7 @@ def finite_combinations(kernel: str, scalars: Mapping[str, float]) -> Iterator[d
 def test_the_scale_is_at_least_the_magnitude_of_the_truth(kernel: str) -> None:
     oracle = oracle_of(kernel)
     assert oracle.scale is not None
-    scale = replace(oracle, function=oracle.scale, reference=None)
+    scale = replace(oracle, function=oracle.scale)
     reached = 0
     for scalars in CASES[kernel]:
         for bits in itertools.islice(finite_combinations(kernel, scalars), 0, None, 3):
@@ -517,7 +517,7 @@ def test_formulas_stay_within_their_roundings_of_the_truth_where_no_intermediate
     """
     oracle, fmt, n = oracle_of(kernel), FORMATS["float32"], IeeeSystem(FORMATS["float32"], FORMATS["float32"])
     gamma = 32 * fmt.unit_roundoff / (1 - 32 * fmt.unit_roundoff)
-    scale = replace(oracle, function=oracle.scale or oracle.function, reference=None)
+    scale = replace(oracle, function=oracle.scale or oracle.function)
     judged = 0
     for scalars in CASES[kernel]:
         formulas = [f for f in oracle.formulas if f.suits(dict(scalars)) and not f.wrong]

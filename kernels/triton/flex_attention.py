@@ -18,8 +18,6 @@ import triton.language as tl
 
 from verify.kernels.triton.elementwise import Device
 
-LOG2_E = 1.44269504
-LN_2 = 0.69314718
 #: Compile-time numbers of the score modifications and masks, by name.
 MODS = {"none": 0, "causal": 0, "alibi": 1, "relative_bias": 2, "soft_cap": 3}
 MASKS = {"none": 0, "causal": 1, "sliding_window": 2, "document": 3, "masked_rows": 4}

@@ -165,8 +165,7 @@ class Oracle:
                                 lowerings keep them (None: by any amount)
     rows                        special values, first match wins
     arithmetic                  True: + - * / only, so that infinities, NaNs and the sign of an
-                                exact zero follow IEEE 754-2019 6.1-6.3 on `reference`
-                                (`function` unless given)
+                                exact zero follow IEEE 754-2019 6.1-6.3 on `function`
     formulas                    candidates for identification
     """
 
@@ -176,7 +175,6 @@ class Oracle:
     underflow: Callable[..., Any] | None = None
     rows: tuple[Row, ...] = ()
     arithmetic: bool = False
-    reference: Callable[..., Any] | None = None
     formulas: tuple[Formula, ...] = field(default=())
 
     @property

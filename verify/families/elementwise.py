@@ -159,11 +159,7 @@ class Elementwise:
         if not isinstance(n, BallScaled):
             found = enclosure(ball, like)
             if self.oracle.arithmetic:
-                found = self._extended(n, values, found, ball.span.finite)
-        elif self.oracle.reference is not None:
-            other = self.oracle.reference(n, **values)
-            zero = (ball.mid == 0) & (torch.as_tensor(ball.radius) == 0)
-            ball = n.where(~torch.isfinite(other.mid) | zero, other, ball)
+                found = _extended(found, ball.span.finite)
         tabled = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         taken = tabled
         for row in self.oracle.rows:
@@ -191,26 +187,6 @@ class Elementwise:
                 near = (size <= 2.0**-FAR) & (size > 0) & (unit > self.fmt.emin)
                 found = replace(found, rad=torch.where(far | near, torch.nan, found.radius))
         return found, tabled, unit, ball
-
-    def _extended(self, n: Ball64, values: dict[str, Any], found: Enclosure, finite: bool) -> Enclosure:
-        """Infinities, NaNs and the sign of exact zeros as IEEE arithmetic on float64 gives them, which
-        no overflow or underflow disturbs where the operands are of a narrower format."""
-        mid, rad = found.mid, found.radius
-        tail = found.tail if found.tail is not None else torch.zeros((), dtype=torch.float64, device=mid.device)
-        special = ~torch.isfinite(mid)
-        if self.oracle.reference is not None:
-            special = special | ((mid == 0) & (tail == 0) & (rad == 0))
-            reference = self.ball if not n.double else n
-            other = self.oracle.reference(reference, **values).mid.expand_as(mid)
-            special = special | ~torch.isfinite(other)
-            known = ~torch.isfinite(other) | (other == 0)
-            mid = torch.where(special, other, mid)
-        else:
-            known = special
-        if not finite:
-            known = torch.zeros_like(special)
-        rad = torch.where(special, torch.where(known, 0.0, torch.nan), rad)
-        return Enclosure(mid, rad, None if found.tail is None else torch.where(special, 0.0, found.tail), found.sure)
 
     def _scale(
         self, n: Ball64, values: dict[str, Any], like: Tensor, unit: Tensor | None
@@ -341,6 +317,14 @@ def point_of(gives: str | Fraction) -> float:
 
 def _tiny(t: Tensor, fmt: Format) -> Tensor:
     return (t != 0) & (t.abs() < float(fmt.smallest_normal))
+
+
+def _extended(found: Enclosure, finite: bool) -> Enclosure:
+    """Infinities and NaNs as IEEE arithmetic on float64 gives them, where no overflow on the way disturbs them: where
+    the operands are of a narrower format (finite)."""
+    special = ~torch.isfinite(found.mid)
+    rad = torch.where(special, 0.0 if finite else torch.nan, found.radius)
+    return Enclosure(found.mid, rad, None if found.tail is None else torch.where(special, 0.0, found.tail), found.sure)
 
 
 def _override(found: Enclosure, hit: Tensor, value: Any, *, beyond: bool) -> Enclosure:

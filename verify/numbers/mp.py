@@ -499,8 +499,8 @@ _OUTCOMES = {
 def evaluate(oracle: Oracle, values: Mapping[str, MpValue], precision: int) -> Truth:
     """What `oracle` says of exact inputs, at `precision` bits: its rows first, then its function.
 
-    An arithmetic oracle takes infinities, NaNs and the sign of an exact zero from its reference
-    spelling. Any other gives +0 for an exact zero without a row. Raises OracleError where the result
+    An arithmetic oracle takes infinities, NaNs and the sign of an exact zero from IEEE arithmetic.
+    Any other gives +0 for an exact zero without a row. Raises OracleError where the result
     is a NaN, infinite or undefined and no row says so.
     """
     n = MpSystem(precision)
@@ -508,15 +508,8 @@ def evaluate(oracle: Oracle, values: Mapping[str, MpValue], precision: int) -> T
     for row in oracle.rows:
         if decided(row.when(n, **inputs)):
             return outcome(oracle, row.gives)
-    finite = all(value.kind == EXACT for value in inputs.values())
-    if oracle.arithmetic and not finite:
-        return n.value((oracle.reference or oracle.function)(n, **inputs)).truth()
     result = n.value(oracle.function(n, **inputs))
     if oracle.arithmetic:
-        if oracle.reference and (result.kind in (NAN, INF) or _is_zero(result)):
-            result = n.value(oracle.reference(n, **inputs))
-            if result.kind not in (NAN, INF) and not _is_zero(result):
-                raise OracleError(f"{_at(oracle, values)}: the reference gives {result!r} where the function does not")
         return result.truth()
     if result.kind in (NAN, INF):
         raise OracleError(f"{_at(oracle, values)} is {result!r}; give these inputs a special row")

@@ -19,7 +19,6 @@ import torch
 from mpmath import libmp
 
 from verify.numbers.ball import GROW, Ball, BallDD, Span, full
-from verify.numbers.functions import Function
 from verify.numbers.transforms import two_prod, two_sum
 
 Tensor = torch.Tensor
@@ -218,9 +217,6 @@ class BallScaled(BallDD):
         return Ball(self.plain, mid, off, SPAN, tail=torch.where(far | gone, 0.0, low))
 
     # ------------------------------------------------------------ functions
-
-    def apply(self, entry: Function, argument: Any) -> Ball:
-        return self._undecided(self.const(argument).mid)
 
     def _undecided(self, mid: Tensor) -> Ball:
         nan = torch.full_like(mid, torch.nan)

@@ -631,7 +631,6 @@ Rule = Callable[[Call], Any]
 _RULES: dict[str, Rule] = {}
 #: Their results share memory with an argument.
 _VIEWS = {"detach", "alias", "view", "expand", "unsqueeze", "squeeze", "select", "unbind", "_unsafe_view", "reshape"}
-_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "div": "div"}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
