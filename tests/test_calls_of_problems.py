@@ -1010,6 +1010,20 @@ def test_bits_within_the_bound_are_told_and_no_fault(tmp_path: Path, function: s
     assert ("1 rows" if function == "order" else "misaligned") in found.different
 
 
+def test_a_plain_call_may_be_refused(tmp_path: Path) -> None:
+    """Nothing but the calls themselves then asks its process, which answers one question at a time."""
+    text = """
+import torch
+
+def most(a, b):
+    if a.shape == (5, 35):
+        raise RuntimeError("not this one")
+    return a @ b
+"""
+    found = called(tmp_path, "most", "mm", True, text)
+    assert found.status == "passed" and found.made > 40 and len(found.refused) > 5, found
+
+
 def test_a_refusal_is_listed(tmp_path: Path) -> None:
     found = called(tmp_path, "refusing")
     assert found.status == "passed" and {"transposed", "every other row"} <= set(found.refused)

@@ -157,6 +157,18 @@ class Calls:
         """What the plain call gives."""
         return self.launched(self.plain)
 
+    @cached_property
+    def known(self) -> Outputs:
+        """The same; {} where the lowering refuses the plain call."""
+        try:
+            return self.due
+        except NotLowered:
+            return {}
+        except LoweringError as error:
+            if error.kind != "raised":
+                raise
+            return {}
+
     def batch(self, rows: int) -> Mapping[str, str]:
         return self.facts.batched(rows, LENGTH) if self.facts.batched else self.facts.sized(ROWS)[0]
 
@@ -192,9 +204,9 @@ class Calls:
         found: Outputs = {}
         for name in one.outputs if one is not self.plain else ():
             limit = one.limit(self.aim(one), self.wider or self.lowering, name)
-            if name not in self.due or limit is None or limit.bound.dim() == 0:
+            if name not in self.known or limit is None or limit.bound.dim() == 0:
                 break
-            found[name] = torch.empty(limit.bound.shape, dtype=self.due[name].dtype, device="meta")
+            found[name] = torch.empty(limit.bound.shape, dtype=self.known[name].dtype, device="meta")
         return found if len(found) == len(one.outputs) else one.eager(0, self.reference, self.aim(one))
 
     @cached_property
@@ -332,7 +344,8 @@ class Calls:
             tensors = dict(one.problem.tensors)
             tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
             one.problem = replace(one.problem, tensors=tensors)
-        one.prepare(self.aim(one), self.wider or self.lowering, {name: y.dtype for name, y in self.due.items()})
+        known = vars(self).get("known", {})  # only one thread may launch
+        one.prepare(self.aim(one), self.wider or self.lowering, {name: y.dtype for name, y in known.items()})
         return one
 
     def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | None:
