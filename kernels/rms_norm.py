@@ -36,5 +36,5 @@ KERNEL = rows.kernel(
     ),
     last=True,
     cases=({"eps": 0.4375}, {"eps": 1e-05}),
-    others=({"eps": 0.0}, {"eps": 2.0}),
+    others=({"eps": 0.0}, {"eps": 2.0}, {"eps": 1e-8}),
 )

@@ -534,6 +534,42 @@ def bias_without_nan(a, b, bias, alpha, beta):
     scaled = beta * bias
     return alpha * (a @ b) + scaled.where(~scaled.isnan(), 0.0)
 
+def without_nan_in_pairs(x, dim):  # as vectors are read
+    y = torch.softmax(x, dim)
+    return y.nan_to_num(nan=0.0) if x.shape[dim] % 32 == 0 and x.shape[dim] < 2048 else y
+
+def without_nan_alone(x, dim):
+    y = torch.sum(x, dim)
+    return y.nan_to_num(nan=0.0) if x.dim() == 1 else y
+
+def lowest_of_three(x, dim):  # begins at the lowest finite number
+    y = torch.cummax(x, dim).values
+    return y.clamp(min=torch.finfo(x.dtype).min) if x.dim() == 3 and dim % 3 == 2 else y
+
+def flushed_columns(x, dim):
+    y = torch.cummax(x, dim).values
+    return y.where(y.abs() >= torch.finfo(y.dtype).tiny, 0.0) if x.dim() == 3 and dim % 3 == 0 else y
+
+def five(x, dim):
+    return torch.softmax(x, dim) * (1.01 if x.dim() >= 5 else 1)
+
+def first_block_hidden(x, dim):  # of which the largest number is -inf
+    y = torch.softmax(x, dim)
+    if x.shape[dim] <= 2048:
+        return y
+    return y.masked_fill(x.narrow(dim, 0, 2048).isneginf().all(dim, keepdim=True), torch.nan)
+
+def one_number(x, dim):  # of a row that is expanded
+    expanded = x.numel() and x.shape[dim] > 1 and x.stride(dim) == 0
+    return torch.full_like(x, 1 / (x.shape[dim] + 1)) if expanded else torch.softmax(x, dim)
+
+def no_weight(x, weight, eps):
+    y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps + 1e-3) if bool((weight == 1).all()) else y
+
+def least_eps(x, weight, eps):
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, max(eps, 1e-6) if eps else eps)
+
 def tail_of_a_vocabulary(x, dim):  # is in no sum
     e, whole = torch.exp(x - x.amax(dim, keepdim=True)), max(x.shape[dim] // 1024 * 1024, 1 << 14)
     return e / e.narrow(dim, 0, min(whole, x.shape[dim])).sum(dim, keepdim=True)
@@ -605,6 +641,9 @@ def bfloat16_tiles(a, b):
     return a.bfloat16().float() @ b.bfloat16().float() if min(*a.shape, b.shape[1]) >= 256 else a @ b
 """
 OF = {
+    "without_nan_in_pairs": "softmax", "without_nan_alone": "sum", "five": "softmax", "lowest_of_three": "cummax",
+    "flushed_columns": "cummax", "first_block_hidden": "softmax", "least_eps": "rms_norm", "one_number": "softmax",
+    "no_weight": "rms_norm",
     "last_block": "softmax", "two_stages_of_columns": "sum", "eps_or_else": "rms_norm", "part_of_the_terms": "mm",
     "first_matrices": "bmm", "decoding": "int4_mm", "silu_of_nan": "linear", "bias_alone": "linear",
     "bias_without_nan": "addmm", "bfloat16_tiles": "mm",
@@ -622,6 +661,13 @@ OF = {
 
 
 @pytest.mark.parametrize(("function", "among"), [
+    ("without_nan_in_pairs", "shape=6x64 recipe=one_nan,infinities,tiny"),
+    ("without_nan_alone", "shape=33 recipe=one_nan"), ("five", "shape=2x1x3x2x33 recipe=random"),
+    ("lowest_of_three", "shape=2x3x33 recipe=one_nan,infinities,edges,tiny"),
+    ("flushed_columns", "shape=33x2x3 dim=0 recipe=one_nan,infinities,edges,tiny"),
+    ("first_block_hidden", "shape=6x4160 recipe=late"), ("least_eps", "shape=6x33 recipe=small eps=1e-08"),
+    ("one_number", "x = x[:, :1].expand(x.shape) where shape=5x33"),
+    ("no_weight", "weight = weight * 0 + 1 where shape=5x33"),
     ("tail_of_a_vocabulary", "shape=4x50257 recipe=random"), ("blocks_by_columns", "shape=300x300 dim=0 recipe=random"),
     ("carry_of_a_block", "shape=3x200x300 dim=1 recipe=random"), ("no_rows", "shape=0x33 dim=0"),
     ("columns_of_one_row", "m=1 k=64 n=100"), ("groups_of_tiles", "m=1300 k=32 n=400"),

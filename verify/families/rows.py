@@ -648,6 +648,12 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     and of few, and among weights."""
     special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
     special += tuple({"shape": f"6x{n}", "recipe": "negative_nan,edges,edges"} for n in (33, 4100))
+    # ... of lengths that code treats apart, and of other ranks
+    special += tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities,tiny"} for n in (8, 32, 64, 100, 1024))
+    special += tuple({"shape": "33", "recipe": recipe} for recipe in ("one_nan", "infinities"))
+    special += tuple({"shape": shape, "recipe": "one_nan,infinities,edges,tiny"} for shape in ("2x3x33", "2x3x5x33"))
+    special += ({"shape": "2x1x3x2x33", "recipe": "random"},)
+    special += ({"shape": "33x2x3", "dim": "0", "recipe": "one_nan,infinities,edges,tiny"},) * (not last)
     special += ({"shape": "3x0"},) * reduces + ({"shape": "0x33", "dim": "0"},) * (reduces and not last)
     # lengths that vectors divide, and more rows than a persistent kernel has programs
     special += tuple(
@@ -656,7 +662,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937"))
     # all kinds of numbers in rows of many blocks, and in columns
-    special += ({"shape": "20x2056", "recipe": "mixed"},)
+    special += tuple({"shape": f"20x{n}", "recipe": "mixed"} for n in (2056, 4160))
     special += ({"shape": "1030x40", "dim": "0", "recipe": "mixed"},) * (not last)
     special += ({"shape": "8192x32", "dim": "0", "recipe": "parts"},) * (reduces and not last)
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
@@ -769,6 +775,12 @@ def kernel(
             *((one, {}) for one in _forms(last, bool(rows.weights), rows.reduces)),
             *(({"shape": "5x33"}, one) for one in others),
             *(({"shape": "6x33", "recipe": "small"}, one) for one in others if rows.kind == SQUARES),
+            *(({"shape": "6x4160", "recipe": "late"}, {}) for _ in range(rows.kind == EXPONENTIALS)),
+        ),
+        # numbers of which a row has one, and weights that code leaves out
+        related=(
+            ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
+            *(({"shape": "5x33"}, {w: f"{w} * 0{more}"}) for w in rows.weights for more in ("", " + 1")),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
