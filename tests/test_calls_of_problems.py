@@ -258,7 +258,7 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         facts = kernel.load("softmax")
         assert isinstance(facts, Composite)
         sizes = {str(given) for n in SIZES for given in facts.sized(n)}
-        rest = len(sizes) + len(facts.further) + len(MADE) - 1  # there are no streams
+        rest = len(sizes) + len(facts.further) + len(facts.related) + len(MADE) - 1  # there are no streams
         # the plain call, guards, other rows, new data, more numbers on other threads
         assert found.made == 5 + len(MEMORY) + len(PICKED) + rest
 

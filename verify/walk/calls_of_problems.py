@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -91,11 +91,13 @@ class _Wrong:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in words, what makes it, and what is given to `--set` for a problem of its own."""
+    """A call in words, what makes it, and what is given to `--set` for a problem of its own. made: see
+    `Composite.related`."""
 
     text: str
     make: Callable[[], _Wrong | None]
     sizes: Mapping[str, str] | None = None
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Ahead:
@@ -316,7 +318,7 @@ class Calls:
             name = ", ".join(f"{k} = {text}" for k, text in made.items())
             sizes = " ".join(f"{k}={v}" for k, v in given.items())
             one = self.ahead(partial(self.prepared, given, made=made))
-            yield f"{name} where {sizes}", _Call("a problem of its own", partial(self.sized, one))
+            yield f"{name} where {sizes}", _Call("a problem of its own", partial(self.sized, one), given, made)
         if possible("threads", self.call, self.target):
             long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
@@ -384,7 +386,7 @@ class Calls:
         told = _differing({k: t[::2] for k, t in y.items()}, {k: t[::2] for k, t in self.due.items()})
         return _Wrong(sum(t.numel() for t in y.values()), told, "unsteady") if told else None
 
-    def script(self, name: str, sizes: Mapping[str, str] | None) -> str:
+    def script(self, name: str, sizes: Mapping[str, str] | None, made: Mapping[str, str]) -> str:
         """Lines of torch that show, in a process of their own, that a call on rows goes wrong, of simple numbers; ''
         where they do not show it."""
         family, text = self.facts.family, MEMORY.get(name) or PICKED.get(name)
@@ -396,6 +398,7 @@ class Calls:
             for k, t in one.problem.tensors.items()
         }
         tensors = {k: eval(v, {"torch": torch}).to(self.case.device) for k, v in numbers.items()}
+        tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
         plain = self.drawn(sizes or self.batch(ROWS), tensors)
         getattr(self.call, "restart", lambda: None)()
         try:
@@ -405,9 +408,11 @@ class Calls:
                 shown = self.beside(self.moved(name, tensors), PICKED.get(name, ""), False, plain=plain)
         except (LoweringError, NotLowered):
             return ""
-        return self.written(name, numbers, one.problem, text or "") if shown else ""
+        return self.written(name, numbers, one.problem, text or "", made) if shown else ""
 
-    def written(self, name: str, numbers: Mapping[str, str], problem: Problem, text: str) -> str:
+    def written(
+        self, name: str, numbers: Mapping[str, str], problem: Problem, text: str, made: Mapping[str, str]
+    ) -> str:
         path, _, function = self.lowering.name.rpartition(":")
         given = {k: v for k, v in {**problem.parameters, **problem.scalars}.items() if k not in ("shape", "recipe")}
         words = {k: repr(v) for k, v in given.items() if k != "layout"}
@@ -421,6 +426,7 @@ class Calls:
         lines = [
             f"import inspect, torch\nfrom {Path(path).stem} import {function}",
             *(f"{k} = {v}" + (f".to({device!r})" if device != "cpu" else "") for k, v in numbers.items()),
+            *(f"{k} = {v}" for k, v in made.items()),
             *([f"first = lambda t: {text}"] if text else []),
             f"given = {{k: v for k, v in {given}.items() if k in inspect.signature({function}).parameters}}",
             f"due = {due}\ny = {function}({', '.join(mine)}, **given)",
@@ -453,7 +459,9 @@ def call_problems(
     name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
     told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"
     worst = status.worst(one.status for one in beyond.values())
-    return replace(found, status=worst, told=told, script=calls.script(name, table[name].sizes) if mine else "")
+    return replace(
+        found, status=worst, told=told, script=calls.script(name, table[name].sizes, table[name].made) if mine else ""
+    )
 
 
 def _arranged(text: str, t: Tensor) -> Tensor:
