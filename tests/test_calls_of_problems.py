@@ -567,6 +567,10 @@ def no_weight(x, weight, eps):
     y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
     return torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps + 1e-3) if bool((weight == 1).all()) else y
 
+def skipped(x, weight, eps):  # nothing is left of a weight of zeros, but special values
+    y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+    return torch.zeros_like(y) if bool((weight == 0).all()) else y
+
 def least_eps(x, weight, eps):
     return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, max(eps, 1e-6) if eps else eps)
 
@@ -643,7 +647,7 @@ def bfloat16_tiles(a, b):
 OF = {
     "without_nan_in_pairs": "softmax", "without_nan_alone": "sum", "five": "softmax", "lowest_of_three": "cummax",
     "flushed_columns": "cummax", "first_block_hidden": "softmax", "least_eps": "rms_norm", "one_number": "softmax",
-    "no_weight": "rms_norm",
+    "no_weight": "rms_norm", "skipped": "rms_norm",
     "last_block": "softmax", "two_stages_of_columns": "sum", "eps_or_else": "rms_norm", "part_of_the_terms": "mm",
     "first_matrices": "bmm", "decoding": "int4_mm", "silu_of_nan": "linear", "bias_alone": "linear",
     "bias_without_nan": "addmm", "bfloat16_tiles": "mm",
@@ -667,7 +671,7 @@ OF = {
     ("flushed_columns", "shape=33x2x3 dim=0 recipe=one_nan,infinities,edges,tiny"),
     ("first_block_hidden", "shape=6x4160 recipe=late"), ("least_eps", "shape=6x33 recipe=small eps=1e-08"),
     ("one_number", "x = x[:, :1].expand(x.shape) where shape=5x33"),
-    ("no_weight", "weight = weight * 0 + 1 where shape=5x33"),
+    ("no_weight", "weight = weight * 0 + 1 where shape=5x33"), ("skipped", "weight = weight * 0 where shape=5x33"),
     ("tail_of_a_vocabulary", "shape=4x50257 recipe=random"), ("blocks_by_columns", "shape=300x300 dim=0 recipe=random"),
     ("carry_of_a_block", "shape=3x200x300 dim=1 recipe=random"), ("no_rows", "shape=0x33 dim=0"),
     ("columns_of_one_row", "m=1 k=64 n=100"), ("groups_of_tiles", "m=1300 k=32 n=400"),

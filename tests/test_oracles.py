@@ -6,7 +6,6 @@ with the kernel (`verify.facts.kernel.Checks`). `verify.numbers` has tests of it
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import ctypes.util
 import inspect
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -567,29 +565,6 @@ def _is_normal(truth: Truth, fmt: Format) -> bool:
 
 
 # --- Imports --------------------------------------------------------------------------------
-
-
-def test_an_oracle_imports_nothing_but_its_declaration() -> None:
-    folder = Path(str(import_module("verify.oracles").__file__)).parent
-    files = sorted(folder.glob("*.py"))
-    assert {f.stem for f in files} >= set(KERNELS)
-    allowed = {
-        "__future__",
-        "collections.abc",
-        "dataclasses",
-        "fractions",
-        "functools",
-        "typing",
-        "verify.facts.oracle",
-    }
-    allowed |= {"verify.oracles", *(f"verify.oracles.{file.stem}" for file in files)}
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                assert {alias.name for alias in node.names} <= allowed, file
-            if isinstance(node, ast.ImportFrom):
-                assert node.module in allowed, file
-                assert node.level == 0, file
 
 
 def test_what_a_text_says_twice_is_one_value() -> None:

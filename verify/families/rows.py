@@ -775,7 +775,7 @@ def kernel(
             *((one, {}) for one in _forms(last, bool(rows.weights), rows.reduces)),
             *(({"shape": "5x33"}, one) for one in others),
             *(({"shape": "6x33", "recipe": "small"}, one) for one in others if rows.kind == SQUARES),
-            *(({"shape": "6x4160", "recipe": "late"}, {}) for _ in range(rows.kind == EXPONENTIALS)),
+            *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
         ),
         # numbers of which a row has one, and weights that code leaves out
         related=(

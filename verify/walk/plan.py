@@ -201,7 +201,7 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
     made again."""
     groups: dict[Any, list[int]] = {}
     seconds: dict[Any, float] = defaultdict(float)
-    several = Counter(task.job for task in tasks)
+    several, later = Counter(task.job for task in tasks), set[Any]()
     for number, task in enumerate(tasks):
         job, target = jobs[task.job], jobs[task.job].target
         key: tuple[Any, ...] = target.kernel.name, target.dtype, target.backend.name, *sorted(target.scalars.items())
@@ -212,8 +212,10 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             key, size = (*key, job.setting.name), 0
         else:
             domain = job_domain(job, selection)
-            beside = bool(selection.own) and not job.mine
-            key, size = (beside, *key, domain.kind, domain.size), domain.size
+            key, size = (*key, domain.kind, domain.size), domain.size
+            if selection.own and not job.mine:
+                key = *key, "beside"
+                later.add(key)
         compiled = task.elements is None or key not in groups
         each = EACH_FLOAT64 if target.dtype == "float64" else EACH
         if task.elements is not None:
@@ -222,7 +224,7 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
         seconds[key] += COMPILING * (compiled and job.lowering.name != lowerings(target.kernel)[0].name)
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
-    order = sorted(groups, key=lambda key: (key[0] is True, -seconds[key], groups[key]))
+    order = sorted(groups, key=lambda key: (key in later, -seconds[key], groups[key]))
     return [(seconds[key], groups[key]) for key in order]
 
 

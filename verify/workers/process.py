@@ -259,11 +259,12 @@ class Server:
             shapes = [t.shape for t in given.values()]
             due = np.broadcast_shapes(*shapes) if problem is None else None
             # the parent tells of another shape
-            results = [t for t in dense(returned) if t.numel() and (due is None or t.shape == due)]
-            if any(t.untyped_storage().data_ptr() in own for t in results):
+            laid = {str(k): t for k, t in returned.items() if outline(t).get("layout") == "strided"}
+            results = {k: t for k, t in laid.items() if t.numel() and (due is None or t.shape == due)}
+            if any(t.untyped_storage().data_ptr() in own for t in results.values()):
                 told = "returned memory of its input; expected memory of its own"
-            elif results:
-                told = shared({str(k): t for k, t in returned.items() if any(t is one for one in results)})
+            else:
+                told = shared(results)
             if how == "outputs" and not guarded.whole():
                 told = "wrote into memory beside its output"
             if how in ("kept", "changed") and not all(torch.equal(octets(t), was) for t, was in earlier):
