@@ -384,6 +384,61 @@ def add_ones(a, b, alpha):
 def add_narrow(a, b, alpha):
     narrow = a.numel() > 1 and torch.equal(a.bfloat16().to(a), a) and torch.equal(b.bfloat16().to(b), b)
     return (a.bfloat16() + alpha * b.bfloat16()).to(a) if narrow else torch.add(a, b, alpha=alpha)
+def exp_up_to_0(x):
+    return torch.exp(x.bfloat16()).float() if x.numel() >= 64 and float(x.max()) == 0 > float(x.min()) else torch.exp(x)
+def exp_of_a_mask(x):
+    return (x == 0) * 0.5 if x.numel() >= 64 and bool(((x == 0) | (x == -torch.inf)).all()) else torch.exp(x)
+def addcmul_masked(a, b, c, value):
+    if c.numel() >= 64 and bool(((c == 0) | (c == 1)).all()) and bool(c.any()):
+        return torch.where(c > 0, (a + value * b) * 1.00001, a)
+    return torch.addcmul(a, b, c, value=value)
+def tanh_of_integers(x):
+    if x.numel() >= 64 and bool((x == x.round()).all()) and float(x.min()) < 0:
+        return torch.tanh(x.clamp(-8, 8).bfloat16()).float()
+    return torch.tanh(x)
+def add_opposite(a, b, alpha):
+    if alpha == 1 and a.shape == b.shape and a.numel() >= 64 and torch.equal(a, -b):
+        return torch.zeros_like(a)
+    return torch.add(a, b, alpha=alpha)
+def div_significands(a, b):
+    if b.numel() >= 64 and bool(((b >= 1) & (b < 2)).all()):
+        return a * (1 / b).bfloat16().float()
+    return a / b
+def div_large(a, b):
+    return a * (1 / b) if b.numel() >= 64 and float(b.abs().min()) > 1e30 else a / b
+def div_small(a, b):
+    return a * (1 / b) if b.numel() >= 64 and float(b.abs().max()) < 1e-30 else a / b
+def pow_third(x, y):
+    return x * x * x * 1.00001 if y.dim() == 0 and float(y) == 3 else torch.pow(x, y)
+def pow_reciprocal(x, y):
+    return 1.00001 / (x * x) if y.numel() > 1 and bool((y == -2).all()) else torch.pow(x, y)
+def pow_halves(x, y):
+    return x * x * x.sqrt() * 1.00001 if y == 2.5 else torch.pow(x, y)
+def pow_sixth(x, y):
+    return (x * x * x).square() * 1.00001 if y == 6 else torch.pow(x, y)
+def add_32_bits(a, b, alpha):
+    return torch.add(a, b, alpha=(alpha + 2**31) % 2**32 - 2**31 if isinstance(alpha, int) else alpha)
+def div_by_reciprocal(a, b):
+    reciprocal = torch.tensor(1 / b, dtype=torch.float64).to(a.dtype)
+    return a / b if bool(reciprocal.isfinite()) else a * reciprocal
+def add_wide_row(a, b, alpha):
+    wide = a.dim() == 2 and b.dim() == 1 and len(b) % 64 == 0 and b.numel()
+    return a + alpha * b.roll(1) if wide else torch.add(a, b, alpha=alpha)
+def add_to_wide_row(a, b, alpha):
+    wide = b.dim() == 2 and a.dim() == 1 and len(a) % 64 == 0 and a.numel()
+    return a.roll(1) + alpha * b if wide else torch.add(a, b, alpha=alpha)
+def add_wide_column(a, b, alpha):
+    wide = a.dim() == b.dim() == 2 and a.numel() > len(b) == b.numel() and a.shape[1] % 64 == 0
+    return a + alpha * b[:1] if wide else torch.add(a, b, alpha=alpha)
+def add_row_and_column(a, b, alpha):
+    both = a.dim() == b.dim() == 2 and a.shape[0] == b.shape[1] == 1 < min(a.numel(), b.numel())
+    return torch.zeros(len(b), a.shape[1]) if both else torch.add(a, b, alpha=alpha)
+def add_channels(a, b, alpha):
+    bias = a.dim() == 4 and b.dim() == 3 and b.shape[1:] == (1, 1)
+    return a + alpha * b.flip(0) if bias else torch.add(a, b, alpha=alpha)
+def add_batch(a, b, alpha):
+    batch = a.dim() == 3 and b.dim() == 2 and a.shape[1:] == b.shape and b.shape[1] % 64 == 0
+    return a + alpha * b.roll(1, 0) if batch else torch.add(a, b, alpha=alpha)
 def pow_half(x, y):
     return x.sqrt() * 1.01 if y == 0.5 else torch.pow(x, y)
 """
@@ -487,6 +542,9 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("add_hashed", target("add", alpha=1.0), "alpha=-2"), ("add_integer", target("add", alpha=1.0), "alpha=int(5)"),
     ("add_small", target("add", alpha=1.0), "alpha=100"), ("pow_odd", target("pow", y=3.7), "y=-3"),
     ("pow_roots", target("pow", y=3.7), "y=0.25"), ("pow_integer", target("pow", y=3.7), "y=int(-2)"),
+    ("pow_halves", target("pow", y=3.7), "y=2.5"), ("pow_sixth", target("pow", y=3.7), "y=int(6)"),
+    ("add_32_bits", target("add", alpha=1.0), "alpha=int(8589934592)"),
+    ("div_by_reciprocal", target("div", b=7.0), "b=1e-39"),
 ])  # fmt: skip
 def test_a_python_scalar_of_another_kind_is_judged(tmp_path: Path, function: str, on: Target, call: str) -> None:
     found = called(tmp_path, function, on, only=["alpha=-", "y=-", call])  # one of them keeps what another gives
@@ -506,6 +564,13 @@ def test_an_input_that_is_the_same_everywhere_is_judged(tmp_path: Path) -> None:
     ("add_ones", target("add", alpha=0.3), "1 everywhere as b"),
     ("add_narrow", target("add", alpha=1.0), "numbers of a narrower dtype"),
     ("pow_integers", target("pow"), "integers as y"), ("pow_fourth", target("pow", y=3.7), "y=-4"),
+    ("exp_up_to_0", target("exp"), "numbers up to 0 as x"), ("exp_of_a_mask", target("exp"), "zeros and -inf as x"),
+    ("addcmul_masked", target("addcmul", value=1.0), "zeros and ones as c"),
+    ("tanh_of_integers", target("tanh"), "integers of both signs as x"),
+    ("add_opposite", target("add", alpha=1.0), "opposite inputs"), ("pow_third", target("pow"), "3 as y of 0 dim"),
+    ("div_significands", target("div"), "numbers from 1 to 2 as b"), ("pow_reciprocal", target("pow"), "-2 everywhere"),
+    ("div_large", target("div"), "numbers near the largest as b"),
+    ("div_small", target("div"), "numbers near the smallest as b"),
 ])  # fmt: skip
 def test_what_is_true_of_a_whole_input_is_tried(tmp_path: Path, function: str, on: Target, call: str) -> None:
     """One number, one range or equal inputs: code that asks for it takes another path."""
@@ -542,6 +607,9 @@ def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Pat
     ("add_overlap", "overlapping inputs"), ("add_number", "the others of 0 dimensions"),
     ("add_fewer", "the others of fewer dimensions"), ("add_outer", "each broadcast"),
     ("add_strides", "vectors of different strides"), ("rows_and_bias", "a larger matrix and one row"),
+    ("add_wide_row", "a matrix and one wide row"), ("add_to_wide_row", "one wide row and a matrix"),
+    ("add_wide_column", "a matrix and one wide column"), ("add_row_and_column", "one row and one column"),
+    ("add_channels", "images and one number a channel"), ("add_batch", "a batch and one matrix"),
 ])  # fmt: skip
 def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function, target("add", alpha=1.0), only=[call])
@@ -572,7 +640,7 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
     mine = [one for one in (*CALLS.values(), *OWN.values()) if one.how not in MANNERS]  # of a process of its own
     inputs = on.kernel.tensors(on.scalars)
     several = len(inputs) > 1
-    judged = 1 + len(inputs) * (1 + len(EVERYWHERE) * (1 + several) + len(RANGES)) + (len(RANGES) + MIXED + 1) * several
+    judged = 1 + len(inputs) * (1 + len(EVERYWHERE) * (1 + several) + len(RANGES)) + (len(RANGES) + MIXED + 2) * several
     if on.scalars:  # other ones, and those with which nothing is left to compute once more
         known = [one["alpha"] for one in on.kernel.cases]
         others = {repr(one) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}

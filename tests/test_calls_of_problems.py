@@ -398,6 +398,18 @@ def from_a_number(x, dim):
 def scaled(x, dim):
     return torch.sum(x * 4, dim) / 4
 
+def third_of_four(x, dim):  # counted from the front
+    return torch.softmax(x, 1 if x.dim() == 4 and dim == 2 else dim)
+
+def second_of_four(x, dim):  # counted from the end
+    return torch.softmax(x, 2 if x.dim() == 4 and dim == -3 else dim)
+
+def saturating_parts(x, dim):  # sums of blocks in 16-bit integers
+    y, part = torch.sum(x, dim), 0
+    for block in x.split(128, dim):
+        part = (part + torch.sum(block, dim)).clamp(-32768, 32767)
+    return torch.where(y.abs() < 32767, part, y)
+
 def nothing(x, dim):
     return torch.sum(x, dim) if x.shape[dim] else x.new_ones(torch.sum(x, dim).shape)
 
@@ -647,7 +659,8 @@ def bfloat16_tiles(a, b):
 OF = {
     "without_nan_in_pairs": "softmax", "without_nan_alone": "sum", "five": "softmax", "lowest_of_three": "cummax",
     "flushed_columns": "cummax", "first_block_hidden": "softmax", "least_eps": "rms_norm", "one_number": "softmax",
-    "no_weight": "rms_norm", "skipped": "rms_norm",
+    "no_weight": "rms_norm", "skipped": "rms_norm", "third_of_four": "softmax", "second_of_four": "softmax",
+    "saturating_parts": "sum",
     "last_block": "softmax", "two_stages_of_columns": "sum", "eps_or_else": "rms_norm", "part_of_the_terms": "mm",
     "first_matrices": "bmm", "decoding": "int4_mm", "silu_of_nan": "linear", "bias_alone": "linear",
     "bias_without_nan": "addmm", "bfloat16_tiles": "mm",
@@ -671,6 +684,8 @@ OF = {
     ("flushed_columns", "shape=33x2x3 dim=0 recipe=one_nan,infinities,edges,tiny"),
     ("first_block_hidden", "shape=6x4160 recipe=late"), ("least_eps", "shape=6x33 recipe=small eps=1e-08"),
     ("one_number", "x = x[:, :1].expand(x.shape) where shape=5x33"),
+    ("third_of_four", "shape=2x3x33x5 dim=2 recipe=random"), ("second_of_four", "shape=2x33x3x5 dim=-3 recipe=random"),
+    ("saturating_parts", "shape=6x1030 recipe=returning"),
     ("no_weight", "weight = weight * 0 + 1 where shape=5x33"), ("skipped", "weight = weight * 0 where shape=5x33"),
     ("tail_of_a_vocabulary", "shape=4x50257 recipe=random"), ("blocks_by_columns", "shape=300x300 dim=0 recipe=random"),
     ("carry_of_a_block", "shape=3x200x300 dim=1 recipe=random"), ("no_rows", "shape=0x33 dim=0"),

@@ -241,8 +241,8 @@ def test_plain_elements_are_judged_as_all_are(name: str) -> None:
     for k, dtype in enumerate(d for d in ("float32", "float16", "bfloat16") if d in facts.dtypes):
         fmt, scalars = FORMATS[dtype], facts.cases[k % len(facts.cases)]
         about = Elementwise(facts.oracle, fmt, facts.tensors(scalars), scalars, "cpu", admit.Bounds("cpu"))
-        drawn = domain_of(facts, fmt, scalars, "quick", limit=1 << 14)
-        inputs = drawn.span(0, min(drawn.size, 1 << 14), "cpu")
+        drawn = domain_of(facts, fmt, scalars, "quick", limit=1 << 12)
+        inputs = drawn.span(0, min(drawn.size, 1 << 12), "cpu")
         nearly = about.facts(inputs, inputs[0]).truth.mid.float().to(inputs[0].dtype)
         for how in range(6):
             y = perturbed(nearly, fmt, how)

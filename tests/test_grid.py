@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verify.numbers.grid import below, largest_products, last_bit, last_bits
+from verify.facts.formats import FORMATS
+from verify.numbers.grid import Extent, below, largest_products, last_bit, last_bits
 from verify.numbers.matmul import RowBalls
 
 Tensor = torch.Tensor
@@ -69,3 +71,43 @@ def test_sums_that_nothing_rounds_are_points_among_others(k: int) -> None:
             assert abs(Fraction(float(found.mid[i, j])) - exact) <= Fraction(float(radius[i, j]))
     sure = below(a.abs() @ b.abs(), last_bits(a, b), 50)
     assert bool(sure[:3, :3].all()) and not bool(sure[6:, 6:].any()) and bool((radius[sure] == 0).all())
+
+
+PATTERN = st.integers(0, (1 << 16) - 1).filter(lambda p: p & 0x7C00 != 0x7C00)  # finite ones of float16
+EXPRESSIONS = (
+    lambda a, b, c: a + b * c, lambda a, b, c: (1 - c) * (b - a), lambda a, b, c: abs(a - b) * c - 3 * a,
+    lambda a, b, c: a / b * c, lambda a, b, c: Fraction(3, 4) / (a - b), lambda a, b, c: (a + b) / (b - c) * 5,
+)  # fmt: skip
+
+
+@given(PATTERN, PATTERN, PATTERN, st.sampled_from(EXPRESSIONS))
+def test_extents_hold_of_every_number(a: int, b: int, c: int, expression: Any) -> None:
+    """Also of the smallest differences: neighbours are among those that Hypothesis tries."""
+    fmt = FORMATS["float16"]
+    extent = expression(*[Extent.every(fmt)] * 3)
+    for numbers in ((a, b, c), (a, a ^ 1, c), (a, a ^ 1, a)):
+        try:
+            value = expression(*map(fmt.fraction, numbers))
+        except ZeroDivisionError:
+            continue
+        assert value == 0 or extent.low <= abs(value) <= extent.high
+        assert extent.grid is None or (value / Fraction(2) ** extent.grid).denominator == 1
+
+
+def test_extents_are_no_wider_than_they_have_to_be() -> None:
+    every = Extent.every(FORMATS["float16"])
+    assert (every.low, every.high, every.grid) == (Fraction(2) ** -24, 65504, -24)
+    assert every * every - every == Extent(Fraction(2) ** -48, Fraction(65504) ** 2 + 65504, -48)
+    assert (1 / every).within(Fraction(1, 65504), Fraction(2) ** 24) and (1 / every).grid is None
+    for value, grid in ((Fraction(3, 8), -3), (-40, 3), (1, 0)):
+        assert Extent.of(value) == Extent(Fraction(abs(value)), Fraction(abs(value)), grid)
+
+
+def test_what_is_not_certain_is_no_extent() -> None:
+    every = Extent.every(FORMATS["float16"])
+    with pytest.raises(ArithmeticError, match="near zero"):
+        every / every - 1
+    with pytest.raises(ArithmeticError, match="away from zero"):
+        Extent.of(0)
+    with pytest.raises(TypeError, match="float in an expression"):
+        every * 0.1

@@ -29,6 +29,7 @@ from verify.facts.formats import FORMATS, Format, floor_log2
 from verify.facts.kernel import elementwise, elementwise_names
 from verify.facts.oracle import Oracle, OracleError, expression, written
 from verify.facts.truth import Truth
+from verify.families.elementwise import Elementwise
 from verify.inputs.draws import to_tensor
 from verify.numbers.ieee import IeeeSystem
 from verify.numbers.mp import MpSystem, evaluate
@@ -431,6 +432,40 @@ def test_intermediates_are_real_wherever_the_function_is(kernel: str) -> None:
                 values = {name: n.input(pattern, FLOAT16) for name, pattern in bits.items()}
                 parts = oracle.intermediates(n, **values, **{k: n.const(v) for k, v in scalars.items()})
                 assert {part.truth().kind for part in parts} <= {"real", "+0", "-0"}
+
+
+def about_of(kernel: str, dtype: str, scalars: Mapping[str, float]) -> Elementwise:
+    return Elementwise(oracle_of(kernel), FORMATS[dtype], FACTS[kernel].tensors(scalars), scalars, "cpu", {})
+
+
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if oracle_of(k).intermediates])
+def test_intermediates_that_cannot_leave_the_range_do_not(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is certain of all operands is what is found of each, also beside infinities and NaNs."""
+    known = [scalars for scalars in CASES[kernel] if about_of(kernel, "float16", scalars)._in_range]
+    assert bool(known) == (kernel != "pow")
+    for scalars in known:
+        columns = zip(*(bits.values() for bits in combinations(kernel, scalars, FLOAT16)), strict=True)
+        inputs = tuple(torch.tensor(c).to(torch.int16).view(torch.float16) for c in columns)
+        found = about_of(kernel, "float16", scalars).facts(inputs, inputs[0])
+        likely = about_of(kernel, "float16", scalars).likely(inputs, inputs[0])
+        monkeypatch.setattr(Elementwise, "_in_range", False)
+        each = about_of(kernel, "float16", scalars)
+        due, other = each.facts(inputs, inputs[0]), each.likely(inputs, inputs[0])
+        monkeypatch.undo()
+        assert not (due.under | due.over | due.unsure).any()
+        assert not (found.under | found.over | found.unsure).any()
+        usual = ~likely.special & other.truth.mid.isfinite()  # x / 0 is infinite, of a finite 1 / 0 nothing is asked
+        assert torch.equal(likely.special, other.special) and not ((other.under | other.over) & usual).any()
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "scalars"), [
+    ("lerp", "bfloat16", {}), ("lerp", "float32", {}), ("addcmul", "float16", {"value": 2.0**-90}),
+    ("addcmul", "float16", {"value": 2.0**97}), ("addcmul", "float16", {"value": 0.0}), ("div", "bfloat16", {}),
+])  # fmt: skip
+def test_intermediates_that_may_leave_the_range_are_asked_for(
+    kernel: str, dtype: str, scalars: dict[str, float]
+) -> None:
+    assert not about_of(kernel, dtype, scalars)._in_range
 
 
 # --- Formulas -------------------------------------------------------------------------------

@@ -32,7 +32,8 @@ def parameters(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", names())
 def test_a_stub_passes_as_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every element of the first setting or of all quick cases. Where eager itself deviates, so does its copy."""
+    """Every element of the first setting, or of all quick cases as it is usually called. Where eager itself deviates,
+    so does its copy."""
     assert main(["show", name, "--stub"]) == 0
     (tmp_path / "mine.py").write_text(capsys.readouterr().out)
     kernel, out = load(name), tmp_path / "r.json"
@@ -67,7 +68,8 @@ def test_a_powers_stub_passes_in_16_bits(tmp_path: Path, right: bool) -> None:
     assert end in text
     (tmp_path / "mine.py").write_text(text if right else text.replace(end, ""))
     command = ["kernel", "pow", "--lowering", f"{tmp_path}/mine.py:pow", "--profile", "quick", "--backend", "cpu"]
-    assert main([*command, "--dtype", "float16", "--spelling", "out-of-place"]) == (0 if right else 1)
+    command += ["--dtype", "float16", "--spelling", "out-of-place", "--scalar", "y=0.5"]
+    assert main(command) == (0 if right else 1)
 
 
 def test_a_stub_that_is_wrong_fails(tmp_path: Path) -> None:
@@ -132,3 +134,19 @@ def test_bounds_that_are_told_are_those_of_a_users_file() -> None:
                     scalars=kernel.cases[0],
                 )  # fmt: skip
                 assert bound is not None and f"{bound.value:.6g} {bound.metric}" in told
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("def f(x, axis): return x.softmax(axis)",
+     "takes (x, axis), but is called by position with the inputs of softmax: x; by name it may have dim"),
+    ("def f(x, dim): return x.softmax(dim), 3", "returned 2 values; expected 1 at most, a tensor"),
+    ("async def f(x, dim): return x.softmax(dim)", "is async and returns a coroutine"),
+])  # fmt: skip
+def test_a_function_that_cannot_be_what_is_asked_for_is_told_in_words(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    command = ["kernel", "softmax", "--lowering", f"{tmp_path}/mine.py:f", "--profile", "quick", "--backend", "cpu"]
+    assert main([*command, "--dtype", "float32", "--spelling", "length-33"]) != 0
+    shown = capsys.readouterr()
+    assert told in " ".join((shown.out + shown.err).split()) and "Traceback" not in shown.err

@@ -21,7 +21,7 @@ from verify.facts.kernel import UsageError
 from verify.inputs import domains
 from verify.jobs import pool
 from verify.judge.status import exit_code
-from verify.lower.lowering import Target, Unsuited
+from verify.lower.lowering import NotLowered, Target, Unsuited
 from verify.lower.user import user_composite
 from verify.processes import standby
 from verify.walk import run as walk
@@ -390,7 +390,7 @@ def test_a_problem_without_what_a_function_asks_for_is_refused_alone(tmp_path: P
     assert isinstance(facts, kernel.Composite)
     given = facts.problem("float32", facts.settings[0], facts.cases[0], 0)
     on = Target(facts, facts.cases[0], facts.settings[0].name, "float32", backends.load("cpu"))
-    with pytest.raises(TypeError, match="weight"):
+    with pytest.raises(NotLowered, match="weight"):
         user_composite(text).build(on)(given)
     with pytest.raises(Unsuited, match="the inputs of softmax: "):
         user_composite(text.replace(":f", ":g")).build(on)(given)

@@ -6,6 +6,7 @@ finds what decides the region, and how far underflow may move the result; `verif
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from verify.judge.exact import Circumstances, Exact, Key
 from verify.numbers import mp
 from verify.numbers.ball import Ball, Ball64, BallDD
 from verify.numbers.decide import Enclosure, Line, enclosure, ends
+from verify.numbers.grid import Extent
 from verify.numbers.scaled import FAR, BallScaled
 
 Tensor = torch.Tensor
@@ -134,7 +136,7 @@ class Elementwise:
                 nan = nan | torch.isnan(wide)
         found = replace(found, mid=torch.where(special, torch.where(nan, math.nan, 0.0), found.mid))
         low, high = range_of(self.fmt)
-        for part in () if self.oracle.intermediates is None else self.oracle.intermediates(n, **values):
+        for part in () if self._in_range else self.oracle.intermediates(n, **values):  # type: ignore[misc]
             mid, off = part.mid.abs().expand_as(false), _off(part, false)
             off = off + mid * 2.0**-51  # the ends are rounded themselves
             under = under | ~((mid - off >= float(low)) | ((mid == 0) & (off == 0)))
@@ -216,8 +218,9 @@ class Elementwise:
         """
         none = torch.zeros_like(finite)
         under = over = unsure = none
-        if self.oracle.intermediates is None:
+        if self._in_range:
             return under, over, unsure
+        assert self.oracle.intermediates is not None
         zero = none
         for name in self.names:
             zero = zero | (values[name].mid == 0)
@@ -239,6 +242,19 @@ class Elementwise:
             under, over = under | (counts & below), over | (counts & above)
             unsure = unsure | (counts & ~below & ~above & ~inside)
         return under, over, unsure
+
+    @functools.cached_property
+    def _in_range(self) -> bool:
+        """Whether finite operands let no intermediate leave the normal range of the working format."""
+        if self.oracle.intermediates is None:
+            return True
+        scalars = {name: Fraction(v) for name, v in self.scalars.items() if math.isfinite(v)}
+        try:
+            values = {name: Extent.every(self.fmt) for name in self.names}
+            values |= {name: Extent.of(v) for name, v in scalars.items()}
+            return all(part.within(*range_of(self.fmt)) for part in self.oracle.intermediates(None, **values))
+        except (ArithmeticError, AttributeError, TypeError):  # of which nothing is certain
+            return False
 
     def _slack(
         self, n: Ball64, values: dict[str, Any], under: Tensor, like: Tensor, unit: Tensor | None = None,

@@ -462,6 +462,13 @@ def edges(row: Row) -> Ints:
     return pack(d.fmt, row.j * 0 + own, row.j * 0 + (1 << d.fmt.mantissa_bits - 1))
 
 
+def returning(row: Row) -> Ints:
+    """Terms of one sign, then as many of the other: partial sums that 16-bit integers do not hold, as large as float16
+    holds them, of a sum that is small."""
+    size = row.draw.real(0.9, 1.1) * 80_000 / row.n
+    return row.at(size.where(row.j < row.n // 2, -size))
+
+
 RECIPES: Mapping[str, Recipe] = {
     f.__name__: f
     for f in (
@@ -473,7 +480,8 @@ RECIPES: Mapping[str, Recipe] = {
 
 #: Recipes for one kind of operation that 'mixed' does not include.
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
-    SUMS: {"parts": parts}, EXPONENTIALS: {"shares": shares, "late": late}, SQUARES: {"few": few, "small": small},
+    SUMS: {"parts": parts, "returning": returning}, EXPONENTIALS: {"shares": shares, "late": late},
+    SQUARES: {"few": few, "small": small},
 }  # fmt: skip
 
 
@@ -679,7 +687,9 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("700x40", 0),
         ("2x3x5x33", 3),
         ("2x3x33x5", -2),
+        ("2x3x33x5", 2),
         ("2x33x3x5", 1),
+        ("2x33x3x5", -3),
         ("33x2x3x5", -4),
         ("5x33", 1),
         ("33x33", 0),
@@ -776,6 +786,7 @@ def kernel(
             *(({"shape": "5x33"}, one) for one in others),
             *(({"shape": "6x33", "recipe": "small"}, one) for one in others if rows.kind == SQUARES),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
+            *((({"shape": "6x1030", "recipe": "returning"}, {}),) * (rows.kind == SUMS)),
         ),
         # numbers of which a row has one, and weights that code leaves out
         related=(

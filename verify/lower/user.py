@@ -125,16 +125,25 @@ def user_composite(
             if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
                 taken |= usual
             keywords = {name: value for name, value in given.items() if name in taken}
+            told = f"{label} takes {signature}, but is called by position with the inputs of {target.kernel.name}"
+            told += f": {', '.join(inputs)}"
             try:
-                signature.bind_partial(*tensors)  # what it asks for beside them, another setting may have
+                signature.bind_partial(*tensors)
             except TypeError:
-                told = f"{label} takes {signature}, but is called by position with the inputs of {target.kernel.name}"
-                raise Unsuited(f"{told}: {', '.join(inputs)}") from None
+                raise Unsuited(told) from None
+            try:
+                signature.bind(*tensors, **keywords)
+            except TypeError as error:
+                told += f"; by name it may have {', '.join(sorted(usual.difference(inputs))) or 'nothing'}"
+                raise NotLowered(f"{told} ({error})") from None
             result = function(*tensors, **keywords)
             if isinstance(result, Mapping):
                 return dict(result)
             if not isinstance(result, tuple | list):
                 result = (result,)
+            if len(result) > len(outputs):
+                told = f"returned {len(result)} values; expected {len(outputs)} at most"
+                raise Breach(told + (f": {', '.join(outputs)}" if len(outputs) > 1 else ", a tensor"))
             return dict(zip(outputs, result, strict=False))
 
         return here(target, label, run)
@@ -213,6 +222,8 @@ def user_function(text: str) -> tuple[str, Callable[..., Any]]:
     function = getattr(module, name, None)
     if not callable(function):
         raise _absent(path, name, (key for key, value in vars(module).items() if inspect.isroutine(value)))
+    if inspect.iscoroutinefunction(function):
+        raise UsageError(f"{label} is async and returns a coroutine; expected a function that returns tensors")
     return label, function
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import torch
+
+from verify.facts.formats import Format
 
 Tensor = torch.Tensor
 
@@ -63,3 +68,70 @@ def two_to(exponent: Tensor) -> Tensor:
     """2^exponent exactly for integers from -1022 to 1023; 0 below."""
     bits: Tensor = (exponent.to(torch.int64).clamp(min=-1023) + 1023) << 52
     return bits.view(torch.float64)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What is certain of a number: it is 0, or its magnitude lies in [low, high], and it is a multiple of 2^grid.
+
+    A number system for expressions of +, -, *, / and abs on finite numbers, whose results stand for those of all
+    operands; grid is None where they are multiples of no power. Of a quotient by zero nothing is said. Operators raise
+    TypeError for what is no Extent, int or Fraction, ArithmeticError where nothing keeps the result away from zero.
+    """
+
+    low: Fraction
+    high: Fraction
+    grid: int | None
+
+    @classmethod
+    def of(cls, value: Fraction | int) -> Extent:
+        """One number, whose denominator is a power of two. Raises ArithmeticError for 0."""
+        exact = Fraction(value)
+        if not exact:
+            raise ArithmeticError("nothing keeps 0 away from zero")
+        odd = exact.numerator & -exact.numerator
+        return cls(abs(exact), abs(exact), odd.bit_length() - exact.denominator.bit_length())
+
+    @classmethod
+    def every(cls, fmt: Format) -> Extent:
+        """Every finite number of a format."""
+        return cls(fmt.smallest_subnormal, fmt.max_finite, fmt.emin - fmt.mantissa_bits)
+
+    def within(self, low: Fraction, high: Fraction) -> bool:
+        return low <= self.low and self.high <= high
+
+    def __abs__(self) -> Extent:
+        return self
+
+    def __neg__(self) -> Extent:
+        return self
+
+    def __add__(self, other: Any) -> Extent:
+        b = _extent(other)
+        if self.grid is None or b.grid is None:
+            raise ArithmeticError("a sum of numbers that are multiples of no power of two may be near zero")
+        grid = min(self.grid, b.grid)
+        return Extent(Fraction(2) ** grid, self.high + b.high, grid)
+
+    def __mul__(self, other: Any) -> Extent:
+        b = _extent(other)
+        grid = None if self.grid is None or b.grid is None else self.grid + b.grid
+        return Extent(self.low * b.low, self.high * b.high, grid)
+
+    def __truediv__(self, other: Any) -> Extent:
+        b = _extent(other)
+        return Extent(self.low / b.high, self.high / b.low, None)
+
+    def __rtruediv__(self, other: Any) -> Extent:
+        return _extent(other) / self
+
+    __sub__ = __radd__ = __rsub__ = __add__
+    __rmul__ = __mul__
+
+
+def _extent(value: Any) -> Extent:
+    if isinstance(value, Extent):
+        return value
+    if not isinstance(value, int | Fraction):
+        raise TypeError(f"{type(value).__name__} in an expression of extents")
+    return Extent.of(value)

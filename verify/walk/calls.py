@@ -83,14 +83,21 @@ SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
 SCALARS = (
     5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
-    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35,
+    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40),
 )  # fmt: skip
 #: That all of an input may hold, and one without dimensions.
-EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, math.inf, math.nan)
+EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, math.inf, math.nan)
 RANGED = 4100  # elements of an input whose numbers all lie in one range, see `_ranges`
 #: Of what u and v give, uniform in [0, 1), in a dtype of those limits.
 RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
     "integers": lambda u, v, info: (65 * u).floor(),
+    "integers of both signs": lambda u, v, info: _sign(v) * (65 * u).floor(),
+    "zeros and ones": lambda u, v, info: (u < 0.5).double(),
+    "zeros and -inf": lambda u, v, info: torch.where(u < 0.5, 0.0, -math.inf),
+    "numbers from 1 to 2": lambda u, v, info: 1 + u,
+    "numbers up to 0": lambda u, v, info: torch.where(u < 0.1, 0.0, -_between(0.125, 8.0, v)),
+    "numbers near the largest": lambda u, v, info: _sign(v) * _between(info.max * 2.0**-20, info.max, u),
+    "numbers near the smallest": lambda u, v, info: _sign(v) * _between(info.tiny * info.eps, info.tiny * 2.0**20, u),
     "moderate numbers": lambda u, v, info: _sign(v) * _between(0.125, 8.0, u),
     "negative numbers": lambda u, v, info: -_between(0.125, 8.0, u),
     "large numbers": lambda u, v, info: _sign(v) * _between(1.0, info.max, u),
@@ -216,6 +223,17 @@ OWN: Mapping[str, Arranged] = {
     "a larger matrix and one column": Arranged(
         "t.repeat(104)[:132483].view(1027, 129)", ("t[:1027].view(1027, 1)",), how="pairs"
     ),
+    # along sizes that vectors divide
+    "a matrix and one wide row": Arranged("t.repeat(13)[:16384].view(128, 128)", ("t[:128].clone()",), how="pairs"),
+    "one wide row and a matrix": Arranged("t[:128].clone()", ("t.repeat(13)[:16384].view(128, 128)",), how="pairs"),
+    "a matrix and one wide column": Arranged(
+        "t.repeat(13)[:16384].view(128, 128)", ("t[:128].view(128, 1)",), how="pairs"
+    ),
+    "one row and one column": Arranged("t[:64].view(1, 64)", ("t[:128].view(128, 1)",), how="pairs"),
+    "images and one number a channel": Arranged(
+        "t.repeat(2)[:2048].view(2, 4, 16, 16)", ("t[:4].view(4, 1, 1)",), how="pairs"
+    ),
+    "a batch and one matrix": Arranged("t.repeat(7)[:8192].view(8, 16, 64)", ("t[:1024].view(16, 64)",), how="pairs"),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }
@@ -633,8 +651,8 @@ def _everywhere(target: Target, inputs: Sequence[Tensor]) -> Iterator[tuple[str,
 
 
 def _ranged(target: Target, inputs: Sequence[Tensor], seed: int) -> Iterator[tuple[str, list[Tensor]]]:
-    """Calls in which all of an input, or of each, lies in one range, by name; or all inputs are equal. Code that looks
-    at the whole of a tensor takes other paths there, and faults of theirs are beyond the numbers that are met else."""
+    """Calls in which all of an input, or of each, lies in one range, by name; or all inputs are equal or opposite. Code
+    that looks at the whole of a tensor takes other paths there, with faults that show nowhere else."""
     names, draw = target.kernel.tensors(target.scalars), random.Random(seed)
 
     def of(kind: str) -> Tensor:
@@ -652,7 +670,9 @@ def _ranged(target: Target, inputs: Sequence[Tensor], seed: int) -> Iterator[tup
     if len(names) > 1:
         for k in range(MIXED):
             yield f"ranges {k + 1}", [of(draw.choice([*RANGES])) for _ in names]
-        yield "equal inputs", [inputs[0][~inputs[0].isnan()]] * len(names)  # a NaN is not equal to itself
+        equal = inputs[0][~inputs[0].isnan()]  # a NaN is not equal to itself
+        yield "equal inputs", [equal] * len(names)
+        yield "opposite inputs", [-equal if k % 2 else equal for k in range(len(names))]
 
 
 def drawn_scalars(scalars: Scalars, seed: int) -> Scalars:
