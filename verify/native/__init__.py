@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FLAGS = ("-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=c++17", "-fPIC", "-w")
+FLAGS = ("-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=gnu++14", "-fPIC", "-w")
 
 
 class Unsupported(Exception):

@@ -113,7 +113,7 @@ struct Which {
   int region;
   const uint8_t* (*of)(const Tile&);
 };
-constexpr Which regions[] = {
+const Which regions[] = {
     {SPECIAL, [](const Tile& t) { return +t.nan; }},
     {OPERAND, [](const Tile& t) { return +t.operand; }},
     {SMALL, [](const Tile& t) { return +t.small; }},
@@ -244,8 +244,8 @@ struct Reducer {
       const int inside = n - i < LANES ? (1 << (n - i)) - 1 : ALL;
       int plain = ~t.open[i / LANES] & inside;
       for (int rest = inside & ~plain; rest; rest &= rest - 1) wait(index + i + __builtin_ctz(rest));
-      for (const auto& [region, of] : regions) {
-        const int here = of ? of(t)[i / LANES] & plain : plain;
+      for (const Which& one : regions) {
+        const int region = one.region, here = one.of ? one.of(t)[i / LANES] & plain : plain;
         if (region == SPECIAL)
           found.regions[region].counts[0] += __builtin_popcount(here);  // nothing is measured
         else if (here)
@@ -261,15 +261,15 @@ struct Reducer {
     int open = 0, region = NORMAL, common = -1;
     for (int64_t b = 0; b < TILE / LANES; ++b) open |= t.open[b];
     if (open) return false;
-    for (const auto& [name, of] : regions) {
-      if (!of) continue;
+    for (const Which& one : regions) {
+      if (!one.of) continue;
       int all = ALL, some = 0;
       for (int64_t b = 0; b < TILE / LANES; ++b) {
-        all &= of(t)[b];
-        some |= of(t)[b];
+        all &= one.of(t)[b];
+        some |= one.of(t)[b];
       }
       if (some && all != ALL) return false;
-      if (some && region == NORMAL) region = name;
+      if (some && region == NORMAL) region = one.region;
     }
     if (region == SPECIAL) {
       found.regions[region].counts[0] += TILE;
