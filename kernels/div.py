@@ -191,5 +191,7 @@ KERNEL = Kernel(
         },
         scalars=({"b": -2.5}, {"b": 1.1}),
     ),
+    # a GPU multiplies by the reciprocal of a Python number
+    stub="torch.div(a, b if torch.is_tensor(b) else torch.full_like(a, b))",
     triton="verify.kernels.triton.div",
 )

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from test_fused import CASES, by_tensors, case, require_same, spoiled
@@ -173,8 +175,7 @@ def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int
     plain = [judge.module.plain, judge.module.again_plain] if every else []
     for kernel in (judge.module.run, judge.module.again, judge.module.compare, *plain):
         signature = {name: types[name] for name in kernel.arg_names if name != "BLOCK"} | {"BLOCK": "constexpr"}
-        block = fused.PLAIN if kernel in plain else fused.BLOCK
-        source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": block})
+        source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": fused.BLOCK})
         options = {"num_warps": fused.WARPS, "enable_fp_fusion": False}
         made = triton.compile(source, target=GPUTarget(*target), options=options)
         if target[0] == "cuda":  # AMD's divisions are made of them
@@ -204,7 +205,7 @@ def require_plain(device: str, form: Any, size: int, monkeypatch: pytest.MonkeyP
     about, _, _, predict = case("exp", {}, "float32", 8, 7)
     about = Elementwise(about.oracle, about.fmt, about.names, about.scalars, device, LIBRARY)
     # in the second a binade ends after the first tile of a program
-    starts = (0x3F000000, 0x40000000 - size // 2 - fused.PLAIN, 0x42D00000, 0xC2B40000, 0x7FC00000, 0x3C000000)
+    starts = (0x3F000000, 0x40000000 - size // 2 - fused.BLOCK, 0x42D00000, 0xC2B40000, 0x7FC00000, 0x3C000000)
     words = torch.cat([torch.arange(s, s + size) for s in starts])
     x = torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32).view(torch.float32).to(device)
     exact = torch.exp(x.double())
@@ -270,3 +271,13 @@ if __name__ == "__main__":
         for k, place in enumerate(PLACES[:2]):
             require_in_order(("bfloat16", "float16")[k % 2], "cpu", 264, place, Numpy(), patch)
             print("equal", flush=True)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=9, max_size=9), min_size=1, max_size=4), st.integers(0, 2))
+def test_of_equal_numbers_the_first_are_the_largest(rows: list[list[int]], more: int) -> None:
+    from verify.judge.fused import triton as fused
+
+    table = torch.tensor(rows, dtype=torch.float64).repeat(1, 1 + more)  # of fewer and of more than LEADERS
+    for row, found in zip(table.tolist(), fused._largest(table).tolist(), strict=True):
+        order = sorted(range(len(row)), key=lambda k: (-row[k], k))[: fused.LEADERS]
+        assert [k for k, one in enumerate(found) if one] == sorted(k for k in order if row[k] > 0)

@@ -31,8 +31,7 @@ from verify.numbers.decide import BINS
 
 Tensor = torch.Tensor
 LANES = 64 if torch.version.hip else 32
-BLOCK = LANES  # elements of a tile that is judged in full, one a lane: for more there are too few registers
-PLAIN = 2 * LANES  # ... of a tile of plain elements, and of what formulas predict
+BLOCK = LANES  # elements of a tile, one a lane: for more there are too few registers
 WARPS = 1  # so that lanes agree without a barrier
 TILES = 256  # that a program takes at most; the fields of its counts have room for more
 PROGRAMS = 2048  # of fewer elements a program takes fewer tiles
@@ -158,10 +157,10 @@ def _module(source: str) -> ModuleType:
 _launched: set[Any] = set()
 
 
-def _launch(kernel: Any, programs: int, block: int, *arguments: Any) -> None:
-    """Launch a generated kernel on tiles of a block; the first launch of one compiles it."""
+def _launch(kernel: Any, programs: int, *arguments: Any) -> None:
+    """Launch a generated kernel; the first launch of one compiles it."""
     with nullcontext() if kernel in _launched else compiling():
-        kernel[(programs,)](*arguments, BLOCK=block, num_warps=WARPS, enable_fp_fusion=False)
+        kernel[(programs,)](*arguments, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
     _launched.add(kernel)
 
 
@@ -183,7 +182,7 @@ def mapped(function: Callable[..., Any]) -> Callable[..., Any]:
         flat = [_column(t) for t in tensors]
         n = flat[0].numel()
         found = [torch.empty(n, dtype=kind, device=flat[0].device) for kind in kinds]
-        _launch(module.run, -(-n // BLOCK), BLOCK, *flat, *found, n)
+        _launch(module.run, -(-n // BLOCK), *flat, *found, n)
         shaped = tuple(t.reshape(tensors[0].shape) for t in found)
         return shaped[0] if single else shaped
 
@@ -273,18 +272,18 @@ class Judge:
         """Adds the plain elements; their leaders, and the index of the others in order. None, and nothing added, where
         these are too many."""
         device = given.device
-        each, pieces = _divided(n, PLAIN)
+        each, pieces = _divided(n)
         tops = torch.zeros((pieces, len(REGIONS), len(METRICS)), dtype=torch.int64, device=device)
         count = torch.zeros(1, dtype=torch.int32, device=device)
         left = torch.empty(n // SPARE, dtype=torch.int32, device=device)
         _launch(
-            self.module.plain, pieces, PLAIN, *columns, given, n, each, left, count, len(left), tables.counts,
+            self.module.plain, pieces, *columns, given, n, each, left, count, len(left), tables.counts,
             tables.steps, tops, tables.binades,
         )  # fmt: skip
         if (found := int(count)) > len(left):
             return _Tables.empty(device), _Leaders({}), None
         listed = _tiles(_chosen(tops.view(torch.float64).flatten(1)), each)
-        _, leaders = self._again(self.module.again_plain, PLAIN, columns, given, n, listed)
+        _, leaders = self._again(self.module.again_plain, columns, given, n, listed)
         return tables, leaders, left[:found].sort().values
 
     def _full(
@@ -292,29 +291,29 @@ class Judge:
     ) -> tuple[_Leaders, Tensor]:  # fmt: skip
         """Adds all elements of the columns; their leaders, and which are open. index: places of these in the chunk."""
         n, device = columns[-1].numel(), given.device
-        each, pieces = _divided(n, BLOCK)
+        each, pieces = _divided(n)
         tops = torch.zeros((pieces, len(REGIONS), len(METRICS)), dtype=torch.int64, device=device)
         left = torch.zeros((pieces, each), dtype=torch.int32, device=device)
         _launch(
-            self.module.run, pieces * each, BLOCK, *columns, given, n, each, tables.counts, tables.steps, tops, left,
+            self.module.run, pieces * each, *columns, given, n, each, tables.counts, tables.steps, tops, left,
             tables.binades,
         )  # fmt: skip
         chosen = _chosen(tops.view(torch.float64).flatten(1)) | (left > 0)
-        open_, leaders = self._again(self.module.again, BLOCK, columns, given, n, _tiles(chosen, each))
+        open_, leaders = self._again(self.module.again, columns, given, n, _tiles(chosen, each))
         return (leaders, open_) if index is None else (leaders.at(index), index[open_])
 
     def _again(
-        self, kernel: Any, block: int, columns: list[Any], given: Tensor, n: int, listed: Tensor
+        self, kernel: Any, columns: list[Any], given: Tensor, n: int, listed: Tensor
     ) -> tuple[Tensor, _Leaders]:  # fmt: skip
         """The open elements and the leaders of the tiles listed."""
-        shape, device = (len(listed), block), given.device
+        shape, device = (len(listed), BLOCK), given.device
         fields = {
             **{name: torch.zeros(shape, dtype=torch.int32, device=device) for name in ("region", "open")},
             **{name: torch.zeros(shape, dtype=torch.float64, device=device) for name in ("upper", "scaled", "share")},
         }
         if len(listed):
-            _launch(kernel, len(listed), block, *columns, given, n, listed, *fields.values())
-        index = listed[:, None] * block + torch.arange(block, device=device)
+            _launch(kernel, len(listed), *columns, given, n, listed, *fields.values())
+        index = listed[:, None] * BLOCK + torch.arange(BLOCK, device=device)
         return index[fields["open"] > 0], _Leaders.of(index, fields)
 
     def _compared(self, columns: list[Any], y: Tensor) -> tuple[tuple[int, int], ...]:
@@ -323,34 +322,37 @@ class Judge:
 
         if not self.count:
             return ()
-        each, pieces = _divided(y.numel(), PLAIN)
+        each, pieces = _divided(y.numel())
         wrong = torch.zeros((shared.COPIES, self.count), dtype=torch.int64, device=y.device)
         first = torch.full_like(wrong, shared.LAST.value)
-        _launch(self.module.compare, pieces, PLAIN, *columns, y.numel(), each, wrong, first)
+        _launch(self.module.compare, pieces, *columns, y.numel(), each, wrong, first)
         told = wrong.sum(0).tolist(), first.amin(0).tolist()
         return tuple((w, f if w else -1) for w, f in zip(*told, strict=True))
 
 
-def _divided(n: int, block: int) -> tuple[int, int]:
-    """Tiles that a program takes, and programs, for n elements in tiles of a block."""
-    each = min(max(n // (block * PROGRAMS), 4), TILES)
-    return each, max(1, -(-n // (block * each)))
+def _divided(n: int) -> tuple[int, int]:
+    """Tiles that a program takes, and programs, for n elements."""
+    each = min(max(n // (BLOCK * PROGRAMS), 4), TILES)
+    return each, max(1, -(-n // (BLOCK * each)))
 
 
 def _chosen(tops: Tensor) -> Tensor:
     """Which pieces may hold one of the LEADERS largest values of a region, (pieces, 1). tops: (pieces, regions times
     METRICS), the largest values of each piece."""
     rows = tops.t().contiguous()  # along rows sums are many times as fast
-    return (_largest(rows) & (rows > 0)).any(0)[:, None]
+    return _largest(rows).any(0)[:, None]
 
 
 def _largest(rows: Tensor) -> Tensor:
-    """Which are the LEADERS largest of a row, of equal ones the first."""
+    """Which are the LEADERS largest positive numbers of a row, of equal ones the first."""
     k = min(LEADERS, rows.shape[1])
     least = rows.topk(k, dim=1).values[:, -1:]
-    above, equal = rows > least, rows == least
-    room = k - above.sum(1, keepdim=True)
-    return above | (equal & (equal.cumsum(1, dtype=torch.int32) <= room))
+    found = (rows > least) & (rows > 0)
+    row, place = ((rows == least) & (least > 0)).nonzero().unbind(1)  # in order, where a running sum takes longer
+    rank = torch.arange(len(row), device=rows.device) - torch.searchsorted(row, row)
+    first = rank < (k - found.sum(1))[row]
+    found[row[first], place[first]] = True
+    return found
 
 
 def _tiles(chosen: Tensor, each: int) -> Tensor:
@@ -415,7 +417,7 @@ class _Leaders:
         mine = region == torch.arange(len(REGIONS), device=index.device)[:, None]
         values = torch.stack([fields[name].flatten() for name in ("upper", "scaled", "share")])
         rows = torch.where(mine[:, None], values, 0.0).flatten(0, 1)  # regions times metrics
-        which, spots = (_largest(rows) & (rows > 0)).nonzero().unbind(1)
+        which, spots = _largest(rows).nonzero().unbind(1)
         some = torch.stack([which.double(), rows[which, spots], index.flatten()[spots].double()]).tolist()
         for row, value, place in zip(*some, strict=True):
             key = divmod(int(row), len(METRICS))
