@@ -31,7 +31,8 @@ KILLED = {(v["kernel"], v["name"], v["dtype"], v["length"]) for v in TABLE if v[
 @pytest.mark.parametrize(("name", "dtype"), sorted({(one.kernel, one.dtype) for one in TENTH}))
 def test_a_tenth_of_all_that_is_planted_is_told_from_what_is_correct(name: str, dtype: str) -> None:
     """The commit chooses which, under quick: of the faults those that the kill table says it kills. `tox -e mutants`
-    judges all of them, under default too."""
+    judges all of them, under default too, and what is right in other calls, which test_stubs.py does for each kernel.
+    """
     wrong = []
     for v in verdicts([one for one in TENTH if (one.kernel, one.dtype) == (name, dtype)]):
         if v.item.wrong:
@@ -49,8 +50,8 @@ def missed(v: whole.Verdict) -> bool:
 
 
 def verdicts(items: list[whole.Planted]) -> list[whole.Verdict]:
-    """Of a fault those of its plain calls, where they kill it: other calls take three quarters of the time."""
-    found = whole.judge(items, profiles=("quick",), calls=lambda one: not one.wrong)  # together: with the same truths
+    """Those of plain calls, where they kill a fault: other calls take three quarters of the time."""
+    found = whole.judge(items, profiles=("quick",), calls=lambda one: False)  # together: with the same truths
     alive = {v.item.name for v in found if v.item.wrong and missed(v)}
     more = whole.judge([one for one in items if one.wrong and one.name in alive], profiles=("quick",))
     return [*(v for v in found if not v.item.wrong or v.item.name not in alive), *more]
