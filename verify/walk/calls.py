@@ -87,6 +87,7 @@ SCALARS = (
 )  # fmt: skip
 #: That all of an input may hold, and one without dimensions.
 EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, math.inf, math.nan)
+AT_ONCE = 1 << 15  # elements that tensors judge at once
 RANGED = 4100  # elements of an input whose numbers all lie in one range, see `_ranges`
 #: Of what u and v give, uniform in [0, 1), in a dtype of those limits.
 RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
@@ -727,15 +728,12 @@ def _judged(
         other = eager[""].reshape(-1)
         at = bits(y).ne(bits(other)) & ~(y.isnan() & other.isnan())
         given, y = [t[at] for t in given], y[at]
-    stated, found = terms(case.on(given), target, lowering, 0, "", y, user=True)
-    if stated is None or not bool((doubted := _doubted(found.values(), y)).any()):
-        return None
-    return _Doubted(case, target, lowering, tuple(t[doubted] for t in given), y[doubted])
+    return _Doubted(case, target, lowering, tuple(given), y) if len(y) else None
 
 
 @dataclass(frozen=True)
 class _Doubted:
-    """Elements of a call of which tensors do not tell at once that they keep their bound: inputs and outputs (n,)."""
+    """Elements of a call of which it is not yet known whether they keep their bound: inputs and outputs (n,)."""
 
     case: Pointwise
     target: Target
@@ -743,13 +741,23 @@ class _Doubted:
     given: tuple[Tensor, ...]
     y: Tensor
 
+    def left(self) -> Iterator[_Doubted]:
+        """The elements of which tensors do not tell it at once, in parts that stay in the processor's cache."""
+        for *given, y in zip(*(torch.split(t, AT_ONCE) for t in (*self.given, self.y)), strict=True):
+            stated, found = terms(self.case.on(given), self.target, self.lowering, 0, "", y, user=True)
+            if stated is not None and bool((doubted := _doubted(found.values(), y)).any()):
+                yield replace(self, given=tuple(t[doubted] for t in given), y=y[doubted])
+
     def wrong(self) -> _One | None:
         """What is wrong with them."""
-        on, judged = self.case.on(self.given), []
-        stated, found = terms(on, self.target, self.lowering, 0, "", self.y, user=True)
+        if not (parts := [*self.left()]):
+            return None
+        one, judged = _together(parts), []
+        on = self.case.on(one.given)
+        stated, found = terms(on, self.target, self.lowering, 0, "", one.y, user=True)
         assert stated is not None
         for term in found.values():
-            tally = term.judge.tally(term.elements, self.y, None, on.formulas(0, "", self.y))
+            tally = term.judge.tally(term.elements, one.y, None, on.formulas(0, "", one.y))
             records = term.reader.regions(tally, stated)
             judged.append((conclude(records), records))
         # the kinder truth of the scalars
@@ -758,7 +766,13 @@ class _Doubted:
             return None
         worst = next(r["worst"] for r in records.values() if r["status"] == "exceeds-bound")
         told = "".join(f", such as {', '.join(one['inputs'])} -> {one['output']}" for one in worst[:1])
-        return _One(self.given, None, self.y, broken=concluded["reason"] + told)
+        return _One(one.given, None, one.y, broken=concluded["reason"] + told)
+
+
+def _together(some: Sequence[_Doubted]) -> _Doubted:
+    """The elements of calls with the same scalars."""
+    inputs = zip(*(one.given for one in some), strict=True)
+    return replace(some[0], given=tuple(map(torch.cat, inputs)), y=torch.cat([one.y for one in some]))
 
 
 def _sifted(given: dict[str, _One | _Doubted]) -> dict[str, _One]:
@@ -768,12 +782,7 @@ def _sifted(given: dict[str, _One | _Doubted]) -> dict[str, _One]:
     for one in given.values():
         if isinstance(one, _Doubted):
             alike.setdefault(repr(one.target.scalars), []).append(one)
-    right = set()
-    for some in alike.values():
-        inputs = zip(*(one.given for one in some), strict=True)
-        whole = replace(some[0], given=tuple(map(torch.cat, inputs)), y=torch.cat([one.y for one in some]))
-        if len(some) > 1 and not whole.wrong():
-            right |= {id(one) for one in some}
+    right = {id(one) for some in alike.values() if len(some) > 1 and not _together(some).wrong() for one in some}
     found = {k: one.wrong() if isinstance(one, _Doubted) else one for k, one in given.items() if id(one) not in right}
     return {k: one for k, one in found.items() if one is not None}
 
