@@ -201,9 +201,9 @@ def test_a_right_kernel_passes(tmp_path: Path, function: str) -> None:
 ])  # fmt: skip
 def test_a_wrong_kernel_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function)
-    if function == "tells_nobody":  # it may be seen in other calls too, or before, as it happens
-        assert found.status == "error" or (found.status == "unsteady" and call in found.different), found
-        assert found.status == "unsteady" or "wrote to what an earlier call had returned" in found.told, found
+    # what waits for nobody may be seen as one that writes late, in another call before, as it happens
+    if found.status == "error" and function in ("tells_nobody", "waits_for_nobody"):
+        assert "wrote to what an earlier call had returned" in found.told, found
         return
     assert found.status == "unsteady" and call in found.different, found
     if function in ("edge", "default_stream"):

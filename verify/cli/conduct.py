@@ -227,9 +227,8 @@ def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -
     return [() if number in known else kinds(task) for number, task in enumerate(tasks)]
 
 
-#: Triples that are judged a second: what one core of a Xeon does (16-bit lerp, November 2026), and what is asked of a
-#: GPU.
-TRIPLES_CPU, TRIPLES_GPU = 1e7, 1e11
+#: Triples that are judged a second: what one core of a Xeon does, and what an H200 does (16-bit lerp, November 2026).
+TRIPLES_CPU, TRIPLES_GPU = 1e7, 1e10
 
 
 def _ahead(selection: Selection, how: How) -> Iterator[str]:
@@ -257,7 +256,7 @@ def _ahead(selection: Selection, how: How) -> Iterator[str]:
             continue
         cells = len({job for (job, _), size in zip(spans, sizes, strict=True) if size})
         cores = how.jobs or backends.cores()
-        seconds, where = count / TRIPLES_GPU, f"on a GPU that does {TRIPLES_GPU:.0e} a second"
+        seconds, where = count / TRIPLES_GPU, f"on one GPU that does {TRIPLES_GPU:.0e} a second"
         if backend.name == "cpu":
             seconds, where = count / TRIPLES_CPU / cores, f"on {cores} cores, at {TRIPLES_CPU:.0e} a second each"
         told = f"{cells} cell{'s'[: cells > 1]} of three 16-bit inputs: {count // cells} of 2^48 triples"
