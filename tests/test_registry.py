@@ -46,7 +46,7 @@ from verify.walk.explain import COPIES
 from verify.workers.launch import bits
 
 #: Examples of a search, and of one law in one spelling, per max_examples of the profile (50 under `gate`).
-SHARE, LAW_SHARE = 4, 10
+SHARE, LAW_SHARE = 8, 20
 #: One size where each is compiled for.
 COMPILED = (8 * COPIES,)
 #: One kernel for each number of inputs: the interpreter is slow.
