@@ -99,7 +99,7 @@ def test_extents_are_no_wider_than_they_have_to_be() -> None:
     assert (every.low, every.high, every.grid) == (Fraction(2) ** -24, 65504, -24)
     assert every * every - every == Extent(Fraction(2) ** -48, Fraction(65504) ** 2 + 65504, -48)
     assert (1 / every).within(Fraction(1, 65504), Fraction(2) ** 24) and (1 / every).grid is None
-    for value, grid in ((Fraction(3, 8), -3), (-40, 3), (1, 0)):
+    for value, grid in ((Fraction(3, 8), -3), (-40, 3), (1, 0), (Fraction(1, 3), None), (Fraction(-5, 12), None)):
         assert Extent.of(value) == Extent(Fraction(abs(value)), Fraction(abs(value)), grid)
 
 
@@ -107,6 +107,8 @@ def test_what_is_not_certain_is_no_extent() -> None:
     every = Extent.every(FORMATS["float16"])
     with pytest.raises(ArithmeticError, match="near zero"):
         every / every - 1
+    with pytest.raises(ArithmeticError, match="near zero"):
+        every + Fraction(1, 3)
     with pytest.raises(ArithmeticError, match="away from zero"):
         Extent.of(0)
     with pytest.raises(TypeError, match="float in an expression"):

@@ -461,6 +461,7 @@ def test_intermediates_that_cannot_leave_the_range_do_not(kernel: str, monkeypat
 @pytest.mark.parametrize(("kernel", "dtype", "scalars"), [
     ("lerp", "bfloat16", {}), ("lerp", "float32", {}), ("addcmul", "float16", {"value": 2.0**-90}),
     ("addcmul", "float16", {"value": 2.0**97}), ("addcmul", "float16", {"value": 0.0}), ("div", "bfloat16", {}),
+    ("addcmul", "float16", {"value": math.inf}), ("addcmul", "float16", {"value": math.nan}),
 ])  # fmt: skip
 def test_intermediates_that_may_leave_the_range_are_asked_for(
     kernel: str, dtype: str, scalars: dict[str, float]

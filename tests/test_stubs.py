@@ -32,8 +32,7 @@ def parameters(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", names())
 def test_a_stub_passes_as_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every element of the first setting, or of all quick cases as it is usually called. Where eager itself deviates,
-    so does its copy."""
+    """Every element of the first setting or of all quick cases. Where eager itself deviates, so does its copy."""
     assert main(["show", name, "--stub"]) == 0
     (tmp_path / "mine.py").write_text(capsys.readouterr().out)
     kernel, out = load(name), tmp_path / "r.json"

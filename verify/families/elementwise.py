@@ -136,7 +136,7 @@ class Elementwise:
                 nan = nan | torch.isnan(wide)
         found = replace(found, mid=torch.where(special, torch.where(nan, math.nan, 0.0), found.mid))
         low, high = range_of(self.fmt)
-        for part in () if self._in_range else self.oracle.intermediates(n, **values):  # type: ignore[misc]
+        for part in self._watched(n, values):
             mid, off = part.mid.abs().expand_as(false), _off(part, false)
             off = off + mid * 2.0**-51  # the ends are rounded themselves
             under = under | ~((mid - off >= float(low)) | ((mid == 0) & (off == 0)))
@@ -220,12 +220,11 @@ class Elementwise:
         under = over = unsure = none
         if self._in_range:
             return under, over, unsure
-        assert self.oracle.intermediates is not None
         zero = none
         for name in self.names:
             zero = zero | (values[name].mid == 0)
         low, high = range_of(self.fmt)
-        for part in self.oracle.intermediates(n, **values):
+        for part in self._watched(n, values):
             if isinstance(n, BallScaled):
                 (below, aside), (within, above) = (
                     _beside(n.within(part, e), float(bound / Fraction(2) ** e), finite)
@@ -243,17 +242,22 @@ class Elementwise:
             unsure = unsure | (counts & ~below & ~above & ~inside)
         return under, over, unsure
 
+    def _watched(self, n: Ball64, values: dict[str, Any]) -> tuple[Any, ...]:
+        """The intermediates that an operand may take out of the normal range of the working format."""
+        if self._in_range or self.oracle.intermediates is None:
+            return ()
+        return self.oracle.intermediates(n, **values)
+
     @functools.cached_property
     def _in_range(self) -> bool:
         """Whether finite operands let no intermediate leave the normal range of the working format."""
         if self.oracle.intermediates is None:
             return True
-        scalars = {name: Fraction(v) for name, v in self.scalars.items() if math.isfinite(v)}
         try:
             values = {name: Extent.every(self.fmt) for name in self.names}
-            values |= {name: Extent.of(v) for name, v in scalars.items()}
+            values |= {name: Extent.of(Fraction(v)) for name, v in self.scalars.items()}
             return all(part.within(*range_of(self.fmt)) for part in self.oracle.intermediates(None, **values))
-        except (ArithmeticError, AttributeError, TypeError):  # of which nothing is certain
+        except (ArithmeticError, AttributeError, TypeError, ValueError):  # of which nothing is certain
             return False
 
     def _slack(

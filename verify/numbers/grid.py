@@ -85,12 +85,13 @@ class Extent:
 
     @classmethod
     def of(cls, value: Fraction | int) -> Extent:
-        """One number, whose denominator is a power of two. Raises ArithmeticError for 0."""
+        """One number. Raises ArithmeticError for 0."""
         exact = Fraction(value)
         if not exact:
             raise ArithmeticError("nothing keeps 0 away from zero")
-        odd = exact.numerator & -exact.numerator
-        return cls(abs(exact), abs(exact), odd.bit_length() - exact.denominator.bit_length())
+        last, units = exact.numerator & -exact.numerator, exact.denominator
+        grid = None if units & (units - 1) else last.bit_length() - units.bit_length()
+        return cls(abs(exact), abs(exact), grid)
 
     @classmethod
     def every(cls, fmt: Format) -> Extent:
