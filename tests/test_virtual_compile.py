@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from verify import native  # noqa: E402
 from verify.backends import cuda, rocm  # noqa: E402
 from verify.facts.kernel import UsageError  # noqa: E402
 from verify.kernels.triton import elementwise  # noqa: E402
-from verify.virtual import compile  # noqa: E402
+from verify.virtual import census, compile  # noqa: E402
 from verify.virtual.compile import TARGETS, Launch, described  # noqa: E402
 
 
@@ -30,6 +32,18 @@ def launches(target: str, name: str, *tensors: torch.Tensor) -> list[Launch]:
     options: Any = (cuda if target.startswith("sm") else rocm).triton_options("own")
     with described(target, caught.append):
         elementwise.compiled(operation, None, options)(*tensors)
+    return caught
+
+
+def launched_anew(target: str, *fusion: bool) -> list[Launch]:
+    """A kernel of which this process has compiled nothing yet, with and without contraction."""
+    caught: list[Launch] = []
+    x, loop = torch.rand(3000), elementwise.Device(elementwise.unary.fn)
+    operation = importlib.import_module("verify.kernels.triton.exp").OPERATIONS["triton-libdevice", "t"]
+    for permitted in fusion:
+        with described(target, caught.append):
+            loop[(1,)](x, x, 3000, OP=operation, SCALAR=None, COMPUTE=triton.language.float32, BLOCK=1024,
+                       enable_fp_fusion=permitted)  # fmt: skip
     return caught
 
 
@@ -52,18 +66,11 @@ def test_what_contraction_does_not_concern_is_compiled_once(
     def both(name: str) -> list[Launch]:
         monkeypatch.setattr(native, "cache", lambda: tmp_path / name)
         compile._GIVEN.clear()
-        x, found = torch.rand(3000), []
-        loop = elementwise.Device(elementwise.unary.fn)  # of which nothing is compiled yet
-        operation = importlib.import_module("verify.kernels.triton.exp").OPERATIONS["triton-libdevice", "t"]
-        for fusion in (True, False):
-            with described(target, found.append):
-                loop[(1,)](x, x, 3000, OP=operation, SCALAR=None, COMPUTE=triton.language.float32, BLOCK=1024,
-                           enable_fp_fusion=fusion)  # fmt: skip
-        return found
+        return launched_anew(target, True, False)
 
     once = both("once")
     assert len(compile._GIVEN) == target.startswith("sm")
-    monkeypatch.setattr(compile, "_once", lambda *given: ("", ""))
+    monkeypatch.setattr(compile, "LATELY", 0)
     twice = both("twice")
     assert once[0].code != once[1].code
     for one, other in zip(once, twice, strict=True):
@@ -71,6 +78,23 @@ def test_what_contraction_does_not_concern_is_compiled_once(
         assert {name: path.read_bytes() for name, path in one.files.items() if name != "json"} == {
             name: path.read_bytes() for name, path in other.files.items() if name != "json"
         }
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_code_of_an_installation_that_is_gone_is_counted(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Compiled code outlives the environment that compiled it: the paths in its metadata lead nowhere then."""
+    monkeypatch.setattr(native, "cache", lambda: tmp_path)
+    (first,) = launched_anew(target, True)
+    for kept in (tmp_path / "triton").glob("*/*.json"):
+        kept.write_text(re.sub(r"[^\"]*\.bc", "/gone/library.bc", kept.read_text()))
+    (again,) = launched_anew(target, True)
+    assert all(path == "/gone/library.bc" for _, path in again.metadata.extern_libs)
+    told = census.count([again])
+    assert told.libraries and told == census.count([first])
+    for name, path in first.metadata.extern_libs:
+        assert told.libraries[name] == hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
 def test_the_driver_is_the_one_before_afterwards_and_code_is_each_target_s_own() -> None:

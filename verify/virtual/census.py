@@ -132,13 +132,7 @@ def count(launches: Iterable[Launch]) -> Census:
     about = last.metadata
     shaped = any(SHAPED.search(one.code) for one in seen.values())
     fusion, version = bool(about.enable_fp_fusion), str(about.triton_version)
-    return Census(last.target, assembly, {}, modes, fusion, libraries(last), version, shaped)
-
-
-def libraries(launch: Launch) -> dict[str, str]:
-    """Digests of the libraries given to the compiler, which links what is called."""
-    given = dict(launch.metadata.extern_libs or ())
-    return {name: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for name, path in sorted(given.items())}
+    return Census(last.target, assembly, {}, modes, fusion, dict(about.linked), version, shaped)
 
 
 def disassembled(target: str, cubins: Sequence[Path]) -> list[Counter[str]]:

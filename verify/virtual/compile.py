@@ -71,7 +71,8 @@ class Launch:
     target     a name of TARGETS
     grid       programs in x, y, z
     arguments  in the order of the machine code's parameters; Triton appends two pointers to scratch memory
-    metadata   Triton's: num_warps, shared (bytes), enable_fp_fusion, extern_libs, triton_version, hash, ...
+    metadata   Triton's: num_warps, shared (bytes), enable_fp_fusion, triton_version, hash, ...; and `linked`, name ->
+               first 64 bits of the SHA-256 of each library that the compiler was given
     files      the stages of compilation by suffix: ttir, llir, ptx and cubin, or amdgcn and hsaco
     """
 
@@ -140,15 +141,22 @@ BEFORE_PTX = ("ttir", "ttgir", "llir")
 #: Their recent results, by input and options: texts by stage, and additions to the metadata.
 _GIVEN: OrderedDict[str, tuple[dict[str, str], dict[str, Any]]] = OrderedDict()
 LATELY = 16
+#: The entry of a kernel's metadata that has the digests of the libraries given to the compiler, by name.
+LINKED = "linked"
 
 
 def _once(
     backend: Any = None, stages: Any = None, options: Any = None, language: Any = None, capability: Any = None
 ) -> tuple[str, str]:
-    """Triton's hook that may exchange the stages of a compilation: those that a kernel has in common with and without
-    contraction are passed once. Called without arguments it adds nothing to the key of the cache."""
-    if stages is None or tuple(stages)[: len(BEFORE_PTX) + 1] != (*BEFORE_PTX, "ptx"):
-        return "", ""
+    """Triton's hook that may exchange the stages of a compilation: the digests of the libraries join the metadata, and
+    the stages that a kernel has in common with and without contraction are passed once. Called without arguments it
+    adds to the key of the cache."""
+    if stages is None:
+        return LINKED, LINKED
+    first = next(iter(stages))
+    stages[first] = functools.partial(_digested, stages[first], options)
+    if tuple(stages)[: len(BEFORE_PTX) + 1] != (*BEFORE_PTX, "ptx"):
+        return LINKED, LINKED
     told = str(sorted((k, str(v)) for k, v in vars(options).items() if k != "enable_fp_fusion"))
     state: dict[str, Any] = {}
 
@@ -173,7 +181,14 @@ def _once(
         return found
 
     stages.update({name: functools.partial(passed, name, stages[name]) for name in BEFORE_PTX})
-    return "", ""
+    return LINKED, LINKED
+
+
+def _digested(stage: Callable[[Any, dict[str, Any]], Any], options: Any, module: Any, metadata: dict[str, Any]) -> Any:
+    """The stage, which also notes the libraries: a path in cached metadata may be another installation's, now gone."""
+    given = sorted(dict(options.extern_libs or ()).items())
+    metadata[LINKED] = {name: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for name, path in given}
+    return stage(module, metadata)
 
 
 def unwatched(execute: Callable[P, R]) -> Callable[P, R]:
