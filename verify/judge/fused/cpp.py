@@ -430,19 +430,12 @@ def compiled(
 def settling(element: Element, inputs: tuple[torch.dtype, ...], parameters: int) -> tuple[Judge, Callable[..., Judged]]:
     """`compiled` with eager's outputs, elements that fail being settled as others are; and what judges each of them,
     `element(inputs, y, None, parameters)`, for the few of which more than sums is asked. Raises Unsupported."""
-    names, kinds = list(Judged.__dataclass_fields__), dict[str, torch.dtype]()
-    dtypes, fields = _of_columns(inputs, True), fields_of(element, len(inputs), True, failing=True)
-
-    def judged(*tensors: Tensor) -> dict[str, Tensor]:
-        found = fields(*tensors)
-        kinds.update({name: t.dtype for name, t in found.items()})
-        return found
-
-    whole = trace(judged, dtypes, parameters=parameters)
+    names, dtypes = list(Judged.__dataclass_fields__), _of_columns(inputs, True)
+    whole = trace(fields_of(element, len(inputs), True, failing=True), dtypes, parameters=parameters)
     summed = copy.copy(whole)
     summed.outputs = {name: whole.outputs[name] for name in (*_NUMBERS, *_TRUTHS) if name in whole.outputs}
     whole.outputs = {name: whole.outputs[name] for name in names}
-    run = _columns(whole, [kinds[name] for name in names])
+    run = _columns(whole, [whole.kinds[name] for name in names])
 
     def each(given: tuple[Tensor, ...], y: Tensor, values: tuple[float, ...]) -> Judged:
         return Judged(**dict(zip(names, run((*given, y, y), values), strict=True)))

@@ -14,9 +14,8 @@ import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from verify.facts.formats import FORMATS, Format
@@ -35,8 +34,7 @@ LIBRARY = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One operation: its name, the positions of its arguments in the graph, a constant fact about it, and its kind.
 
     const (attr: the bits of a float64, or an integer, or a truth value), input (attr: which, and its dtype), raw (its
@@ -66,6 +64,8 @@ class Power:
 
 
 EXPONENT = 0x7FF0000000000000
+#: Operations whose result may be a power of two.
+_POWERS = ("const", "frombits", "max", "min", "mul", "recip")
 _COMPARISONS = {"lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}
 
 
@@ -76,11 +76,13 @@ def _double(bits: int) -> float:
 
 @dataclass
 class Graph:
-    """Nodes in an order in which each follows its arguments; no two are equal. outputs: positions by name."""
+    """Nodes in an order in which each follows its arguments; no two are equal. outputs: positions by name; kinds: the
+    dtypes of the tensors that they stand for."""
 
     inputs: tuple[torch.dtype, ...]
     nodes: list[Node] = field(default_factory=list)
     outputs: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, torch.dtype] = field(default_factory=dict)
     _known: dict[Node, int] = field(default_factory=dict)
     _narrow: set[int] = field(default_factory=set)  # their values are float32 values
     _powers: dict[int, Power] = field(default_factory=dict)
@@ -225,6 +227,8 @@ class Graph:
 
     def _power(self, node: Node) -> Power | None:
         """What is known of a power of two."""
+        if node.op not in _POWERS:
+            return None
         known = [self._powers.get(a) for a in node.args]
         if node.op == "const" and node.kind == "d":
             mantissa, exponent = math.frexp(_double(node.attr))
@@ -233,7 +237,7 @@ class Graph:
             inner = self.nodes[node.args[0]]
             if inner.op == "iand" and self.constant(inner.args[1]) == EXPONENT:
                 return self._binade(self.nodes[inner.args[0]])
-        if len(known) == 2 and None not in known and node.op in ("max", "min", "mul"):
+        if node.op in ("max", "min", "mul") and None not in known:
             a, b = known
             assert a is not None and b is not None
             extra = a.extra or b.extra
@@ -385,6 +389,7 @@ def trace(function: Callable[..., dict[str, Tensor]], inputs: Sequence[torch.dty
     with torch.no_grad():
         results = function(*_arguments(graph, parameters))
         graph.outputs = {name: _single(_lift(graph, t)) for name, t in results.items()}
+        graph.kinds = {name: t.dtype for name, t in results.items()}
     return graph
 
 
@@ -394,22 +399,16 @@ def _arguments(graph: Graph, parameters: int) -> list[Traced]:
         if dtype not in FLOATS and dtype not in BITS:
             raise Unsupported(f"an input of {dtype}")
         place = graph.add("input", attr=(k, dtype), kind="d" if dtype in FLOATS else "i")
-        found.append(Traced(torch.ones(SIZE).to(dtype), _array(place), graph))
+        found.append(Traced(torch.ones(SIZE).to(dtype), place, graph))
     for k in range(parameters):
         place = graph.add("parameter", attr=k)
-        found.append(Traced(torch.ones((), dtype=torch.float64), _array(place), graph))
+        found.append(Traced(torch.ones((), dtype=torch.float64), place, graph))
     return found
 
 
 # ---------------------------------------------------------------- recording
 
-Places = Any  # numpy array of positions: shape () for tensors shaped () or (n,), (k,) for (k, n)
-
-
-def _array(place: int) -> Places:
-    found = np.empty((), dtype=object)
-    found[()] = place
-    return found
+Places = int | list[int]  # of tensors shaped () or (n,) a position, of (k, n) k of them
 
 
 class Traced(torch.Tensor):
@@ -435,66 +434,77 @@ class Traced(torch.Tensor):
         return _dispatch(function, args, kwargs or {})
 
 
-def _dispatch(function: Any, args: Any, kwargs: Any) -> Any:
+Rule = Callable[["Call"], Places]
+
+
+class Operation(NamedTuple):
+    """One of aten's operations. base: its name without the overload, and without the underscore of what is done in
+    place (in_place); view: its results share memory with an argument."""
+
+    base: str
+    in_place: bool
+    view: bool
+    rule: Rule
+
+
+@functools.cache
+def _operation(function: Any) -> Operation:
     name = function.__name__
-    base = _base(name)
-    target = args[0] if name.startswith(base + "_") else None  # in place
+    base = name.partition(".")[0]
+    if not base.endswith("__"):
+        base = base.removesuffix("_")
     rule = _RULES.get(base)
     if rule is None:
         raise Unsupported(f"aten.{name} is not an operation that the fused engine knows")
-    flat = [a for one in (*args, *kwargs.values()) for a in (one if isinstance(one, (list, tuple)) else (one,))]
-    traced = next(a for a in flat if isinstance(a, Traced))
-    held_args, held_kwargs = tuple(map(_held, args)), {name: _held(value) for name, value in kwargs.items()}
-    if target is not None:
+    return Operation(base, name.startswith(base + "_"), base in _VIEWS, rule)
+
+
+def _dispatch(function: Any, args: Any, kwargs: Any) -> Any:
+    base, in_place, view, rule = _operation(function)
+    traced: list[Traced] = []
+    held_args = [_held(a, traced) for a in args]
+    held_kwargs = {name: _held(value, traced) for name, value in kwargs.items()}
+    graph = traced[0].graph
+    target = args[0] if in_place else None
+    if in_place:
         if not isinstance(target, Traced) or target.shared:
-            raise Unsupported(f"aten.{name} on a tensor that others share")
-        held_args = (target.held.clone(), *held_args[1:])
+            raise Unsupported(f"aten.{function.__name__} on a tensor that others share")
+        held_args[0] = target.held.clone()
     held = function(*held_args, **held_kwargs)
     try:
-        places = rule(Call(traced.graph, name, args, kwargs, held))
+        places = rule(Call(graph, base, args, kwargs, held))
     except Unsupported as reason:
-        raise Unsupported(f"aten.{name}: {reason}") from None
+        raise Unsupported(f"aten.{function.__name__}: {reason}") from None
     if target is not None:
         if target.held.shape != held.shape:
-            raise Unsupported(f"aten.{name} changes a shape")
+            raise Unsupported(f"aten.{function.__name__} changes a shape")
         target.held, target.places = held, places
         return target
     if isinstance(held, (list, tuple)):
-        return [Traced(h, p, traced.graph, shared=True) for h, p in zip(held, places, strict=True)]
-    shared = base in _VIEWS
-    if shared:
-        for a in flat:
-            if isinstance(a, Traced):
-                a.shared = True
-    return Traced(held, places, traced.graph, shared)
+        assert isinstance(places, list)
+        return [Traced(h, p, graph, shared=True) for h, p in zip(held, places, strict=True)]
+    if view:
+        for a in traced:
+            a.shared = True
+    return Traced(held, places, graph, view)
 
 
-def _held(argument: Any) -> Any:
-    """An argument of aten's, tensors or lists of them as the small tensors that they stand for."""
+def _held(argument: Any, traced: list[Traced]) -> Any:
+    """An argument of aten's, tensors or lists of them as the small tensors that they stand for. traced: takes them."""
     if isinstance(argument, Traced):
+        traced.append(argument)
         return argument.held
-    return [_held(a) for a in argument] if isinstance(argument, (list, tuple)) else argument
+    return [_held(a, traced) for a in argument] if isinstance(argument, (list, tuple)) else argument
 
 
-def _base(name: str) -> str:
-    base = name.partition(".")[0]
-    return base if base.endswith("__") else base.removesuffix("_")
-
-
-@dataclass(frozen=True)
-class Call:
-    """One recorded call of aten, with what it gave on the small tensors."""
+class Call(NamedTuple):
+    """One recorded call of aten, with what it gave on the small tensors. base: see `Operation`."""
 
     graph: Graph
-    name: str
+    base: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     held: Any
-
-    @property
-    def base(self) -> str:
-        """The operation's name, without its overload, and the same where it is done in place."""
-        return _base(self.name)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -508,30 +518,28 @@ class Call:
             found = _lift(self.graph, value)
             if dtype is None or value.dtype == dtype:
                 return found
-            return _map(lambda p: convert(self.graph, p, value.dtype, dtype), found)
+            return each(lambda p: convert(self.graph, p, value.dtype, dtype), found)
         if dtype is None:
             raise Unsupported(f"a {type(value).__name__} for argument {k}")
-        return _array(scalar(self.graph, value, dtype))
-
-    def each(self, make: Callable[..., int], *columns: Places) -> Places:
-        return _map(make, *columns)
+        return scalar(self.graph, value, dtype)
 
 
-def _map(make: Callable[..., int], *columns: Places) -> Places:
-    if not any(c.ndim for c in columns):
-        return _array(make(*(c[()] for c in columns)))
-    shape = np.broadcast_shapes(*(c.shape for c in columns))
-    found = np.empty(shape, dtype=object)
-    wide = [np.broadcast_to(c, shape) for c in columns]
-    for at in np.ndindex(*shape):
-        found[at] = make(*(c[at] for c in wide))
-    return found
+def each(make: Callable[..., int], *columns: Places) -> Places:
+    """What `make` gives of the columns' positions, row by row; one position stands for those of all rows."""
+    lists = [c for c in columns if isinstance(c, list)]
+    if not lists:
+        return make(*columns)
+    rows = max(map(len, lists))
+    wide = [c * rows if len(c) == 1 else c for c in ([c] if isinstance(c, int) else c for c in columns)]
+    return [make(*row) for row in zip(*wide, strict=True)]
 
 
 def _single(places: Places) -> int:
-    if places.size != 1:
-        raise Unsupported(f"an output shaped ({places.size}, n)")
-    return int(places.reshape(-1)[0])
+    if isinstance(places, int):
+        return places
+    if len(places) != 1:
+        raise Unsupported(f"an output shaped ({len(places)}, n)")
+    return places[0]
 
 
 def _lift(graph: Graph, t: Tensor) -> Places:
@@ -540,19 +548,18 @@ def _lift(graph: Graph, t: Tensor) -> Places:
         return t.places
     if t.numel() == 0 or t.dim() > 2 or (t.dim() == 2 and t.shape[1] not in (1, SIZE)):
         raise Unsupported(f"a constant tensor shaped {tuple(t.shape)}")
-    rows = t if t.dim() == 2 else t.reshape(1, -1)
-    found = [_uniform(graph, row) for row in rows]
-    places = np.empty(len(found), dtype=object)
-    places[:] = found
-    return places if t.dim() == 2 else _array(found[0])
+    if t.dim() == 2:
+        return [_uniform(graph, row) for row in t]
+    return _uniform(graph, t.reshape(-1))
 
 
 def _uniform(graph: Graph, row: Tensor) -> int:
-    first = row[:1]
-    same = (row == first) | ((row != row) & (first != first))
-    if not bool(same.all()) or (row.dtype.is_floating_point and bool((row.signbit() != first.signbit()).any())):
-        raise Unsupported("a constant tensor whose elements differ")
-    value = first.item()
+    if len(row) > 1:
+        first = row[:1]
+        same = (row == first) | ((row != row) & (first != first))
+        if not bool(same.all()) or (row.dtype.is_floating_point and bool((row.signbit() != first.signbit()).any())):
+            raise Unsupported("a constant tensor whose elements differ")
+    value = row[0].item()
     if row.dtype == torch.bool:
         return graph.truth(bool(value))
     if row.dtype in BITS:
@@ -572,7 +579,7 @@ def scalar(graph: Graph, value: Any, dtype: torch.dtype) -> int:
         if not isinstance(value, bool | int):
             raise Unsupported("a float as an integer")
         return graph.integer(int(value))
-    exact = float(torch.tensor(value, dtype=torch.float64))
+    exact = float(value)
     if dtype != torch.float64:
         near = float(torch.tensor(exact, dtype=dtype))
         if near != exact and exact == exact and dtype != torch.float32:
@@ -627,7 +634,6 @@ def wrapped(graph: Graph, place: int, dtype: torch.dtype) -> int:
 
 # ---------------------------------------------------------------- rules: what aten's operations mean
 
-Rule = Callable[[Call], Any]
 _RULES: dict[str, Rule] = {}
 #: Their results share memory with an argument.
 _VIEWS = {"detach", "alias", "view", "expand", "unsqueeze", "squeeze", "select", "unbind", "_unsafe_view", "reshape"}
@@ -658,12 +664,12 @@ def _arithmetic(call: Call) -> Places:
     graph, dtype = call.graph, call.dtype
     a, b = _operands(call)
     if dtype == torch.bool and base == "mul":
-        return call.each(graph.both, a, b)
+        return each(graph.both, a, b)
     if dtype in BITS and base != "div":
-        return call.each(lambda p, q: wrapped(graph, graph.add("i" + base, p, q, kind="i"), dtype), a, b)
+        return each(lambda p, q: wrapped(graph, graph.add("i" + base, p, q, kind="i"), dtype), a, b)
     # a float32 result rounds the float64 one again, which is innocuous (Figueroa 1995)
     if dtype in (torch.float64, torch.float32):
-        return call.each(lambda p, q: narrowed(graph, graph.add(base, p, q), dtype), a, b)
+        return each(lambda p, q: narrowed(graph, graph.add(base, p, q), dtype), a, b)
     raise Unsupported(f"on {dtype}")
 
 
@@ -683,7 +689,7 @@ def _pow(call: Call) -> Places:
         raise Unsupported(f"on {call.dtype}")
     if not all(isinstance(a, torch.Tensor) for a in call.args):
         raise Unsupported("a Python number: torch computes some powers by products")
-    return call.each(lambda p, q: call.graph.add("lib", p, q, attr="pow"), *_operands(call))
+    return each(lambda p, q: call.graph.add("lib", p, q, attr="pow"), *_operands(call))
 
 
 def _library(call: Call) -> Places:
@@ -691,7 +697,7 @@ def _library(call: Call) -> Places:
     if call.dtype != torch.float64:
         raise Unsupported(f"on {call.dtype}")
     columns = [call.places(k, call.dtype) for k in range(LIBRARY[name])]
-    return call.each(lambda *p: call.graph.add("lib", *p, attr=name), *columns)
+    return each(lambda *p: call.graph.add("lib", *p, attr=name), *columns)
 
 
 _RULES.update(dict.fromkeys(set(LIBRARY) - {"pow"}, _library))
@@ -706,7 +712,7 @@ def _unary(call: Call) -> Places:
         raise Unsupported(f"on {call.dtype}")
     op = "rint" if name == "round" else name
     make = call.graph.add
-    return call.each(
+    return each(
         lambda p: narrowed(call.graph, make(op, p), call.dtype) if op == "sqrt" else make(op, p), call.places(0)
     )
 
@@ -715,15 +721,15 @@ def _unary(call: Call) -> Places:
 def _sign(call: Call) -> Places:
     name, graph, dtype = call.base, call.graph, call.dtype
     if dtype in FLOATS:
-        return call.each(lambda p: graph.add(name, p), call.places(0))
-    return call.each(lambda p: wrapped(graph, graph.add("i" + name, p, kind="i"), dtype), call.places(0))
+        return each(lambda p: graph.add(name, p), call.places(0))
+    return each(lambda p: wrapped(graph, graph.add("i" + name, p, kind="i"), dtype), call.places(0))
 
 
 @rule("copysign")
 def _copysign(call: Call) -> Places:
     if call.dtype not in FLOATS:
         raise Unsupported(f"on {call.dtype}")
-    return call.each(lambda p, q: call.graph.add("copysign", p, q), *_operands(call))
+    return each(lambda p, q: call.graph.add("copysign", p, q), *_operands(call))
 
 
 @rule("maximum", "minimum", "fmax", "fmin")
@@ -731,10 +737,10 @@ def _extreme(call: Call) -> Places:
     name = call.base
     graph, (a, b) = call.graph, _operands(call)
     if name in ("maximum", "minimum") and call.dtype in FLOATS:
-        return call.each(lambda p, q: graph.add(name[:3], p, q), a, b)
+        return each(lambda p, q: graph.add(name[:3], p, q), a, b)
     if name in ("maximum", "minimum") and call.dtype in BITS:
         pick = "gt" if name == "maximum" else "lt"
-        return call.each(lambda p, q: graph.select(graph.compare(pick, p, q, "i"), p, q), a, b)
+        return each(lambda p, q: graph.select(graph.compare(pick, p, q, "i"), p, q), a, b)
     raise Unsupported(f"on {call.dtype}")
 
 
@@ -753,9 +759,9 @@ def _clamp(call: Call) -> Places:
             continue
         bound = scalar(graph, limit, dtype)
         if dtype in FLOATS:
-            found = call.each(lambda p, op=op, bound=bound: graph.add(op, p, bound), found)
+            found = each(lambda p, op=op, bound=bound: graph.add(op, p, bound), found)
         else:
-            found = call.each(
+            found = each(
                 lambda p, pick=pick, bound=bound: graph.select(graph.compare(pick, bound, p, "i"), bound, p), found
             )
     return found
@@ -768,8 +774,8 @@ def _comparison(call: Call) -> Places:
     dtype = torch.result_type(*(a.held if isinstance(a, Traced) else a for a in (first, second)))
     a, b = call.places(0, dtype), call.places(1, dtype)
     if dtype == torch.bool:
-        return call.each(lambda p, q: _compared_truths(graph, op, p, q), a, b)
-    return call.each(lambda p, q: graph.compare(op, p, q, "d" if dtype in FLOATS else "i"), a, b)
+        return each(lambda p, q: _compared_truths(graph, op, p, q), a, b)
+    return each(lambda p, q: graph.compare(op, p, q, "d" if dtype in FLOATS else "i"), a, b)
 
 
 def _compared_truths(graph: Graph, op: str, a: int, b: int) -> int:
@@ -799,7 +805,7 @@ def _predicate(call: Call) -> Places:
         infinity = graph.number(float("inf"))
         return graph.compare("eq" if name == "isinf" else "lt", graph.add("abs", p), infinity, "d")
 
-    return call.each(make, call.places(0))
+    return each(make, call.places(0))
 
 
 @rule(
@@ -819,16 +825,16 @@ def _bitwise(call: Call) -> Places:
     dtype = torch.bool if base.startswith("logical") else call.dtype
     a, b = call.places(0, dtype), call.places(1, dtype)
     if dtype == torch.bool:
-        return call.each(lambda p, q: graph.add(op, p, q, kind="m"), a, b)
-    return call.each(lambda p, q: graph.add("i" + op, p, q, kind="i"), a, b)
+        return each(lambda p, q: graph.add(op, p, q, kind="m"), a, b)
+    return each(lambda p, q: graph.add("i" + op, p, q, kind="i"), a, b)
 
 
 @rule("logical_not", "bitwise_not")
 def _not(call: Call) -> Places:
     graph = call.graph
     if call.dtype == torch.bool:
-        return call.each(graph.not_, call.places(0, torch.bool))
-    return call.each(lambda p: wrapped(graph, graph.add("inot", p, kind="i"), call.dtype), call.places(0))
+        return each(graph.not_, call.places(0, torch.bool))
+    return each(lambda p: wrapped(graph, graph.add("inot", p, kind="i"), call.dtype), call.places(0))
 
 
 @rule("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift")
@@ -837,9 +843,9 @@ def _shift(call: Call) -> Places:
     count = call.args[1]
     if dtype not in BITS or (not isinstance(count, int) and BITS[dtype] != 64) or count_out_of_range(count, dtype):
         raise Unsupported(f"by {count} on {dtype}")
-    op = "shl" if "l" in call.base.strip("_")[:1] or "left" in call.name else "shr"
+    op = "shl" if "l" in call.base.strip("_")[:1] or "left" in call.base else "shr"
     a, b = call.places(0, dtype), call.places(1, dtype)
-    return call.each(lambda p, q: wrapped(graph, graph.add(op, p, q, kind="i"), dtype), a, b)
+    return each(lambda p, q: wrapped(graph, graph.add(op, p, q, kind="i"), dtype), a, b)
 
 
 def count_out_of_range(count: Any, dtype: torch.dtype) -> bool:
@@ -849,13 +855,13 @@ def count_out_of_range(count: Any, dtype: torch.dtype) -> bool:
 @rule("where")
 def _where(call: Call) -> Places:
     graph = call.graph
-    return call.each(graph.select, call.places(0, torch.bool), call.places(1, call.dtype), call.places(2, call.dtype))
+    return each(graph.select, call.places(0, torch.bool), call.places(1, call.dtype), call.places(2, call.dtype))
 
 
 @rule("masked_fill")
 def _masked_fill(call: Call) -> Places:
     graph = call.graph
-    return call.each(
+    return each(
         lambda p, m, v: graph.select(m, v, p), call.places(0), call.places(1, torch.bool), call.places(2, call.dtype)
     )
 
@@ -876,7 +882,7 @@ def _nan_to_num(call: Call) -> Places:
         found = graph.select(graph.compare("eq", p, graph.number(float("inf")), "d"), top, found)
         return graph.select(graph.add("ne", p, p, kind="m"), nan, found)
 
-    return call.each(make, call.places(0))
+    return each(make, call.places(0))
 
 
 @rule("_to_copy")
@@ -892,12 +898,12 @@ def _same(call: Call) -> Places:
 @rule("expand", "unsqueeze", "squeeze", "_unsafe_view", "reshape")
 def _shaped(call: Call) -> Places:
     found = call.places(0)
-    if found.size != 1:
+    if isinstance(found, list) and len(found) != 1:
         raise Unsupported(f"on a tensor shaped {tuple(call.args[0].shape)}")
     shape = call.held.shape
     if len(shape) > 2 or (len(shape) == 2 and shape[0] != 1) or (shape and shape[-1] not in (1, SIZE)):
         raise Unsupported(f"to shape {tuple(shape)}")
-    return found.reshape((1,) * (len(shape) == 2))
+    return [_single(found)] if len(shape) == 2 else _single(found)
 
 
 @rule("view")
@@ -923,7 +929,7 @@ def _view(call: Call) -> Places:
             return graph.add("frombits", p) if target == torch.float64 else graph.add("unword", p, attr=name_of(target))
         raise Unsupported(f"of {source} as {target}")
 
-    return call.each(make, call.places(0))
+    return each(make, call.places(0))
 
 
 @rule("full_like", "zeros_like", "ones_like", "new_full", "new_zeros", "new_ones", "fill", "zero")
@@ -937,11 +943,7 @@ def _filled(call: Call) -> Places:
     else:
         value = 1 if "ones" in base else 0
     made = scalar(call.graph, value, call.dtype)
-    if len(shape) < 2:
-        return _array(made)
-    found = np.empty(shape[0], dtype=object)
-    found[:] = made
-    return found
+    return made if len(shape) < 2 else [made] * shape[0]
 
 
 @rule("stack")
@@ -949,22 +951,22 @@ def _stack(call: Call) -> Places:
     tensors, dim = call.args[0], (*call.args[1:], call.kwargs.get("dim", 0))[0]
     if dim != 0 or call.held.dim() != 2:
         raise Unsupported(f"along dimension {dim}")
-    found = np.empty(len(tensors), dtype=object)
-    for k, t in enumerate(tensors):
-        found[k] = convert(call.graph, _single(_lift(call.graph, t)), t.dtype, call.dtype)
-    return found
+    return [convert(call.graph, _single(_lift(call.graph, t)), t.dtype, call.dtype) for t in tensors]
 
 
 @rule("unbind")
-def _unbind(call: Call) -> list[Places]:
+def _unbind(call: Call) -> Places:
     dim = (*call.args[1:], call.kwargs.get("dim", 0))[0]
     if dim != 0 or call.args[0].dim() != 2:
         raise Unsupported(f"along dimension {dim}")
-    return [_array(p) for p in call.places(0)]
+    return call.places(0)
 
 
 @rule("select")
 def _select(call: Call) -> Places:
     if call.args[0].dim() != 2 or call.args[1] != 0:
         raise Unsupported("other than a row")
-    return _array(call.places(0)[call.args[2]])
+    found = call.places(0)
+    assert isinstance(found, list)  # as it has two dimensions
+    place: int = found[call.args[2]]
+    return place
