@@ -103,11 +103,24 @@ def test_the_last_jobs_are_for_who_is_free_first() -> None:
     """With the other process at work on one, this one does those that are left."""
 
     def at_once(number: int) -> int:
-        time.sleep(3 * (number == 0))  # until the other is ready
+        time.sleep(0.2)
         return number
 
     found = {one.number: one.process for one in ended(sleeping, [[k] for k in range(4)], [{}], here=at_once)}
-    assert found.keys() == set(range(4)) and sorted(found.values()) == [0, 1, 1, 1]  # which has 0 depends on the start
+    assert found.keys() == set(range(4)) and sorted(found.values()) == [0, 1, 1, 1]
+
+
+def test_a_process_that_starts_has_its_job_waiting() -> None:
+    """This one answers none while it does its own, and is at its first when the other has started."""
+    began = time.monotonic()
+
+    def long(number: int) -> float:
+        time.sleep(4)
+        return time.monotonic() - began
+
+    found = {one.process: one for one in ended(sleeping, [[0], [1]], [{}], here=long)}
+    assert found.keys() == {0, 1} and found[0].seconds < 3 < found[1].value
+    assert time.monotonic() - began < 4.9  # it does its own meanwhile
 
 
 def slowly(number: int) -> int:

@@ -58,7 +58,8 @@ def ended(
     wanted   whether a job is still to be done, asked when it is due
     forking  whether jobs start processes by `verify.processes.standby`
     here     does a job in this process, which is then one of those that do them: it has imported what they still have
-             to. They hold HELD jobs meanwhile, since this one answers none while it does its own
+             to. They hold HELD jobs meanwhile, since this one answers none while it does its own, but of the last ones
+             no more than their part, which are for who is free first
 
     To be closed (`contextlib.closing`): that ends the processes. Raises RuntimeError where a process ends before it
     has begun a job, and what interrupts `here`.
@@ -79,8 +80,8 @@ def ended(
                 mine.begin(waiting, everyone, wanted)
                 for worker in workers:
                     left = sum(map(len, waiting)) + sum(len(one.own) for one in everyone)
-                    if worker.state == "ready" and left > len(everyone):  # the last ones are for who is free first
-                        worker.begin(waiting, everyone, wanted, HELD)
+                    if worker.state in ("starting", "ready"):  # one that starts finds them when it is ready
+                        worker.begin(waiting, everyone, wanted, min(HELD, left // len(everyone)))
                 mine.work()
                 if (one := mine.finish(mine.value)) is not None:
                     yield one
@@ -197,8 +198,10 @@ class _Worker(Hands):
         """What it has sent: that it is ready, or what became of its job."""
         with contextlib.suppress(EOFError, OSError):
             while self.pipe.poll():
-                self.state, value = self.pipe.recv()
-                if (one := self.finish(value)) is not None:
+                before, (self.state, value) = self.state, self.pipe.recv()
+                if before == "starting":
+                    self.since = time.monotonic()
+                elif (one := self.finish(value)) is not None:
                     yield one
                 if self.state == "leaving":
                     self.put_back()
