@@ -319,8 +319,8 @@ def test_a_path_with_one_class_swapped_is_seen(path: str) -> None:
             assert said.cls == cls and contradictions(
                 given, y, limits_, PATHS | {path: swapped(PATHS[path], cls, other)}
             )
-    # what fails is left open by the first pass, what may be flushed too; specials by double-double
-    left = {"first pass": {"flushed", "nan_mismatch", "zero_sign"}, "double-double": {"nan_mismatch"}}
+    # what fails is left open by the first pass, what may be flushed too
+    left = {"first pass": {"flushed", "nan_mismatch", "zero_sign"}}
     assert settled == OF_CLASS.keys() - left.get(path, set())
 
 

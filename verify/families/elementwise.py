@@ -68,7 +68,7 @@ class Elementwise:
         """
         n = self.double if double else self.ball
         values = self._values(n, inputs)
-        truth, tabled, unit, ball = self._enclose(n, values, like)
+        truth, tabled, unit, ball = self._enclose(n, values, inputs, like)
         false = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         special, subnormal, finite = tabled, false, ~false
         for t in inputs:
@@ -96,9 +96,9 @@ class Elementwise:
             some = inputs if index is None else tuple(t[index] for t in inputs)
             flat = tuple(torch.where(_tiny(t, self.fmt), torch.copysign(torch.zeros_like(t), t), t) for t in some)
             if unit is None or index is None:
-                at_zero, *_ = self._enclose(n, self._values(n, flat), like)
+                at_zero, *_ = self._enclose(n, self._values(n, flat), flat, like)
             elif len(index):
-                part, *_ = self._enclose(n, self._values(n, flat), like[index], unit[index])
+                part, *_ = self._enclose(n, self._values(n, flat), flat, like[index], unit[index])
                 at_zero = truth.put(index, part)
             else:
                 at_zero = truth
@@ -153,7 +153,7 @@ class Elementwise:
         return values | {name: n.const(v) for name, v in self.scalars.items()}
 
     def _enclose(
-        self, n: Ball64, values: dict[str, Any], like: Tensor, unit: Tensor | None = None
+        self, n: Ball64, values: dict[str, Any], inputs: tuple[Tensor, ...], like: Tensor, unit: Tensor | None = None
     ) -> tuple[Enclosure, Tensor, Tensor | None, Ball]:
         """The truth with the special rows applied, where one decides it, the units (see `Line`), those of the truth
         unless given, and the truth as a ball."""
@@ -162,6 +162,13 @@ class Elementwise:
             found = enclosure(ball, like)
             if self.oracle.arithmetic:
                 found = _extended(found, ball.span.finite)
+            if self.oracle.arithmetic and n.double:  # which knows no infinity
+                plain = self.oracle.function(self.ball, **self._values(self.ball, inputs))
+                known = _extended(enclosure(plain, like), plain.span.finite)
+                special = functools.reduce(torch.logical_or, (~torch.isfinite(t) for t in inputs))
+                mid, rad = torch.where(special, known.mid, found.mid), torch.where(special, known.radius, found.radius)
+                assert found.tail is not None
+                found = Enclosure(mid, rad, torch.where(special, 0.0, found.tail))
         tabled = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         taken = tabled
         for row in self.oracle.rows:
