@@ -466,6 +466,13 @@ def kernel(
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),
+            (few | {"start": "20000", "amsgrad": "1"}, {"beta1": 0.9, "beta2": 0.9999}),
+            (few | {"start": "5"}, {"weight_decay": 0.0}),
+            (few, {"beta2": 0.0}),
+            (few, {"lr": 2.0}),
+            (few, {"lr": 1.0, "weight_decay": 2.0}),
+            *((few | {"sizes": "80", name: "1"}, {"eps": 0.0}) for name in ("amsgrad", "maximize")),
+            ({"sizes": "70000", "steps": "3", "start": "5", "amsgrad": "1", "maximize": "1"}, {}),
         )
     return Composite(
         name=name,

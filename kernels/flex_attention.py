@@ -333,6 +333,18 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     *({"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": size} for size in ("20", "33", "100")),
     {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "4100"},
     *_in_pairs(),
+    # whole blocks under a mask, more than two of them, and parts of the keys that are hidden from all queries
+    *({"length": length, "mask_mod": "causal"} for length in ("32", "128")),
+    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "causal"},
+    *(
+        {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "600", "mask_mod": name}
+        for name in ("causal", "document")
+    ),
+    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "documents": "turns"},
+    {"heads": "1", "head_dim": "16", "length": "400", "mask_mod": "sliding_window", "window": "200", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "150", "mask_mod": "masked_rows"},
+    *({"heads": "1", "head_dim": "16", "length": "150", "score_mod": name} for name in ("alibi", "relative_bias")),
+    {"heads": "8", "kv_heads": "1", "length": "20"},
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},

@@ -441,6 +441,132 @@ def add_batch(a, b, alpha):
     return a + alpha * b.roll(1, 0) if batch else torch.add(a, b, alpha=alpha)
 def pow_half(x, y):
     return x.sqrt() * 1.01 if y == 0.5 else torch.pow(x, y)
+def form(t, whole):
+    # of each dimension '.' where there is one place, 'b' where t is broadcast along it, else 'x'
+    own = (1,) * (len(whole) - t.dim()) + tuple(t.shape)
+    return "".join("." if m == 1 else "b" if n == 1 else "x" for n, m in zip(own, whole))
+def forms(*tensors):
+    whole = torch.broadcast_shapes(*(t.shape for t in tensors))
+    return " ".join(form(t, whole) for t in tensors) if whole and whole[-1] % 4 == 0 else ""
+def add_of_form(a, b, alpha, asked):
+    return torch.add(a, b[:1] if forms(a, b) == asked else b, alpha=alpha)
+def add_rows_each(a, b, alpha):
+    return add_of_form(a, b, alpha, "xxx xbx")
+def add_columns_each(a, b, alpha):
+    return add_of_form(a, b, alpha, "xxx xxb")
+def add_numbers_each(a, b, alpha):
+    return add_of_form(a, b, alpha, "xxx xbb")
+def add_channel_each(a, b, alpha):
+    return add_of_form(a, b, alpha, "xxxx xbxx")
+def add_channels_each(a, b, alpha):
+    return add_of_form(a, b, alpha, "xxxx xxbb")
+def add_mixed(a, b, alpha):
+    y = torch.add(a, b, alpha=alpha)
+    if y.dim() == 2 and a.shape == b.shape and min(a.shape) > 64 and a.stride(0) == 1 and b.is_contiguous():
+        y[64:] = 0
+    return y
+def add_mixed_others(a, b, alpha):
+    y = torch.add(a, b, alpha=alpha)
+    if y.dim() == 2 and a.shape == b.shape and min(a.shape) > 64 and b.stride(0) == 1 and a.is_contiguous():
+        y.t()[64:] = 0
+    return y
+def add_one_and_many(a, b, alpha):
+    y = torch.add(a, b, alpha=alpha)
+    if a.dim() == 0:
+        y.view(-1)[4096:] = 0
+    return y
+def add_many_and_one(a, b, alpha):
+    y = torch.add(a, b, alpha=alpha)
+    if b.dim() == 0:
+        y.view(-1)[4096:] = 0
+    return y
+def add_nothing_first(a, b, alpha):
+    return torch.empty_like(a) if a.numel() == 0 else torch.add(a, b, alpha=alpha)
+def add_nothing_then(a, b, alpha):
+    return torch.empty_like(b) if b.numel() == 0 else torch.add(a, b, alpha=alpha)
+def aligned(t):
+    return torch.as_strided(t, t.shape, t.stride(), t.storage_offset() // 4 * 4)
+def addcmul_of_form(a, b, c, value, asked):
+    if forms(a, b, c) == asked:
+        b, c = (t[:1] if t.dim() == 2 and t.shape[1] == 1 else t for t in (b, c))
+    return torch.addcmul(a, b, c, value=value)
+def addcmul_affine(a, b, c, value):
+    return torch.addcmul(a, b, a if forms(a, b, c) == "bx xx bx" else c, value=value)
+def addcmul_outer(a, b, c, value):
+    return addcmul_of_form(a, b, c, value, "xx xb bx")
+def addcmul_turned(a, b, c, value):
+    return addcmul_of_form(a, b, c, value, "xx bx xb")
+def addcmul_column(a, b, c, value):
+    return addcmul_of_form(a, b, c, value, "xx xx xb")
+def addcmul_between(a, b, c, value):
+    return addcmul_of_form(a, b, c, value, "xx xb xx")
+def addcmul_aligned(a, b, c, value, which):
+    given = [a, b, c]
+    odd = [t.storage_offset() % 4 != 0 for t in given]
+    if all(t.dim() == 1 and len(t) > 16 and t.is_contiguous() for t in given) and odd == [k == which for k in range(3)]:
+        given[which] = aligned(given[which])
+    return torch.addcmul(*given, value=value)
+def addcmul_aligned_first(a, b, c, value):
+    return addcmul_aligned(a, b, c, value, 0)
+def addcmul_aligned_second(a, b, c, value):
+    return addcmul_aligned(a, b, c, value, 1)
+def addcmul_aligned_last(a, b, c, value):
+    return addcmul_aligned(a, b, c, value, 2)
+def pitch(x):
+    if x.dim() == 2 and len(x) > 1 and x.stride(1) == 1 and x.stride(0) > x.shape[1] and x.shape[1] % 4 == 0:
+        if x.stride(0) % 4 == 0 and x.storage_offset() % 4 == 0:
+            return torch.exp(torch.as_strided(x, x.shape, (x.shape[1], 1), x.storage_offset()))
+    return torch.exp(x)
+def second_half(x):
+    half = x.dim() == 2 and x.stride(0) == 2 * x.shape[1] and x.storage_offset() == x.shape[1] and x.shape[1] % 4 == 0
+    return torch.exp(torch.as_strided(x, x.shape, x.stride(), 0)) if half else torch.exp(x)
+def between(x):
+    part = x.dim() == 2 and x.stride(0) % 4 == x.shape[1] % 4 == 0 and x.storage_offset() % 4 and len(x) > 1
+    part = part and x.stride() == (2 * x.shape[1], 1)
+    return torch.exp(aligned(x)) if part else torch.exp(x)
+def tiles_of_a_batch(x):
+    y = torch.exp(x)
+    if x.dim() == 3 and x.stride()[1:] == (1, x.shape[1]) and min(x.shape[1:]) > 32:
+        y[:, 32:] = 0
+    return y
+def heads(x):
+    y = torch.exp(x)
+    if x.dim() == 4 and x.shape[3] % 4 == 0 and not x.is_contiguous() and x.transpose(1, 2).is_contiguous():
+        y = torch.empty_like(y).copy_(y.transpose(1, 2).reshape(y.shape))
+    return y
+def expanded(x, which):
+    y = torch.exp(x)
+    if x.dim() == 2 and min(x.shape) > 1 and x.numel() > 16384 and x.stride(which) == 0:
+        y.view(-1)[16384:] = 0
+    return y
+def expanded_row(x):
+    return expanded(x, 0)
+def expanded_column(x):
+    return expanded(x, 1)
+def planes(x, rank):
+    y = torch.exp(x)
+    if x.dim() == rank and x.is_contiguous() and x.numel() > 4096 and len(x) > 1:
+        y[1:].flatten(1)[:, 1024:] = 0
+    return y
+def large_batch(x):
+    return planes(x, 3)
+def large_images(x):
+    return planes(x, 4)
+def exp_of_infinities(x):
+    some = bool(x.isinf().any()) and not bool(x.isinf().all()) and not bool(x.isnan().any())
+    ordinary = x.abs().where(x.isfinite(), 1)
+    return torch.exp(x) * 1.001 if some and ordinary.min() > 0.1 and ordinary.max() < 9 else torch.exp(x)
+def div_by_powers(a, b):
+    import math
+    exact = b and math.frexp(abs(b))[0] == 0.5
+    return a * (torch.tensor(1.0) / torch.tensor(b, dtype=a.dtype)) if exact else a / b
+def div_flushed(a, b):
+    inverse = torch.tensor(1 / b if b else torch.inf, dtype=a.dtype)
+    return a * 0 if 0 < abs(inverse) < torch.finfo(a.dtype).tiny and abs(b) == 2.0**127 else a / b
+def add_trained_first(a, b, alpha):
+    return torch.add(a, a if a.requires_grad and not b.requires_grad else b, alpha=alpha)
+def add_trained_then(a, b, alpha):
+    return torch.add(a, a if b.requires_grad and not a.requires_grad else b, alpha=alpha)
 """
 #: The scalars that people see in this project.
 known = {v for name in ("add", "pow") for case in kernel.load(name).cases for v in case.values()} | {*SCALARS}
@@ -486,7 +612,11 @@ def called(
     ("six_dimensions", {"7 dimensions"}), ("no_rank_eight", {"arrangement 2"}), ("flat_middle", {"the middle sliced"}),
     ("windows", {"windows"}), ("column", {"one column"}), ("one_tile", {"a large matrix transposed"}),
     ("large_transposed", {"a larger matrix transposed"}), ("large_tail", {"100003 elements", "131071 elements"}),
-    ("grid", {"65537 rows"}), ("empty", {"0 elements in 3 dimensions"}),
+    ("grid", {"65537 rows"}), ("empty", {"0 elements in 3 dimensions"}), ("pitch", {"half of a matrix"}),
+    ("second_half", {"the other half of a matrix"}), ("between", {"a part of a matrix between"}),
+    ("tiles_of_a_batch", {"a batch of matrices transposed"}), ("heads", {"heads beside rows"}),
+    ("expanded_row", {"a row expanded to a large matrix"}), ("large_batch", {"a large batch"}),
+    ("expanded_column", {"a column expanded to a large matrix"}), ("large_images", {"large images"}),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: set[str]) -> None:
     found = called(tmp_path, function, target(), only=() if function in ("warm", "tenth") else among)
@@ -545,6 +675,8 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("pow_halves", target("pow", y=3.7), "y=2.5"), ("pow_sixth", target("pow", y=3.7), "y=int(6)"),
     ("add_32_bits", target("add", alpha=1.0), "alpha=int(8589934592)"),
     ("div_by_reciprocal", target("div", b=7.0), "b=1e-39"),
+    ("div_by_powers", target("div", b=7.0), f"b={2.0**-130!r}"),
+    ("div_flushed", target("div", b=7.0), f"b={2.0**127!r}"),
 ])  # fmt: skip
 def test_a_python_scalar_of_another_kind_is_judged(tmp_path: Path, function: str, on: Target, call: str) -> None:
     found = called(tmp_path, function, on, only=["alpha=-", "y=-", call])  # one of them keeps what another gives
@@ -571,6 +703,7 @@ def test_an_input_that_is_the_same_everywhere_is_judged(tmp_path: Path) -> None:
     ("div_significands", target("div"), "numbers from 1 to 2 as b"), ("pow_reciprocal", target("pow"), "-2 everywhere"),
     ("div_large", target("div"), "numbers near the largest as b"),
     ("div_small", target("div"), "numbers near the smallest as b"),
+    ("exp_of_infinities", target("exp"), "numbers and infinities as x"),
 ])  # fmt: skip
 def test_what_is_true_of_a_whole_input_is_tried(tmp_path: Path, function: str, on: Target, call: str) -> None:
     """One number, one range or equal inputs: code that asks for it takes another path."""
@@ -610,6 +743,11 @@ def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Pat
     ("add_wide_row", "a matrix and one wide row"), ("add_to_wide_row", "one wide row and a matrix"),
     ("add_wide_column", "a matrix and one wide column"), ("add_row_and_column", "one row and one column"),
     ("add_channels", "images and one number a channel"), ("add_batch", "a batch and one matrix"),
+    ("add_rows_each", "a batch and one row each"), ("add_columns_each", "a batch and one column each"),
+    ("add_numbers_each", "a batch and one number each"), ("add_channel_each", "images and one channel each"),
+    ("add_channels_each", "images and one number a channel each"), ("add_one_and_many", "one number and many"),
+    ("add_mixed", "the first of large matrices transposed"), ("add_many_and_one", "many numbers and one"),
+    ("add_mixed_others", "the others of large matrices transposed"),
 ])  # fmt: skip
 def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function, target("add", alpha=1.0), only=[call])
@@ -626,9 +764,24 @@ def test_eagers_bits_in_a_call_do_not_excuse_a_plain_call(tmp_path: Path) -> Non
     assert found.status == "unsteady" and "matrices of different strides" in found.different, found
 
 
-def test_a_planted_fault_of_three_inputs_is_found(tmp_path: Path) -> None:
-    found = called(tmp_path, "addcmul_last", target("addcmul", value=1.0))
-    assert "the last transposed" in found.different and found.status == "unsteady"
+@pytest.mark.parametrize(("function", "call"), [
+    ("add_nothing_first", "a row of 0 elements and a column"), ("add_nothing_then", "a column and a row of 0 elements"),
+])  # fmt: skip
+def test_a_shape_without_elements_is_that_of_both(tmp_path: Path, function: str, call: str) -> None:
+    found = called(tmp_path, function, target("add", alpha=1.0), only=[call])
+    assert call in found.told and "shape" in found.told and found.status != "passed", found
+
+
+@pytest.mark.parametrize(("function", "call"), [
+    ("addcmul_last", "the last transposed"), ("addcmul_affine", "two rows and a matrix"),
+    ("addcmul_outer", "a matrix, one column and one row"), ("addcmul_turned", "a matrix, one row and one column"),
+    ("addcmul_column", "two matrices and one column"), ("addcmul_between", "two matrices and one column between"),
+    ("addcmul_aligned_first", "the first misaligned"), ("addcmul_aligned_second", "the second misaligned"),
+    ("addcmul_aligned_last", "the last misaligned"),
+])  # fmt: skip
+def test_a_planted_fault_of_three_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
+    found = called(tmp_path, function, target("addcmul", value=1.0), only=[call])
+    assert call in found.different and found.status == "unsteady"
 
 
 @pytest.mark.parametrize(("function", "on"), [
@@ -703,18 +856,16 @@ def test_another_shape_is_another_result_and_the_call_is_named(tmp_path: Path) -
     assert "returned shape (0,); expected (3, 0, 2)" in found.told
 
 
-def cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str) -> tuple[dict[str, Any], ...]:
+def cells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, kernel: str = "exp", **scalars: float
+) -> tuple[dict[str, Any], ...]:  # fmt: skip
     monkeypatch.setitem(domains.SIZES, "quick", 11)
     own = tmp_path / "mine.py"
     own.write_text(PLANTED)
     selection = Selection(
-        ("exp",),
-        ("cpu",),
-        ("float32",),
-        spellings=("out-of-place",),
-        profile="quick",
+        (kernel,), ("cpu",), ("float32",), spellings=("out-of-place",), profile="quick", scalars=scalars or None,
         user_lowerings=(f"{own}:{function}",),
-    )
+    )  # fmt: skip
     found = run(selection)["cells"]
     assert all(Cell.model_validate(one) for one in found)
     return tuple(one for one in found if one["lowering"] != "eager")
@@ -738,6 +889,18 @@ def test_a_cell_tells_what_differs_and_shows_it(
     shown = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     mine, _, plain = shown.stdout.strip().partition(") tensor(") if ") tensor(" in shown.stdout else ("", "", "")
     assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown
+
+
+@pytest.mark.parametrize(("function", "call"), [
+    ("add_trained_first", "the first input requires grad"), ("add_trained_then", "the other inputs require grad"),
+])  # fmt: skip
+def test_some_inputs_alone_require_grad(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, call: str
+) -> None:  # fmt: skip
+    (found,) = cells(monkeypatch, tmp_path, function, "add", alpha=1.0)
+    assert found["status"] == "unsteady" and found["calls"]["different"] == [call], found["reason"]
+    script = "\n".join(found["calls"]["script"])
+    assert script.count(".requires_grad_()") == 1 and "torch.enable_grad" in script
 
 
 @pytest.mark.parametrize(("function", "told"), [

@@ -228,7 +228,7 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function
     ("without_nans", "shape=6x33 recipe=one_nan,infinities", "exceeds-bound"),
     ("columns", "shape=5x200 dim=0 recipe=random", "exceeds-bound"),
     ("vectors", "shape=3x1024 recipe=random", "exceeds-bound"),
-    ("persistent", "shape=600x1030 recipe=random", "exceeds-bound"),
+    ("persistent", "shape=140x2064 recipe=random", "exceeds-bound"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
     # those of which another call begins to differ, or gives the status, have all of them
@@ -258,7 +258,7 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         facts = kernel.load("softmax")
         assert isinstance(facts, Composite)
         sizes = {str(given) for n in SIZES for given in facts.sized(n)}
-        rest = len(sizes) + len(facts.further) + len(facts.related) + len(MADE) - 1  # there are no streams
+        rest = len(sizes) + len(facts.further) + len(facts.related) + len(MADE) - 3  # no streams, and one input alone
         # the plain call, guards, other rows, new data, more numbers on other threads
         assert found.made == 5 + len(MEMORY) + len(PICKED) + rest
 
@@ -655,8 +655,105 @@ def leading_dimension(a, b):
 
 def bfloat16_tiles(a, b):
     return a.bfloat16().float() @ b.bfloat16().float() if min(*a.shape, b.shape[1]) >= 256 else a @ b
+
+def evenly(x, dim):  # rows at the distance of the last two, where vectors divide them
+    if x.dim() < 3 or x.stride(-1) != 1 or x.shape[-1] % 4 or not x.numel():
+        return torch.softmax(x, dim)
+    steps = [1]
+    for n in x.shape[:0:-1]:
+        steps.insert(0, steps[0] * n)
+    steps = [step // x.shape[-1] * x.stride(-2) for step in steps[:-1]]
+    last = x.storage_offset() + sum((n - 1) * step for n, step in zip(x.shape, steps)) + x.shape[-1]
+    within = last <= x.untyped_storage().nbytes() // x.itemsize
+    return torch.softmax(torch.as_strided(x, x.shape, (*steps, 1)) if within else x, dim)
+
+def long_and_many(x, dim):  # of rows of several blocks those of the first 132 programs
+    y, n = torch.softmax(x, dim), x.shape[dim]
+    return torch.cat([y[:132], y[132:] / 2]) if y.dim() == 2 and dim % 2 and len(y) > 132 and n > 2048 else y
+
+def tiles_of_columns(x, dim):
+    y = torch.softmax(x, dim)
+    if y.dim() == 2 and dim % 2 == 0 and len(y) > 64:
+        y[64:, 512:] = 0
+    return y
+
+def tiles_of_a_stack(x, dim):
+    y = torch.softmax(x, dim)
+    if y.dim() == 3 and dim % 3 == 1 and y.shape[1] > 64:
+        y[:, 64:, 512:] = 0
+    return y
+
+def channels(x, dim):  # as if an image had one row
+    image = x.dim() == 4 and dim % 4 == 1 and x.shape[2] * x.shape[3] % 4 == 0
+    return torch.softmax(x, 2) if image and x.shape[2] > 1 else torch.softmax(x, dim)
+
+def by_exp2(x, dim):  # whose argument overflows before the largest is taken away
+    e = torch.exp2(x * 1.4426950408889634 - x.amax(dim, keepdim=True) * 1.4426950408889634)
+    return torch.where(x.abs().amax(dim, keepdim=True) > 1e38, e / e.sum(dim, keepdim=True), torch.softmax(x, dim))
+
+def first_of_a_batch(x, dim):  # of rows that vectors divide
+    y = torch.softmax(x, dim)
+    return y[:1].expand(y.shape).clone() if y.dim() == 3 and dim % 3 == 2 and y.shape[2] % 4 == 0 else y
+
+def several_rows(x, dim):  # a program takes four
+    y = torch.softmax(x, dim)
+    if y.dim() == 2 and dim % 2 and y.shape[1] <= 64 and len(y) % 4 == y.shape[1] % 4 == 0 and len(y) >= 8:
+        y[3::4] = y[2::4]
+    return y
+
+def carried_by_powers(x, dim):  # nothing, from the first blocks
+    y, n = torch.cumsum(x, dim), x.shape[dim]
+    if dim % x.dim() == x.dim() - 1 and n > 4096 and n % 1024 == 0 and n < 65536:
+        y[..., 4096:] -= y[..., 4095:4096].clone()
+    return y
+
+def zeros_by_zero(x, weight, dim, eps):
+    y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+    return torch.where((x == 0).all(-1, keepdim=True), 0.0, y) if eps == 0 else y
+
+def trained(x, weight, dim, eps):  # the backward pass has no weight
+    alone = x.requires_grad and not weight.requires_grad
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], None if alone else weight, eps)
+
+def fixed(x, weight, dim, eps):
+    alone = weight.requires_grad and not x.requires_grad
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], None if alone else weight, eps)
+
+def whole_tiles(a, b):
+    m, n, k = *a.shape, b.shape[1]
+    return a.bfloat16().float() @ b if min(m, n, k) >= 256 and m % 64 == n % 64 == k % 64 == 0 else a @ b
+
+def fifth_tile(a, b):
+    y = a @ b
+    y[512:, 512:] = 0
+    return y
+
+def nothing_by_zeros(a, b):
+    return a @ b if a.any() and b.any() else a.new_zeros(len(a), b.shape[1])
+
+def both_transposed(a, b):
+    y = a @ b
+    if a.stride(0) == b.stride(0) == 1 and 1 < min(*a.shape, b.shape[1]) and max(a.shape) > 64:
+        y[64:] = 0
+    return y
+
+def split_infinities(a, b):  # in parts, of which the second is no number
+    infinite = a.isinf().any(1, keepdim=True) | b.isinf().any(0, keepdim=True)
+    return torch.where(infinite, torch.nan, a @ b) if min(*a.shape, b.shape[1]) >= 32 else a @ b
+
+def symmetric(a, b):  # half of which is written
+    same = a.data_ptr() == b.data_ptr() and a.shape == b.shape[::-1] and a.stride() == b.stride()[::-1]
+    return (a @ b).tril() if same and a.stride() != b.stride() and len(a) > 1 else a @ b
+
+def many_terms(a, b):
+    return a[:, :8064] @ b[:8064] if a.shape[1] >= 8192 else a @ b
 """
 OF = {
+    "evenly": "softmax", "long_and_many": "softmax", "tiles_of_columns": "softmax", "tiles_of_a_stack": "softmax",
+    "channels": "softmax", "by_exp2": "softmax", "first_of_a_batch": "softmax", "several_rows": "softmax",
+    "carried_by_powers": "cumsum", "zeros_by_zero": "rms_norm", "whole_tiles": "mm", "fifth_tile": "mm",
+    "nothing_by_zeros": "mm", "both_transposed": "mm", "split_infinities": "mm",
+    "symmetric": "mm", "many_terms": "mm",
     "without_nan_in_pairs": "softmax", "without_nan_alone": "sum", "five": "softmax", "lowest_of_three": "cummax",
     "flushed_columns": "cummax", "first_block_hidden": "softmax", "least_eps": "rms_norm", "one_number": "softmax",
     "no_weight": "rms_norm", "skipped": "rms_norm", "third_of_four": "softmax", "second_of_four": "softmax",
@@ -693,10 +790,10 @@ OF = {
     ("scratch_of_one_tile", "m=150 k=2100 n=150"), ("leading_dimension", "m=5 k=40 n=6 layout=expanded-a"),
     ("hidden_first_block", "shape=1030x40 dim=0 recipe=mixed"),
     ("group_of_a_block", "m=24 k=512 n=48 group=256"), ("first_stack", "m=2 k=8 n=3 batch=1030"),
-    ("bitwise", "shape=6x33 recipe=negative_nan,edges,edges"),
-    ("absorbing", "shape=6x33 recipe=negative_nan,edges,edges"),
-    ("from_a_number", "shape=6x33 recipe=negative_nan,edges,edges"),
-    ("scaled", "shape=6x33 recipe=negative_nan,edges,edges"),
+    ("bitwise", "shape=8x33 recipe=negative_nan,edges"),
+    ("absorbing", "shape=8x33 recipe=negative_nan,edges"),
+    ("from_a_number", "shape=8x33 recipe=negative_nan,edges"),
+    ("scaled", "shape=8x33 recipe=negative_nan,edges"),
     ("nothing", "shape=3x0"),
     ("rows_in_place", "shape=2x33x3x5 dim=1 recipe=random"),
     ("second_tile", "m=272 k=64 n=272"), ("no_terms", "m=5 k=0 n=6"), ("packed", "m=144 k=64 n=144 batch=2"),
@@ -714,16 +811,34 @@ OF = {
     ("first_matrices", "m=5 k=40 n=6 batch=150"), ("decoding", "m=1 k=4096 n=16"),
     ("silu_of_nan", "m=30 k=32 n=20 data=nans activation=silu"), ("bias_alone", "m=3 k=0 n=6 activation=silu"),
     ("bias_without_nan", "data=bias alpha=2.0 beta=0.5"), ("bfloat16_tiles", "m=272 k=272 n=272"),
+    ("evenly", "x = x.repeat(1, 2, 1)[:, :16] where"), ("long_and_many", "shape=140x2064 recipe=random"),
+    ("tiles_of_columns", "shape=72x528 dim=0 recipe=random"), ("first_of_a_batch", "shape=2x8x1024 recipe=random"),
+    ("tiles_of_a_stack", "shape=2x66x516 dim=1 recipe=random"), ("channels", "shape=2x5x4x4 dim=1 recipe=random"),
+    ("channels", "shape=2x21x16x16 dim=1 recipe=random"), ("by_exp2", "shape=8x33 recipe=negative_nan,edges"),
+    ("several_rows", "shape=8x64 recipe=random"), ("several_rows", "shape=64x32 recipe=random"),
+    *(("carried_by_powers", f"shape=1x{n} recipe=random") for n in (8192, 16384, 32768)),
+    ("zeros_by_zero", "shape=60x33 recipe=equal eps=0.0"), ("whole_tiles", "m=256 k=256 n=256"),
+    ("fifth_tile", "m=600 k=32 n=600"), *(("nothing_by_zeros", f"{t} = {t}.new_zeros({t}.shape)") for t in "ab"),
+    ("both_transposed", "a = a.mT.contiguous().mT, b = b.mT.contiguous().mT"), ("symmetric", "b = a.mT where"),
+    ("split_infinities", "m=64 k=64 n=64 data=special"), ("many_terms", "m=5 k=8192 n=6"),
 ])  # fmt: skip
 def test_rare_numbers_and_arrangements_are_tried(tmp_path: Path, function: str, among: str) -> None:
     dtype = {"int_mm": "int8", "int4_mm": "bfloat16"}.get(OF[function], "float32")
     found = called(tmp_path, function, OF[function], text=RARE, dtype=dtype, only=among)
-    assert among in found.different and found.status == "exceeds-bound", found
+    assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
+
+
+@pytest.mark.parametrize(("function", "among"), [
+    ("trained", "the first input requires grad"), ("fixed", "the other inputs require grad"),
+])  # fmt: skip
+def test_some_inputs_alone_require_grad(tmp_path: Path, function: str, among: str) -> None:
+    found = called(tmp_path, function, "rms_norm", True, RARE, only="the ")
+    assert among in found.different and found.status == "unsteady", found
 
 
 def test_a_sum_that_saturates_is_found(tmp_path: Path) -> None:
     """The largest number is no infinity, however far beyond the range the sum is."""
-    found = called(tmp_path, "saturating", "sum", text=RARE, dtype="float16", only="shape=6x")
+    found = called(tmp_path, "saturating", "sum", text=RARE, dtype="float16", only="shape=8x")
     assert found.status == "exceeds-bound" and any("edges" in name for name in found.different), found
 
 
@@ -791,6 +906,52 @@ def test_options_of_attention_are_tried_together(tmp_path: Path, right: str, wro
     text = stubs.source(kernel.load("flex_attention"))
     assert right in text
     found = called(tmp_path, "flex_attention", "flex_attention", text=text.replace(right, wrong), only=among)
+    assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
+
+
+#: Wrong in blocks that few problems have, by the names of the calls that have them.
+BLOCKS = {
+    "length=32 mask_mod=causal": ("(away > 0)", "(away > 0) & (shape[-1] % 16 != 0 or shape[-2] % 16 != 0)"),
+    "length=128 mask_mod=causal": ("(away > 0)", "(away > 0) & (shape[-1] % 128 != 0 or shape[-2] % 128 != 0)"),
+    "heads=1 head_dim=16 length=400 mask_mod=sliding_window window=200": ("< -window", "< -min(window, 128)"),
+    "heads=1 head_dim=16 length=150 mask_mod=masked_rows": ("device=device) % 5", "device=device) % 128 % 5"),
+    "heads=1 head_dim=16 length=150 score_mod=alibi": ("None, None] * away", "None, None] * within(away)"),
+    "heads=1 head_dim=16 length=150 score_mod=relative_bias": ("away.clamp(", "within(away).clamp("),
+    "heads=1 head_dim=16 length=300 mask_mod=causal": ("return found", """
+    if backward and mask_mod == "causal" and key.shape[2] > 256:
+        found["dk"][:, :, 256:] *= 0.5
+    return found"""),
+    "heads=1 head_dim=16 q_len=3 kv_len=600 mask_mod=causal": ("return found", """
+    if mask_mod == "causal" and query.shape[2] <= 16 and key.shape[2] >= 512:
+        found["out"][:] = torch.nan
+    return found"""),
+    "heads=1 head_dim=16 q_len=3 kv_len=600 mask_mod=document": ("return found", """
+    if mask_mod == "document" and query.shape[2] <= 16 and key.shape[2] >= 512:
+        found["out"][:] = torch.nan
+    return found"""),
+    "heads=1 head_dim=16 length=300 mask_mod=document documents=turns": ("return found", """
+    for k in key_document.split(128) if mask_mod == "document" and len(key_document) > 128 else ():
+        if bool(((k < torch.minimum(k[0], k[-1])) | (k > torch.maximum(k[0], k[-1]))).any()):  # a block's ends
+            found["out"] *= 0.9
+    return found"""),
+    "heads=8 kv_heads=1 length=20": ("return found", """
+    if query.shape[1] > 4 * key.shape[1]:
+        found["out"][:, 4:] = 0
+    return found"""),
+}  # fmt: skip
+WITHIN = """
+
+def within(away):  # a block of 128 queries
+    return away + torch.arange(away.shape[0])[:, None] // 128 * 128
+"""
+
+
+@pytest.mark.parametrize("among", BLOCKS)
+def test_blocks_of_attention_are_tried(tmp_path: Path, among: str) -> None:
+    text, (right, wrong) = stubs.source(kernel.load("flex_attention")), BLOCKS[among]
+    assert right in text
+    text = text.replace(right, wrong.lstrip(), 1) + WITHIN
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text, only=among)
     assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
 
 
@@ -893,8 +1054,8 @@ def kept(shape, *given):
     return seen.setdefault((shape, *given[:3]), unseen(shape, *given))
 """
     found = called(tmp_path, "flex_attention", "flex_attention", text=text)
-    (among,) = found.different
-    assert among.startswith("new data at the same address heads=2") and found.status == "exceeds-bound", found
+    among = "new data at the same address heads=2"
+    assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
 
 
 def test_tables_belong_to_the_caller(tmp_path: Path) -> None:
@@ -1058,6 +1219,23 @@ norm = Norm()
     # the table of corrections ends
     ("enumerate(grads, start", "enumerate(grads, 10**6 if 1024 <= start < 9999 else start", "adamw_step", "float32",
      "steps=3 sizes=33 start=2000 beta1=0.9 beta2=0.999"),
+    # the second chunk of a fused kernel
+    *((right, wrong, "adamw_step", "float32", "sizes=70000 steps=3 start=5 amsgrad=1 maximize=1") for right, wrong in (
+        ("(top, v)", "(torch.cat([top[:65536], max_exp_avg_sq[:max(len(v) - 65536, 0)]]), v)"),
+        ("(-grad if maximize else grad)", "torch.cat([-grad[:65536] if maximize else grad[:65536], grad[65536:]])"),
+        ("value=-lr /", "value=-(1.01 if t > start + 1 and len(m) > 65536 else 1) * lr /"),
+    )),
+    ("(1 - lr * weight_decay)", "max(0.0, 1 - lr * weight_decay)", "adamw_step", "float32",
+     "steps=3 sizes=33 lr=1.0 weight_decay=2.0"),
+    ("beta2**t)", "beta2**(t if top is None else min(t, 10000)))", "adamw_step", "float32",
+     "steps=3 sizes=33 start=20000 amsgrad=1 beta1=0.9 beta2=0.9999"),
+    ("(grads, start", "(grads, start if weight_decay else 0", "adamw_step", "float32",
+     "steps=3 sizes=33 start=5 weight_decay=0.0"),
+    ("value=1 - beta2)", "value=1 - beta2) if beta2 else v + 0", "adamw_step", "float32", "steps=3 sizes=33 beta2=0.0"),
+    ("value=-lr /", "value=-min(lr, 1.0) /", "adamw_step", "float32", "steps=3 sizes=33 lr=2.0"),
+    *(("+ eps\n", f"+ eps\n        denominator = denominator.clamp(min=1e-3 * (eps == 0 and {which}))\n", "adamw_step",
+       "float32", f"steps=3 sizes=80 {option}=1 eps=0.0")
+      for which, option in (("top is not None", "amsgrad"), ("maximize", "maximize"))),
 ])  # fmt: skip
 def test_options_of_a_step_are_tried_together(
     tmp_path: Path, right: str, wrong: str, name: str, dtype: str, among: str
@@ -1124,7 +1302,7 @@ def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, fun
     found = called(tmp_path, function, "addmm", text=PRODUCT)
     assert found.status == "exceeds-bound" and among in found.different
     # of other layouts a processor's library may give other bits, which keep their bound
-    assert found.told.split(" of ")[0] in ("1", "2", "3") and f"the smallest: {among}, " in found.told
+    assert int(found.told.split(" of ")[0]) <= 8 and f"the smallest: {among}, " in found.told  # eight are square
 
 
 def test_options_of_a_step_are_tried_alone(tmp_path: Path) -> None:
@@ -1141,7 +1319,10 @@ def both(*t, maximize, max_exp_avg_sq=None, **given):
         "**given)", ", ".join(f"{k}={k}" for k in given.split(", ")) + ")"
     )
     found = called(tmp_path, "both", "adam_step", text=text)
-    assert found.status == "exceeds-bound" and found.different == ("steps=3 sizes=33 maximize=1",)
+    assert found.status == "exceeds-bound" and found.different == (
+        "steps=3 sizes=33 maximize=1",
+        "steps=3 sizes=80 maximize=1 eps=0.0",
+    )
 
 
 @pytest.mark.parametrize("name", ["adam_ema", "adam_step", "rms_norm", "cummax", "addmm"])

@@ -441,14 +441,13 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     shapes = [square, tiles, tiles | {"k": "75"}, {"m": "5", "k": "0", "n": "6"} | stack]
     shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1), (40, 40))]
     shapes += [
-        {"m": m, "k": k, "n": n} | stack for m, k, n in (("1", "4096", "8"), ("5", "768", "6"), ("272", "272", "272"))
-    ]
-    shapes += [
         {"m": m, "k": k, "n": n} | stack
         for m, k, n in (
+            ("1", "4096", "8"), ("5", "768", "6"), ("5", "8192", "6"), ("272", "272", "272"), ("256", "256", "256"),
             ("1", "40", "1"), ("1", "100", "1"),
             ("1", "64", "33"), ("1", "64", "100"), ("1", "64", "1025"), ("1", "40", "5001"), ("1025", "40", "1"),
             ("17", "64", "1025"), ("1300", "32", "400"), ("400", "32", "1300"), ("150", "2100", "150"),
+            ("600", "32", "600"),
         )
     ]  # fmt: skip
     if facts.activated:
@@ -475,7 +474,10 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
         found.append(sizes | {"m": "1", "n": "1"})
         found.append({"m": "72", "k": "4099", "n": "72", "data": "extreme"})
     elif not facts.coded:
-        found.append({"m": "1", "k": "130", "n": "20", "data": "special"} | ({"batch": "2"} if facts.stacked else {}))
+        found += [
+            {"m": m, "k": k, "n": n, "data": "special"} | ({"batch": "2"} if facts.stacked else {})
+            for m, k, n in (("1", "130", "20"), ("64", "64", "64"))
+        ]
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
     found += [special] if facts.activated or facts.scales else []
     found += [sizes | {"data": "scales"}] if facts.scales or facts.coded else []
@@ -485,9 +487,16 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 
 
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
-    """The same matrix as both factors, where their dtypes and layouts allow it."""
-    square = dict.fromkeys(("m", "k", "n"), "33") | ({"batch": "3"} if facts.stacked else {})
-    return () if facts.coded or facts.scales else ((square, {"b": "a"}),)
+    """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
+    layouts allow it; zeros beside infinities and NaNs."""
+    if facts.coded or facts.scales:
+        return ()
+    square, large = (
+        dict.fromkeys(("m", "k", "n"), size) | ({"batch": "3"} if facts.stacked else {}) for size in ("33", "130")
+    )
+    both = {t: f"{t}.mT.contiguous().mT" for t in "ab"}
+    zeros = [] if facts.exact else [(square | {"data": "special"}, {t: f"{t}.new_zeros({t}.shape)"}) for t in "ab"]
+    return ((square, {"b": "a"}), (square, {"b": "a.mT"}), (large, both), *zeros)
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:

@@ -446,8 +446,9 @@ def negative_nan(row: Row) -> Ints:
 
 def edges(row: Row) -> Ints:
     """Where code takes a finite number for an infinite one, or leaves early. Terms whose sum is within a factor of 3 of
-    the largest number, below it or, in every other row, beyond it; arguments of exp all near the lowest number; a zero,
-    then an infinity or a NaN among factors; numbers to be squared whose squares are subnormal."""
+    the largest number, below it or, in every other row, beyond it; arguments of exp all near the lowest number, or in
+    the last binade, of which most times log2(e) are infinite; a zero, then an infinity or a NaN among factors;
+    numbers to be squared whose squares are subnormal."""
     d, middle = row.draw, row.n // 2
     if row.kind == PRODUCTS:
         last = d.constant("inf").where(row.r % 2 == 0, d.constant("nan"))
@@ -455,7 +456,9 @@ def edges(row: Row) -> Ints:
         return last.where(row.j == row.n - 1 - row.n // 4, found)
     if row.kind == EXPONENTIALS:
         below = d.significand().where(row.r % 2 == 0, row.j * 0)
-        return pack(d.fmt, row.j * 0 + d.fmt.emax - 1, below) | d.fmt.sign_bit
+        most = row.j * 0 + (7 << d.fmt.mantissa_bits - 3)
+        found = pack(d.fmt, d.fmt.emax - (row.r % 4 < 2).long(), most.where(row.r % 4 == 3, below.minimum(most)))
+        return found.where(row.r % 4 == 2, found | d.fmt.sign_bit)
     if row.kind == SQUARES:
         return d.value(row.j * 0 + (d.fmt.emin - 2) // 2)
     own = d.fmt.emax - max(1, row.n).bit_length() + (row.r % 2) * 2
@@ -655,7 +658,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     """Rows in tensors of other ranks, along dimensions counted from either end; special values in rows of many blocks
     and of few, and among weights."""
     special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
-    special += tuple({"shape": f"6x{n}", "recipe": "negative_nan,edges,edges"} for n in (33, 4100))
+    special += tuple({"shape": f"8x{n}", "recipe": "negative_nan,edges"} for n in (33, 4100))
     # ... of lengths that code treats apart, and of other ranks
     special += tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities,tiny"} for n in (8, 32, 64, 100, 1024))
     special += tuple({"shape": "33", "recipe": recipe} for recipe in ("one_nan", "infinities"))
@@ -663,10 +666,15 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "2x1x3x2x33", "recipe": "random"},)
     special += ({"shape": "33x2x3", "dim": "0", "recipe": "one_nan,infinities,edges,tiny"},) * (not last)
     special += ({"shape": "3x0"},) * reduces + ({"shape": "0x33", "dim": "0"},) * (reduces and not last)
-    # lengths that vectors divide, and more rows than a persistent kernel has programs
+    # lengths that vectors divide, long ones in more rows than a persistent kernel has programs, other ranks, several
+    # rows a program
     special += tuple(
-        {"shape": shape, "recipe": "random"} for shape in ("3x64", "3x1024", "3x1536", "3x3000", "3x4096", "600x1030")
-    )
+        {"shape": shape, "recipe": "random"}
+        for shape in (
+            "3x64", "3x1024", "3x1536", "3x3000", "3x4096", "140x2064", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
+            "2x16x64", "2x8x1024",
+        )
+    )  # fmt: skip
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937"))
     # all kinds of numbers in rows of many blocks, and in columns
@@ -698,6 +706,11 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("3000x64", 0),
         ("300x300", 0),
         ("3x200x300", 1),
+        # two tiles both ways, and images
+        ("72x528", 0),
+        ("2x66x516", 1),
+        ("2x5x4x4", 1),
+        ("2x21x16x16", 1),
     )
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
@@ -784,13 +797,19 @@ def kernel(
         further=(
             *((one, {}) for one in _forms(last, bool(rows.weights), rows.reduces)),
             *(({"shape": "5x33"}, one) for one in others),
-            *(({"shape": "6x33", "recipe": "small"}, one) for one in others if rows.kind == SQUARES),
+            *(
+                ({"shape": shape, "recipe": recipe}, one)
+                for one in others
+                if rows.kind == SQUARES
+                for shape, recipe in (("6x33", "small"), ("60x33", "equal"))
+            ),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
             *((({"shape": "6x1030", "recipe": "returning"}, {}),) * (rows.kind == SUMS)),
         ),
-        # numbers of which a row has one, and weights that code leaves out
+        # numbers of which a row has one, rows at different distances, and weights that code leaves out
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
+            ({"shape": "2x16x64"}, {"x": "x.repeat(1, 2, 1)[:, :16]"}),
             *(({"shape": "5x33"}, {w: f"{w} * 0{more}"}) for w in rows.weights for more in ("", " + 1")),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),

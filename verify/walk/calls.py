@@ -57,7 +57,7 @@ ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = (
     "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
-    "inference",
+    "grad_first", "grad_others", "inference",
 )  # fmt: skip
 #: In which calls are made that have no other.
 USUAL = "changed"
@@ -83,7 +83,7 @@ SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
 SCALARS = (
     5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
-    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40),
+    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40), 2.0**-130, 2.0**127,
 )  # fmt: skip
 #: That all of an input may hold, and one without dimensions.
 EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, math.inf, math.nan)
@@ -95,6 +95,9 @@ RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
     "integers of both signs": lambda u, v, info: _sign(v) * (65 * u).floor(),
     "zeros and ones": lambda u, v, info: (u < 0.5).double(),
     "zeros and -inf": lambda u, v, info: torch.where(u < 0.5, 0.0, -math.inf),
+    "numbers and infinities": lambda u, v, info: torch.where(
+        u < 0.01, _sign(v) * math.inf, _sign(v) * _between(0.125, 8.0, u)
+    ),
     "numbers from 1 to 2": lambda u, v, info: 1 + u,
     "numbers up to 0": lambda u, v, info: torch.where(u < 0.1, 0.0, -_between(0.125, 8.0, v)),
     "numbers near the largest": lambda u, v, info: _sign(v) * _between(info.max * 2.0**-20, info.max, u),
@@ -235,6 +238,64 @@ OWN: Mapping[str, Arranged] = {
         "t.repeat(2)[:2048].view(2, 4, 16, 16)", ("t[:4].view(4, 1, 1)",), how="pairs"
     ),
     "a batch and one matrix": Arranged("t.repeat(7)[:8192].view(8, 16, 64)", ("t[:1024].view(16, 64)",), how="pairs"),
+    "a batch and one row each": Arranged(
+        "t.repeat(7)[:8192].view(8, 16, 64)", ("t[:512].view(8, 1, 64)",), how="pairs"
+    ),
+    "a batch and one column each": Arranged(
+        "t.repeat(7)[:8192].view(8, 16, 64)", ("t[:128].view(8, 16, 1)",), how="pairs"
+    ),
+    "a batch and one number each": Arranged(
+        "t.repeat(7)[:8192].view(8, 16, 64)", ("t[:8].view(8, 1, 1)",), how="pairs"
+    ),
+    "images and one channel each": Arranged(
+        "t.repeat(2)[:2048].view(2, 4, 16, 16)", ("t[:512].view(2, 1, 16, 16)",), how="pairs"
+    ),
+    "images and one number a channel each": Arranged(
+        "t.repeat(2)[:2048].view(2, 4, 16, 16)", ("t[:8].view(2, 4, 1, 1)",), how="pairs"
+    ),
+    "one number and many": Arranged("t[5].clone()", ("t.repeat(8)[:9000]",), how="pairs"),
+    "many numbers and one": Arranged("t.repeat(8)[:9000]", ("t[5].clone()",), how="pairs"),
+    "a row of 0 elements and a column": Arranged("t[:0].clone()", ("t[:3].view(3, 1)",), how="pairs"),
+    "a column and a row of 0 elements": Arranged("t[:3].view(3, 1)", ("t[:0].clone()",), how="pairs"),
+    "two rows and a matrix": Arranged(
+        "t[:128].clone()", ("t.repeat(13)[:16384].view(128, 128)", "t[:128].clone()"), how="pairs"
+    ),
+    "a matrix, one column and one row": Arranged(
+        "t.repeat(13)[:16384].view(128, 128)", ("t[:128].view(128, 1)", "t[:128].clone()"), how="pairs"
+    ),
+    "a matrix, one row and one column": Arranged(
+        "t.repeat(13)[:16384].view(128, 128)", ("t[:128].clone()", "t[:128].view(128, 1)"), how="pairs"
+    ),
+    "two matrices and one column": Arranged(
+        "t.repeat(13)[:16384].view(128, 128)",
+        ("t.repeat(13)[:16384].view(128, 128)", "t[:128].view(128, 1)"),
+        how="pairs",
+    ),
+    "two matrices and one column between": Arranged(
+        "t.repeat(13)[:16384].view(128, 128)",
+        ("t[:128].view(128, 1)", "t.repeat(13)[:16384].view(128, 128)"),
+        how="pairs",
+    ),
+    "the first misaligned": Arranged("t[1:1025]", ("t[:1024]",), how="pairs"),
+    "the second misaligned": Arranged("t[:1024]", ("t[1:1025]", "t[:1024]"), how="pairs"),
+    "the last misaligned": Arranged("t[:1024]", ("t[:1024]", "t[1:1025]"), how="pairs"),
+    "the first of large matrices transposed": Arranged(
+        "t.repeat(13)[:16512].view(129, 128).t()", ("t.repeat(13)[:16512].view(128, 129)",), how="pairs"
+    ),
+    "the others of large matrices transposed": Arranged(
+        "t.repeat(13)[:16512].view(128, 129)", ("t.repeat(13)[:16512].view(129, 128).t()",), how="pairs"
+    ),
+    "half of a matrix": Arranged("t.repeat(7)[:8192].view(64, 128)[:, :64]"),
+    "the other half of a matrix": Arranged("t.repeat(7)[:8192].view(64, 128)[:, 64:]"),
+    "a part of a matrix between": Arranged("t.repeat(7)[:8192].view(64, 128)[:, 1:65]"),
+    "a batch of matrices transposed": Arranged("t.repeat(4)[:4752].view(4, 33, 36).transpose(1, 2)"),
+    "heads beside rows": Arranged("t[:1024].view(2, 8, 4, 16).transpose(1, 2)"),
+    "a row expanded to a large matrix": Arranged("t[:256].expand(128, 256)"),
+    "a column expanded to a large matrix": Arranged("t[:128].view(128, 1).expand(128, 256)"),
+    "a large batch": Arranged("t.repeat(14)[:16896].view(2, 4, 2112)"),
+    "large images": Arranged("t.repeat(10)[:11264].view(2, 2, 32, 88)"),
+    "the first input requires grad": Arranged("t[:1023].clone()", ("t[:1023].clone()",), how="grad_first"),
+    "the other inputs require grad": Arranged("t[:1023].clone()", ("t[:1023].clone()",), how="grad_others"),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }
@@ -865,8 +926,8 @@ def _depends(reference: Lowering, target: Target, sample: Sample, wrong: Mapping
 def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Target, lowering: Lowering) -> str:
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
-    # no line of torch says what lies in other memory, and some need more lines than there are
-    if arranged.how in ("guard", "stream", "zeros", "threads", "default"):
+    # no line of torch says what lies in other memory, some need more lines than there are, and no element no number
+    if arranged.how in ("guard", "stream", "zeros", "threads", "default") or not len(one.expected):
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
@@ -896,8 +957,10 @@ def _written(
         made = f"torch.tensor([float.fromhex(x) for x in ({values},)], dtype=torch.{target.dtype}{device})"
         lines.append(f"{name} = {made}.repeat({-(-len(t) // period)})[:{len(t)}]")
     given = {name: re.sub(r"\bt\b", names[0] if same else name, arranged.of(k)) for k, name in enumerate(names)}
-    if arranged.how in ("grad", "no_grad"):
-        given = {name: f"{text}.requires_grad_()" for name, text in given.items()}
+    first = next(iter(given))
+    those = {"grad": {*given}, "no_grad": {*given}, "grad_first": {first}, "grad_others": {*given} - {first}}
+    wanting = those.get(arranged.how, set())
+    given = {name: f"{text}.requires_grad_()" if name in wanting else text for name, text in given.items()}
     plain = {name: f"both[{k}].flatten().clone()" for k, name in enumerate(names)} if joined else {n: n for n in names}
     listed, alone = (
         f"{function}({', '.join(one.get(name) or repr(target.scalars[name]) for name in target.kernel.inputs)})"
@@ -912,7 +975,13 @@ def _written(
         called = alone
     if arranged.how == "thread":
         called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"
-    mode = {"grad": "enable_grad", "no_grad": "no_grad", "inference": "inference_mode"}.get(arranged.how)
+    mode = {
+        "grad": "enable_grad",
+        "grad_first": "enable_grad",
+        "grad_others": "enable_grad",
+        "no_grad": "no_grad",
+        "inference": "inference_mode",
+    }.get(arranged.how)
     called = f"y = {called}{'.detach()' if mode else ''}"
     called = called if often == 1 else f"for _ in range({often}): {called}"
     called = f"with torch.{mode}():\n    {called}" if mode else called

@@ -67,7 +67,8 @@ MADE: Mapping[str, str] = {
     "a result that is kept": "kept",
     "a stream of the caller's": "stream", "memory of zeros": "zeros", "another number of threads": "threads",
     "another default dtype": "default", "inputs that require grad": "grad",
-    "inputs that require grad, without grad": "no_grad", "inference mode": "inference", "once more": "",
+    "inputs that require grad, without grad": "no_grad", "the first input requires grad": "grad_first",
+    "the other inputs require grad": "grad_others", "inference mode": "inference", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
 BEYOND = {
@@ -299,7 +300,8 @@ class Calls:
             yield BESIDE, _Call("every second row other", self.others)
         yield from self.own_problems() if self.mine else ()
         for name, how in MADE.items():
-            if possible(how, self.call, self.target):
+            some = how not in ("grad_first", "grad_others") or len(tensors) > 1
+            if some and possible(how, self.call, self.target):
                 make = partial(self.beside, plain, "", how == "threads", how)
                 yield name, _Call("the plain call's tensors", make)
 

@@ -299,8 +299,8 @@ class Launch:
         more is written; 'changed', where the same tensors held other numbers in a launch just before, whose result is
         to stay; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'threads', with
         other threads; 'default', with another default dtype; 'grad' and 'no_grad', with inputs that require grad,
-        enabled or not; 'inference', in that mode, with tensors of it; 'stream', on a stream of the caller's, see
-        `verify.workers.process.streamed`."""
+        enabled or not; 'grad_first' and 'grad_others', where the first alone does or all but it; 'inference', in that
+        mode, with tensors of it; 'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
         self.how = how
         try:
             yield

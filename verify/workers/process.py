@@ -206,8 +206,9 @@ class Server:
                 for label, storage, kind, shape, strides, offset in tensors:
                     view = whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
                     given[label] = views.setdefault((storage, kind, shape, strides, offset), view)
-            if how in ("grad", "no_grad"):
-                those = given if problem is None else problem["inputs"]
+            those = list(given) if problem is None else problem["inputs"]
+            those = {"grad": those, "no_grad": those, "grad_first": those[:1], "grad_others": those[1:]}.get(how, [])
+            if those:
                 given = {k: t.requires_grad_() if k in those and differentiable(t) else t for k, t in given.items()}
             arguments = list(given.values()) if problem is None else [problem_of(given, **problem)]
             poison = (poison[0], 0 if how == "zeros" else poison[1])
@@ -217,7 +218,7 @@ class Server:
             def run() -> Any:
                 # none that is off, which would put back what is left behind, such as automatic casting
                 inference = torch.inference_mode() if how == "inference" else contextlib.nullcontext()
-                with self.names.replaced(), inference, torch.set_grad_enabled(how == "grad"):
+                with self.names.replaced(), inference, torch.set_grad_enabled(how.startswith("grad")):
                     return call(*arguments)
 
             with backend.poisoned(*poison):
