@@ -12,6 +12,8 @@ from verify.reports.text import count_text, upward
 if TYPE_CHECKING:
     from verify.reports.schema import Bound, Calls, Cell, Error, Region
 
+NAMED = 3  # calls of those that fail
+
 
 def why_failed(cell: Cell) -> str:
     """The reason of a cell that failed: the run's own, else what was undecided, else the excess over the bound."""
@@ -28,8 +30,9 @@ def beside_regions(cell: Cell) -> list[tuple[str, str]]:
     if cell.distinct > 1 and cell.status != "unsteady":
         found.append(("unsteady", f"{cell.distinct} different results in {cell.repeats} launches, all judged"))
     if cell.calls and (status := _of_calls(cell.calls)) and cell.reason_kind != "calls":
-        how = "give other bits" if status == "unsteady" else "fail"
-        found.append((status, f"{len(cell.calls.different)} of {cell.calls.made} other calls {how}"))
+        how, names = "give other bits" if status == "unsteady" else "fail", cell.calls.different
+        which = ", ".join((*names[:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])))
+        found.append((status, f"{len(names)} of {cell.calls.made} other calls {how}: {which}"))
     for one in cell.properties:
         if one.violations:
             at = f", such as {','.join(one.witness)}" if one.witness else ""

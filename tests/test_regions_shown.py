@@ -30,6 +30,7 @@ from verify.reports.compare_page import compare_page
 from verify.reports.figures import counted, share
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, severity, tally, tally_text
 from verify.reports.looks import tone as tone_of
+from verify.reports.reasons import beside_regions
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
 
@@ -130,6 +131,13 @@ def test_a_users_own_has_its_verdict_first(predicted: bool) -> None:
     assert (first.label, first.text.removeprefix("\N{ALMOST EQUAL TO} ")) == ("mine.py:f:", f"{told} and 12 farther")
     assert first.kind == ("plain" if predicted else "good")
     assert "inductor:" not in printed(kernel_page(of(made(filled())), "addcmul"))
+
+
+def test_calls_that_fail_beside_a_region_are_named() -> None:
+    calls = {"made": 30, "status": "exceeds-bound", "different": ["a", "b", "c", "d", "e"]}
+    cell = filled() | {"lowering": "mine.py:f", "calls": calls, "status": "exceeds-bound"}
+    told = beside_regions(of(made(cell)).cells[0])
+    assert ("exceeds-bound", "5 of 30 other calls fail: a, b, c, 2 more") in told
 
 
 def test_the_verdict_counts_calls_that_say_nothing() -> None:
