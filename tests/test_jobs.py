@@ -36,7 +36,7 @@ from verify.reports import store
 from verify.reports.schema import Report, Timing
 from verify.walk import cases, run
 from verify.walk.merge import merged
-from verify.walk.plan import Selection
+from verify.walk.plan import Selection, Task, by_case, jobs_of
 from verify.workers import launch
 
 SMALL = Selection(
@@ -219,6 +219,16 @@ def test_workers_give_the_cells_of_one_process(tmp_path: Path, three_threads: No
     assert plain["reason"] == "lowering mine.py:dies: the process that ran it was killed by SIGKILL"
     assert layouts and {cell["reason"] for cell in layouts} == {"its plain call ended in an error"}
     assert [done for done, *_ in ends] == sorted(done for done, *_ in ends) and ends[-1][:2] == (len(found), len(found))
+
+
+def test_a_case_with_two_truths_is_begun_before_one_with_one() -> None:
+    """It takes twice as long."""
+    selection = Selection(("lerp",), ("cpu",), ("float32",), ("eager",), ("out-of-place",))
+    jobs = [job for job in jobs_of(selection, backends.load("cpu")) if job.reason is None]
+    order = by_case(jobs, [Task(k) for k in range(len(jobs))], selection)
+    (exact,) = (k for k, (_, (one,)) in enumerate(order) if jobs[one].target.scalars == {"w": 0.5})
+    (rounded,) = (k for k, (_, (one,)) in enumerate(order) if jobs[one].target.scalars == {"w": 0.9999})
+    assert rounded < exact and order[rounded][0] == 2 * order[exact][0]
 
 
 def test_this_process_gives_the_cells_that_others_give(

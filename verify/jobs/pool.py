@@ -21,7 +21,7 @@ from typing import Any
 
 from verify.processes import standby, start
 
-HELD = 3  # jobs that a process holds, at most, while the one that gives them does its own
+HELD = 2  # jobs that a process holds, at most, while the one that gives them does its own
 
 
 @dataclass(frozen=True)

@@ -255,6 +255,14 @@ class _Ordered:
         return self.case.given(self.number, again=True)
 
 
+def truths_of(scalars: Scalars, fmt: Format) -> Mapping[str, Scalars]:
+    """The scalars that a truth may be of: as they are, and rounded to the dtype where that is another number."""
+    rounded = {name: fmt.to_float(fmt.round_float(value)) for name, value in scalars.items()}
+    # one that overflows the dtype has no rounded truth
+    both = rounded != scalars and all(map(math.isfinite, rounded.values()))
+    return {"exact": scalars, **({"rounded": rounded} if both else {})}
+
+
 class Pointwise:
     """One elementwise kernel with its Python scalars, dtype, backend and domain."""
 
@@ -263,10 +271,7 @@ class Pointwise:
     def __init__(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> None:
         self.kernel, self.scalars, self.dtype, self.backend, self.inputs = facts, dict(scalars), dtype, backend, domain
         self.fmt = FORMATS[dtype]
-        rounded = {name: self.fmt.to_float(self.fmt.round_float(v)) for name, v in self.scalars.items()}
-        # a scalar that overflows the dtype has no rounded truth
-        both = rounded != self.scalars and all(map(math.isfinite, rounded.values()))
-        self.truths: Mapping[str, Scalars] = {"exact": self.scalars, **({"rounded": rounded} if both else {})}
+        self.truths = truths_of(self.scalars, self.fmt)
         self.patterns = {
             truth: Patterns(facts.oracle, self.fmt, domain.names, values) for truth, values in self.truths.items()
         }

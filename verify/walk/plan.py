@@ -30,7 +30,7 @@ from verify.lower.lowering import Lowering, Target
 from verify.lower.lowerings import lowerings, unknown
 from verify.lower.user import user_composite, user_lowering
 from verify.numbers.orders import Order
-from verify.walk.cases import cases_of, own_setting, ranges_of, settings_of, unit_of
+from verify.walk.cases import cases_of, own_setting, ranges_of, settings_of, truths_of, unit_of
 from verify.workers import TIMEOUT, isolated, isolated_composite
 
 
@@ -212,7 +212,10 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             key, size = (*key, job.setting.name), 0
         else:
             domain = job_domain(job, selection)
-            key, size = (*key, domain.kind, domain.size), domain.size
+            key, size = (
+                (*key, domain.kind, domain.size),
+                domain.size * len(truths_of(target.scalars, FORMATS[target.dtype])),
+            )
             if selection.own and not job.mine:
                 key = *key, "beside"
                 later.add(key)
