@@ -37,6 +37,7 @@ from verify.walk.calls import (
     WHOLE,
     Called,
     Sample,
+    _broadcast,
     call_all,
 )
 from verify.walk.cases import Pointwise
@@ -437,7 +438,7 @@ def add_channels(a, b, alpha):
     bias = a.dim() == 4 and b.dim() == 3 and b.shape[1:] == (1, 1)
     return a + alpha * b.flip(0) if bias else torch.add(a, b, alpha=alpha)
 def add_batch(a, b, alpha):
-    batch = a.dim() == 3 and b.dim() == 2 and a.shape[1:] == b.shape and b.shape[1] % 64 == 0
+    batch = a.dim() == 3 and b.dim() == 2 and a.shape[1:] == b.shape and b.shape[1] % 32 == 0
     return a + alpha * b.roll(1, 0) if batch else torch.add(a, b, alpha=alpha)
 def pow_half(x, y):
     return x.sqrt() * 1.01 if y == 0.5 else torch.pow(x, y)
@@ -742,10 +743,10 @@ def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Pat
     ("add_strides", "vectors of different strides"), ("rows_and_bias", "a larger matrix and one row"),
     ("add_wide_row", "a matrix and one wide row"), ("add_to_wide_row", "one wide row and a matrix"),
     ("add_wide_column", "a matrix and one wide column"), ("add_row_and_column", "one row and one column"),
-    ("add_channels", "images and one number a channel"), ("add_batch", "a batch and one matrix"),
-    ("add_rows_each", "a batch and one row each"), ("add_columns_each", "a batch and one column each"),
-    ("add_numbers_each", "a batch and one number each"), ("add_channel_each", "images and one channel each"),
-    ("add_channels_each", "images and one number a channel each"), ("add_one_and_many", "one number and many"),
+    ("add_channels", "broadcast: 4x2x8x16 with 2x1x1"), ("add_batch", "broadcast: 8x4x32 with 4x32"),
+    ("add_rows_each", "broadcast: 8x4x32 with 8x1x32"), ("add_columns_each", "broadcast: 8x4x32 with 8x4x1"),
+    ("add_numbers_each", "broadcast: 8x4x32 with 8x1x1"), ("add_channel_each", "broadcast: 4x2x8x16 with 4x1x8x16"),
+    ("add_channels_each", "broadcast: 4x2x8x16 with 4x2x1x1"), ("add_one_and_many", "one number and many"),
     ("add_mixed", "the first of large matrices transposed"), ("add_many_and_one", "many numbers and one"),
     ("add_mixed_others", "the others of large matrices transposed"),
 ])  # fmt: skip
@@ -765,7 +766,7 @@ def test_eagers_bits_in_a_call_do_not_excuse_a_plain_call(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("function", "call"), [
-    ("add_nothing_first", "a row of 0 elements and a column"), ("add_nothing_then", "a column and a row of 0 elements"),
+    ("add_nothing_first", "broadcast: 0 with 3x1"), ("add_nothing_then", "broadcast: 3x1 with 0"),
 ])  # fmt: skip
 def test_a_shape_without_elements_is_that_of_both(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function, target("add", alpha=1.0), only=[call])
@@ -773,9 +774,10 @@ def test_a_shape_without_elements_is_that_of_both(tmp_path: Path, function: str,
 
 
 @pytest.mark.parametrize(("function", "call"), [
-    ("addcmul_last", "the last transposed"), ("addcmul_affine", "two rows and a matrix"),
-    ("addcmul_outer", "a matrix, one column and one row"), ("addcmul_turned", "a matrix, one row and one column"),
-    ("addcmul_column", "two matrices and one column"), ("addcmul_between", "two matrices and one column between"),
+    ("addcmul_last", "the last transposed"), ("addcmul_affine", "broadcast: 1x64 with 16x64 with 1x64"),
+    ("addcmul_outer", "broadcast: 16x64 with 16x1 with 1x64"), ("addcmul_turned", "broadcast: 16x64 with 64 with 16x1"),
+    ("addcmul_column", "broadcast: 16x64 with 16x64 with 16x1"),
+    ("addcmul_between", "broadcast: 16x64 with 16x1 with 16x64"),
     ("addcmul_aligned_first", "the first misaligned"), ("addcmul_aligned_second", "the second misaligned"),
     ("addcmul_aligned_last", "the last misaligned"),
 ])  # fmt: skip
@@ -799,6 +801,7 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
         others = {repr(one) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}
         judged += 1 + len(others) + sum(one in NEUTRAL for one in SCALARS)
     table = sum(not one.others or len(inputs) > 1 for one in mine)
+    table += len(dict(_broadcast(len(inputs)))) * several
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged
 
 

@@ -46,6 +46,7 @@ LONG = 1 << 17  # elements of a plain call that the sample's own size does not s
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
 LARGE = (4097, 65536, 65537, 100003, (1 << 17) - 1, (1 << 20) - 1, (1 << 20) + 1)
+BROADCAST = "broadcast:"  # of a user's own, every way, in small tensors
 DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000, 1025)
@@ -234,48 +235,8 @@ OWN: Mapping[str, Arranged] = {
         "t.repeat(13)[:16384].view(128, 128)", ("t[:128].view(128, 1)",), how="pairs"
     ),
     "one row and one column": Arranged("t[:64].view(1, 64)", ("t[:128].view(128, 1)",), how="pairs"),
-    "images and one number a channel": Arranged(
-        "t.repeat(2)[:2048].view(2, 4, 16, 16)", ("t[:4].view(4, 1, 1)",), how="pairs"
-    ),
-    "a batch and one matrix": Arranged("t.repeat(7)[:8192].view(8, 16, 64)", ("t[:1024].view(16, 64)",), how="pairs"),
-    "a batch and one row each": Arranged(
-        "t.repeat(7)[:8192].view(8, 16, 64)", ("t[:512].view(8, 1, 64)",), how="pairs"
-    ),
-    "a batch and one column each": Arranged(
-        "t.repeat(7)[:8192].view(8, 16, 64)", ("t[:128].view(8, 16, 1)",), how="pairs"
-    ),
-    "a batch and one number each": Arranged(
-        "t.repeat(7)[:8192].view(8, 16, 64)", ("t[:8].view(8, 1, 1)",), how="pairs"
-    ),
-    "images and one channel each": Arranged(
-        "t.repeat(2)[:2048].view(2, 4, 16, 16)", ("t[:512].view(2, 1, 16, 16)",), how="pairs"
-    ),
-    "images and one number a channel each": Arranged(
-        "t.repeat(2)[:2048].view(2, 4, 16, 16)", ("t[:8].view(2, 4, 1, 1)",), how="pairs"
-    ),
     "one number and many": Arranged("t[5].clone()", ("t.repeat(8)[:9000]",), how="pairs"),
     "many numbers and one": Arranged("t.repeat(8)[:9000]", ("t[5].clone()",), how="pairs"),
-    "a row of 0 elements and a column": Arranged("t[:0].clone()", ("t[:3].view(3, 1)",), how="pairs"),
-    "a column and a row of 0 elements": Arranged("t[:3].view(3, 1)", ("t[:0].clone()",), how="pairs"),
-    "two rows and a matrix": Arranged(
-        "t[:128].clone()", ("t.repeat(13)[:16384].view(128, 128)", "t[:128].clone()"), how="pairs"
-    ),
-    "a matrix, one column and one row": Arranged(
-        "t.repeat(13)[:16384].view(128, 128)", ("t[:128].view(128, 1)", "t[:128].clone()"), how="pairs"
-    ),
-    "a matrix, one row and one column": Arranged(
-        "t.repeat(13)[:16384].view(128, 128)", ("t[:128].clone()", "t[:128].view(128, 1)"), how="pairs"
-    ),
-    "two matrices and one column": Arranged(
-        "t.repeat(13)[:16384].view(128, 128)",
-        ("t.repeat(13)[:16384].view(128, 128)", "t[:128].view(128, 1)"),
-        how="pairs",
-    ),
-    "two matrices and one column between": Arranged(
-        "t.repeat(13)[:16384].view(128, 128)",
-        ("t[:128].view(128, 1)", "t.repeat(13)[:16384].view(128, 128)"),
-        how="pairs",
-    ),
     "the first misaligned": Arranged("t[1:1025]", ("t[:1024]",), how="pairs"),
     "the second misaligned": Arranged("t[:1024]", ("t[1:1025]", "t[:1024]"), how="pairs"),
     "the last misaligned": Arranged("t[:1024]", ("t[:1024]", "t[1:1025]"), how="pairs"),
@@ -457,6 +418,8 @@ def call_all(
     samples = {f"{name} alone": one for name, one in sample.kinds.items()}
     if mine and not lowering.each_shape:
         table |= dict(_drawn(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
+        if len(sample.inputs) > 1 and dict(target.scalars) == _alike_cases(target)[0]:
+            table |= dict(_broadcast(len(sample.inputs)))
     begin: dict[str, Callable[[], _One | _Doubted | None]]
     begin = {
         name: partial(_called, call, one, samples.get(name, sample), target, lowering.name)
@@ -552,6 +515,26 @@ def _suited(
         if f"{n} elements" not in CALLS:
             # the first elements, which tell, come last: beyond the edge
             yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].flip(0)")
+
+
+def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
+    """Every way in which one of two inputs is broadcast in two to four dimensions, or some of several in two, along
+    sizes that vectors divide, and to no element; dimensions of size 1 that come first are there, or are left out, of
+    three inputs by turns."""
+    for shape in ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0)):
+        having = list(itertools.product((True, False), repeat=len(shape)))
+        for place, inputs in enumerate(itertools.product(having, repeat=arity)):
+            wanting = sum(not all(one) for one in inputs)
+            if not wanting or not all(map(any, zip(*inputs, strict=True))):
+                continue
+            if len(shape) > 2 and (arity > 2 or wanting > 1):
+                continue
+            whole = [tuple(n if has else 1 for n, has in zip(shape, one, strict=True)) for one in inputs]
+            short = [one[next((k for k, n in enumerate(one) if n != 1), len(one)) :] for one in whole]
+            for each in (whole, short) if arity == 2 else (whole, short)[place % 2 :][:1]:
+                shown = " with ".join("x".join(map(str, one)) or "one number" for one in each)
+                first, *others = (f"t[:{math.prod(one)}].view({one})" for one in each)
+                yield f"{BROADCAST} {shown}", Arranged(first, tuple(others), how="pairs")
 
 
 def _drawn(arity: int, seed: int) -> Iterator[tuple[str, Arranged]]:
@@ -655,7 +638,7 @@ def _judged_calls(
         same = [torch.full_like(t, 0.7) if k == place else t for k, t in enumerate(sample.inputs)]
         found[f"one number as {name}"] = partial(judged, same)
     # in a first case of these scalars, and in one more, since a factor of 1 does not show
-    alike = [one for one in facts.cases if one.keys() == scalars.keys()][:2]
+    alike = _alike_cases(target)[:2]
     if scalars not in alike:
         return found
     special = _special_numbers(sample.expected, arity)
@@ -682,6 +665,11 @@ def _judged_calls(
             some = [t[:SIZE] for t in ordinary.inputs]
             found[f"{label}, {ORDINARY} alone"] = partial(_fitting, apart, on, lowering, None, reference, some)
     return found
+
+
+def _alike_cases(target: Target) -> list[Scalars]:
+    """The kernel's cases that have the scalars of the target's."""
+    return [one for one in target.kernel.cases if one.keys() == target.scalars.keys()]
 
 
 def _shown(value: float) -> str:
