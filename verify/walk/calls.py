@@ -27,7 +27,7 @@ from verify.facts.formats import FORMATS, Format
 from verify.facts.kernel import Scalars
 from verify.inputs.domains import CHUNK
 from verify.inputs.draws import spread
-from verify.judge.cell import conclude
+from verify.judge.cell import conclude, standing
 from verify.judge.chunk import patterns
 from verify.judge.element import decide
 from verify.judge.status import STATUSES
@@ -806,13 +806,14 @@ class _Doubted:
         stated, found = terms(on, self.target, self.lowering, 0, "", one.y, user=True)
         assert stated is not None
         for term in found.values():
-            tally = term.judge.tally(term.elements, one.y, None, on.formulas(0, "", one.y))
-            records = term.reader.regions(tally, stated)
-            judged.append((conclude(records), records))
-        # the kinder truth of the scalars
-        concluded, records = max(judged, key=lambda one: STATUSES.index(one[0]["status"]))
-        if concluded["status"] != "exceeds-bound":
+            index = term.elements.picked(one.y)
+            tally = term.judge.rest(term.elements, index, one.y, None, on.formulas(0, "", one.y), settled=False)
+            judged.append((STATUSES.index(standing(tally)), term, tally))
+        status, term, tally = max(judged, key=lambda one: one[0])  # by the kinder truth of the scalars
+        if STATUSES[status] != "exceeds-bound":
             return None
+        records = term.reader.regions(tally, stated)
+        concluded = conclude(records)
         worst = next(r["worst"] for r in records.values() if r["status"] == "exceeds-bound")
         told = "".join(f", such as {', '.join(one['inputs'])} -> {one['output']}" for one in worst[:1])
         return _One(one.given, None, one.y, broken=concluded["reason"] + told)
