@@ -162,13 +162,12 @@ class Elementwise:
             found = enclosure(ball, like)
             if self.oracle.arithmetic:
                 found = _extended(found, ball.span.finite)
-            if self.oracle.arithmetic and n.double:  # which knows no infinity
-                plain = self.oracle.function(self.ball, **self._values(self.ball, inputs))
-                known = _extended(enclosure(plain, like), plain.span.finite)
-                special = functools.reduce(torch.logical_or, (~torch.isfinite(t) for t in inputs))
-                mid, rad = torch.where(special, known.mid, found.mid), torch.where(special, known.radius, found.radius)
-                assert found.tail is not None
-                found = Enclosure(mid, rad, torch.where(special, 0.0, found.tail))
+                if found.tail is not None:  # double-double knows no infinity
+                    plain = self.oracle.function(self.ball, **self._values(self.ball, inputs))
+                    known = _extended(enclosure(plain, like), plain.span.finite)
+                    special = functools.reduce(torch.logical_or, (~torch.isfinite(t) for t in inputs))
+                    mid, rad = torch.where(special, known.mid, found.mid), known.radius.where(special, found.radius)
+                    found = Enclosure(mid, rad, torch.where(special, 0.0, found.tail))
         tabled = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         taken = tabled
         for row in self.oracle.rows:

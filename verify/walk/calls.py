@@ -418,7 +418,7 @@ def call_all(
     samples = {f"{name} alone": one for name, one in sample.kinds.items()}
     if mine and not lowering.each_shape:
         table |= dict(_drawn(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
-        if len(sample.inputs) > 1 and dict(target.scalars) == _alike_cases(target)[0]:
+        if len(sample.inputs) > 1 and dict(target.scalars) not in _alike_cases(target)[1:]:
             table |= dict(_broadcast(len(sample.inputs)))
     begin: dict[str, Callable[[], _One | _Doubted | None]]
     begin = {
@@ -964,13 +964,8 @@ def _written(
         called = alone
     if arranged.how == "thread":
         called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"
-    mode = {
-        "grad": "enable_grad",
-        "grad_first": "enable_grad",
-        "grad_others": "enable_grad",
-        "no_grad": "no_grad",
-        "inference": "inference_mode",
-    }.get(arranged.how)
+    mode = {"no_grad": "no_grad", "inference": "inference_mode"}.get(arranged.how)
+    mode = "enable_grad" if arranged.how.startswith("grad") else mode
     called = f"y = {called}{'.detach()' if mode else ''}"
     called = called if often == 1 else f"for _ in range({often}): {called}"
     called = f"with torch.{mode}():\n    {called}" if mode else called

@@ -212,10 +212,8 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             key, size = (*key, job.setting.name), 0
         else:
             domain = job_domain(job, selection)
-            key, size = (
-                (*key, domain.kind, domain.size),
-                domain.size * len(truths_of(target.scalars, FORMATS[target.dtype])),
-            )
+            key, truths = (*key, domain.kind, domain.size), truths_of(target.scalars, FORMATS[target.dtype])
+            size = domain.size * len(truths)
             if selection.own and not job.mine:
                 key = *key, "beside"
                 later.add(key)
