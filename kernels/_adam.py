@@ -332,11 +332,12 @@ def kept_format(problem: Problem) -> str:
 # ---------------------------------------------------------------- formulas
 
 
-def formulas(problem: Problem, output: str) -> Mapping[str, Callable[[], Any]]:
+def formulas(problem: Problem, backend: Any, output: str) -> Mapping[str, Callable[[], Any]]:
     """`Composite.formulas`: whole algorithms for the parameter and where L2 decay couples all; else one recurrence."""
     if problem.parameters["steps"] > IDENTIFIED_STEPS or problem.parameters["gradients"] == "exact":
         return {}  # too many steps; or all formulas agree
-    found: Mapping[str, Callable[[], Any]] = lazily("verify.kernels._adam_formulas", "candidates")(problem, output)
+    tried = lazily("verify.kernels._adam_formulas", "candidates")
+    found: Mapping[str, Callable[[], Any]] = tried(problem, backend.check_device, output)
     return found
 
 

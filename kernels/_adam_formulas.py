@@ -68,20 +68,22 @@ def _library_power(device: Any, n: IeeeSystem, base: float, t: int) -> Rounded:
     return n.scalar(found.double().item())
 
 
-def _library_sqrt(n: IeeeSystem, x: Rounded) -> Rounded:
+def _library_sqrt(device: Any, n: IeeeSystem, x: Rounded) -> Rounded:
     """torch.sqrt of a float32 tensor on the device."""
-    return Rounded(torch.sqrt(x.tensor.to(torch.float32)).double(), n)
+    return Rounded(torch.sqrt(x.tensor.to(device, torch.float32)).to(x.tensor.device).double(), n)
 
 
 def system(problem: Problem) -> IeeeSystem:
     return IeeeSystem(FLOAT32, FORMATS[kept_format(problem)])
 
 
-def predict(problem: Problem, algorithm: Algorithm) -> dict[int, Tensor]:
-    """What the algorithm gives after all steps, by place in a state, in the dtype that is kept."""
+def predict(problem: Problem, algorithm: Algorithm, home: Any = HOST) -> dict[int, Tensor]:
+    """What the algorithm gives after all steps, by place in a state, in the dtype that is kept. home: the device of
+    torch's functions."""
     n = system(problem)
     device = problem.tensors["exp_avg"].device
-    k = values(n, problem, _power, library_power=partial(_library_power, device), library_sqrt=_library_sqrt)
+    library = {"library_power": partial(_library_power, home), "library_sqrt": partial(_library_sqrt, home)}
+    k = values(n, problem, _power, **library)
     k.rest = leftover(problem)
     steps = [corrected(n, algorithm, k, t) for t in steps_of(problem)]
     count = problem.tensors["exp_avg"].numel()
@@ -119,17 +121,16 @@ def _predicted(
     return {place: n.result(one) for place, one in enumerate(state) if one is not None}
 
 
-def candidates(problem: Problem, output: str) -> Mapping[str, Callable[[], Tensor]]:
-    """`Composite.formulas`, see `verify.kernels._adam`."""
-    k = switches(problem)
+def candidates(problem: Problem, device: str, output: str) -> Mapping[str, Callable[[], Tensor]]:
+    """`Composite.formulas` of lowerings on a device, see `verify.kernels._adam`."""
+    k, home = switches(problem), torch.device(device)
     place = PLACES[output]
     alone = place in (1, 2, 3) and not k.couples
     found: dict[str, Callable[[], Tensor]] = {}
-    skipped = LIBRARY_BIASES if _library_power_rounds_once(problem) else ()
-    host = problem.tensors["exp_avg"].device == HOST
-    for text, algorithm in _recurrences(problem, place) if alone else algorithms(problem, k, host):
+    skipped = LIBRARY_BIASES if _library_power_rounds_once(problem, home) else ()
+    for text, algorithm in _recurrences(problem, place) if alone else algorithms(problem, k, home == HOST):
         if algorithm.bias not in skipped:
-            found.setdefault(text, partial(_outcome, problem, algorithm, place, output))
+            found.setdefault(text, partial(_outcome, problem, algorithm, home, place, output))
     return found
 
 
@@ -138,24 +139,24 @@ LIST_BIASES = (a.in_tensors, a.in_tensors_library)
 LIBRARY_BIASES = (a.in_float32_library, a.in_tensor_library, a.in_tensors_library)
 
 
-def _library_power_rounds_once(problem: Problem) -> bool:
+def _library_power_rounds_once(problem: Problem, home: Any) -> bool:
     """Whether torch.pow is correctly rounded for every bias correction of the problem: then one formula will do."""
     if "lr" not in problem.scalars:
         return True
-    n, device = system(problem), problem.tensors["exp_avg"].device
+    n = system(problem)
     return all(
-        bool(_power(n, problem.scalars[beta], t).tensor == _library_power(device, n, problem.scalars[beta], t).tensor)
+        bool(_power(n, problem.scalars[beta], t).tensor == _library_power(home, n, problem.scalars[beta], t).tensor)
         for beta in ("beta1", "beta2")
         for t in steps_of(problem)
     )
 
 
-def _outcome(problem: Problem, algorithm: Algorithm, place: int, output: str) -> Tensor:
+def _outcome(problem: Problem, algorithm: Algorithm, home: Any, place: int, output: str) -> Tensor:
     """A prediction, kept with the problem: the other outputs ask for it again."""
     kept = problem.extra["cache"].setdefault("predictions", {})
     predicted = kept.get(algorithm)
     if predicted is None:
-        predicted = predict(problem, algorithm)
+        predicted = predict(problem, algorithm, home)
         size = sum(t.nbytes for t in predicted.values())
         if (len(kept) + 1) * size <= KEPT:
             kept[algorithm] = predicted

@@ -33,7 +33,7 @@ STEPS = 1 << 14
 IN_TURN = Order("sequential", FORMATS["float32"])  # whatever the terms' format
 
 
-def formulas(name: str, problem: Problem, output: str = "") -> dict[str, Callable[[], Tensor]]:
+def formulas(name: str, problem: Problem, backend: Any, output: str = "") -> dict[str, Callable[[], Tensor]]:
     """The candidates for an operation on a problem, by text; each gives the whole output. Long problems have few."""
     x, dim = problem.tensors["x"], problem.parameters["dim"]
     rows = rows_of(x, dim).cpu()
@@ -72,7 +72,7 @@ def formulas(name: str, problem: Problem, output: str = "") -> dict[str, Callabl
         combine, start = combinations[name]
         each, step = _rounding(combine, storage), f"each step in {storage.name}"
         if name == "logcumsumexp":
-            given = given.to(x.device)  # exp and log1p are the device's
+            given = given.to(backend.check_device)  # exp and log1p are the device's
             step += ": max + log1p(exp(min - max)) by torch's functions"
         block = 2 * inner_threads(rows.shape[0], rows.shape[1])
         add(f"Sklansky's scan in blocks of {block}, {step}", partial(_sklansky, given, each, block, start))

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from verify.jobs.pool import Spent
@@ -36,6 +37,16 @@ def locking() -> Callable[[int], int]:
 
     def do(number: int) -> int:
         held.append(multiprocessing.RLock())
+        return number
+
+    return do
+
+
+def signing() -> Callable[[int], int]:
+    """Leaves a file, NUMBERED_SIGN, that tells that it has begun."""
+
+    def do(number: int) -> int:
+        Path(os.environ["NUMBERED_SIGN"]).touch()
         return number
 
     return do

@@ -355,7 +355,7 @@ WIDE = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def survivors(one: Problem, output: str, y: torch.Tensor) -> list[str]:
-    found = _adam_formulas.candidates(one, output)
+    found = _adam_formulas.candidates(one, "cpu", output)
     return [
         text for text, make in found.items() if bool(((bits(make()) == bits(y)) | (make().isnan() & y.isnan())).all())
     ]
@@ -400,15 +400,24 @@ def test_three_algebras_differ() -> None:
     """The averages by the three known algebras have different bits somewhere, and so can be told apart."""
     one = problem("adam_ema", start=1000, sizes=[4096])
     for place, output in ((1, "exp_avg"), (2, "exp_avg_sq")):
-        predicted = [make() for make in _adam_formulas.candidates(one, output).values()]
+        predicted = [make() for make in _adam_formulas.candidates(one, "cpu", output).values()]
         assert len(predicted) >= 6
         for k, y in enumerate(predicted):
             same = [other for other in predicted[:k] if torch.equal(y, other)]
             assert not same or place == 2  # fma(w*g, g, b*v) and its form by place agree where no element is left over
 
 
+def test_formulas_are_those_of_the_device_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the host judges."""
+    monkeypatch.setattr(_adam_formulas, "_library_power_rounds_once", lambda problem, home: True)
+    one = problem("adamw_step", sizes=SMALL, start=100, steps=1)
+    texts = [set(_adam_formulas.candidates(one, device, "param")) for device in ("cpu", "meta")]
+    assert any("whole vectors" in text for text in texts[0]) and not any("whole vectors" in text for text in texts[1])
+    assert texts[1] - texts[0]
+
+
 def test_long_runs_are_not_identified() -> None:
-    assert not kernel.load("adamw_step").formulas(problem("adamw_step", sizes=SMALL, steps=11), "param")  # type: ignore[union-attr]
+    assert not kernel.load("adamw_step").formulas(problem("adamw_step", sizes=SMALL, steps=11), None, "param")  # type: ignore[union-attr]
 
 
 # ---------------------------------------------------------------- lowerings

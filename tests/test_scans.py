@@ -14,6 +14,7 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -475,9 +476,20 @@ def test_bounds_have_the_outputs_shape(name: str) -> None:
         assert limit.source
         if y.numel() > 6000:
             continue
-        for text, make in formulas(name, given_).items():
+        for text, make in formulas(name, given_, CPU).items():
             predicted = make()
             assert predicted.shape == y.shape and predicted.dtype == y.dtype, text
+
+
+def test_torchs_functions_are_those_of_the_backend() -> None:
+    """Also where the problem is on the host. (Nothing can be copied from the device `meta`.)"""
+    elsewhere = SimpleNamespace(check_device="meta")
+    found = formulas("logcumsumexp", problem("logcumsumexp", "float32", small((4, 33))), elsewhere)
+    made = [make for text, make in found.items() if "by torch's functions" in text]
+    assert len(made) == 2
+    for make in made:
+        with pytest.raises(NotImplementedError, match="meta"):
+            make()
 
 
 # ---------------------------------------------------------------- bounds against random orders
@@ -838,3 +850,12 @@ def test_lowerings_keep_their_bounds_on_a_gpu(name: str, dtype: str) -> None:
                 found = cell(name, dtype, setting, lowering, where)
                 # data this small resolves nothing in the half types
                 assert found["status"] in ("passed", "not-run", "unjudged"), (lowering.name, setting, found["reason"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_formulas_take_the_functions_of_the_gpu(dtype: str) -> None:
+    """Also where the host judges, whose exp and log1p have other bits."""
+    where = next(b for b in map(backends.load, backends.names()) if b.name != "cpu" and not b.unavailable())
+    found = cell("logcumsumexp", dtype, small((26, 1100)), named("logcumsumexp", "eager"), where)
+    assert "by torch's functions" in (found["formula"]["identified"] or ""), found["formula"]

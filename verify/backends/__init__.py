@@ -204,6 +204,7 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
 
 MEMORY_EACH = 1 << 33  # bytes of a GPU's memory, at least, for each process that uses it
 FOR_TENSORS = 0.9  # of a GPU's memory: contexts, code and stacks need the rest, and a launch that finds none left fails
+BESIDE_EACH = 3 << 29  # bytes at least for those of each process; half its share where that is less
 
 #: The share of that which the tensors of this process may take, see `confine`; None: all memory, as torch has it.
 memory_share: float | None = None
@@ -218,8 +219,14 @@ def confine(device: str, share: float | None) -> None:
     if torch.device(device).type != "cpu":
         module = torch.get_device_module(device)
         module.empty_cache()
-        module.set_per_process_memory_fraction(1.0 if share is None else FOR_TENSORS * share)
+        whole = module.mem_get_info()[1]
+        module.set_per_process_memory_fraction(1.0 if share is None else _for_tensors(share, whole) / whole)
         memory_share = share
+
+
+def _for_tensors(share: float, whole: int) -> int:
+    """Bytes that tensors of a process may take of its share of a GPU's `whole` memory."""
+    return int(min(FOR_TENSORS * share * whole, max(share * whole - BESIDE_EACH, share * whole / 2)))
 
 
 def room(device: str) -> int:
@@ -229,7 +236,7 @@ def room(device: str) -> int:
     module = torch.get_device_module(device)
     free, total = module.mem_get_info()
     held = module.memory_allocated()
-    most: int = min(free + module.memory_reserved() - held, int(FOR_TENSORS * (memory_share or 1) * total) - held)
+    most: int = min(free + module.memory_reserved() - held, _for_tensors(memory_share or 1, total) - held)
     return most
 
 

@@ -279,7 +279,8 @@ class Composite:
     strata      strata(problem, output) -> names of the kinds of data, and which of them each element is of (int64, in
                 the output's shape)
     family      what the kernel's family keeps of it, see `verify.families`
-    formulas    formulas(problem, output) -> {text: function giving the outputs that it predicts}
+    formulas    formulas(problem, backend, output) -> {text: function giving the outputs that it predicts}; torch's own
+                functions are those of the backend's device, wherever the problem lies
     searched    searched(problem, backend, output, y) -> the same, those that are looked for among many by outputs y;
                 of a large output the function may give a `verify.families.composite.Part`
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`

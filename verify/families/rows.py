@@ -776,7 +776,7 @@ def kernel(
 
     extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. others:
     scalars that its cases do not have, see `Composite.further`. formulas: the module with formulas(name,
-    problem, output), see `Composite`. lowerings: those that it has beyond the family's.
+    problem, backend, output), see `Composite`. lowerings: those that it has beyond the family's.
     """
     listed = ", ".join(("mixed", *recipes_of(rows.kind, extremes)))
     own = LAST if last else EXTREMES if extremes else SETTINGS

@@ -901,7 +901,7 @@ class Instance:
         """Each formula's prediction of `output`, kept as far as KEPT bytes hold it."""
         if self.kernel.formulas is None:
             return
-        for text, make in self.kernel.formulas(self.problem, output).items():
+        for text, make in self.kernel.formulas(self.problem, self.backend, output).items():
             found = self._predicted.get((output, text))
             if found is None:
                 found = make()

@@ -311,7 +311,7 @@ def _raising(name: str, arguments: Sequence[Any]) -> Iterator[None]:
     except Breach as error:
         raise LoweringError(f"lowering {name} {error}") from error
     except (Exception, SystemExit) as error:
-        if isinstance(error, torch.OutOfMemoryError) and (backends.memory_share or 1) < 1:
+        if backends.out_of_memory(error) and (backends.memory_share or 1) < 1:
             raise  # `verify.walk.run` tries it again with more
         raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(arguments)}", "raised") from error
     finally:
