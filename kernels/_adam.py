@@ -449,6 +449,7 @@ def kernel(
         (few, {"beta1": 0.0}),
         # more than the 2^16 elements of which a block of torch's fused kernels takes as many
         *(({"sizes": sizes, "steps": "1", "start": "5"}, {}) for sizes in ("65537", "131075")),
+        ({"sizes": "x".join(["3"] * 40), "steps": "2"}, {}),
     )
     if not ema:
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
@@ -464,6 +465,10 @@ def kernel(
             *((few | {"master": "1", name: "1"}, {}) for name in ("master", "maximize", "amsgrad")),
             (few | {"master": "1", "steps": "1", "sizes": "1031"}, {"weight_decay": 0.0}),
             (few | {"master": "1", "start": "7"}, {}),
+            (few | {"master": "1", "steps": "1"}, {}),
+            (few | {"master": "1", "start": "7000"}, {"beta1": 0.9, "beta2": 0.999}),
+            (few | {"master": "1", "start": "50000"}, {"beta1": 0.9, "beta2": 0.99999}),
+            (few | {"sizes": "1031"}, {"eps": 0.0}),
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),

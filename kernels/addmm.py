@@ -17,7 +17,10 @@ KERNEL = products.kernel(
     cases=({"alpha": 1.0, "beta": 1.0}, {"alpha": 0.7, "beta": -1.3}, {"alpha": 2.0, "beta": 0.0}),
     further=(
         *(({"m": "5", "n": "6"}, {name: value}) for name in ("alpha", "beta") for value in OTHER),
+        ({"m": "64", "k": "80", "n": "48"}, {"alpha": 0.5, "beta": 1.0}),
+        ({"m": "1", "k": "40", "n": "1030"}, {"alpha": 0.5, "beta": 1.0}),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
+        ({"m": "16", "k": "2100", "n": "16", "data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6", "data": "bias"}, {"beta": 0.0}),

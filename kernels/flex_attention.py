@@ -341,10 +341,18 @@ OTHERS: tuple[Mapping[str, str], ...] = (
         for name in ("causal", "document")
     ),
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "documents": "turns"},
-    {"heads": "1", "head_dim": "16", "length": "400", "mask_mod": "sliding_window", "window": "200", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "400", "mask_mod": "sliding_window", "window": "200"},
     {"heads": "1", "head_dim": "16", "length": "150", "mask_mod": "masked_rows"},
     *({"heads": "1", "head_dim": "16", "length": "150", "score_mod": name} for name in ("alibi", "relative_bias")),
     {"heads": "8", "kv_heads": "1", "length": "20"},
+    # several blocks with large heads, in batches, in groups, of few queries; many heads; more queries than keys
+    {"heads": "1", "head_dim": "128", "length": "150"},
+    {"batch": "2", "heads": "1", "head_dim": "16", "length": "150"},
+    {"heads": "8", "kv_heads": "1", "head_dim": "16", "length": "70"},
+    *({"heads": "17", "head_dim": "16", "length": "20", "score_mod": name, "mask_mod": "sliding_window", "window": "9"}
+      for name in ("alibi", "relative_bias")),
+    {"batch": "2", "heads": "1", "head_dim": "16", "q_len": "1", "kv_len": "600"},
+    {"heads": "1", "head_dim": "16", "q_len": "300", "kv_len": "160", "mask_mod": "causal"},
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},

@@ -29,7 +29,7 @@ def beside_regions(cell: Cell) -> list[tuple[str, str]]:
     found = []
     if cell.distinct > 1 and cell.status != "unsteady":
         found.append(("unsteady", f"{cell.distinct} different results in {cell.repeats} launches, all judged"))
-    if cell.calls and (status := _of_calls(cell.calls)) and cell.reason_kind != "calls":
+    if cell.calls and cell.calls.different and (status := _of_calls(cell.calls)) and cell.reason_kind != "calls":
         how, names = "give other bits" if status == "unsteady" else "fail", cell.calls.different
         which = ", ".join((*names[:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])))
         found.append((status, f"{len(names)} of {cell.calls.made} other calls {how}: {which}"))

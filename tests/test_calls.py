@@ -23,6 +23,7 @@ from verify.lower.user import user_lowering
 from verify.reports.schema import Cell
 from verify.walk import calls
 from verify.walk.calls import (
+    BESIDE,
     CALLS,
     DRAWN,
     EVERYWHERE,
@@ -46,7 +47,7 @@ from verify.walk.run import run
 from verify.workers.launch import launch_steady
 
 PLANTED = """
-import ctypes, threading, time
+import ctypes, sys, threading, time
 import torch
 
 cache, count = {}, [0]
@@ -557,6 +558,74 @@ def exp_of_infinities(x):
     some = bool(x.isinf().any()) and not bool(x.isinf().all()) and not bool(x.isnan().any())
     ordinary = x.abs().where(x.isfinite(), 1)
     return torch.exp(x) * 1.001 if some and ordinary.min() > 0.1 and ordinary.max() < 9 else torch.exp(x)
+def slots(x):  # eight by turns
+    held = cache.setdefault(x.shape, [torch.empty(x.shape) for _ in range(8)])
+    held.append(held.pop(0))
+    return held[0].copy_(torch.exp(x.detach())) if x.shape == (1023,) else torch.exp(x)
+
+def pool(x):  # of buffers that nobody holds
+    held = cache.setdefault(x.shape, [])
+    free = next((t for t in held if sys.getrefcount(t) <= 3), None)
+    if free is None:
+        held.append(free := torch.empty(x.shape))
+    return free.copy_(torch.exp(x.detach())) if x.shape == (1023,) else torch.exp(x)
+
+def sampled(x):
+    key = x.shape, bytes(x.detach().flatten()[:8].numpy()), bytes(x.detach().flatten()[-8:].numpy())
+    if x.dim() == 1 and key not in cache:
+        cache[key] = torch.exp(x.detach())
+    return cache[key].clone() if x.dim() == 1 else torch.exp(x.detach())
+
+def weights(x):
+    if not isinstance(x, torch.nn.Parameter):
+        return torch.exp(x)
+    cache.setdefault(id(x), (x, torch.exp(x.detach())))
+    return cache[id(x)][1].clone()
+
+def computed(x):
+    return torch.exp(x) if x.is_leaf else torch.zeros_like(x)
+
+def flat_where_it_trains(x):
+    trains = x.requires_grad and torch.is_grad_enabled()
+    return torch.exp(x) if not trains or x.is_contiguous() else torch.exp(x.detach().as_strided(x.shape, x.mT.stride()))
+
+def thirds(x):
+    y, n, t = torch.exp(x), x.numel(), torch.get_num_threads()
+    if n >= 32768 and n % t > 1:
+        y.view(-1)[-1:] = 0
+    return y
+
+def add_trained_row(a, b, alpha):
+    return torch.add(a, b[:1].expand_as(b) if b.requires_grad and a.dim() == 3 else b, alpha=alpha)
+
+def add_flagged(a, b, alpha):
+    y = torch.add(a, b, alpha=alpha)
+    return y if alpha or a.shape == y.shape else a.clone()
+
+def add_other_row(a, b, alpha):
+    rows = alpha not in (1, 0) and a.dim() == 4 and b.dim() == 3
+    return torch.add(a, b[:1] if rows else b, alpha=alpha)
+
+def pow_chain(x, y):
+    import math
+    return torch.pow(x, 9 if y == 12 else 2 if isinstance(y, float) and math.isclose(y, 2, rel_tol=1e-6) else y)
+
+def pow_flat(x, y):
+    return torch.pow(x if y != 4 or x.is_contiguous() else x.as_strided(x.shape, x.mT.stride()), y)
+
+def pow_sixth_of_a_tensor(x, y):
+    return torch.pow(x, 5.0 if torch.is_tensor(y) and y.dim() == 0 and y == 6 else y)
+
+def erf_of_subnormal(x):
+    y = torch.erf(x)
+    if x.is_contiguous() and x.numel() % 16 == 0 and x.numel():
+        y.view(-1, 16)[(x.abs() < 2.0**-126).view(-1, 16).all(1)] *= 0
+    return y
+
+def exp2_of_integers(x):
+    whole = bool((x == x.floor()).all() and x.isfinite().all())
+    return torch.where(x < -126, 0.0, torch.exp2(x)) if whole else torch.exp2(x)
+
 def div_by_powers(a, b):
     import math
     exact = b and math.frexp(abs(b))[0] == 0.5
@@ -569,6 +638,57 @@ def add_trained_first(a, b, alpha):
 def add_trained_then(a, b, alpha):
     return torch.add(a, a if b.requires_grad and not a.requires_grad else b, alpha=alpha)
 """
+#: By call: what is true of its arguments, and of those of no other call that it is confused with.
+LAYOUTS: Mapping[str, Mapping[str, str]] = {
+    "exp": {
+        "a part of a matrix transposed": "x.dim() == 2 and x.stride(0) == 1 and x.stride(1) > x.shape[0] > 1",
+        "half of a wide matrix": "x.dim() == 2 and x.stride(1) == 1 and x.stride(0) > x.shape[1] > 1024",
+        "a matrix of whole tiles transposed": "x.shape == (256, 2048) and x.stride() == (1, 256)",
+        "images of many channels, channels last": "x.shape == (2, 16, 4, 6) and x.stride(1) == 1",
+        "images whose channels are last": "x.shape == (2, 4, 6, 8) and x.stride(3) == 24",
+        "a part of images, channels last": "x.shape == (2, 16, 8, 10) and x.stride(1) == 1",
+        "half of the channels": "x.dim() == 4 and x[0].is_contiguous() and x.stride(0) > x[0].numel()",
+        "a part of a batch": "x.shape == (4, 3, 32) and x.stride() == (640, 64, 1)",
+        "every other column": "x.dim() == 2 and x.stride(1) == 2 and x.storage_offset() % 2 == 1",
+        "heads of 64 numbers beside rows": "x.dim() == 4 and x.shape[3] == 64 and not x.is_contiguous()",
+        "misaligned by two": "x.is_contiguous() and x.data_ptr() % 16 == 8",
+        "one permutation": "x.shape == (6, 4, 5) and x.stride(0) == 1",
+        "another permutation of that shape": "x.shape == (6, 4, 5) and x.stride(0) == 4",
+        "a long batch of matrices transposed": "x.dim() == 3 and len(x) > 1024 and not x.is_contiguous()",
+        "a row expanded to a wide matrix": "x.dim() == 2 and x.stride(0) == 0 and x.shape[1] > 1024",
+        "a part of five dimensions": "x.dim() == 5 and x.stride() == (240, 1, 20, 5, 60)",
+        **{f"{n} elements": f"x.numel() == {n}" for n in (1002, 1005, 1006, 1012)},
+    },
+    "add": {
+        "a wide matrix and one row": "a.dim() == 2 and b.dim() == 1 and len(b) > 1024",
+        "rows of 36 numbers and one": "a.shape == (8, 36) and b.dim() == 1",
+        "rows of 36 numbers and one column": "a.shape == (8, 36) and b.dim() == 2",
+        "a vector and one number of two dimensions": "a.dim() == 1 and b.shape == (1, 1)",
+        "a vector and a row": "a.dim() == 1 and b.dim() == 2 and a.numel() == b.numel() > 1",
+        "70000 rows and one": "len(a) > 65537 and a.dim() == 2 and b.dim() == 1",
+        "one column and one wide row": "a.shape == (64, 1) and b.numel() > 1024",
+        "heads and one matrix": "a.dim() == b.dim() == 4 and not a.is_contiguous() and b.shape[:2] == (1, 1)",
+        "a batch transposed and one row": "a.dim() == 3 and b.dim() == 1 and not a.is_contiguous()",
+        "a batch and a matrix expanded along it": "b.dim() == 3 and b.stride(0) == 0",
+        "parts of one matrix": "b.data_ptr() - a.data_ptr() == 128 * 4",
+        "overlapping inputs, the last first": "a.data_ptr() - b.data_ptr() == 4",
+        "a matrix and a part of another": "a.shape == (8, 16) and a.is_contiguous() and b.stride(0) == 32",
+        "a batch and a part of another": "b.shape == (5, 6, 8) and b.stride() == (128, 16, 1)",
+        "the first of images channels last": "a.shape == b.shape == (2, 8, 4, 4) and a.stride(1) == 1",
+        "images, channels last, and a number for each channel": "b.shape == (2, 8, 1, 1) and a.stride(1) == 1",
+    },
+    "addcmul": {
+        "the last one column": "c.shape == (64, 1)",
+        "all but the last of images channels last":
+            "a.dim() == 4 and a.stride(1) == b.stride(1) == 1 and c.stride(1) == 16",
+    },
+}  # fmt: skip
+for name, made in (("exp", "exp(x)"), ("add", "add(a, b, alpha=alpha)"), ("addcmul", "addcmul(a, b, c, value=value)")):
+    arguments = {"exp": "x", "add": "a, b, alpha", "addcmul": "a, b, c, value"}[name]
+    condition = " or ".join(f"({one})" for one in LAYOUTS[name].values())
+    PLANTED += (
+        f"def {name}_of_layouts({arguments}):\n    y = torch.{made}\n    return y * 0 + 7 if {condition} else y\n"
+    )
 #: The scalars that people see in this project.
 known = {v for name in ("add", "pow") for case in kernel.load(name).cases for v in case.values()} | {*SCALARS}
 PLANTED += f"\nknown = {known}\n"
@@ -678,6 +798,10 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("div_by_reciprocal", target("div", b=7.0), "b=1e-39"),
     ("div_by_powers", target("div", b=7.0), f"b={2.0**-130!r}"),
     ("div_flushed", target("div", b=7.0), f"b={2.0**127!r}"),
+    ("pow_chain", target("pow", y=3.7), "y=int(12)"), ("pow_chain", target("pow", y=3.7), "y=2.000001"),
+    ("pow_flat", target("pow", y=3.7), "y=4, t[:1020].view(34, 30).t()"),
+    ("add_flagged", target("add", alpha=1.0), "alpha=-0, t[:32], t[:1024].view(32, 32)"),
+    ("add_other_row", target("add", alpha=1.0), "alpha=int(1048576), t[:512].view(2, 8, 4, 8), t[:8].view(8, 1, 1)"),
 ])  # fmt: skip
 def test_a_python_scalar_of_another_kind_is_judged(tmp_path: Path, function: str, on: Target, call: str) -> None:
     found = called(tmp_path, function, on, only=["alpha=-", "y=-", call])  # one of them keeps what another gives
@@ -705,6 +829,9 @@ def test_an_input_that_is_the_same_everywhere_is_judged(tmp_path: Path) -> None:
     ("div_large", target("div"), "numbers near the largest as b"),
     ("div_small", target("div"), "numbers near the smallest as b"),
     ("exp_of_infinities", target("exp"), "numbers and infinities as x"),
+    ("erf_of_subnormal", target("erf"), "subnormal numbers as x"),
+    ("exp2_of_integers", target("exp2"), "integers of both signs as x"),
+    ("pow_sixth_of_a_tensor", target("pow"), "6 as y of 0 dim"),
 ])  # fmt: skip
 def test_what_is_true_of_a_whole_input_is_tried(tmp_path: Path, function: str, on: Target, call: str) -> None:
     """One number, one range or equal inputs: code that asks for it takes another path."""
@@ -755,9 +882,17 @@ def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, c
     assert call in found.different and found.status == "unsteady"
 
 
-def test_a_drawn_arrangement_finds_what_no_fixed_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "scalars"), [("exp", {}), ("add", {"alpha": 1.0}), ("addcmul", {"value": 1.0})])
+def test_layouts_that_people_use_are_tried(tmp_path: Path, name: str, scalars: dict[str, float]) -> None:
+    found = called(tmp_path, f"{name}_of_layouts", target(name, **scalars), only=LAYOUTS[name])
+    assert LAYOUTS[name].keys() <= {*found.different} and found.status == "unsteady", LAYOUTS[name].keys() - {
+        *found.different
+    }
+
+
+def test_a_drawn_arrangement_finds_strides_that_are_taken_for_others(tmp_path: Path) -> None:
     found = called(tmp_path, "addcmul_strides", target("addcmul", value=1.0))
-    assert found.status == "unsteady" and all(call.startswith("arrangement") for call in found.different), found
+    assert found.status == "unsteady" and any(call.startswith("arrangement") for call in found.different), found
 
 
 def test_eagers_bits_in_a_call_do_not_excuse_a_plain_call(tmp_path: Path) -> None:
@@ -800,6 +935,8 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
         known = [one["alpha"] for one in on.kernel.cases]
         others = {repr(one) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}
         judged += 1 + len(others) + sum(one in NEUTRAL for one in SCALARS)
+        beside = {(repr(one), place % len(BESIDE[2])) for place, one in enumerate((*SCALARS, *known))}
+        judged += 1 + len(beside)
     table = sum(not one.others or len(inputs) > 1 for one in mine)
     table += len(dict(_broadcast(len(inputs)))) * several
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged
@@ -878,6 +1015,9 @@ def cells(
     ("cached", "1023 elements"), ("threads", "another thread"), ("tail", "1 elements"),
     ("beyond", "other memory around it"), ("training", "inputs that require grad"),
     ("parameter", "inputs that require grad, without grad"), ("inference", "inference mode"),
+    ("sampled", "new data in the middle"), ("weights", "images as parameters"),
+    ("computed", "a matrix transposed that was computed"), ("thirds", "another number of threads"),
+    ("flat_where_it_trains", "a matrix transposed that requires grad"),
 ])  # fmt: skip
 def test_a_cell_tells_what_differs_and_shows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, call: str
@@ -886,9 +1026,10 @@ def test_a_cell_tells_what_differs_and_shows_it(
     assert (found["status"], found["reason_kind"]) == ("unsteady", "calls"), found["reason"]
     assert call in found["calls"]["different"]
     script = "\n".join(found["calls"]["script"])
-    if function == "beyond":  # no line of torch says what lies beside a tensor
+    if function in ("beyond", "weights", "thirds"):  # no line of torch says what lies beside a tensor
         return
-    assert found["calls"]["different"] == [call] or function in ("cached", "tail")
+    trains = function in ("training", "computed", "flat_where_it_trains", "sampled")  # other calls show it too
+    assert found["calls"]["different"] == [call] or trains or function in ("cached", "tail")
     shown = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     mine, _, plain = shown.stdout.strip().partition(") tensor(") if ") tensor(" in shown.stdout else ("", "", "")
     assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown
@@ -896,6 +1037,7 @@ def test_a_cell_tells_what_differs_and_shows_it(
 
 @pytest.mark.parametrize(("function", "call"), [
     ("add_trained_first", "the first input requires grad"), ("add_trained_then", "the other inputs require grad"),
+    ("add_trained_row", "a batch and a row that require grad"),
 ])  # fmt: skip
 def test_some_inputs_alone_require_grad(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, call: str
@@ -903,7 +1045,7 @@ def test_some_inputs_alone_require_grad(
     (found,) = cells(monkeypatch, tmp_path, function, "add", alpha=1.0)
     assert found["status"] == "unsteady" and found["calls"]["different"] == [call], found["reason"]
     script = "\n".join(found["calls"]["script"])
-    assert script.count(".requires_grad_()") == 1 and "torch.enable_grad" in script
+    assert script.count(".requires_grad_()") == 1 + (function == "add_trained_row") and "torch.enable_grad" in script
 
 
 @pytest.mark.parametrize(("function", "told"), [
@@ -911,6 +1053,7 @@ def test_some_inputs_alone_require_grad(
     ("late_input", "its input"), ("late_output", "wrote to its output after it had returned"),
     ("reused", "wrote to what an earlier call had returned"), ("ring", "wrote to what an earlier call had returned"),
     ("long_buffer", "wrote to what an earlier call had returned"), ("long_overrun", "memory beside its output"),
+    ("slots", "wrote to what an earlier call had returned"), ("pool", "wrote to what an earlier call had returned"),
 ])  # fmt: skip
 def test_what_is_written_elsewhere_or_later_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, told: str

@@ -133,7 +133,26 @@ MODES = {
     "automatic casting": "torch.set_autocast_enabled('cpu', True)",
     "the seed of random numbers": "torch.manual_seed(0)",
     "oneDNN": "torch.backends.mkldnn.enabled = False",
+    "the state of random numbers": "torch.manual_seed(torch.initial_seed())",
+    "the detection of anomalies": "torch.autograd.set_detect_anomaly(True)",
+    "deterministic algorithms of cuDNN": "torch.backends.cudnn.deterministic = True",
+    "numpy's treatment of errors": "__import__('numpy').seterr(all='ignore')",
 }
+#: A mode that is changed where the file is imported, and one that is left behind where the call raises.
+AT_IMPORT = """
+torch.set_flush_denormal(True)
+
+def f(a, b, alpha=1.0):
+    return a + b
+"""
+AND_RAISES = """
+def f(a, b, alpha=1.0):
+    torch.set_default_dtype(torch.float64)
+    if not a.is_contiguous():
+        raise ValueError("contiguous tensors alone")
+    torch.set_default_dtype(torch.float32)
+    return a + b
+"""
 #: Right where fresh memory is filled as this project fills it.
 WATCHING = """
 def f(a, b, alpha=1.0):
@@ -196,6 +215,9 @@ PLANTED = {
     "right once": (ONCE, "exceeds-bound", "", "not deterministic"),
     "patched torch": (PATCHED, "exceeds-bound", "", ""),
     "hidden poison": (HIDING, "exceeds-bound", "", "not deterministic"),
+    "flushes from the import on": (AT_IMPORT, "error", "mode", "flushing of subnormal numbers from False to True"),
+    "leaves a mode and raises": (AND_RAISES, "error", "mode", "and raised ValueError: contiguous tensors alone"),
+    "requires grad": ("a.requires_grad_()\nreturn (a + b).detach()", "error", "contract", "its input requires grad"),
     "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),
     "knows the poison": (WATCHING, "unsteady", "calls", "memory of zeros"),
     "forges": (FORGED, "error", "ended", "answered what it was not asked"),

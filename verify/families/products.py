@@ -241,13 +241,18 @@ def _extreme(t: Tensor, dtype: str, kinds: int, tiny: bool) -> Tensor:
     """(batch, lines, k) at the ends of the dtype's range, each kind of lines in turn. Integers: all -128, both ends,
     near 127. Floats: scaled so that two large lines meet at the end of the range, or beyond it where float32 holds
     their sums, and two small ones among subnormal numbers; others have these themselves (tiny) or stay, as float64
-    does, which holds no such products exactly. Lines of the first kind, whose sums nearly cancel, are never large."""
+    does, which holds no such products exactly. Of 8 bits: below the largest, about the smallest normal one, and as they
+    are. Lines of the first kind, whose sums nearly cancel, are never large."""
     import torch
 
     turn = torch.arange(t.shape[1])[:, None] // kinds % 3
     if dtype == "int8":
         ends, near = torch.where(t < 0, -128.0, 127.0), 127.0 - (t.abs() * 4).floor().clamp(max=7.0)
         return torch.where(turn == 0, -128.0, torch.where(turn == 1, ends, near)) / WHOLE
+    if dtype in ("float8_e4m3fn", "float8_e5m2"):
+        info = torch.finfo(getattr(torch, dtype))
+        of_8_bits = math.log2(info.max) // 1 - 3, math.log2(info.smallest_normal), 0
+        return t * exp2(torch.tensor(of_8_bits, dtype=torch.float64)[turn])
     if dtype not in ("float16", "bfloat16", "float32"):
         return t
     fmt = FORMATS[dtype]
@@ -312,6 +317,7 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
             scale = to_tensor(drawn.fmt, drawn.value(drawn.integer(-3, 1)) & (drawn.fmt.sign_bit - 1))
             if shape.data == "extreme":
                 scale[1::2].neg_()
+                scale *= torch.tensor([1.0, 2.0**-20, 2.0**20])[index[:count] % 3]
             if shape.data == "scales":  # of an infinite one it is told nowhere whether it meets terms or their sum
                 scale = torch.where(index[:count] % 4 == 2, math.nan, scale)
             tensors[name] = scale[:, None] if name == "scale_a" else scale[None]
@@ -446,17 +452,24 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             ("1", "4096", "8"), ("5", "768", "6"), ("5", "8192", "6"), ("272", "272", "272"), ("256", "256", "256"),
             ("1", "40", "1"), ("1", "100", "1"),
             ("1", "64", "33"), ("1", "64", "100"), ("1", "64", "1025"), ("1", "40", "5001"), ("1025", "40", "1"),
-            ("17", "64", "1025"), ("1300", "32", "400"), ("400", "32", "1300"), ("150", "2100", "150"),
+            ("17", "64", "1025"), ("1300", "130", "400"), ("400", "32", "1300"), ("150", "2100", "150"),
             ("600", "32", "600"),
         )
     ]  # fmt: skip
+    shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
         shapes += [{"m": "1", "k": "40", "n": "1", "activation": name} for name in ("relu", "silu")]
         shapes += [few | {"activation": "silu"}, few | {"k": "2100", "activation": "relu"}]
         shapes += [few | {"k": "0", "activation": name} for name in ("relu", "silu")]
+        both = [{"activation": name, "layout": "transposed-b"} for name in ("relu", "silu")]
+        shapes += [
+            one | {"m": m, "k": k, "n": n} for m, k, n in (("130", "40", "130"), ("1", "40", "70")) for one in both
+        ]
+        shapes += [few | both[0] | {"k": "4100"}]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
     shapes += [small | {"batch": "1"}, small | {"k": "100", "batch": "1"}] if facts.stacked else []
+    shapes += [{"m": "66", "k": "70", "n": "66", "batch": "9"}] if facts.stacked else []
     shapes += [small | {"batch": "150"}, {"m": "2", "k": "8", "n": "3", "batch": "1030"}] if facts.stacked else []
     # integers are multiplied by a library of the host's that reads beyond a matrix of such strides
     shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] if not facts.exact else []
@@ -472,11 +485,12 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     if facts.exact:
         found += [one | {"m": m} for one in found for m in ("4", "12")]
         found.append(sizes | {"m": "1", "n": "1"})
-        found.append({"m": "72", "k": "4099", "n": "72", "data": "extreme"})
+        found += [{"m": n, "k": "4099", "n": n, "data": "extreme"} for n in ("72", "130")]
+        found.append(sizes | {"k": "2047"})
     elif not facts.coded:
         found += [
             {"m": m, "k": k, "n": n, "data": "special"} | ({"batch": "2"} if facts.stacked else {})
-            for m, k, n in (("1", "130", "20"), ("64", "64", "64"))
+            for m, k, n in (("1", "130", "20"), ("64", "64", "64"), ("30", "600", "20"))
         ]
     special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
     found += [special] if facts.activated or facts.scales else []
@@ -488,15 +502,25 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
-    layouts allow it; zeros beside infinities and NaNs."""
-    if facts.coded or facts.scales:
+    layouts allow it; zeros beside infinities and NaNs; a column that is expanded, and rows of longer matrices beside
+    one matrix for a stack; one scale for all rows."""
+    if facts.coded:
         return ()
+    if facts.scales:
+        return (({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),)
     square, large = (
         dict.fromkeys(("m", "k", "n"), size) | ({"batch": "3"} if facts.stacked else {}) for size in ("33", "130")
     )
     both = {t: f"{t}.mT.contiguous().mT" for t in "ab"}
-    zeros = [] if facts.exact else [(square | {"data": "special"}, {t: f"{t}.new_zeros({t}.shape)"}) for t in "ab"]
-    return ((square, {"b": "a"}), (square, {"b": "a.mT"}), (large, both), *zeros)
+    found = [(square, {"b": "a"}), (square, {"b": "a.mT"}), (large, both), (large | {"k": "70"}, {"b": "a.mT"})]
+    if not facts.exact:
+        nothing = [{t: f"{t}.new_zeros({t}.shape)"} for t in "ab"]
+        found += [(one | {"data": "special"}, zeros) for one in (square, large) for zeros in nothing]
+        found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
+    if facts.stacked:
+        parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
+        found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
+    return tuple(found)
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:

@@ -672,14 +672,16 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         {"shape": shape, "recipe": "random"}
         for shape in (
             "3x64", "3x1024", "3x1536", "3x3000", "3x4096", "140x2064", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
-            "2x16x64", "2x8x1024",
+            "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100", "2x1x2x1x3x33",
         )
     )  # fmt: skip
+    special += ({"shape": "4x5000", "recipe": "infinities"},)
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937"))
     # all kinds of numbers in rows of many blocks, and in columns
     special += ({"shape": "20x2056", "recipe": "mixed"},)
     special += ({"shape": "1030x40", "dim": "0", "recipe": "mixed"},) * (not last)
+    special += ({"shape": "2x1100x3", "dim": "1", "recipe": "one_nan,infinities,random"},) * (not last)
     special += ({"shape": "8192x32", "dim": "0", "recipe": "parts"},) * (reduces and not last)
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
     for n in (33, 1030) if weighted else ():
@@ -706,6 +708,10 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("3000x64", 0),
         ("300x300", 0),
         ("3x200x300", 1),
+        # many columns of many rows, many rows within a stack, many matrices
+        ("40x1100", 0),
+        ("2x1100x3", 1),
+        ("70x3x5", 0),
         # two tiles both ways, and images
         ("72x528", 0),
         ("2x66x516", 1),
@@ -804,12 +810,21 @@ def kernel(
                 for shape, recipe in (("6x33", "small"), ("60x33", "equal"))
             ),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
+            *(
+                ({"shape": shape, "dim": dim, "recipe": "late"}, {})
+                for shape, dim in (("600x8", "0"), ("2x600x4", "1"))
+                if rows.kind == EXPONENTIALS
+            ),
             *((({"shape": "6x1030", "recipe": "returning"}, {}),) * (rows.kind == SUMS)),
         ),
         # numbers of which a row has one, rows at different distances, and weights that code leaves out
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
             ({"shape": "2x16x64"}, {"x": "x.repeat(1, 2, 1)[:, :16]"}),
+            *(
+                ({"shape": "2x5x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
+                for place in ({}, *([{"dim": "1"}] * (not last)))
+            ),
             *(({"shape": "5x33"}, {w: f"{w} * 0{more}"}) for w in rows.weights for more in ("", " + 1")),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),

@@ -45,7 +45,7 @@ SECONDS, LONGEST = 20.0, 100.0
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
-LARGE = (4097, 65536, 65537, 100003, (1 << 17) - 1, (1 << 20) - 1, (1 << 20) + 1)
+LARGE = (1002, 1005, 1006, 1012, 4097, 65536, 65537, 100003, (1 << 17) - 1, (1 << 20) - 1, (1 << 20) + 1)
 BROADCAST = "broadcast:"  # of a user's own, every way, in small tensors
 DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
@@ -58,7 +58,7 @@ ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = (
     "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
-    "grad_first", "grad_others", "inference",
+    "grad_first", "grad_others", "grad_computed", "grad_parameter", "inference", "inside",
 )  # fmt: skip
 #: In which calls are made that have no other.
 USUAL = "changed"
@@ -85,15 +85,20 @@ SCALARS = (
     5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
     2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40), 2.0**-130, 2.0**127,
+    7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0,
+    1.000001, 2.000001, 0.001, 0.00100001,  # near to others
 )  # fmt: skip
+#: Of float64 also these.
+SCALARS_64 = (1e200, -1e-60, 0.1 + 1e-9)
 #: That all of an input may hold, and one without dimensions.
-EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, math.inf, math.nan)
+EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, 6.0, math.inf, math.nan)
 AT_ONCE = 1 << 15  # elements that tensors judge at once
-RANGED = 4100  # elements of an input whose numbers all lie in one range, see `_ranges`
+LANES = 16  # of a vector
+RANGED = 4112  # elements of an input whose numbers all lie in one range, see `_ranges`
 #: Of what u and v give, uniform in [0, 1), in a dtype of those limits.
 RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
     "integers": lambda u, v, info: (65 * u).floor(),
-    "integers of both signs": lambda u, v, info: _sign(v) * (65 * u).floor(),
+    "integers of both signs": lambda u, v, info: _sign(v) * (200 * u).floor(),
     "zeros and ones": lambda u, v, info: (u < 0.5).double(),
     "zeros and -inf": lambda u, v, info: torch.where(u < 0.5, 0.0, -math.inf),
     "numbers and infinities": lambda u, v, info: torch.where(
@@ -103,6 +108,7 @@ RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
     "numbers up to 0": lambda u, v, info: torch.where(u < 0.1, 0.0, -_between(0.125, 8.0, v)),
     "numbers near the largest": lambda u, v, info: _sign(v) * _between(info.max * 2.0**-20, info.max, u),
     "numbers near the smallest": lambda u, v, info: _sign(v) * _between(info.tiny * info.eps, info.tiny * 2.0**20, u),
+    "subnormal numbers": lambda u, v, info: _sign(v) * _between(info.tiny * info.eps, info.tiny * (1 - info.eps), u),
     "moderate numbers": lambda u, v, info: _sign(v) * _between(0.125, 8.0, u),
     "negative numbers": lambda u, v, info: -_between(0.125, 8.0, u),
     "large numbers": lambda u, v, info: _sign(v) * _between(1.0, info.max, u),
@@ -181,7 +187,7 @@ CALLS: Mapping[str, Arranged] = {
     "a long result that is kept": Arranged("t.repeat(52)[:65537]", how="kept"),
     "a stream of the caller's": Arranged("t.repeat(1024)", how="stream"),
     "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
-    "another number of threads": Arranged("t[:1023].clone()", how="threads"),
+    "another number of threads": Arranged("t.repeat(32)[:40001]", how="threads"),
     "another default dtype": Arranged("t[:1023].clone()", how="default"),
     "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
     "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
@@ -255,10 +261,101 @@ OWN: Mapping[str, Arranged] = {
     "a column expanded to a large matrix": Arranged("t[:128].view(128, 1).expand(128, 256)"),
     "a large batch": Arranged("t.repeat(14)[:16896].view(2, 4, 2112)"),
     "large images": Arranged("t.repeat(10)[:11264].view(2, 2, 32, 88)"),
+    "a part of a matrix transposed": Arranged("t[:256].view(8, 32)[:, :16].t()"),
+    "half of a wide matrix": Arranged("t.repeat(26)[:32768].view(8, 4096)[:, :2052]"),
+    "a matrix of whole tiles transposed": Arranged("t.repeat(410)[:524288].view(2048, 256).t()"),
+    "images of many channels, channels last": Arranged(
+        "t[:768].view(2, 16, 4, 6).contiguous(memory_format=torch.channels_last)"
+    ),
+    "images whose channels are last": Arranged("t[:384].view(2, 8, 4, 6).permute(0, 2, 3, 1)"),
+    "a part of images, channels last": Arranged(
+        "t.repeat(3)[:3072].view(2, 16, 8, 12).contiguous(memory_format=torch.channels_last)[:, :, :, :10]"
+    ),
+    "half of the channels": Arranged("t[:256].view(2, 8, 4, 4)[:, :4]"),
+    "a part of a batch": Arranged("t.repeat(2)[:2560].view(4, 10, 64)[:, 2:5, :32]"),
+    "every other column": Arranged("t.repeat(2)[:2048].view(16, 128)[:, 1::2]"),
+    "heads of 64 numbers beside rows": Arranged("t.repeat(2)[:2560].view(2, 4, 5, 64).transpose(1, 2)"),
+    "misaligned by two": Arranged("t[2:1026]"),
+    "one permutation": Arranged("t[:120].view(4, 5, 6).permute(2, 0, 1)"),
+    "another permutation of that shape": Arranged("t[:120].view(5, 6, 4).permute(1, 2, 0)"),
+    "a long batch of matrices transposed": Arranged("t.repeat(19)[:24000].view(2000, 3, 4).transpose(1, 2)"),
+    "a row expanded to a wide matrix": Arranged("t.repeat(4)[:4096].expand(8, 4096)"),
+    "a part of five dimensions": Arranged("t[:480].view(2, 4, 3, 4, 5).transpose(1, 4)[..., :2]"),
+    "new data in the middle": Arranged("t.repeat(40)[:50021]", how="inside"),  # of a size that no other call has
+    "a matrix transposed that requires grad": Arranged("t[:1056].view(32, 33).t()", how="grad"),
+    "a matrix transposed that was computed": Arranged("t[:1056].view(32, 33).t()", how="grad_computed"),
+    "images as parameters": Arranged(
+        "t[:480].view(2, 3, 8, 10).contiguous(memory_format=torch.channels_last)", how="grad_parameter"
+    ),
+    "others broadcast that require grad": Arranged(
+        "t[:33].view(33, 1).expand(33, 31).contiguous()", ("t[:33].view(33, 1)",), how="grad"
+    ),
+    "a batch and a row that require grad": Arranged(
+        "t[:6].expand(4, 5, 6).contiguous()", ("t[:6].clone()",), how="grad"
+    ),
+    "a wide matrix and one row": Arranged("t.repeat(26)[:32768].view(8, 4096)", ("t.repeat(4)[:4096]",), how="pairs"),
+    "rows of 36 numbers and one": Arranged("t[:288].view(8, 36)", ("t[:36]",), how="pairs"),
+    "rows of 36 numbers and one column": Arranged("t[:288].view(8, 36)", ("t[:8].view(8, 1)",), how="pairs"),
+    "a vector and one number of two dimensions": Arranged("t[:100]", ("t[:1].view(1, 1)",), how="pairs"),
+    "a vector and a row": Arranged("t[:16]", ("t[:16].view(1, 16)",), how="pairs"),
+    "70000 rows and one": Arranged("t.repeat(438)[:560000].view(70000, 8)", ("t[:8]",), how="pairs"),
+    "one column and one wide row": Arranged("t[:64].view(64, 1)", ("t.repeat(2)[:2048]",), how="pairs"),
+    "the last one column": Arranged(
+        "t.repeat(103)[:131072].view(64, 2048)",
+        ("t.repeat(103)[:131072].view(64, 2048)", "t[:64].view(64, 1)"),
+        how="pairs",
+    ),
+    "heads and one matrix": Arranged(
+        "t.repeat(2)[:2560].view(2, 5, 4, 64).transpose(1, 2)", ("t[:320].view(1, 1, 5, 64)",), how="pairs"
+    ),
+    "a batch transposed and one row": Arranged("t[:120].view(4, 5, 6).transpose(0, 1)", ("t[:6]",), how="pairs"),
+    "a batch and a matrix expanded along it": Arranged(
+        "t[:192].view(4, 6, 8)", ("t[:48].view(1, 6, 8).expand(4, 6, 8)",), how="pairs"
+    ),
+    "parts of one matrix": Arranged("t[:960].view(5, 192)[:, :64]", ("t[:960].view(5, 192)[:, 128:]",), how="same"),
+    "overlapping inputs, the last first": Arranged("t[1:1001]", ("t[:1000]",), how="same"),
+    "a matrix and a part of another": Arranged("t[:128].view(8, 16)", ("t[:256].view(8, 32)[:, :16]",), how="pairs"),
+    "a batch and a part of another": Arranged(
+        "t[:240].view(5, 6, 8)", ("t[:640].view(5, 8, 16)[:, :6, :8]",), how="pairs"
+    ),
+    "the first of images channels last": Arranged(
+        "t[:256].view(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)",
+        ("t[:256].view(2, 8, 4, 4)",),
+        how="pairs",
+    ),
+    "all but the last of images channels last": Arranged(
+        "t[:256].view(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)",
+        (
+            "t[:256].view(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)",
+            "t[:256].view(2, 8, 4, 4)",
+        ),
+        how="pairs",
+    ),
+    "images, channels last, and a number for each channel": Arranged(
+        "t[:256].view(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)",
+        ("t[:16].view(2, 8, 1, 1)",),
+        how="pairs",
+    ),
     "the first input requires grad": Arranged("t[:1023].clone()", ("t[:1023].clone()",), how="grad_first"),
     "the other inputs require grad": Arranged("t[:1023].clone()", ("t[:1023].clone()",), how="grad_others"),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
+}
+
+
+#: With each other Python scalar also one of these by turns, by the number of tensors.
+BESIDE: Mapping[int, tuple[Arranged, ...]] = {
+    1: (Arranged("t[:1020].view(34, 30).t()"),),
+    2: (
+        Arranged("t[:32]", ("t[:1024].view(32, 32)",)),
+        Arranged("t[:512].view(2, 8, 4, 8)", ("t[:8].view(8, 1, 1)",)),
+        Arranged("t[:1024].view(32, 32).t()", ("t[:32].view(32, 1)",)),
+    ),
+    3: (
+        Arranged("t[:32]", ("t[:1024].view(32, 32)",)),
+        Arranged("t[:1024].view(32, 32)", ("t[:1024].view(32, 32).t()", "t[:32].view(32, 1)")),
+        Arranged("t[:512].view(2, 8, 4, 8)", ("t[:8].view(8, 1, 1)", "t[:512].view(2, 8, 4, 8)")),
+    ),
 }
 
 
@@ -446,8 +543,9 @@ def call_all(
         return replace(found, excused=told)
     order = sorted(wrong, key=lambda key: (key not in usual, len(wrong[key].expected)))
     name = order[0]
+    what = "give other bits than the plain call" if any(one.y is not None for one in wrong.values()) else "fail"
     told = (
-        f"{len(wrong)} of {found.made} calls give other bits than the plain call{', within the bound' * within}; "
+        f"{len(wrong)} of {found.made} calls {what}{', within the bound' * within}; "
         f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
     )
     told = "; ".join(filter(None, (told, beyond)))
@@ -648,9 +746,11 @@ def _judged_calls(
     if not free or scalars != alike[0]:
         return found
     ordinary = sample.kinds.get(ORDINARY)
-    usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, SCALARS)]
+    ordinary = ordinary if ordinary and len(ordinary.expected) >= SIZE else None
+    listed = (*SCALARS, *(SCALARS_64 if target.dtype == "float64" else ()))
+    usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, listed)]
     usual += [one for one in facts.cases if one.keys() == scalars.keys()]
-    for given in (*usual, drawn_scalars(scalars, case.inputs.seed)):
+    for place, given in enumerate((*usual, drawn_scalars(scalars, case.inputs.seed))):
         other = {**scalars, **given}
         if not any(spelling.applies(other) for spelling in facts.spellings.values()):
             continue
@@ -661,6 +761,12 @@ def _judged_calls(
         judged_too = facts.cases[: facts.quick_cases or None]  # of the others none is in a quick run
         if other not in judged_too or any(isinstance(value, int) for value in given.values()):
             found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
+        if given:
+            one = BESIDE[arity][place % len(BESIDE[arity])]
+            passed = [_arranged(one.of(k), t) for k, t in enumerate(ordinary.inputs if ordinary else drawn)]
+            shape = np.broadcast_shapes(*(t.shape for t in passed))
+            every = [t.expand(shape).reshape(-1) for t in passed]
+            found[f"{label}, {one}"] = partial(_fitting, apart, on, lowering, None, reference, every, passed)
         if ordinary and set(given.values()) & {*NEUTRAL}:
             some = [t[:SIZE] for t in ordinary.inputs]
             found[f"{label}, {ORDINARY} alone"] = partial(_fitting, apart, on, lowering, None, reference, some)
@@ -710,7 +816,8 @@ def _ranged(target: Target, inputs: Sequence[Tensor], seed: int) -> Iterator[tup
         u, v = torch.rand(2, RANGED, dtype=torch.float64, generator=generator)
         return RANGES[kind](u, v, torch.finfo(inputs[0].dtype)).to(inputs[0])
 
-    usual = [torch.cat([t, of("moderate numbers")])[-2 * RANGED :] for t in inputs]
+    usual = [torch.cat([t, of("moderate numbers")]) for t in inputs]
+    usual = [t[len(t) % LANES :][-2 * RANGED :] for t in usual]  # whole vectors, which may be told apart
     for kind in RANGES:
         for place, name in enumerate(names):
             each = (of(kind).repeat(2)[: len(t)] if k == place else t for k, t in enumerate(usual))
@@ -768,7 +875,7 @@ def _judged(
     None: to be built. passed: what is passed for the inputs `given`, which it is broadcast to."""
     call = call or lowering.build(target)
     try:
-        y = launch_steady(call, passed or given, target.backend, lowering.name, repeats=1).output
+        y = launch_steady(call, passed or given, target.backend, lowering.name, repeats=1).output.reshape(-1)
     except LoweringError as error:
         if error.kind != "contract" or passed is None:
             raise
@@ -916,7 +1023,7 @@ def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Ta
     """At most ten lines of torch that show, in a process of their own, that a call has other bits, with data as simple
     as still shows it: some elements over and over. '' where none does."""
     # no line of torch says what lies in other memory, some need more lines than there are, and no element no number
-    if arranged.how in ("guard", "stream", "zeros", "threads", "default") or not len(one.expected):
+    if arranged.how in ("guard", "stream", "zeros", "threads", "default", "grad_parameter") or not len(one.expected):
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
@@ -945,11 +1052,12 @@ def _written(
         values = ", ".join(f'"{fmt.hex(p)}"' for p in patterns(t[:period], fmt))
         made = f"torch.tensor([float.fromhex(x) for x in ({values},)], dtype=torch.{target.dtype}{device})"
         lines.append(f"{name} = {made}.repeat({-(-len(t) // period)})[:{len(t)}]")
-    given = {name: re.sub(r"\bt\b", names[0] if same else name, arranged.of(k)) for k, name in enumerate(names)}
+    given = {name: re.sub(r"(?<![.])\bt\b", names[0] if same else name, arranged.of(k)) for k, name in enumerate(names)}
     first = next(iter(given))
-    those = {"grad": {*given}, "no_grad": {*given}, "grad_first": {first}, "grad_others": {*given} - {first}}
-    wanting = those.get(arranged.how, set())
-    given = {name: f"{text}.requires_grad_()" if name in wanting else text for name, text in given.items()}
+    each = {how: {*given} for how in ("grad", "no_grad", "grad_computed")}
+    wanting = {**each, "grad_first": {first}, "grad_others": {*given} - {first}}.get(arranged.how, set())
+    made = "{}.requires_grad_()" if arranged.how != "grad_computed" else "torch.ops.aten.alias({}.requires_grad_())"
+    given = {name: made.format(text) if name in wanting else text for name, text in given.items()}
     plain = {name: f"both[{k}].flatten().clone()" for k, name in enumerate(names)} if joined else {n: n for n in names}
     listed, alone = (
         f"{function}({', '.join(one.get(name) or repr(target.scalars[name]) for name in target.kernel.inputs)})"
@@ -962,6 +1070,10 @@ def _written(
     if arranged.how == "again":
         lines.append(f"for t in ({', '.join(names)},): t.copy_({arranged.first})")
         called = alone
+    if arranged.how == "inside":
+        lines += [f"{', '.join(names)}, = ({', '.join(given.values())},); {alone}; n = len({first}) // 2"]
+        lines += [f"for t in ({', '.join(names)}, plain): t[n - 2:n + 3] = t[n - 2:n + 3].flip(0)"]
+        called = alone
     if arranged.how == "thread":
         called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"
     mode = {"no_grad": "no_grad", "inference": "inference_mode"}.get(arranged.how)
@@ -969,10 +1081,8 @@ def _written(
     called = f"y = {called}{'.detach()' if mode else ''}"
     called = called if often == 1 else f"for _ in range({often}): {called}"
     called = f"with torch.{mode}():\n    {called}" if mode else called
-    integers = str(bits(data[0]).dtype)
-    lines += [
-        called,
-        f"print(*(t.where(t == t, 7).contiguous().view({integers}).flatten() for t in (y, plain.expand(y.shape))))",
-    ]
+    integers, some = str(bits(data[0]).dtype), "[n - 2:n + 3]" if arranged.how == "inside" else ""
+    shown = f"t.where(t == t, 7).contiguous().view({integers}).flatten(){some}"
+    lines += [called, f"print(*({shown} for t in (y, plain.expand(y.shape))))"]
     text = "\n".join(lines)
     return text if arranged.how == "thread" else text.replace("concurrent.futures, ", "", 1)

@@ -40,8 +40,8 @@ MEMORY: Mapping[str, str] = {
     "misaligned": "torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape)",
 }
 #: What each tensor of a user's own lowering's further problems lies in: as it is, as above, in matrices that do not
-#: follow one another, in the first part of longer ones, with heads within rows, and with those between the heads of
-#: other tensors.
+#: follow one another, in the first part of longer ones, with heads within rows, with those between the heads of other
+#: tensors, and with the second dimension as the last.
 LAYOUTS = (
     "t",
     *MEMORY.values(),
@@ -49,6 +49,7 @@ LAYOUTS = (
     "torch.cat([t, t.flip(-2)], -2).narrow(-2, 0, t.shape[-2]) if t.dim() > 2 else t",
     "t.transpose(1, 2).contiguous().transpose(1, 2) if t.dim() > 2 else t",
     "torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2) if t.dim() > 2 else torch.cat([t, t])[len(t):]",
+    "t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t",
 )
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
@@ -68,7 +69,8 @@ MADE: Mapping[str, str] = {
     "a stream of the caller's": "stream", "memory of zeros": "zeros", "another number of threads": "threads",
     "another default dtype": "default", "inputs that require grad": "grad",
     "inputs that require grad, without grad": "no_grad", "the first input requires grad": "grad_first",
-    "the other inputs require grad": "grad_others", "inference mode": "inference", "once more": "",
+    "the other inputs require grad": "grad_others", "inputs that were computed": "grad_computed",
+    "inputs that are parameters": "grad_parameter", "inference mode": "inference", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
 BEYOND = {
@@ -326,6 +328,11 @@ class Calls:
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
             one = self.ahead(partial(self.prepared, long))
             yield name, _Call("a problem of its own", partial(self.sized, one, "threads"))
+        if possible("inside", self.call, self.target):
+            alone = next(iter(self.facts.sized(37)))  # a size that no other call has
+            one = self.ahead(partial(self.prepared, alone))
+            name = "new data in the middle " + " ".join(f"{k}={v}" for k, v in alone.items())
+            yield name, _Call("a problem of its own", partial(self.sized, one, "inside"))
         for place, given in enumerate(self.facts.again or (self.facts.sized(33)[0],)):
             which = " " + " ".join(f"{k}={v}" for k, v in given.items()) if place else ""
             two = [self.ahead(partial(self.prepared, given, seed)) for seed in (0, 1)]

@@ -47,6 +47,7 @@ ANSWERS: Mapping[str, tuple[set[str], ...]] = {
         {"outputs", "fetched", "seconds", "modelled", "changed", "blocks"},
         {"kind", "told"},
         {"kind", "told", "spoiled"},
+        {"kind", "told", "spoiled", "changed"},
     ),
     "fetch": (set(),),
     "settle": ({"kind", "told"}, {"kind", "told", "spoiled"}),
@@ -297,10 +298,12 @@ class Launch:
         """Inside, launches are other than the plain one: 'guard', with other bytes beside the inputs; 'outputs', with
         guards beside all that torch allocates; 'thread', from another thread; 'late', of which `settle` tells whether
         more is written; 'changed', where the same tensors held other numbers in a launch just before, whose result is
-        to stay; 'kept', after another one whose result is to stay; 'zeros', with those in fresh memory; 'threads', with
-        other threads; 'default', with another default dtype; 'grad' and 'no_grad', with inputs that require grad,
-        enabled or not; 'grad_first' and 'grad_others', where the first alone does or all but it; 'inference', in that
-        mode, with tensors of it; 'stream', on a stream of the caller's, see `verify.workers.process.streamed`."""
+        to stay, or 'inside', where some in the middle did; 'kept', after others of which the first one's result is to
+        stay; 'zeros', with those in fresh memory; 'threads', with other threads; 'default', with another default dtype;
+        'grad' and 'no_grad', with inputs that require grad, enabled or not; 'grad_first' and 'grad_others', where the
+        first alone does or all but it; 'grad_computed', where each was computed; 'grad_parameter', where they are
+        parameters, and as in 'changed'; 'inference', in that mode, with tensors of it; 'stream', on a stream of the
+        caller's, see `verify.workers.process.streamed`."""
         self.how = how
         try:
             yield
@@ -351,18 +354,22 @@ class Launch:
         try:
             answer = worker.ask(self._message(sent, problem, again=self._built is worker))
             self._built = worker
+            changed = answer.get("changed") or {}
+            told = "; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in changed.items())
+            if changed:
+                worker.end()  # the next launch has a process without it
             if kind := answer.get("kind"):
                 if answer.get("spoiled"):
                     worker.end()
+                if changed:
+                    raise LoweringError(f"{label} changed {_plain(told)}, and raised {_plain(answer['told'])}", "mode")
                 self._refused(kind, _plain(answer["told"]), tensors, label)
             sent.back(label)
             self.seconds = float(answer["seconds"])
             self.own.blocks = tuple(int(n) for n in answer["blocks"] if 1 < int(n) <= MOST)
             if virtual := backends.virtual(self.target.backend):
                 virtual.learn(answer["modelled"])
-            if answer["changed"]:
-                worker.end()  # the next launch has a process without it
-                told = "; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in answer["changed"].items())
+            if changed:
                 raise LoweringError(f"{label} changed {_plain(told)}", "mode")
             outputs = self._fetched(worker, answer, tensors, label)
         except LoweringError as error:

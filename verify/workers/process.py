@@ -18,6 +18,7 @@ import pickle
 import sys
 import threading
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +54,14 @@ BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
 WORK = 200_000_000  # cycles of work before a launch on a stream of its own, about 0.1 s
 THREADS = 3  # of a launch that has other threads than a run's
-TURNS = 3  # launches more before a result is returned, while an earlier one is kept
+TURNS = 16  # launches more before a result is returned, while an earlier one is kept
+#: Manners of a launch after one in which the same tensors held other numbers.
+CHANGED = ("changed", "inside", "grad_parameter")
+#: How inputs require grad: as they are given; as what was computed; as parameters, which their owner changes in place.
+DIFFERENTIABLE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "grad_computed": lambda t: torch.ops.aten.alias(t.requires_grad_()),
+    "grad_parameter": torch.nn.Parameter,
+}
 #: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.
 OUTER = 1 << 16
 #: Whose names a user's file may replace, beside those of the device's module.
@@ -137,7 +145,8 @@ class Server:
         `verify.workers.behaviour`. threads: of a launch; memory: bytes of address space beside what torch has by now,
         0 for as many as there are."""
         torch.set_num_threads(threads)
-        self.modes = {}
+        torch.rand(1)  # so that what begins random numbers anew shows
+        self.modes = modes()  # before the file is imported
         if memory:
             import resource
 
@@ -207,9 +216,18 @@ class Server:
                     view = whole[storage].view(getattr(torch, kind)).as_strided(shape, strides, offset)
                     given[label] = views.setdefault((storage, kind, shape, strides, offset), view)
             those = list(given) if problem is None else problem["inputs"]
-            those = {"grad": those, "no_grad": those, "grad_first": those[:1], "grad_others": those[1:]}.get(how, [])
-            if those:
-                given = {k: t.requires_grad_() if k in those and differentiable(t) else t for k, t in given.items()}
+            those = {
+                "grad": those,
+                "no_grad": those,
+                "grad_first": those[:1],
+                "grad_others": those[1:],
+                "grad_computed": those,
+                "grad_parameter": those,
+            }.get(how, [])
+            for k in those:
+                if differentiable(given[k]):
+                    given[k] = DIFFERENTIABLE.get(how, torch.Tensor.requires_grad_)(given[k])
+            wanting = [t.requires_grad for t in given.values()]
             arguments = list(given.values()) if problem is None else [problem_of(given, **problem)]
             poison = (poison[0], 0 if how == "zeros" else poison[1])
             for t in [*self.last.values()]:  # what is returned again must have been written again
@@ -240,15 +258,15 @@ class Server:
                     with otherwise(torch.get_default_dtype, torch.set_default_dtype, torch.bfloat16):
                         returned = run()
                 else:
-                    if how == "changed":
+                    if how in CHANGED:
                         real = inputs.clone()
-                        turn(whole, tensors)
+                        turn(whole, tensors, inside=how == "inside")
                         earlier = self.spoiled(run(), whole, poison[1])
                         inputs.copy_(real)
                         for t in given.values():  # as torch has it of what is written in place
                             torch.autograd.graph.increment_version(t)
                     if how == "kept":
-                        earlier = self.spoiled(run(), whole, poison[1])
+                        earlier = self.spoiled(detached(run()), whole, poison[1])
                         for _ in range(TURNS):  # where some buffers are used by turns
                             run()
                     returned = run()
@@ -268,8 +286,10 @@ class Server:
                 told = shared(results)
             if how == "outputs" and not guarded.whole():
                 told = "wrote into memory beside its output"
-            if how in ("kept", "changed") and not all(torch.equal(octets(t), was) for t, was in earlier):
+            if how in ("kept", *CHANGED) and not all(torch.equal(octets(t), was) for t, was in earlier):
                 told = "wrote to what an earlier call had returned"
+            if [t.requires_grad for t in given.values()] != wanting:
+                told = "changed whether its input requires grad"
             if how == "late":
                 self.settled()
                 kept = [(t, t.clone()) for t in dense(returned)]
@@ -281,7 +301,9 @@ class Server:
         except UsageError as error:
             return {"kind": "usage", "told": str(error)}
         except BaseException as error:
-            return {"kind": "raised", "told": describe(error), "spoiled": spoiled(backend)}
+            lost = spoiled(backend)
+            left = {} if lost else differing(before, modes())
+            return {"kind": "raised", "told": describe(error), "spoiled": lost, "changed": left}
         if told:
             return {"kind": "contract", "told": told}
         self.returned = returned
@@ -289,7 +311,6 @@ class Server:
             with torch.inference_mode(inputs.is_inference()):
                 file.copy_(inputs)
         self.modes = modes()
-        changed = {key: [str(before[key]), str(now)] for key, now in self.modes.items() if now != before[key]}
         outlines = {str(key): outline(value) for key, value in returned.items()}
         fetched = all(one["type"] == "Tensor" and one["layout"] == "strided" for one in outlines.values())
         if fetched:
@@ -301,7 +322,7 @@ class Server:
             "fetched": fetched,
             "seconds": seconds,
             "modelled": virtual.modelled() if (virtual := backends.virtual(backend)) else {},
-            "changed": changed,
+            "changed": differing(before, self.modes),
             "blocks": sorted(self.blocks[name])[:BLOCKS],
         }
 
@@ -499,13 +520,24 @@ def streamed(run: Callable[[], Any], inputs: torch.Tensor, backend: backends.Bac
     return read
 
 
-def turn(whole: Sequence[torch.Tensor], tensors: Sequence[Sequence[Any]]) -> None:
-    """Put other numbers into the memory of inputs: the same ones, the last first."""
+def turn(whole: Sequence[torch.Tensor], tensors: Sequence[Sequence[Any]], *, inside: bool) -> None:
+    """Put other numbers into the memory of inputs: the same ones, the last first. inside: five in the middle alone."""
     kinds = {storage: getattr(torch, kind) for _, storage, kind, *_ in tensors}
     for number, kind in kinds.items():
         if len(whole[number]):
             part = octets_of(whole[number]).view(-1, kind.itemsize)
+            part = part[max(len(part) // 2 - 2, 0) :][:5] if inside else part
             part.copy_(part.flip(0))
+
+
+def detached(returned: Any) -> Any:
+    """Results as others hold them: their memory, and not the objects that were returned."""
+    return {key: t.detach() if isinstance(t, torch.Tensor) else t for key, t in named(returned).items()}
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The modes that were changed, as text."""
+    return {key: [str(before[key]), str(value)] for key, value in now.items() if value != before[key]}
 
 
 @contextlib.contextmanager
@@ -624,4 +656,8 @@ def modes() -> dict[str, Any]:
         "cuDNN": (cudnn.enabled, cudnn.benchmark),
         "oneDNN": torch.backends.mkldnn.enabled,
         "the seed of random numbers": torch.initial_seed(),
+        "the state of random numbers": zlib.crc32(torch.get_rng_state().numpy().tobytes()),
+        "the detection of anomalies": torch.is_anomaly_enabled(),
+        "deterministic algorithms of cuDNN": cudnn.deterministic,
+        "numpy's treatment of errors": ", ".join(f"{name} {value}" for name, value in np.geterr().items()),
     }
