@@ -1,12 +1,13 @@
 """Make the small report that is committed out of full ones: what the tables of docs/results/ and a baseline need.
 
-    python docs/record.py REPORT.json... --out reports/recorded/NAME.json [--keep plain|composites]
+    python docs/record.py REPORT.json... --out reports/recorded/NAME.json [--keep plain|composites] [--kernel NAME] [--without NAME]
 
---keep: elementwise kernels in their plain spelling alone, or the other kernels, of a report that has both. Several
-reports of the same environment, profile and seed are joined. Left out, and counted under `recorded` in the environment:
-cells not run, spellings that gave a lowering's bits again, and of the others the statistics by binade, the chunks'
-digests and all but the worst element; of each region also the histogram, the resolution, and the source of its bound
-where it is the cell's. What a library was trusted for stands once for each backend.
+--keep: elementwise kernels in their plain spelling alone, or the other kernels, of a report that has both. --kernel,
+--without: these kernels alone, or none of these. Several reports of the same environment, profile and seed are joined.
+Left out, and counted under `recorded` in the environment: cells not run, spellings that gave a lowering's bits again,
+and of the others the statistics by binade, the chunks' digests and all but the worst element; of each region also the
+histogram, the resolution, and the source of its bound where it is the cell's. What a library was trusted for stands
+once for each backend.
 """
 
 from __future__ import annotations
@@ -81,15 +82,26 @@ def _small_region(region: Region, cell: Cell) -> Region:
     return region.model_copy(update=small)
 
 
+def of_kernels(report: Report, names: Iterable[str], without: bool) -> Report:
+    """The cells of these kernels, or of all others."""
+    chosen = {*names}
+    cells = [c for c in report.cells if (c.kernel in chosen) != without]
+    return report.model_copy(update={"cells": cells})
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("report", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--keep", choices=("plain", "composites"))
+    parser.add_argument("--kernel", action="append", default=[])
+    parser.add_argument("--without", action="append", default=[])
     options = parser.parse_args(None if arguments is None else list(arguments))
     try:
         whole = merged([store.read(path) for path in options.report])
-        text = "".join(store.lines(trimmed(kept(whole, options.keep) if options.keep else whole), short=True))
+        whole = kept(whole, options.keep) if options.keep else whole
+        whole = of_kernels(whole, options.kernel, False) if options.kernel else whole
+        text = "".join(store.lines(trimmed(of_kernels(whole, options.without, True)), short=True))
         report = store.parse(text, str(options.out))
         store.write_text([text], options.out)
     except UsageError as error:
