@@ -1,6 +1,7 @@
 """Make the small report that is committed out of full ones: what the tables of docs/results/ and a baseline need.
 
-    python docs/record.py REPORT.json... --out reports/recorded/NAME.json [--keep plain|composites] [--kernel NAME] [--without NAME]
+    python docs/record.py REPORT.json... --out reports/recorded/NAME.json [--keep plain|composites]
+        [--kernel NAME]... [--without NAME]...
 
 --keep: elementwise kernels in their plain spelling alone, or the other kernels, of a report that has both. --kernel,
 --without: these kernels alone, or none of these. Several reports of the same environment, profile and seed are joined.
