@@ -468,7 +468,6 @@ def kernel(
             (few | {"master": "1", "steps": "1"}, {}),
             (few | {"master": "1", "start": "7000"}, {"beta1": 0.9, "beta2": 0.999}),
             (few | {"master": "1", "start": "50000"}, {"beta1": 0.9, "beta2": 0.99999}),
-            (few | {"sizes": "1031"}, {"eps": 0.0}),
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),

@@ -100,7 +100,7 @@ class _Pool:
         if not self.columns:
             self.columns.update((name, []) for name in (*COLUMNS, *OWN, "binades"))
         timing = cell.timing
-        own = (cell.digest, f"{timing.kernel_s:.3g}", f"{timing.check_s:.3g}", timing.mp_elements)
+        own = (cell.digest, f"{timing.kernel_s:.2g}", f"{timing.check_s:.2g}", timing.mp_elements)
         statistics = cell.error.binades if cell.error else []
         number = self.binades.setdefault(_encode(_binades(statistics)), len(self.binades)) if statistics else -1
         values = (*map(self.index, _facts(cell, self)), *own, number)
@@ -177,7 +177,7 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
 
 def packed(pieces: Iterable[str]) -> str:
     """Text as gzip in base64: the same bytes for the same text, and nothing that HTML would interpret."""
-    packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)
+    packer = zlib.compressobj(9, wbits=zlib.MAX_WBITS | 16)
     parts = [packer.compress(piece.encode()) for piece in pieces]
     return base64.b64encode(b"".join([*parts, packer.flush()])).decode()
 

@@ -886,7 +886,6 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "sizes=3x3x": "a['param'].numel() == 120",
         "steps=1 sizes=33 master=1": "len(a['grads']) == 1 and a['start'] == 0",
         **{f"steps=3 sizes=33 master=1 start={n}": f"a['start'] == {n}" for n in (7000, 50000)},
-        "steps=3 sizes=1031 eps=0.0": "a['param'].numel() == 1031 and a['eps'] == 0",
     },
 }  # fmt: skip
 SPOILED = """

@@ -341,7 +341,7 @@ def composite(**changes: Any) -> Composite:
         "lowerings": ("eager",),
         "dtypes": ("float32", "float64"),
         "parameters": {"rows": "how many"},
-        "formulas": lambda problem, output: {
+        "formulas": lambda problem, backend, output: {
             "left to right": lambda: left_to_right(problem)[""],
             "right to left": lambda: right_to_left(problem)[""],
         },

@@ -133,7 +133,7 @@ MODES = {
     "automatic casting": "torch.set_autocast_enabled('cpu', True)",
     "the seed of random numbers": "torch.manual_seed(0)",
     "oneDNN": "torch.backends.mkldnn.enabled = False",
-    "the state of random numbers": "torch.manual_seed(torch.initial_seed())",
+    "random numbers from going on to begun anew": "torch.manual_seed(torch.initial_seed())",
     "the detection of anomalies": "torch.autograd.set_detect_anomaly(True)",
     "deterministic algorithms of cuDNN": "torch.backends.cudnn.deterministic = True",
     "numpy's treatment of errors": "__import__('numpy').seterr(all='ignore')",
@@ -143,6 +143,13 @@ AT_IMPORT = """
 torch.set_flush_denormal(True)
 
 def f(a, b, alpha=1.0):
+    return a + b
+"""
+SEEDS = """
+torch.manual_seed(0)
+
+def f(a, b, alpha=1.0):
+    torch.rand(3)
     return a + b
 """
 AND_RAISES = """
@@ -277,6 +284,7 @@ def test_dynamo_is_imported_where_something_is_compiled(
 
 
 RIGHT = {
+    "seeds random numbers and draws some": SEEDS,
     "negated": "return torch._neg_view(-(a + b))",
     "of a graph": "return (a + b).requires_grad_()",
     "of inference mode": "with torch.inference_mode(): return a + b",

@@ -49,6 +49,7 @@ T = TypeVar("T")
 
 #: Modules in whose functions the main thread is while something is compiled.
 COMPILING = ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension", "triton.compiler", "triton.backends")
+SEED = "the seed of random numbers"
 LATE = 0.25  # seconds after a launch in which it may still write
 BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
@@ -96,6 +97,8 @@ class Server:
         self.waiting: Waiting | None = None
         self.wrote = ""
         self.modes: dict[str, Any] = {}  # after the last launch, unless it failed
+        self.states: set[int] = set()  # in which random numbers have been
+        self.random = 0  # in which they were before the launch
         self.blocks: defaultdict[str, set[int]] = defaultdict(set)  # by kernel
         self.kernel = ""  # that is launched
         self.names = Names()
@@ -145,6 +148,7 @@ class Server:
         `verify.workers.behaviour`. threads: of a launch; memory: bytes of address space beside what torch has by now,
         0 for as many as there are."""
         torch.set_num_threads(threads)
+        self.states.add(random_state())
         torch.rand(1)  # so that what begins random numbers anew shows
         self.modes = modes()  # before the file is imported
         if memory:
@@ -160,6 +164,7 @@ class Server:
                 behaviour = digest(function, text.rpartition(":")[0])
         except UsageError as error:
             return {"usage": str(error)}
+        self.modes[SEED] = torch.initial_seed()  # scripts seed them
         for module in [sys.modules[name] for name in sys.modules.keys() - known if name.startswith(USER)]:
             for kernel_ in {id(one): one for one in map(innermost, vars(module).values()) if one is not None}.values():
                 kernel_.add_pre_run_hook(self.seen(kernel_))
@@ -191,7 +196,7 @@ class Server:
         of outputs; what fits there is copied at once, the rest when `fetch` is asked for."""
         name, scalars, spelling, dtype, backend_name = target
         backend, self.kernel = loaded(backend_name), name
-        before, self.modes = self.modes or modes(), {}
+        before, self.modes, self.random = self.modes or modes(), {}, random_state()
         guarded, told = Guarded(), ""
         try:
             key = text, json.dumps(target)
@@ -302,7 +307,7 @@ class Server:
             return {"kind": "usage", "told": str(error)}
         except BaseException as error:
             lost = spoiled(backend)
-            left = {} if lost else differing(before, modes())
+            left = {} if lost else self.left(before, modes())
             return {"kind": "raised", "told": describe(error), "spoiled": lost, "changed": left}
         if told:
             return {"kind": "contract", "told": told}
@@ -322,9 +327,18 @@ class Server:
             "fetched": fetched,
             "seconds": seconds,
             "modelled": virtual.modelled() if (virtual := backends.virtual(backend)) else {},
-            "changed": differing(before, self.modes),
+            "changed": self.left(before, self.modes),
             "blocks": sorted(self.blocks[name])[:BLOCKS],
         }
+
+    def left(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The modes that a launch has changed, as text. Random numbers may be drawn, and not begun anew."""
+        changed = {key: [str(before[key]), str(value)] for key, value in now.items() if value != before[key]}
+        state = random_state()
+        if state != self.random and state in self.states:
+            changed["random numbers"] = ["going on", "begun anew"]
+        self.states.add(state)
+        return changed
 
     def fetch(self, offsets: Mapping[str, int]) -> dict[str, Any]:
         """Copy the outputs, contiguous, to these places of the other file."""
@@ -535,9 +549,9 @@ def detached(returned: Any) -> Any:
     return {key: t.detach() if isinstance(t, torch.Tensor) else t for key, t in named(returned).items()}
 
 
-def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The modes that were changed, as text."""
-    return {key: [str(before[key]), str(value)] for key, value in now.items() if value != before[key]}
+def random_state() -> int:
+    """The state of torch's random numbers, hashed."""
+    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
 
 
 @contextlib.contextmanager
@@ -655,8 +669,7 @@ def modes() -> dict[str, Any]:
         "the kernels of scaled_dot_product_attention": [f.__name__ for f in attention if f()],
         "cuDNN": (cudnn.enabled, cudnn.benchmark),
         "oneDNN": torch.backends.mkldnn.enabled,
-        "the seed of random numbers": torch.initial_seed(),
-        "the state of random numbers": zlib.crc32(torch.get_rng_state().numpy().tobytes()),
+        SEED: torch.initial_seed(),
         "the detection of anomalies": torch.is_anomaly_enabled(),
         "deterministic algorithms of cuDNN": cudnn.deterministic,
         "numpy's treatment of errors": ", ".join(f"{name} {value}" for name, value in np.geterr().items()),
