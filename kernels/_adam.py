@@ -466,7 +466,7 @@ def kernel(
             (few | {"master": "1", "steps": "1", "sizes": "1031"}, {"weight_decay": 0.0}),
             (few | {"master": "1", "start": "7"}, {}),
             (few | {"master": "1", "steps": "1"}, {}),
-            (few | {"master": "1", "start": "7000"}, {"beta1": 0.9, "beta2": 0.999}),
+            *((few | {"master": "1", "start": start}, {"beta1": 0.9, "beta2": 0.999}) for start in ("2100", "7000")),
             (few | {"master": "1", "start": "50000"}, {"beta1": 0.9, "beta2": 0.99999}),
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),

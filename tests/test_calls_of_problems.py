@@ -885,7 +885,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "adamw_step": {
         "sizes=3x3x": "a['param'].numel() == 120",
         "steps=1 sizes=33 master=1": "len(a['grads']) == 1 and a['start'] == 0",
-        **{f"steps=3 sizes=33 master=1 start={n}": f"a['start'] == {n}" for n in (7000, 50000)},
+        **{f"steps=3 sizes=33 master=1 start={n}": f"a['start'] == {n}" for n in (2100, 7000, 50000)},
     },
 }  # fmt: skip
 SPOILED = """
