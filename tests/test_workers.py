@@ -152,6 +152,13 @@ def f(a, b, alpha=1.0):
     torch.rand(3)
     return a + b
 """
+SEEDS_AGAIN = """
+torch.manual_seed(0)
+
+def f(a, b, alpha=1.0):
+    torch.manual_seed(0)
+    return a + b
+"""
 AND_RAISES = """
 def f(a, b, alpha=1.0):
     torch.set_default_dtype(torch.float64)
@@ -223,6 +230,7 @@ PLANTED = {
     "patched torch": (PATCHED, "exceeds-bound", "", ""),
     "hidden poison": (HIDING, "exceeds-bound", "", "not deterministic"),
     "flushes from the import on": (AT_IMPORT, "error", "mode", "flushing of subnormal numbers from False to True"),
+    "seeds again": (SEEDS_AGAIN, "error", "mode", "random numbers from going on to begun anew"),
     "leaves a mode and raises": (AND_RAISES, "error", "mode", "and raised ValueError: contiguous tensors alone"),
     "requires grad": ("a.requires_grad_()\nreturn (a + b).detach()", "error", "contract", "its input requires grad"),
     "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),

@@ -148,8 +148,7 @@ class Server:
         `verify.workers.behaviour`. threads: of a launch; memory: bytes of address space beside what torch has by now,
         0 for as many as there are."""
         torch.set_num_threads(threads)
-        self.states.add(random_state())
-        torch.rand(1)  # so that what begins random numbers anew shows
+        self.draw()
         self.modes = modes()  # before the file is imported
         if memory:
             import resource
@@ -165,6 +164,7 @@ class Server:
         except UsageError as error:
             return {"usage": str(error)}
         self.modes[SEED] = torch.initial_seed()  # scripts seed them
+        self.draw()
         for module in [sys.modules[name] for name in sys.modules.keys() - known if name.startswith(USER)]:
             for kernel_ in {id(one): one for one in map(innermost, vars(module).values()) if one is not None}.values():
                 kernel_.add_pre_run_hook(self.seen(kernel_))
@@ -330,6 +330,11 @@ class Server:
             "changed": self.left(before, self.modes),
             "blocks": sorted(self.blocks[name])[:BLOCKS],
         }
+
+    def draw(self) -> None:
+        """Draw a random number, so that beginning them anew shows."""
+        self.states.add(random_state())
+        torch.rand(1)
 
     def left(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
         """The modes that a launch has changed, as text. Random numbers may be drawn, and not begun anew."""
