@@ -1,7 +1,7 @@
 """Make the small report that is committed out of full ones: what the tables of docs/results/ and a baseline need.
 
     python docs/record.py REPORT.json... --out reports/recorded/NAME.json [--keep plain|composites]
-        [--kernel NAME]... [--without NAME]...
+        [--kernel NAME,...] [--without NAME,...]
 
 --keep: elementwise kernels in their plain spelling alone, or the other kernels, of a report that has both. --kernel,
 --without: these kernels alone, or none of these. Several reports of the same environment, profile and seed are joined.
@@ -95,8 +95,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("report", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--keep", choices=("plain", "composites"))
-    parser.add_argument("--kernel", action="append", default=[])
-    parser.add_argument("--without", action="append", default=[])
+    parser.add_argument("--kernel", type=lambda names: names.split(","))
+    parser.add_argument("--without", type=lambda names: names.split(","), default=())
     options = parser.parse_args(None if arguments is None else list(arguments))
     try:
         whole = merged([store.read(path) for path in options.report])
