@@ -184,6 +184,22 @@ def threads() -> int:
     return launch_threads or torch.get_num_threads()
 
 
+@contextmanager
+def sharing(threads: int, share: int) -> Iterator[None]:
+    """Inside, launches have that many threads, and all else `share`."""
+    import torch
+
+    global launch_threads
+    before, others = launch_threads, torch.get_num_threads()
+    launch_threads = threads
+    torch.set_num_threads(share)
+    try:
+        yield
+    finally:
+        launch_threads = before
+        torch.set_num_threads(others)
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

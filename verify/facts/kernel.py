@@ -288,7 +288,8 @@ class Composite:
     lowerings   their names, in that order: listing them must not import torch
     held        what a user's own lowering is held to, in words
     stub        the source of a function that begins one, see `verify.lower.stubs`
-    includes    a registered lowering whose bound a user's own has too, or a wider one, unless it declares an order
+    includes    includes(problem, target) -> registered lowerings whose bounds a user's own has too, or wider ones,
+                unless it declares an order
     keywords    what it may take by keyword beside the setting's parameters and scalars, with a line of help each;
                 `problem` puts them under "keywords" of its `extra`, tensors beyond `inputs` among its tensors
     cases, quick_cases, dtypes, properties, notes  as in `Kernel`
@@ -309,7 +310,7 @@ class Composite:
     further: tuple[tuple[Mapping[str, str], Scalars], ...] = ()
     related: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...] = ()
     again: tuple[Mapping[str, str], ...] = ()
-    includes: str = ""
+    includes: Callable[..., tuple[str, ...]] = lambda problem, target: ()
     keywords: Mapping[str, str] = field(default_factory=dict)
     orders: bool = False
     strata: Callable[..., Any] | None = None

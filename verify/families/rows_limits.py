@@ -97,6 +97,16 @@ def place_of(problem: Problem, target: Target, lowering: str) -> Place:
     return Place(lowering, facts_of(target.backend.name), FORMATS[target.dtype], n, x.numel() // max(n, 1), last, flat)
 
 
+def includes(problem: Problem, target: Target) -> tuple[str, ...]:
+    """Lowerings all of whose algorithms are among those of `of_ones_own`."""
+    facts = target.kernel.family
+    return tuple(
+        name
+        for name in ("triton", "eager")
+        if all(one.ordered for one in facts.algorithms(place_of(problem, target, name)))
+    )
+
+
 def known(facts: Rows, place: Place) -> list[Algorithm]:
     """The algorithms of the registered lowerings on the backend."""
     return [one for name in LOWERINGS for one in facts.algorithms(replace(place, lowering=name))]

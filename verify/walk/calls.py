@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from verify import backends
 from verify.facts.formats import FORMATS, Format
 from verify.facts.kernel import Scalars
 from verify.inputs.domains import CHUNK
@@ -42,6 +43,8 @@ SIZE = 1280  # elements of the sample
 #: Of a processor, in which all calls of a lowering are made, or some are not: each shape may be compiled anew. Other
 #: work on the machine does not decide which are made, but for LONGEST, seconds of the clock.
 SECONDS, LONGEST = 20.0, 100.0
+#: torch's threads in their judgement, at most.
+JUDGING = 4
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
@@ -560,17 +563,35 @@ def call_all(
 
 def tried(
     calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
-    sift: Callable[[dict[str, S]], dict[str, T]],
+    sift: Callable[[dict[str, S]], dict[str, T]], beside: Callable[[], float] = lambda: 0.0,
 ) -> tuple[Called, dict[str, T]]:  # fmt: skip
     """Make the calls, as long as there is time: what that gave, and the results of those that are wrong. told: a call
-    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. A contract that
-    is broken ends them, with status 'error'."""
+    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong; beside: seconds
+    that other threads have taken for them. A contract that is broken ends them, with status 'error'."""
+    with backends.sharing(backends.threads(), judging_threads()):
+        return _tried(calls, told, lowering, sift, beside)
+
+
+def judging_threads() -> int:
+    """torch's threads in the judgement of calls, whose tensors are small: more of them would wait for one another, and
+    seem to work."""
+    return min(torch.get_num_threads(), JUDGING)
+
+
+def _tried(
+    calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
+    sift: Callable[[dict[str, S]], dict[str, T]], beside: Callable[[], float],
+) -> tuple[Called, dict[str, T]]:  # fmt: skip
     found, given, refused = Called(), dict[str, S](), dict[str, str]()
     elsewhere = getattr(lowering, "spent", lambda: 0.0)
-    began, before, names = time.monotonic(), time.process_time() + elsewhere(), list(calls)
+
+    def spent() -> float:
+        return time.thread_time() + beside() + elsewhere()  # torch's other threads wait more than they work
+
+    began, before, names = time.monotonic(), spent(), list(calls)
     made = 0
     for place, name in enumerate(names):
-        if time.process_time() + elsewhere() - before > SECONDS or time.monotonic() - began > LONGEST:
+        if spent() - before > SECONDS or time.monotonic() - began > LONGEST:
             found = replace(found, untried=tuple(names[place:]))
             break
         try:
@@ -873,6 +894,9 @@ def _judged(
 ) -> _One | _Doubted | None:  # fmt: skip
     """What may be wrong with a call whose elements are to keep their bound, or to have eager's bits. call: as built;
     None: to be built. passed: what is passed for the inputs `given`, which it is broadcast to."""
+    eager = case.on(given).eager(0, reference, target) if reference else None
+    if reference and eager is None and call is None:
+        return None  # eager refuses the scalars, as it does on a GPU what 16 bits do not hold
     call = call or lowering.build(target)
     try:
         y = launch_steady(call, passed or given, target.backend, lowering.name, repeats=1).output.reshape(-1)
@@ -880,7 +904,7 @@ def _judged(
         if error.kind != "contract" or passed is None:
             raise
         return _One(tuple(given), None, given[0], broken=str(error))
-    if reference and (eager := case.on(given).eager(0, reference, target)):
+    if eager is not None:
         other = eager[""].reshape(-1)
         at = bits(y).ne(bits(other)) & ~(y.isnan() & other.isnan())
         given, y = [t[at] for t in given], y[at]

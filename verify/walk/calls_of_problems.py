@@ -8,6 +8,7 @@ same address: within the bound, by a truth of their own.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -25,7 +26,19 @@ from verify.judge import status
 from verify.judge.cell import standing
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.stubs import expression
-from verify.walk.calls import AFTER, DEPENDS, LATER, USUAL, Called, drawn_scalars, edges, listed, possible, tried
+from verify.walk.calls import (
+    AFTER,
+    DEPENDS,
+    LATER,
+    USUAL,
+    Called,
+    drawn_scalars,
+    edges,
+    judging_threads,
+    listed,
+    possible,
+    tried,
+)
 from verify.walk.cases import Instance, terms
 from verify.workers.launch import LoweringError, Outputs, bits, launch_steady
 
@@ -107,6 +120,7 @@ class _Ahead:
     """Instances in the order in which they are asked for: while a worker is waited for, a thread makes the next one."""
 
     def __init__(self) -> None:
+        self.spent = 0.0  # seconds of the thread
         self.makes: list[Callable[[], Instance]] = []
         self.waiting: dict[int, Future[Instance]] = {}
         self.pool: ThreadPoolExecutor | None = None
@@ -119,14 +133,21 @@ class _Ahead:
     def _at(self, place: int) -> Instance:
         begun = self.waiting.pop(place, None)
         if self.pool is not None and place + 1 < len(self.makes):
-            self.waiting.setdefault(place + 1, self.pool.submit(self.makes[place + 1]))
+            self.waiting.setdefault(place + 1, self.pool.submit(self._made, place + 1))
         return self.makes[place]() if begun is None else begun.result()
+
+    def _made(self, place: int) -> Instance:
+        before = time.thread_time()
+        try:
+            return self.makes[place]()
+        finally:
+            self.spent += time.thread_time() - before
 
     @contextmanager
     def begun(self) -> Iterator[None]:
         """Inside, instances are made ahead."""
         try:
-            with ThreadPoolExecutor(1) as self.pool:
+            with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(judging_threads(),)) as self.pool:
                 yield
                 self.pool.shutdown(cancel_futures=True)
         finally:
@@ -151,6 +172,9 @@ class Calls:
             self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine, self.ahead = mine, _Ahead()
+        self.included: dict[str, Lowering] = {}
+        self.kept = ""  # whose bounds were, last
+        self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
             one, more = (self.drawn(self.batch(n)).problem.tensors for n in (1, 2))
@@ -191,15 +215,12 @@ class Calls:
             found.problem = replace(found.problem, tensors=tensors)
         return found
 
-    def launched(
-        self, one: Instance, how: str = "", problem: Problem | None = None, like: Outputs | None = None
-    ) -> Outputs:  # fmt: skip
-        """Outputs for an instance; problem: with its numbers in other memory, like: what has their shapes, where it is
-        known."""
+    def launched(self, one: Instance, how: str = "", like: Outputs | None = None) -> Outputs:
+        """Outputs for an instance; like: what has their shapes, where it is known."""
         like = self.shaped(one) if like is None else like
         with getattr(self.call, "manner", nullcontext)(how):
             return launch_steady(
-                self.call, problem or one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
+                self.call, one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
                 like=like,
             ).results[0]  # fmt: skip
 
@@ -208,30 +229,37 @@ class Calls:
         time than eager's outputs."""
         found: Outputs = {}
         for name in one.outputs if one is not self.plain else ():
-            limit = one.limit(self.aim(one), self.wider or self.lowering, name)
+            limit = one.limit(self.aim(one), self.held(one)[0], name)
             if name not in self.known or limit is None or limit.bound.dim() == 0:
                 break
             found[name] = torch.empty(limit.bound.shape, dtype=self.known[name].dtype, device="meta")
         return found if len(found) == len(one.outputs) else one.eager(0, self.reference, self.aim(one))
 
-    @cached_property
-    def wider(self) -> Lowering | None:
-        """The lowering whose bound a user's own has too."""
-        if not (self.mine and self.facts.includes) or self.lowering.order is not None:
-            return None
-        return replace(self.lowering, name=self.facts.includes)
+    def held(self, one: Instance) -> list[Lowering]:
+        """The lowering, after those whose bounds a user's own has too, which takes longer to find: first the one whose
+        bounds were kept last."""
+        if not self.mine or self.lowering.order is not None:
+            return [self.lowering]
+        names = self.facts.includes(one.problem, self.target)
+        for name in names:
+            self.included.setdefault(name, replace(self.lowering, name=name))
+        return [*sorted((self.included[name] for name in names), key=lambda own: own.name != self.kept), self.lowering]
 
     def aim(self, one: Instance) -> Target:
         return replace(self.target, spelling=one.setting.name, scalars=one.scalars)
 
     def status(self, one: Instance, outputs: Outputs) -> str:
-        """What a cell of these outputs would be. What keeps the bound of the lowering that the kernel names in
-        `includes` keeps that of a user's own, which takes longer to find."""
-        if self.wider is not None and self.as_of(self.wider, one, outputs) == "passed":
-            return "passed"
-        found = self.as_of(self.lowering, one, outputs)
-        if self.mine and found not in ("passed", "deviates"):  # the ledger excuses a user's with eager's bits alone
-            found = self.as_of(self.lowering, one, outputs, one.eager(0, self.reference, self.aim(one)))
+        """What a cell of these outputs would be."""
+        for lowering in self.held(one):
+            if (found := self.as_of(lowering, one, outputs)) == "passed":
+                self.kept = lowering.name
+                return found
+        if self.mine and found != "deviates":  # the ledger excuses a user's with eager's bits alone
+            eager = one.eager(0, self.reference, self.aim(one))
+            found = self.as_of(self.lowering, one, outputs, eager)
+            if found == "unjudged" and eager is not None and not _differing(outputs, eager):
+                self.unstated[one.setting.name] = None
+                return "passed"
         return found
 
     def as_of(self, lowering: Lowering, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
@@ -275,14 +303,14 @@ class Calls:
                 told += f" {AFTER}"
             return _Wrong(sum(t.numel() for t in plain.values()), told, found)
         for layout in layouts:
-            moved = {k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()}
+            moved = given.reading({k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
             try:
-                y = self.launched(given, problem=given.problem.reading(moved), like=plain)
+                y = self.launched(moved, like=plain)
             except (LoweringError, NotLowered) as error:  # it may refuse them
                 if isinstance(error, LoweringError) and error.kind != "raised":
                     raise
                 continue
-            if _differing(y, plain) and (found := self.status(given, y)) not in ("passed", "deviates"):
+            if _differing(y, plain) and (found := self.status(moved, y)) not in ("passed", "deviates"):
                 told = "; ".join(f"t = {k}: {text}" for k, text in layout.items() if text != "t")
                 told = f"{BEYOND.get(found, found)} with {told}"
                 return _Wrong(sum(t.numel() for t in y.values()), told, found, moved=True)
@@ -356,7 +384,7 @@ class Calls:
             tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
             one.problem = replace(one.problem, tensors=tensors)
         known = vars(self).get("known", {})  # only one thread may launch
-        one.prepare(self.aim(one), self.wider or self.lowering, {name: y.dtype for name, y in known.items()})
+        one.prepare(self.aim(one), self.held(one)[0], {name: y.dtype for name, y in known.items()})
         return one
 
     def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | None:
@@ -456,7 +484,12 @@ def call_problems(
     make = {name: one.make for name, one in table.items()}
     # what is not isolated may change how torch computes, here, while it runs
     with calls.ahead.begun() if getattr(call, "isolated", False) else nullcontext():
-        found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, dict)
+        found, wrong = tried(
+            make, lambda name: f"{name}, {table[name].text}", call, dict, lambda: calls.ahead.spent
+        )  # fmt: skip
+    if calls.unstated:
+        told = f"nothing is stated of some elements, which have eager's bits: {listed(calls.unstated)}"
+        found = replace(found, excused=told)
     beyond = {name: one for name, one in wrong.items() if not one.loose}
     if found.told or not wrong:
         return found
@@ -464,7 +497,7 @@ def call_problems(
         return replace(found, excused=DEPENDS)
     if not beyond:
         told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {listed(wrong)}"
-        return replace(found, excused=told)
+        return replace(found, excused="; ".join(filter(None, (told, found.excused))))
     name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
     told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"
     worst = status.worst(one.status for one in beyond.values())

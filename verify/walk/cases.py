@@ -815,6 +815,12 @@ class Instance:
                 self.source.enclose(output)
         return admit.library(self.device, names=sorted(self._bounds.asked))
 
+    def reading(self, tensors: Mapping[str, Tensor]) -> Instance:
+        """The same numbers in other memory, with what is known of them; see `Problem.reading`."""
+        other = copy.copy(self)
+        other.problem, other._reference = self.problem.reading(tensors), None
+        return other
+
     def portions(self) -> range:
         return range(1)
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -188,21 +188,8 @@ def _digests(selection: Selection) -> dict[str, str]:
 
 def _identity_there(selection: Selection, threads: int) -> dict[str, Any]:
     """`identity` in a process whose launches would have that many threads."""
-    with _shared(threads, torch.get_num_threads()):
+    with backends.sharing(threads, torch.get_num_threads()):
         return identity(selection)
-
-
-@contextlib.contextmanager
-def _shared(threads: int, share: int) -> Iterator[None]:
-    """Inside, launches have that many threads, and all else `share`."""
-    before, others = backends.launch_threads, torch.get_num_threads()
-    backends.launch_threads = threads
-    torch.set_num_threads(share)
-    try:
-        yield
-    finally:
-        backends.launch_threads = before
-        torch.set_num_threads(others)
 
 
 def _confine(present: Iterable[Backend], selection: Selection, processes: float) -> None:
@@ -278,7 +265,7 @@ class _Results:
             if own and workers is None and not any(places):
                 self._imported()
                 here, places = self._done, places[1:]
-                self.at_end.enter_context(_shared(backends.threads(), share))
+                self.at_end.enter_context(backends.sharing(backends.threads(), share))
             else:
                 imported(selection.user_lowerings)
             make = functools.partial(_worker, *given, share, max(map(places.count, places), default=1))

@@ -40,6 +40,7 @@ BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
 PROCESSES = Path("/proc")  # where Linux tells what processes have used
+SELDOM = 0.1  # seconds between two questions for that, which may take some milliseconds
 TEXT = 300  # characters that are shown of what a worker says
 #: What an answer to a message has.
 ANSWERS: Mapping[str, tuple[set[str], ...]] = {
@@ -66,6 +67,7 @@ class Worker:
         self.asked = 0  # messages so far
         self.loaded, self.behaviour = False, ""  # what `verify.workers.behaviour.digest` says of the function there
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
+        self._asked = -math.inf  # when the system was, of what it has spent
         self.end = weakref.finalize(self, _end, self.process, self.files)
         self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
         self._send({"do": "load", "text": text, **self.limits})
@@ -123,11 +125,13 @@ class Worker:
     def spent(self) -> float:
         """Seconds that its launches have taken so far: of a processor, or in which something was compiled, perhaps by
         other processes. By the clock where the system does not tell."""
+        if time.monotonic() - self._asked < SELDOM:
+            return self._spent
         used = time.monotonic() - self.began if self.end.alive and not PROCESSES.exists() else 0.0
         with contextlib.suppress(OSError):  # it has ended
             fields = (PROCESSES / str(self.process.pid) / "stat").read_text().rpartition(")")[2].split()
             used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # its own and its children's, proc(5)
-        self._spent = max(self._spent, used, self.compiling)
+        self._spent, self._asked = max(self._spent, used, self.compiling), time.monotonic()
         return self._spent
 
     def _send(self, message: Mapping[str, Any]) -> None:
