@@ -16,7 +16,7 @@ from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite
 from verify.lower import stubs
-from verify.lower.lowering import Target
+from verify.lower.lowering import Lowering, Target
 from verify.lower.lowerings import lowerings
 from verify.lower.user import user_composite
 from verify.walk.calls import Called
@@ -25,7 +25,7 @@ from verify.walk.cases import Instance
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import isolated_composite
-from verify.workers.launch import shared
+from verify.workers.launch import Outputs, shared
 
 PLANTED = f"""
 import ctypes, threading, time
@@ -210,6 +210,57 @@ def test_a_user_s_own_has_the_bounds_that_are_tried_first(monkeypatch: pytest.Mo
                     of = (replace(eager, name=lowering) for lowering in (included, "mine.py:f"))
                     tried, own = (facts.limit(one.problem, on, lowering, output) for lowering in of)
                     assert tried is not None and own is not None and bool((tried.bound <= own.bound).all())
+
+
+BY_LAYOUT = """
+import torch
+
+def eager(x, dim):  # as torch's rms_norm on a GPU, which reads four numbers at once where it can
+    y = torch.softmax(x, dim)
+    return y if x.is_contiguous() else torch.nextafter(y, torch.ones_like(y))
+
+def other(x, dim):
+    return eager(x.contiguous(), dim) + (0 if x.is_contiguous() else 2.0**-20)
+"""
+
+
+def beside_eager(tmp_path: Path, function: str) -> tuple[Calls, Instance]:
+    """Calls of a function whose reference is that `eager`, and a problem of its own."""
+    (tmp_path / "mine.py").write_text(BY_LAYOUT)
+    facts, backend = kernel.load("softmax"), backends.load("cpu")
+    assert isinstance(facts, Composite)
+    on = Target(facts, {}, facts.settings[0].name, "float32", backend)
+    mine, reference = (user_composite(f"{tmp_path}/mine.py:{name}") for name in (function, "eager"))
+    case = Instance(facts, facts.settings[0], {}, "float32", backend, 0)
+    calls = Calls(case, on, mine, reference, mine.build(on), True)
+    return calls, calls.drawn({"shape": "3x33"})
+
+
+@pytest.mark.parametrize(("function", "wrong"), [("eager", False), ("other", True)])
+def test_the_ledger_excuses_eagers_bits_in_the_same_layout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, wrong: bool
+) -> None:
+    """They may be others than those of the plain call."""
+
+    def as_of(self: Calls, lowering: Lowering, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
+        excused = eager is not None and torch.equal(outputs[""], eager[""])
+        return "deviates" if excused or one.problem.tensors["x"].is_contiguous() else "exceeds-bound"
+
+    monkeypatch.setattr(Calls, "as_of", as_of)
+    calls, one = beside_eager(tmp_path, function)
+    found = calls.judged(one, [{"x": "t.T.contiguous().T"}])
+    assert (found is not None) == wrong
+
+
+@pytest.mark.parametrize(("function", "wrong"), [("eager", False), ("other", True)])
+def test_what_no_bound_tells_anything_of_is_no_fault_with_eagers_bits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, wrong: bool
+) -> None:
+    monkeypatch.setattr(Calls, "as_of", lambda *given: "unjudged")
+    calls, one = beside_eager(tmp_path, function)
+    found = calls.judged(one.reading({"x": one.problem.tensors["x"].T.contiguous().T}))
+    assert (found is not None) == wrong == (not calls.unstated)
+    assert found is None or found.status == "unjudged"
 
 
 @pytest.mark.parametrize(("function", "told"), [("wide", "returned dtype torch.float64"), ("flat", "returned shape (")])
