@@ -500,7 +500,7 @@ def kernel(
         cases=cases,
         dtypes=DTYPES,
         notes=NOTES,
-        includes=lambda problem, target: ("eager",),
+        ways=lazily("verify.kernels._adam_algorithms", "ways"),
         held="the largest bound of the listed lowerings' algorithms, element by element",
         stub=EMA if ema else STEP.format(name=name, decay=DECAYS[name]),
         keywords={} if ema else TENSORS,

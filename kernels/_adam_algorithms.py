@@ -6,7 +6,7 @@ The machinery is `verify.families.steps`; the recurrences and roundings are `ver
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -79,6 +79,11 @@ def limit_of(problem: Problem, target: Target, lowering: Lowering, output: str) 
             f"; nothing is proved of {bound.numel() - bounded} elements: an infinite truth, or errors that feed back"
         )
     return Limit(bound, source)
+
+
+def ways(problem: Problem, target: Target) -> dict[str, Callable[..., Limit | None]]:
+    """`Composite.ways`."""
+    return {"eager": lambda problem, target, own, output: limit_of(problem, target, replace(own, name="eager"), output)}
 
 
 def declared(problem: Problem, target: Target, name: str) -> tuple[Declared, ...]:

@@ -16,7 +16,7 @@ from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite
 from verify.lower import stubs
-from verify.lower.lowering import Lowering, Target
+from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.lower.user import user_composite
 from verify.walk.calls import Called
@@ -205,10 +205,9 @@ def test_a_user_s_own_has_the_bounds_that_are_tried_first(monkeypatch: pytest.Mo
             for dtype in setting.dtypes:
                 on = Target(facts, facts.cases[0], setting.name, dtype, there)
                 one = Instance(facts, setting, facts.cases[0], dtype, backends.load("cpu"), 0)
-                names = facts.includes(one.problem, on)
-                for output, included in itertools.product(one.outputs, names):
-                    of = (replace(eager, name=lowering) for lowering in (included, "mine.py:f"))
-                    tried, own = (facts.limit(one.problem, on, lowering, output) for lowering in of)
+                mine = replace(eager, name="mine.py:f")
+                for output, way in itertools.product(one.outputs, facts.ways(one.problem, on).values()):
+                    tried, own = (limit(one.problem, on, mine, output) for limit in (way, facts.limit))
                     assert tried is not None and own is not None and bool((tried.bound <= own.bound).all())
 
 
@@ -242,7 +241,7 @@ def test_the_ledger_excuses_eagers_bits_in_the_same_layout(
 ) -> None:
     """They may be others than those of the plain call."""
 
-    def as_of(self: Calls, lowering: Lowering, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
+    def as_of(self: Calls, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
         excused = eager is not None and torch.equal(outputs[""], eager[""])
         plain = torch.softmax(one.problem.tensors["x"].contiguous(), -1)
         return "deviates" if excused or torch.equal(outputs[""], plain) else "exceeds-bound"
@@ -285,8 +284,8 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function
     ("persistent", "shape=140x2064 recipe=random", "exceeds-bound"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
-    # those of which another call begins to differ, or gives the status, have all of them
-    some: Mapping[str, str | tuple[str, ...]] = {"warm": ("shape=1x", "shape=3x", among), "strides": ""}
+    # with those of which another call begins to differ, or gives the status
+    some = {"warm": ("shape=1x", "shape=3x", among), "strides": (among, "shape=33x3", "shape=3x33")}
     found = called(tmp_path, function, only=some.get(function, among))
     # which calls a lowering fails that is wrong from some launch on depends on how many there are
     assert (among in found.different or function == "warm") and found.different and found.status == status, found

@@ -288,8 +288,8 @@ class Composite:
     lowerings   their names, in that order: listing them must not import torch
     held        what a user's own lowering is held to, in words
     stub        the source of a function that begins one, see `verify.lower.stubs`
-    includes    includes(problem, target) -> registered lowerings whose bounds a user's own has too, or wider ones,
-                unless it declares an order
+    ways        ways(problem, target) -> {text: limit, a function as below}: single algorithms that a user's own may
+                run, unless it declares an order; the bound of `limit` is as wide as that of any
     keywords    what it may take by keyword beside the setting's parameters and scalars, with a line of help each;
                 `problem` puts them under "keywords" of its `extra`, tensors beyond `inputs` among its tensors
     cases, quick_cases, dtypes, properties, notes  as in `Kernel`
@@ -310,7 +310,7 @@ class Composite:
     further: tuple[tuple[Mapping[str, str], Scalars], ...] = ()
     related: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...] = ()
     again: tuple[Mapping[str, str], ...] = ()
-    includes: Callable[..., tuple[str, ...]] = lambda problem, target: ()
+    ways: Callable[..., Mapping[str, Callable[..., Any]]] = lambda problem, target: {}
     keywords: Mapping[str, str] = field(default_factory=dict)
     orders: bool = False
     strata: Callable[..., Any] | None = None

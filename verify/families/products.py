@@ -594,7 +594,7 @@ def kernel(
         lowerings=LOWERINGS,
         dtypes=dtypes,
         cases=cases,
-        includes=lambda problem, target: ("eager",),
+        ways=lazily("verify.families.products_limits", "ways"),
         held="sums of products in 32-bit integers"
         if facts.exact
         else "sums of exact products in float32 (float64 of float64) in any order, or by the device's "

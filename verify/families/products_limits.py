@@ -7,7 +7,7 @@ summed in the widest format that the lowerings of the device use, rounded once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -175,8 +175,7 @@ def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> 
     if lowering.order is not None:
         found = _epilogues(place, [Algorithm(lowering.order)])
     elif is_file(lowering.name) or lowering.name not in LOWERINGS:
-        found = tuple(dict.fromkeys(one for name in ("eager", "triton") for one in
-                                    algorithms(replace(place, lowering=name))))  # fmt: skip
+        found = _of_ones_own(place)
     else:
         found = algorithms(place)
     widest = bounds = None
@@ -187,6 +186,22 @@ def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> 
     best = kept(problem, Algorithm(Order("tree", _widest(place))), place.result)
     needed = [str(one) for one in found if bool((kept(problem, one, place.result) == widest).any())]
     return Limit(widest, f"roundoff of {' | '.join(dict.fromkeys(needed))}; {_compared(best, widest, place)}")
+
+
+def _of_ones_own(place: Place) -> tuple[Algorithm, ...]:
+    every = (one for name in ("eager", "triton") for one in algorithms(replace(place, lowering=name)))
+    return tuple(dict.fromkeys(every))
+
+
+def ways(problem: Problem, target: Target) -> dict[str, Callable[..., Limit]]:
+    """`Composite.ways`."""
+    if target.kernel.family.exact:
+        return {}
+    place = place_of(problem, target, "")
+    return {
+        f"{one} {one.flush}": lambda problem, *given, one=one: Limit(kept(problem, one, place.result), str(one))
+        for one in _of_ones_own(place)
+    }
 
 
 def _widest(place: Place) -> Format:

@@ -840,7 +840,7 @@ def kernel(
         cases=cases,
         quick_cases=len(cases),
         held=rows.held,
-        includes=lazily("verify.families.rows_limits", "includes"),
+        ways=lazily("verify.families.rows_limits", "ways"),
         stub=_stub(name, rows, tuple(dict.fromkeys(scalar for case in cases for scalar in case))),
         notes=notes,
     )

@@ -8,7 +8,7 @@ beyond which it may still have another order: that does not prove that it is rig
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +52,23 @@ def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> 
         found = of_ones_own(facts, place, lowering.order)
         if lowering.order is None:
             outer = _widest(problem, facts, of_ones_own(facts, place, Order("any", place.wide), quotient=OWN))
+    return _bounded(problem, facts, place, found, outer)
+
+
+def ways(problem: Problem, target: Target) -> dict[str, Callable[..., Limit | None]]:
+    """`Composite.ways`."""
+    facts, place = target.kernel.family, place_of(problem, target, "")
+    return {
+        f"{one.formula.__name__}, {one.source}": lambda problem, *given, one=one: _bounded(problem, facts, place, [one])
+        for one in of_ones_own(facts, place, None)
+    }
+
+
+def _bounded(
+    problem: Problem, facts: Rows, place: Place, found: Sequence[Algorithm], outer: Limit | None = None
+) -> Limit | None:
+    """The bound of the algorithms, the probable one where rows are random. outer: a wider one, beyond which only an
+    order that nobody knows may be."""
     proven = _widest(problem, facts, found) or outer
     if proven is None:
         return None
@@ -95,16 +112,6 @@ def place_of(problem: Problem, target: Target, lowering: str) -> Place:
     n = x.shape[dim]
     last, flat = dim == x.dim() - 1, x.dim() == 1
     return Place(lowering, facts_of(target.backend.name), FORMATS[target.dtype], n, x.numel() // max(n, 1), last, flat)
-
-
-def includes(problem: Problem, target: Target) -> tuple[str, ...]:
-    """Lowerings all of whose algorithms are among those of `of_ones_own`."""
-    facts = target.kernel.family
-    return tuple(
-        name
-        for name in ("triton", "eager")
-        if all(one.ordered for one in facts.algorithms(place_of(problem, target, name)))
-    )
 
 
 def known(facts: Rows, place: Place) -> list[Algorithm]:

@@ -44,7 +44,7 @@ SIZE = 1280  # elements of the sample
 #: work on the machine does not decide which are made, but for LONGEST, seconds of the clock.
 SECONDS, LONGEST = 20.0, 100.0
 #: torch's threads in their judgement, at most.
-JUDGING = 4
+JUDGING = 1
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.

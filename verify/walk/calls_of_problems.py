@@ -172,8 +172,7 @@ class Calls:
             self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine, self.ahead = mine, _Ahead()
-        self.included: dict[str, Lowering] = {}
-        self.kept = ""  # whose bounds were, last
+        self.kept = ""  # the algorithm whose bound was, last
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
@@ -229,47 +228,45 @@ class Calls:
         time than eager's outputs."""
         found: Outputs = {}
         for name in one.outputs if one is not self.plain else ():
-            limit = one.limit(self.aim(one), self.held(one)[0], name)
+            limit = self.ways(one)[0].limit(self.aim(one), self.lowering, name)
             if name not in self.known or limit is None or limit.bound.dim() == 0:
                 break
             found[name] = torch.empty(limit.bound.shape, dtype=self.known[name].dtype, device="meta")
         return found if len(found) == len(one.outputs) else one.eager(0, self.reference, self.aim(one))
 
-    def held(self, one: Instance) -> list[Lowering]:
-        """The lowering, after those whose bounds a user's own has too, which takes longer to find: first the one whose
-        bounds were kept last."""
+    def ways(self, one: Instance) -> list[Instance]:
+        """The instance, of which the bound of a user's own takes long to find, after those held to an algorithm alone:
+        first the one that was kept last."""
         if not self.mine or self.lowering.order is not None:
-            return [self.lowering]
-        names = self.facts.includes(one.problem, self.target)
-        for name in names:
-            self.included.setdefault(name, replace(self.lowering, name=name))
-        return [*sorted((self.included[name] for name in names), key=lambda own: own.name != self.kept), self.lowering]
+            return [one]
+        limits = self.facts.ways(one.problem, self.target)
+        return [*(one.held(text, limits[text]) for text in sorted(limits, key=lambda text: text != self.kept)), one]
 
     def aim(self, one: Instance) -> Target:
         return replace(self.target, spelling=one.setting.name, scalars=one.scalars)
 
     def status(self, one: Instance, outputs: Outputs) -> str:
         """What a cell of these outputs would be."""
-        for lowering in self.held(one):
-            if (found := self.as_of(lowering, one, outputs)) == "passed":
-                self.kept = lowering.name
+        for way in self.ways(one):
+            if (found := self.as_of(way, outputs)) == "passed":
+                self.kept = next((text for text, own in one.held_to.items() if own is way), self.kept)
                 return found
         if self.mine and found != "deviates":  # the ledger excuses a user's with eager's bits alone
             eager = one.eager(0, self.reference, self.aim(one))
-            found = self.as_of(self.lowering, one, outputs, eager)
+            found = self.as_of(one, outputs, eager)
             if found == "unjudged" and eager is not None and not _differing(outputs, eager):
                 self.unstated[one.setting.name] = None
                 return "passed"
         return found
 
-    def as_of(self, lowering: Lowering, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
-        """The same with the bounds of a lowering, beside eager's outputs."""
+    def as_of(self, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
+        """The same, beside eager's outputs."""
         found, target = [], self.aim(one)
         for name, y in outputs.items():
             flat = y.contiguous().reshape(-1)
             other = None if eager is None else eager[name].contiguous().reshape(-1)
             if len(flat):
-                stated, on = terms(one, target, lowering, 0, name, y, user=self.mine)
+                stated, on = terms(one, target, self.lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
                 found.append(standing(term.judge.doubts(term.elements, flat, other)) if stated else "passed")
         return status.worst(found)
@@ -384,7 +381,7 @@ class Calls:
             tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
             one.problem = replace(one.problem, tensors=tensors)
         known = vars(self).get("known", {})  # only one thread may launch
-        one.prepare(self.aim(one), self.held(one)[0], {name: y.dtype for name, y in known.items()})
+        self.ways(one)[0].prepare(self.aim(one), self.lowering, {name: y.dtype for name, y in known.items()})
         return one
 
     def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | None:

@@ -793,6 +793,7 @@ class Instance:
         self._sources: dict[tuple[str, str, tuple[int, ...]], OfOutput] = {}
         self._limits: dict[str, Limit | None] = {}
         self._limited: Lowering | None = None  # whose they are
+        self.held_to: dict[str, Instance] = {}
         self._reference: Outputs | None = None
         self._predicted: dict[tuple[str, str], Tensor] = {}
         self._bounds = admit.Bounds(self.device)
@@ -818,8 +819,16 @@ class Instance:
     def reading(self, tensors: Mapping[str, Tensor]) -> Instance:
         """The same numbers in other memory, with what is known of them; see `Problem.reading`."""
         other = copy.copy(self)
-        other.problem, other._reference = self.problem.reading(tensors), None
+        other.problem, other._reference, other.held_to = self.problem.reading(tensors), None, {}
         return other
+
+    def held(self, text: str, limit: Callable[..., Limit | None]) -> Instance:
+        """The same problem with another bound, named by the text."""
+        if text not in self.held_to:
+            one = copy.copy(self)
+            one.kernel, one._limits, one._limited = replace(self.kernel, limit=limit), {}, None
+            self.held_to[text] = one
+        return self.held_to[text]
 
     def portions(self) -> range:
         return range(1)
