@@ -43,7 +43,7 @@ SIZE = 1280  # elements of the sample
 #: Of a processor, in which all calls of a lowering are made, or some are not: each shape may be compiled anew. Other
 #: work on the machine does not decide which are made, but for LONGEST, seconds of the clock.
 SECONDS, LONGEST = 20.0, 100.0
-#: torch's threads in their judgement, at most.
+#: torch's threads in their judgement: of small tensors more would wait for one another, where a core has other work.
 JUDGING = 1
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
@@ -568,14 +568,8 @@ def tried(
     """Make the calls, as long as there is time: what that gave, and the results of those that are wrong. told: a call
     in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong; beside: seconds
     that other threads have taken for them. A contract that is broken ends them, with status 'error'."""
-    with backends.sharing(backends.threads(), judging_threads()):
+    with backends.sharing(backends.threads(), JUDGING):
         return _tried(calls, told, lowering, sift, beside)
-
-
-def judging_threads() -> int:
-    """torch's threads in the judgement of calls, whose tensors are small: more of them would wait for one another, and
-    seem to work."""
-    return min(torch.get_num_threads(), JUDGING)
 
 
 def _tried(

@@ -29,12 +29,12 @@ from verify.lower.stubs import expression
 from verify.walk.calls import (
     AFTER,
     DEPENDS,
+    JUDGING,
     LATER,
     USUAL,
     Called,
     drawn_scalars,
     edges,
-    judging_threads,
     listed,
     possible,
     tried,
@@ -147,7 +147,7 @@ class _Ahead:
     def begun(self) -> Iterator[None]:
         """Inside, instances are made ahead."""
         try:
-            with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(judging_threads(),)) as self.pool:
+            with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(JUDGING,)) as self.pool:
                 yield
                 self.pool.shutdown(cancel_futures=True)
         finally:
