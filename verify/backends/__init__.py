@@ -192,12 +192,14 @@ def sharing(threads: int, share: int) -> Iterator[None]:
     global launch_threads
     before, others = launch_threads, torch.get_num_threads()
     launch_threads = threads
-    torch.set_num_threads(share)
+    if others != share:  # it takes time, where there are many
+        torch.set_num_threads(share)
     try:
         yield
     finally:
         launch_threads = before
-        torch.set_num_threads(others)
+        if torch.get_num_threads() != others:
+            torch.set_num_threads(others)
 
 
 def cores() -> int:

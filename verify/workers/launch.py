@@ -292,7 +292,8 @@ def _timed(call: Callable[..., Any], arguments: Sequence[Any], backend: Backend,
     """What the call returns, and the seconds from its start to synchronized completion."""
     backend.synchronize()
     start = time.perf_counter()
-    with _raising(name, arguments):
+    threads = torch.get_num_threads() if getattr(call, "isolated", False) else backends.threads()
+    with _raising(name, arguments), backends.sharing(backends.threads(), threads):
         with torch.no_grad():
             returned = call(*arguments)
         backend.synchronize()
@@ -301,9 +302,7 @@ def _timed(call: Callable[..., Any], arguments: Sequence[Any], backend: Backend,
 
 @contextmanager
 def _raising(name: str, arguments: Sequence[Any]) -> Iterator[None]:
-    """Whatever a lowering raises as a LoweringError. Inside it has the threads of a launch."""
-    given = torch.get_num_threads()
-    torch.set_num_threads(backends.threads())
+    """Whatever a lowering raises as a LoweringError."""
     try:
         yield
     except (UsageError, NotLowered, NoRoom):
@@ -314,8 +313,6 @@ def _raising(name: str, arguments: Sequence[Any]) -> Iterator[None]:
         if backends.out_of_memory(error) and (backends.memory_share or 1) < 1:
             raise  # `verify.walk.run` tries it again with more
         raise LoweringError(f"lowering {name} raised {describe(error)} on {_shapes(arguments)}", "raised") from error
-    finally:
-        torch.set_num_threads(given)
 
 
 def _shapes(arguments: Sequence[Any]) -> str:
