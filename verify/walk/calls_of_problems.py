@@ -228,28 +228,29 @@ class Calls:
         time than eager's outputs."""
         found: Outputs = {}
         for name in one.outputs if one is not self.plain else ():
-            limit = self.ways(one)[0].limit(self.aim(one), self.lowering, name)
+            limit = self.first(one).limit(self.aim(one), self.lowering, name)
             if name not in self.known or limit is None or limit.bound.dim() == 0:
                 break
             found[name] = torch.empty(limit.bound.shape, dtype=self.known[name].dtype, device="meta")
         return found if len(found) == len(one.outputs) else one.eager(0, self.reference, self.aim(one))
 
-    def ways(self, one: Instance) -> list[Instance]:
+    def ways(self, one: Instance) -> dict[str, Instance]:
         """The instance, of which the bound of a user's own takes long to find, after those held to an algorithm alone:
-        first the one that was kept last."""
-        if not self.mine or self.lowering.order is not None:
-            return [one]
-        limits = self.facts.ways(one.problem, self.target)
-        return [*(one.held(text, limits[text]) for text in sorted(limits, key=lambda text: text != self.kept)), one]
+        first the one that was kept last. By the algorithm."""
+        found = one.ways(self.target) if self.mine and self.lowering.order is None else {}
+        return {text: found[text] for text in sorted(found, key=lambda text: text != self.kept)} | {"": one}
+
+    def first(self, one: Instance) -> Instance:
+        return next(iter(self.ways(one).values()))
 
     def aim(self, one: Instance) -> Target:
         return replace(self.target, spelling=one.setting.name, scalars=one.scalars)
 
     def status(self, one: Instance, outputs: Outputs) -> str:
         """What a cell of these outputs would be."""
-        for way in self.ways(one):
+        for text, way in self.ways(one).items():
             if (found := self.as_of(way, outputs)) == "passed":
-                self.kept = next((text for text, own in one.held_to.items() if own is way), self.kept)
+                self.kept = text
                 return found
         if self.mine and found != "deviates":  # the ledger excuses a user's with eager's bits alone
             eager = one.eager(0, self.reference, self.aim(one))
@@ -381,7 +382,7 @@ class Calls:
             tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
             one.problem = replace(one.problem, tensors=tensors)
         known = vars(self).get("known", {})  # only one thread may launch
-        self.ways(one)[0].prepare(self.aim(one), self.lowering, {name: y.dtype for name, y in known.items()})
+        self.first(one).prepare(self.aim(one), self.lowering, {name: y.dtype for name, y in known.items()})
         return one
 
     def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | None:

@@ -793,7 +793,7 @@ class Instance:
         self._sources: dict[tuple[str, str, tuple[int, ...]], OfOutput] = {}
         self._limits: dict[str, Limit | None] = {}
         self._limited: Lowering | None = None  # whose they are
-        self.held_to: dict[str, Instance] = {}
+        self._ways: dict[str, Instance] | None = None
         self._reference: Outputs | None = None
         self._predicted: dict[tuple[str, str], Tensor] = {}
         self._bounds = admit.Bounds(self.device)
@@ -819,16 +819,17 @@ class Instance:
     def reading(self, tensors: Mapping[str, Tensor]) -> Instance:
         """The same numbers in other memory, with what is known of them; see `Problem.reading`."""
         other = copy.copy(self)
-        other.problem, other._reference, other.held_to = self.problem.reading(tensors), None, {}
+        other.problem, other._reference, other._ways = self.problem.reading(tensors), None, None
         return other
 
-    def held(self, text: str, limit: Callable[..., Limit | None]) -> Instance:
-        """The same problem with another bound, named by the text."""
-        if text not in self.held_to:
-            one = copy.copy(self)
-            one.kernel, one._limits, one._limited = replace(self.kernel, limit=limit), {}, None
-            self.held_to[text] = one
-        return self.held_to[text]
+    def ways(self, target: Target) -> dict[str, Instance]:
+        """The same problem, held to single algorithms, see `Composite.ways`."""
+        if self._ways is None:
+            self._ways = {}
+            for text, limit in self.kernel.ways(self.problem, target).items():
+                one = self._ways[text] = copy.copy(self)
+                one.kernel, one._limits, one._limited = replace(self.kernel, limit=limit), {}, None
+        return self._ways
 
     def portions(self) -> range:
         return range(1)
