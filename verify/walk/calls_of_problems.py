@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from verify import backends
 from verify.facts.kernel import Composite, Setting
 from verify.families.composite import Problem
 from verify.families.rows import Rows
@@ -178,7 +179,8 @@ class Calls:
         if self.facts.batched:
             one, more = (self.drawn(self.batch(n)).problem.tensors for n in (1, 2))
             self.batched = frozenset(name for name, t in more.items() if t.shape != one[name].shape)
-        self.plain = self.drawn(self.batch(ROWS))
+        self.blank = {str(self.batch(ROWS)): self.drawn(self.batch(ROWS))}  # of which nothing is asked
+        self.plain = self.drawn(self.batch(ROWS), next(iter(self.blank.values())).problem.tensors)
 
     @cached_property
     def due(self) -> Outputs:
@@ -204,15 +206,17 @@ class Calls:
         self, given: Mapping[str, str], tensors: Mapping[str, Tensor] | None = None, seed: int = 0,
         scalars: Mapping[str, float] | None = None,
     ) -> Instance:  # fmt: skip
-        """The problem of `--set` with these, with these tensors, and with these scalars in place of the case's."""
+        """The problem of `--set` with these; with these tensors in place of drawn ones, or with these scalars in place
+        of the case's."""
         assert self.facts.custom is not None
+        if tensors is not None:
+            if str(given) not in self.blank:
+                self.blank[str(given)] = self.drawn(given)
+            return self.blank[str(given)].of(tensors)
         setting: Setting = replace(self.facts.custom(given), name=" ".join(f"{k}={v}" for k, v in given.items()))
         of = self.case
         values = {**of.scalars, **(scalars or {})}
-        found = Instance(self.facts, setting, values, of.dtype, of.backend, of.seed + seed)
-        if tensors is not None:
-            found.problem = replace(found.problem, tensors=tensors)
-        return found
+        return Instance(self.facts, setting, values, of.dtype, of.backend, of.seed + seed)
 
     def launched(self, one: Instance, how: str = "", like: Outputs | None = None) -> Outputs:
         """Outputs for an instance; like: what has their shapes, where it is known."""
@@ -477,8 +481,9 @@ def call_problems(
     """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
     is a user's own; a registered one is not called with problems of their own, which its settings are. scalars: it is
     to take other Python scalars than the case's."""
-    calls = Calls(case, target, lowering, reference, call, mine, scalars)
-    table = dict(calls.table())
+    with backends.sharing(backends.threads(), JUDGING):
+        calls = Calls(case, target, lowering, reference, call, mine, scalars)
+        table = dict(calls.table())
     make = {name: one.make for name, one in table.items()}
     # what is not isolated may change how torch computes, here, while it runs
     with calls.ahead.begun() if getattr(call, "isolated", False) else nullcontext():

@@ -822,6 +822,15 @@ class Instance:
         other.problem, other._reference, other._ways = self.problem.reading(tensors), None, None
         return other
 
+    def of(self, tensors: Mapping[str, Tensor]) -> Instance:
+        """The setting's problem of other numbers, before anything was asked of this one: nothing is drawn for it."""
+        other = copy.copy(self)
+        kept = {name: dict(one) if isinstance(one, dict) else one for name, one in self.problem.extra.items()}
+        other.problem = replace(self.problem, tensors=tensors, extra=kept)
+        other._exact, other._sources, other._limits, other._predicted = {}, {}, {}, {}
+        other._bounds = admit.Bounds(self.device)
+        return other
+
     def ways(self, target: Target) -> dict[str, Instance]:
         """The same problem, held to single algorithms, see `Composite.ways`."""
         if self._ways is None:
