@@ -1,4 +1,4 @@
-"""The kill table of all planted faults: `python tests/mutants --out FILE [--tenth COMMIT] [--kernel NAME]`.
+"""The kill table of all planted faults: `python tests/mutants --out FILE [--tenth COMMIT] [--kernel NAME] [--jobs N]`.
 
 Prints a table, writes every verdict to FILE, one a line, and ends with exit code 1 where a fault survives the default
 profile, fewer than 95% die under quick, or a correct variant does not pass.
@@ -7,10 +7,13 @@ profile, fewer than 95% die under quick, or a correct variant does not pass.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from mutants import whole  # noqa: E402
 
 #: Of faults that quick's cells can show, the share that it must kill.
 QUICK = 0.95
+#: Items of a kernel and dtype that a process judges at once, with one truth.
+TOGETHER = 40
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,29 +35,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the file; verdicts of other kernels in it are kept")
     parser.add_argument("--tenth", metavar="COMMIT", help="one item in ten, chosen by this text")
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="this kernel alone")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, of one thread each")
     options = parser.parse_args(arguments)
-    items = [
-        one
-        for one in (whole.everything() if options.tenth is None else whole.tenth(options.tenth))
-        if not options.kernel or one.kernel in options.kernel
-    ]
+    items = whole.chosen(options.tenth, options.kernel)
     began = time.monotonic()
-
-    def told(verdict: whole.Verdict) -> None:
-        if not verdict.holds:
-            where = f" at length {verdict.length}" if verdict.length else ""
-            print(f"{verdict.item.label}{where}: {verdict.cell['status']}: {verdict.cell['reason']}", file=sys.stderr)
-
     records = json.loads(options.out.read_text())["verdicts"] if options.kernel and options.out.exists() else []
-    # what is wrong first: it takes little, as most of it dies under quick
-    for right, name, dtype in sorted({(not one.wrong, one.kernel, one.dtype) for one in items}):
-        some = [one for one in items if (not one.wrong, one.kernel, one.dtype) == (right, name, dtype)]
-        records = [r for r in records if (not r["wrong"], r["kernel"], r["dtype"]) != (right, name, dtype)]
-        records += [verdict.record() for verdict in whole.judge(some, told)]
-        write(options.out, records)  # a long run that is ended keeps what it has
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, spawn, torch.set_num_threads, (1,)) as pool:
+        parts = [pool.submit(whole.judged, options.tenth, options.kernel, some) for some in parted(items)]
+        for part in as_completed(parts):
+            labels, found = part.result()
+            records = [r for r in records if (r["kernel"], r["name"], r["dtype"]) not in labels] + found
+            write(options.out, records)  # a long run that is ended keeps what it has
     print(table(records))
     print(f"{len(records)} verdicts, {time.monotonic() - began:.0f} s")
     return 0 if sound(records) else 1
+
+
+def parted(items: Sequence[whole.Planted]) -> list[list[int]]:
+    """Places of items that are judged together: what is wrong first, which takes little, as most of it dies under
+    quick."""
+    places = sorted(range(len(items)), key=lambda k: (not items[k].wrong, items[k].kernel, items[k].dtype))
+    found = []
+    for _, group in itertools.groupby(places, lambda k: (items[k].wrong, items[k].kernel, items[k].dtype)):
+        some = list(group)
+        found += [some[k : k + TOGETHER] for k in range(0, len(some), TOGETHER)]
+    return found
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -164,6 +165,11 @@ def tenth(of: str) -> list[Planted]:
     return [one for one in everything() if hashlib.sha256(f"{of} {one.label}".encode()).digest()[0] * 10 // 256 == 0]
 
 
+def chosen(commit: str | None, kernels: Sequence[str]) -> list[Planted]:
+    every = everything() if commit is None else tenth(commit)
+    return [one for one in every if not kernels or one.kernel in kernels]
+
+
 # ---------------------------------------------------------------- the walk
 
 
@@ -179,6 +185,21 @@ def judge(
             told(verdict)
             found.append(verdict)
     return found
+
+
+def judged(
+    commit: str | None, kernels: Sequence[str], places: Sequence[int]
+) -> tuple[set[tuple[str, str, str]], list[dict[str, Any]]]:
+    """Kernel, name and dtype of the items in these places of `chosen`, and the records of their verdicts."""
+    items = chosen(commit, kernels)
+    some = [items[k] for k in places]
+    return {(one.kernel, one.name, one.dtype) for one in some}, [v.record() for v in judge(some, told)]
+
+
+def told(verdict: Verdict) -> None:
+    if not verdict.holds:
+        where = f" at length {verdict.length}" if verdict.length else ""
+        print(f"{verdict.item.label}{where}: {verdict.cell['status']}: {verdict.cell['reason']}", file=sys.stderr)
 
 
 def jobs(name: str, dtype: str, profiles: Sequence[str]) -> Iterator[tuple[str, Selection, Job]]:

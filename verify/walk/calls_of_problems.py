@@ -7,7 +7,9 @@ same address: within the bound, by a truth of their own.
 
 from __future__ import annotations
 
+import math
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -171,6 +173,7 @@ class Calls:
         ]
         if scalars and case.scalars:
             self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
+        self.further.sort(key=lambda one: _work(one[0]))  # where time runs out, it is for few large ones
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine, self.ahead = mine, _Ahead()
         self.kept = ""  # the algorithm whose bound was, last
@@ -513,6 +516,11 @@ def _arranged(text: str, t: Tensor) -> Tensor:
     bytes_ = t.view(torch.uint8) if t.element_size() == 1 else t  # torch moves no floats of 8 bits
     arranged: Tensor = eval(text, {"torch": torch, "t": bytes_})  # an expression of the tables above
     return arranged.view(t.dtype)
+
+
+def _work(given: Mapping[str, str]) -> int:
+    """The product of all numbers in what is given to `custom`: the larger, the longer a problem takes."""
+    return math.prod(max(1, int(n)) for text in given.values() for n in re.findall(r"\d+", text))
 
 
 def _differing(found: Outputs, due: Outputs) -> str:
