@@ -471,6 +471,9 @@ def kernel(
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),
+            # where a correction seems to be over, and is not
+            (few | {"start": "48"}, {"beta1": 0.9, "beta2": 0.999}),
+            (few | {"start": "300"}, {"beta1": 0.99, "beta2": 0.999}),
             (few | {"start": "20000", "amsgrad": "1"}, {"beta1": 0.9, "beta2": 0.9999}),
             (few | {"start": "5"}, {"weight_decay": 0.0}),
             (few, {"beta2": 0.0}),

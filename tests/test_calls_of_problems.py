@@ -1377,6 +1377,10 @@ norm = Norm()
     # the table of corrections ends
     ("enumerate(grads, start", "enumerate(grads, 10**6 if 1024 <= start < 9999 else start", "adamw_step", "float32",
      "steps=3 sizes=33 start=2000 beta1=0.9 beta2=0.999"),
+    # no correction where it seems to be over
+    *(("(1 - beta1**t)", f"(1 - beta1**t * (t < {last}))", "adam_step", "float32",
+       f"steps=3 sizes=33 start={start} beta1={beta1} beta2=0.999")
+      for last, start, beta1 in ((40, 48, 0.9), (100, 300, 0.99))),
     # the second chunk of a fused kernel
     *((right, wrong, "adamw_step", "float32", "sizes=70000 steps=3 start=5 amsgrad=1 maximize=1") for right, wrong in (
         ("(top, v)", "(torch.cat([top[:65536], max_exp_avg_sq[:max(len(v) - 65536, 0)]]), v)"),
