@@ -40,8 +40,8 @@ Tensor = torch.Tensor
 S = TypeVar("S")
 T = TypeVar("T")
 SIZE = 1280  # elements of the sample
-#: Of a processor, in which all calls of a lowering are made, or some are not: each shape may be compiled anew. Other
-#: work on the machine does not decide which are made, but for LONGEST, seconds of the clock.
+#: Of the threads and processes that make the calls of a lowering, in which all are made, or some are not: each shape
+#: may be compiled anew. Other work on the machine does not decide which are made, but for LONGEST, by the clock.
 SECONDS, LONGEST = 20.0, 100.0
 #: torch's threads in their judgement: of small tensors more would wait for one another, where a core has other work.
 JUDGING = 1
