@@ -134,6 +134,8 @@ class _Recipe:
             most = fmt.emax // 2 + 1
             reals["value"] = reals["value"] * 2.0 ** min(17, most)
             reals["grad_out"] = reals["grad_out"] * 2.0 ** -min(30, most)
+        if self.shape.data == "faint":
+            reals["value"] = reals["value"] * self._gaps().exp().clamp(max=2.0 ** (fmt.emax - 3))[:, None]
         return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
 
     def strata(self, output: str) -> tuple[tuple[str, ...], Tensor]:
@@ -213,6 +215,18 @@ class _Recipe:
     def _extreme(self) -> tuple[Tensor, Tensor]:
         """Scores near +105 and -105, beyond the range of exp in float32."""
         return self._along(SCORES["extreme"])
+
+    def _faint(self) -> tuple[Tensor, Tensor]:
+        """Queries along the first key, at a score near 40, and the others' scores lower by `_gaps`."""
+        queries, keys = self._along(40.0)
+        queries[..., 1::2, :] *= -1.0  # all on its side
+        return queries, keys * (1.0 - self._gaps()[:, None] / 40.0)
+
+    def _gaps(self) -> Tensor:
+        """How far each key's score is from the largest: 0, then from 12 to 36 in turn. Values that are as much larger
+        give weights from 6e-6 to 2e-16 a part in every sum."""
+        place = torch.arange(self.shape.kv_len, dtype=torch.float64)
+        return torch.where(place == 0, 0.0, 12.0 + 4.0 * (place % 7))
 
     def _steep(self) -> tuple[Tensor, Tensor]:
         """Scores from -2^14 to 2^14, larger with each key."""

@@ -31,6 +31,7 @@ RECIPES = {
     "extreme": "scores near +105 and -105, beyond the range of exp in float32",
     "alone": "one key near 52 whose score is every query's logsumexp, and others near 0",
     "scaled": "as normal; values are large and gradients small, by 2^17 and 2^30, or by 2^8 in float16",
+    "faint": "one key near 40, others lower by 12 to 36, with values larger by as much, up to the dtype's range",
     "steep": "scores from -2^14 to 2^14, larger with each key, which a mask of less than 2^15 does not hide",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
@@ -330,6 +331,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "q_len": "40", "kv_len": "33", "head_dim": "16", "mask_mod": "document", "documents": "far"},
     {"heads": "1", "q_len": "66", "kv_len": "70", "head_dim": "16", "mask_mod": "document", "documents": "near"},
     {"heads": "1", "length": "33", "head_dim": "16", "mask_mod": "causal", "data": "steep", "backward": "no"},
+    {"heads": "1", "q_len": "17", "kv_len": "15", "head_dim": "16", "data": "faint"},
     *({"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": size} for size in ("20", "33", "100")),
     {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "4100"},
     *_in_pairs(),

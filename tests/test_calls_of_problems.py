@@ -1153,6 +1153,17 @@ def first(t):  # of a longer cache, as if heads followed one another
     assert found.status == "exceeds-bound" and "with t = " in found.told, found
 
 
+@pytest.mark.parametrize(("dtype", "wrong"), [
+    ("bfloat16", "weights.half().float()"),  # whose range ends at 6e-8
+    *((dtype, "torch.where(weights < 1e-6, 0.0, weights)") for dtype in ("float16", "bfloat16", "float32")),
+])  # fmt: skip
+def test_weights_that_seem_negligible_count(tmp_path: Path, dtype: str, wrong: str) -> None:
+    text = stubs.source(kernel.load("flex_attention")).replace("(weights @ v)", f"({wrong} @ v)")
+    only = "heads=1 q_len=17 kv_len=15 head_dim=16 data=faint"
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text, dtype=dtype, only=only)
+    assert wrong in text and found.status == "exceeds-bound" and found.made == 1, found
+
+
 def test_a_scale_that_is_kept_by_everything_else_is_found(tmp_path: Path) -> None:
     text = stubs.source(kernel.load("flex_attention"))
     kept = "    scale = kept.setdefault((query.shape, query.dtype, score_mod, mask_mod, backward, window), scale)\n"
