@@ -104,6 +104,8 @@ def test_show_tells_how_a_lowering_of_your_own_is_called(name: str, capsys: pyte
     own = " ".join(label + text for label, text in stubs.terms(kernel))
     assert all(parameter in own for parameter in parameters(name))
     assert "held to" in own and "returns:" in own
+    # what a user may round otherwise than the bound's figure says
+    assert ("scalars:" in own) == (isinstance(load(name), Kernel) and any(load(name).cases))
 
 
 @pytest.mark.parametrize("name", [name for name in names() if isinstance(load(name), Composite)])

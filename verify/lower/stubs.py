@@ -112,6 +112,8 @@ def _of_elements(kernel: Kernel) -> Iterator[tuple[str, str]]:
     yield "called as:", told
     yield "returns:", "one tensor of their shape, dtype and device"
     yield from ((f"held to on {where}:", text) for where, text in _bounds(kernel).items())
+    if scalars:
+        yield "scalars:", "as they are, or rounded to the dtype: what keeps its bound against one of the two passes"
     laws = [law.name for law in kernel.properties if "*" in law.lowerings]
     if laws:
         yield "keeps:", "; ".join(laws)
