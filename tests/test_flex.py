@@ -79,7 +79,12 @@ def distances(given: Problem, outputs: dict[str, Tensor]) -> dict[str, tuple[Ten
     source, found = truth(given), {}
     for name, y in outputs.items():
         enclosure, _ = source.enclose(name)
-        mid, rad = (t.reshape(y.shape) for t in (enclosure.mid, enclosure.rad) if t is not None)
+        mid, rad = (t.reshape(-1).clone() for t in (enclosure.mid, enclosure.rad) if t is not None)
+        wide = (rad > 2.0**-30 * mid.abs()).nonzero()[:, 0]  # of faint weights' gradients
+        if len(wide):
+            finer, _ = source.enclose(name, wide, double=True)
+            mid[wide], rad[wide] = finer.take(0).mid, finer.take(0).rad
+        mid, rad = mid.reshape(y.shape), rad.reshape(y.shape)
         far = torch.where(mid == y.double(), 0.0, (y.double() - mid).abs()).nan_to_num(nan=math.inf)
         found[name] = ((far - rad).clamp(min=0), torch.where(far + rad > rad, far + rad, 0.0))
     return found
