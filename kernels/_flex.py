@@ -218,9 +218,10 @@ class _Recipe:
 
     def _faint(self) -> tuple[Tensor, Tensor]:
         """Queries along the first key, at a score near 40, and the others' scores lower by `_gaps`."""
-        queries, keys = self._along(40.0)
+        score = 40.0
+        queries, keys = self._along(score)
         queries[..., 1::2, :] *= -1.0  # all on its side
-        return queries, keys * (1.0 - self._gaps()[:, None] / 40.0)
+        return queries, keys * (1.0 - self._gaps()[:, None] / score)
 
     def _gaps(self) -> Tensor:
         """How far each key's score is from the largest: 0, then from 12 to 36 in turn. Values that are as much larger

@@ -1420,6 +1420,14 @@ def test_options_of_a_step_are_tried_together(
     assert found.status == "exceeds-bound" and among in found.different, found
 
 
+@pytest.mark.parametrize("name", ["adam_step", "adamw_step"])
+def test_what_has_no_bound_does_not_pass(tmp_path: Path, name: str) -> None:
+    """Capturable optimizers divide by lr: where it is 0 nothing is stated of the known lowerings together."""
+    text = stubs.source(kernel.load(name)).replace('"param": p.to', '"param": (p if lr else p * 1.5).to')
+    found = called(tmp_path, name, name, text=text, only="steps=3 sizes=33 lr=0.0")
+    assert "p * 1.5" in text and found.status == "unjudged" and found.made == 1, found
+
+
 @pytest.mark.parametrize("function", ["order", "misaligned"])
 def test_bits_within_the_bound_are_told_and_no_fault(tmp_path: Path, function: str) -> None:
     found = called(tmp_path, function)

@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 import torch  # noqa: E402
 
 from mutants import whole  # noqa: E402
+from verify import backends  # noqa: E402
 
 #: Of faults that quick's cells can show, the share that it must kill.
 QUICK = 0.95
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the file; verdicts of other kernels in it are kept")
     parser.add_argument("--tenth", metavar="COMMIT", help="one item in ten, chosen by this text")
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="this kernel alone")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, of one thread each")
+    parser.add_argument("--jobs", type=int, default=backends.cores(), metavar="N", help="processes of one thread")
     options = parser.parse_args(arguments)
     items = whole.chosen(options.tenth, options.kernel)
     began = time.monotonic()

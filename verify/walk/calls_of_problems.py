@@ -242,8 +242,8 @@ class Calls:
         return found if len(found) == len(one.outputs) else one.eager(0, self.reference, self.aim(one))
 
     def ways(self, one: Instance) -> dict[str, Instance]:
-        """The instance, of which the bound of a user's own takes long to find, after those held to an algorithm alone:
-        first the one that was kept last. By the algorithm."""
+        """The problem held to one algorithm alone, by that algorithm, the one that was kept last first; and at last, by
+        '', to what a user's own is held to, whose bound takes longest to find."""
         found = one.ways(self.target) if self.mine and self.lowering.order is None else {}
         return {text: found[text] for text in sorted(found, key=lambda text: text != self.kept)} | {"": one}
 
@@ -276,7 +276,7 @@ class Calls:
             if len(flat):
                 stated, on = terms(one, target, self.lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
-                found.append(standing(term.judge.doubts(term.elements, flat, other)) if stated else "passed")
+                found.append(standing(term.judge.doubts(term.elements, flat, other)) if stated else "unjudged")
         return status.worst(found)
 
     def beside(
