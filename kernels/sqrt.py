@@ -46,4 +46,6 @@ KERNEL = Kernel(
         corners={"exact root": lambda f, v, t, s: (t * t == v["x"]) & ordinary(v["x"])},
     ),
     triton="verify.kernels.triton.sqrt",
+    # oneMKL's, which torch calls on a CPU, errs by 0.75 ULP on processors of AMD
+    stub='(torch.sqrt(x) if x.device.type != "cpu" else torch.from_numpy(numpy.sqrt(x.detach().numpy())))',
 )

@@ -18,7 +18,7 @@ from verify.facts import kernel
 from verify.facts.formats import FORMATS, Format
 from verify.families.elementwise import Elementwise, judgement, plain_judgement
 from verify.inputs.domains import domain_of
-from verify.judge.element import Judged, Limits, Plain, decide, plainly
+from verify.judge.element import Judged, Limits, Plain, Usual, decide, plainly
 from verify.judge.fused import Unsupported, compiled, cpp, graph, mapped, on
 from verify.judge.identify import candidates
 from verify.judge.reduce import Reduced, joined, reduce
@@ -234,6 +234,10 @@ def said_alike(whole: Judged, plain: Plain) -> Tensor:
     return same
 
 
+def in_normal(whole: Judged) -> Tensor:
+    return whole.region == REGIONS.index("normal")
+
+
 @pytest.mark.parametrize("name", kernel.elementwise_names())
 def test_plain_elements_are_judged_as_all_are(name: str) -> None:
     """Where `plainly` says anything, it says what `decide` does, and it does of most that are right."""
@@ -252,6 +256,9 @@ def test_plain_elements_are_judged_as_all_are(name: str) -> None:
                 plain = plainly(y, likely, fmt, limits, eager, 2.0**-17)
                 assert not (whole.open | whole.fails | whole.unjudged | whole.different)[plain.holds].any()
                 assert bool(said_alike(whole, plain)[plain.holds].all()), (dtype, scalars, how, limits)
+                usual = replace(plain, **vars(plain.usual))
+                assert bool((said_alike(whole, usual) & plain.holds & in_normal(whole))[usual.holds].all())
+                assert torch.equal(usual.holds, plain.holds & in_normal(whole))
             if how == 0:
                 held = plainly(y, likely, fmt, Limits(scaled=4.0), None, 2.0**-17).holds
                 assert held.double().mean() > (0.4 if name in FEWER else 0.65), (dtype, scalars)
@@ -310,7 +317,10 @@ def invented_plain(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, 
     holds = holds & (one.measured == (one.region != 0)) & (one.steps == one.cls)
     none = torch.zeros_like(one.open)
     nan, overflow, faithful = one.region == 0, one.region == 4, one.cls == 1
-    return Plain(holds, nan, none, none, overflow, faithful, one.error, one.negative, one.upper, one.scaled, one.share)
+    usual = Usual(holds & (one.region == 6), faithful, one.error, one.upper, one.scaled)
+    return Plain(
+        holds, nan, none, none, overflow, faithful, one.error, one.negative, one.upper, one.scaled, one.share, usual
+    )
 
 
 def wrong_of(inputs: tuple[Tensor, ...]) -> list[Tensor]:

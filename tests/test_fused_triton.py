@@ -168,7 +168,9 @@ def test_the_kernels_compile_and_contract_nothing(target: tuple[str, object, int
     judge = fused.compiled(judgement(about), (y.dtype,) * 3, True, 4, predict, plain_judgement(about), every=every)
     tables = ("counts", "steps", "tops", "binades", "wrong", "first")
     types = {f"in{k}": "*fp16" if every else "*fp32" for k in range(5)}
-    types |= {"start": "i64", "parameters": "*fp64", "listed": "*i64"} | dict.fromkeys(("n", "each", "room"), "i32")
+    types |= {"start": "i64", "parameters": "*fp64", "listed": "*i64"} | dict.fromkeys(
+        ("n", "each", "room", "shift"), "i32"
+    )
     types |= {f"{name}_ptr": "*i64" for name in tables}
     types |= {f"{name}_ptr": "*i32" for name in ("left", "count", "region", "open")}
     types |= {f"{name}_ptr": "*fp64" for name in ("upper", "scaled", "share")}

@@ -325,6 +325,17 @@ def keeps(y: Tensor, facts: Facts, fmt: Format) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Usual:
+    """The same of elements of the region normal, in fewer operations than `Plain` takes for all of its regions."""
+
+    holds: Tensor  #: bool
+    faithful: Tensor
+    error: Tensor
+    upper: Tensor
+    scaled: Tensor
+
+
+@dataclass(frozen=True)
 class Plain:
     """What `decide` says of elements that are as nearly all are, where `holds`; of others nothing. They are settled,
     correct or faithful, within their bound, have eager's bits, and nothing else is to be told of them."""
@@ -340,6 +351,7 @@ class Plain:
     upper: Tensor
     scaled: Tensor
     share: Tensor
+    usual: Usual
 
 
 def plainly(
@@ -377,10 +389,9 @@ def plainly(
         faithful = faithful | ((error == 0.5) & (y.view(word) & 1 == 1))
         clear, up, far = clear | exact, either(exact, 1.0, UP), far & (rad <= size / 4)
     small, normal = hi < line.low * (1 - 2.0**-fmt.precision), lo >= line.low
-    near = (small | normal) & (lo > 0) & (hi < line.largest * (1 - 2.0 ** (1 - fmt.precision))) & clear
+    near = (lo > 0) & (hi < line.largest * (1 - 2.0 ** (1 - fmt.precision))) & clear
     near = near & (total < 1 - MARGIN) & (_one_binade(lo, hi) | (total < NEGLIGIBLE))
-    near = near & (~faithful | (yv.abs() * inverse >= 2.0 ** (fmt.precision - 1)))
-    near = near & (spread <= coarse) & (small | facts.subnormal | ~facts.over)
+    near = near & (~faithful | (yv.abs() * inverse >= 2.0 ** (fmt.precision - 1))) & (spread <= coarse)
     upper = scaled = total * up
     if facts.scale is not None:
         low, high = (end.clamp(min=line.low) for end in facts.scale)
@@ -394,15 +405,20 @@ def plainly(
         part, within = torch.maximum(upper / ulp, scaled / most), (upper <= ulp) & (scaled <= most)
     share = torch.maximum(part, torch.where(faithful, 1.0 / count, 0.0)).clamp(max=1.0)
     within = (within & (~faithful | (count >= 1))) | (~faithful & (both >= 0.5))
-    real = ((near & within) | (far & (both >= 0.5))) & ~facts.under & ~facts.special
-    real = real & ((yv.view(torch.int64) ^ e.mid.view(torch.int64)) >= 0)  # of one sign
-    holds = real | nan
+    near = near & within
+    in_range = (small & near) | (normal & near & (facts.subnormal | ~facts.over)) | (far & (both >= 0.5))
+    ordinary = ~facts.under & ~facts.special
+    ordinary = ordinary & ((yv.view(torch.int64) ^ e.mid.view(torch.int64)) >= 0)  # of one sign
+    holds = (in_range & ordinary) | nan
+    usual = normal & near & ordinary & ~facts.over & ~facts.subnormal  # and so neither a NaN nor far
     if eager is not None:
-        holds = holds & (y.view(word) == eager.view(word))
+        same = y.view(word) == eager.view(word)
+        holds, usual = holds & same, usual & same
+    first = Usual(usual, faithful, error, upper, scaled)
     nothing = far | nan
     error, upper, scaled, share = (torch.where(nothing, 0.0, value) for value in (error, upper, scaled, share))
     faithful = faithful & ~nothing
-    return Plain(holds, nan, facts.subnormal, small, far, faithful, error, signed < 0, upper, scaled, share)
+    return Plain(holds, nan, facts.subnormal, small, far, faithful, error, signed < 0, upper, scaled, share, first)
 
 
 def _inverse(power: Tensor) -> Tensor:

@@ -50,9 +50,10 @@ def source(kernel: Kernel | Composite) -> str:
     name = kernel.name
     told = "\n".join(f"{label} {text}" for label, text in terms(kernel))
     body = kernel.stub if isinstance(kernel, Composite) else _widened(kernel)
+    imports = "import numpy\nimport torch\n" if "numpy." in body else "import torch\n"
     return (
         f'"""{name}: {kernel.summary}. A lowering of your own, which starts as what torch computes.\n\n'
-        f'    verify kernel {name} --lowering mine.py:{name}\n\n{told}\n"""\n\nimport torch\n\n\n{body}'
+        f'    verify kernel {name} --lowering mine.py:{name}\n\n{told}\n"""\n\n{imports}\n\n{body}'
     )
 
 

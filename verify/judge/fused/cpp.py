@@ -506,11 +506,12 @@ def fields_of(element: Element, inputs: int, eager: bool, failing: bool = False)
 
 
 def plain_fields_of(likely: Likely, inputs: int, eager: bool) -> Callable[..., dict[str, Tensor]]:
-    """The same of plain elements; others are open."""
+    """The same of plain elements; others are open. Of those of the normal range usual_holds and so on tell alike."""
 
     def judged(*tensors: Tensor) -> dict[str, Tensor]:
         found = likely(*_arguments(tensors, inputs, eager))
-        fields = {name: getattr(found, name) for name in Plain.__dataclass_fields__ if name != "holds"}
+        fields = {name: getattr(found, name) for name in Plain.__dataclass_fields__ if name not in ("holds", "usual")}
+        fields |= {f"usual_{name}": t for name, t in vars(found.usual).items()}
         return fields | {"open": ~found.holds, "exponent": _exponent(tensors[0])}
 
     return judged
