@@ -22,14 +22,27 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
-from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter
+from pydantic import ConfigDict, Field, NonNegativeFloat, TypeAdapter
 
 from verify.facts.kernel import UsageError
 from verify.judge.status import ALLOWABLE
 from verify.numbers.ulp import FAILING
 from verify.reports import store
 from verify.reports.figures import maximum, measured
-from verify.reports.schema import Cell, Error, Free, Metric, Record, Region, RegionName, Status, Strings, Truth, Worst
+from verify.reports.schema import (
+    Cell,
+    Error,
+    Free,
+    Metric,
+    NonNegativeInt,
+    Record,
+    Region,
+    RegionName,
+    Status,
+    Strings,
+    Truth,
+    Worst,
+)
 from verify.reports.text import scalars_text
 
 SCHEMA = 2

@@ -96,9 +96,9 @@ class Part:
     misrounded: int
     mismatches: tuple[tuple[str, int], ...]
 
-    def mismatched(self, truth: str) -> int:
-        """Regions are judged against one truth."""
-        return sum(count for _, count in self.mismatches)
+    def counts(self, truth: str) -> dict[str, int]:
+        """The mismatches by class; regions are judged against one truth."""
+        return dict(self.mismatches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,8 +448,9 @@ def _kinds(a: Facts | Part, b: Facts | Part, metric: str, truth: str, same: bool
         failure = max(before, after) > known
         better, worse = ("failure resolved", "new failure") if failure else ("deviation resolved", "new deviation")
         kinds.append(worse if after > before else better)
-    if (wrong := b.mismatched(truth) - a.mismatched(truth)) != 0:
-        kinds.append("more mismatches" if wrong > 0 else "fewer mismatches")
+    then, now = a.counts(truth), b.counts(truth)  # by class: none makes up for another
+    kinds += ["more mismatches"] if any(now[name] > then.get(name, 0) for name in now) else []
+    kinds += ["fewer mismatches"] if any(then[name] > now.get(name, 0) for name in then) else []
     low, high = maximum(a, metric, truth), maximum(b, metric, truth)
     close = low is not None and high is not None and math.isclose(low, high, rel_tol=ENCLOSURE)
     if low is not None and high is not None and low != high and not (close and same):

@@ -36,7 +36,7 @@ from verify.reports.baseline import (
     accepted,
 )
 from verify.reports.blocks import Column, Line, Page, Row, Table
-from verify.reports.figures import ENCLOSURE, telling
+from verify.reports.figures import ENCLOSURE, maximum, telling
 from verify.reports.looks import LOOKS, PRECEDENCE, WRONG, counted_text
 from verify.reports.reasons import beside_regions, ledger_text, statuses_beside
 from verify.reports.replays import assignments, replay, replay_command
@@ -75,7 +75,8 @@ class Seen:
     most, where `result` does not say which that is. `told`: what the report says of each region that did not pass, or
     of the cell. allowance: the entry of the ledger that lets the status stand, '' for a user's own file. beside:
     statuses that its launches and other calls give it, whatever its elements. unknown: ids of the ledger that the
-    report names and the ledger has not; foreign: those that it has for other cells.
+    report names and the ledger has not; foreign: those that it has for other cells. deviates: the regions that do, or
+    'it', whatever the cell's status is; beyond: those of them that go farther than the ledger's entries say, and how.
     """
 
     name: str
@@ -91,6 +92,8 @@ class Seen:
     beside: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    deviates: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
 
     @property
     def excusable(self) -> bool:
@@ -110,6 +113,7 @@ class Verdict:
 
     ran: whether the report has a result. compared: whether there was an accepted one for the same inputs.
     allowed: the `--allow` pattern that excuses it, allowance: the entry of the ledger.
+    nothing: whether a result was there to compare with, and could not be compared.
     deviates: whether something exceeds that ledger or budget cover, whatever the status; ledger: the entries.
     applies: every status that does, but for what an allowance of the ledger lets stand.
     """
@@ -131,6 +135,19 @@ class Verdict:
     deviates: bool = False
     ledger: tuple[str, ...] = ()
     applies: tuple[str, ...] = ()
+    nothing: bool = False
+
+    def beside(self, other: Verdict) -> Verdict:
+        """With what another report's cell of the same name shows, where this is the more severe verdict of the two: it
+        hides nothing."""
+        if other.ran < self.ran:  # that report lacks the cell
+            return self
+        applies = (*other.applies, *([] if other.allowance or other.status == "passed" else [other.status]))
+        return replace(
+            self, deviates=self.deviates or other.deviates, nothing=self.nothing or other.nothing,
+            compared=self.compared or other.compared, ledger=tuple(dict.fromkeys((*self.ledger, *other.ledger))),
+            applies=tuple(dict.fromkeys((*self.applies, *applies))),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -235,7 +252,28 @@ def seen(cell: Cell) -> Seen:
         allowance="" if is_file(cell.lowering) or cell.allowance in foreign else cell.allowance,
         unknown=tuple(sorted(unknown)),
         foreign=tuple(sorted(foreign - unknown)),
+        deviates=tuple(_deviating(cell)) if ran else (),
+        beyond=tuple(_beyond(cell)) if ran else (),
     )
+
+
+def _deviating(cell: Cell) -> list[str]:
+    """The regions that deviate, or 'it' where the report has none."""
+    found = [name for name, region in cell.regions.items() if region.status == "deviates"]
+    return found or (["it"] if cell.status == "deviates" else [])
+
+
+def _beyond(cell: Cell) -> Iterator[str]:
+    """Deviating regions whose maximum is larger than their bound and than any of their ledger's entries accounts for:
+    those of today, which the report may not have known."""
+    entries = {one.id: one for one in ledger.entries(cell.backend) if isinstance(one, ledger.Deviation)}
+    for name, region in cell.regions.items():
+        if region.status != "deviates" or region.bound is None:
+            continue
+        error, metric = maximum(region.error, region.bound)
+        most = [entries[one].at_most.get(metric) for one in region.reason.ledger if one in entries]
+        if most and None not in most and error > max(region.bound.value, *filter(None, most)) * (1 + ENCLOSURE):
+            yield f"{error:.9g} {metric} in {name}, where the ledger's {', '.join(region.reason.ledger)} allows less"
 
 
 def _told_of(cell: Cell) -> str:
@@ -346,11 +384,10 @@ def _judge(
 def _with_failure(verdict: Verdict, fail_on: tuple[str, ...], allow: tuple[str, ...]) -> Verdict:
     if verdict.status in ALWAYS_FAIL:
         return replace(verdict, fails=True)
-    # what could not be compared is no promise: nobody asked for a gate that says nothing
-    nothing = "stale" in (verdict.status, *verdict.applies) and not verdict.compared
     # a status that nobody asked about hides none that was asked about: what regressed may exceed its bound, too
     applies = {*verdict.applies, "" if verdict.allowance else verdict.status, "deviates" if verdict.deviates else ""}
-    if not (nothing or applies & {*fail_on}):
+    # what could not be compared is no promise: nobody asked for a gate that says nothing
+    if not (verdict.nothing or applies & {*fail_on}):
         return verdict
     pattern = next((pattern for pattern in allow if baseline.covers(pattern, verdict.cell)), None)
     return replace(verdict, fails=pattern is None, allowed=pattern or "")
@@ -360,6 +397,33 @@ def _function(key: Key) -> tuple[str, str, str]:
     """Kernel, lowering and dtype of a cell."""
     kernel, lowering, _, dtype, _, _ = key
     return kernel, lowering, dtype
+
+
+@dataclass(frozen=True)
+class Calling:
+    """The other calls of a function: of its cells some make them, and which ones depends on what is run beside them.
+    most: that one cell made; names of those that any of them refused, and that gave other bits."""
+
+    most: int = 0
+    refused: frozenset[str] = frozenset()
+    different: frozenset[str] = frozenset()
+
+    def of(self, result: Accepted, accepted: bool) -> Accepted:
+        """The result with the calls of its function where it has none of its own. accepted: with the names of all."""
+        if result.calls is None or not self.most or not (accepted or not result.calls):
+            return result
+        different = None if result.different is None else sorted(self.different)
+        return replace(result, calls=result.calls or self.most, refused=sorted(self.refused), different=different)
+
+
+def _calling(results: Iterable[Accepted | None]) -> dict[tuple[str, str, str], Calling]:
+    found: dict[tuple[str, str, str], Calling] = {}
+    for one in results:
+        if one is not None and one.calls:
+            other = found.get(function := _function(one.key), Calling())
+            names = other.refused | {*one.refused}, other.different | {*(one.different or ())}
+            found[function] = Calling(max(other.most, one.calls), *names)
+    return found
 
 
 def _judge_device(
@@ -378,13 +442,11 @@ def _judge_device(
     measured: dict[Key, Accepted] = {}
     left_out: set[Key] = set()
     for run in runs:
-        results = [(key, cell.result) for (where, key), cell in run.cells.items() if where == backend]
-        calling = {_function(key) for key, result in results if result is not None and result.calls}
+        calling = _calling(cell.result for (where, _), cell in run.cells.items() if where == backend)
         for (where, key), given in run.cells.items():
             cell = given
-            if cell.result is not None and not cell.result.calls and _function(key) in calling:
-                # of the cells of a lowering some make the calls; which ones depends on what is run beside them
-                cell = replace(cell, result=replace(cell.result, calls=None))
+            if cell.result is not None and (calls := calling.get(_function(key))) is not None:
+                cell = replace(cell, result=calls.of(cell.result, accepted=False))
             if where != backend or not _selected(cell.name, only):
                 continue
             if cell.status == "not-run" and (base is None or key not in base.cells):
@@ -393,7 +455,11 @@ def _judge_device(
             if cell.result is not None:
                 measured[key] = cell.result
             one = context.verdict(cell, run)
-            verdicts[key] = min(one, verdicts.get(key, one), key=_telling)
+            if (other := verdicts.get(key)) is None:
+                verdicts[key] = one
+            else:
+                first, second = sorted((one, other), key=_telling)
+                verdicts[key] = first.beside(second)
     for key, old in base.cells.items() if base else ():
         if key not in verdicts and _selected(old.name(backend), only):
             verdicts[key] = context.missing(old, runs)
@@ -472,6 +538,7 @@ class Context:
     why: str = ""
     root: str = ""
     _environments: dict[tuple[str, str], str] = field(default_factory=dict)
+    _calls: list[dict[tuple[str, str, str], Calling]] = field(default_factory=list)
 
     @property
     def where(self) -> str:
@@ -479,6 +546,10 @@ class Context:
 
     def verdict(self, cell: Seen, run: Run) -> Verdict:
         old = self.base.cells.get(cell.key) if self.base else None
+        if old is not None and self.base is not None:
+            if not self._calls:
+                self._calls.append(_calling(self.base.cells.values()))
+            old = self._calls[0].get(_function(cell.key), Calling()).of(old, accepted=True)
         findings, compared, region = self._findings(cell, old, run)
         # what an allowance lets stand hides nothing that differs from the baseline, as what deviates does not
         findings.sort(key=lambda finding: PRECEDENCE.index("deviates" if cell.stands(finding[0]) else finding[0]))
@@ -496,9 +567,10 @@ class Context:
         return Verdict(
             status, cell.name, self.where, self.profile, reason, note, command, cell.key[0], cell.key[1],
             ran=cell.status != "not-run", compared=compared, allowance=cell.allowance if cell.stands(status) else "",
-            deviates=cell.status == "deviates" or any(found == "deviates" for found, _ in findings),
+            deviates=bool(cell.deviates) or any(found == "deviates" for found, _ in findings),
             ledger=() if cell.result is None else tuple(cell.result.ledger),
             applies=tuple(found for found, _ in findings if not cell.stands(found)),
+            nothing=not compared and any(found == "stale" for found, _ in findings),
         )  # fmt: skip
 
     def missing(self, old: Accepted, runs: Sequence[Run]) -> Verdict:
@@ -552,18 +624,20 @@ class Context:
             status, reason = self._excess(cell, new)
         else:
             status, reason = cell.status, cell.told
-        missing = {*cell.unknown, *({*cell.foreign} - {*(old.ledger if old else ())})}
-        if status == "deviates" and missing:
-            status = "exceeds-bound"
-            reason = f"{reason}; the ledger has no entry {', '.join(sorted(missing))} for such a cell"
+        missing = sorted({*cell.unknown, *({*cell.foreign} - {*(old.ledger if old else ())})})
+        told = [f"the ledger has no entry {', '.join(missing)} for such a cell"] if missing else []
+        uncovered = "; ".join((*told, *cell.beyond)) if cell.deviates else ""
+        further = [("exceeds-bound", uncovered)] if uncovered and status != "deviates" else []
+        if uncovered and not further:
+            status, reason = "exceeds-bound", f"{reason}; {uncovered}"
         if status in ("passed", "deviates"):
-            return [(status, reason)] if status == "deviates" else []
+            return [(status, reason)] if status == "deviates" else further
         entries = [entry for entry in self.budget if entry.covers(cell.name)]
         used = baseline.excused(entries, new, cell.beside) if cell.excusable else []
         if used:
             reasons = dict.fromkeys(entry.reason for entry in used)
-            return [("deviates", f"{reason}, which the budget allows: {'; '.join(reasons)}")]
-        return [(status, reason)]
+            return [("deviates", f"{reason}, which the budget allows: {'; '.join(reasons)}"), *further]
+        return [(status, reason), *further]
 
     def refuses(self, cell: Seen, new: Accepted) -> bool:
         """Whether the cell must not be accepted as it is: neither ledger nor budget covers what it shows."""
@@ -712,8 +786,8 @@ def _lost(new: Accepted, old: Accepted) -> list[str]:
 
 
 def _judged_by_less(new: Accepted, old: Accepted) -> list[str]:
-    """A bound that is wider, another one, or none where there was one; a resolution that is none; flushing that is
-    declared now: what passes so may not have passed before."""
+    """A bound that is wider, another one, or none where there was one; a resolution that is none: what passes so may
+    not have passed before."""
     told = []
     parts: list[tuple[str, Accepted | AcceptedRegion, Accepted | AcceptedRegion]] = [("", new, old)]
     parts += [(f" in {name}", new.regions[name], old.regions[name]) for name in _common(new, old)]
@@ -772,10 +846,30 @@ def _between(new: AcceptedRegion, old: AcceptedRegion, steady: bool) -> _Told:
         told.add(_label("error", new), old.error, new.error, judged=True)
     for name, (before, after) in pairs.items():
         told.add(_label(name, new), before, after, judged=name in judged)
+    if not steady:
+        _by_share(told, new, old)
     if steady and new.inputs != old.inputs:  # of others as many as there were results
         told.other.append(f"inputs {old.inputs} -> {new.inputs}")
         told.mixed = True
     return told
+
+
+#: Of results that differ from launch to launch, how much a share of bad elements or a mean may move: a tenth, and six
+#: standard deviations of as many independent elements.
+CHANCE, DEVIATIONS = 0.1, 6.0
+
+
+def _by_share(told: _Told, new: AcceptedRegion, old: AcceptedRegion) -> None:
+    """Adds to `other` what is worse in a region by more than chance, where results differ, or did."""
+    if not (new.inputs and old.inputs):
+        return
+    pairs = {name: (getattr(old, name) / old.inputs, getattr(new, name) / new.inputs) for name in COUNTS}
+    pairs |= {"mean_ulp": (old.mean_ulp, new.mean_ulp)} if "ulp" in JUDGED[new.metric] else {}
+    for name, (before, after) in pairs.items():
+        spread = math.sqrt(max(before, 1 / old.inputs) / min(new.inputs, old.inputs))
+        if name not in FAILING and after > before * (1 + CHANCE) + DEVIATIONS * spread:
+            told.other.append(f"{_label(name, new)} {before:.3g} -> {after:.3g}{' of all' if name in COUNTS else ''}")
+            told.mixed = True
 
 
 def _worst_text(region: AcceptedRegion) -> str:

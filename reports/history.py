@@ -263,7 +263,7 @@ SELECT arg_max(row, place), arg_min(row, place), any_value(before) FROM (
 
 
 def read(folder: str | Path) -> Archive:
-    """Every report of `folder` and of the folders in it (*.json), in a database in memory that sees no file.
+    """Every report of `folder` and of the folders in it (*.json, *.json.xz), in a database in memory that sees no file.
 
     A file that is not a report is skipped, as is a link that leads out of the folder; `skipped` says why. Raises
     UsageError where DuckDB is missing, where there is no such folder or every file of it is skipped,
@@ -294,7 +294,7 @@ def read(folder: str | Path) -> Archive:
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
         raise UsageError(f"no file in {str(root)!r} can be read: {skipped[0]}{more}")
     if not read_:
-        raise NothingToCompare(f"no *.json file in {str(root)!r}")
+        raise NothingToCompare(f"no *.json or *.json.xz file in {str(root)!r}")
     # a report without a date stands before all that have one
     ids = sorted(range(len(read_)), key=lambda k: (-1 if (at := read_[k].created) is None else at, read_[k].file))
     place = {id_: index for index, id_ in enumerate(ids)}
@@ -342,13 +342,13 @@ def _declared(columns: Mapping[str, str]) -> str:
 
 
 def _files(root: Path) -> Iterator[tuple[Path, str]]:
-    """The *.json files under `root`, each once, and why one must not be read."""
+    """The *.json and *.json.xz files under `root`, each once, and why one must not be read."""
     inside, seen = root.resolve(), set()
     for parent, folders, names in os.walk(root, followlinks=False):
         folders.sort()
         for name in sorted(names):
             path = Path(parent, name)
-            if path.suffix.lower() != ".json":
+            if not name.lower().endswith((".json", ".json.xz")):
                 continue
             try:
                 target = path.resolve()

@@ -21,7 +21,6 @@ from pydantic import (
     Field,
     JsonValue,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Strict,
@@ -48,6 +47,8 @@ NOT_OF_REGIONS = ("oracle-violation", "error", "not-run")
 #: In a cell of schema 1, the words before the ledger's reason, and the figures in parentheses after it.
 KNOWN = "known deviation: "
 
+#: A number of elements, or of steps between two of 64 bits: what is larger is no figure of a report.
+NonNegativeInt = Annotated[int, Field(ge=0, lt=1 << 64)]
 Metric = Literal["ulp", "int_ulp", "scaled_ulp", "share"]
 Truth = Literal["exact", "rounded"]
 

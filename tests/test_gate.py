@@ -20,7 +20,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sample_reports import cell, error, not_run, report
+from sample_reports import cell, cell_of, deviating, error, not_run, report
 from verify.backends import cpu, mps
 from verify.cli.commands import main
 from verify.facts.kernel import UsageError, load
@@ -385,6 +385,22 @@ def test_an_entry_of_another_kernel_excuses_nothing(bench: Bench) -> None:
     assert bench.statuses(value) == (1, {"exceeds-bound": 1})
     _, (told,) = bench.gate(value)
     assert "no entry sleef-tanh for such a cell" in told["reason"]
+
+
+def test_what_goes_farther_than_todays_ledger_fails(bench: Bench) -> None:
+    """The report may have been made before the entry allowed less, or by hand."""
+
+    def one(error: float) -> dict[str, Any]:
+        bound = {"value": 1.0, "metric": "ulp", "source": "SLEEF"}
+        normal = deviating("sleef-tanh", text="as known", kind="bound", max_ulp=error, max_int_ulp=2, bound=bound)
+        return whole(cell_of({"normal": normal}, kernel="tanh", scalars={}), schema=2)
+
+    assert bench.accept(one(1000.0))[0] == 1
+    assert bench.accept(one(1.00000005))[0] == 0
+    assert bench.statuses(one(1.00000005)) == (0, {"deviates": 1})
+    code, (verdict,) = bench.gate(one(1.00000015))
+    assert (code, verdict["status"]) == (1, "exceeds-bound")
+    assert "1.00000015 ulp in normal, where the ledger's sleef-tanh allows less" in verdict["reason"]
 
 
 def test_calls_that_are_not_made_for_want_of_time_are_missed(bench: Bench) -> None:

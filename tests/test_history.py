@@ -236,6 +236,12 @@ def test_files_that_are_no_reports_are_named_and_skipped(tmp_path: Path, capsys:
     assert "'big.json' holds a count above 9223372036854775807 in 'inputs'" in err
 
 
+def test_packed_reports_are_read_as_others_are(tmp_path: Path) -> None:
+    put(tmp_path, "0.json", cell(), day=0)
+    put(tmp_path, "1.json.xz", cell(**BAD), day=1)
+    assert steps(told(tmp_path)) == [("0.json", "1.json.xz", [("addcmul", "new failure")])]
+
+
 def test_the_recorded_reports_are_read_whole() -> None:
     """Among them steps between float64 numbers, of up to 2^64."""
     folder = Path(next(iter(verify.reports.__path__))) / "recorded"
@@ -275,7 +281,7 @@ def test_what_cannot_be_read_at_all(tmp_path: Path, capsys: pytest.CaptureFixtur
     for folder, code, message in (
         ("none", 2, "is not a folder"),
         ("bad", 2, "no file in .*bad' can be read: .*x.json.* \\(and 1 more\\)"),
-        ("empty", 3, "no \\*.json file"),
+        ("empty", 3, "no \\*.json or \\*.json.xz file"),
         ("one", 3, "no cell ran in two reports.* these are of cpu.*Xeon.*, profile quick, seed 0$"),
     ):
         assert commands.main(["history", str(tmp_path / folder)]) == code

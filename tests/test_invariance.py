@@ -94,6 +94,9 @@ def test_the_command_tells_and_writes_it(tmp_path: Path, capsys: pytest.CaptureF
     assert "kernels of rows" in capsys.readouterr().err
     assert commands.main(["kernel", "cumsum", "--length", "33"]) == 2
     assert "--length is for --invariance" in capsys.readouterr().err
+    for option in (["--shard", "1/2"], ["--resume"], ["--journal", str(tmp_path / "j")], ["--jobs", "2"]):
+        assert commands.main([*words, *option]) == 2
+        assert f"{option[0]} is of no use with --invariance" in capsys.readouterr().err
 
 
 def test_reports_and_the_page_tell_what_was_measured_of_the_same_device(tmp_path: Path) -> None:

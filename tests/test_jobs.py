@@ -416,7 +416,7 @@ def test_a_journal_keeps_what_it_was_given_until_a_run_begins_anew(tmp_path: Pat
         pass  # nothing was done
     with journal.opened(path, head, resume=True) as kept:
         assert kept.known == {4: [{"x": 0.1}]}
-        kept.add(5, "five", [])
+        kept.add(5, "five", [{"x": 0.2}])
     other = {"selection": {"seed": 1, "kernels": ["a"], "more": None}}
     with pytest.raises(UsageError, match="selection: seed was 0, is 1;"), journal.opened(path, other, resume=True):
         pass
@@ -424,9 +424,15 @@ def test_a_journal_keeps_what_it_was_given_until_a_run_begins_anew(tmp_path: Pat
     with pytest.raises(UsageError, match="is no line of a journal"), journal.opened(path, head, resume=True):
         pass
     with journal.opened(path, head, resume=False) as kept:
-        kept.add(1, "one", [])
+        kept.add(1, "one", [{"x": 0.3}])
     with journal.opened(path, head, resume=True) as kept:
-        assert kept.known == {1: []}
+        assert kept.known == {1: [{"x": 0.3}]}
+    other, lines = tmp_path / "other", path.read_bytes().splitlines(keepends=True)
+    with journal.opened(other, head | {"source": "another"}, resume=True) as kept:
+        kept.add(1, "one", [{"x": 0.3}])
+    path.write_bytes(lines[0] + other.read_bytes().splitlines(keepends=True)[1])  # a line of another run
+    with pytest.raises(UsageError, match=r"line 2 .* is no line"), journal.opened(path, head, resume=True):
+        pass
 
 
 def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

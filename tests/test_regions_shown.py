@@ -416,8 +416,70 @@ def test_what_the_ledger_does_not_have_excuses_nothing(bench: Bench) -> None:
             patch.setattr(ledger, "ids", lambda backend: frozenset())
             patch.setattr(ledger, "suited", lambda backend, kind, **cell: frozenset())
             code, (verdict, _) = bench.gate(value)
-        assert code == 1 and verdict["fails"] and verdict["status"] == ("unsteady" if gone else "exceeds-bound")
-        assert gone or "the ledger has no entry id-overflow" in verdict["reason"]
+        assert code == 1 and verdict["fails"] and verdict["status"] == "exceeds-bound" and verdict["deviates"]
+        assert "the ledger has no entry" in verdict["reason"] and "id-overflow for such a cell" in verdict["reason"]
+
+
+def test_what_deviates_is_counted_whatever_else_the_cell_is(bench: Bench) -> None:
+    """By launches or by another region."""
+    shaky = {"status": "unsteady", "reason": "r", "reason_kind": "unsteady", "repeats": 8, "distinct": 2}
+    for value in (
+        made(filled(overflow=known("overflow")) | shaky),
+        made(filled(overflow=known("overflow"), normal=fault("normal", max_ulp=2.0))),
+    ):
+        bench.accept(value, "--allow", "*", "--reason", "r")
+        _, (verdict,) = bench.gate(value)
+        assert verdict["deviates"] and bench.gate(value, "--fail-on", "deviates")[0] == 1, verdict
+
+
+def test_of_two_reports_the_worse_hides_nothing_that_is_asked_for(bench: Bench) -> None:
+    bench.accept(made(filled()))
+    shaky = {"status": "unsteady", "reason": "r", "reason_kind": "unsteady", "repeats": 8, "distinct": 2}
+    first = bench.write(made(filled() | shaky), "first.json")
+    regressed = bench.write(made(filled(normal=region(max_ulp=1.25, max_share=0.85)) | {"digest": "o"}), "second.json")
+    other = made(filled())
+    other["cells"][0]["domain"]["digest"] = "0100"
+    stale = bench.write(other, "third.json")
+    for second, asked in ((regressed, ["regressed"]), (stale, ["improved"])):
+        assert gate.gate([second], bench.root, fail_on=asked).exit_code == 1
+        for pair in ((first, second), (second, first)):
+            assert gate.gate(pair, bench.root, fail_on=asked).exit_code == 1, asked
+
+
+def test_where_results_differ_or_did_shares_tell_what_is_worse(bench: Bench) -> None:
+    """Every result of a lowering that became steady may be as bad as the worst that was accepted."""
+
+    def one(steady: bool, share: float, mean: float) -> dict[str, Any]:
+        n = 10_000 if steady else 20_000
+        normal = region(n, faithful=int(n * share), mean_ulp=mean)
+        shaky = {} if steady else {"repeats": 8, "distinct": 2, "reason_kind": "unsteady", "status": "unsteady"}
+        domain = {"kind": "strata", "size": 10_000, "seed": 0, "digest": "00ff"}
+        return made(cell_of({"normal": normal}, digest="11" if steady else "12", domain=domain, **shaky))
+
+    bench.accept(one(False, 0.25, 0.26), "--allow", "*", "--reason", "r")
+    assert bench.gate(one(True, 0.25, 0.26))[0] == 0
+    for steady in (True, False):
+        for part, mean, told in ((0.5, 0.26, "misrounded 0.25 -> 0.5 of all"), (0.25, 0.38, "mean_ulp 0.26 -> 0.38")):
+            code, (verdict,) = bench.gate(one(steady, part, mean))
+            assert code == 1 and told in verdict["reason"] and (verdict["status"] == "changed" or not steady), verdict
+    assert bench.gate(one(False, 0.251, 0.262))[0] == 0  # as chance has it
+
+
+def test_calls_that_another_cell_makes_are_compared(bench: Bench) -> None:
+    """Of the cells of a function some make the calls: those that are left must be as many, and as good."""
+    calls = {"made": 39, "different": ["transposed"], "note": "as eager's"}
+
+    def both(first: Any, second: Any) -> dict[str, Any]:
+        cells = [cell_of({"normal": region()}, calls=first), cell_of({"normal": region()}, spelling="s", calls=second)]
+        return made(*cells)
+
+    bench.accept(both(calls, {"made": 12}))
+    assert bench.gate(both(None, calls))[0] == 0
+    code, verdicts = bench.gate(both(None, {"made": 12}))
+    assert code == 1 and any("other calls 39 -> 12" in one["reason"] for one in verdicts)
+    more = calls | {"different": ["transposed", "expanded"]}
+    code, verdicts = bench.gate(both(None, more))
+    assert code == 1 and any("calls that give other bits now: expanded" in one["reason"] for one in verdicts)
 
 
 def test_what_is_no_longer_judged_is_a_change(bench: Bench) -> None:

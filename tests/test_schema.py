@@ -213,6 +213,13 @@ def test_recorded_reports_of_schema_1_are_read(path: Path) -> None:
         assert not any(one.reason.startswith("known deviation") for one in found.cells)
 
 
+def test_a_figure_that_no_number_of_64_bits_is_is_refused() -> None:
+    """It would be infinite as a float."""
+    value = report_of(cell_of({"normal": region(max_int_ulp=10**400)}))
+    with pytest.raises(ValidationError, match="max_int_ulp"):
+        Report.model_validate(value)
+
+
 def test_a_passed_cell_has_no_undecided_element() -> None:
     with pytest.raises(ValidationError, match="passed with 1 undecided"):
         Report.model_validate(report(cell(error=error(correct=899, undecided=1))))

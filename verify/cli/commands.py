@@ -233,6 +233,9 @@ def kernel(
     if length and not invariance:
         raise UsageError("--length is for --invariance; the shape of rows is given by --set")
     if invariance:
+        for option, given in (("--shard", shard), ("--journal", journal), ("--resume", resume), ("--jobs", jobs)):
+            if given:
+                raise UsageError(f"{option} is of no use with --invariance, which is no run of jobs; leave it out")
         _invariance(selection, tuple(length or (64, 1000, 4096)), json_file)
         return
     keep_launches(keep_code)
@@ -680,7 +683,9 @@ def compare(
 
 @app.command()
 def history(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Reports (*.json), in its subfolders too.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Reports (*.json, *.json.xz), in its subfolders too.")
+    ],
     kernel: Only = None,
     device: Annotated[
         list[str] | None,
@@ -759,7 +764,10 @@ def report_(
     if html_file is not None:
         print(printable(html.write(files, html_file, baseline)), file=sys.stderr)
     if markdown_file is not None:
-        pages = [run_page(_summarized(file)) for file in files]
+        told = [_summarized(file) for file in files]
+        if not any(one.cells for one in told):
+            raise NothingToCompare(f"nothing to show: no cell in {', '.join(map(str, files))}")
+        pages = [run_page(one) for one in told]
         store.write_text((line for page in pages for line in markdown.lines(page)), markdown_file)
 
 

@@ -28,7 +28,8 @@ class Journal:
     def __init__(self, path: Path, file: int, head: Mapping[str, Any], resume: bool) -> None:
         self.path, self._file = path, file
         self.known: dict[int, Any] = {}
-        self._head: Mapping[str, Any] | None = {"journal": 2, **head}
+        self._head: Mapping[str, Any] | None = {"journal": 3, **head}
+        self._begun = 0  # the head's checksum, with which those of all other lines begin
         with open(file, "rb", closefd=False) as stream:
             data = stream.read()
         self.replaced = 0 if resume else max(0, data.count(b"\n") - 1)
@@ -38,10 +39,13 @@ class Journal:
         for number, line in enumerate(lines):
             try:
                 record = json.loads(line)
-                if record.pop("crc") != _crc(record):
+                crc = record.pop("crc")
+                if crc != _crc(record, self._begun):
                     raise ValueError
                 if number:
-                    self.known[record["job"]] = record["part" if "part" in record else "cells"]
+                    self.known[_job(record)] = record["part" if "part" in record else "cells"]
+                else:
+                    self._begun = crc
             except (ValueError, TypeError, KeyError):
                 raise UsageError(
                     f"line {number + 1} of {str(path)!r} is no line of a journal, or is damaged; "
@@ -63,8 +67,9 @@ class Journal:
         """
         if self._head is not None:
             os.ftruncate(self._file, 0)
+            self._begun = 0
             self._write(self._head)
-            self._head = None
+            self._begun, self._head = _crc(self._head), None
         self._write({"job": number, "label": label, "part" if isinstance(found, Mapping) else "cells": found})
 
     def remove(self) -> None:
@@ -73,7 +78,7 @@ class Journal:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         end = os.lseek(self._file, 0, os.SEEK_END)
-        data = memoryview(json.dumps({**record, "crc": _crc(record)}).encode() + b"\n")
+        data = memoryview(json.dumps({**record, "crc": _crc(record, self._begun)}).encode() + b"\n")
         try:
             while data:
                 data = data[os.write(self._file, data) :]
@@ -115,8 +120,16 @@ def opened(path: str | Path, head: Mapping[str, Any], *, resume: bool) -> Iterat
         os.close(file)
 
 
-def _crc(record: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(record).encode())
+def _crc(record: Mapping[str, Any], begun: int = 0) -> int:
+    return zlib.crc32(json.dumps(record).encode(), begun)
+
+
+def _job(record: Mapping[str, Any]) -> int:
+    """The number of the job of a line. Raises ValueError where that is no number, or where nothing is said of it."""
+    number, found = record["job"], record["part" if "part" in record else "cells"]
+    if not (isinstance(number, int) and number >= 0 and found):
+        raise ValueError
+    return number
 
 
 def differences(old: Any, new: Any, path: str = "") -> str:

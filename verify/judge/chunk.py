@@ -36,7 +36,7 @@ BLOCK = 1 << 15
 #: Elements left open by the fused pass up to which multiprecision is faster than hundreds of GPU launches.
 FEW = 16
 #: ... which may wait for those of other chunks.
-LATER = 1 << 16
+LATER = 1 << 19
 
 
 class OracleViolation(Exception):

@@ -131,6 +131,8 @@ def run(
                 report["shard"]["numbers"].append(number)
 
     known = {} if journal is None else journal.known
+    if any(number >= len(plan.tasks) for number in known):
+        raise UsageError(f"{str(journal and journal.path)!r} has jobs that this run has not; run without --resume")
     with contextlib.closing(_Results(jobs, plan, selection, present, workers, known, on_end, on, shard)) as results:
         try:
             if progress and plan.tasks:
