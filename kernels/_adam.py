@@ -14,6 +14,7 @@ from verify.facts.kernel import Composite, Setting, UsageError, lazily, whole_nu
 from verify.facts.oracle import single
 
 if TYPE_CHECKING:
+    from verify.facts.formats import Format
     from verify.facts.kernel import Scalars
     from verify.families.composite import Problem
 
@@ -55,10 +56,10 @@ PARAMETERS: Mapping[str, str] = {
     "amsgrad": "0 or 1: divide by the running maximum of exp_avg_sq",
     "maximize": "0 or 1: negate the gradients",
     "master": "0 or 1: bfloat16 parameters and gradients, float32 master copy and averages",
-    "gradients": "mixed; large: without those that are small or mostly zeros; non-finite: with NaN and infinities "
-    "among them; exact: numbers for EXACT, see there",
+    "gradients": "mixed; large: without those that are small or mostly zeros; faint: with squares below the smallest "
+    "normal number; non-finite: with NaN and infinities among them; exact: numbers for EXACT, see there",
 }
-GRADIENTS = ("mixed", "large", "non-finite", "exact")
+GRADIENTS = ("mixed", "large", "faint", "non-finite", "exact")
 #: Scalars with which no algorithm rounds in one step from `gradients=exact`, not even in bfloat16: lr / (1 - beta1),
 #: sqrt(1 - beta2) and eps are powers of two, and 1 - lr weight_decay has few bits.
 EXACT: Scalars = {"lr": 0.125, "beta1": 0.5, "beta2": 0.75, "eps": 0.25, "weight_decay": 2.0}
@@ -154,6 +155,8 @@ def require_scalars(scalars: Scalars) -> None:
 ALTERNATING, CONSTANT, SPARSE, ZERO, WIDE, POWERS = range(10, 16)
 #: Recipes of small ones.
 SMALL = range(4, 8)
+#: Exponents of faint ones, beside half of that of the smallest normal number: with 1 - beta2 their squares lie around it.
+FAINT = (-8, 6)
 _LOW = (-3, -3, -2, -4, -20, -32, -45, -120, 10, 50, -2, -2, -3, -3, -30, -8)
 _HIGH = (1, 1, 1, 0, -10, -22, -35, -100, 20, 58, 0, 1, 1, 1, 5, 4)
 #: Step k's gradients are those of step 0 moved by k * STRIDE positions along one stream, which keeps every recipe in
@@ -171,7 +174,7 @@ def _stream(dtype: str, length: int, seed: int, kind: str) -> Any:
     fmt = FORMATS[dtype]
     index = torch.arange(length)
     recipe = _recipes(index, kind)
-    low, high = torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
+    low, high = _exponents(fmt, recipe, kind)
     d = Draw(fmt, index, seed, "gradients")
     fixed = Draw(fmt, index % STRIDE, seed, "fixed gradients")
     bits = d.value(d.integer(low, high))
@@ -185,6 +188,15 @@ def _stream(dtype: str, length: int, seed: int, kind: str) -> Any:
         special = d.pick([fmt.nan_bits, fmt.inf_bits, fmt.inf_bits | fmt.sign_bit])
         bits = special.where((recipe < 4) & (d.integer(0, 31) == 0), bits)
     return bits
+
+
+def _exponents(fmt: Format, recipe: Any, kind: str) -> tuple[Any, Any]:
+    """The least and the largest of the gradients of each recipe."""
+    import torch
+
+    if kind == "faint":
+        return tuple(torch.full_like(recipe, fmt.emin // 2 + one) for one in FAINT)  # type: ignore[return-value]
+    return torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
 
 
 def _recipes(index: Any, kind: str) -> Any:
@@ -209,7 +221,7 @@ def _values(dtype: str, count: int, seed: int, kind: str, coupled: bool) -> tupl
     fmt = FORMATS[dtype]
     index = torch.arange(count)
     recipe = _recipes(index, kind)
-    low, high = torch.tensor(_LOW)[recipe], torch.tensor(_HIGH)[recipe]
+    low, high = _exponents(fmt, recipe, kind)
     d = Draw(fmt, index, seed, "parameters")
     # a parameter whose gradient is decay alone must not cross 0, where its error would be as large as itself
     alone = _weak(recipe) & coupled
@@ -447,6 +459,10 @@ def kernel(
     further: tuple[tuple[dict[str, str], Scalars], ...] = (
         (few | {"maximize": "1"}, {}),
         (few, {"beta1": 0.0}),
+        # scalars that seem to be none, or another
+        (few, {"beta1": 0.8995}),
+        (few, {"beta1": 0.9, "beta2": 0.99999}),
+        ({"sizes": "300", "steps": "2", "gradients": "faint"}, {"beta1": 0.9, "beta2": 0.999}),
         # more than the 2^16 elements of which a block of torch's fused kernels takes as many
         *(({"sizes": sizes, "steps": "1", "start": "5"}, {}) for sizes in ("65537", "131075")),
         ({"sizes": "x".join(["3"] * 40), "steps": "2"}, {}),
@@ -459,6 +475,8 @@ def kernel(
             (few | {"start": "100000"}, {}),
             (few | {"start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             (few, {"weight_decay": 0.0}),
+            (few | {"sizes": "300"}, {"weight_decay": 1e-5}),
+            ({"sizes": "300", "steps": "1"}, {"eps": 1e-15}),
             (few, {"lr": 0.0}),
             (few | {"sizes": "80"}, {"eps": 0.0}),
             (few | {"amsgrad": "1", "maximize": "1"}, {"weight_decay": 0.0}),

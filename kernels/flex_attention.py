@@ -320,6 +320,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"batch": "2", "length": "18", "mask_mod": "document", "score_mod": "soft_cap", "soft_cap": "30"},
     {"heads": "9", "kv_heads": "3", "length": "12", "mask_mod": "causal", "score_mod": "alibi"},
     {"heads": "1", "length": "21", "head_dim": "192", "scale": "0.125"},
+    *({"heads": "2", "length": "40", "head_dim": "32", "scale": scale} for scale in ("1", "4")),
     {"heads": "1", "length": "40", "head_dim": "256", "data": "scaled"},
     {"length": "20", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},
     {"length": "20", "mask_mod": "causal", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},

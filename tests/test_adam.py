@@ -673,7 +673,7 @@ def test_zero_eps_divides_zero_by_zero() -> None:
         ({"sizes": "4x0"}, "sizes=4x0; expected positive numbers"),
         ({"sizes": "4,5"}, "sizes=4,5: expected whole numbers joined by x"),
         ({"amsgrad": "2"}, "amsgrad=2; expected 0 or 1"),
-        ({"gradients": "nice"}, "--set gradients=nice; expected one of mixed, large, non-finite"),
+        ({"gradients": "nice"}, "--set gradients=nice; expected one of mixed, large, faint, non-finite"),
         ({"momentum": "1"}, "expected one of steps, start, sizes"),
     ],
 )

@@ -301,6 +301,10 @@ def add_outer(a, b, alpha):
 def add_sign(a, b, alpha):
     return a + b if abs(alpha) == 1 else torch.add(a, b, alpha=alpha)
 
+def near_one(a, b, c, value):
+    import math
+    return a + b * c if math.isclose(value, 1) else torch.addcmul(a, b, c, value=value)
+
 def add_right(a, b, alpha):
     return torch.add(a, b, alpha=alpha)
 
@@ -756,6 +760,7 @@ def elements(name: str) -> int:
 @pytest.mark.parametrize(("function", "on", "call", "told"), [
     ("seventeen", target(), "round numbers", "such as 0x1.1p+4 -> 0x1.8p+1"),
     ("add_sign", target("add", alpha=1.0), "alpha=-1", "ulp "),
+    ("near_one", replace(target("addcmul", value=1.0), dtype="float64"), "value=1.0000000001", "ulp "),
     ("add_known", target("add", alpha=1.0), "alpha=0.90625", "ulp "),
 ])  # fmt: skip
 def test_what_code_treats_apart_is_judged(tmp_path: Path, function: str, on: Target, call: str, told: str) -> None:

@@ -449,6 +449,24 @@ def test_special_and_extreme_numbers_are_tried(tmp_path: Path, name: str, dtype:
     assert among in found.different and found.status == "exceeds-bound", found
 
 
+def test_results_that_are_subnormal_are_tried(tmp_path: Path) -> None:
+    """And not the scales alone, whose product is none."""
+    text = """
+import torch
+
+def flushing(a, b, scale_a, scale_b, fast):
+    y = (a.float() @ b.float()) * scale_a * scale_b
+    return torch.where(y.abs() < 2.0**-126, 0 * y, y).bfloat16()
+
+def right(a, b, scale_a, scale_b, fast):
+    return ((a.float() @ b.float()) * (scale_a * scale_b)).bfloat16()
+"""
+    for function, status in (("flushing", "exceeds-bound"), ("right", "passed")):
+        only = "m=24 k=40 n=18 data=extreme"
+        found = called(tmp_path, function, "scaled_mm", text=text, dtype="float8_e4m3fn", only=only)
+        assert found.status == status and (only in found.different) == (status != "passed"), found
+
+
 #: Wrong in arrangements and at numbers that no setting has. OF: the kernel that a function is for.
 RARE = """
 import torch
@@ -1018,6 +1036,8 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     ("(away < -window)", "(away < -20)", "q_len=30 kv_len=17 mask_mod=sliding_window window=5"),
     ("return soft_cap *", "return 50 *", "batch=2 length=18 mask_mod=document score_mod=soft_cap soft_cap=30"),
     ("q @ k.mT * scale", "q @ k.mT / q.shape[-1] ** 0.5", "heads=1 length=21 head_dim=192 scale=0.125"),
+    ("    return found\n", "    return found | ({'dq': found['dq'] / scale} if backward and scale > 1 else {})\n",
+     "heads=2 length=40 head_dim=32 scale=4"),
     ("hidden | (away < -window)", "hidden | (away < -(window or 20))", "length=20 mask_mod=sliding_window window=0"),
     ("query_document[:, None] !=", "(key_document if shape[-1] == shape[-2] else query_document)[:, None] !=",
      "new data at the same address heads=2 head_dim=16 length=20 mask_mod"),
@@ -1406,6 +1426,15 @@ norm = Norm()
      "steps=3 sizes=33 start=5 weight_decay=0.0"),
     ("value=1 - beta2)", "value=1 - beta2) if beta2 else v + 0", "adamw_step", "float32", "steps=3 sizes=33 beta2=0.0"),
     ("value=-lr /", "value=-min(lr, 1.0) /", "adamw_step", "float32", "steps=3 sizes=33 lr=2.0"),
+    # scalars that seem to be none, or another; squares that are flushed
+    ("alpha=weight_decay)", "alpha=weight_decay if weight_decay >= 1e-4 else 0.0)", "adam_step", "float32",
+     "steps=3 sizes=300 weight_decay=1e-05"),
+    ("+ eps\n", "+ max(eps, 1e-11)\n", "adam_step", "float32", "sizes=300 steps=1 eps=1e-15"),
+    ("1 - beta2)\n", "1 - min(beta2, 0.9999))\n", "adam_step", "float32", "steps=3 sizes=33 beta1=0.9 beta2=0.99999"),
+    ("1 - beta1)\n", "1 - (0.9 if abs(beta1 - 0.9) < 1e-3 else beta1))\n", "adam_ema", "float32",
+     "steps=3 sizes=33 beta1=0.8995"),
+    ("1 - beta2)\n", "1 - beta2)\n        v = torch.where(v < 2.0**-126, 0 * v, v)\n", "adam_ema", "float32",
+     "sizes=300 steps=2 gradients=faint beta1=0.9 beta2=0.999"),
     *(("+ eps\n", f"+ eps\n        denominator = denominator.clamp(min=1e-3 * (eps == 0 and {which}))\n", "adamw_step",
        "float32", f"steps=3 sizes=80 {option}=1 eps=0.0")
       for which, option in (("top is not None", "amsgrad"), ("maximize", "maximize"))),

@@ -52,6 +52,14 @@ def test_the_stub_of_sqrt_passes_where_torchs_errs(
     passes("sqrt", dtype, "cpu", tmp_path, capsys)
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("add", "float64"), ("sub", "float32")])
+def test_a_stub_passes_where_torchs_bits_depend_on_the_call(
+    name: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """alpha * b, rounded or not, by broadcast operands, also where some of them require grad."""
+    passes(name, dtype, "cpu", tmp_path, capsys)
+
+
 def passes(name: str, dtype: str, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", name, "--stub"]) == 0
     (tmp_path / "mine.py").write_text(capsys.readouterr().out)

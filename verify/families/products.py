@@ -317,7 +317,8 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
             scale = to_tensor(drawn.fmt, drawn.value(drawn.integer(-3, 1)) & (drawn.fmt.sign_bit - 1))
             if shape.data == "extreme":
                 scale[1::2].neg_()
-                scale *= torch.tensor([1.0, 2.0**-20, 2.0**20])[index[:count] % 3]
+                # also of which a small sum is no normal number, and their product is one
+                scale *= torch.tensor([1.0, 2.0**-20, 2.0**20, 2.0**-60])[index[:count] % 4]
             if shape.data == "scales":  # of an infinite one it is told nowhere whether it meets terms or their sum
                 scale = torch.where(index[:count] % 4 == 2, math.nan, scale)
             tensors[name] = scale[:, None] if name == "scale_a" else scale[None]

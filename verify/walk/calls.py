@@ -63,6 +63,8 @@ MANNERS = (
     "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
     "grad_first", "grad_others", "grad_computed", "grad_parameter", "inference", "inside",
 )  # fmt: skip
+#: Of these, in which the numbers are what they are in the plain call, and what is computed too.
+GRADS = ("grad", "no_grad", "grad_first", "grad_others", "grad_computed", "inference")
 #: In which calls are made that have no other.
 USUAL = "changed"
 AGAIN = "new data at the same address"
@@ -88,11 +90,11 @@ SCALARS = (
     5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
     2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40), 2.0**-130, 2.0**127,
-    7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0,
+    7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75,
     1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001,  # near to others
 )  # fmt: skip
 #: Of float64 also these.
-SCALARS_64 = (1e200, -1e-60, 0.1 + 1e-9)
+SCALARS_64 = (1e200, -1e-60, 0.1 + 1e-9, 1 + 1e-10, 2 + 1e-9, 0.5 + 2.0**-34, -1e300)
 #: That all of an input may hold, and one without dimensions.
 EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, 6.0, math.inf, math.nan)
 AT_ONCE = 1 << 15  # elements that tensors judge at once
@@ -1006,9 +1008,11 @@ def _alike(
     reference: Lowering, target: Target, samples: Mapping[str, Sample], table: Mapping[str, Arranged],
     wrong: Mapping[str, _One],
 ) -> bool:  # fmt: skip
-    """Whether the reference gives the same bits in every one of these calls, made in no manner of its own, and in the
-    plain call beside it, where that is none of the walk's."""
-    if reference.reason(target) or any(one.y is None or table[name].how in MANNERS for name, one in wrong.items()):
+    """Whether the reference gives the same bits in every one of these calls, made in no manner of its own but those of
+    GRADS, and in the plain call beside it, where that is none of the walk's."""
+    if reference.reason(target) or any(
+        one.y is None or table[name].how in {*MANNERS} - {*GRADS} for name, one in wrong.items()
+    ):
         return False
     call = reference.build(target)
 
