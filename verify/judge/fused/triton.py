@@ -340,20 +340,22 @@ class Judge:
         first = torch.full_like(wrong, shared.LAST.value)
         if not self.count:
             return _Compared(wrong, first, None)
-        beside = _beside(device) if device.type == "cuda" else None
+        beside, module = _beside(device), getattr(torch, device.type)
         if beside is not None:
-            beside.wait_stream(torch.cuda.current_stream(device))
+            beside.wait_stream(module.current_stream(device))
             for t in (wrong, first):
                 t.record_stream(beside)  # which may write after an exception has dropped them
-        with torch.cuda.stream(beside):
+        with nullcontext() if beside is None else module.stream(beside):
             _launch(self.module.compare, pieces.count, *columns, n, pieces.each, wrong, first)
         return _Compared(wrong, first, beside)
 
 
 @functools.cache
-def _beside(device: torch.device) -> torch.cuda.Stream:
-    """A stream for kernels that nothing waits for yet, so that a GPU has work while the host reads results."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def _beside(device: torch.device) -> Any:
+    """A stream for kernels that nothing waits for yet, so that a GPU has work while the host reads results; None where
+    the device has no streams."""
+    module = getattr(torch, device.type)
+    return module.Stream(device) if device.type != "cpu" and hasattr(module, "Stream") else None
 
 
 @dataclass(frozen=True)
@@ -362,13 +364,13 @@ class _Compared:
 
     wrong: Tensor
     first: Tensor
-    stream: torch.cuda.Stream | None
+    stream: Any
 
     def read(self) -> tuple[tuple[int, int], ...]:
         if not self.wrong.shape[1]:
             return ()
         if self.stream is not None:
-            torch.cuda.current_stream(self.wrong.device).wait_stream(self.stream)
+            getattr(torch, self.wrong.device.type).current_stream(self.wrong.device).wait_stream(self.stream)
         told = self.wrong.sum(0).tolist(), self.first.amin(0).tolist()
         return tuple((w, f if w else -1) for w, f in zip(*told, strict=True))
 
