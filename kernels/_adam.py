@@ -155,7 +155,7 @@ def require_scalars(scalars: Scalars) -> None:
 ALTERNATING, CONSTANT, SPARSE, ZERO, WIDE, POWERS = range(10, 16)
 #: Recipes of small ones.
 SMALL = range(4, 8)
-#: Exponents of faint ones, beside half of that of the smallest normal number: with 1 - beta2 their squares lie around it.
+#: Exponents of faint ones beside half of the smallest normal number's: their squares lie around it, with 1 - beta2.
 FAINT = (-8, 6)
 _LOW = (-3, -3, -2, -4, -20, -32, -45, -120, 10, 50, -2, -2, -3, -3, -30, -8)
 _HIGH = (1, 1, 1, 0, -10, -22, -35, -100, 20, 58, 0, 1, 1, 1, 5, 4)
