@@ -56,7 +56,7 @@ KERNEL = rows.kernel(
         forms={oracle.by_powers: ("exp2",)},
         held="exp(x - max) over its sum in the orders of the known lowerings, or the one it declares (else suspect), "
         "with a declared order also exp2((x - max) log2 e), "
-        f"exp and exp2 within 2 ULP, {_orders.WIDE}",
+        f"exp and exp2 within 2 ULP, or 0 where they are subnormal, {_orders.WIDE}",
         counted=True,
         neutral=float("-inf"),
         minus=True,

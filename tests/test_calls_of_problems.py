@@ -449,6 +449,14 @@ def test_special_and_extreme_numbers_are_tried(tmp_path: Path, name: str, dtype:
     assert among in found.different and found.status == "exceeds-bound", found
 
 
+@pytest.mark.parametrize("name", ["mm", "bmm", "addmm", "linear"])
+def test_one_term_of_one_row_is_tried_with_a_factor_that_is_not_zero(tmp_path: Path, name: str) -> None:
+    text = stubs.source(kernel.load(name)).replace("    return ", "    y = ")
+    text += "\n    return -y if a.shape[-2:] == (1, 1) else y\n"
+    found = called(tmp_path, name, name, text=text, only="a = -b[..., :1] where m=1 k=1")
+    assert found.status == "exceeds-bound" and len(found.different) == 2, found
+
+
 def test_results_that_are_subnormal_are_tried(tmp_path: Path) -> None:
     """And not the scales alone, whose product is none."""
     text = """

@@ -504,19 +504,21 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
     layouts allow it; zeros beside infinities and NaNs; a column that is expanded, and rows of longer matrices beside
-    one matrix for a stack; one scale for all rows."""
+    one matrix for a stack; one scale for all rows; one term of one row, which is 0 in other problems."""
     if facts.coded:
         return ()
     if facts.scales:
         return (({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),)
+    one = [{"m": "1", "k": "1", "n": n} | ({"batch": "3"} if facts.stacked else {}) for n in ("20", "1")]
     square, large = (
         dict.fromkeys(("m", "k", "n"), size) | ({"batch": "3"} if facts.stacked else {}) for size in ("33", "130")
     )
     both = {t: f"{t}.mT.contiguous().mT" for t in "ab"}
     found = [(square, {"b": "a"}), (square, {"b": "a.mT"}), (large, both), (large | {"k": "70"}, {"b": "a.mT"})]
+    found += [(sizes, {"a": "-b[..., :1]"}) for sizes in one]
     if not facts.exact:
         nothing = [{t: f"{t}.new_zeros({t}.shape)"} for t in "ab"]
-        found += [(one | {"data": "special"}, zeros) for one in (square, large) for zeros in nothing]
+        found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
     if facts.stacked:
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
