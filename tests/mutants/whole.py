@@ -95,7 +95,7 @@ class Verdict:
 
 #: What is known to survive or not to pass, and why: these stay in the kill table as they are.
 KNOWN = {
-    "lerp float32 w beside 1/2": "a step more than eager's error is within the bound; told where bits depend on the call",
+    "lerp float32 w beside 1/2": "a step more than eager's error is within the bound; told where bits vary by the call",
     "softmax float16 terms of the sum in the dtype": "at 2^16 terms no row loses in every term",
     "softmax bfloat16 terms of the sum in the dtype": "at 2^20 terms no row loses in every term",
     "rms_norm float32 result too short": "at length 1: one step is within the bound, but on few exact results",
