@@ -412,11 +412,12 @@ class Calling:
     different: frozenset[str] = frozenset()
 
     def of(self, result: Accepted, accepted: bool) -> Accepted:
-        """The result with the calls of its function where it has none of its own. accepted: with the names of all."""
+        """The result with the calls of its function where it has none; an accepted one with its own, and all names."""
         if result.calls is None or not self.most or not (accepted or not result.calls):
             return result
         different = None if result.different is None else sorted(self.different)
-        return replace(result, calls=result.calls or self.most, refused=sorted(self.refused), different=different)
+        calls = result.calls if accepted else result.calls or self.most  # a run may be of cells that make none
+        return replace(result, calls=calls, refused=sorted(self.refused), different=different)
 
 
 def _calling(results: Iterable[Accepted | None]) -> dict[tuple[str, str, str], Calling]:

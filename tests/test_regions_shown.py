@@ -480,6 +480,9 @@ def test_calls_that_another_cell_makes_are_compared(bench: Bench) -> None:
     more = calls | {"different": ["transposed", "expanded"]}
     code, verdicts = bench.gate(both(None, more))
     assert code == 1 and any("calls that give other bits now: expanded" in one["reason"] for one in verdicts)
+    bench.accept(both(calls, None))
+    alone = made(cell_of({"normal": region()}, spelling="s", calls=None))  # a run of it makes none, as before
+    assert bench.gate(alone, "--only", "addcmul inductor s")[0] == 0
 
 
 def test_what_is_no_longer_judged_is_a_change(bench: Bench) -> None:
