@@ -238,30 +238,48 @@ def in_normal(whole: Judged) -> Tensor:
     return whole.region == REGIONS.index("normal")
 
 
+def require_plain(about: Elementwise, inputs: tuple[Tensor, ...], least: float) -> None:
+    """Where `plainly` says anything, it says what `decide` does, and of that share of rounded truths at least."""
+    fmt = about.fmt
+    nearly = about.facts(inputs, inputs[0]).truth.mid.float().to(inputs[0].dtype)
+    for how in range(6):
+        y = perturbed(nearly, fmt, how)
+        given, likely = about.facts(inputs, y), about.likely(inputs, y)
+        for limits, eager in itertools.product(HELD, (None, nearly)):
+            whole = decide(y, given, fmt, limits, eager, 2.0**-17)
+            plain = plainly(y, likely, fmt, limits, eager, 2.0**-17)
+            assert not (whole.open | whole.fails | whole.unjudged | whole.different)[plain.holds].any()
+            assert bool(said_alike(whole, plain)[plain.holds].all()), (fmt.name, about.scalars, how, limits)
+            usual = replace(plain, **vars(plain.usual))
+            assert bool((said_alike(whole, usual) & plain.holds & in_normal(whole))[usual.holds].all())
+            assert torch.equal(usual.holds, plain.holds & in_normal(whole))
+        if how == 0:
+            held = plainly(y, likely, fmt, Limits(scaled=4.0), None, 2.0**-17).holds
+            assert held.double().mean() > least, (fmt.name, about.scalars)
+
+
 @pytest.mark.parametrize("name", kernel.elementwise_names())
 def test_plain_elements_are_judged_as_all_are(name: str) -> None:
-    """Where `plainly` says anything, it says what `decide` does, and it does of most that are right."""
     facts = kernel.elementwise(name)
     for k, dtype in enumerate(d for d in ("float32", "float16", "bfloat16") if d in facts.dtypes):
         fmt, scalars = FORMATS[dtype], facts.cases[k % len(facts.cases)]
         about = Elementwise(facts.oracle, fmt, facts.tensors(scalars), scalars, "cpu", admit.Bounds("cpu"))
         drawn = domain_of(facts, fmt, scalars, "quick", limit=1 << 12)
         inputs = drawn.span(0, min(drawn.size, 1 << 12), "cpu")
-        nearly = about.facts(inputs, inputs[0]).truth.mid.float().to(inputs[0].dtype)
-        for how in range(6):
-            y = perturbed(nearly, fmt, how)
-            given, likely = about.facts(inputs, y), about.likely(inputs, y)
-            for limits, eager in itertools.product(HELD, (None, nearly)):
-                whole = decide(y, given, fmt, limits, eager, 2.0**-17)
-                plain = plainly(y, likely, fmt, limits, eager, 2.0**-17)
-                assert not (whole.open | whole.fails | whole.unjudged | whole.different)[plain.holds].any()
-                assert bool(said_alike(whole, plain)[plain.holds].all()), (dtype, scalars, how, limits)
-                usual = replace(plain, **vars(plain.usual))
-                assert bool((said_alike(whole, usual) & plain.holds & in_normal(whole))[usual.holds].all())
-                assert torch.equal(usual.holds, plain.holds & in_normal(whole))
-            if how == 0:
-                held = plainly(y, likely, fmt, Limits(scaled=4.0), None, 2.0**-17).holds
-                assert held.double().mean() > (0.4 if name in FEWER else 0.65), (dtype, scalars)
+        require_plain(about, inputs, 0.4 if name in FEWER else 0.65)
+
+
+@pytest.mark.parametrize("name", [k for k in kernel.elementwise_names() if len(kernel.elementwise(k).tensors({})) == 2])
+def test_pairs_of_any_patterns_are_plain_too(name: str) -> None:
+    """As in sweeps of 2^32 pairs, where many results are beyond the format, and powers beyond float64."""
+    for dtype in ("float16", "bfloat16"):
+        generator = torch.Generator().manual_seed(11)
+        drawn = torch.randint(-(1 << 15), 1 << 15, (2, 1 << 14), generator=generator).to(torch.int16)
+        about = Elementwise(
+            kernel.elementwise(name).oracle, FORMATS[dtype], kernel.elementwise(name).tensors({}), {}, "cpu",
+            admit.Bounds("cpu"),
+        )  # fmt: skip
+        require_plain(about, tuple(drawn.view(getattr(torch, dtype))), 0.9)
 
 
 def invented(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, given: tuple[Any, ...]) -> Judged:

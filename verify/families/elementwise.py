@@ -19,7 +19,7 @@ from verify.facts.formats import FORMATS, Format
 from verify.facts.oracle import Oracle
 from verify.facts.truth import Truth
 from verify.judge.chunk import COARSE, patterns
-from verify.judge.element import Facts, Judged, Limits, Plain, decide, plainly
+from verify.judge.element import UNMOVED, Facts, Judged, Limits, Plain, decide, plainly
 from verify.judge.exact import Circumstances, Exact, Key
 from verify.numbers import mp
 from verify.numbers.ball import Ball, Ball64, BallDD
@@ -35,7 +35,6 @@ _BEYOND = {"+huge": 2.0**1000, "-huge": -(2.0**1000), "+tiny": 2.0**-1000, "-tin
 _POINTS |= _BEYOND
 CAP = 12288  # bits of precision
 _LOOSE = 1 + 2.0**-30  # covers the rounding of a few operations on bounds
-_FAR = 2.0**500
 _SECOND_ORDER = 1 + 2.0**-16  # covers the products of underflow and rounding errors
 
 
@@ -110,8 +109,8 @@ class Elementwise:
     def likely(self, inputs: tuple[Tensor, ...], like: Tensor) -> Facts:
         """Facts for `verify.judge.element.plainly`, by fewer operations than those of `facts`.
 
-        special: the element is special; where a NaN is due the midpoint is one, and otherwise 0. under, over: an
-        intermediate may be below, above the normal range. The truth is that of other elements.
+        special: the element is special; where a NaN is due the midpoint is one, and otherwise 0. over: an intermediate
+        may leave the normal range; under: it is certainly below it. The truth is that of other elements.
         """
         n = self.ball
         values = self._values(n, inputs)
@@ -134,13 +133,16 @@ class Elementwise:
             special, subnormal = special | ~(size < math.inf), subnormal | ((size > 0) & (size < least))
             if self.oracle.arithmetic and not self.oracle.rows:  # IEEE 754-2019, 6.2: a NaN operand gives a NaN
                 nan = nan | torch.isnan(wide)
+        if self.oracle.arithmetic:  # such as x / 0
+            special = special | ~(found.mid.abs() < math.inf)
         found = replace(found, mid=torch.where(special, torch.where(nan, math.nan, 0.0), found.mid))
         low, high = range_of(self.fmt)
         for part in self._watched(n, values):
             mid, off = part.mid.abs().expand_as(false), _off(part, false)
             off = off + mid * 2.0**-51  # the ends are rounded themselves
-            under = under | ~((mid - off >= float(low)) | ((mid == 0) & (off == 0)))
-            over = over | ~(mid + off <= float(high))
+            none = (mid == 0) & (off == 0)
+            under = under | ((mid + off < float(low)) & ~none)
+            over = over | ~(((mid - off >= float(low)) | none) & (mid + off <= float(high)))
         scale = None
         if self.oracle.scale is not None:
             ball = self.oracle.scale(n, **values)
@@ -294,14 +296,14 @@ class Elementwise:
         back from there.
 
         Only a quotient by an intermediate moves such a result by as much as its own size, where the intermediate
-        vanishes: the quotient is infinite, as is due. Beyond _FAR nothing is taken to be brought back, which is the
+        vanishes: the quotient is infinite, as is due. Beyond UNMOVED nothing is taken to be brought back, which is the
         stricter reading, and units may overflow float64 there. NaN: not known.
         """
         size, rad = truth.mid.abs(), truth.radius
         moved = (slack > 0) & (slack < torch.inf) & (size > line.top)
         none = (slack * _LOOSE < size - rad - line.top) | (slack > (size + rad) * _LOOSE)
         slack = torch.where(moved, torch.where(none, 0.0, torch.nan), slack)
-        return torch.where(size > _FAR, 0.0, slack) if self.fmt.bits < 64 else slack
+        return torch.where(size > UNMOVED, 0.0, slack) if self.fmt.bits < 64 else slack
 
 
 def judgement(

@@ -42,6 +42,7 @@ CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_misma
 TINY_ULP = 2.0**-500  # an error so small that a ratio to it means nothing
 _NO_NUMBER = 2.0**1000  # the share of an element that may not err and does
 MARGIN = 2.0**-20  # ULP: more than the roundings of an error of about 1 ULP, relative to its truth, add up to
+UNMOVED = 2.0**500  # the underflow of an intermediate is not taken to move a result beyond it
 LOOSE = 8.0  # a bound of 2^p / LOOSE ULP or more says nothing about results of another binade
 
 
@@ -361,7 +362,8 @@ def plainly(
     of an overflow to infinity, or of a NaN.
 
     facts: of which truth, special, subnormal, under, over and scale are read. special: the element is special, and
-    the midpoint a NaN only where that is due; under, over: an intermediate may be below, above the normal range.
+    the midpoint a NaN only where that is due; over: an intermediate may leave the normal range; under: one is certainly
+    below it, by which a result beyond UNMOVED is not moved.
 
     For y of the sign of t, |y - t| < 1/2 ULP makes y RN(t), since numbers are an ULP apart within the binade of t and
     closer below it. Less than 1 ULP makes it RD(t) or RU(t) where it is not below that binade, and more than 1/2 not
@@ -382,15 +384,16 @@ def plainly(
     total = error + spread
     faithful, clear = error > 0.5, (error - 0.5).abs() > spread + MARGIN
     up: Any = UP
-    far = (size >= 2 * line.top) & (size < math.inf) & torch.isinf(yv)
+    far = (size >= 2 * line.top) & torch.isinf(yv)
     nan = torch.isnan(e.mid) & torch.isnan(yv) & facts.special
     if e.rad is not None:
         exact = rad == 0
         faithful = faithful | ((error == 0.5) & (y.view(word) & 1 == 1))
         clear, up, far = clear | exact, either(exact, 1.0, UP), far & (rad <= size / 4)
     small, normal = hi < line.low * (1 - 2.0**-fmt.precision), lo >= line.low
-    near = (lo > 0) & (hi < line.largest * (1 - 2.0 ** (1 - fmt.precision))) & clear
-    near = near & (total < 1 - MARGIN) & (_one_binade(lo, hi) | (total < NEGLIGIBLE))
+    near = (hi < line.largest * (1 - 2.0 ** (1 - fmt.precision))) & clear & (total < 1 - MARGIN)
+    certain = hi > 0 if e.sure else lo > 0  # not zero, and of the sign of the midpoint
+    near = near & (((lo > 0) & _one_binade(lo, hi)) | (certain & (total < NEGLIGIBLE)))
     near = near & (~faithful | (yv.abs() * inverse >= 2.0 ** (fmt.precision - 1))) & (spread <= coarse)
     upper = scaled = total * up
     if facts.scale is not None:
@@ -407,7 +410,7 @@ def plainly(
     within = (within & (~faithful | (count >= 1))) | (~faithful & (both >= 0.5))
     near = near & within
     in_range = (small & near) | (normal & near & (facts.subnormal | ~facts.over)) | (far & (both >= 0.5))
-    ordinary = ~facts.under & ~facts.special
+    ordinary = (~facts.under | (size > UNMOVED)) & ~facts.special
     ordinary = ordinary & ((yv.view(torch.int64) ^ e.mid.view(torch.int64)) >= 0)  # of one sign
     holds = (in_range & ordinary) | nan
     usual = normal & near & ordinary & ~facts.over & ~facts.subnormal  # and so neither a NaN nor far

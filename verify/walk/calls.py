@@ -565,24 +565,24 @@ def call_all(
 
 def tried(
     calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
-    sift: Callable[[dict[str, S]], dict[str, T]], beside: Callable[[], float] = lambda: 0.0,
+    sift: Callable[[dict[str, S]], dict[str, T]],
 ) -> tuple[Called, dict[str, T]]:  # fmt: skip
     """Make the calls, as long as there is time: what that gave, and the results of those that are wrong. told: a call
-    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong; beside: seconds
-    that other threads have taken for them. A contract that is broken ends them, with status 'error'."""
+    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. A contract that
+    is broken ends them, with status 'error'."""
     with backends.sharing(backends.threads(), JUDGING):
-        return _tried(calls, told, lowering, sift, beside)
+        return _tried(calls, told, lowering, sift)
 
 
 def _tried(
     calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
-    sift: Callable[[dict[str, S]], dict[str, T]], beside: Callable[[], float],
+    sift: Callable[[dict[str, S]], dict[str, T]],
 ) -> tuple[Called, dict[str, T]]:  # fmt: skip
     found, given, refused = Called(), dict[str, S](), dict[str, str]()
     elsewhere = getattr(lowering, "spent", lambda: 0.0)
 
     def spent() -> float:
-        return time.thread_time() + beside() + elsewhere()  # torch's other threads wait more than they work
+        return time.thread_time() + elsewhere()  # torch's other threads wait more than they work
 
     began, before, names = time.monotonic(), spent(), list(calls)
     made = 0

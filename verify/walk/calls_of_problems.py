@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 import random
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -120,13 +118,13 @@ class _Call:
 
 
 class _Ahead:
-    """Instances in the order in which they are asked for: while a worker is waited for, a thread makes the next one."""
+    """Instances in the order in which they are asked for: the next one is made while a launch is waited for. (A thread
+    that makes it would have to take turns with the launches' for each of torch's operators.)"""
 
-    def __init__(self) -> None:
-        self.spent = 0.0  # seconds of the thread
+    def __init__(self, meanwhile: Callable[[Callable[[], None]], None]) -> None:
+        self.meanwhile = meanwhile  # do it while the next launch runs
         self.makes: list[Callable[[], Instance]] = []
-        self.waiting: dict[int, Future[Instance]] = {}
-        self.pool: ThreadPoolExecutor | None = None
+        self.made: dict[int, Instance] = {}
 
     def __call__(self, make: Callable[[], Instance]) -> Callable[[], Instance]:
         """What gives the instance that `make` makes, after those of earlier calls."""
@@ -134,27 +132,14 @@ class _Ahead:
         return partial(self._at, len(self.makes) - 1)
 
     def _at(self, place: int) -> Instance:
-        begun = self.waiting.pop(place, None)
-        if self.pool is not None and place + 1 < len(self.makes):
-            self.waiting.setdefault(place + 1, self.pool.submit(self._made, place + 1))
-        return self.makes[place]() if begun is None else begun.result()
+        one = self.made.pop(place) if place in self.made else self.makes[place]()
+        if place + 1 < len(self.makes):
+            self.meanwhile(partial(self._make, place + 1))
+        return one
 
-    def _made(self, place: int) -> Instance:
-        before = time.thread_time()
-        try:
-            return self.makes[place]()
-        finally:
-            self.spent += time.thread_time() - before
-
-    @contextmanager
-    def begun(self) -> Iterator[None]:
-        """Inside, instances are made ahead."""
-        try:
-            with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(JUDGING,)) as self.pool:
-                yield
-                self.pool.shutdown(cancel_futures=True)
-        finally:
-            self.pool = None
+    def _make(self, place: int) -> None:
+        with suppress(Exception):  # it is raised again where it is asked for
+            self.made.setdefault(place, self.makes[place]())
 
 
 class Calls:
@@ -175,7 +160,8 @@ class Calls:
             self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
         self.further.sort(key=lambda one: _work(one[0]))  # where time runs out, it is for few large ones
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
-        self.mine, self.ahead = mine, _Ahead()
+        self.mine = mine
+        self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
         self.kept = ""  # the algorithm whose bound was, last
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
@@ -388,7 +374,7 @@ class Calls:
             tensors = dict(one.problem.tensors)
             tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
             one.problem = replace(one.problem, tensors=tensors)
-        known = vars(self).get("known", {})  # only one thread may launch
+        known = vars(self).get("known", {})  # nothing is launched while a launch is waited for
         self.first(one).prepare(self.aim(one), self.lowering, {name: y.dtype for name, y in known.items()})
         return one
 
@@ -488,11 +474,7 @@ def call_problems(
         calls = Calls(case, target, lowering, reference, call, mine, scalars)
         table = dict(calls.table())
     make = {name: one.make for name, one in table.items()}
-    # what is not isolated may change how torch computes, here, while it runs
-    with calls.ahead.begun() if getattr(call, "isolated", False) else nullcontext():
-        found, wrong = tried(
-            make, lambda name: f"{name}, {table[name].text}", call, dict, lambda: calls.ahead.spent
-        )  # fmt: skip
+    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, dict)
     if calls.unstated:
         told = f"nothing is stated of some elements, which have eager's bits: {listed(calls.unstated)}"
         found = replace(found, excused=told)

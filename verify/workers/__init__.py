@@ -16,7 +16,7 @@ import pickle
 import signal
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -68,6 +68,7 @@ class Worker:
         self.loaded, self.behaviour = False, ""  # what `verify.workers.behaviour.digest` says of the function there
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self._asked = -math.inf  # when the system was, of what it has spent
+        self.meanwhile: Callable[[], None] | None = None  # what is done while the next launch runs
         self.end = weakref.finalize(self, _end, self.process, self.files)
         self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
         self._send({"do": "load", "text": text, **self.limits})
@@ -98,6 +99,10 @@ class Worker:
         self.load()
         self.asked += 1
         self._send({**message, "number": self.asked})
+        if (work := self.meanwhile) is not None:
+            self.meanwhile = None
+            with torch.enable_grad():  # of which the launch knows nothing
+                work()
         answer = self._answer(self.timeout, "launch")
         # two may answer, where the file has forked
         if answer.pop("number", None) != self.asked or set(answer) not in ANSWERS[message["do"]]:
@@ -313,6 +318,10 @@ class Launch:
             yield
         finally:
             self.how = ""
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do it while the next launch runs, which begins without it."""
+        self.own.worker(self.target.backend.device).meanwhile = work
 
     def spent(self) -> float:
         """Seconds that all launches of the file have taken so far, see `Worker.spent`."""
