@@ -1,7 +1,7 @@
 """addcdiv(a, b, c, value) = a + value b / c, torch.addcdiv with a Python scalar value.
 
 Special values: IEEE 754-2019, 6.1 to 6.3 and 7.3 (division by zero), on the spelling that torch
-documents, a + value * (b / c). In formulas storage(.) is rounding to the tensors' dtype; every
+documents, a + value * (b / c), which has those of a + value * b / c. In formulas storage(.) is rounding to the tensors' dtype; every
 other operation rounds to the compute dtype, which is float32 for the 16-bit formats.
 Triton's "/" on float32 is div.full.f32, an approximation within 2 ULP without a fixed sequence
 of roundings: no formula here can stand for it.
@@ -16,11 +16,11 @@ from verify.facts.oracle import Oracle, written
 
 
 def addcdiv(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
-    return a + value * (b / c)
+    return a + value * b / c  # with an exact product, the quotient is exact too where value and c share their factors
 
 
 def scale(n: Any, a: Any, b: Any, c: Any, value: Any) -> Any:
-    return abs(a) + abs(value * (b / c))
+    return abs(a) + abs(value * b / c)
 
 
 def intermediates(n: Any, a: Any, b: Any, c: Any, value: Any) -> tuple[Any, ...]:

@@ -623,3 +623,12 @@ def test_what_a_text_says_twice_is_one_value() -> None:
     assert found == -w * x * x + x * x + x * x / (x * x + (w * y + x * x))
     (first, second), (_, third) = System.made
     assert first is second is third
+
+
+def test_a_sum_beside_a_midpoint_is_decided_without_multiprecision() -> None:
+    """77/256 b / 77 is exact though b / 77 is not: thousands of elements of a cell took milliseconds each."""
+    values = {"value": 77 / 256}
+    a, b, c = (torch.tensor([t], dtype=torch.bfloat16) for t in (1.0, 2.0**-7 * 3, 77.0))
+    found = about_of("addcdiv", "bfloat16", values).facts((a, b, c), a, double=True).truth
+    assert found.tail is not None and float(found.radius) == 0
+    assert Fraction(float(found.mid)) + Fraction(float(found.tail)) == 1 + Fraction(3, 128 * 256)
