@@ -273,7 +273,7 @@ def warm(
     *arguments: str, small: tuple[str, ...] = (), own: str = "", repetitions: int = 3
 ) -> Callable[[float], Values]:
     """A command whose compiled code is cached. `small` is added to it where the scale is below 1; own: the source of
-    a file whose function f it is given as a lowering."""
+    a file whose function f it is given as a lowering, until the line with its verdict (ends_s: until the end)."""
 
     def measure(scale: float) -> Values:
         command = [sys.executable, "-m", "verify", *arguments, *(small if scale < 1 else ())]
@@ -281,12 +281,11 @@ def warm(
             Path("own.py").write_text(f"{own}\n")
             command += ["--lowering", "own.py:f"]
         cold, code = timed(command, accept=(0, 1))
-        return {
-            "runs_s": [timed(command, accept=(0, 1))[0] for _ in range(repetitions)],
-            "cold_s": cold,
-            "exit_code": code,
-            "command": shlex.join(command[2:]),
-        }
+        found = {"cold_s": cold, "exit_code": code, "command": shlex.join(command[2:])}
+        if not own:
+            return {"runs_s": [timed(command, accept=(0, 1))[0] for _ in range(repetitions)], **found}
+        verdicts, ends = zip(*(until(command, "own.py:f: ") for _ in range(repetitions)), strict=True)
+        return {"runs_s": list(verdicts), "ends_s": list(ends), **found}
 
     return measure
 
@@ -478,7 +477,7 @@ ITEMS = (
     Item("show", "verify show pow", {"seconds": 0.3}, light("show", "pow")),
     Item(
         "kernel-own",
-        "verify kernel lerp --dtype float32 --lowering FILE:f, default profile",
+        "verify kernel lerp --dtype float32 --lowering FILE:f, default profile, to its verdict",
         {"seconds": 10},
         warm("kernel", "lerp", "--dtype", "float32", "--backend", "cpu", own="def f(a, b, w): return a + w * (b - a)"),
     ),
@@ -582,6 +581,18 @@ def timed(
         tail = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise NotMeasured(f"{shlex.join(command)} exits with {done.returncode}: {' '.join(tail)}")
     return seconds, done.returncode
+
+
+def until(command: list[str], text: str) -> tuple[float, float]:
+    """Seconds until a command tells a line with the text, and until it ends. Raises NotMeasured where it tells none."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        assert running.stdout is not None
+        told = next((time.perf_counter() - began for line in running.stdout if text in line), None)
+        running.stdout.read()
+    if told is None:
+        raise NotMeasured(f"{shlex.join(command)} tells no line with {text!r}")
+    return told, time.perf_counter() - began
 
 
 def device_memory(backend: str) -> Values:

@@ -301,6 +301,11 @@ def add_outer(a, b, alpha):
 def add_sign(a, b, alpha):
     return a + b if abs(alpha) == 1 else torch.add(a, b, alpha=alpha)
 
+def add_near_one(a, b, alpha):
+    right = a.float() + b.float() * (1.0 if abs(alpha - 1) < 0.01 else alpha)
+    return right.to(a.dtype)
+
+
 def near_one(a, b, c, value):
     import math
     return a + b * c if math.isclose(value, 1) else torch.addcmul(a, b, c, value=value)
@@ -806,6 +811,8 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("pow_chain", target("pow", y=3.7), "y=int(12)"), ("pow_chain", target("pow", y=3.7), f"y={2 + 2.0**-19!r}"),
     ("pow_flat", target("pow", y=3.7), "y=4, t[:1020].view(34, 30).t()"),
     ("add_flagged", target("add", alpha=1.0), "alpha=-0, t[:32], t[:1024].view(32, 32)"),
+    ("add_near_one", replace(target("add", alpha=1.0), dtype="float16"), "alpha=1.001953125"),
+    ("add_near_one", replace(target("add", alpha=1.0), dtype="bfloat16"), "alpha=1.0078125"),
     ("add_other_row", target("add", alpha=1.0), "alpha=int(1048576), t[:512].view(2, 8, 4, 8), t[:8].view(8, 1, 1)"),
 ])  # fmt: skip
 def test_a_python_scalar_of_another_kind_is_judged(tmp_path: Path, function: str, on: Target, call: str) -> None:
