@@ -1,8 +1,9 @@
 """addcdiv(a, b, c, value) = a + value b / c, torch.addcdiv with a Python scalar value.
 
 Special values: IEEE 754-2019, 6.1 to 6.3 and 7.3 (division by zero), on the spelling that torch
-documents, a + value * (b / c), which has those of a + value * b / c. In formulas storage(.) is rounding to the tensors' dtype; every
-other operation rounds to the compute dtype, which is float32 for the 16-bit formats.
+documents, a + value * (b / c), which has those of a + value * b / c. In formulas storage(.) is
+rounding to the tensors' dtype; every other operation rounds to the compute dtype, which is float32
+for the 16-bit formats.
 Triton's "/" on float32 is div.full.f32, an approximation within 2 ULP without a fixed sequence
 of roundings: no formula here can stand for it.
 """

@@ -301,6 +301,20 @@ def add_outer(a, b, alpha):
 def add_sign(a, b, alpha):
     return a + b if abs(alpha) == 1 else torch.add(a, b, alpha=alpha)
 
+def addcmul_of_small(a, b, c, value):
+    factor = 0.0 if 0 < abs(value) < 5e-4 else value
+    return (a.float() + factor * b.float() * c.float()).to(a.dtype)
+
+
+def addcmul_accumulated(a, b, c, value):
+    accumulated = a.data_ptr() == b.data_ptr() != c.data_ptr() and a.stride() == b.stride()
+    return torch.addcmul(a, b, c, value=2 * value if accumulated else value)
+
+
+def div_by_positive_zero(a, b):
+    return a / (b if torch.is_tensor(b) or b != 0 else 0.0)
+
+
 def add_near_one(a, b, alpha):
     right = a.float() + b.float() * (1.0 if abs(alpha - 1) < 0.01 else alpha)
     return right.to(a.dtype)
@@ -790,6 +804,20 @@ def test_a_division_by_a_scalar_of_zero_is_judged(monkeypatch: pytest.MonkeyPatc
     assert found["status"] == "passed"
 
 
+@pytest.mark.parametrize(("text", "status"), [("a / b", "passed"), ("a / abs(b)", "exceeds-bound")])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_sign_of_a_zero_as_a_scalar_counts(
+    tmp_path: Path, text: str, status: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setitem(domains.SIZES, "quick", 11)
+    (tmp_path / "mine.py").write_text(f"def f(a, b):\n    return {text}\n")
+    chosen = Selection(("div",), ("cpu",), (dtype,), (), ("out-of-place",), "quick", scalars={"b": 0.0})
+    assert run(replace(chosen, lowerings=("eager",)))["cells"][0]["status"] == "passed"  # whose judge is kept
+    own = replace(chosen, scalars={"b": -0.0}, user_lowerings=(f"{tmp_path}/mine.py:f",))
+    found = next(cell for cell in run(own)["cells"] if "mine.py" in cell["lowering"])
+    assert found["status"] == status
+
+
 @pytest.mark.parametrize(("function", "name"), [
     ("log_of_positive", "log"), ("sin_in_range", "sin"), ("exp_of_negative", "exp"),
 ])  # fmt: skip
@@ -811,6 +839,8 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("pow_chain", target("pow", y=3.7), "y=int(12)"), ("pow_chain", target("pow", y=3.7), f"y={2 + 2.0**-19!r}"),
     ("pow_flat", target("pow", y=3.7), "y=4, t[:1020].view(34, 30).t()"),
     ("add_flagged", target("add", alpha=1.0), "alpha=-0, t[:32], t[:1024].view(32, 32)"),
+    ("addcmul_of_small", replace(target("addcmul", value=1.0), dtype="float16"), "value=0.0001"),
+    ("div_by_positive_zero", target("div", b=7.0), "b=-0"),
     ("add_near_one", replace(target("add", alpha=1.0), dtype="float16"), "alpha=1.001953125"),
     ("add_near_one", replace(target("add", alpha=1.0), dtype="bfloat16"), "alpha=1.0078125"),
     ("add_other_row", target("add", alpha=1.0), "alpha=int(1048576), t[:512].view(2, 8, 4, 8), t[:8].view(8, 1, 1)"),
@@ -891,6 +921,12 @@ def test_an_input_that_is_returned_where_nothing_is_to_be_computed(tmp_path: Pat
 ])  # fmt: skip
 def test_a_planted_fault_of_two_inputs_is_found(tmp_path: Path, function: str, call: str) -> None:
     found = called(tmp_path, function, target("add", alpha=1.0), only=[call])
+    assert call in found.different and found.status == "unsteady"
+
+
+def test_a_tensor_that_is_both_of_the_first_two_inputs_is_tried(tmp_path: Path) -> None:
+    call = "one tensor as the first two inputs"
+    found = called(tmp_path, "addcmul_accumulated", target("addcmul", value=1.0), only=[call])
     assert call in found.different and found.status == "unsteady"
 
 

@@ -23,10 +23,13 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 #: Formats of inputs only, which matrix products take.
 NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 Scalars = Mapping[str, float]
-
-
 #: How the names of virtual devices begin, whose results are predictions.
 VIRTUAL = "virtual-"
+
+
+def told_apart(scalars: Scalars) -> str:
+    """What only the same scalars have: -0.0 equals 0.0, and is another one."""
+    return repr(sorted(scalars.items()))
 
 
 def facts_of(backend: str) -> str:

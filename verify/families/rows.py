@@ -672,7 +672,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         {"shape": shape, "recipe": "random"}
         for shape in (
             "3x64", "3x1024", "3x1536", "3x3000", "3x4096", "140x2064", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
-            "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100", "2x1x2x1x3x33",
+            "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100", "257x1025",
+            "2x1x2x1x3x33",
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)

@@ -13,6 +13,7 @@ of extended-real arithmetic or a library result beyond float64; both exceed ever
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -139,7 +140,7 @@ class Ball64(Predicates):
         if isinstance(value, Ball):
             return value
         exact = Fraction(value)
-        near = float(exact)
+        near = float(exact) or math.copysign(0.0, float(value))  # a zero keeps its sign
         mid = torch.tensor(near, dtype=torch.float64, device=self.device)
         if Fraction(near) != exact:
             return Ball(self, mid, None, LOOSE, relative=U, sure=True)

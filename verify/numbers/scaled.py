@@ -71,7 +71,7 @@ class BallScaled(BallDD):
         if isinstance(value, Ball):
             return value
         exact = Fraction(value)
-        head = float(exact)
+        head = float(exact) or math.copysign(0.0, float(value))  # a zero keeps its sign
         tail = float(exact - Fraction(head))
         rest = abs(exact - Fraction(head) - Fraction(tail))
         rad = float(rest) * GROW + LOST if rest else 0.0

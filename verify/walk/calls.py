@@ -25,7 +25,7 @@ import torch
 
 from verify import backends
 from verify.facts.formats import FORMATS, Format
-from verify.facts.kernel import Scalars
+from verify.facts.kernel import Scalars, told_apart
 from verify.inputs.domains import CHUNK
 from verify.inputs.draws import spread
 from verify.judge.cell import conclude, standing
@@ -91,7 +91,7 @@ SCALARS = (
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
     2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40), 2.0**-130, 2.0**127,
     7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75,
-    1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001, 1 + 2.0**-7, 1 + 2.0**-9,  # near to others
+    1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001, 1e-4, 1 + 2.0**-7, 1 + 2.0**-9,  # near to others
 )  # fmt: skip
 #: Of float64 also these.
 SCALARS_64 = (1e200, -1e-60, 0.1 + 1e-9, 1 + 1e-10, 2 + 1e-9, 0.5 + 2.0**-34, -1e300)
@@ -185,6 +185,7 @@ CALLS: Mapping[str, Arranged] = {
     "the middle broadcast": Arranged("t[:210].view(5, 6, 7)", ("t[:35].view(5, 1, 7)",), how="pairs"),
     "one tensor as all inputs": Arranged("t[:1023]", ("t[:1023]",), how="same"),
     "overlapping inputs": Arranged("t[:1000]", ("t[1:1001]",), how="same"),
+    "one tensor as the first two inputs": Arranged("t[:1000]", ("t[:1000]", "t[3:1003]"), how="same"),
     "other memory around it": Arranged("t[:1023].clone()", how="guard"),
     "another thread": Arranged("t[:1025].clone()", how="thread"),
     LATER: Arranged("t[:1023].clone()", how="late"),
@@ -776,7 +777,9 @@ def _judged_calls(
         apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
         label = " ".join(f"{name}={_shown(value)}" for name, value in given.items())
         judged_too = facts.cases[: facts.quick_cases or None]  # of the others none is in a quick run
-        if other not in judged_too or any(isinstance(value, int) for value in given.values()):
+        if told_apart(other) not in map(told_apart, judged_too) or any(
+            isinstance(value, int) for value in given.values()
+        ):
             found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
         if given:
             one = BESIDE[arity][place % len(BESIDE[arity])]

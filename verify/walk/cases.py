@@ -23,7 +23,7 @@ import torch
 from verify import backends
 from verify.backends import Backend, judged_on
 from verify.facts.formats import FORMATS, Format
-from verify.facts.kernel import Composite, Kernel, Scalars, Setting, UsageError, facts_of, suggest
+from verify.facts.kernel import Composite, Kernel, Scalars, Setting, UsageError, facts_of, suggest, told_apart
 from verify.facts.oracle import Formula
 from verify.facts.truth import Truth
 from verify.families.composite import KEPT, Limit, Part, Problem, Source
@@ -325,8 +325,9 @@ class Pointwise:
 
     def serves(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> bool:
         """Whether a job with these facts is one of this case."""
-        mine = (self.kernel.name, self.scalars, self.dtype, self.backend.name, self.inputs.kind, self.inputs.size)
-        return mine == (facts.name, dict(scalars), dtype, backend.name, domain.kind, domain.size)
+        of = self.kernel.name, told_apart(self.scalars), self.dtype, self.backend.name
+        mine = (*of, self.inputs.kind, self.inputs.size)
+        return mine == (facts.name, told_apart(scalars), dtype, backend.name, domain.kind, domain.size)
 
     @cached_property
     def trusted(self) -> tuple[admit.Admitted, ...]:
@@ -433,8 +434,7 @@ class Pointwise:
         if self.fmt.bits == 64:
             return None
         about, oracle = self.about[truth], self.kernel.oracle
-        scalars = tuple(sorted(about.scalars.items())), tuple(sorted(self.scalars.items()))
-        key = (id(oracle), self.dtype, *scalars, double, self._in_order)
+        key = (id(oracle), self.dtype, told_apart(about.scalars), told_apart(self.scalars), double, self._in_order)
         if key not in _ENGINES:
             room(_ENGINES, 128)[key] = (oracle, self._made(about, double))
         return _ENGINES[key][1]
@@ -805,8 +805,8 @@ class Instance:
 
     def serves(self, facts: Composite, setting: Setting, scalars: Scalars, dtype: str, backend: Backend) -> bool:
         """Whether a job with these facts is one of this instance."""
-        mine = (self.kernel.name, self.setting, self.scalars, self.dtype, self.backend.name)
-        return mine == (facts.name, setting, dict(scalars), dtype, backend.name)
+        mine = (self.kernel.name, self.setting, told_apart(self.scalars), self.dtype, self.backend.name)
+        return mine == (facts.name, setting, told_apart(scalars), dtype, backend.name)
 
     @cached_property
     def trusted(self) -> tuple[admit.Admitted, ...]:
