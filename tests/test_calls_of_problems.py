@@ -950,7 +950,10 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "a = a.new_zeros(a.shape) where m=130": "a['b'].shape == (130, 130) and a['b'].isnan().any()",
     },
     "bmm": {
-        "m=66 k=70 n=66 batch=9": "a['a'].shape == (9, 66, 70)",
+        **{f"m={m} k={k} n={n} batch={size}": f"a['a'].shape == {(size, m, k)} and a['b'].shape == {(size, k, n)}"
+           for m, k, n, size in (
+            (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
+        )},
         "a = a.repeat(1, 2, 1)[:, :70]": "a['b'].stride(0) == 0 and a['a'].stride(0) > 70 * 40",
     },
     "linear": {

@@ -470,10 +470,14 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [few | both[0] | {"k": "4100"}]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
     shapes += [small | {"batch": "1"}, small | {"k": "100", "batch": "1"}] if facts.stacked else []
-    shapes += [{"m": "66", "k": "70", "n": "66", "batch": "9"}] if facts.stacked else []
+    # several tiles in a stack, and of many matrices one or a line of each
+    stacks = ((66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3))
+    named = [dict(zip(("m", "k", "n", "batch"), map(str, one), strict=True)) for one in stacks]
+    shapes += named if facts.stacked else []
     shapes += [small | {"batch": "150"}, {"m": "2", "k": "8", "n": "3", "batch": "1030"}] if facts.stacked else []
     # integers are multiplied by a library of the host's that reads beyond a matrix of such strides
-    shapes += [small | {"layout": f"expanded-{t}"} for t in "ab"] if not facts.exact else []
+    for sizes in (small, small | {"m": "66", "n": "34"}) if not facts.exact else ():
+        shapes += [sizes | {"layout": f"expanded-{t}"} for t in "ab"]
     return tuple(shapes)
 
 
