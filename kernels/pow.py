@@ -80,7 +80,7 @@ def targets(fmt: Format) -> dict[str, Callable[[Draw], Reals]]:
 
 
 def of_bases(fmt: Format, y: float, size: int) -> tuple[Stratum, ...]:
-    """Bases for the scalar exponent y whose results have the targets' exponents."""
+    """Bases for the scalar exponent y whose results have the targets' exponents, unless y is 0."""
 
     def part(name: str, aim: Callable[[Draw], Reals]) -> Part:
         def draw(d: Draw) -> Bits:
@@ -89,19 +89,19 @@ def of_bases(fmt: Format, y: float, size: int) -> tuple[Stratum, ...]:
 
         return Part(name, 4, draw)
 
-    parts = [part(name, aim) for name, aim in targets(fmt).items()]
+    parts = [part(name, aim) for name, aim in targets(fmt).items()] if y else []
     one = neighbourhood("near-one-base", 1.0, -1.0, width=fmt.precision - 1, weight=4)
     return unary(fmt, size, *parts, one, integers(1, 2))
 
 
 def of_exponents(fmt: Format, x: float, size: int) -> tuple[Stratum, ...]:
-    """Exponents for the scalar base x whose results have the targets' exponents."""
-    scale = 1.0 / math.log2(x)
+    """Exponents for the scalar base x whose results have the targets' exponents, unless x is 0, 1 or -1."""
+    logarithm = math.log2(abs(x)) if x else 0.0
 
     def part(name: str, aim: Callable[[Draw], Reals]) -> Part:
-        return Part(name, 4, lambda d: (d.encode(aim(d) * scale),))
+        return Part(name, 4, lambda d: (d.encode(aim(d) * (1.0 / logarithm)),))
 
-    parts = [part(name, aim) for name, aim in targets(fmt).items()]
+    parts = [part(name, aim) for name, aim in targets(fmt).items()] if logarithm else []
     return unary(fmt, size, *parts, integers(1, 4), interval("small", -4.0, 4.0))
 
 

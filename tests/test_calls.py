@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -1160,3 +1161,14 @@ def test_the_edges_of_a_triton_kernels_blocks_are_tried(monkeypatch: pytest.Monk
     )  # fmt: skip
     found = run(selection)["cells"][0]
     assert found["status"] == "unsteady" and found["calls"]["different"] == ["2049 elements"], found["reason"]
+
+
+@pytest.mark.parametrize("name", [k for k in kernel.elementwise_names() if any(kernel.elementwise(k).cases)])
+def test_any_number_may_be_a_scalar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that no draw can aim with: log2 of a base of 0 or 1, and the reciprocal of an exponent of 0."""
+    monkeypatch.setitem(domains.SIZES, "quick", 11)
+    kinds = {tuple(sorted(case)): case for case in kernel.elementwise(name).cases if case}
+    for case, value in itertools.product(kinds.values(), (0.0, -0.0, 1.0, -1.0, -2.5, 1e30)):
+        chosen = Selection((name,), ("cpu",), ("float32",), ("eager",), ("out-of-place",), "quick")
+        (found,) = run(replace(chosen, scalars=dict.fromkeys(case, value)))["cells"]
+        assert found["status"] in ("passed", "deviates", "exceeds-bound"), (case, value, found.get("reason"))

@@ -13,7 +13,7 @@ import torch
 
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import elementwise
-from verify.facts.oracle import Formula, formula
+from verify.facts.oracle import Formula, formula, written
 from verify.judge.chunk import differing, patterns
 from verify.judge.identify import Identification, Probe, candidates, identify, predict, probing
 from verify.judge.reduce import first_of
@@ -187,3 +187,10 @@ def test_a_scalar_rounded_to_float32_is_told_from_a_double() -> None:
     for dtype, alpha in (("float64", -2.5), ("float32", 0.3), ("float16", 0.3)):
         texts = [f.text for f in candidates(oracle, {"alpha": alpha}, FORMATS[dtype])]
         assert texts and not any("single(" in text for text in texts)
+
+
+def test_an_integer_as_a_divisor_is_a_number() -> None:
+    """1 / 0 is infinite in a formula, as it is in a kernel that takes the integer 0 for b."""
+    x = torch.tensor([1.0, -2.0])
+    (found,) = predict((written("a * (1/b)"),), FORMATS["float32"], ("a",), (x,), {"b": 0}).values()
+    assert torch.equal(found, x * torch.inf)

@@ -144,7 +144,7 @@ def written(text: str, *, when: Callable[..., Any] | None = None, **options: Any
             if value is None:
                 known = ", ".join(("fma", "sqrt", "storage", "single", "double", *inputs))
                 raise OracleError(f"formula {text!r} names {name}; expected one of {known}")
-            return n.scalar(value) if name in inputs and isinstance(value, float) else value
+            return n.scalar(value) if name in inputs and isinstance(value, int | float) else value  # 1 / 0 too
 
         found = [run(n, look_up) for run in runs]
         return found[0] if when is None else n.where(when(n, **inputs), *found)
