@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,12 +22,12 @@ from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.lower.user import user_composite
 from verify.walk.calls import Called
-from verify.walk.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, call_problems
+from verify.walk.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, _Ahead, call_problems
 from verify.walk.cases import Instance
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import isolated_composite
-from verify.workers.launch import Outputs, shared
+from verify.workers.launch import LoweringError, Outputs, shared
 
 PLANTED = f"""
 import ctypes, threading, time
@@ -1584,3 +1586,24 @@ def test_eagers_rows_are_called_too() -> None:
     assert first["status"] == "passed" and first["calls"]["made"] == len(MEMORY) + len(PICKED) + 2
     assert not second.get("calls")
     assert {"transposed"} <= set(first["calls"]["different"]) and "keep their bound" in first["reason"]
+
+
+def test_problems_are_made_in_order_while_a_launch_runs_and_their_errors_are_raised() -> None:
+    waiting: list[Callable[[], None]] = []
+    made: list[int] = []
+    ahead = _Ahead(waiting.append)
+
+    def make(k: int) -> Any:
+        made.append(k)
+        if k == 2:
+            raise LoweringError("no such problem", "raised")
+        return k
+
+    asked = [ahead(partial(make, k)) for k in range(4)]
+    assert asked[0]() == 0 and made == [0]
+    waiting.pop()()  # during the first launch
+    assert made == [0, 1] and asked[1]() == 1 and made == [0, 1]
+    waiting.pop()()  # nobody hears of the error here
+    with pytest.raises(LoweringError, match="no such problem"):
+        asked[2]()
+    assert asked[3]() == 3 and not waiting
