@@ -108,4 +108,5 @@ KERNEL = Kernel(
         in_cases=(({"alpha": 0.3}, SUMS),),
     ),
     triton="verify.kernels.triton.add",
+    stub="(a + alpha * b)",  # torch's own has an fma in vectors and none beside them
 )

@@ -28,4 +28,5 @@ KERNEL = Kernel(
         corners=SUMS,
     ),
     triton="verify.kernels.triton.sub",
+    stub="(a - alpha * b)",  # torch's own has an fma in vectors and none beside them
 )

@@ -137,7 +137,9 @@ def test_what_interrupts_this_process_ends_the_others(monkeypatch: pytest.Monkey
     def interrupted(number: int) -> int:
         raise KeyboardInterrupt
 
-    stream = ended(doubling, [[*range(20, 40)]], [{}], here=interrupted)
+    # jobs that take no time the other could do alone
+    make = functools.partial(doubling, seconds=0.2)
+    stream = ended(make, [[*range(20, 30)], [*range(30, 40)]], [{}], here=interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(stream)
     assert [process.poll() for process in started] == [-signal.SIGKILL]
