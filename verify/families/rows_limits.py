@@ -85,7 +85,8 @@ def probable(problem: Problem, facts: Rows, place: Place, found: Sequence[Algori
     """The bound of the algorithms with (1 + u)^k - 1 replaced by exp(l sqrt(k) u + k u^2 / (1 - u)) - 1 (Higham and
     Mary 2019, theorem 2.4): l such that all roundings of all elements keep it at once with a probability of at least
     1 - RISK a run, by a union over them, where roundings to nearest err independently with mean 0, as they do on
-    random significands and signs. Infinite on other rows. None where no row is so, and where no rule counts roundings.
+    random significands and signs. Infinite on other rows, and where no path has more than l^2 roundings, of which
+    (1 + u)^k - 1 is the smaller. None where no row is so, and where no rule counts roundings.
     """
     random = torch.tensor([name == "random" for name in problem.extra.get("recipes", ())])
     if not bool(random.any()) or not found or not facts.counted:
@@ -94,6 +95,12 @@ def probable(problem: Problem, facts: Rows, place: Place, found: Sequence[Algori
     confidence = math.sqrt(2 * math.log(2 * roundings / RISK)) / (1 - float(place.storage.unit_roundoff))
     x, *weights = problem.tensors.items()
     random = random.to(x[1].device)
+    shape = len(random), 1 if facts.reduces else place.n
+    bounds = torch.full(shape, math.inf, dtype=torch.float64, device=random.device)
+    source = f"Higham and Mary 2019, theorem 2.4, for 1 - {RISK:g} a run"
+    counts = torch.arange(1 if facts.prefixes else place.n, place.n + 1, dtype=torch.float64)
+    if all(bool((one.order.steps(counts) + 1 <= confidence**2).all()) for one in found):  # 1: a product's
+        return Limit(placed(problem, facts, bounds), source)
     kept = problem.extra.get("bounds", {})
     if "random" not in kept:
         drawn = rows_of(x[1], problem.parameters["dim"])[random]
@@ -101,10 +108,8 @@ def probable(problem: Problem, facts: Rows, place: Place, found: Sequence[Algori
         kept["random"] = Problem({x[0]: drawn, **dict(weights)}, only, problem.scalars, problem.dtype, {"bounds": {}})
     widest = _widest(kept["random"], facts, found, confidence)
     assert widest is not None
-    shape = len(random), 1 if facts.reduces else place.n
-    bounds = torch.full(shape, math.inf, dtype=torch.float64, device=random.device)
     bounds[random] = widest.bound.reshape(bounds[random].shape)
-    return Limit(placed(problem, facts, bounds), f"Higham and Mary 2019, theorem 2.4, for 1 - {RISK:g} a run")
+    return Limit(placed(problem, facts, bounds), source)
 
 
 def place_of(problem: Problem, target: Target, lowering: str) -> Place:
