@@ -17,10 +17,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 HERE = Path(__file__).parent
 # The <cmath> of C++17 takes longer to read than most of what is generated takes to compile.
@@ -130,6 +133,14 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
 def pool(threads: int) -> ThreadPoolExecutor:
     """Threads that call such functions; ctypes leaves them the interpreter's lock."""
     return ThreadPoolExecutor(threads)
+
+
+def divided(work: Callable[[int, int], T], n: int, threads: int, least: int = 1 << 17) -> list[T]:
+    """What `work(first, end)` gives for so many parts of range(n), of `least` each; this thread does the first."""
+    parts = max(1, min(threads, n // least))
+    edges = [n * k // parts for k in range(parts + 1)]
+    others = [pool(parts - 1).submit(work, *edges[k : k + 2]) for k in range(1, parts)]
+    return [work(0, edges[1]), *(one.result() for one in others)]
 
 
 @functools.cache

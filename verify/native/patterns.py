@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
 from verify import native
+
+T = TypeVar("T")
 
 
 def put_in_order(words: torch.Tensor, start: int, shift: int = 0) -> None:
@@ -20,7 +23,8 @@ def put_in_order(words: torch.Tensor, start: int, shift: int = 0) -> None:
     if (gpu := _gpu(words)) is not None:
         gpu.fill(words, start, shift)
     elif (library := _host(words)) is not None:
-        library.in_order(*_sizes(words), ctypes.c_uint64(start), ctypes.c_int(shift), ctypes.c_void_p(words.data_ptr()))
+        by = ctypes.c_int(shift)
+        _parts(words, lambda n, size, first, at: library.in_order(n, size, ctypes.c_uint64(start + first), by, at))
     else:
         words.copy_(_ordered(words, start, shift))
 
@@ -30,8 +34,8 @@ def in_order(words: torch.Tensor, start: int, shift: int = 0) -> bool:
     if (gpu := _gpu(words)) is not None:
         return not gpu.differing(words, start, shift).item()
     if (library := _host(words)) is not None:
-        at = ctypes.c_uint64(start), ctypes.c_int(shift), ctypes.c_void_p(words.data_ptr())
-        return bool(library.is_in_order(*_sizes(words), *at))
+        by, ask = ctypes.c_int(shift), library.is_in_order
+        return all(_parts(words, lambda n, size, first, at: ask(n, size, ctypes.c_uint64(start + first), by, at)))
     return torch.equal(words, _ordered(words, start, shift).to(words.dtype))
 
 
@@ -40,10 +44,8 @@ def constant(words: torch.Tensor, value: int) -> bool:
     if (gpu := _gpu(words)) is not None:
         return not gpu.other(words, value).item()
     if (library := _host(words)) is not None:
-        mask = (1 << 8 * words.element_size()) - 1
-        return bool(
-            library.is_constant(*_sizes(words), ctypes.c_uint32(value & mask), ctypes.c_void_p(words.data_ptr()))
-        )
+        due = ctypes.c_uint32(value & ((1 << 8 * words.element_size()) - 1))
+        return all(_parts(words, lambda n, size, first, at: library.is_constant(n, size, due, at)))
     return bool((words == value).all())
 
 
@@ -59,8 +61,15 @@ def _host(words: torch.Tensor) -> ctypes.CDLL | None:
     return native.host() if words.is_cpu and words.is_contiguous() else None
 
 
-def _sizes(words: torch.Tensor) -> tuple[ctypes.c_int64, ctypes.c_int]:
-    return ctypes.c_int64(len(words)), ctypes.c_int(words.element_size())
+def _parts(words: torch.Tensor, call: Callable[[ctypes.c_int64, ctypes.c_int, int, ctypes.c_void_p], T]) -> list[T]:
+    """What a function of host.cpp gives for parts of the words: called with how many they are, their bytes, where they
+    begin, and their address."""
+    size, address = words.element_size(), words.data_ptr()
+
+    def of(first: int, end: int) -> T:
+        return call(ctypes.c_int64(end - first), ctypes.c_int(size), first, ctypes.c_void_p(address + first * size))
+
+    return native.divided(of, len(words), torch.get_num_threads())
 
 
 def _ordered(words: torch.Tensor, start: int, shift: int) -> torch.Tensor:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import itertools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -302,26 +304,28 @@ def _signed(value: int) -> int:
 
 def digest(bits: Tensor, fmt: Format, start: int = 0) -> int:
     """The digest of one chunk of patterns (any integer dtype of the format's width), as 64 bits."""
-    library = native.host() if bits.is_cpu else None
-    if library is not None:
-        flat = bits.reshape(-1).contiguous()
-        n = flat.numel()
-
-        def of(low: int, high: int) -> int:
-            value: int = library.digest(
-                ctypes.c_int64(high - low), ctypes.c_void_p(flat.data_ptr() + low * flat.element_size()),
-                ctypes.c_int(fmt.bits // 8), ctypes.c_uint64(fmt.inf_bits), ctypes.c_uint64(fmt.nan_bits),
-                ctypes.c_uint64(start + low),
-            )  # fmt: skip
-            return value
-
-        parts = max(1, min(torch.get_num_threads(), n >> 17))
-        edges = [n * k // parts for k in range(parts + 1)]
-        if parts == 1:
-            return of(0, n)
-        return sum(native.pool(parts).map(of, edges[:-1], edges[1:])) & ((1 << 64) - 1)
+    if (work := _by_host(bits, fmt, start)) is not None:
+        return sum(native.divided(work, bits.numel(), torch.get_num_threads())) & ((1 << 64) - 1)
     row = bits.reshape(1, -1)
     return int(digest_tensors(row, fmt, salts(row.shape[1], start, row.device)).item()) & ((1 << 64) - 1)
+
+
+def _by_host(bits: Tensor, fmt: Format, start: int) -> Callable[[int, int], int] | None:
+    """The digest of the patterns from one place up to another; None where no function of the host's can give it."""
+    library = native.host() if bits.is_cpu else None
+    if library is None:
+        return None
+    flat = bits.reshape(-1).contiguous()
+
+    def work(first: int, end: int) -> int:
+        value: int = library.digest(
+            ctypes.c_int64(end - first), ctypes.c_void_p(flat.data_ptr() + first * flat.element_size()),
+            ctypes.c_int(fmt.bits // 8), ctypes.c_uint64(fmt.inf_bits), ctypes.c_uint64(fmt.nan_bits),
+            ctypes.c_uint64(start + first),
+        )  # fmt: skip
+        return value
+
+    return work
 
 
 def digests(bits: Tensor, fmt: Format, size: int, start: int = 0) -> list[int]:
@@ -332,4 +336,12 @@ def digests(bits: Tensor, fmt: Format, size: int, start: int = 0) -> list[int]:
         constants = (_signed(_GOLDEN), _signed(_MIX_1), _signed(_MIX_2))
         found = gpu.digests(bits.contiguous(), size, start, fmt.inf_bits, fmt.nan_bits, constants).tolist()
         return [value & ((1 << 64) - 1) for value in found]
-    return [digest(part, fmt, start) for part in torch.split(bits, size)]
+    chunks = torch.split(bits, size)
+    works = [work for one in chunks if (work := _by_host(one, fmt, start)) is not None]
+    if len(works) < max(len(chunks), 2):
+        return [digest(one, fmt, start) for one in chunks]
+
+    def several(first: int, end: int) -> list[int]:
+        return [works[k](0, chunks[k].numel()) for k in range(first, end)]
+
+    return list(itertools.chain(*native.divided(several, len(chunks), torch.get_num_threads(), 1)))

@@ -480,17 +480,22 @@ class _Sent:
         self.held, self.labels = list(held.values()), list(tensors)
         self.storages = [(start, len(whole)) for start, whole in self.held]
         self.file = worker.part(0, 0, place)
-        self.file.fill_(guard)
-        for start, whole in self.held:
-            self.file[start : start + len(whole)].copy_(whole)
+        for beside, mine, whole in self._parts():
+            beside.fill_(guard)
+            mine.copy_(whole)
+
+    def _parts(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The file's bytes before a storage, those of the storage, and the storage; at last those behind all."""
+        last = 0
+        for start, whole in (*self.held, (len(self.file), self.file[:0])):
+            end = start + len(whole)
+            yield self.file[last:start], self.file[start:end], whole
+            last = end
 
     def back(self, label: str) -> None:
         """Give the inputs what the launch left of them. Raises LoweringError where it wrote beside them."""
-        last = 0
-        for start, whole in (*self.held, (len(self.file), self.file[:0])):
-            if not bool((self.file[last:start] == self.guard).all()):
+        for beside, mine, whole in self._parts():
+            if not bool((beside == self.guard).all()):
                 raise LoweringError(f"{label} wrote into memory beside its inputs")
-            mine = self.file[start : start + len(whole)]
             if not torch.equal(mine, whole.cpu()):
                 whole.copy_(mine)
-            last = start + len(whole)

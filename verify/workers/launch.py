@@ -142,8 +142,8 @@ def launch_steady(
     origin   of tensors on the backend's device that can be made again: the lowering gets these, and no copies
 
     Fresh memory holds one of two bytes before a launch, in an order without a short period, and so does the memory of a
-    result once it has been copied: what is returned again must have been written again. Inputs and the memory around
-    them are compared bit for bit after each launch.
+    result once it has been copied (that of an isolated call in its own process): what is returned again must have been
+    written again. Inputs and the memory around them are compared bit for bit after each launch.
 
     Found: what depends on memory, on chance or on whether it was called before, by two launches; an answer that is
     another on every k-th call, as soon as the launches of all chunks that made two or more add up to k (`repeats_of`:
@@ -185,13 +185,14 @@ def _launched(
         told = {key: t.detach().resolve_neg() for key, t in outputs.items()}
         told = {key: _real(t) for key, t in told.items()} if inputs.whole else told
         _check(told, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
-        result = {key: t.clone() if repeats > 1 else t for key, t in told.items()}
+        again = repeats > 1 and not inputs.isolated  # else nobody writes there again
+        result = {key: t.clone() if again else t for key, t in told.items()}
         inputs.check(name)
         if any(t.numel() and inputs.hold(t) for t in outputs.values()):
             raise LoweringError(f"lowering {name} returned memory of its input; expected memory of its own")
         if told_of := shared(outputs):
             raise LoweringError(f"lowering {name} {told_of}")
-        if repeats > 1:
+        if again:
             for t in outputs.values():
                 if not inputs.hold(t):
                     _spoil(t, _byte(turn + 1))
@@ -223,7 +224,7 @@ class _Inputs:
     """
 
     def __init__(self, given: Given, backend: Backend, origin: Origin | None, *, isolated: bool) -> None:
-        self.origin = origin
+        self.origin, self.isolated = origin, isolated
         self.problem = given if isinstance(given, Problem) else None
         named = given.read if isinstance(given, Problem) else {str(k): t for k, t in enumerate(given)}
         self.home = next(iter(named.values())).device
