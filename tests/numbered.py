@@ -58,3 +58,14 @@ def sleeping() -> Callable[[int], int]:
         return number
 
     return do
+
+
+def answering() -> Callable[[Any], Any]:
+    def answer(question: Any) -> Any:
+        if question == 7:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if question == 60:
+            time.sleep(60)
+        return 2 * int(question)
+
+    return answer

@@ -17,10 +17,12 @@ import torch
 from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite
+from verify.jobs.aside import Aside
 from verify.lower import stubs
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.lower.user import user_composite
+from verify.walk import calls_of_problems
 from verify.walk.calls import Called
 from verify.walk.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, _Ahead, call_problems
 from verify.walk.cases import Instance
@@ -145,6 +147,12 @@ def late(x, dim):
 def wide(x, dim):
     y = torch.softmax(x, dim)
     return y.double() if x.shape[-1] == 1023 else y
+
+def wider(x, dim):
+    return torch.softmax(x, dim, torch.float64 if len(x) == 33 else x.dtype)
+
+def flatter(x, dim):
+    return torch.softmax(x, dim).flatten(0 if len(x) == 33 else -1)
 
 def flat(x, dim):
     y = torch.softmax(x, dim)
@@ -316,6 +324,27 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         rest = len(sizes) + len(facts.further) + len(facts.related) + len(MADE) - 3  # no streams, and one input alone
         # the plain call, guards, other rows, new data, more numbers on other threads
         assert found.made == 6 + len(MEMORY) + len(PICKED) + rest
+
+
+@pytest.mark.parametrize(("function", "among", "status"), [
+    ("right", "shape=3x", "passed"), ("tail", "shape=3x1023 recipe=random", "exceeds-bound"),
+    ("many", "shape=33x3 recipe=random", "exceeds-bound"), ("warm", "shape=3x", "exceeds-bound"),
+    ("wider", "shape=33x3 recipe=random", "error"), ("flatter", "shape=33x3 recipe=random", "error"),
+    ("without_nans", "shape=6x33 recipe=one_nan,infinities", "exceeds-bound"),
+])  # fmt: skip
+def test_what_another_process_judges_is_found_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, among: str, status: str
+) -> None:
+    """Where there are many cores; the reasons are those of a judgement here."""
+    asked: list[bool] = []
+    answer = Aside.answer
+    monkeypatch.setattr(Aside, "answer", lambda self, number: asked.append(bool(answer(self, number))) or asked[-1])
+    monkeypatch.setattr(calls_of_problems, "EACH", 1)
+    monkeypatch.setattr(calls_of_problems, "ASIDE", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    found = called(tmp_path, function, apart=True, only=among)
+    assert found.status == status and asked and all(asked) == (status == "passed"), found
+    assert status == "passed" or any(name.startswith(among) for name in found.different)
 
 
 #: What is kept from one call to the next, or taken from the process. OF_STATE: the kernel that a function is for.

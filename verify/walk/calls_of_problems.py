@@ -8,25 +8,30 @@ same address: within the bound, by a truth of their own.
 from __future__ import annotations
 
 import math
+import pickle
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from verify import backends
-from verify.facts.kernel import Composite, Setting
+from verify.facts.kernel import Composite, Setting, load
 from verify.families.composite import Problem
 from verify.families.rows import Rows
+from verify.jobs.aside import Aside
 from verify.judge import status
 from verify.judge.cell import standing
 from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.lowerings import lowerings
 from verify.lower.stubs import expression
+from verify.lower.user import user_composite
 from verify.walk.calls import (
     AFTER,
     DEPENDS,
@@ -66,6 +71,7 @@ LAYOUTS = (
     "t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t",
 )
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
+ASIDE, EACH = 4, 4  # processes that judge beside the one that makes the calls, at most; cores for each, at least
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
@@ -107,12 +113,40 @@ class _Wrong:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """What a problem of its own is drawn from: what is given to `--set`, what is added to the case's seed, scalars in
+    place of the case's, and tensors made of others, see `Composite.related`."""
+
+    given: Mapping[str, str]
+    seed: int = 0
+    scalars: Mapping[str, float] | None = None
+    made: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a call on a problem gave, in one layout of its inputs ({}: as they are) and one manner."""
+
+    one: Instance
+    outputs: Outputs
+    layout: Mapping[str, str] = field(default_factory=dict)
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """Results whose judgement is left to another process, by the numbers of the questions."""
+
+    results: Mapping[int, _Result]
+
+
+@dataclass(frozen=True)
 class _Call:
     """A call in words, what makes it, and what is given to `--set` for a problem of its own. made: see
     `Composite.related`."""
 
     text: str
-    make: Callable[[], _Wrong | None]
+    make: Callable[[], _Wrong | _Left | None]
     sizes: Mapping[str, str] | None = None
     made: Mapping[str, str] = field(default_factory=dict)
 
@@ -143,12 +177,14 @@ class _Ahead:
 
 
 class Calls:
-    """The calls of one lowering on one kernel's problems in a dtype, with its scalars."""
+    """The calls of one lowering on one kernel's problems in a dtype, with its scalars. aside: processes that judge some
+    of them."""
 
     def __init__(
         self, case: Instance, target: Target, lowering: Lowering, reference: Lowering, call: Callable[..., Any],
-        mine: bool, scalars: bool = True,
+        mine: bool, scalars: bool = True, aside: Aside | None = None,
     ) -> None:  # fmt: skip
+        self.aside, self.described = aside, WeakKeyDictionary[Instance, Drawn]()
         self.facts: Composite = target.kernel
         assert self.facts.custom is not None
         self.further = [
@@ -162,6 +198,7 @@ class Calls:
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine = mine
         self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
+        self.last: tuple[Drawn, Instance] | None = None  # that `keeps` was asked for
         self.kept = ""  # the algorithm whose bound was, last
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
@@ -285,14 +322,13 @@ class Calls:
 
     def judged(
         self, given: Instance, layouts: Sequence[Mapping[str, str]] = (), how: str = USUAL
-    ) -> _Wrong | None:  # fmt: skip
+    ) -> _Wrong | _Left | None:  # fmt: skip
         """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
-        plain = self.launched(given, how)
-        if (found := self.status(given, plain)) not in ("passed", "deviates"):
-            told = BEYOND.get(found, found)
-            if how == USUAL and self.status(given, self.launched(given, like=plain)) in ("passed", "deviates"):
-                told += f" {AFTER}"
-            return _Wrong(sum(t.numel() for t in plain.values()), told, found)
+        left = self.leaves(given) and bool(self.known)
+        plain = self.launched(given, how, {} if left else None)
+        results = [_Result(given, plain, how=how)]
+        if not left and (wrong := self.wrong(results.pop())):
+            return wrong
         for layout in layouts:
             moved = given.reading({k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
             try:
@@ -301,10 +337,73 @@ class Calls:
                 if isinstance(error, LoweringError) and error.kind != "raised":
                     raise
                 continue
-            if _differing(y, plain) and (found := self.status(moved, y)) not in ("passed", "deviates"):
-                told = "; ".join(f"t = {k}: {text}" for k, text in layout.items() if text != "t")
-                told = f"{BEYOND.get(found, found)} with {told}"
-                return _Wrong(sum(t.numel() for t in y.values()), told, found, moved=True)
+            if _differing(y, plain):
+                results.append(_Result(moved, y, layout))
+                if not left and (wrong := self.wrong(results.pop())):
+                    return wrong
+        return self.asked(self.described[given], results) if left else None
+
+    def wrong(self, result: _Result) -> _Wrong | None:
+        """What is wrong with outputs that are to keep their bound."""
+        one, outputs = result.one, result.outputs
+        if (found := self.status(one, outputs)) in ("passed", "deviates"):
+            return None
+        told = BEYOND.get(found, found)
+        if result.layout:
+            told += " with " + "; ".join(f"t = {k}: {text}" for k, text in result.layout.items() if text != "t")
+        elif result.how == USUAL:
+            with suppress(LoweringError, NotLowered):
+                right = self.status(one, self.launched(one, like=outputs)) in ("passed", "deviates")
+                told += f" {AFTER}" * right
+        return _Wrong(sum(t.numel() for t in outputs.values()), told, found, moved=bool(result.layout))
+
+    # Judged in other processes
+
+    def leaves(self, one: Instance) -> bool:
+        """Whether the judgement of a problem is left to another process: to compare with a bound takes longer than all
+        else, and the next call can be made meanwhile."""
+        return self.aside is not None and one in self.described and one.device == "cpu" and self.aside.free
+
+    def asked(self, drawn: Drawn, results: Sequence[_Result]) -> _Left:
+        assert self.aside is not None
+        dtypes = {name: y.dtype for name, y in self.known.items()}
+        questions = (pickle.dumps((drawn, dtypes, dict(one.outputs))) for one in results)
+        return _Left({self.aside.ask(question): one for question, one in zip(questions, results, strict=True)})
+
+    def keeps(self, question: bytes) -> bool:
+        """In another process: whether outputs pass beyond doubt."""
+        drawn, dtypes, outputs = pickle.loads(question)
+        if self.last is None or self.last[0] != drawn:
+            self.last = drawn, self.prepared(drawn)
+        one = self.last[1]
+        for name, y in outputs.items():
+            limit = self.first(one).limit(self.aim(one), self.lowering, name)
+            if limit is None or limit.bound.shape != y.shape or dtypes.get(name) != y.dtype:
+                return False
+        return any(self.as_of(way, outputs) == "passed" for way in self.ways(one).values())
+
+    def settled(self, given: dict[str, _Wrong | _Left]) -> dict[str, _Wrong]:
+        """The calls that are wrong. What another process does not let pass is judged here."""
+        found: dict[str, _Wrong] = {}
+        for name, one in given.items():
+            if isinstance(one, _Wrong):
+                found[name] = one
+                continue
+            assert self.aside is not None
+            doubted = [result for number, result in one.results.items() if not self.aside.answer(number)]
+            every = (self.misshapen(result) or self.wrong(result) for result in doubted)
+            if (wrong := next(filter(None, every), None)) is not None:
+                found[name] = wrong
+        return found
+
+    def misshapen(self, result: _Result) -> _Wrong | None:
+        """What is wrong with the shapes and dtypes of outputs."""
+        due = self.shaped(result.one) or {}
+        for name, y in result.outputs.items():
+            t = due.get(name, y)
+            if (t.shape, t.dtype) != (y.shape, y.dtype):
+                told = f"returned {y.dtype} of shape {tuple(y.shape)}; expected {t.dtype} of {tuple(t.shape)}"
+                return _Wrong(y.numel(), told, "error")
         return None
 
     def table(self) -> Iterator[tuple[str, _Call]]:
@@ -330,31 +429,31 @@ class Calls:
         for n in dict.fromkeys((*SIZES, *edges(self.call))):
             for given in self.facts.sized(n):
                 name = " ".join(f"{k}={v}" for k, v in given.items())
-                one = self.ahead(partial(self.prepared, given))
+                one = self.ahead(partial(self.prepared, Drawn(given)))
                 yield name, _Call("a problem of its own, see --set", partial(self.sized, one), given)
         for given, scalars in self.further:
             name = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
-            one = self.ahead(partial(self.prepared, given, scalars=scalars))
+            one = self.ahead(partial(self.prepared, Drawn(given, scalars=scalars)))
             yield name, _Call(text, partial(self.arranged, one), None if scalars else given)
         for given, made in self.facts.related:
             name = ", ".join(f"{k} = {text}" for k, text in made.items())
             sizes = " ".join(f"{k}={v}" for k, v in given.items())
-            one = self.ahead(partial(self.prepared, given, made=made))
+            one = self.ahead(partial(self.prepared, Drawn(given, made=made)))
             yield f"{name} where {sizes}", _Call("a problem of its own", partial(self.sized, one), given, made)
         if possible("threads", self.call, self.target):
             long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
-            one = self.ahead(partial(self.prepared, long))
+            one = self.ahead(partial(self.prepared, Drawn(long)))
             yield name, _Call("a problem of its own", partial(self.sized, one, "threads"))
         if possible("inside", self.call, self.target):
             alone = next(iter(self.facts.sized(37)))  # a size that no other call has
-            one = self.ahead(partial(self.prepared, alone))
+            one = self.ahead(partial(self.prepared, Drawn(alone)))
             name = "new data in the middle " + " ".join(f"{k}={v}" for k, v in alone.items())
             yield name, _Call("a problem of its own", partial(self.sized, one, "inside"))
         for place, given in enumerate(self.facts.again or (self.facts.sized(33)[0],)):
             which = " " + " ".join(f"{k}={v}" for k, v in given.items()) if place else ""
-            two = [self.ahead(partial(self.prepared, given, seed)) for seed in (0, 1)]
+            two = [self.ahead(partial(self.prepared, Drawn(given, seed))) for seed in (0, 1)]
             yield f"new data at the same address{which}", _Call("other numbers", partial(self.again, *two))
 
     def moved(self, name: str, tensors: Mapping[str, Tensor]) -> Instance:
@@ -364,24 +463,23 @@ class Calls:
         picked = {k: _arranged(PICKED[name], t) if k in self.batched else t for k, t in tensors.items()}
         return self.drawn(self.batch(next(len(t) for k, t in picked.items() if k in self.batched)), picked)
 
-    def prepared(
-        self, given: Mapping[str, str], seed: int = 0, scalars: Mapping[str, float] | None = None,
-        made: Mapping[str, str] | None = None,
-    ) -> Instance:  # fmt: skip
-        """The problem drawn, with what its judgement takes. made: see `Composite.related`."""
-        one = self.drawn(given, seed=seed, scalars=scalars)
-        if made:
+    def prepared(self, drawn: Drawn) -> Instance:
+        """The problem, with what its judgement takes where that is not left to another process."""
+        one = self.drawn(drawn.given, seed=drawn.seed, scalars=drawn.scalars)
+        if drawn.made:
             tensors = dict(one.problem.tensors)
-            tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
+            tensors |= {k: eval(text, {}, tensors) for k, text in drawn.made.items()}
             one.problem = replace(one.problem, tensors=tensors)
-        known = vars(self).get("known", {})  # nothing is launched while a launch is waited for
-        self.first(one).prepare(self.aim(one), self.lowering, {name: y.dtype for name, y in known.items()})
+        self.described[one] = drawn
+        if not self.leaves(one):
+            known = vars(self).get("known", {})  # nothing is launched while a launch is waited for
+            self.first(one).prepare(self.aim(one), self.lowering, {name: y.dtype for name, y in known.items()})
         return one
 
-    def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | None:
+    def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | _Left | None:
         return self.judged(drawn(), how=how)
 
-    def arranged(self, drawn: Callable[[], Instance]) -> _Wrong | None:
+    def arranged(self, drawn: Callable[[], Instance]) -> _Wrong | _Left | None:
         """A further problem, in its layouts too where it is small."""
         one = drawn()
         small = max(t.numel() for t in one.problem.tensors.values()) <= LARGE
@@ -400,7 +498,7 @@ class Calls:
         for k in some if len(names) > 1 else ():
             yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))
 
-    def again(self, first: Callable[[], Instance], second: Callable[[], Instance]) -> _Wrong | None:
+    def again(self, first: Callable[[], Instance], second: Callable[[], Instance]) -> _Wrong | _Left | None:
         """Other numbers where the last ones were, and other tables of the same sizes."""
         self.launched(first())
         return self.judged(second())
@@ -463,6 +561,41 @@ class Calls:
         return "\n".join(lines)
 
 
+@contextmanager
+def _aside(case: Instance, target: Target, lowering: Lowering, count: int) -> Iterator[Aside | None]:
+    """So many processes that judge the problems of `Calls`."""
+    if count < 1:
+        yield None
+        return
+    aside = Aside(_Judging(target, case.seed, lowering), count)
+    try:
+        yield aside
+    finally:
+        aside.end()
+
+
+class _Judging:
+    """Picklable: in another process, what judges problems as `Calls` of a lowering do here."""
+
+    def __init__(self, target: Target, seed: int, lowering: Lowering) -> None:
+        self.kernel, self.backend = target.kernel.name, target.backend.name
+        self.scalars, self.dtype, self.spelling = dict(target.scalars), target.dtype, target.spelling
+        self.seed, self.name, self.order = seed, lowering.name, lowering.order
+
+    def __call__(self) -> Callable[[bytes], bool]:
+        torch.set_num_threads(JUDGING)
+        facts, backend = load(self.kernel), backends.load(self.backend)
+        assert isinstance(facts, Composite) and facts.custom is not None
+        case = Instance(facts, facts.custom(facts.sized(1)[0]), self.scalars, self.dtype, backend, self.seed)
+        target = Target(facts, self.scalars, self.spelling, self.dtype, backend)
+        lowering = replace(user_composite(self.name, self.order, function=_nothing), name=self.name)
+        return Calls(case, target, lowering, lowerings(facts)[0], _nothing, mine=True).keeps
+
+
+def _nothing(target: Target) -> Callable[[Any], Any]:
+    raise NotLowered("it is called in another process")
+
+
 def call_problems(
     case: Instance, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering, *,
     mine: bool = True, scalars: bool = True,
@@ -470,11 +603,12 @@ def call_problems(
     """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
     is a user's own; a registered one is not called with problems of their own, which its settings are. scalars: it is
     to take other Python scalars than the case's."""
-    with backends.sharing(backends.threads(), JUDGING):
-        calls = Calls(case, target, lowering, reference, call, mine, scalars)
+    count = min(ASIDE, torch.get_num_threads() // EACH) if mine and possible("guard", call, target) else 0
+    with backends.sharing(backends.threads(), JUDGING), _aside(case, target, lowering, count) as aside:
+        calls = Calls(case, target, lowering, reference, call, mine, scalars, aside)
         table = dict(calls.table())
-    make = {name: one.make for name, one in table.items()}
-    found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, dict)
+        make: dict[str, Callable[[], _Wrong | _Left | None]] = {name: one.make for name, one in table.items()}
+        found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, calls.settled)
     if calls.unstated:
         told = f"nothing is stated of some elements, which have eager's bits: {listed(calls.unstated)}"
         found = replace(found, excused=told)
