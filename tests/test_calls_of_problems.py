@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -345,6 +346,26 @@ def test_what_another_process_judges_is_found_too(
     found = called(tmp_path, function, apart=True, only=among)
     assert found.status == status and asked and all(asked) == (status == "passed"), found
     assert status == "passed" or any(name.startswith(among) for name in found.different)
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_who_judges_in_another_process_asks_no_device(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Where the GPU is that the problem was for, each process that opened it would take seconds and memory."""
+    backend, facts = backends.load("cuda"), kernel.load(name)
+    assert isinstance(facts, Composite)
+    monkeypatch.setattr(backend, "capability", lambda: "sm_90")
+    on = Target(facts, facts.cases[0], facts.settings[0].name, facts.dtypes[0], backend)
+    namespace: dict[str, Any] = {}
+    exec(stubs.source(facts), namespace)
+    lowering = user_composite("mine.py:f", function=namespace[name])
+    keeps = pickle.loads(pickle.dumps(calls_of_problems._Judging(on, 0, lowering)))()
+    monkeypatch.setattr(backend, "capability", lambda: 1 / 0)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: 1 / 0)
+    given = facts.sized(33)[0]
+    outputs = lowering.build(on)(keeps.__self__.drawn(given).problem)
+    outputs = {key: y.double() if y.dtype == torch.int32 else y for key, y in outputs.items()}
+    dtypes = {key: y.dtype for key, y in outputs.items()}
+    assert keeps(pickle.dumps((calls_of_problems.Drawn(given), dtypes, outputs)))
 
 
 #: What is kept from one call to the next, or taken from the process. OF_STATE: the kernel that a function is for.

@@ -16,12 +16,13 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
 
 from verify import backends
+from verify.backends import Backend
 from verify.facts.kernel import Composite, Setting, load
 from verify.families.composite import Problem
 from verify.families.rows import Rows
@@ -574,17 +575,32 @@ def _aside(case: Instance, target: Target, lowering: Lowering, count: int) -> It
         aside.end()
 
 
+class _Told:
+    """A backend in a process that judges on the host, of which the device would have to be opened to be asked."""
+
+    check_device = "cpu"
+
+    def __init__(self, name: str, capability: str) -> None:
+        self._backend, self._capability = backends.load(name), capability
+
+    def capability(self) -> str:
+        return self._capability
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
 class _Judging:
     """Picklable: in another process, what judges problems as `Calls` of a lowering do here."""
 
     def __init__(self, target: Target, seed: int, lowering: Lowering) -> None:
-        self.kernel, self.backend = target.kernel.name, target.backend.name
+        self.kernel, self.backend = target.kernel.name, (target.backend.name, target.backend.capability())
         self.scalars, self.dtype, self.spelling = dict(target.scalars), target.dtype, target.spelling
         self.seed, self.name, self.order = seed, lowering.name, lowering.order
 
     def __call__(self) -> Callable[[bytes], bool]:
         torch.set_num_threads(JUDGING)
-        facts, backend = load(self.kernel), backends.load(self.backend)
+        facts, backend = load(self.kernel), cast(Backend, _Told(*self.backend))
         assert isinstance(facts, Composite) and facts.custom is not None
         case = Instance(facts, facts.custom(facts.sized(1)[0]), self.scalars, self.dtype, backend, self.seed)
         target = Target(facts, self.scalars, self.spelling, self.dtype, backend)
