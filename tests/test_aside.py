@@ -34,12 +34,12 @@ def test_a_process_that_dies_leaves_its_questions_unanswered(two: Aside) -> None
     numbers = [two.ask(k) for k in (7, 1, 2, 3)]
     found = [two.answer(number) for number in numbers]
     assert found[0] is None and found[1::2] == [2, 6] and two.answer(two.ask(5)) == 10
-    assert two.free
+    assert two.free(8)
 
 
 def test_nobody_answers_where_all_have_died(two: Aside) -> None:
     assert [two.answer(number) for number in [two.ask(7), two.ask(7), two.ask(1)]] == [None] * 3
-    assert not two.free and two.answer(two.ask(1)) is None
+    assert not two.free(8) and two.answer(two.ask(1)) is None
 
 
 def test_one_that_hangs_is_given_up(two: Aside, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,20 @@ def test_one_that_hangs_is_given_up(two: Aside, monkeypatch: pytest.MonkeyPatch)
 
 def test_no_more_are_held_than_are_soon_answered(two: Aside) -> None:
     for _ in range(2 * HELD):
-        assert two.free
+        assert two.free(8)
         two.ask(60)
-    assert not two.free
+    assert not two.free(8)
+
+
+def test_what_would_not_be_taken_at_once_waits_for_one_that_is_idle(two: Aside) -> None:
+    large = 1 << 20
+    assert not two.free(large)  # they start
+    while not all(hand.ready for hand in two._hands):
+        assert two.answer(two.ask(1)) == 2
+    two.ask(60)
+    assert two.free(large)
+    two.ask(60)
+    assert not two.free(large) and two.free(8)
 
 
 def test_the_processes_end(two: Aside) -> None:

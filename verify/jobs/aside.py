@@ -13,6 +13,7 @@ from typing import Any
 from verify.processes import standby
 
 HELD = 4  # questions that a process holds, at most
+BUFFERED = 1 << 16  # bytes of a question that one takes while it is busy, on every system
 LONGEST = 60.0  # seconds after which one that has not answered is given up
 
 
@@ -27,16 +28,17 @@ class Aside:
         self._asked = 0
         self._hands = [_Hand(pickle.dumps(make)) for _ in range(count)]
 
-    @property
-    def free(self) -> bool:
-        """Whether one more question would be answered soon."""
+    def free(self, size: int) -> bool:
+        """Whether one more question, of about so many bytes, would be taken at once and answered soon."""
         self._receive(0.0)
+        if size > BUFFERED:
+            return any(hand.ready and not hand.waiting for hand in self._hands)
         return any(len(hand.waiting) < HELD for hand in self._hands)
 
     def ask(self, question: Any) -> int:
         """The number of a question, for one of the processes that hold the fewest. It is pickled as it is."""
         self._asked += 1
-        least = min(self._hands, key=lambda hand: len(hand.waiting), default=None)
+        least = min(self._hands, key=lambda hand: (len(hand.waiting), not hand.ready), default=None)
         if least is not None:
             least.ask(self._asked, question)
         return self._asked
@@ -55,13 +57,12 @@ class Aside:
 
     def _receive(self, seconds: float) -> None:
         """Take the answers that are there, or arrive within that time."""
-        began = [hand for hand in self._hands if hand.waiting]
-        ready = wait([hand.process.connection for hand in began], seconds)
-        for hand in began:
+        ready = wait([hand.process.connection for hand in self._hands], seconds)
+        for hand in [*self._hands]:
             try:
                 if hand.process.connection in ready:
                     self._answers |= hand.take()
-                elif seconds and not ready:
+                elif seconds and hand.waiting and not ready:
                     raise EOFError  # it hangs
             except (EOFError, OSError):
                 hand.process.end(group=True)
@@ -83,6 +84,7 @@ class _Hand:
 
     def take(self) -> dict[int, Any]:
         """What it has sent: that it is ready, or an answer. Raises EOFError or OSError where it has died."""
+        self.process.start()
         _, value = self.process.connection.recv()
         if not self.ready:
             self.ready = True

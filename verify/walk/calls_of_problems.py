@@ -363,7 +363,8 @@ class Calls:
     def leaves(self, one: Instance) -> bool:
         """Whether the judgement of a problem is left to another process: to compare with a bound takes longer than all
         else, and the next call can be made meanwhile."""
-        return self.aside is not None and one in self.described and one.device == "cpu" and self.aside.free
+        size = sum(t.nbytes for t in one.problem.tensors.values())  # that of outputs, roughly
+        return self.aside is not None and one in self.described and one.device == "cpu" and self.aside.free(size)
 
     def asked(self, drawn: Drawn, results: Sequence[_Result]) -> _Left:
         assert self.aside is not None
