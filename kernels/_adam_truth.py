@@ -185,7 +185,7 @@ class Trajectory:
         return ~finite
 
     def enclose(
-        self, output: str, index: Tensor | None = None, double: bool = False
+        self, output: str, index: Tensor | None = None, double: bool = False, scaled: bool = True
     ) -> tuple[Enclosure, Tensor | None]:
         """Enclosure and scale, see `verify.families.composite.Source`."""
         place = PLACES[output]

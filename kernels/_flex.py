@@ -318,7 +318,7 @@ class AttentionTruth:
     # Balls
 
     def enclose(
-        self, output: str, index: Tensor | None = None, double: bool = False
+        self, output: str, index: Tensor | None = None, double: bool = False, scaled: bool = True
     ) -> tuple[Enclosure, Tensor | None]:
         """See `Source.enclose`. float64 in one pass over all outputs; double-double on the rows of `index`."""
         if not double:

@@ -72,3 +72,32 @@ def test_an_element_that_is_not_a_number_is_doubted() -> None:
     y[77] = torch.nan
     (term,) = terms(one, on, eager, 0, "", outputs[""])[1].values()
     assert 77 in term.elements.picked(y).tolist() and 77 in term.elements.doubted(y).tolist()
+
+
+#: Rows whose results are zeros, by kernel: where exp vanishes, where a factor is zero, of numbers that are zeros.
+ZEROS = {
+    "softmax": [0.0, -800.0, -750.0, 1.0], "cumprod": [2.0, -0.0, 3.0, -1.0], "cummax": [-1.0, -0.0, -2.0, -3.0],
+    "rms_norm": [0.0, -0.0, 1.0, 2.0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_the_sign_of_a_zero_counts_and_is_mostly_known_without_multiprecision(name: str) -> None:
+    one, on = instance(name, "float64")
+    first, *others = one.problem.tensors
+    row = torch.tensor(ZEROS[name], dtype=torch.float64)
+    rows = torch.cat([row, torch.ones(one.problem.tensors[first].shape[1] - len(row), dtype=torch.float64)])
+    one = one.of({first: rows.repeat(35, 1), **{k: torch.ones_like(one.problem.tensors[k]) for k in others}})
+    outputs = one.eager(0, lowerings(one.kernel)[0], on)
+    assert outputs
+    y = outputs[""].reshape(-1)
+    (term,) = terms(one, on, lowerings(one.kernel)[0], 0, "", outputs[""])[1].values()
+    zeros = (y == 0).nonzero()[:, 0]
+    assert len(zeros) and standing(term.judge.tally(term.elements, y)) == "passed"
+    # a quotient that vanishes is too small for double-double
+    assert name == "softmax" or not torch.isin(zeros, term.elements.doubted(y)).any()
+    for place in zeros[:4].tolist():
+        wrong = y.clone()
+        wrong[place] = -wrong[place]
+        assert place in term.elements.doubted(wrong).tolist()
+        assert standing(term.judge.doubts(term.elements, wrong)) == "exceeds-bound"

@@ -94,11 +94,12 @@ class Source(Protocol):
     """
 
     def enclose(
-        self, output: str, index: Tensor | None = None, double: bool = False
+        self, output: str, index: Tensor | None = None, double: bool = False, scaled: bool = True
     ) -> tuple[Enclosure, Tensor | None]:
         """Enclosure and scale (lower bound of a positive number, or None) as tensors of shape (1, n):
         of all elements, or of those at `index` (int64, 1-D). double: in double-double, where
-        undecided means NaN radius. Special values are applied: +-inf, NaN and signed zeros have radius 0."""
+        undecided means NaN radius. scaled: whether the scale is asked for, which else may be None.
+        Special values are applied: +-inf, NaN and signed zeros have radius 0."""
         ...
 
     def exact(self, output: str, index: int) -> Iterator[Truth]:

@@ -93,12 +93,12 @@ class Truths:
     # Balls
 
     def enclose(
-        self, output: str, index: Tensor | None = None, double: bool = False
+        self, output: str, index: Tensor | None = None, double: bool = False, scaled: bool = True
     ) -> tuple[Enclosure, Tensor | None]:
         """See `verify.families.composite.Source`."""
         if double:
             assert index is not None
-            return self._doubled(index)
+            return self._doubled(index, scaled)
         if self._whole is None:
             n = RowBalls(self.device, self.bounds, points=True)
             x = factors(n, self.problem, lambda name, t: self._finite[name])
@@ -132,7 +132,7 @@ class Truths:
         either = (mid == 0) & (rad == 0) & (True if tail is None else tail == 0)
         return Enclosure(mid, rad, tail, either=either)
 
-    def _doubled(self, index: Tensor) -> tuple[Enclosure, Tensor | None]:
+    def _doubled(self, index: Tensor, scaled: bool) -> tuple[Enclosure, Tensor | None]:
         """Whole rows, since a product of matrices is quicker than its elements one by one."""
         width = self.shape.n
         rows, back = (index // width).unique(return_inverse=True)  # type: ignore[no-untyped-call]
@@ -147,7 +147,7 @@ class Truths:
                 n = DDMatrices(self.device, self.bounds)
                 x = factors(n, self.problem, self._picked(batch, at, slice(None)))
                 value = oracle.ACTIVATIONS[self.activation](n, oracle.product(n, x))
-                size = oracle.magnitude(n, x)
+                size = oracle.magnitude(n, x) if scaled else None
                 place = torch.full((len(rows),), -1, device=index.device)
                 place[some] = torch.arange(len(some), device=index.device)
                 here = (place[back] >= 0).nonzero()[:, 0]
@@ -155,9 +155,11 @@ class Truths:
                 found = (value.mid, torch.as_tensor(value.radius), value.tail)
                 for whole, part in zip(parts, found, strict=True):
                     whole[here] = torch.as_tensor(part, dtype=torch.float64).expand_as(value.mid)[spot]
+                if size is None:
+                    continue
                 scale[here] = (size.mid * (1 - 2.0**-40)).expand_as(value.mid)[spot].clamp(min=TINY_SCALE)
         mid, rad, tail = parts
-        return self._finished(mid, rad, tail, index), scale[None]
+        return self._finished(mid, rad, tail, index), scale[None] if scaled else None
 
     def _picked(self, batch: int, rows: Any, columns: Any) -> Any:
         """The tensors of these rows and columns alone."""

@@ -94,12 +94,12 @@ class Slices:
     # Balls
 
     def enclose(
-        self, output: str, index: Tensor | None = None, double: bool = False
+        self, output: str, index: Tensor | None = None, double: bool = False, scaled: bool = True
     ) -> tuple[Enclosure, Tensor | None]:
         """See `verify.families.composite.Source`."""
         if double:
             assert index is not None
-            return self._doubled(index)
+            return self._doubled(index, scaled)
         if self._whole is None:
             step = max(1, STEP_FLOAT64 // max(self.rows.shape[1], 1))
             parts = [self._evaluated(self.ball, part) for part in torch.split(self.rows, step)]
@@ -156,20 +156,22 @@ class Slices:
         shape.insert(self.dim, self.moved.shape[-1])
         return tuple(shape)
 
-    def _doubled(self, index: Tensor) -> tuple[Enclosure, Tensor | None]:
+    def _doubled(self, index: Tensor, scaled: bool) -> tuple[Enclosure, Tensor | None]:
         rows, positions = self._places(index)
         wanted, back = rows.unique(return_inverse=True)  # type: ignore[no-untyped-call]
         n = max(self.rows.shape[1], 1)
         mid, tail = (torch.zeros(index.shape, dtype=torch.float64, device=index.device) for _ in range(2))
         rad = torch.full_like(mid, torch.nan)
-        scale = None if self.oracle.scale is None else torch.ones_like(mid)
+        scale = torch.ones_like(mid) if scaled and self.oracle.scale is not None else None
+        sure = True
         # Multiprecision is faster for a few elements of long rows.
         many = back.bincount(minlength=len(wanted)) * SPARSE >= n
         taken = torch.cat([many.nonzero()[:, 0], (~many).nonzero()[: MOST_DOUBLE // n, 0]])
         for chosen in torch.split(taken, max(1, STEP // n)):
             if not len(chosen):
                 continue
-            found, sizes = self._evaluated(self.double, self.rows[wanted[chosen]])
+            found, sizes = self._evaluated(self.double, self.rows[wanted[chosen]], scaled)
+            sure = sure and found.sure
             place = torch.full((len(wanted),), -1, device=index.device).index_put(
                 (chosen,), torch.arange(len(chosen), device=index.device)
             )
@@ -179,10 +181,10 @@ class Slices:
             mid[here], rad[here], tail[here] = found.mid[at], found.radius[at], found.tail[at]
             if scale is not None and sizes is not None:
                 scale[here] = sizes[at]
-        return Enclosure(mid[None], rad[None], tail[None]), None if scale is None else scale[None]
+        return Enclosure(mid[None], rad[None], tail[None], sure), None if scale is None else scale[None]
 
-    def _evaluated(self, n: Any, rows: Tensor) -> tuple[Enclosure, Tensor | None]:
-        """Enclosure and scale by row and position."""
+    def _evaluated(self, n: Any, rows: Tensor, scaled: bool = True) -> tuple[Enclosure, Tensor | None]:
+        """Enclosure and scale, where that is asked for, by row and position."""
         x = [n.input(rows), *(n.input(t) for t in self.others)]
         ball = self.oracle.function(n, *x, **self._constants(n))
         like = ball.mid
@@ -199,7 +201,7 @@ class Slices:
                 mid, rad = torch.where(hit, _POINTS[str(row.gives)], mid), torch.where(hit, 0.0, rad)
             tail = None if tail is None else torch.where(hit, 0.0, tail)
         scale = None
-        if self.oracle.scale is not None:
+        if scaled and self.oracle.scale is not None:
             size = self.oracle.scale(n, *x, **self._constants(n))
             lower = size.mid - torch.as_tensor(size.radius, dtype=torch.float64, device=size.mid.device)
             lower = torch.where(torch.isfinite(lower), lower * (1 - 2.0**-50), 1.0)

@@ -55,6 +55,7 @@ Tensor = torch.Tensor
 Strata = tuple[tuple[str, ...], Tensor]
 SAMPLE = 32  # elements of a cell that multiprecision judges again, whatever the tensors say
 SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are judged, each in multiprecision
+OF_CALLS = 16  # the same of one of many calls
 MOST = 1 << 30  # elements of a sweep that a GPU is given at a time
 HOST_MOST = 4  # portions of a sweep that the host is given at a time; what is larger is mapped anew each time
 ROOM_EACH = 32  # bytes of a GPU's memory for each of them: inputs, outputs, their copies and tables
@@ -713,12 +714,12 @@ class OfOutput:
 
         return Allowed(at(self.bounds.bound), tuple((kind, at(wider)) for kind, wider in self.bounds.beyond))
 
-    def picked(self, y: Tensor) -> Tensor:
-        """All of them; of float64, for which there are no wider tensors, some, each in multiprecision: drawn ones, and
-        those farthest off of which float64 tells that they exceed their bound."""
+    def picked(self, y: Tensor, count: int = SAMPLE_FLOAT64) -> Tensor:
+        """All of them; of float64, for which there are no wider tensors, some, each in multiprecision: so many drawn
+        ones, and those farthest off of which float64 tells that they exceed their bound."""
         if self.on_tensors:
             return torch.arange(len(y), device=y.device)
-        drawn = torch.tensor(spread(len(y), SAMPLE_FLOAT64), dtype=torch.int64, device=y.device)
+        drawn = torch.tensor(spread(len(y), count), dtype=torch.int64, device=y.device)
         far = self._far(y)
         return torch.cat([drawn, far]).unique() if len(far) else drawn  # type: ignore[no-untyped-call]
 
@@ -726,7 +727,7 @@ class OfOutput:
         """Places of outputs of float64 that exceed their bound whatever the truth in its enclosure, the farthest."""
         if self.bounds is None:
             return torch.empty(0, dtype=torch.int64, device=y.device)
-        least, _, special, same = self._distance(y)
+        least, _, special, same = _distance(self._truth(y, double=len(y) <= SCREENED), y)
         bound = self.bounds.bound.reshape(-1)
         share = torch.where(special, torch.where(same, 0.0, torch.inf), least / bound)
         share = torch.where((special | (least > bound)) & bound.isfinite(), share, 0.0)
@@ -737,24 +738,19 @@ class OfOutput:
         """Places of outputs, of `SCREENED` at most, of which double-double does not tell that they keep their bound; of
         more, those that are picked."""
         if self.bounds is None or len(y) > SCREENED:
-            return self.picked(y)
-        _, most, special, same = self._distance(y)
+            return self.picked(y, OF_CALLS)
+        truth = self._truth(y, double=True)
+        _, most, special, same = _distance(truth, y)
         keeps = torch.where(special, same, most <= self.bounds.bound.reshape(-1))
-        return (~keeps | (y == 0)).nonzero()[:, 0]  # the sign of a zero is multiprecision's
+        return (~keeps | ((y == 0) & ~_sign(truth, y))).nonzero()[:, 0]
 
-    def _distance(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of outputs of float64 the least and the most that they may be off by; which are no finite numbers, or are to
-        be none, and of these which are what they are to be."""
-        if len(y) <= SCREENED:
-            found, _ = self.source.enclose(self.output, torch.arange(len(y), device=y.device), double=True)
-        else:
-            found, _ = self.enclosed
-        truth = found.take(0)
-        rad = torch.zeros_like(truth.mid) if truth.rad is None else truth.rad
-        distance = (y - truth.mid if truth.tail is None else (y - truth.mid) - truth.tail).abs()
-        special = ~(y.isfinite() & truth.mid.isfinite())
-        same = ((y == truth.mid) | (y.isnan() & truth.mid.isnan())) & (rad == 0)
-        return distance * (1 - 2.0**-50) - rad, (distance + rad) * (1 + 2.0**-50), special, same
+    def _truth(self, y: Tensor, *, double: bool) -> Enclosure:
+        """That of each output."""
+        if not double:
+            return self.enclosed[0].take(0)
+        index = torch.arange(len(y), device=y.device)
+        found, _ = self.source.enclose(self.output, index, double=True, scaled=False)
+        return found.take(0)
 
     @property
     def stages(self) -> tuple[bool, ...]:
@@ -773,6 +769,23 @@ class OfOutput:
     def inputs_of(self, key: Key) -> list[str]:
         """Empty: an element is known by its place."""
         return []
+
+
+def _distance(truth: Enclosure, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of outputs of float64 the least and the most that they may be off by; which are no finite numbers, or are to be
+    none, and of these which are what they are to be."""
+    distance = (y - truth.mid if truth.tail is None else (y - truth.mid) - truth.tail).abs()
+    special = ~(y.isfinite() & truth.mid.isfinite())
+    same = ((y == truth.mid) | (y.isnan() & truth.mid.isnan())) & (truth.radius == 0)
+    return distance * (1 - 2.0**-50) - truth.radius, (distance + truth.radius) * (1 + 2.0**-50), special, same
+
+
+def _sign(truth: Enclosure, y: Tensor) -> Tensor:
+    """Where the truth certainly has the sign of a zero, or may have either."""
+    rad = truth.radius if truth.tail is None else truth.radius + truth.tail.abs()
+    certain = (rad == 0) | (truth.mid.abs() > rad) | truth.sure
+    same = certain & (torch.signbit(y) == torch.signbit(truth.mid))
+    return same if truth.either is None else same | truth.either
 
 
 class Instance:
