@@ -735,14 +735,18 @@ class OfOutput:
         return some[share[some] > 0]
 
     def doubted(self, y: Tensor) -> Tensor:
-        """Places of outputs, of `SCREENED` at most, of which double-double does not tell that they keep their bound; of
-        more, those that are picked."""
+        """Places of outputs, of `SCREENED` at most, of which neither double-double nor float64 tells that they keep
+        their bound; of more, those that are picked."""
         if self.bounds is None or len(y) > SCREENED:
             return self.picked(y, OF_CALLS)
-        truth = self._truth(y, double=True)
-        _, most, special, same = _distance(truth, y)
-        keeps = torch.where(special, same, most <= self.bounds.bound.reshape(-1))
-        return (~keeps | ((y == 0) & ~_sign(truth, y))).nonzero()[:, 0]
+        bound, open_ = self.bounds.bound.reshape(-1), torch.ones_like(y, dtype=torch.bool)
+        for double in (True, False):  # of what is below its range float64 knows more
+            truth = self._truth(y, double=double)
+            _, most, special, same = _distance(truth, y)
+            open_ = open_ & ~(torch.where(special, same, most <= bound) & ((y != 0) | _sign(truth, y)))
+            if not bool(open_.any()):
+                break
+        return open_.nonzero()[:, 0]
 
     def _truth(self, y: Tensor, *, double: bool) -> Enclosure:
         """That of each output."""
