@@ -356,6 +356,12 @@ OTHERS: tuple[Mapping[str, str], ...] = (
       for name in ("alibi", "relative_bias")),
     {"batch": "2", "heads": "1", "head_dim": "16", "q_len": "1", "kv_len": "600"},
     {"heads": "1", "head_dim": "16", "q_len": "300", "kv_len": "160", "mask_mod": "causal"},
+    # groups of several heads, more than two heads of many keys, caps of large heads and others than the usual one
+    *({"heads": heads, "kv_heads": "2", "head_dim": "16", "length": "20"} for heads in ("8", "16")),
+    {"heads": "3", "head_dim": "16", "length": "530", "mask_mod": "causal", "backward": "no"},
+    *({"heads": "1", "head_dim": "128", "length": "17", "score_mod": "soft_cap", "soft_cap": cap,
+       "data": "competing", "backward": "no"}
+      for cap in ("9", "40")),
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},

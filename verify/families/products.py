@@ -441,9 +441,13 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             {"m": "24", "k": k, "n": "48", "group": group}
             for k, group in (("320", "64"), ("512", "128"), ("512", "256"))
         )
+        wide = (
+            {"m": m, "k": k, "n": n, "group": group}
+            for m, k, n, group in (("4", "512", "256", "32"), ("1", "1024", "128", "128"), ("4", "256", "32", "32"))
+        )
         single = ({"m": "1", "k": k, "n": n} for k, n in (("1056", "16"), ("4096", "16"), ("64", "48"), ("64", "1040")))
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
-        return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *many
+        return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *wide, *many
     stack = {"batch": "2"} if facts.stacked else {}
     shapes = [square, tiles, tiles | {"k": "75"}, {"m": "5", "k": "0", "n": "6"} | stack]
     shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1), (40, 40))]
@@ -457,6 +461,9 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             ("600", "32", "600"),
         )
     ]  # fmt: skip
+    if not facts.stacked:  # few rows of matrices that models have, and several tiles every way
+        wide = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
+        shapes += [{"m": m, "k": k, "n": n} for m, k, n in wide]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
@@ -467,11 +474,13 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [
             one | {"m": m, "k": k, "n": n} for m, k, n in (("130", "40", "130"), ("1", "40", "70")) for one in both
         ]
-        shapes += [few | both[0] | {"k": "4100"}]
+        shapes += [few | both[0] | {"k": "4100"}, {"m": "4", "k": "256", "n": "256", "activation": "silu"}]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
     shapes += [small | {"batch": "1"}, small | {"k": "100", "batch": "1"}] if facts.stacked else []
     # several tiles in a stack, and of many matrices one or a line of each
-    stacks = ((66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3))
+    stacks = (
+        (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3), (128, 64, 64, 8)
+    )  # fmt: skip
     named = [dict(zip(("m", "k", "n", "batch"), map(str, one), strict=True)) for one in stacks]
     shapes += named if facts.stacked else []
     shapes += [small | {"batch": "150"}, {"m": "2", "k": "8", "n": "3", "batch": "1030"}] if facts.stacked else []
@@ -507,12 +516,19 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
-    layouts allow it; zeros beside infinities and NaNs; a column that is expanded, and rows of longer matrices beside
-    one matrix for a stack; one scale for all rows; one term of one row, which is 0 in other problems."""
+    layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded, and
+    rows of longer matrices beside one matrix for a stack; one scale for all rows or for the first ones, and a negative
+    one; one term of one row, which is 0 in other problems."""
     if facts.coded:
-        return ()
+        return (({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}),)
     if facts.scales:
-        return (({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),)
+        # one for all rows, or for the first ones, and a negative one
+        some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
+        return (
+            ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),
+            ({"m": "24", "k": "64", "n": "32"}, some),
+            ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
+        )
     one = [{"m": "1", "k": "1", "n": n} | ({"batch": "3"} if facts.stacked else {}) for n in ("20", "1")]
     square, large = (
         dict.fromkeys(("m", "k", "n"), size) | ({"batch": "3"} if facts.stacked else {}) for size in ("33", "130")
@@ -528,6 +544,14 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
     return tuple(found)
+
+
+def _again(facts: Products) -> tuple[dict[str, str], ...]:
+    """One small problem, and one large."""
+    if facts.coded:
+        return {"m": "5", "k": "64", "n": "16"}, {"m": "4", "k": "512", "n": "256"}
+    stack = {"batch": "3"} if facts.stacked else {}
+    return {"m": "5", "k": "33", "n": "6"} | stack, {"m": "2", "k": "513", "n": "260"} | stack
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:
@@ -590,6 +614,7 @@ def kernel(
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
         further=(*((one, {}) for one in (*_shapes(facts), *_extremes(facts))), *further),
         related=_related(facts),
+        again=_again(facts),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(lazily("verify.families.products_truth", "Truths"), facts),
         limit=lazily("verify.families.products_limits", "limit"),

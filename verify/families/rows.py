@@ -472,6 +472,13 @@ def returning(row: Row) -> Ints:
     return row.at(size.where(row.j < row.n // 2, -size))
 
 
+def sinking(row: Row) -> Ints:
+    """Halves, ones, and then twos: running products far below what 16-bit types hold, and back."""
+    far = 120  # 2^-120 is normal in float32
+    ones = row.draw.real(1.0, 1.0)
+    return row.at(ones.where(row.j >= far, 0.5).where(row.j < row.n - far, 2.0))
+
+
 RECIPES: Mapping[str, Recipe] = {
     f.__name__: f
     for f in (
@@ -484,7 +491,7 @@ RECIPES: Mapping[str, Recipe] = {
 #: Recipes for one kind of operation that 'mixed' does not include.
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
     SUMS: {"parts": parts, "returning": returning}, EXPONENTIALS: {"shares": shares, "late": late},
-    SQUARES: {"few": few, "small": small},
+    SQUARES: {"few": few, "small": small}, PRODUCTS: {"sinking": sinking},
 }  # fmt: skip
 
 
@@ -690,7 +697,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     if reduces:
         special += tuple({"shape": f"3x{n}", "recipe": "parts"} for n in (4096, 65536, 262144))
     if last:
-        return (*({"shape": shape, "recipe": "random"} for shape in ("5x7x33", "2x3x5x33", "33")), *special)
+        shapes = ("5x7x33", "2x3x5x33", "33", "330x104")
+        return (*({"shape": shape, "recipe": "random"} for shape in shapes), *special)
     places = (
         ("5x7x33", 2),
         ("33x7x9", 0),
@@ -718,6 +726,10 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("2x66x516", 1),
         ("2x5x4x4", 1),
         ("2x21x16x16", 1),
+        # sizes that are equal, and many rows of more than one block
+        ("2x3x4x4", -2),
+        ("330x104", 1),
+        ("1x200x256", 1),
     )
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
@@ -817,11 +829,13 @@ def kernel(
                 if rows.kind == EXPONENTIALS
             ),
             *((({"shape": "6x1030", "recipe": "returning"}, {}),) * (rows.kind == SUMS)),
+            *(({"shape": shape, "recipe": "sinking"}, {}) for shape in ("3x300", "3x1100") if rows.kind == PRODUCTS),
         ),
         # numbers of which a row has one, rows at different distances, and weights that code leaves out
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
             ({"shape": "2x16x64"}, {"x": "x.repeat(1, 2, 1)[:, :16]"}),
+            ({"shape": "8x8x64"}, {"x": "x.transpose(0, 1).contiguous().transpose(0, 1)"}),
             *(
                 ({"shape": "2x5x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
                 for place in ({}, *([{"dim": "1"}] * (not last)))

@@ -318,6 +318,17 @@ OWN: Mapping[str, Arranged] = {
     "a batch and a matrix expanded along it": Arranged(
         "t[:192].view(4, 6, 8)", ("t[:48].view(1, 6, 8).expand(4, 6, 8)",), how="pairs"
     ),
+    "rows of a sequence": Arranged("t.repeat(13)[:16384].view(2, 128, 64)"),
+    "odd rows of a sequence": Arranged("t[:910].view(2, 65, 7)"),
+    "square images": Arranged("t.repeat(13)[:16384].view(2, 8, 32, 32)"),
+    "square images, channels last": Arranged("t[:1024].view(2, 8, 8, 8).contiguous(memory_format=torch.channels_last)"),
+    "100 rows of 36 numbers": Arranged("t.repeat(3)[:3600].view(100, 36)"),
+    "12 rows of 102 numbers": Arranged("t[:1224].view(12, 102)"),
+    "1000 elements": Arranged("t[:1000].clone()"),
+    "224 elements": Arranged("t[:224].clone()"),
+    "square matrices and their transposes": Arranged(
+        "t[:512].view(2, 16, 16)", ("t[:512].view(2, 16, 16).mT",), how="pairs"
+    ),
     "parts of one matrix": Arranged("t[:960].view(5, 192)[:, :64]", ("t[:960].view(5, 192)[:, 128:]",), how="same"),
     "overlapping inputs, the last first": Arranged("t[1:1001]", ("t[:1000]",), how="same"),
     "a matrix and a part of another": Arranged("t[:128].view(8, 16)", ("t[:256].view(8, 32)[:, :16]",), how="pairs"),
@@ -765,7 +776,7 @@ def _judged_calls(
         return found
     ordinary = sample.kinds.get(ORDINARY)
     ordinary = ordinary if ordinary and len(ordinary.expected) >= SIZE else None
-    listed = (*SCALARS, *(SCALARS_64 if target.dtype == "float64" else ()))
+    listed = (*SCALARS, *facts.apart, *(SCALARS_64 if target.dtype == "float64" else ()))
     usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, listed)]
     usual += [one for one in facts.cases if one.keys() == scalars.keys()]
     for place, given in enumerate((*usual, drawn_scalars(scalars, case.inputs.seed))):

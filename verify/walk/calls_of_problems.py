@@ -501,9 +501,10 @@ class Calls:
             yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))
 
     def again(self, first: Callable[[], Instance], second: Callable[[], Instance]) -> _Wrong | _Left | None:
-        """Other numbers where the last ones were, and other tables of the same sizes."""
+        """Other numbers where the last ones were, and other tables of the same sizes: in tensors as new as those, by
+        all that torch says of them."""
         self.launched(first())
-        return self.judged(second())
+        return self.judged(second(), how="")
 
     def others(self) -> _Wrong | None:
         """Rows beside which others are other ones."""
