@@ -283,14 +283,15 @@ def test_an_output_that_cannot_be_written_stops_before_the_walk(running: Any, tm
     assert selections == []
 
 
-def test_a_cell_that_breaks_the_schema_stops_the_walk(running: Any) -> None:
+def test_a_cell_that_breaks_the_schema_stops_the_walk(running: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def walk(on_cell: Any, progress: Any) -> dict[str, Any]:
         on_cell(cell(inputs=999))
         raise AssertionError("the walk went on")
 
     running(walk)
-    with pytest.raises(ValueError, match="expected inputs = 999"):
-        invoke("kernel", "addcmul")
+    assert invoke("kernel", "addcmul") == 4
+    told = capsys.readouterr().err
+    assert "expected inputs = 999" in told and "the walk went on" not in told
 
 
 # Stopping
@@ -402,13 +403,11 @@ def test_an_internal_error_keeps_the_complete_cells(
         raise Broken("lerp mine cpu float16", report(PASSED, EXCEEDS, interrupted=True)) from ZeroDivisionError("why")
 
     running(broken)
-    with pytest.raises(Broken, match="internal error at lerp mine cpu float16") as found:
-        invoke("run", "--out", str(path))
-    assert isinstance(found.value.__cause__, ZeroDivisionError)
+    assert invoke("run", "--out", str(path)) == 4, "which no kernel's failure has"
     assert store.read(path).interrupted and len(store.read(path).cells) == 2
-    assert capsys.readouterr().err == (
-        f"verify: an internal error at lerp mine cpu float16; 2 complete cells are kept in {path}\n"
-    )
+    first, *lines, last = capsys.readouterr().err.splitlines()
+    assert first == f"verify: an internal error at lerp mine cpu float16; 2 complete cells are kept in {path}"
+    assert "ZeroDivisionError: why" in lines and last.endswith("please report the lines above")
 
 
 def test_an_internal_error_is_told_apart_from_a_users(monkeypatch: pytest.MonkeyPatch) -> None:

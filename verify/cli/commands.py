@@ -13,6 +13,7 @@ import json
 import math
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,7 +130,8 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line `arguments` (those of the process by default) and return the exit code."""
+    """Run the command line `arguments` (those of the process by default) and return the exit code; that of an oracle
+    violation, which lets nothing be believed, also for a mistake of this project."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the process ends)
@@ -163,7 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         told = mistake(error)
         if told is None:
-            raise
+            traceback.print_exc()
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            told = f"{first}: a mistake of verify itself, not of what it judges; please report the lines above"
         return complain(told, ORACLE_VIOLATION)
     return code or 0
 
