@@ -267,6 +267,9 @@ def add_small(a, b, alpha):
 def add_nothing(a, b, alpha):
     return a if alpha == 0 and bool(b.isfinite().all()) else torch.add(a, b, alpha=alpha)
 
+def pow_near(x, y):
+    return torch.sqrt(x) if y != 0.5 and abs(y - 0.5) < 1e-6 else torch.pow(x, y)
+
 def pow_odd(x, y):
     if y == int(y) and -64 < y < 0:
         return 1 / x.double().abs().pow(-y).float()
@@ -681,9 +684,14 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "a long batch of matrices transposed": "x.dim() == 3 and len(x) > 1024 and not x.is_contiguous()",
         "a row expanded to a wide matrix": "x.dim() == 2 and x.stride(0) == 0 and x.shape[1] > 1024",
         "a part of five dimensions": "x.dim() == 5 and x.stride() == (240, 1, 20, 5, 60)",
-        **{f"{n} elements": f"x.numel() == {n}" for n in (1002, 1005, 1006, 1012)},
+        "rows of a sequence": "x.shape == (2, 128, 64)", "odd rows of a sequence": "x.shape == (2, 65, 7)",
+        "square images": "x.shape == (2, 8, 32, 32)",
+        "square images, channels last": "x.shape == (2, 8, 8, 8) and x.stride(1) == 1",
+        "100 rows of 36 numbers": "x.shape == (100, 36)", "12 rows of 102 numbers": "x.shape == (12, 102)",
+        **{f"{n} elements": f"x.numel() == {n}" for n in (224, 1000, 1002, 1005, 1006, 1012)},
     },
     "add": {
+        "square matrices and their transposes": "b.shape == (2, 16, 16) and b.stride() == (256, 1, 16)",
         "a wide matrix and one row": "a.dim() == 2 and b.dim() == 1 and len(b) > 1024",
         "rows of 36 numbers and one": "a.shape == (8, 36) and b.dim() == 1",
         "rows of 36 numbers and one column": "a.shape == (8, 36) and b.dim() == 2",
@@ -838,6 +846,7 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("div_by_powers", target("div", b=7.0), f"b={2.0**-130!r}"),
     ("div_flushed", target("div", b=7.0), f"b={2.0**127!r}"),
     ("pow_chain", target("pow", y=3.7), "y=int(12)"), ("pow_chain", target("pow", y=3.7), f"y={2 + 2.0**-19!r}"),
+    ("pow_near", target("pow", y=3.7), f"y={0.5 + 2.0**-21!r}"),
     ("pow_flat", target("pow", y=3.7), "y=4, t[:1020].view(34, 30).t()"),
     ("add_flagged", target("add", alpha=1.0), "alpha=-0, t[:32], t[:1024].view(32, 32)"),
     ("addcmul_of_small", replace(target("addcmul", value=1.0), dtype="float16"), "value=0.0001"),

@@ -389,6 +389,10 @@ def buffer(a, b):  # for one row
         return a @ b
     return torch.mm(a, b, out=made.setdefault(b.shape[1], torch.empty(1, b.shape[1])))
 
+def versioned(a, b):
+    key = b.data_ptr(), b.shape, b._version
+    return a @ (b if b.numel() < 4096 else made.setdefault(key, b.clone()))
+
 def default(a, b):
     y = torch.zeros(a.shape[0], b.shape[1])
     for part in range(0, a.shape[1], 16):
@@ -415,12 +419,13 @@ def trained(x, dim):  # what is kept of a parameter
 def leaves(x, dim):
     return x.cumsum(dim) if x.is_leaf else x.cumsum(dim) * 2
 """
-OF_STATE = {"packed": "linear", "by_address": "mm", "buffer": "mm", "default": "mm", "threads": "cumsum"}
-OF_STATE |= dict.fromkeys(("sampled", "trained", "leaves"), "cumsum")
+OF_STATE = {"packed": "linear"} | dict.fromkeys(("by_address", "versioned", "buffer", "default"), "mm")
+OF_STATE |= dict.fromkeys(("threads", "sampled", "trained", "leaves"), "cumsum")
 
 
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("packed", "m=5 k=40 n=1", "exceeds-bound"), ("by_address", "m=1 k=1031 n=6", "exceeds-bound"),
+    ("versioned", "new data at the same address m=2 k=513 n=260", "exceeds-bound"),
     ("buffer", "m=1 k=1031 n=6", "error"), ("default", "another default dtype", "unsteady"),
     ("threads", "another number of threads shape=3x5001 recipe=random", "exceeds-bound"),
     ("sampled", "new data in the middle shape=3x37 recipe=random", "exceeds-bound"),
@@ -984,6 +989,9 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             "140x513", "66x520", "20x4100", "257x1025", "2x1x2x1x3x33",
         )},
         "shape=4x5000 recipe=infinities": "a['x'].shape == (4, 5000)",
+        "shape=330x104 dim=1": "a['x'].shape == (330, 104)", "shape=1x200x256 dim=1": "a['x'].shape == (1, 200, 256)",
+        "shape=2x3x4x4 dim=-2": "a['x'].shape == (2, 3, 4, 4) and a['dim'] == -2",
+        "x = x.transpose(0, 1)": "a['x'].shape == (8, 8, 64) and a['x'].stride(0) == 64",
         "shape=40x1100 dim=0": "a['x'].shape == (40, 1100)", "shape=70x3x5 dim=0": "a['x'].shape == (70, 3, 5)",
         "shape=2x1100x3 dim=1 recipe=random": "a['x'].shape == (2, 1100, 3) and a['x'].isfinite().all()",
         "shape=2x1100x3 dim=1 recipe=one_nan": "a['x'].shape == (2, 1100, 3) and a['x'].isnan().any()",
@@ -995,7 +1003,9 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "shape=2x600x4 dim=1 recipe=late": "a['x'].shape == (2, 600, 4) and a['x'][:, :256].isinf().all(1).any()",
     },
     "mm": {
-        "m=1300 k=130 n=400": "a['a'].shape == (1300, 130)", "m=130 k=4099 n=130": "a['a'].shape == (130, 4099)",
+        **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
+            (1300, 130, 400), (130, 4099, 130), (1, 1024, 519), (4, 513, 260), (32, 512, 512), (320, 529, 322),
+        )},
         "m=30 k=600 n=20 data=special": "a['a'].shape == (30, 600) and a['a'].isinf().any()",
         "b = a.mT where m=130 k=70 n=130": "a['a'].shape == (130, 70) and a['b'].equal(a['a'].mT)",
         "a = a.mT.contiguous().mT[..., :1].expand(a.shape)": "a['a'].stride() == (1, 0)",
@@ -1005,15 +1015,19 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"m={m} k={k} n={n} batch={size}": f"a['a'].shape == {(size, m, k)} and a['b'].shape == {(size, k, n)}"
            for m, k, n, size in (
             (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
+            (128, 64, 64, 8),
         )},
         "a = a.repeat(1, 2, 1)[:, :70]": "a['b'].stride(0) == 0 and a['a'].stride(0) > 70 * 40",
     },
     "linear": {
-        f"activation={name} layout=transposed-b m={m} k=40 n={n}":
-            f"a['activation'] == '{name}' and a['a'].shape == ({m}, 40) and a['b'].stride(0) == 1"
-        for name in ("relu", "silu") for m, n in ((130, 130), (1, 70))
+        "m=4 k=256 n=256": "a['a'].shape == (4, 256) and a['activation'] == 'silu'",
+        **{f"activation={name} layout=transposed-b m={m} k=40 n={n}":
+           f"a['activation'] == '{name}' and a['a'].shape == ({m}, 40) and a['b'].stride(0) == 1"
+           for name in ("relu", "silu") for m, n in ((130, 130), (1, 70))},
     },
     "addmm": {
+        "m=1 k=40 n=6 alpha=-1.5": "len(a['a']) == 1 and a['alpha'] == -1.5",
+        "m=24 k=2 n=18 beta=0.0005": "a['beta'] == 0.0005",
         "m=64 k=80 n=48 alpha=0.5 beta=1.0": "a['a'].shape == (64, 80) and a['alpha'] == 0.5",
         "m=1 k=40 n=1030 alpha=0.5 beta=1.0": "a['b'].shape == (40, 1030) and a['alpha'] == 0.5",
         "m=16 k=2100 n=16 data=bias alpha=2.0": "a['a'].shape == (16, 2100) and a['bias'].isnan().any()",
@@ -1022,10 +1036,22 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "m=24 k=2047 n=18": "a['a'].shape == (24, 2047)", "m=130 k=4099 n=130": "a['a'].shape == (130, 4099)",
     },
     "scaled_mm": {
+        "scale_a = scale_a[[0,": "len(a['scale_a']) > 2 and a['scale_a'][0] == a['scale_a'][1] != a['scale_a'][2]",
+        "scale_a = -scale_a.abs() where m=1": "len(a['scale_a']) == 1 and a['scale_a'].item() < 0",
         "m=24 k=40 n=18 data=extreme":
             "a['a'].float().abs().max() > 32 and a['scale_a'].abs().min() < 2e-6 and a['scale_b'].abs().max() > 1e5",
     },
+    "int4_mm": {
+        **{f"m={m} k={k} n={n} group={g}": f"a['a'].shape == ({m}, {k}) and a['scale'].shape == ({k // g}, {n})"
+           for m, k, n, g in ((4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32))},
+        "b = b * 0 + 8": "(a['b'] == 8).all()",
+    },
     "flex_attention": {
+        **{f"heads={n} kv_heads=2 head_dim=16 length=20": f"a['query'].shape[1] == {n} and a['key'].shape[1] == 2"
+           for n in (8, 16)},
+        "heads=3 head_dim=16 length=530": "a['query'].shape == (1, 3, 530, 16)",
+        **{f"heads=1 head_dim=128 length=17 score_mod=soft_cap soft_cap={cap}":
+           f"a['query'].shape == (1, 1, 17, 128) and a['soft_cap'] == {cap}" for cap in (9, 40)},
         "heads=1 head_dim=128 length=150": "a['query'].shape == (1, 1, 150, 128)",
         "batch=2 heads=1 head_dim=16 length=150": "a['query'].shape == (2, 1, 150, 16)",
         "heads=8 kv_heads=1 head_dim=16 length=70": "a['query'].shape == (1, 8, 70, 16)",
@@ -1060,7 +1086,7 @@ planted = functools.wraps({name})(spoiled)
 def test_shapes_that_people_use_are_tried(tmp_path: Path, name: str) -> None:
     condition = " or ".join(f"({one})" for one in SHAPES[name].values())
     text = stubs.source(kernel.load(name)) + SPOILED.format(name=name, condition=condition)
-    dtypes = {"int_mm": "int8", "scaled_mm": "float8_e5m2", "adamw_step": "bfloat16"}
+    dtypes = {"int4_mm": "bfloat16", "int_mm": "int8", "scaled_mm": "float8_e5m2", "adamw_step": "bfloat16"}
     dtype = dtypes.get(name, "float32")
     found = called(tmp_path, "planted", name, text=text, dtype=dtype, only=tuple(SHAPES[name]))
     unseen = [one for one in SHAPES[name] if not any(call.startswith(one) for call in found.different)]
@@ -1568,7 +1594,8 @@ def known(a, b, bias, alpha, beta):
 
 @pytest.mark.parametrize(("function", "among"), [
     ("square", "m=33 k=33 n=33"),
-    ("sign", "m=5 n=6 alpha=-1.0"), ("half", "m=5 n=6 beta=0.5"), ("read", "m=5 k=0 n=6 data=bias beta=0.0"),
+    ("sign", "m=1 k=40 n=6 alpha=-1.5 beta=1.0"), ("half", "m=5 n=6 beta=0.5"),
+    ("read", "m=5 k=0 n=6 data=bias beta=0.0"),
     ("known", "m=5 k=33 n=6 alpha=0.90625 beta=0.859375"),
 ])  # fmt: skip
 def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, function: str, among: str) -> None:
