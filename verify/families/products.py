@@ -462,8 +462,8 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         )
     ]  # fmt: skip
     if not facts.stacked:  # few rows of matrices that models have, and several tiles every way
-        wide = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
-        shapes += [{"m": m, "k": k, "n": n} for m, k, n in wide]
+        models = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
+        shapes += [{"m": m, "k": k, "n": n} for m, k, n in models]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
