@@ -243,7 +243,9 @@ class AsOutput:
     def __init__(self, given: Elements, y: Tensor) -> None:
         self.given, self.y = given, y
 
-    def enclose(self, output: str, index: Any = None, double: bool = False) -> tuple[Enclosure, Tensor | None]:
+    def enclose(
+        self, output: str, index: Any = None, double: bool = False, scaled: bool = True
+    ) -> tuple[Enclosure, Tensor | None]:  # fmt: skip
         facts = self.given.about.facts(self.given.inputs, self.y, double=double)
         found, low = facts.truth, None if facts.scale is None else facts.scale[0][None]
         rad = found.rad

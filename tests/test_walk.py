@@ -276,7 +276,9 @@ class RowSums:
     def exact_sum(self, k: int, absolute: bool = False) -> Fraction:
         return sum((Fraction(abs(v) if absolute else v) for v in self.x[k].tolist()), Fraction(0))
 
-    def enclose(self, output: str, index: Any = None, double: bool = False) -> tuple[Enclosure, Tensor]:
+    def enclose(
+        self, output: str, index: Any = None, double: bool = False, scaled: bool = True
+    ) -> tuple[Enclosure, Tensor]:  # fmt: skip
         rows = range(len(self.x)) if index is None else index.tolist()
         mid = torch.tensor([[float(self.exact_sum(k)) + self.shift for k in rows]], dtype=torch.float64)
         scale = torch.tensor([[float(self.exact_sum(k, True)) * (1 - 2.0**-50) for k in rows]], dtype=torch.float64)

@@ -162,6 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _CommandLineError as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "verify")
         return complain(f"{error.format_message().removesuffix('.')}; see `{command} --help`", USAGE)
+    except ModuleNotFoundError:  # which `verify.__main__` tells
+        raise
     except Exception as error:
         told = mistake(error)
         if told is None:

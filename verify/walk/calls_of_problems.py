@@ -199,7 +199,7 @@ class Calls:
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine = mine
         self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
-        self.last: tuple[Drawn, Instance] | None = None  # that `keeps` was asked for
+        self.last: tuple[str, Instance] | None = None  # that `keeps` was asked for
         self.kept = ""  # the algorithm whose bound was, last
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
@@ -375,8 +375,8 @@ class Calls:
     def keeps(self, question: bytes) -> bool:
         """In another process: whether outputs pass beyond doubt."""
         drawn, dtypes, outputs = pickle.loads(question)
-        if self.last is None or self.last[0] != drawn:
-            self.last = drawn, self.prepared(drawn)
+        if self.last is None or self.last[0] != repr(drawn):  # by which -0.0 is another scalar than 0.0
+            self.last = repr(drawn), self.prepared(drawn)
         one = self.last[1]
         for name, y in outputs.items():
             limit = self.first(one).limit(self.aim(one), self.lowering, name)
