@@ -368,6 +368,18 @@ def test_who_judges_in_another_process_asks_no_device(monkeypatch: pytest.Monkey
     assert keeps(pickle.dumps((calls_of_problems.Drawn(given), dtypes, outputs)))
 
 
+def test_who_judges_takes_a_zero_for_no_other() -> None:
+    """The problem that was drawn last is kept, unless other scalars are asked for, and -0.0 equals 0.0."""
+    facts = kernel.load("addmm")
+    assert isinstance(facts, Composite)
+    on = Target(facts, facts.cases[0], facts.settings[0].name, "float32", backends.load("cpu"))
+    keeps = calls_of_problems._Judging(on, 0, user_composite("mine.py:f", function=print))()
+    calls, given = keeps.__self__, facts.sized(3)[0]  # type: ignore[attr-defined]
+    for zero in (0.0, -0.0):
+        keeps(pickle.dumps((calls_of_problems.Drawn(given, scalars={"beta": zero}), {}, {"": torch.zeros(1)})))
+        assert str(calls.last[1].scalars["beta"]) == str(zero)
+
+
 #: What is kept from one call to the next, or taken from the process. OF_STATE: the kernel that a function is for.
 STATE = """
 import torch

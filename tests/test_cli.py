@@ -24,7 +24,7 @@ import pytest
 import verify.walk.explain
 import verify.walk.run
 from sample_reports import cell, error, not_run, report
-from verify import __version__, native
+from verify import __main__, __version__, native
 from verify.cli import commands
 from verify.facts.kernel import NothingToCompare, UsageError
 from verify.lower.lowering import NotLowered
@@ -408,6 +408,18 @@ def test_an_internal_error_keeps_the_complete_cells(
     first, *lines, last = capsys.readouterr().err.splitlines()
     assert first == f"verify: an internal error at lerp mine cpu float16; 2 complete cells are kept in {path}"
     assert "ZeroDivisionError: why" in lines and last.endswith("please report the lines above")
+
+
+def test_a_module_of_this_project_that_is_missing_is_its_mistake(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*given: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'verify.nowhere'", name="verify.nowhere")
+
+    monkeypatch.setattr(commands, "list_page", broken)
+    monkeypatch.setattr(sys, "argv", ["verify", "list"])
+    assert __main__.main() == 4
+    assert "Traceback" in (told := capsys.readouterr().err) and told.endswith("please report the lines above\n")
 
 
 def test_an_internal_error_is_told_apart_from_a_users(monkeypatch: pytest.MonkeyPatch) -> None:

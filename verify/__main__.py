@@ -26,7 +26,9 @@ def main() -> int:
     except ModuleNotFoundError as error:
         line = missing(error)
         if line is None:
-            raise
+            from verify.cli.output import blame
+
+            return blame(error)
         print(f"verify: {line}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # while it imports, or once more while the first one is dealt with

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,6 +65,7 @@ from verify.cli.output import (
     NOTHING,
     ORACLE_VIOLATION,
     USAGE,
+    blame,
     complain,
     ensure_writable,
     json_lines,
@@ -166,11 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except Exception as error:
         told = mistake(error)
-        if told is None:
-            traceback.print_exc()
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            told = f"{first}: a mistake of verify itself, not of what it judges; please report the lines above"
-        return complain(told, ORACLE_VIOLATION)
+        return blame(error) if told is None else complain(told, ORACLE_VIOLATION)
     return code or 0
 
 

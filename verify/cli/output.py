@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -68,6 +69,14 @@ def complain(problem: object, code: int) -> int:
 
     print(f"verify: {printable(' '.join(str(problem).split()))}", file=sys.stderr)
     return code
+
+
+def blame(error: Exception) -> int:
+    """An exception that no user's mistake raises, with its traceback, on standard error. Returns the exit code."""
+    traceback.print_exception(error)
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    told = f"{first}: a mistake of verify itself, not of what it judges; please report the lines above"
+    return complain(told, ORACLE_VIOLATION)
 
 
 def left_out(wrong: Iterable[Unfinished], code: int) -> int:
