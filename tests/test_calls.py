@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,14 @@ from verify.walk.calls import (
     WHOLE,
     Called,
     Sample,
+    Underway,
     _broadcast,
     call_all,
 )
 from verify.walk.cases import Pointwise
 from verify.walk.plan import Selection
 from verify.walk.run import run
-from verify.workers.launch import launch_steady
+from verify.workers.launch import LoweringError, launch_steady
 
 PLANTED = """
 import ctypes, sys, threading, time
@@ -1028,6 +1030,50 @@ def test_the_time_of_calls_is_that_of_a_processor(
     (found,) = cells(monkeypatch, tmp_path, function)
     assert (found["calls"]["untried"] == []) == made
     assert (found["status"], found["reason_kind"]) == (("passed", "") if made else ("unjudged", "calls"))
+
+
+@pytest.mark.parametrize(("fails", "kind", "events", "refused", "untried"), [
+    ("", "", "+a +b -a +c -b +d -c -d", [], ()),
+    ("-b", "raised", "+a +b -a +c -b +d -c -d", ["b"], ()),
+    ("+b", "raised", "+a +b -a +c +d -c -d", ["b"], ()),
+    ("-b", "ended", "+a +b -a +c -b xc", [], ("b", "c", "d")),
+    ("+b", "timeout", "+a +b -a", [], ("b", "c", "d")),
+])  # fmt: skip
+def test_a_call_ends_once_the_next_one_has_begun(
+    fails: str, kind: str, events: str, refused: list[str], untried: tuple[str, ...]
+) -> None:
+    happened: list[str] = []
+
+    def happens(event: str) -> None:
+        happened.append(event)
+        if event == fails:
+            raise LoweringError("it fails", kind)
+
+    def begin(name: str) -> Underway[str]:
+        happens(f"+{name}")
+        return Underway(lambda: happens(f"-{name}"), lambda: happens(f"x{name}"))
+
+    table = {name: partial(begin, name) for name in "abcd"}
+    found, wrong = calls.tried(table, str, lambda: None, lambda given: given)
+    assert " ".join(happened) == events and not wrong
+    assert (list(found.refused), found.untried, found.kind if untried else "") == (
+        refused,
+        untried,
+        kind * bool(untried),
+    )
+    assert found.made == 4 - len(refused) - len(untried)
+
+
+def test_a_call_that_is_under_way_stays_in_its_order_beside_others() -> None:
+    """Of a table of both kinds each result is that of its name."""
+    table = {
+        "a": lambda: Underway(lambda: "A"),
+        "b": lambda: "B",
+        "c": lambda: None,
+        "d": lambda: Underway(lambda: "D"),
+    }
+    found, wrong = calls.tried(table, str, lambda: None, lambda given: given)
+    assert wrong == {"a": "A", "b": "B", "d": "D"} and found.made == 4
 
 
 def test_a_refusal_is_listed_and_no_fault(tmp_path: Path) -> None:

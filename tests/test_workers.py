@@ -338,14 +338,13 @@ def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_a_device_without_memory_for_inputs_is_not_the_lowerings_fault(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked = Worker.ask
+    taken = Worker.take
 
-    def ask(self: Worker, message: dict[str, Any]) -> dict[str, Any]:
-        if message["do"] == "launch":
-            return {"kind": "room", "told": "AcceleratorError: CUDA error: out of memory"}
-        return asked(self, message)
+    def take(self: Worker, number: int) -> dict[str, Any]:
+        taken(self, number)
+        return {"kind": "room", "told": "AcceleratorError: CUDA error: out of memory"}
 
-    monkeypatch.setattr(Worker, "ask", ask)
+    monkeypatch.setattr(Worker, "take", take)
     (one,) = cells(monkeypatch, planted(tmp_path, "return a + b"))
     assert (one["status"], one["reason_kind"]) == ("error", "ended")
     assert "the GPU's memory does not suffice" in one["reason"] and "no room on the device" in one["reason"]
@@ -472,6 +471,51 @@ def test_a_worker_that_ended_is_started_again(tmp_path: Path) -> None:
     with pytest.raises(LoweringError, match="exit code 7"):
         call(zero, one)
     assert torch.equal(call(one, one), one + one)
+
+
+def test_two_launches_are_under_way_at_a_time(tmp_path: Path) -> None:
+    """Whichever is asked for first: each has files of its own, and its own error."""
+    call = isolated(planted(tmp_path, "assert a[0] != 0\nb[0] = 9 * b[0]\nreturn a + b")).build(target())
+    ones, twos = [torch.ones(3), torch.ones(3)], [torch.full((5,), 2.0), torch.full((5,), 2.0)]
+    for order in ((0, 1), (1, 0)):
+        begun = [call.begin(*(t.clone() for t in given)) for given in (ones, twos)]
+        found = {k: begun[k]().tolist() for k in order}
+        assert found == {0: [10.0, 2.0, 2.0], 1: [20.0, 4.0, 4.0, 4.0, 4.0]}
+        assert [given[1][0] for given in (begun[0].given, begun[1].given)] == [9.0, 18.0]  # each in place
+    refused, right = call.begin(torch.zeros(3), torch.ones(3)), call.begin(*twos)
+    with pytest.raises(LoweringError, match="AssertionError"):
+        refused()
+    assert right().tolist()[1:] == [4.0] * 4
+
+
+def test_a_launch_that_is_dropped_leaves_nothing(tmp_path: Path) -> None:
+    call = isolated(planted(tmp_path, "return a + b")).build(target())
+    for n in range(2, 7):
+        begun, dropped = (call.begin(torch.full((n,), x), torch.ones(n)) for x in (1.0, 2.0))
+        assert begun().tolist() == [2.0] * n
+        dropped.drop()
+        dropped.drop()
+    assert call(torch.ones(2), torch.ones(2)).tolist() == [2.0] * 2
+
+
+def test_a_launch_whose_process_an_earlier_one_ended_is_made_again(tmp_path: Path) -> None:
+    """It is no fault of that launch's numbers."""
+    text = planted(tmp_path, "if a[0] == 0: torch.set_default_dtype(torch.float64)\nreturn a + b * os.getpid()")
+    call = isolated(text).build(target())
+    one, zero = torch.ones(3), torch.zeros(3)
+    before = call(zero + 1, one)
+    changes, right = call.begin(zero, one), call.begin(one, one)
+    with pytest.raises(LoweringError, match="default dtype"):
+        changes()
+    assert not torch.equal(right(), before) and right.seconds > 0
+
+
+def test_a_mistake_of_the_checker_is_not_the_lowerings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Calls that raise are refusals; what fails on this side of the channel must not be taken for one."""
+    call = isolated(planted(tmp_path, "return a + b")).build(target())
+    monkeypatch.setattr(Worker, "take", lambda self, number: {}["answer"])
+    with pytest.raises(KeyError, match="answer"):
+        launch_steady(call, [torch.zeros(3), torch.zeros(3)], backends.load("cpu"), "mine")
 
 
 def test_an_exception_ends_the_worker_only_where_it_spoiled_the_device(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -34,11 +34,12 @@ from verify.judge.element import decide
 from verify.judge.status import STATUSES
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.walk.cases import Pointwise, Terms, terms
-from verify.workers.launch import LoweringError, bits, launch_steady
+from verify.workers.launch import Begun, LoweringError, bits, launch_steady
 
 Tensor = torch.Tensor
 S = TypeVar("S")
 T = TypeVar("T")
+U = TypeVar("U", covariant=True)
 SIZE = 1280  # elements of the sample
 #: Of the threads and processes that make the calls of a lowering, in which all are made, or some are not: each shape
 #: may be compiled anew. Other work on the machine does not decide which are made, but for LONGEST, by the clock.
@@ -497,6 +498,14 @@ def _kinds(inputs: Sequence[Tensor], y: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 @dataclass(frozen=True)
+class Underway(Generic[U]):
+    """A call that has begun: what ends it and gives its result, and what lets it end for nobody."""
+
+    end: Callable[[], U | None]
+    drop: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
 class _One:
     """A call that gave other bits: flat inputs and output, what this should be, and the first place; y is None where
     it broke the contract in the way that `broken` says. note: what is added to it."""
@@ -534,9 +543,9 @@ def call_all(
         table |= dict(_drawn(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
         if len(sample.inputs) > 1 and dict(target.scalars) not in _alike_cases(target)[1:]:
             table |= dict(_broadcast(len(sample.inputs)))
-    begin: dict[str, Callable[[], _One | _Doubted | None]]
+    begin: dict[str, Callable[[], Underway[_One | _Doubted] | _One | _Doubted | None]]
     begin = {
-        name: partial(_called, call, one, samples.get(name, sample), target, lowering.name)
+        name: partial(_calling, call, one, samples.get(name, sample), target, lowering.name)
         for name, one in table.items()
     }
     if mine:
@@ -576,18 +585,18 @@ def call_all(
 
 
 def tried(
-    calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
+    calls: Mapping[str, Callable[[], Underway[S] | S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
     sift: Callable[[dict[str, S]], dict[str, T]],
 ) -> tuple[Called, dict[str, T]]:  # fmt: skip
     """Make the calls, as long as there is time: what that gave, and the results of those that are wrong. told: a call
-    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. A contract that
-    is broken ends them, with status 'error'."""
+    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. One that is
+    under way ends once the next one has begun. A contract that is broken ends them, with status 'error'."""
     with backends.sharing(backends.threads(), JUDGING):
         return _tried(calls, told, lowering, sift)
 
 
 def _tried(
-    calls: Mapping[str, Callable[[], S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
+    calls: Mapping[str, Callable[[], Underway[S] | S | None]], told: Callable[[str], str], lowering: Callable[..., Any],
     sift: Callable[[dict[str, S]], dict[str, T]],
 ) -> tuple[Called, dict[str, T]]:  # fmt: skip
     found, given, refused = Called(), dict[str, S](), dict[str, str]()
@@ -598,26 +607,53 @@ def _tried(
 
     began, before, names = time.monotonic(), spent(), list(calls)
     made = 0
-    for place, name in enumerate(names):
-        if spent() - before > SECONDS or time.monotonic() - began > LONGEST:
-            found = replace(found, untried=tuple(names[place:]))
-            break
+
+    def ended(place: int, one: Underway[S] | S | None) -> bool:
+        """Take the result of a call: whether there may be others."""
+        nonlocal found, made
+        name = names[place]
         try:
-            one = calls[name]()
+            result = one.end() if isinstance(one, Underway) else one
         except (LoweringError, NotLowered) as error:
             if isinstance(error, LoweringError) and error.kind != "raised":
                 text = f"called with {told(name)}: {error}"
                 found = replace(found, status="error", kind=error.kind, told=text, untried=tuple(names[place:]))
-                break
+                return False
             refused[name] = str(error)
-            continue
+            return True
         made += 1
-        if one is not None:
-            given[name] = one
+        if result is not None:
+            given[name] = result
+        return True
+
+    underway: list[tuple[int, Underway[S]]] = []  # the last call, while the next one begins
+    try:
+        for place, name in enumerate(names):
+            if spent() - before > SECONDS or time.monotonic() - began > LONGEST:
+                found = replace(found, untried=tuple(names[place:]))
+                break
+            try:
+                one, failed = calls[name](), False
+            except (LoweringError, NotLowered) as error:
+                one, failed = Underway(partial(_raise, error)), True
+            before_it, underway = underway, []
+            if isinstance(one, Underway) and not failed:
+                underway = [(place, one)]
+            if not all(ended(*call) for call in before_it) or (not underway and not ended(place, one)):
+                break
+        while underway and found.status == "passed":
+            ended(*underway.pop())
+    finally:
+        for _, left in underway:
+            left.drop()
     wrong = sift(given)
     later = told(LATER) if LATER in calls and hasattr(lowering, "settle") else ""
     found = replace(found, made=made, refused=refused, different=tuple(wrong), later=later)
     return found.settled(lowering) if wrong else found, wrong  # to find the cause may take another process
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def possible(how: str, call: Callable[..., Any], target: Target) -> bool:
@@ -718,6 +754,13 @@ def _called(
     call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str, usual: str = USUAL
 ) -> _One | None:  # fmt: skip
     """Make the call; None where it gives the bits that it should. usual: the manner of one that has none."""
+    return _calling(call, arranged, sample, target, name, usual).end()
+
+
+def _calling(
+    call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str, usual: str = USUAL
+) -> Underway[_One]:  # fmt: skip
+    """The call, under way; its result as of `_called`."""
     given = _given(arranged, sample)
     shape = np.broadcast_shapes(*(t.shape for t in given))
     if arranged.how in ("same", "pairs"):
@@ -728,25 +771,31 @@ def _called(
     flat = tuple(t.expand(shape).reshape(-1) for t in given)
     due = expected.expand(shape).reshape(-1)
 
-    def made(how: str) -> _One | None:
+    def begun(how: str) -> Begun:
         with getattr(call, "manner", nullcontext)(how):
-            try:
-                y = launch_steady(call, given, target.backend, name, repeats=1).output.reshape(-1)
-            except LoweringError as error:
-                if error.kind != "contract" or arranged.how in MANNERS:
-                    raise
-                return _One(flat, None, due, broken=str(error))
+            return Begun(call, given, target.backend, name)
+
+    def ended(launch: Begun, how: str) -> _One | None:
+        try:
+            y = launch.result()[""].reshape(-1)
+        except LoweringError as error:
+            if error.kind != "contract" or arranged.how in MANNERS:
+                raise
+            return _One(flat, None, due, broken=str(error))
         if how == "outputs":  # where what is compiled may run as it is written
             return None
         different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
         return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
 
-    if arranged.how in MANNERS:
-        return made(arranged.how)
-    found = made(usual)
-    if found is None or not (usual and hasattr(call, "manner")):
-        return found
-    return made("") or replace(found, note=f" {AFTER}")
+    def end() -> _One | None:
+        found = ended(first, how)
+        if found is None or arranged.how in MANNERS or not (usual and hasattr(call, "manner")):
+            return found
+        return ended(begun(""), "") or replace(found, note=f" {AFTER}")
+
+    how = arranged.how if arranged.how in MANNERS else usual
+    first = begun(how)
+    return Underway(end, first.drop)
 
 
 def _judged_calls(

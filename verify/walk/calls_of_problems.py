@@ -11,8 +11,9 @@ import math
 import pickle
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -47,7 +48,7 @@ from verify.walk.calls import (
     tried,
 )
 from verify.walk.cases import Instance, terms
-from verify.workers.launch import LoweringError, Outputs, bits, launch_steady
+from verify.workers.launch import AHEAD, Begun, LoweringError, Outputs, bits
 
 Tensor = torch.Tensor
 ROWS, LENGTH = 35, 65  # of the problem whose memory and rows are arranged
@@ -201,6 +202,7 @@ class Calls:
         self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
         self.last: tuple[str, Instance] | None = None  # that `keeps` was asked for
         self.kept = ""  # the algorithm whose bound was, last
+        self.dtypes: dict[str, torch.dtype] = {}  # of outputs, as far as they are known
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
@@ -212,7 +214,9 @@ class Calls:
     @cached_property
     def due(self) -> Outputs:
         """What the plain call gives."""
-        return self.launched(self.plain)
+        found = self.launched(self.plain)
+        self.dtypes |= {name: y.dtype for name, y in found.items()}
+        return found
 
     @cached_property
     def known(self) -> Outputs:
@@ -245,25 +249,44 @@ class Calls:
         values = {**of.scalars, **(scalars or {})}
         return Instance(self.facts, setting, values, of.dtype, of.backend, of.seed + seed)
 
+    def begun(self, one: Instance, how: str = "") -> Begun:
+        with getattr(self.call, "manner", nullcontext)(how):
+            return Begun(self.call, one.problem, one.backend, self.lowering.name, one.outputs)
+
     def launched(self, one: Instance, how: str = "", like: Outputs | None = None) -> Outputs:
         """Outputs for an instance; like: what has their shapes, where it is known."""
         like = self.shaped(one) if like is None else like
-        with getattr(self.call, "manner", nullcontext)(how):
-            return launch_steady(
-                self.call, one.problem, one.backend, self.lowering.name, names=one.outputs, repeats=1,
-                like=like,
-            ).results[0]  # fmt: skip
+        return self.begun(one, how).result(like)
+
+    def in_turn(self, every: Iterable[tuple[Instance, str]]) -> Generator[Begun]:
+        """Launches of instances in their manners, each of which begins before the result of the last one is used. To be
+        closed."""
+        underway = deque[Begun]()
+        try:
+            for one, how in every:
+                underway.append(self.begun(one, how))
+                if len(underway) == AHEAD:
+                    yield underway.popleft()
+            while underway:
+                yield underway.popleft()
+        finally:
+            for launch in underway:
+                launch.drop()
 
     def shaped(self, one: Instance) -> Outputs | None:
-        """What has the shapes and dtypes of an instance's outputs: their bounds and the plain call's, which take less
+        """What has the shapes and dtypes of an instance's outputs: their bounds and earlier calls', which take less
         time than eager's outputs."""
         found: Outputs = {}
-        for name in one.outputs if one is not self.plain else ():
+        for name in one.outputs if one is not self.plain and self.known else ():
             limit = self.first(one).limit(self.aim(one), self.lowering, name)
-            if name not in self.known or limit is None or limit.bound.dim() == 0:
+            if name not in self.dtypes or limit is None or limit.bound.dim() == 0:
                 break
-            found[name] = torch.empty(limit.bound.shape, dtype=self.known[name].dtype, device="meta")
-        return found if len(found) == len(one.outputs) else one.eager(0, self.reference, self.aim(one))
+            found[name] = torch.empty(limit.bound.shape, dtype=self.dtypes[name], device="meta")
+        if len(found) == len(one.outputs):
+            return found
+        eager = one.eager(0, self.reference, self.aim(one))
+        self.dtypes |= {name: y.dtype for name, y in (eager or {}).items()}
+        return eager
 
     def ways(self, one: Instance) -> dict[str, Instance]:
         """The problem held to one algorithm alone, by that algorithm, the one that was kept last first; and at last, by
@@ -325,23 +348,28 @@ class Calls:
         self, given: Instance, layouts: Sequence[Mapping[str, str]] = (), how: str = USUAL
     ) -> _Wrong | _Left | None:  # fmt: skip
         """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
-        left = self.leaves(given) and bool(self.known)
-        plain = self.launched(given, how, {} if left else None)
-        results = [_Result(given, plain, how=how)]
-        if not left and (wrong := self.wrong(results.pop())):
-            return wrong
-        for layout in layouts:
-            moved = given.reading({k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
-            try:
-                y = self.launched(moved, like=plain)
-            except (LoweringError, NotLowered) as error:  # it may refuse them
-                if isinstance(error, LoweringError) and error.kind != "raised":
-                    raise
-                continue
-            if _differing(y, plain):
-                results.append(_Result(moved, y, layout))
-                if not left and (wrong := self.wrong(results.pop())):
-                    return wrong
+        left = bool(self.known) and self.leaves(given)
+        moved = [
+            given.reading({k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
+            for layout in layouts
+        ]
+        like = {} if left else self.shaped(given)
+        with closing(self.in_turn([(given, how), *((one, "") for one in moved)])) as launches:
+            plain = next(launches).result(like)
+            results = [_Result(given, plain, how=how)]
+            if not left and (wrong := self.wrong(results.pop())):
+                return wrong
+            for one, layout, launch in zip(moved, layouts, launches, strict=True):
+                try:
+                    y = launch.result(plain)
+                except (LoweringError, NotLowered) as error:  # it may refuse them
+                    if isinstance(error, LoweringError) and error.kind != "raised":
+                        raise
+                    continue
+                if _differing(y, plain):
+                    results.append(_Result(one, y, layout))
+                    if not left and (wrong := self.wrong(results.pop())):
+                        return wrong
         return self.asked(self.described[given], results) if left else None
 
     def wrong(self, result: _Result) -> _Wrong | None:
@@ -363,13 +391,13 @@ class Calls:
     def leaves(self, one: Instance) -> bool:
         """Whether the judgement of a problem is left to another process: to compare with a bound takes longer than all
         else, and the next call can be made meanwhile."""
-        size = sum(t.nbytes for t in one.problem.tensors.values())  # that of outputs, roughly
-        return self.aside is not None and one in self.described and one.device == "cpu" and self.aside.free(size)
+        if self.aside is None or one not in self.described or one.device != "cpu" or {*one.outputs} - {*self.dtypes}:
+            return False
+        return self.aside.free(sum(t.nbytes for t in one.problem.tensors.values()))  # as many as of outputs, roughly
 
     def asked(self, drawn: Drawn, results: Sequence[_Result]) -> _Left:
         assert self.aside is not None
-        dtypes = {name: y.dtype for name, y in self.known.items()}
-        questions = (pickle.dumps((drawn, dtypes, dict(one.outputs))) for one in results)
+        questions = (pickle.dumps((drawn, self.dtypes, dict(one.outputs))) for one in results)
         return _Left({self.aside.ask(question): one for question, one in zip(questions, results, strict=True)})
 
     def keeps(self, question: bytes) -> bool:
@@ -380,7 +408,7 @@ class Calls:
         one = self.last[1]
         for name, y in outputs.items():
             limit = self.first(one).limit(self.aim(one), self.lowering, name)
-            if limit is None or limit.bound.shape != y.shape or dtypes.get(name) != y.dtype:
+            if limit is None or limit.bound.shape != y.shape or dtypes[name] != y.dtype:
                 return False
         return any(self.as_of(way, outputs) == "passed" for way in self.ways(one).values())
 
@@ -414,6 +442,7 @@ class Calls:
             yield GUARDED, _Call("the plain call's tensors", partial(self.beside, plain, "", False, "outputs"))
         if self.mine:
             yield PLAIN, _Call("a problem of its own", lambda: self.judged(plain))
+        yield from self.plainly(LATER)  # early, since what it writes then is waited for
         for name, text in MEMORY.items():
             yield name, _Call(text, partial(self.beside, self.moved(name, tensors), "", True))
         for name, text in PICKED.items() if self.batched else ():
@@ -421,10 +450,15 @@ class Calls:
         if self.batched:
             yield BESIDE, _Call("every second row other", self.others)
         yield from self.own_problems() if self.mine else ()
-        for name, how in MADE.items():
-            some = how not in ("grad_first", "grad_others") or len(tensors) > 1
+        yield from self.plainly(*(name for name in MADE if name != LATER))
+
+    def plainly(self, *names: str) -> Iterator[tuple[str, _Call]]:
+        """The plain call, made in these manners of MADE."""
+        for name in names:
+            how = MADE[name]
+            some = how not in ("grad_first", "grad_others") or len(self.plain.problem.tensors) > 1
             if some and possible(how, self.call, self.target):
-                make = partial(self.beside, plain, "", how == "threads", how)
+                make = partial(self.beside, self.plain, "", how == "threads", how)
                 yield name, _Call("the plain call's tensors", make)
 
     def own_problems(self) -> Iterator[tuple[str, _Call]]:
@@ -474,8 +508,7 @@ class Calls:
             one.problem = replace(one.problem, tensors=tensors)
         self.described[one] = drawn
         if not self.leaves(one):
-            known = vars(self).get("known", {})  # nothing is launched while a launch is waited for
-            self.first(one).prepare(self.aim(one), self.lowering, {name: y.dtype for name, y in known.items()})
+            self.first(one).prepare(self.aim(one), self.lowering, self.dtypes)
         return one
 
     def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | _Left | None:

@@ -16,6 +16,7 @@ import pickle
 import signal
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from verify.lower.lowering import Lowering, NotLowered, Target, Unsuited
 from verify.lower.user import source_digest, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.processes import standby
-from verify.workers.launch import LoweringError, NoRoom
+from verify.workers.launch import AHEAD, LoweringError, NoRoom
 
 Tensor = torch.Tensor
 TIMEOUT = 60.0  # seconds that a launch may take, beside compilation
@@ -45,12 +46,11 @@ TEXT = 300  # characters that are shown of what a worker says
 #: What an answer to a message has.
 ANSWERS: Mapping[str, tuple[set[str], ...]] = {
     "launch": (
-        {"outputs", "fetched", "seconds", "modelled", "changed", "blocks"},
+        {"outputs", "seconds", "modelled", "changed", "blocks"},
         {"kind", "told"},
         {"kind", "told", "spoiled"},
         {"kind", "told", "spoiled", "changed"},
     ),
-    "fetch": (set(),),
     "settle": ({"kind", "told"}, {"kind", "told", "spoiled"}),
 }
 
@@ -60,15 +60,18 @@ class Worker:
 
     def __init__(self, text: str, composite: bool, *, timeout: float, memory: int) -> None:
         self.timeout = timeout
-        self.files = [standby.shared(), standby.shared()]
+        self.files = [standby.shared() for _ in range(2 * AHEAD)]
         self.process = standby.Process("verify.workers.process:main", self.files)
         self.connection = self.process.connection
-        self.maps: list[mmap.mmap | None] = [None, None]
+        self.maps: list[mmap.mmap | None] = [None] * len(self.files)
         self.asked = 0  # messages so far
+        self.underway = deque[tuple[int, str]]()  # those that have no answer, and what they ask for
+        self.answers: dict[int, dict[str, Any]] = {}  # that nobody has taken
+        self.places = list(range(AHEAD))  # of files, those of no launch that is under way
         self.loaded, self.behaviour = False, ""  # what `verify.workers.behaviour.digest` says of the function there
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self._asked = -math.inf  # when the system was, of what it has spent
-        self.meanwhile: Callable[[], None] | None = None  # what is done while the next launch runs
+        self.meanwhile: Callable[[], None] | None = None  # what is done before an answer is waited for
         self.end = weakref.finalize(self, _end, self.process, self.files)
         self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
         self._send({"do": "load", "text": text, **self.limits})
@@ -95,37 +98,40 @@ class Worker:
             self.load()
         return self.loaded
 
-    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def begin(self, message: Mapping[str, Any]) -> int:
+        """The number of what it is asked to do, after what it was asked before."""
         self.load()
         self.asked += 1
         self._send({**message, "number": self.asked})
+        self.underway.append((self.asked, message["do"]))
+        return self.asked
+
+    def take(self, number: int) -> dict[str, Any]:
+        """The answer to the message of that number, once."""
         if (work := self.meanwhile) is not None:
             self.meanwhile = None
             with torch.enable_grad():  # of which the launch knows nothing
                 work()
-        answer = self._answer(self.timeout, "launch")
-        # two may answer, where the file has forked
-        if answer.pop("number", None) != self.asked or set(answer) not in ANSWERS[message["do"]]:
-            self.end()
-            raise LoweringError("its process answered what it was not asked", "ended")
-        return answer
+        while number not in self.answers:
+            due, do = self.underway.popleft()
+            answer = self._answer(self.timeout, "launch")
+            # two may answer, where the file has forked
+            if answer.pop("number", None) != due or set(answer) not in ANSWERS[do]:
+                self.end()
+                raise LoweringError("its process answered what it was not asked", "ended")
+            self.answers[due] = answer
+        return self.answers.pop(number)
 
     def part(self, which: int, offset: int, size: int) -> Tensor:
-        """uint8 (size,): a part of the file of inputs (0) or outputs (1), which grows as needed."""
+        """uint8 (size,): a part of one of the files, which grows as needed: for each place one of inputs and one of
+        outputs."""
         held = self.maps[which]
         if held is None or len(held) < offset + size:
-            descriptor = self.files[which].fileno()
-            os.ftruncate(descriptor, _up(max(offset + size, 1), 1 << 20))
+            grown(descriptor := self.files[which].fileno(), offset + size)
             held = self.maps[which] = mmap.mmap(descriptor, 0)
         if not size:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
-
-    @property
-    def room(self) -> int:
-        """Bytes of the file of outputs."""
-        held = self.maps[1]
-        return 0 if held is None else len(held)
 
     def spent(self) -> float:
         """Seconds that its launches have taken so far: of a processor, or in which something was compiled, perhaps by
@@ -180,6 +186,12 @@ def _ended(code: int | None) -> str:
     with contextlib.suppress(ValueError):
         return f"by {signal.Signals(-code).name}"
     return f"by signal {-code}"
+
+
+def grown(descriptor: int, size: int) -> None:
+    """Let a file have at least so many bytes, and one."""
+    if os.fstat(descriptor).st_size < max(size, 1):
+        os.ftruncate(descriptor, _up(max(size, 1), 1 << 20))
 
 
 def laid_out(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
@@ -287,7 +299,6 @@ class Launch:
     def __init__(self, own: Own, target: Target) -> None:
         self.own, self.target = own, target
         self.poison, self.how = (0, 0), ""
-        self.seconds = 0.0
         self._built: Worker | None = None
         own.worker(target.backend.device)  # it starts while the domain is drawn
 
@@ -337,15 +348,15 @@ class Launch:
         worker = self.own.worker(self.target.backend.device)
         if worker is not self._built:
             return
-        answer = worker.ask({"do": "settle"})
+        answer = worker.take(worker.begin({"do": "settle"}))
         if answer.get("spoiled"):
             worker.end()
         if answer["kind"]:
             kind = "raised" if answer["kind"] == "raised" else "contract"
-            raise LoweringError(f"{self._label} {_plain(answer['told'])}", kind)
+            raise LoweringError(f"{self.label} {_plain(answer['told'])}", kind)
 
     @property
-    def _label(self) -> str:
+    def label(self) -> str:
         path, _, function = self.own.text.rpartition(":")
         return f"lowering {Path(path).name}:{function}"
 
@@ -353,45 +364,19 @@ class Launch:
         """Let the next launch be the first of its process."""
         self.own.worker(self.target.backend.device).end()
 
+    def begin(self, *given: Any) -> Begun:
+        """The launch, under way: at most AHEAD are at a time."""
+        return Begun(self, given)
+
     def __call__(self, *given: Any) -> Any:
         """What the lowering returns. What it has done to its inputs is done to those that are given.
 
         Raises LoweringError, NoRoom, NotLowered, Unsuited, UsageError.
         """
-        problem = given[0] if given and isinstance(given[0], Problem) else None
-        tensors = problem.read if problem is not None else {str(k): t for k, t in enumerate(given)}
-        worker = self.own.worker(self.target.backend.device)
-        worker.load()
-        label = self._label
-        sent = _Sent(worker, tensors, GUARD ^ 0xFF if self.how == "guard" else GUARD)
-        try:
-            answer = worker.ask(self._message(sent, problem, again=self._built is worker))
-            self._built = worker
-            changed = answer.get("changed") or {}
-            told = "; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in changed.items())
-            if changed:
-                worker.end()  # the next launch has a process without it
-            if kind := answer.get("kind"):
-                if answer.get("spoiled"):
-                    worker.end()
-                if changed:
-                    raise LoweringError(f"{label} changed {_plain(told)}, and raised {_plain(answer['told'])}", "mode")
-                self._refused(kind, _plain(answer["told"]), tensors, label)
-            sent.back(label)
-            self.seconds = float(answer["seconds"])
-            self.own.blocks = tuple(int(n) for n in answer["blocks"] if 1 < int(n) <= MOST)
-            if virtual := backends.virtual(self.target.backend):
-                virtual.learn(answer["modelled"])
-            if changed:
-                raise LoweringError(f"{label} changed {_plain(told)}", "mode")
-            outputs = self._fetched(worker, answer, tensors, label)
-        except LoweringError as error:
-            if error.kind in ("ended", "timeout"):
-                raise LoweringError(f"{label}: {error}", error.kind) from None
-            raise
-        return outputs[""] if list(outputs) == [""] and problem is None else outputs
+        return self.begin(*given)()
 
-    def _message(self, sent: _Sent, problem: Problem | None, *, again: bool) -> dict[str, Any]:
+    def message(self, sent: _Sent, problem: Problem | None, *, again: bool) -> dict[str, Any]:
+        """What the worker is asked. again: it may call what it built for the last launch."""
         target = self.target
         composite = None
         if problem is not None:
@@ -404,6 +389,7 @@ class Launch:
             "do": "launch",
             "text": self.own.text,
             "target": (target.kernel.name, dict(target.scalars), target.spelling, target.dtype, target.backend.name),
+            "place": sent.place,
             "size": len(sent.file),
             "storages": sent.storages,
             "tensors": sent.tensors,
@@ -411,10 +397,96 @@ class Launch:
             "poison": self.poison,
             "again": again,
             "how": self.how,
-            "room": sent.worker.room,
+            "most": sent.most,
         }
 
-    def _refused(self, kind: str, told: str, tensors: Mapping[str, Tensor], label: str) -> None:
+
+class Begun:
+    """A launch that is under way. Called, once, it gives what the lowering returns, as `Launch` does.
+
+    seconds: that the launch took, once it has ended
+    """
+
+    isolated = True
+
+    def __init__(self, launch: Launch, given: Sequence[Any]) -> None:
+        self.launch, self.given, self.seconds = launch, given, 0.0
+        self.manner, self.poison = launch.how, launch.poison
+        self.problem = given[0] if given and isinstance(given[0], Problem) else None
+        tensors = self.problem.read if self.problem is not None else {str(k): t for k, t in enumerate(given)}
+        self.tensors: Mapping[str, Tensor] = tensors
+        self.worker = launch.own.worker(launch.target.backend.device)
+        self.worker.load()
+        self.sent: _Sent | None = _Sent(self.worker, tensors, GUARD ^ 0xFF if launch.how == "guard" else GUARD)
+        message = launch.message(self.sent, self.problem, again=launch._built is self.worker)
+        self.number = self.worker.begin(message)
+        launch._built = self.worker
+
+    def poisoned(self, size: int, pattern: int) -> contextlib.AbstractContextManager[None]:
+        """Nothing, since it has begun: see `Launch.poisoned`."""
+        return contextlib.nullcontext()
+
+    def drop(self) -> None:
+        """Let it end, whatever it gives, unless it has."""
+        if self.sent is not None and self._answers:
+            with contextlib.suppress(LoweringError):
+                self._done(self.worker.take(self.number))
+        self._leave()
+
+    def begin(self, *given: Any) -> Begun:
+        """Itself, since it has begun."""
+        return self
+
+    def __call__(self) -> Any:
+        sent, launch, label = self.sent, self.launch, self.launch.label
+        assert sent is not None
+        if not self._answers:  # an earlier launch has ended its process
+            self._leave()
+            with launch.manner(self.manner), launch.poisoned(*self.poison):
+                again = launch.begin(*self.given)
+                returned, self.seconds = again(), again.seconds
+                return returned
+        try:
+            answer = self.worker.take(self.number)
+            changed = self._done(answer)
+            if kind := answer.get("kind"):
+                if changed:
+                    raise LoweringError(f"{label} changed {changed}, and raised {_plain(answer['told'])}", "mode")
+                self._refused(kind, _plain(answer["told"]))
+            sent.back(label)
+            self.seconds = float(answer["seconds"])
+            launch.own.blocks = tuple(int(n) for n in answer["blocks"] if 1 < int(n) <= MOST)
+            if virtual := backends.virtual(launch.target.backend):
+                virtual.learn(answer["modelled"])
+            if changed:
+                raise LoweringError(f"{label} changed {changed}", "mode")
+            outputs = self._fetched(sent, answer)
+        except LoweringError as error:
+            if error.kind in ("ended", "timeout"):
+                raise LoweringError(f"{label}: {error}", error.kind) from None
+            raise
+        finally:
+            self._leave()
+        return outputs[""] if list(outputs) == [""] and self.problem is None else outputs
+
+    @property
+    def _answers(self) -> bool:
+        return self.worker.end.alive or self.number in self.worker.answers
+
+    def _done(self, answer: Mapping[str, Any]) -> str:
+        """The modes that the launch has changed, in words. The next launch has a process without it."""
+        changed = answer.get("changed") or {}
+        if changed or answer.get("spoiled"):
+            self.worker.end()
+        return _plain("; ".join(f"{mode} from {was} to {now}" for mode, (was, now) in changed.items()))
+
+    def _leave(self) -> None:
+        if self.sent is not None:
+            self.sent.leave()
+            self.sent = None
+
+    def _refused(self, kind: str, told: str) -> None:
+        label = self.launch.label
         if kind == "not-lowered":
             raise NotLowered(told)
         if kind == "usage":
@@ -423,14 +495,13 @@ class Launch:
             raise NoRoom(f"{label} has no room on the device for its inputs: {told}")
         if kind == "contract":
             raise LoweringError(f"{label} {told}")
-        first = next(iter(tensors.values()))
-        shapes = ", ".join(str(tuple(t.shape)) for t in tensors.values())
+        first = next(iter(self.tensors.values()))
+        shapes = ", ".join(str(tuple(t.shape)) for t in self.tensors.values())
         raise LoweringError(f"{label} raised {told} on {first.dtype} inputs of shape {shapes}", "raised")
 
-    def _fetched(
-        self, worker: Worker, answer: Mapping[str, Any], tensors: Mapping[str, Tensor], label: str
-    ) -> dict[str, Tensor]:
-        home, device = next(iter(tensors.values())).device, torch.device(self.target.backend.device)
+    def _fetched(self, sent: _Sent, answer: Mapping[str, Any]) -> dict[str, Tensor]:
+        label, device = self.launch.label, torch.device(self.launch.target.backend.device)
+        home = next(iter(self.tensors.values())).device
         sizes = {}
         for key, one in answer["outputs"].items():
             told = f" for {key}" if key else ""
@@ -443,17 +514,14 @@ class Launch:
             if not isinstance(dtype, torch.dtype):
                 raise LoweringError(f"{label} returned dtype {_plain(one['dtype'])}{told}; expected real numbers")
             shape = tuple(int(n) for n in one["shape"])
-            size = math.prod(shape) * dtype.itemsize
-            most = 64 * sum(t.nbytes for t in tensors.values()) + (1 << 20)
-            if size > most:
+            sizes[key] = (shape, dtype, math.prod(shape) * dtype.itemsize)
+            if sizes[key][2] > sent.most:
                 raise LoweringError(f"{label} returned shape {shape}{told}; that is more than inputs could need")
-            sizes[key] = (shape, dtype, size)
-        offsets, place = laid_out({key: size for key, (*_, size) in sizes.items()})
-        if not answer["fetched"] or place > worker.room:
-            worker.part(1, 0, max(place, 1))
-            worker.ask({"do": "fetch", "offsets": offsets})
+        offsets, end = laid_out({key: size for key, (*_, size) in sizes.items()})
+        if end > sent.most:
+            raise LoweringError(f"{label} returned {end} bytes; that is more than inputs could need")
         return {
-            key: worker.part(1, offsets[key], size).clone().view(dtype).reshape(shape).to(home)
+            key: sent.returned(offsets[key], size).clone().view(dtype).reshape(shape).to(home)
             if size
             else torch.empty(shape, dtype=dtype, device=home)
             for key, (shape, dtype, size) in sizes.items()
@@ -461,10 +529,14 @@ class Launch:
 
 
 class _Sent:
-    """Inputs as a worker gets them: their storages in its file, each between guards."""
+    """Inputs as a worker gets them: their storages in a file of its own, each between guards.
+
+    most: bytes that it may return
+    """
 
     def __init__(self, worker: Worker, tensors: Mapping[str, Tensor], guard: int) -> None:
-        self.worker, self.guard = worker, guard
+        self.worker, self.guard, self.place = worker, guard, worker.places.pop(0)
+        self.most = 64 * sum(t.nbytes for t in tensors.values()) + (1 << 20)
         held: dict[int, tuple[int, Tensor]] = {}
         place = BAND
         self.tensors = []
@@ -479,7 +551,7 @@ class _Sent:
             self.tensors.append((label, number, kind, tuple(t.shape), tuple(t.stride()), t.storage_offset()))
         self.held, self.labels = list(held.values()), list(tensors)
         self.storages = [(start, len(whole)) for start, whole in self.held]
-        self.file = worker.part(0, 0, place)
+        self.file = worker.part(2 * self.place, 0, place)
         for beside, mine, whole in self._parts():
             beside.fill_(guard)
             mine.copy_(whole)
@@ -499,3 +571,11 @@ class _Sent:
                 raise LoweringError(f"{label} wrote into memory beside its inputs")
             if not torch.equal(mine, whole.cpu()):
                 whole.copy_(mine)
+
+    def returned(self, offset: int, size: int) -> Tensor:
+        """uint8 (size,): a part of what the launch returned."""
+        return self.worker.part(2 * self.place + 1, offset, size)
+
+    def leave(self) -> None:
+        """Another launch may have the files."""
+        self.worker.places = sorted((*self.worker.places, self.place))

@@ -6,7 +6,9 @@ the same bits again. Whether the numbers are right is for the judge, which sees 
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ Given = Sequence[Tensor] | Problem
 
 #: Launches of a user's own lowering on a cell's first inputs, and of any other that gave two results there.
 REPEATS = 8
+#: Launches in a process of its own that may be under way.
+AHEAD = 2
 #: Fresh memory is filled with one of these bytes before each launch.
 POISON = (0x7F, 0x99)
 #: Which of them: the sequence of Thue and Morse has none of the periods up to 5, with which a lowering's state may
@@ -166,52 +170,96 @@ def launch_steady(
         raise
 
 
+class Begun:
+    """One launch, as by `launch_steady` with repeats=1. That of an isolated call is under way; others begin when their
+    result is asked for."""
+
+    def __init__(
+        self, call: Callable[..., Any], given: Given, backend: Backend, name: str, names: Sequence[str] | None = None
+    ) -> None:
+        self._inputs = _Inputs(given, backend, None, isolated=getattr(call, "isolated", False))
+        self._about, self._call = (backend, name, 1, names), call
+        if self._inputs.isolated:
+            self._call = _begun(call, self._inputs, self._inputs.expected, 0)
+
+    def result(self, like: Mapping[str, Tensor] | None = None) -> Outputs:
+        """What it gave. To be asked once. Raises as `launch_steady`."""
+        return _launched(self._call, self._inputs, *self._about, like).results[0]
+
+    def drop(self) -> None:
+        """Let it end, whatever it gives, unless it has."""
+        getattr(self._call, "drop", lambda: None)()
+
+
 def _launched(
     call: Callable[..., Any], inputs: _Inputs, backend: Backend, name: str, repeats: int,
     names: Sequence[str] | None, like: Mapping[str, Tensor] | None,
 ) -> Launches:  # fmt: skip
     results: list[Outputs] = []
     which: list[int] = []
+    underway: deque[Any] = deque()
     difference, seconds, first, wanted = "", 0.0, 0.0, repeats
-    while len(which) < wanted:
-        turn = len(which)
-        sizes = [inputs.nbytes, *(t.nbytes for t in (results[0] if results else {}).values())]
-        # a call into another process fills the memory there, and is timed there
-        with getattr(call, "poisoned", backend.poisoned)(max(sizes), _byte(turn)):
-            returned, seconds = _timed(call, inputs.arguments, backend, name)
-        first = first or seconds
-        outputs = _named(returned, name, inputs.type)
-        _check_names(outputs, results, ("",) if inputs.problem is None else names, name)
-        told = {key: t.detach().resolve_neg() for key, t in outputs.items()}
-        told = {key: _real(t) for key, t in told.items()} if inputs.whole else told
-        _check(told, inputs.expected if inputs.problem is None else _known(results, like), inputs.device, name)
-        again = repeats > 1 and not inputs.isolated  # else nobody writes there again
-        result = {key: t.clone() if again else t for key, t in told.items()}
-        inputs.check(name)
-        if any(t.numel() and inputs.hold(t) for t in outputs.values()):
-            raise LoweringError(f"lowering {name} returned memory of its input; expected memory of its own")
-        if told_of := shared(outputs):
-            raise LoweringError(f"lowering {name} {told_of}")
-        if again:
-            for t in outputs.values():
-                if not inputs.hold(t):
-                    _spoil(t, _byte(turn + 1))
-        place, differing = _place(result, results)
-        which.append(place)
-        if place == len(results):
-            results.append(result)
-        difference = difference or differing
-        if difference:
-            wanted = max(wanted, REPEATS)
-            # of two results that come by chance one in 2^7 follows the memory through REPEATS launches
-            if len(which) == wanted < 2 * REPEATS and _follows_memory(which):
-                wanted = 2 * REPEATS
+    try:
+        while len(which) < wanted:
+            turn = len(which)
+            expected = inputs.expected if inputs.problem is None else _known(results, like)
+            if inputs.isolated:
+                ahead = AHEAD if expected else 1  # before that the memory to be filled is not known
+                while turn + len(underway) < wanted and len(underway) < ahead:
+                    underway.append(_begun(call, inputs, expected, turn + len(underway)))
+                begun = underway.popleft()
+                with torch.no_grad():
+                    returned, seconds = begun(), begun.seconds
+            else:
+                with backend.poisoned(_most(inputs, expected), _byte(turn)):
+                    returned, seconds = _timed(call, inputs.arguments, backend, name)
+            first = first or seconds
+            outputs = _named(returned, name, inputs.type)
+            _check_names(outputs, results, ("",) if inputs.problem is None else names, name)
+            told = {key: t.detach().resolve_neg() for key, t in outputs.items()}
+            told = {key: _real(t) for key, t in told.items()} if inputs.whole else told
+            _check(told, expected, inputs.device, name)
+            again = repeats > 1 and not inputs.isolated  # else nobody writes there again
+            result = {key: t.clone() if again else t for key, t in told.items()}
+            inputs.check(name)
+            if any(t.numel() and inputs.hold(t) for t in outputs.values()):
+                raise LoweringError(f"lowering {name} returned memory of its input; expected memory of its own")
+            if told_of := shared(outputs):
+                raise LoweringError(f"lowering {name} {told_of}")
+            if again:
+                for t in outputs.values():
+                    if not inputs.hold(t):
+                        _spoil(t, _byte(turn + 1))
+            place, differing = _place(result, results)
+            which.append(place)
+            if place == len(results):
+                results.append(result)
+            difference = difference or differing
+            if difference:
+                wanted = max(wanted, REPEATS)
+                # of two results that come by chance one in 2^7 follows the memory through REPEATS launches
+                if len(which) == wanted < 2 * REPEATS and _follows_memory(which):
+                    wanted = 2 * REPEATS
+    finally:
+        for begun in underway:
+            begun.drop()
     if difference and (_follows_memory(which) or _holds_poison(results, which)):
         raise LoweringError(
             f"lowering {name} returns an output that is not all written: with other bytes in fresh memory {difference}"
         )
     moved = tuple({key: t.to(inputs.home) for key, t in result.items()} for result in results)
     return Launches(moved, tuple(which), seconds, difference, first)
+
+
+def _begun(call: Callable[..., Any], inputs: _Inputs, expected: _Expected, turn: int) -> Any:
+    """An isolated call's launch, under way. The memory is filled in its process."""
+    with call.poisoned(_most(inputs, expected), _byte(turn)):  # type: ignore[attr-defined]
+        return call.begin(*inputs.arguments)  # type: ignore[attr-defined]
+
+
+def _most(inputs: _Inputs, expected: _Expected) -> int:
+    """Bytes of the largest input or output."""
+    return max(inputs.nbytes, *(math.prod(shape) * dtype.itemsize for shape, dtype in expected.values()), 0)
 
 
 # What a lowering is given.
@@ -293,12 +341,11 @@ def _timed(call: Callable[..., Any], arguments: Sequence[Any], backend: Backend,
     """What the call returns, and the seconds from its start to synchronized completion."""
     backend.synchronize()
     start = time.perf_counter()
-    threads = torch.get_num_threads() if getattr(call, "isolated", False) else backends.threads()
-    with _raising(name, arguments), backends.sharing(backends.threads(), threads):
+    with _raising(name, arguments), backends.sharing(backends.threads(), backends.threads()):
         with torch.no_grad():
             returned = call(*arguments)
         backend.synchronize()
-    return returned, getattr(call, "seconds", time.perf_counter() - start)
+    return returned, time.perf_counter() - start
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from verify.lower.lowering import Breach, Lowering, NotLowered, Target, describe
 from verify.lower.user import user_composite, user_function, user_lowering
 from verify.processes import standby
 from verify.virtual.dispatch import Watching
-from verify.workers import GUARD, laid_out
+from verify.workers import GUARD, grown, laid_out
 from verify.workers.behaviour import digest
 from verify.workers.launch import shared
 
@@ -69,9 +69,10 @@ OUTER = 1 << 16
 OWNERS = (torch, torch.Tensor, torch.nn.functional, ctypes, mmap, time, json, os)
 
 
-def main(channel: int, inputs: int, outputs: int) -> None:
-    """Serve until the parent closes the channel. channel, inputs, outputs: file descriptors."""
-    Server(Connection(channel), inputs, outputs).serve()
+def main(channel: int, *files: int) -> None:
+    """Serve until the parent closes the channel. channel, files: descriptors; of files those of inputs and outputs, for
+    each place of a launch."""
+    Server(Connection(channel), files).serve()
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,13 @@ class Waiting:
 
 
 class Server:
-    def __init__(self, connection: Connection, inputs: int, outputs: int) -> None:
-        self.connection, self.files = connection, (inputs, outputs)
-        self.maps: list[mmap.mmap | None] = [None, None]
+    def __init__(self, connection: Connection, files: Sequence[int]) -> None:
+        self.connection, self.files = connection, files
+        self.maps: list[mmap.mmap | None] = [None] * len(files)
         self.lock = threading.Lock()
         self.busy = threading.Event()
         self.lowerings: dict[str, Lowering] = {}
         self.calls: dict[tuple[str, str], Callable[..., Any]] = {}
-        self.returned: dict[str, Any] = {}
         self.last: dict[str, torch.Tensor] = {}
         self.waiting: Waiting | None = None
         self.wrote = ""
@@ -185,15 +185,15 @@ class Server:
         return hook
 
     def launch(
-        self, text: str, target: Sequence[Any], size: int, storages: Sequence[Sequence[int]],
+        self, text: str, target: Sequence[Any], place: int, size: int, storages: Sequence[Sequence[int]],
         tensors: Sequence[Sequence[Any]], problem: Mapping[str, Any] | None, poison: Sequence[int], again: bool,
-        how: str, room: int,
+        how: str, most: int,
     ) -> dict[str, Any]:  # fmt: skip
-        """Call the lowering once. size: bytes of the file of inputs; storages: offset and bytes of each in it; tensors:
-        name, storage, dtype, shape, strides, offset. problem: of a composite kernel. poison: bytes of fresh memory to
-        fill, and with what. again: with the callable that was built for the last launch. how: see
-        `verify.workers.Launch.manner`. Answers with what is returned, or with why nothing is. room: bytes of the file
-        of outputs; what fits there is copied at once, the rest when `fetch` is asked for."""
+        """Call the lowering once. place: of its files; size: bytes of that of inputs; storages: offset and bytes of
+        each in it; tensors: name, storage, dtype, shape, strides, offset. problem: of a composite kernel. poison: bytes
+        of fresh memory to fill, and with what. again: with the callable that was built for the last launch. how: see
+        `verify.workers.Launch.manner`. most: bytes that it may return. Answers with what is returned, or with why
+        nothing is."""
         name, scalars, spelling, dtype, backend_name = target
         backend, self.kernel = loaded(backend_name), name
         before, self.modes, self.random = self.modes or modes(), {}, random_state()
@@ -207,7 +207,7 @@ class Server:
                 with self.names.replaced():
                     call = self.calls[key] = self.lowerings[text].build(on)
             with torch.inference_mode(how == "inference"):
-                file = self.given(0, 0, size)
+                file = self.given(2 * place, 0, size)
                 try:  # with its guards; 'late': where the next inputs are not written
                     inputs = file.to(backend.device, copy=how == "late")
                 except RuntimeError as error:
@@ -311,20 +311,19 @@ class Server:
             return {"kind": "raised", "told": describe(error), "spoiled": lost, "changed": left}
         if told:
             return {"kind": "contract", "told": told}
-        self.returned = returned
         if inputs.data_ptr() != file.data_ptr():  # the parent looks at what became of its inputs
             with torch.inference_mode(inputs.is_inference()):
                 file.copy_(inputs)
         self.modes = modes()
         outlines = {str(key): outline(value) for key, value in returned.items()}
-        fetched = all(one["type"] == "Tensor" and one["layout"] == "strided" for one in outlines.values())
-        if fetched:
+        expected = ("Tensor", torch.device(backend.device).type, "strided")
+        if all(tuple(one.get(k) for k in ("type", "device", "layout")) == expected for one in outlines.values()):
             offsets, size = laid_out({str(key): t.numel() * t.element_size() for key, t in returned.items()})
-            if fetched := size <= room:
-                self.fetch(offsets)
+            if size <= most:  # else the parent says so
+                grown(self.files[2 * place + 1], size)
+                self.hand_over(returned, 2 * place + 1, offsets)
         return {
             "outputs": outlines,
-            "fetched": fetched,
             "seconds": seconds,
             "modelled": virtual.modelled() if (virtual := backends.virtual(backend)) else {},
             "changed": self.left(before, self.modes),
@@ -345,18 +344,16 @@ class Server:
         self.states.add(state)
         return changed
 
-    def fetch(self, offsets: Mapping[str, int]) -> dict[str, Any]:
-        """Copy the outputs, contiguous, to these places of the other file."""
+    def hand_over(self, returned: Mapping[Any, torch.Tensor], which: int, offsets: Mapping[str, int]) -> None:
+        """Copy outputs, contiguous, to these offsets of a file."""
         self.last = {}
-        for key, t in self.returned.items():
+        for key, t in returned.items():
             dense = t.detach().resolve_neg().contiguous().cpu()
             size = dense.numel() * dense.element_size()
             if size:
-                ctypes.memmove(self.given(1, offsets[str(key)], size).data_ptr(), dense.data_ptr(), size)
-            if isinstance(t, torch.Tensor) and not self.waits(t):
+                ctypes.memmove(self.given(which, offsets[str(key)], size).data_ptr(), dense.data_ptr(), size)
+            if not self.waits(t):
                 self.last[str(key)] = t
-        self.returned = {}
-        return {}
 
     def settle(self) -> dict[str, Any]:
         """Answers with what is wrong with what was returned in the manner 'late', once it has been waited for that."""
