@@ -202,7 +202,7 @@ class Calls:
         self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
         self.last: tuple[str, Instance] | None = None  # that `keeps` was asked for
         self.kept = ""  # the algorithm whose bound was, last
-        self.dtypes: dict[str, torch.dtype] = {}  # of outputs, as far as they are known
+        self.dtypes: dict[tuple[str, ...], dict[str, torch.dtype]] = {}  # of outputs, by which of them there are
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
@@ -215,8 +215,15 @@ class Calls:
     def due(self) -> Outputs:
         """What the plain call gives."""
         found = self.launched(self.plain)
-        self.dtypes |= {name: y.dtype for name, y in found.items()}
+        self.learn(self.plain, found)
         return found
+
+    def learn(self, one: Instance, outputs: Outputs) -> None:
+        self.dtypes[tuple(one.outputs)] = {name: y.dtype for name, y in outputs.items()}
+
+    def dtypes_of(self, one: Instance) -> Mapping[str, torch.dtype]:
+        """Those of an instance's outputs, as far as they are known: those of earlier instances that had the same."""
+        return self.dtypes.get(tuple(one.outputs), {})
 
     @cached_property
     def known(self) -> Outputs:
@@ -277,15 +284,17 @@ class Calls:
         """What has the shapes and dtypes of an instance's outputs: their bounds and earlier calls', which take less
         time than eager's outputs."""
         found: Outputs = {}
-        for name in one.outputs if one is not self.plain and self.known else ():
+        dtypes = self.dtypes_of(one) if one is not self.plain and self.known else {}
+        for name, dtype in dtypes.items():
             limit = self.first(one).limit(self.aim(one), self.lowering, name)
-            if name not in self.dtypes or limit is None or limit.bound.dim() == 0:
+            if limit is None or limit.bound.dim() == 0:
                 break
-            found[name] = torch.empty(limit.bound.shape, dtype=self.dtypes[name], device="meta")
+            found[name] = torch.empty(limit.bound.shape, dtype=dtype, device="meta")
         if len(found) == len(one.outputs):
             return found
         eager = one.eager(0, self.reference, self.aim(one))
-        self.dtypes |= {name: y.dtype for name, y in (eager or {}).items()}
+        if eager is not None:
+            self.learn(one, eager)
         return eager
 
     def ways(self, one: Instance) -> dict[str, Instance]:
@@ -391,13 +400,13 @@ class Calls:
     def leaves(self, one: Instance) -> bool:
         """Whether the judgement of a problem is left to another process: to compare with a bound takes longer than all
         else, and the next call can be made meanwhile."""
-        if self.aside is None or one not in self.described or one.device != "cpu" or {*one.outputs} - {*self.dtypes}:
+        if self.aside is None or one not in self.described or one.device != "cpu" or not self.dtypes_of(one):
             return False
         return self.aside.free(sum(t.nbytes for t in one.problem.tensors.values()))  # as many as of outputs, roughly
 
     def asked(self, drawn: Drawn, results: Sequence[_Result]) -> _Left:
         assert self.aside is not None
-        questions = (pickle.dumps((drawn, self.dtypes, dict(one.outputs))) for one in results)
+        questions = (pickle.dumps((drawn, self.dtypes_of(one.one), dict(one.outputs))) for one in results)
         return _Left({self.aside.ask(question): one for question, one in zip(questions, results, strict=True)})
 
     def keeps(self, question: bytes) -> bool:
@@ -508,7 +517,7 @@ class Calls:
             one.problem = replace(one.problem, tensors=tensors)
         self.described[one] = drawn
         if not self.leaves(one):
-            self.first(one).prepare(self.aim(one), self.lowering, self.dtypes)
+            self.first(one).prepare(self.aim(one), self.lowering, self.dtypes_of(one))
         return one
 
     def sized(self, drawn: Callable[[], Instance], how: str = USUAL) -> _Wrong | _Left | None:
