@@ -80,12 +80,14 @@ PAIRS = (
 def setting(
     name: str, *, quick: bool = False, dtypes: tuple[str, ...] = DTYPES, cases: tuple[Scalars, ...] = (), **given: Any
 ) -> Setting:
-    parameters = {
+    parameters: dict[str, Any] = {
         "steps": 1, "start": 0, "sizes": list(SIZES), "amsgrad": 0, "maximize": 0, "master": 0, "gradients": "mixed",
     }  # fmt: skip
     given = {key: list(value) if key == "sizes" else value for key, value in given.items()}
     resolves = given.get("gradients") == "exact"
-    return Setting(name, parameters | given, dtypes, quick, cases, given.get("steps", 1), resolves)
+    parameters |= given
+    work = 6 * parameters["steps"] * sum(parameters["sizes"])
+    return Setting(name, parameters, dtypes, quick, cases, given.get("steps", 1), resolves, work)
 
 
 def custom(known: Mapping[str, str]) -> Callable[[Mapping[str, str]], Setting]:

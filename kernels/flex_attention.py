@@ -137,8 +137,7 @@ def custom(given: Mapping[str, str]) -> Setting:
             values[name] = whole_number(name, text)
     if "heads" in values:
         values.setdefault("kv_heads", values["heads"])
-    shape = Shape.of(values)
-    return Setting(" ".join(f"{name}={text}" for name, text in given.items()), parameters(shape), HALVES_AND_SINGLE)
+    return _setting(" ".join(f"{name}={text}" for name, text in given.items()), Shape.of(values))
 
 
 def _scale(text: str) -> float:
@@ -159,7 +158,11 @@ def parameters(shape: Shape) -> dict[str, Any]:
 
 
 def setting(name: str, quick: bool = False, **values: Any) -> Setting:
-    return Setting(name, parameters(Shape(**values)), HALVES_AND_SINGLE, quick)
+    return _setting(name, Shape(**values), quick)
+
+
+def _setting(name: str, shape: Shape, quick: bool = False) -> Setting:
+    return Setting(name, parameters(shape), HALVES_AND_SINGLE, quick, work=math.prod(shape.of_queries) * shape.kv_len)
 
 
 SETTINGS = (

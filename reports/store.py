@@ -177,7 +177,8 @@ def lines(report: Report, *, short: bool = False) -> Iterator[str]:
 def _opened(path: Path, mode: str, compressed: bool | None = None) -> IO[bytes]:
     """The file, through xz where its name says so."""
     if path.suffix == COMPRESSED if compressed is None else compressed:
-        return cast(IO[bytes], lzma.open(path, mode))
+        # of 66 MB a higher preset makes 4.1 MB instead of 5.3, in 10 s instead of 1 (two cores of a Xeon)
+        return cast(IO[bytes], lzma.open(path, mode, preset=None if mode.startswith("r") else 1))
     return cast(IO[bytes], path.open(mode))
 
 

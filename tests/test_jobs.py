@@ -234,6 +234,19 @@ def test_a_case_with_two_truths_is_begun_before_one_with_one() -> None:
     assert rounded < exact and order[rounded][0] == 2 * order[exact][0]
 
 
+@pytest.mark.parametrize(("name", "first", "later"), [
+    ("softmax", "length-2^20", "rows"), ("adamw_step", "1000 steps", "10 steps"), ("mm", "64x4096x64", "64x80x48"),
+    ("flex_attention", "exact, shared keys", "plain 16"),
+])  # fmt: skip
+def test_a_large_problem_is_begun_before_small_ones(name: str, first: str, later: str) -> None:
+    """Begun last, one that takes as long as all of the others lets their processes wait for it."""
+    selection = Selection((name,), ("cpu",), ("float32",), ("eager",), profile="default")
+    jobs = [job for job in jobs_of(selection, backends.load("cpu")) if job.reason is None]
+    order = by_case(jobs, [Task(k) for k in range(len(jobs))], selection)
+    begun = {jobs[group[0]].target.spelling: (place, seconds) for place, (seconds, group) in enumerate(order)}
+    assert begun[first][0] < begun[later][0] and begun[first][1] > 3 * begun[later][1], begun
+
+
 def test_this_process_gives_the_cells_that_others_give(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, three_threads: None
 ) -> None:

@@ -4,9 +4,11 @@ process of its own, and the run goes on."""
 from __future__ import annotations
 
 import json
+import multiprocessing.connection
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -266,6 +268,7 @@ def test_a_planted_lowering_ends_as_stated(monkeypatch: pytest.MonkeyPatch, tmp_
 
 DYNAMO = """
 import sys
+import time
 import torch
 
 def plain(a, b):
@@ -340,7 +343,7 @@ def test_a_device_without_memory_for_inputs_is_not_the_lowerings_fault(
 ) -> None:
     taken = Worker.take
 
-    def take(self: Worker, number: int) -> dict[str, Any]:
+    def take(self: Worker, number: int, *limit: float) -> dict[str, Any]:
         taken(self, number)
         return {"kind": "room", "told": "AcceleratorError: CUDA error: out of memory"}
 
@@ -498,6 +501,34 @@ def test_a_launch_that_is_dropped_leaves_nothing(tmp_path: Path) -> None:
     assert call(torch.ones(2), torch.ones(2)).tolist() == [2.0] * 2
 
 
+def test_nobody_waits_for_a_slow_launch_that_is_dropped(tmp_path: Path) -> None:
+    call = isolated(planted(tmp_path, "time.sleep(60 * float(a[0]))\nreturn a + b")).build(target())
+    zero, one = torch.zeros(2), torch.ones(2)
+    call(zero, one)
+    slow = call.begin(one, one)
+    began = time.monotonic()
+    slow.drop()
+    assert time.monotonic() - began < 10
+    assert call(zero, one).tolist() == [1.0] * 2
+
+
+def test_an_answer_that_was_not_waited_for_is_no_other_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After Ctrl-C in a notebook, where the process of a function lives on."""
+    call = isolated(planted(tmp_path, "return a + b")).build(target())
+    zero, one = torch.zeros(2), torch.ones(2)
+    call(zero, one)
+    polled = multiprocessing.connection.Connection.poll
+
+    def interrupted(*given: Any) -> bool:
+        monkeypatch.setattr(multiprocessing.connection.Connection, "poll", polled)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(multiprocessing.connection.Connection, "poll", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(one, one)
+    assert call(zero, one).tolist() == [1.0] * 2
+
+
 def test_a_launch_whose_process_an_earlier_one_ended_is_made_again(tmp_path: Path) -> None:
     """It is no fault of that launch's numbers."""
     text = planted(tmp_path, "if a[0] == 0: torch.set_default_dtype(torch.float64)\nreturn a + b * os.getpid()")
@@ -513,7 +544,7 @@ def test_a_launch_whose_process_an_earlier_one_ended_is_made_again(tmp_path: Pat
 def test_a_mistake_of_the_checker_is_not_the_lowerings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Calls that raise are refusals; what fails on this side of the channel must not be taken for one."""
     call = isolated(planted(tmp_path, "return a + b")).build(target())
-    monkeypatch.setattr(Worker, "take", lambda self, number: {}["answer"])
+    monkeypatch.setattr(Worker, "take", lambda *given: {}["answer"])
     with pytest.raises(KeyError, match="answer"):
         launch_steady(call, [torch.zeros(3), torch.zeros(3)], backends.load("cpu"), "mine")
 

@@ -248,7 +248,8 @@ class Setting:
     `parameters` are JSON values: shape, dim, layout, recipe of the data, mask, steps...
     `dtypes`: those it exists for. `quick`: also run by the quick profile. `cases`: the scalars that it is made for, if
     not the kernel's. `length`: what tells it from longer ones of its kind; `resolves`: its data resolve every output of
-    that length, so that other settings of the length, run beside it, need not (0: each for itself).
+    that length, so that other settings of the length, run beside it, need not (0: each for itself). `work`: how long
+    it takes, roughly, in elements of a row of `softmax`, by which jobs are ordered.
     """
 
     name: str
@@ -258,6 +259,7 @@ class Setting:
     cases: tuple[Scalars, ...] = ()
     length: int = 0
     resolves: bool = False
+    work: int = 0
 
 
 @dataclass(frozen=True)

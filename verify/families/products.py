@@ -375,7 +375,8 @@ def strata(problem: Problem, output: str, *, facts: Products) -> tuple[tuple[str
 def setting(name: str, quick: bool = False, length: int = 0, resolves: bool = False, **values: Any) -> Setting:
     shape = Shape(**values)
     parameters = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "group" or shape.group}
-    return Setting(name, parameters, ALL, quick, length=length, resolves=resolves)
+    work = max(shape.batch, 1) * shape.m * shape.k * shape.n // 8
+    return Setting(name, parameters, ALL, quick, length=length, resolves=resolves, work=work)
 
 
 ALL = DTYPES + NARROW

@@ -578,7 +578,8 @@ def setting(
     weights: str = "ordinary", **rest: Any,
 ) -> Setting:  # fmt: skip
     parameters = {"shape": list(shape), "dim": dim, "layout": layout, "recipe": recipe}
-    return Setting(name, parameters | ({"weights": weights} if weights != "ordinary" else {}), **rest)
+    parameters |= {"weights": weights} if weights != "ordinary" else {}
+    return Setting(name, parameters, work=math.prod(shape), **rest)
 
 
 #: Rows hold a prime or an odd number of elements, so that no block size divides them.

@@ -119,10 +119,10 @@ def job_domain(job: Job, selection: Selection) -> Domain:
 # Where jobs are done.
 
 
-#: Rough seconds, to order jobs by: an element in tensors and in multiprecision, a compilation, a problem and
-#: its truth, the start of a process (two cores of a Xeon, November 2026); in a sweep, an element on the host and on a
-#: GPU.
-EACH, EACH_FLOAT64, COMPILING, PROBLEM, STARTING = 5e-7, 1e-5, 1.0, 1.0, 5.0
+#: Rough seconds, to order jobs by: an element in tensors and in multiprecision, a compilation, a problem, and a unit of
+#: `Setting.work`, the start of a process (two cores of a Xeon, and sixteen beside an H200, November 2026); in a sweep,
+#: an element on the host and on a GPU.
+EACH, EACH_FLOAT64, COMPILING, PROBLEM, EACH_WORK, STARTING = 5e-7, 1e-5, 1.0, 0.3, 2e-6, 5.0
 
 EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
 
@@ -210,6 +210,7 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             key = *key, "range", task.job, task.elements.start // (size * -(-several[task.job] // TOGETHER))
         elif job.setting is not None:
             key, size = (*key, job.setting.name), 0
+            seconds[key] += job.setting.work * EACH_WORK
         else:
             domain = job_domain(job, selection)
             key, truths = (*key, domain.kind, domain.size), truths_of(target.scalars, FORMATS[target.dtype])

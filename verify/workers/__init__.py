@@ -41,6 +41,7 @@ BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
 PROCESSES = Path("/proc")  # where Linux tells what processes have used
+LEFT = 1.0  # seconds in which a launch may end that is of no use any more
 SELDOM = 0.1  # seconds between two questions for that, which may take some milliseconds
 TEXT = 300  # characters that are shown of what a worker says
 #: What an answer to a message has.
@@ -106,15 +107,16 @@ class Worker:
         self.underway.append((self.asked, message["do"]))
         return self.asked
 
-    def take(self, number: int) -> dict[str, Any]:
-        """The answer to the message of that number, once."""
+    def take(self, number: int, limit: float = COMPILATION) -> dict[str, Any]:
+        """The answer to the message of that number, once. Its process ends where that takes more seconds than `limit`,
+        or than a launch may, or where the wait is interrupted."""
         if (work := self.meanwhile) is not None:
             self.meanwhile = None
             with torch.enable_grad():  # of which the launch knows nothing
                 work()
         while number not in self.answers:
             due, do = self.underway.popleft()
-            answer = self._answer(self.timeout, "launch")
+            answer = self._answer(min(self.timeout, limit), "launch", limit)
             # two may answer, where the file has forked
             if answer.pop("number", None) != due or set(answer) not in ANSWERS[do]:
                 self.end()
@@ -149,12 +151,13 @@ class Worker:
         with contextlib.suppress(OSError):  # it has ended: the answer tells how
             self.connection.send_bytes(pickle.dumps(message))
 
-    def _answer(self, limit: float, what: str) -> dict[str, Any]:
+    def _answer(self, limit: float, what: str, compiled: float = COMPILATION) -> dict[str, Any]:
+        """limit, compiled: seconds that it may take, beside and with compilation."""
         began = last = time.monotonic()
         self.process.start()
         try:
             while True:
-                left = min(last + limit, began + COMPILATION) - time.monotonic()
+                left = min(last + limit, began + compiled) - time.monotonic()
                 if left <= 0 or not self.connection.poll(left):
                     self.end()
                     told = f"the {what} did not end within {limit:g} s (--timeout), its process was ended"
@@ -170,6 +173,9 @@ class Worker:
             code = self.process.wait(5)
             self.end()
             raise LoweringError(f"its process ended {_ended(code)}", "ended") from None
+        except KeyboardInterrupt:  # what it answers later would be taken for another answer
+            self.end()
+            raise
 
 
 def _end(process: standby.Process, files: Sequence[IO[bytes]]) -> None:
@@ -427,10 +433,10 @@ class Begun:
         return contextlib.nullcontext()
 
     def drop(self) -> None:
-        """Let it end, whatever it gives, unless it has."""
+        """Let it end, whatever it gives, unless it has; where that takes long, with its process."""
         if self.sent is not None and self._answers:
             with contextlib.suppress(LoweringError):
-                self._done(self.worker.take(self.number))
+                self._done(self.worker.take(self.number, LEFT))
         self._leave()
 
     def begin(self, *given: Any) -> Begun:
