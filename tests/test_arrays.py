@@ -231,6 +231,35 @@ def test_prefix_sums_of_exponentials_hold_the_value(system: str, case: Data) -> 
     assert outside(value, logs) == []
 
 
+@given(
+    row=st.lists(
+        st.one_of(st.floats(-300, 90), st.sampled_from([-math.inf, 0.0, 90.0, 89.99999999999999, -310.0])),
+        min_size=1,
+        max_size=40,
+    )
+)
+@settings(max_examples=60)
+def test_rests_of_prefix_sums_keep_their_bits_far_below_the_largest_term(row: list[float]) -> None:
+    """Though all of a row are computed relative to its largest one, which may come last; -inf adds nothing."""
+    n = BallDDArrays("cpu")
+    m, r = n.cumsumexp(n.input(torch.tensor([row], dtype=torch.float64)))
+    assert m.mid[0].tolist() == list(itertools.accumulate(row, max))
+
+    def rests() -> list[Interval]:
+        found = []
+        for i in range(len(row)):
+            place = max(range(i + 1), key=row.__getitem__)
+            others = [v for k, v in enumerate(row[: i + 1]) if k != place and v > -math.inf]
+            found.append(
+                ends(sum(((arb(Fraction(v)) - arb(Fraction(row[place]))).exp() for v in others), flint.arb(0)))
+            )
+        return found
+
+    assert outside(r, by_arb(rests)) == []
+    radius, mid = torch.as_tensor(r.radius).expand_as(r.mid)[0], r.mid[0]
+    assert bool((radius <= mid * 2.0**-94).all()), "and exactly 0 where nothing is added"
+
+
 @given(case=data(-30, 9, longest=24))
 @settings(max_examples=20)
 def test_multiprecision_holds_the_value_and_agrees_by_position(case: Data) -> None:

@@ -207,6 +207,7 @@ class BallArrays(_LastAxis, Ball64):
 
 
 TOGETHER = 1 << 13  # elements of a row
+KEPT = 400.0  # how far below 0 an exponential, and its products with low parts, are far from the subnormal numbers
 
 
 class BallDDArrays(_LastAxis, BallDD):
@@ -266,6 +267,27 @@ class BallDDArrays(_LastAxis, BallDD):
         e = self.expm1(self._exactly(-y, LOOSE))
         z = self.add(self.add(a, e), self.mul(a, e))
         return self.add(self._exactly(y, LOOSE), self._near_one(z))
+
+    def _cumsumexp(self, a: Ball) -> tuple[Ball, Ball]:
+        """One exponential for each element instead of one for each sum of two, where those relative to the row's
+        largest one keep all of their bits."""
+        finite = torch.isfinite(a.mid)
+        whole = self.shift(a)
+        distance = self.add(a, -whole)
+        if not a.mid.shape[-1] or bool((finite & (distance.mid < -KEPT)).any()):
+            return super()._cumsumexp(a)
+        terms = self.where(a == -torch.inf, 0, self.exp(distance))
+
+        def add(x: State, y: State) -> State:
+            (m, one, rest), (k, other, more) = x, y
+            first = m >= k
+            larger, smaller = self.where(first, one, other), self.where(first, other, one)
+            return torch.where(first, m, k), larger, self.add(self.add(rest, more), smaller)
+
+        rest = Ball(self, torch.zeros_like(a.mid), 0.0, Span(1, 0, 0), tail=self._tail(a.mid), sure=True)
+        top, largest, rest = scan(add, (a.mid, terms, rest))
+        nothing = (rest.mid == 0) & (filled(rest.radius, rest.mid) == 0)
+        return self._exactly(top, a.span), self.where(nothing, 0, self.div(rest, largest))
 
     def _near_one(self, z: Ball) -> Ball:
         """log1p of a small z: z - z^2/2, off by at most |z|^3/3/(1 - |z|) <= |z|^3 for |z| <= 1/2."""

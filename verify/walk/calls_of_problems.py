@@ -73,7 +73,7 @@ LAYOUTS = (
     "t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t",
 )
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
-ASIDE, EACH = 4, 4  # processes that judge beside the one that makes the calls, at most; cores for each, at least
+ASIDE, EACH = 4, 2  # processes that judge beside the one that makes the calls, at most; cores for each, at least
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {

@@ -41,6 +41,7 @@ BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
 PROCESSES = Path("/proc")  # where Linux tells what processes have used
+PLACES = AHEAD + 1  # of launches under way, each a file of inputs and one of outputs; one is for a launch beside others
 LEFT = 1.0  # seconds in which a launch may end that is of no use any more
 SELDOM = 0.1  # seconds between two questions for that, which may take some milliseconds
 TEXT = 300  # characters that are shown of what a worker says
@@ -61,14 +62,14 @@ class Worker:
 
     def __init__(self, text: str, composite: bool, *, timeout: float, memory: int) -> None:
         self.timeout = timeout
-        self.files = [standby.shared() for _ in range(2 * AHEAD)]
+        self.files = [standby.shared() for _ in range(2 * PLACES)]
         self.process = standby.Process("verify.workers.process:main", self.files)
         self.connection = self.process.connection
         self.maps: list[mmap.mmap | None] = [None] * len(self.files)
         self.asked = 0  # messages so far
         self.underway = deque[tuple[int, str]]()  # those that have no answer, and what they ask for
         self.answers: dict[int, dict[str, Any]] = {}  # that nobody has taken
-        self.places = list(range(AHEAD))  # of files, those of no launch that is under way
+        self.places = list(range(PLACES))  # those of no launch that is under way
         self.loaded, self.behaviour = False, ""  # what `verify.workers.behaviour.digest` says of the function there
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self._asked = -math.inf  # when the system was, of what it has spent
@@ -371,7 +372,7 @@ class Launch:
         self.own.worker(self.target.backend.device).end()
 
     def begin(self, *given: Any) -> Begun:
-        """The launch, under way: at most AHEAD are at a time."""
+        """The launch, under way: at most PLACES are at a time."""
         return Begun(self, given)
 
     def __call__(self, *given: Any) -> Any:
