@@ -73,7 +73,8 @@ LAYOUTS = (
     "t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t",
 )
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
-ASIDE, EACH = 4, 2  # processes that judge beside the one that makes the calls, at most; cores for each, at least
+ASIDE = 4  # processes that judge beside the one that makes the calls, at most
+EACH, EACH_FLOAT64 = 4, 2  # cores for each, at least: in float64 multiprecision judges, which takes longest
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
@@ -663,7 +664,8 @@ def call_problems(
     """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
     is a user's own; a registered one is not called with problems of their own, which its settings are. scalars: it is
     to take other Python scalars than the case's."""
-    count = min(ASIDE, torch.get_num_threads() // EACH) if mine and possible("guard", call, target) else 0
+    each = EACH_FLOAT64 if case.dtype == "float64" else EACH
+    count = min(ASIDE, torch.get_num_threads() // each) if mine and possible("guard", call, target) else 0
     with backends.sharing(backends.threads(), JUDGING), _aside(case, target, lowering, count) as aside:
         calls = Calls(case, target, lowering, reference, call, mine, scalars, aside)
         table = dict(calls.table())
