@@ -365,6 +365,17 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     *({"heads": "1", "head_dim": "128", "length": "17", "score_mod": "soft_cap", "soft_cap": cap,
        "data": "competing", "backward": "no"}
       for cap in ("9", "40")),
+    # heads of 96 numbers and of few, groups of several heads of keys, batches of more than three and of large heads,
+    # caps of many keys, one query of many, parts of blocks of keys, windows wider than blocks, over a thousand queries
+    *({"heads": "1", "head_dim": size, "length": "20"} for size in ("96", "4")),
+    {"heads": "8", "kv_heads": "4", "head_dim": "16", "length": "20"},
+    {"batch": "5", "heads": "1", "head_dim": "16", "length": "20", "mask_mod": "causal"},
+    {"batch": "2", "heads": "1", "head_dim": "128", "length": "17"},
+    {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "300", "score_mod": "soft_cap", "data": "competing"},
+    {"heads": "1", "head_dim": "16", "q_len": "1", "kv_len": "2113", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "q_len": "33", "kv_len": "145"},
+    {"heads": "1", "head_dim": "16", "length": "520", "mask_mod": "sliding_window", "window": "300", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "1130", "mask_mod": "causal", "backward": "no"},
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},

@@ -1033,6 +1033,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     },
     "linear": {
         "m=4 k=256 n=256": "a['a'].shape == (4, 256) and a['activation'] == 'silu'",
+        "m=3 k=1 n=6 activation=relu": "a['a'].shape == (3, 1) and a['activation'] == 'relu'",
+        "m=1 k=40 n=6 activation=relu data=special": "len(a['a']) == 1 and a['a'].isinf().any()",
         **{f"activation={name} layout=transposed-b m={m} k=40 n={n}":
            f"a['activation'] == '{name}' and a['a'].shape == ({m}, 40) and a['b'].stride(0) == 1"
            for name in ("relu", "silu") for m, n in ((130, 130), (1, 70))},
@@ -1071,6 +1073,15 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "heads=17 head_dim=16 length=20 score_mod=relative": "a['query'].shape[1] == 17 and a['bias'] is not None",
         "batch=2 heads=1 head_dim=16 q_len=1 kv_len=600": "a['key'].shape == (2, 1, 600, 16)",
         "heads=1 head_dim=16 q_len=300 kv_len=160 mask_mod=causal": "a['key'].shape == (1, 1, 160, 16)",
+        **{f"heads=1 head_dim={size} length=20": f"a['query'].shape[-1] == {size}" for size in (96, 4)},
+        "heads=8 kv_heads=4": "a['key'].shape[1] == 4 and a['query'].shape[1] == 8",
+        "batch=5 heads=1 head_dim=16 length=20 mask_mod=causal": "len(a['query']) == 5 and a['mask_mod'] == 'causal'",
+        "batch=2 heads=1 head_dim=128 length=17": "a['query'].shape == (2, 1, 17, 128)",
+        "heads=1 head_dim=16 q_len=20 kv_len=300 score_mod=soft_cap": "a['key'].shape == (1, 1, 300, 16)",
+        "heads=1 head_dim=16 q_len=1 kv_len=2113": "a['key'].shape[2] == 2113",
+        "heads=1 head_dim=16 q_len=33 kv_len=145": "a['key'].shape[2] == 145",
+        "heads=1 head_dim=16 length=520": "a['window'] == 300",
+        "heads=1 head_dim=16 length=1130": "a['query'].shape[2] == 1130",
     },
     "adamw_step": {
         "sizes=3x3x": "a['param'].numel() == 120",

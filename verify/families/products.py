@@ -470,6 +470,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         few = {"m": "3", "k": "40", "n": "6"}
         shapes += [{"m": "1", "k": "40", "n": "1", "activation": name} for name in ("relu", "silu")]
         shapes += [few | {"activation": "silu"}, few | {"k": "2100", "activation": "relu"}]
+        shapes += [few | {"k": "1", "activation": "relu"}, few | {"m": "1", "activation": "relu", "data": "special"}]
         shapes += [few | {"k": "0", "activation": name} for name in ("relu", "silu")]
         both = [{"activation": name, "layout": "transposed-b"} for name in ("relu", "silu")]
         shapes += [
