@@ -1,6 +1,6 @@
 """A user's lowering in a process of its own: crashes, hangs, changed modes and spoiled memory end there.
 
-The parent never imports the file. It sends inputs through a file that both map, keeps its own, compares them with what
+The parent never imports the file. It sends inputs through files that both map, keeps its own, compares them with what
 the launch left, and takes outputs as bytes. A worker is started when the lowering is named, so that it imports torch
 while the domain is drawn. This is no sandbox: what the file does to the machine it does with the user's rights.
 """

@@ -2,7 +2,8 @@
 outputs and the judge stay with the parent.
 
 It is asked by pickled messages and answers in JSON, of which the parent believes nothing but shapes that it has checked
-and bytes that it judges. Inputs lie in one file that both have mapped, outputs are copied to another.
+and bytes that it judges. Inputs lie in files that both have mapped, and outputs are copied to others: the next launch
+waits in the channel while the last one runs.
 """
 
 from __future__ import annotations
