@@ -29,7 +29,7 @@ from verify.processes import standby
 from verify.walk import run as walk
 from verify.walk.plan import Selection
 from verify.walk.run import run
-from verify.workers import Worker, imported, isolated
+from verify.workers import PLACES, Worker, imported, isolated
 from verify.workers.launch import LoweringError, launch_steady
 from verify.workers.process import spoiled
 
@@ -527,6 +527,24 @@ def test_an_answer_that_was_not_waited_for_is_no_other_ones(monkeypatch: pytest.
     with pytest.raises(KeyboardInterrupt):
         call(one, one)
     assert call(zero, one).tolist() == [1.0] * 2
+
+
+def test_launches_that_did_not_begin_keep_no_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each interrupted before its message was sent, as often as there are places, and once more."""
+    call = isolated(planted(tmp_path, "return a + b")).build(target())
+    one, send = torch.ones(2), Worker._send
+    call(one, one)
+
+    def interrupted(self: Worker, message: dict[str, Any]) -> None:
+        if message["do"] == "launch":
+            raise KeyboardInterrupt
+        send(self, message)
+
+    for _ in range(PLACES + 1):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Worker, "_send", interrupted)
+            call(one, one)
+    assert call(one, one).tolist() == [2.0] * 2
 
 
 def test_a_launch_whose_process_an_earlier_one_ended_is_made_again(tmp_path: Path) -> None:

@@ -371,9 +371,9 @@ class Launch:
         """Let the next launch be the first of its process."""
         self.own.worker(self.target.backend.device).end()
 
-    def begin(self, *given: Any) -> Begun:
+    def begin(self, *given: Any) -> Awaited:
         """The launch, under way: at most PLACES are at a time."""
-        return Begun(self, given)
+        return Awaited(self, given)
 
     def __call__(self, *given: Any) -> Any:
         """What the lowering returns. What it has done to its inputs is done to those that are given.
@@ -408,7 +408,7 @@ class Launch:
         }
 
 
-class Begun:
+class Awaited:
     """A launch that is under way. Called, once, it gives what the lowering returns, as `Launch` does.
 
     seconds: that the launch took, once it has ended
@@ -424,9 +424,13 @@ class Begun:
         self.tensors: Mapping[str, Tensor] = tensors
         self.worker = launch.own.worker(launch.target.backend.device)
         self.worker.load()
-        self.sent: _Sent | None = _Sent(self.worker, tensors, GUARD ^ 0xFF if launch.how == "guard" else GUARD)
-        message = launch.message(self.sent, self.problem, again=launch._built is self.worker)
-        self.number = self.worker.begin(message)
+        try:
+            self.sent: _Sent | None = _Sent(self.worker, tensors, GUARD ^ 0xFF if launch.how == "guard" else GUARD)
+            message = launch.message(self.sent, self.problem, again=launch._built is self.worker)
+            self.number = self.worker.begin(message)
+        except BaseException:  # nobody knows what was sent, nor has its place back
+            self.worker.end()
+            raise
         launch._built = self.worker
 
     def poisoned(self, size: int, pattern: int) -> contextlib.AbstractContextManager[None]:
@@ -440,7 +444,7 @@ class Begun:
                 self._done(self.worker.take(self.number, LEFT))
         self._leave()
 
-    def begin(self, *given: Any) -> Begun:
+    def begin(self, *given: Any) -> Awaited:
         """Itself, since it has begun."""
         return self
 
