@@ -340,12 +340,37 @@ def test_what_another_process_judges_is_found_too(
     asked: list[bool] = []
     answer = Aside.answer
     monkeypatch.setattr(Aside, "answer", lambda self, number: asked.append(bool(answer(self, number))) or asked[-1])
-    monkeypatch.setattr(calls_of_problems, "EACH", 1)
     monkeypatch.setattr(calls_of_problems, "ASIDE", 1)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     found = called(tmp_path, function, apart=True, only=among)
     assert found.status == status and asked and all(asked) == (status == "passed"), found
     assert status == "passed" or any(name.startswith(among) for name in found.different)
+
+
+@pytest.mark.parametrize(("function", "status"), [("right", "passed"), ("many", "exceeds-bound")])
+def test_what_another_process_doubts_it_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, status: str
+) -> None:
+    """With eager's outputs, since some results pass beside those alone; here it doubts everything at first."""
+    first: dict[int, object] = {}
+    again: dict[int, object] = {}
+    here: list[object] = []
+    ask, answer, wrong = Calls.ask, Aside.answer, Calls.wrong
+
+    def asking(self: Calls, drawn: Any, result: Any, eager: Any = None) -> int:
+        number = ask(self, drawn, result, eager)
+        (first if eager is None else again)[number] = result
+        return number
+
+    monkeypatch.setattr(calls_of_problems, "ASIDE", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(Calls, "ask", asking)
+    monkeypatch.setattr(Calls, "wrong", lambda self, one: here.append(one) or wrong(self, one))
+    monkeypatch.setattr(Aside, "answer", lambda self, number: bool(answer(self, number)) and number in again)
+    found = called(tmp_path, function, apart=True, only="shape=33x")
+    assert found.status == status and first, found
+    assert [*map(id, first.values())] == [*map(id, again.values())]
+    assert any(one is other for one in here for other in again.values()) == (status != "passed")
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
@@ -365,7 +390,7 @@ def test_who_judges_in_another_process_asks_no_device(monkeypatch: pytest.Monkey
     outputs = lowering.build(on)(keeps.__self__.drawn(given).problem)
     outputs = {key: y.double() if y.dtype == torch.int32 else y for key, y in outputs.items()}
     dtypes = {key: y.dtype for key, y in outputs.items()}
-    assert keeps(pickle.dumps((calls_of_problems.Drawn(given), dtypes, outputs)))
+    assert keeps(pickle.dumps((calls_of_problems.Drawn(given), dtypes, outputs, None)))
 
 
 def test_who_judges_takes_a_zero_for_no_other() -> None:
@@ -376,7 +401,7 @@ def test_who_judges_takes_a_zero_for_no_other() -> None:
     keeps = calls_of_problems._Judging(on, 0, user_composite("mine.py:f", function=print))()
     calls, given = keeps.__self__, facts.sized(3)[0]  # type: ignore[attr-defined]
     for zero in (0.0, -0.0):
-        keeps(pickle.dumps((calls_of_problems.Drawn(given, scalars={"beta": zero}), {}, {"": torch.zeros(1)})))
+        keeps(pickle.dumps((calls_of_problems.Drawn(given, scalars={"beta": zero}), {}, {"": torch.zeros(1)}, None)))
         assert str(calls.last[1].scalars["beta"]) == str(zero)
 
 

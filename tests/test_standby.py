@@ -135,6 +135,25 @@ def test_another_stands_by_where_variables_differ_and_processes_are_in_the_folde
 
 
 @linux
+def test_what_torch_sets_while_it_runs_lets_no_other_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "TRITON_CACHE_DIR"
+    monkeypatch.setenv(name, "before")
+    standby.prepare()
+    before = standby._standing
+    for value in ("after", None):
+        if value is None:
+            monkeypatch.delenv(name)
+        else:
+            monkeypatch.setenv(name, value)
+        process = standby.Process(TASK)
+        told(process)
+        process.connection.send(f"connection.send(os.environ.get({name!r}))")
+        assert process.connection.recv() == value
+        process.end()
+    assert standby._standing is before
+
+
+@linux
 def test_one_that_has_ended_is_replaced() -> None:
     standby.prepare()
     assert standby._standing is not None

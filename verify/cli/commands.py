@@ -228,9 +228,8 @@ def kernel(
     for option, amount in (("--timeout", timeout), ("--memory", memory)):
         if amount is not None and not 0 < amount < math.inf:
             raise UsageError(f"{option} {amount:g}; expected a number above 0")
-    here = engine == "local" and jobs in (None, 1)
     asked = wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm
-    selection = selection_of(*asked, here=here)
+    selection = selection_of(*asked, here=engine == "local", jobs=jobs)
     selection = dataclasses.replace(selection, timeout=timeout, memory=memory, triples=triples_of(triples, profile))
     if length and not invariance:
         raise UsageError("--length is for --invariance; the shape of rows is given by --set")
@@ -275,9 +274,8 @@ def run(
     """All kernels: write a report and print one row for each kernel."""
     keep_launches(keep_code)
     kernels, wrong = finished(names())
-    here = engine == "local" and jobs in (None, 1)
     asked = tuple(k.name for k in kernels), backend, dtype, lowering, spelling, None, profile, seed
-    selection = selection_of(*asked, here=here)
+    selection = selection_of(*asked, here=engine == "local", jobs=jobs)
     selection = dataclasses.replace(selection, triples=triples_of(triples, profile))
     out = out or "-".join(["report", *(backend or ())]) + ".json"
     how = how_of(jobs, engine, address, shard, journal, resume, out)
@@ -322,6 +320,9 @@ def audit(
     """
     ensure_known("dtype", dtype or (), DTYPES)
     ensure_writable(json_file)
+    from verify.processes import standby
+
+    standby.prepare()  # while this process imports torch
     from verify import backends
     from verify.reports.audit_page import audit_page
     from verify.walk import audit as audited

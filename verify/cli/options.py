@@ -163,16 +163,17 @@ def selection_of(
     settings: list[str] | None = None,
     algorithm: str = "",
     here: bool = True,
+    jobs: int | None = 1,
 ) -> Selection:
     """The options as a `verify.walk.plan.Selection`; names that need no torch are checked before it is imported.
-    here: this process may do the jobs."""
+    here, jobs: as `begin` has them."""
     for name in kernels:
         load(name)
     ensure_known("dtype", dtypes or (), DTYPES + NARROW)
     ensure_known("profile", [profile], PROFILES)
     given, setting = scalars_of(scalars), setting_of(settings or ())
     _distinct([text for text in lowerings or () if is_file(text)])
-    begin(lowerings, here=here)
+    begin(lowerings, here=here, jobs=jobs)
     from verify.processes import start
 
     with start.importing():
@@ -192,16 +193,18 @@ def selection_of(
     )
 
 
-def begin(lowerings: Iterable[str] | None, *, here: bool = True) -> None:
-    """Examine the users' files among the lowerings, and let their processes import torch while this one does. here:
-    whether this process runs them."""
+def begin(lowerings: Iterable[str] | None, *, here: bool = True, jobs: int | None = 1) -> None:
+    """Examine the users' files among the lowerings, and let the processes that the run will take import torch while
+    this one does. here: whether they are of this machine; jobs: how many processes do the jobs, None: as many as
+    pay."""
+    from verify import backends
     from verify.lower.user import examine
     from verify.processes import standby
 
     own = [text for text in lowerings or () if is_file(text)]
     for text in own:
         examine(text)
-    if here and own:
+    if here and (own or (jobs != 1 and (jobs or backends.cores()) > 1)):
         standby.prepare()
 
 

@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -33,6 +33,12 @@ IMPORTING = 120.0  # seconds in which torch must be imported
 ADOPTION = 10.0  # seconds in which a forked process must have become its asker's child
 BEAT = 0.5  # seconds between two looks at whether the parent lives
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")  # a process that has opened one cannot be forked and use it
+#: Variables that torch and Inductor set in their own process while they run, and read only then: a process may stand by
+#: for one that has other values, which those that are forked are given.
+ON_USE = frozenset({
+    "CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH",
+    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+})  # fmt: skip
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 #: What a process runs that stands by, and one that is not forked. torch imports its distributed tensors, which not
 #: every build has, where it first meets a class with __torch_dispatch__.
@@ -252,8 +258,9 @@ def shared() -> IO[bytes]:
 
 
 def variables() -> dict[str, str]:
-    """The variables that a process has from its parent, but for the one that pytest keeps changing."""
-    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    """The variables that what stands by has from its parent, but for those of ON_USE and the one that pytest keeps
+    changing."""
+    return {name: value for name, value in os.environ.items() if name not in ON_USE | {"PYTEST_CURRENT_TEST"}}
 
 
 def _started(arguments: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -275,7 +282,8 @@ def _asked(task: str, descriptors: Sequence[int]) -> int | None:
     if _standing is None:
         return None
     told, tell = os.pipe()
-    message = json.dumps({"task": task, "parent": os.getpid(), "folder": _folder()}).encode()
+    later = {name: os.environ.get(name) for name in sorted(ON_USE)}
+    message = json.dumps({"task": task, "parent": os.getpid(), "folder": _folder(), "later": later}).encode()
     try:
         _adopt(told, True)
         socket.send_fds(_standing.control, [message], [2, tell, *descriptors])
@@ -363,8 +371,11 @@ def called(task: str, descriptors: Sequence[int]) -> None:
     getattr(importlib.import_module(module), function)(*descriptors)
 
 
-def _forked(task: str, parent: int, folder: str, descriptors: Sequence[int]) -> NoReturn:
-    """What a forked process does. It never returns to what the one did that stands by."""
+def _forked(
+    task: str, parent: int, folder: str, later: Mapping[str, str | None], descriptors: Sequence[int]
+) -> NoReturn:
+    """What a forked process does. It never returns to what the one did that stands by. later: the variables of ON_USE,
+    None where there is none."""
     error, tell, *given = descriptors
     until = time.monotonic() + ADOPTION
     while os.getppid() != parent:
@@ -377,6 +388,11 @@ def _forked(task: str, parent: int, folder: str, descriptors: Sequence[int]) -> 
     if folder:
         with contextlib.suppress(OSError):
             os.chdir(folder)
+    for name, value in later.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     code = 1
     try:
         os.write(tell, str(os.getpid()).encode())

@@ -73,8 +73,8 @@ LAYOUTS = (
     "t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t",
 )
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
-ASIDE = 4  # processes that judge beside the one that makes the calls, at most
-EACH, EACH_FLOAT64 = 4, 2  # cores for each, at least: in float64 multiprecision judges, which takes longest
+ASIDE, EACH = 8, 2  # processes that judge beside the one that makes the calls, at most, and cores for each
+FEWEST, FEWEST_FLOAT64 = 4, 2  # cores, for there to be some: in float64 multiprecision judges, which takes longest
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
@@ -138,8 +138,9 @@ class _Result:
 
 @dataclass(frozen=True)
 class _Left:
-    """Results whose judgement is left to another process, by the numbers of the questions."""
+    """Results whose judgement is left to another process, by the numbers of the questions. drawn: their problem."""
 
+    drawn: Drawn
     results: Mapping[int, _Result]
 
 
@@ -406,13 +407,17 @@ class Calls:
         return self.aside.free(sum(t.nbytes for t in one.problem.tensors.values()))  # as many as of outputs, roughly
 
     def asked(self, drawn: Drawn, results: Sequence[_Result]) -> _Left:
+        return _Left(drawn, {self.ask(drawn, one): one for one in results})
+
+    def ask(self, drawn: Drawn, result: _Result, eager: Outputs | None = None) -> int:
+        """The number of the question whether a result is beyond doubt; eager: where it was not, beside eager's."""
         assert self.aside is not None
-        questions = (pickle.dumps((drawn, self.dtypes_of(one.one), dict(one.outputs))) for one in results)
-        return _Left({self.aside.ask(question): one for question, one in zip(questions, results, strict=True)})
+        question = drawn, self.dtypes_of(result.one), dict(result.outputs), eager and dict(eager)
+        return self.aside.ask(pickle.dumps(question))
 
     def keeps(self, question: bytes) -> bool:
-        """In another process: whether outputs pass beyond doubt."""
-        drawn, dtypes, outputs = pickle.loads(question)
+        """In another process: whether outputs pass beyond doubt, or beside eager's."""
+        drawn, dtypes, outputs, eager = pickle.loads(question)
         if self.last is None or self.last[0] != repr(drawn):  # by which -0.0 is another scalar than 0.0
             self.last = repr(drawn), self.prepared(drawn)
         one = self.last[1]
@@ -420,21 +425,39 @@ class Calls:
             limit = self.first(one).limit(self.aim(one), self.lowering, name)
             if limit is None or limit.bound.shape != y.shape or dtypes[name] != y.dtype:
                 return False
+        if eager is not None:
+            return self.as_of(one, outputs, eager) in ("passed", "deviates")
         return any(self.as_of(way, outputs) == "passed" for way in self.ways(one).values())
 
     def settled(self, given: dict[str, _Wrong | _Left]) -> dict[str, _Wrong]:
-        """The calls that are wrong. What another process does not let pass is judged here."""
+        """The calls that are wrong. What another process does not let pass it is asked for again with eager's outputs,
+        and what it does not then is judged here."""
+        again = {name: one if isinstance(one, _Wrong) else self.doubted(one) for name, one in given.items()}
         found: dict[str, _Wrong] = {}
-        for name, one in given.items():
+        for name, one in again.items():
             if isinstance(one, _Wrong):
                 found[name] = one
                 continue
-            assert self.aside is not None
-            doubted = [result for number, result in one.results.items() if not self.aside.answer(number)]
-            every = (self.misshapen(result) or self.wrong(result) for result in doubted)
+            every = (self.wrong(result) for result in self.unanswered(one))
             if (wrong := next(filter(None, every), None)) is not None:
                 found[name] = wrong
         return found
+
+    def unanswered(self, left: _Left) -> list[_Result]:
+        """The results that are not beyond doubt."""
+        assert self.aside is not None
+        return [result for number, result in left.results.items() if not self.aside.answer(number)]
+
+    def doubted(self, left: _Left) -> _Wrong | _Left:
+        """Questions about the results that are not beyond doubt, beside eager's outputs; what is wrong where one has
+        other shapes or dtypes."""
+        results, questions = self.unanswered(left), {}
+        for result in results:
+            if (wrong := self.misshapen(result)) is not None:
+                return wrong
+            eager = result.one.eager(0, self.reference, self.aim(result.one))
+            questions[self.ask(left.drawn, result, eager)] = result
+        return _Left(left.drawn, questions)
 
     def misshapen(self, result: _Result) -> _Wrong | None:
         """What is wrong with the shapes and dtypes of outputs."""
@@ -664,8 +687,9 @@ def call_problems(
     """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
     is a user's own; a registered one is not called with problems of their own, which its settings are. scalars: it is
     to take other Python scalars than the case's."""
-    each = EACH_FLOAT64 if case.dtype == "float64" else EACH
-    count = min(ASIDE, torch.get_num_threads() // each) if mine and possible("guard", call, target) else 0
+    cores, fewest = torch.get_num_threads(), FEWEST_FLOAT64 if case.dtype == "float64" else FEWEST
+    some = mine and cores >= fewest and possible("guard", call, target)
+    count = min(ASIDE, cores // EACH) if some else 0
     with backends.sharing(backends.threads(), JUDGING), _aside(case, target, lowering, count) as aside:
         calls = Calls(case, target, lowering, reference, call, mine, scalars, aside)
         table = dict(calls.table())
