@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +15,7 @@ from mutants.boxes import kill_rate, random_boxes
 from verify import native
 from verify.facts.formats import FORMATS, Format, floor_log2
 from verify.facts.kernel import Kernel, Scalars, elementwise, elementwise_names, load
-from verify.inputs import draws, strata
+from verify.inputs import domains, draws, strata
 from verify.inputs.corners import negative_zero, subnormal
 from verify.inputs.domains import CHUNK, Domain, Draw, Stratum, domain_of
 from verify.numbers.ball import Ball64
@@ -112,15 +113,39 @@ def test_draws_reach_all_of_their_range() -> None:
     assert 0.45 < float(signs.double().mean()) < 0.55
 
 
+def every_domain(kernel: str, name: str, most: int) -> Iterator[Domain]:
+    """Those that are drawn, of a kernel in a format."""
+    facts = elementwise(kernel)
+    for scalars in facts.cases if name in facts.dtypes else ():
+        domain = domain_of(facts, FORMATS[name], scalars, "default", most=most)
+        if domain.kind == "strata":
+            yield domain
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", FORMAT_IDS)
-def test_a_gpu_draws_the_same_bits(name: str) -> None:
-    for kernel in ("addcdiv", "pow", "div", "lerp"):
-        domain = domain_of(load(kernel), FORMATS[name], load(kernel).cases[0], "default")
-        stop = min(domain.size, CHUNK)
-        device = torch.accelerator.current_accelerator()
-        for here, there in zip(domain.bits(0, stop, "cpu"), domain.bits(0, stop, device), strict=True):
-            assert torch.equal(here, there.cpu())
+@pytest.mark.parametrize("kernel", elementwise_names())
+def test_a_gpu_draws_the_same_bits(kernel: str, name: str) -> None:
+    device = torch.accelerator.current_accelerator()
+    for domain in every_domain(kernel, name, 3 << 20):
+        words = [t.view(getattr(torch, f"int{domain.fmt.bits}")) for t in domain.span(0, domain.size, device)]
+        for here, there in zip(domain.bits(0, domain.size, "cpu"), words, strict=True):
+            assert torch.equal(here.to(there.dtype), there.cpu())
+
+
+@pytest.mark.parametrize("name", FORMAT_IDS)
+@pytest.mark.parametrize("kernel", elementwise_names())
+def test_strata_that_are_drawn_together_are_the_same(kernel: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As GPUs draw them, of several blocks."""
+    monkeypatch.setattr(domains, "BLOCK", 1 << 12)
+    for domain in every_domain(kernel, name, 9000):
+        start, stop = 100, domain.size - 77
+        alone = domain.bits(start, stop, "cpu")
+        for most in (1 << 22, 3000):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(domains, "GPUS", ("cpu",))
+                patch.setattr(domains, "TOGETHER_THERE", most)
+                assert all(map(torch.equal, alone, domain.bits(start, stop, "cpu")))
 
 
 # Bit patterns and guides

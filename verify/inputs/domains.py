@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from verify.facts.formats import Format
 from verify.inputs.draws import Bits, Draw, as_int64, to_tensor
@@ -25,8 +25,10 @@ LISTED = "specials"
 PROFILES = ("quick", "default", "exhaustive")
 #: The first BLOCK elements of a larger domain of strata are the same whatever its size.
 BLOCK = 1 << 20
-#: Elements that the host draws at once: what they need stays in the processor's cache.
-TOGETHER = 1 << 15
+#: Elements that are drawn at once: on the host what they need stays in the processor's cache, and on a GPU, of several
+#: strata, thousands of small steps become few. Fewer than DRAWN_THERE the host draws in less time.
+TOGETHER, TOGETHER_THERE, DRAWN_THERE = 1 << 15, 1 << 22, 1 << 20
+GPUS = ("cuda",)  # torch's devices that draw; others have no float64
 #: log2 of the number of elements by profile; float64 is smaller because its truth is double-double, run eagerly.
 SIZES = {"quick": 17, "default": 22, "exhaustive": 24}
 SIZES_FLOAT64 = {"quick": 14, "default": 18, "exhaustive": 20}
@@ -85,7 +87,7 @@ class Domain:
     def chunk(self, number: int, device: Any) -> tuple[Any, ...]:
         """Tensors of the dtype for chunk `number`, one for each name.
 
-        Those of kind 'strata' are drawn on the host.
+        Those of kind 'strata' are drawn on the host, or where there are many, on a CUDA or ROCm device.
         """
         start = number * CHUNK
         return self.span(start, min(start + CHUNK, self.size), device)
@@ -96,8 +98,9 @@ class Domain:
 
         from verify.native import patterns
 
-        if self.kind != "exhaustive":  # draws are thousands of small steps, for which a GPU is the slower machine
-            drawn = (to_tensor(self.fmt, bits) for bits in self.bits(start, stop, "cpu"))
+        if self.kind != "exhaustive":
+            there = torch.device(device).type in GPUS and stop - start >= DRAWN_THERE
+            drawn = (to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device if there else "cpu"))
             return tuple(t.to(device) for t in drawn)
         found = []
         for shift in self._shifts:
@@ -134,30 +137,64 @@ class Domain:
             columns = torch.tensor(rows, dtype=torch.int64, device=device).t().contiguous()
             return tuple(columns.unbind(0))  # contiguous each, or a lowering would take its strided loop
         whole = tuple(torch.empty(stop - start, dtype=torch.int64, device=device) for _ in self.names)
-        step = TOGETHER if whole[0].is_cpu else CHUNK
-        wanted, offset = [], 0
+        host = torch.device(device).type not in GPUS
+        wanted: list[_Piece] = []
+        offset, step = 0, TOGETHER if host else TOGETHER_THERE
         for stratum in self.strata:
             low, high = max(start - offset, 0), min(stop - offset, stratum.size)
-            wanted += [(stratum, k, min(k + step, high), offset + k - start) for k in range(low, high, step)]
+            pieces = ((k, min(k + step, high)) for k in range(low, high, step))
+            wanted += [_Piece(stratum, k, upto - k, offset + k - start) for k, upto in pieces]
             offset += stratum.size
+        groups = [[one] for one in wanted] if host else list(_alike(wanted, step))
 
-        def draw(stratum: Stratum, low: int, high: int, at: int) -> None:
-            index = torch.arange(low, high, dtype=torch.int64, device=device)
-            for column, bits in zip(whole, stratum.bits(Draw(self.fmt, index, self.seed, stratum.name)), strict=True):
-                column[at : at + high - low] = bits
+        def draw(group: Sequence[_Piece]) -> None:
+            first, *rest = group
+            places = [torch.arange(one.low, one.low + one.size, device=device) for one in group]
+            given = Draw(self.fmt, places[0], self.seed, first.stratum.name)
+            if rest:
+                of = torch.cat([torch.full_like(index, k) for k, index in enumerate(places)])
+                others = tuple(one.stratum.name for one in rest)
+                given = replace(given, index=torch.cat(places), others=others, of=of)
+            for column, bits in zip(whole, first.stratum.bits(given), strict=True):
+                for one, part in zip(group, bits.split([one.size for one in group]), strict=True):
+                    column[one.at : one.at + one.size] = part
 
-        if whole[0].is_cpu and len(wanted) > 8:
+        if host and len(groups) > 8:
             with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-                list(pool.map(lambda one: draw(*one), wanted))
+                list(pool.map(draw, groups))
         else:
-            for one in wanted:
-                draw(*one)
+            for one in groups:
+                draw(one)
         return whole
 
     def replay(self, index: int) -> tuple[int, ...]:
         """Non-negative patterns of element `index`, one for each name."""
         mask = (1 << self.fmt.bits) - 1
         return tuple(int(bits) & mask for bits in self.bits(index, index + 1, "cpu"))
+
+
+class _Piece(NamedTuple):
+    """`size` elements of a stratum from its element `low`, which are the domain's from `at`."""
+
+    stratum: Stratum
+    low: int
+    size: int
+    at: int
+
+
+def _alike(wanted: Sequence[_Piece], most: int) -> Iterator[list[_Piece]]:
+    """Pieces that are drawn by one function, of at most so many elements together."""
+    by_function: dict[Callable[[Draw], Bits], list[_Piece]] = {}
+    for one in wanted:
+        by_function.setdefault(one.stratum.bits, []).append(one)
+    for pieces in by_function.values():
+        group: list[_Piece] = []
+        for one in pieces:
+            if group and sum(other.size for other in group) + one.size > most:
+                yield group
+                group = []
+            group.append(one)
+        yield group
 
 
 def domain_of(

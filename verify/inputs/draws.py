@@ -160,19 +160,34 @@ def exp2(reals: Reals) -> Reals:
 class Draw:
     """Random words for the elements `index` of a stratum. Every call hands out an independent lane.
 
-    `index` is an int64 tensor of positions inside the stratum; results have its shape and device.
+    `index` is an int64 tensor of positions inside the stratum; results have its shape and device. others: the names of
+    more strata, drawn in one go, each element being of the stratum whose number `of` has: 0 is `stratum`, 1 the first
+    of the others.
     """
 
     fmt: Format
     index: Ints
     seed: int
     stratum: str
+    others: tuple[str, ...] = ()
+    of: Ints | None = None
     lanes: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
+
+    def _keys(self) -> tuple[Any, Any]:
+        """Those of the next lane, for all elements or for each."""
+        lane = next(self.lanes)
+        if self.of is None:
+            return keys(self.seed, self.stratum, lane)
+        import torch
+
+        pairs = [keys(self.seed, name, lane) for name in (self.stratum, *self.others)]
+        first, second = torch.tensor(pairs, dtype=torch.int64, device=self.index.device).t()
+        return first[self.of], second[self.of]
 
     def word(self) -> Ints:
         """Uniform in [0, 2^32)."""
-        first, second = keys(self.seed, self.stratum, next(self.lanes))
-        library = native.host() if self.index.is_cpu else None
+        first, second = self._keys()
+        library = native.host() if self.index.is_cpu and self.of is None else None
         if library is None:
             return mix(mix(self.index ^ first) ^ second)
         import torch
@@ -232,7 +247,7 @@ class Draw:
         leading bits are those of a Kronecker sequence, the others random."""
         found = []
         for step in _STEPS[arity]:
-            start, _ = keys(self.seed, self.stratum, next(self.lanes))
+            start, _ = self._keys()
             leading = self.index * step + start & 0xFFFF0000
             found.append(self._quiet(leading | self.word() & 0xFFFF))
         return tuple(found)
