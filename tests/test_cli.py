@@ -349,6 +349,30 @@ def test_a_termination_keeps_the_complete_cells(
     assert capsys.readouterr().err == "verify: terminated before a cell was complete; nothing was written\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_report_that_is_being_written_is_written(
+    number: signal.Signals, running: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, write = tmp_path / "r.json", store.write
+
+    def interrupted(*given: Any) -> None:
+        signal.raise_signal(number)
+        write(*given)
+
+    def handle(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "write", interrupted)
+    running(report(PASSED, EXCEEDS))
+    before = signal.signal(number, handle)
+    try:
+        assert invoke("run", "--out", str(path)) == 130
+    finally:
+        signal.signal(number, before)
+    assert [c.lowering for c in store.read(path).cells] == ["e", "b"]
+    assert not path.with_name("r.json.journal").exists()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_real_run_that_is_terminated(tmp_path: Path) -> None:
     """By `kill` from outside, in the middle of a user's lowering."""

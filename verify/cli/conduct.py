@@ -18,6 +18,7 @@ from verify.cli.output import FAILED, INTERRUPTED, NOTHING, TERMINATED, USAGE, c
 from verify.facts.kernel import DTYPES, Kernel, UsageError, is_file, load
 from verify.judge.status import combined
 from verify.judge.status import exit_code as status_code
+from verify.processes import start
 from verify.reports.blocks import Page
 from verify.reports.figures import code_of, counted
 from verify.reports.looks import tally, tally_text
@@ -96,6 +97,10 @@ def _conduct_with(
             told = tally_text(tally(map(counted, part)))
             print(f"verify: {printable(name)}: {told}; what is known beside it is still computed", file=sys.stderr)
 
+    def reported(raw: Mapping[str, Any]) -> Report:
+        with store.no_collection():
+            return Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])})
+
     def plan() -> list[Kinds]:
         return _plan(selection, how.shard, journal.known if journal else ())
 
@@ -113,17 +118,20 @@ def _conduct_with(
     except Broken as broken:
         raw = broken.report
         if out is not None and raw["cells"]:
-            store.write(Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])}), out)
+            store.write(reported(raw), out)
             kept = "standard output" if out == "-" else out
             complain(f"{broken}; {_kept(len(raw['cells']), kept)}", FAILED)
         raise
-    report = Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])})
-    if report.interrupted and not report.cells:
+    # some seconds for many cells, in which the report would be lost; a pipe may wait for its reader
+    with contextlib.nullcontext() if out == "-" else start.uninterrupted(signal.SIGINT, signal.SIGTERM):
+        report = reported(raw)
+        nothing = report.interrupted and not report.cells
+        if out is not None and not nothing:
+            store.write(report, out)
+            if journal is not None and how.temporary and not report.interrupted:
+                journal.remove()
+    if nothing:
         return complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
-    if out is not None:
-        store.write(report, out)
-        if journal is not None and how.temporary and not report.interrupted:
-            journal.remove()
     code = exit_code(report)
     if report.shard and not report.cells and not report.shard.parts and not report.interrupted:
         print(

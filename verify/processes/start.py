@@ -62,16 +62,18 @@ def importing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Deal with SIGINT afterwards, where it can be asked to wait: in the main thread."""
+def uninterrupted(*numbers: int) -> Iterator[None]:
+    """Deal with SIGINT, or with these signals, afterwards, where they can be asked to wait: in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received: list[int] = []
-    usual = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    wait = lambda number, frame: received.append(number)  # noqa: E731
+    usual = {number: signal.signal(number, wait) for number in numbers or (signal.SIGINT,)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if usual is None else usual)
-    if received:
-        signal.raise_signal(signal.SIGINT)
+        for number, handler in usual.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    for number in dict.fromkeys(received):
+        signal.raise_signal(number)
