@@ -474,7 +474,7 @@ def kernel(
         further += (
             (few | {"amsgrad": "1"}, {}),
             (special, {}),
-            (few | {"start": "100000"}, {}),
+            (few | {"start": "65536"}, {}),  # where a count of 16 bits begins anew
             (few | {"start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             (few, {"weight_decay": 0.0}),
             (few | {"sizes": "300"}, {"weight_decay": 1e-5}),

@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from composites import cells
+from judging import to_bits
 from mutants import products as mutants
 from verify import backends
+from verify.facts.formats import FORMATS
 from verify.facts.kernel import Composite, UsageError, load
 from verify.families import products, products_formulas, products_limits, products_lowerings
 from verify.families.products import setting
 from verify.families.products_lowerings import PRECISIONS, set_to
 from verify.families.products_truth import Truths
+from verify.judge.element import Limits, decide
+from verify.judge.status import KINDS
 from verify.lower import switches
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.numbers import units
@@ -25,7 +29,7 @@ from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import IeeeSystem, Rounded
 from verify.numbers.roundoff import Roundoff
 from verify.numbers.roundoff_units import Blocks
-from verify.walk.cases import settings_of
+from verify.walk.cases import Instance, settings_of, terms
 
 Tensor = torch.Tensor
 CPU = backends.load("cpu")
@@ -123,6 +127,38 @@ def test_silu_and_relu_of_a_product() -> None:
                 assert abs(float(one.mid[0, place]) - t) <= abs(t) * 1e-13
             truth = next(source.exact("", place))
             assert truth.kind == "either-zero" if t == 0 else abs(float(truth.lo) - t) <= abs(t) * 1e-13
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 42.0, 0.0, -1e38, "largest"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_beyond_the_range_both_judges_refuse_finite_numbers_alone(dtype: str, value: float | str) -> None:
+    kernel, own, fmt = facts("mm"), setting("few", m=6, k=40, n=7), FORMATS[dtype]
+    one = Instance(kernel, own, {}, dtype, CPU, 0)
+    target = Target(kernel, {}, own.name, dtype, CPU)
+    given = {name: t.abs() * 2.0**66 for name, t in one.problem.tensors.items()}
+    given["a"][0] *= 2.0**-70
+    given["a"][4] *= -1
+    given["a"][5, 1::2] *= -1  # whose terms are together more than their sum
+    a, b = (t.double() for t in given.values())
+    due, size = (a @ b).reshape(-1), (a.abs() @ b.abs()).reshape(-1)
+    refused = (due.abs() >= 2.0 ** (fmt.emax + 4)) & (size <= 8 * due.abs())
+    assert refused[28:35].sum() > 3 and not refused[:7].any() and not refused[35:].all()
+    number = fmt.to_float(fmt.inf_bits - 1) if value == "largest" else float(value)
+    y = torch.full((6, 7), number, dtype=getattr(torch, dtype))
+    lowering = Lowering("mine.py:f", lambda target: None, lambda target: None)
+    _, on = terms(one.of(given), target, lowering, 0, "", y, user=True)
+    [term] = on.values()
+    elements, flat, limits = cast(Any, term.elements), y.reshape(-1), Limits.of("share")
+    tensor = decide(flat, elements.facts(None, flat, double=False, zeroed=False), fmt, limits)
+    unknown = torch.isinf(elements.bounds.bound.reshape(-1))
+    assert unknown[refused].all() and not unknown[:7].any()
+    for k in unknown.nonzero()[:, 0].tolist():
+        found = elements.exact.outcome((k,), int(to_bits(flat[k])), limits, elements.allowed((k,)))
+        wrong = bool(refused[k]) and math.isfinite(number)
+        assert found.kind == ("infinity" if wrong else None) and (wrong <= (not found.unjudged)), (k, found)
+        if not tensor.open[k]:
+            kind = int(tensor.kind[k])
+            assert (KINDS[kind] if kind >= 0 else None, bool(tensor.unjudged[k])) == (found.kind, found.unjudged), k
 
 
 def test_special_values_of_products() -> None:

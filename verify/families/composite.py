@@ -89,8 +89,9 @@ class Source(Protocol):
 
     A source may also have `left(output)`: where an intermediate of the reference spelling lies below the normal range,
     and where one lies above it (two boolean tensors of shape (n,)); `where(text)`: the elements for which a
-    predicate of the ledger holds; and `whole`: whether `enclose` gives the results themselves, integers that float64
-    holds.
+    predicate of the ledger holds; `whole`: whether `enclose` gives the results themselves, integers that float64 holds;
+    and `sums`: whether elements are sums of terms that float64 holds closely, with scales that are the sums of their
+    magnitudes, so that an infinity that arises in one stays.
     """
 
     def enclose(

@@ -303,6 +303,8 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     b = groups.pop("b", b)
     if groups and shape.data == "extreme":
         groups["scale"][1::2].neg_()
+        for t in groups["scale"], groups["zero"]:  # some of whose weights a sum leaves the range
+            t[2::6] *= 2.0 ** (FORMATS[dtype].emax - 6)
         if dtype == "float16":  # some subnormal, whose weights are normal in float32
             groups["scale"][::3] *= 2.0**-14
             groups["zero"][::3] = 0
@@ -508,8 +510,9 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
             {"m": m, "k": k, "n": n, "data": "special"} | ({"batch": "2"} if facts.stacked else {})
             for m, k, n in (("1", "130", "20"), ("64", "64", "64"), ("30", "600", "20"))
         ]
-    special = {"m": "30", "k": "32", "n": "20", "data": "special"} | ({"activation": "relu"} if facts.activated else {})
-    found += [special] if facts.activated or facts.scales else []
+    special = {"m": "30", "k": "32", "n": "32" if facts.coded else "20", "data": "special"}
+    special |= {"activation": "relu"} if facts.activated else {}
+    found += [special] if facts.activated or facts.scales or facts.coded else []
     found += [sizes | {"data": "scales"}] if facts.scales or facts.coded else []
     if facts.activated:
         found += [special | {"data": "nans", "activation": "silu"}, special | {"data": "bias", "activation": "none"}]
@@ -518,18 +521,20 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
-    layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded, and
-    rows of longer matrices beside one matrix for a stack; one scale for all rows or for the first ones, and a negative
-    one; one term of one row, which is 0 in other problems."""
+    layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded,
+    factors whose products leave the range of float32, and rows of longer matrices beside one matrix for a stack; one
+    scale for all rows or for the first ones, a negative one,
+    and large ones, with which sums leave the range; one term of one row, which is 0 in other problems."""
     if facts.coded:
         return (({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}),)
     if facts.scales:
-        # one for all rows, or for the first ones, and a negative one
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
+        large = {"scale_a": "scale_a * 2.0**60", "scale_b": "scale_b * 2.0**62"}
         return (
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),
             ({"m": "24", "k": "64", "n": "32"}, some),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
+            ({"m": "24", "k": "64", "n": "32"}, large),
         )
     one = [{"m": "1", "k": "1", "n": n} | ({"batch": "3"} if facts.stacked else {}) for n in ("20", "1")]
     square, large = (
@@ -542,6 +547,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         nothing = [{t: f"{t}.new_zeros({t}.shape)"} for t in "ab"]
         found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
+        found.append((square, {t: f"{t}.abs() * 2.0**66" for t in "ab"}))  # no infinity meets its opposite
     if facts.stacked:
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))

@@ -64,7 +64,7 @@ class Truths:
         self.device = device
         self.shape: Shape = problem.extra["shape"]
         self.activation = self.shape.activation
-        self.whole = facts.exact
+        self.whole, self.sums = facts.exact, not facts.exact
         self._whole: tuple[Enclosure, Tensor] | None = None
         self._fixed: dict[Any, Any] = {}
         self._special = self._nonfinite()

@@ -832,9 +832,11 @@ def kernel(
             *((({"shape": "6x1030", "recipe": "returning"}, {}),) * (rows.kind == SUMS)),
             *(({"shape": shape, "recipe": "sinking"}, {}) for shape in ("3x300", "3x1100") if rows.kind == PRODUCTS),
         ),
-        # numbers of which a row has one, rows at different distances, and weights that code leaves out
+        # numbers of which a row has one, rows that a batch repeats, rows at different distances, weights that code
+        # leaves out, and sums beyond the range
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
+            ({"shape": "3x5x33"}, {"x": "x[:1].expand(x.shape)"}),
             ({"shape": "2x16x64"}, {"x": "x.repeat(1, 2, 1)[:, :16]"}),
             ({"shape": "8x8x64"}, {"x": "x.transpose(0, 1).contiguous().transpose(0, 1)"}),
             *(
@@ -842,6 +844,7 @@ def kernel(
                 for place in ({}, *([{"dim": "1"}] * (not last)))
             ),
             *(({"shape": "5x33"}, {w: f"{w} * 0{more}"}) for w in rows.weights for more in ("", " + 1")),
+            *((({"shape": "3x600"}, {"x": "x.abs().clamp(max=1) * 2.0**126"}),) * (rows.kind == SUMS)),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),

@@ -16,7 +16,7 @@ from verify.facts.formats import FORMATS
 from verify.facts.oracle import OracleError
 from verify.facts.truth import TINY, Truth
 from verify.families.composite import Problem
-from verify.families.rows import PRODUCTS, SQUARES, Rows
+from verify.families.rows import PRODUCTS, SQUARES, SUMS, Rows
 from verify.judge.ledger import holds
 from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays
 from verify.numbers.decide import Enclosure, enclosure
@@ -64,7 +64,7 @@ class Slices:
         self.others = [t[None] for t in others]
         self.scalars = dict(problem.scalars)
         self.after = math.prod(x.shape[self.dim + 1 :])
-        self.reduces = facts.reduces
+        self.reduces, self.sums = facts.reduces, facts.kind == SUMS
         self.ball, self.double = BallArrays(device, bounds), BallDDArrays(device, bounds)
         self._whole: tuple[Enclosure, Tensor | None] | None = None
         self._left: tuple[Tensor, Tensor] | None = None

@@ -95,6 +95,7 @@ class Facts:
     scale     lower and upper bounds of the positive number that scaled ULPs refer to; None: the truth itself
     limit     float64 >= 0: what |y - t| may be, in absolute terms; inf: nothing is stated. None: `Limits` say it
     beyond    (kind, float64) of ever wider limits: what is beyond `limit` and within this one fails as that kind
+    infinite  bool: no finite number is what the element may be, though `limit` states nothing; None: of none
     zeroed    the truth at operands whose subnormals are taken as zero, or None where it is left to a later stage
     flush     float64: how far flushed intermediates may move the result where FTZ is declared
     unit      int64: every number here is in units of 2^unit of its element; None: of 1 (`verify.numbers.decide.Line`)
@@ -110,6 +111,7 @@ class Facts:
     scale: tuple[Tensor, Tensor] | None = None
     limit: Tensor | None = None
     beyond: tuple[tuple[str, Tensor], ...] = ()
+    infinite: Tensor | None = None
     zeroed: Enclosure | None = None
     flush: Tensor | None = None
     unit: Tensor | None = None
@@ -241,14 +243,15 @@ def decide(
     fails = nan_miss | sign_miss | missed | (flush & ~excused_flush) | bad | short
     # nothing is stated: a partial result may have left the range, and met its opposite
     nothing = torch.zeros_like(fails) if facts.limit is None else torch.isinf(facts.limit)
-    silent, fails = fails & nothing, fails & ~nothing
+    saturated = torch.zeros_like(fails) if facts.infinite is None else number & facts.infinite & torch.isfinite(y)
+    silent, fails = fails & nothing & ~saturated, (fails & ~nothing) | saturated
     # else the largest scaled error would hide among those that may be twice what they are
     unclear = unclear | (measured & (heavy != light) & (error + spread > TINY_ULP))
     unclear = unclear | (fails & facts.unsure)  # underflow may excuse it, overflow account for it
     kind = torch.full_like(d, -1)
     for name, which in (
         ("bound", bad),
-        ("infinity", missed | short),
+        ("infinity", missed | short | saturated),
         ("zero-sign", sign_miss),
         ("flush", flush),
         ("nan", nan_miss),
@@ -304,7 +307,7 @@ def decide(
         fails=fails & ~open_,
         kind=kind,
         lost=fails & facts.over & ~open_,
-        unjudged=((~stated & measured) | silent) & ~open_,
+        unjudged=((~stated & measured & ~saturated) | silent) & ~open_,
         different=different & ~open_,
         closer=closer & ~open_,
         farther=farther & ~open_,

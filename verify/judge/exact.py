@@ -41,10 +41,11 @@ class Circumstances:
 @dataclass(frozen=True)
 class Allowed:
     """What |y - t| may be of one element, in absolute terms (inf: nothing is stated), and (kind, ever wider bound):
-    what is beyond the bound and within this one fails as that kind."""
+    what is beyond the bound and within this one fails as that kind. infinite: no finite number is what it may be."""
 
     bound: Fraction | float
     beyond: tuple[tuple[str, Fraction | float], ...] = ()
+    infinite: bool = False
 
 
 class Elements(Protocol):
@@ -199,11 +200,12 @@ class Exact:
         if kind == "bound" and allowed is not None:
             inside = (name for name, wider in allowed.beyond if self._inside(key, y, wider))
             kind = next(inside, kind)
-        silent = kind is not None and limit == math.inf  # nothing is stated
-        kind = None if silent else kind
+        saturated = allowed is not None and allowed.infinite and not (self.fmt.is_inf(y) or self.fmt.is_nan(y))
+        silent = kind is not None and limit == math.inf and not saturated  # nothing is stated
+        kind = "infinity" if saturated else None if silent else kind
         return Outcome(
             region, verdict, truth, share if measured else None, kind, kind is not None and about.over,
-            silent or (measured and not stated),
+            silent or (measured and not stated and not saturated),
         )  # fmt: skip
 
     def _short(

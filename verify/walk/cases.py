@@ -673,7 +673,7 @@ class OfOutput:
             truth, special, false, under & ~special, over & ~special, false, slack,
             scale=None if low is None else (low, low),
             limit=None if limit is None else limit.bound, beyond=() if limit is None else limit.beyond,
-            unit=unit,
+            infinite=self.infinite if self.infinite is None or index is None else self.infinite[index], unit=unit,
         )  # fmt: skip
 
     @property
@@ -681,6 +681,23 @@ class OfOutput:
         if self._enclosed is None:
             self._enclosed = self.source.enclose(self.output)
         return self._enclosed
+
+    @cached_property
+    def infinite(self) -> Tensor | None:
+        """Elements of sums that no finite number may be, though an intermediate may leave the range and nothing else is
+        stated: what has become infinite stays infinite or becomes a NaN, and where nothing has, partial sums are below
+        2^(emax + 1) and rounded by less than the eighth of t that is left above it, as terms are, which are together
+        at most 8 |t|. None: there are no such elements."""
+        if self.bounds is None or self.fmt.bits == 64 or not getattr(self.source, "sums", False):
+            return None
+        unknown = torch.isinf(self.bounds.bound).reshape(-1)
+        if not bool(unknown.any()):
+            return None
+        truth, scale = self.enclosed
+        assert scale is not None
+        size = truth.take(0).mid.abs()
+        far = (size >= 2.0 ** (self.fmt.emax + 4)) & size.isfinite() & (scale[0] <= 8 * size)
+        return unknown & far.reshape(-1)
 
     @property
     def on_tensors(self) -> bool:
@@ -712,7 +729,8 @@ class OfOutput:
             bound = float(bounds[key[0]])
             return Fraction(bound) if math.isfinite(bound) else math.inf
 
-        return Allowed(at(self.bounds.bound), tuple((kind, at(wider)) for kind, wider in self.bounds.beyond))
+        wider = tuple((kind, at(bound)) for kind, bound in self.bounds.beyond)
+        return Allowed(at(self.bounds.bound), wider, self.infinite is not None and bool(self.infinite[key[0]]))
 
     def picked(self, y: Tensor, count: int = SAMPLE_FLOAT64) -> Tensor:
         """All of them; of float64, for which there are no wider tensors, some, each in multiprecision: so many drawn
