@@ -380,12 +380,12 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     # and a window, a large head of an odd size
     {"batch": "20", "heads": "33", "head_dim": "16", "length": "3"},
     {"heads": "4", "kv_heads": "2", "head_dim": "16", "length": "150"},
-    {"heads": "1", "head_dim": "16", "q_len": "70", "kv_len": "700"},
+    {"heads": "1", "head_dim": "16", "q_len": "66", "kv_len": "650"},
     {"heads": "1", "head_dim": "16", "q_len": "170", "kv_len": "30", "mask_mod": "sliding_window", "window": "20"},
     {"heads": "1", "head_dim": "200", "length": "17"},
     # whole blocks of keys are hidden before the first that is seen
-    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
-    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20"},
+    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20", "backward": "no"},
     *({"heads": "4", "kv_heads": "2", "length": "20", "backward": "no", **one} for one in (
         {}, {"mask_mod": "document", "score_mod": "alibi"},
         {"mask_mod": "sliding_window", "window": "5", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},

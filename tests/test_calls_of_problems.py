@@ -1112,7 +1112,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "batch=20 heads=33 head_dim=16 length=3": "a['query'].shape[:2] == (20, 33)",
         "batch=3 heads=4 kv_heads=2 length=12": "len(a['query']) == 3 and a['mask_mod'] == 'document'",
         "heads=4 kv_heads=2 head_dim=16 length=150": "a['query'].shape == (1, 4, 150, 16)",
-        "heads=1 head_dim=16 q_len=70 kv_len=700": "a['key'].shape[2] == 700 and a['backward']",
+        "heads=1 head_dim=16 q_len=66 kv_len=650": "a['key'].shape[2] == 650 and a['backward']",
         "heads=1 head_dim=16 q_len=700 kv_len=9": "a['query'].shape[2] == 700 and a['backward']",
         "heads=1 head_dim=16 q_len=170 kv_len=30": "a['query'].shape[2] > a['key'].shape[2] + 128 and a['window']",
         "heads=1 head_dim=200 length=17": "a['query'].shape[-1] == 200",
