@@ -20,6 +20,7 @@ from verify.facts import spellings
 from verify.facts.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
 from verify.inputs import domains
 from verify.judge import ledger
+from verify.lower import pytorch
 from verify.lower.layouts import LAYOUTS
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowering_names, lowerings
@@ -224,6 +225,54 @@ def test_sizes_do_not_hit_the_recompilation_limit(monkeypatch: pytest.MonkeyPatc
     for size in (1, 2, 3):
         assert run(*draw(t, size)).shape == (size,)
         assert run(*draw(t, size)).shape == (size,)
+
+
+def test_what_instructions_there_are_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And again where the answer was no, or is about other code."""
+    from torch._inductor.cpu_vec_isa import VecISA, supported_vec_isa_list
+
+    asked: list[str] = []
+
+    def check(self: VecISA, code: str) -> bool:
+        asked.append(f"{self} {code}")
+        return "good" in code
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one, other, *_ = map(str, supported_vec_isa_list)
+    for process in range(2):
+        monkeypatch.setattr(VecISA, "check_build", check)
+        pytorch._instructions_kept.__wrapped__()
+        for isa in supported_vec_isa_list[:2]:
+            assert isa.check_build("good") and isa.check_build("good") and not isa.check_build("bad"), process
+    bad = [f"{one} bad", f"{other} bad"]
+    assert asked == [f"{one} good", bad[0], f"{other} good", bad[1], *bad]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch's own way is taken")
+@pytest.mark.parametrize("told", ["loads", "does not", "only beside torch"])
+def test_what_imports_torch_to_tell_of_instructions_is_asked_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str
+) -> None:
+    """As torch 2.11 does, whose no is its own."""
+    from torch._inductor.cpu_vec_isa import VecISA, supported_vec_isa_list
+
+    usual = '\nimport torch\nfrom ctypes import cdll\ncdll.LoadLibrary("__lib_path__")\n'
+    library = Path(torch.__file__).parent / "lib" / ("libtorch_cpu.so" if told == "loads" else "none.so")
+    imported: list[bool] = []
+
+    def check(self: VecISA, code: str) -> bool:
+        imported.append(VecISA._avx_py_load == usual)
+        if told == "only beside torch" and imported[-1]:
+            return True
+        command = [sys.executable, "-c", VecISA._avx_py_load.replace("__lib_path__", str(library))]
+        return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(VecISA, "_avx_py_load", usual)
+    monkeypatch.setattr(VecISA, "check_build", check)
+    pytorch._instructions_kept.__wrapped__()
+    assert supported_vec_isa_list[0].check_build("code") == (told != "does not")
+    assert imported == ([False] if told == "loads" else [False, True]) and VecISA._avx_py_load == usual
 
 
 def test_libdevice_path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

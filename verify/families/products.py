@@ -523,8 +523,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
     layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded,
     factors whose products leave the range of float32, and rows of longer matrices beside one matrix for a stack; one
-    scale for all rows or for the first ones, a negative one,
-    and large ones, with which sums leave the range; one term of one row, which is 0 in other problems."""
+    scale for all rows or for the first ones, a negative one, and large ones, with which sums leave the range; one term
+    of one row, which is 0 in other problems."""
     if facts.coded:
         return (({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}),)
     if facts.scales:

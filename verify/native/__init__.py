@@ -129,6 +129,25 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
         raise Unsupported(str(problem)) from problem
 
 
+def confirmed(question: str, find: Callable[[], bool]) -> bool:
+    """What `find` says, asked in one process at a time, until it has said yes to this question with this compiler and
+    processor: that is kept."""
+    from filelock import FileLock
+
+    try:
+        parts = [question, *_compiler(), _processor()]
+        path = cache() / f"{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:24]}.yes"
+    except Unsupported:
+        return find()
+    if path.exists():
+        return True
+    with FileLock(f"{path}.lock"):
+        found = path.exists() or find()
+        if found:
+            path.touch()
+    return found
+
+
 @functools.cache
 def pool(threads: int) -> ThreadPoolExecutor:
     """Threads that call such functions; ctypes leaves them the interpreter's lock."""

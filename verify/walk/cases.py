@@ -684,10 +684,10 @@ class OfOutput:
 
     @cached_property
     def infinite(self) -> Tensor | None:
-        """Elements of sums that no finite number may be, though an intermediate may leave the range and nothing else is
-        stated: what has become infinite stays infinite or becomes a NaN, and where nothing has, partial sums are below
-        2^(emax + 1) and rounded by less than the eighth of t that is left above it, as terms are, which are together
-        at most 8 |t|. None: there are no such elements."""
+        """Elements of sums that no finite number may be, although an intermediate may leave the range and nothing else
+        is stated; None where there are none. What has become infinite stays so or becomes a NaN. Where nothing has,
+        partial sums are below 2^(emax + 1), and rounding them, and terms that are together at most 8 |t|, brings no
+        |t| >= 2^(emax + 4) back into the range."""
         if self.bounds is None or self.fmt.bits == 64 or not getattr(self.source, "sums", False):
             return None
         unknown = torch.isinf(self.bounds.bound).reshape(-1)
