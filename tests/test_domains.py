@@ -143,7 +143,7 @@ def test_strata_that_are_drawn_together_are_the_same(kernel: str, name: str, mon
         alone = domain.bits(start, stop, "cpu")
         for most in (1 << 22, 3000):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(domains, "GPUS", ("cpu",))
+                patch.setattr(domains, "HOST", ())
                 patch.setattr(domains, "TOGETHER_THERE", most)
                 assert all(map(torch.equal, alone, domain.bits(start, stop, "cpu")))
 

@@ -28,7 +28,7 @@ BLOCK = 1 << 20
 #: Elements that are drawn at once: on the host what they need stays in the processor's cache, and on a GPU, of several
 #: strata, thousands of small steps become few. Fewer than DRAWN_THERE the host draws in less time.
 TOGETHER, TOGETHER_THERE, DRAWN_THERE = 1 << 15, 1 << 22, 1 << 20
-GPUS = ("cuda",)  # torch's devices that draw; others have no float64
+HOST = ("cpu",)  # torch's word for it
 #: log2 of the number of elements by profile; float64 is smaller because its truth is double-double, run eagerly.
 SIZES = {"quick": 17, "default": 22, "exhaustive": 24}
 SIZES_FLOAT64 = {"quick": 14, "default": 18, "exhaustive": 20}
@@ -87,7 +87,7 @@ class Domain:
     def chunk(self, number: int, device: Any) -> tuple[Any, ...]:
         """Tensors of the dtype for chunk `number`, one for each name.
 
-        Those of kind 'strata' are drawn on the host, or where there are many, on a CUDA or ROCm device.
+        Those of kind 'strata' are drawn on the host, or where there are many, on the device, which has float64.
         """
         start = number * CHUNK
         return self.span(start, min(start + CHUNK, self.size), device)
@@ -99,7 +99,7 @@ class Domain:
         from verify.native import patterns
 
         if self.kind != "exhaustive":
-            there = torch.device(device).type in GPUS and stop - start >= DRAWN_THERE
+            there = torch.device(device).type not in HOST and stop - start >= DRAWN_THERE
             drawn = (to_tensor(self.fmt, bits) for bits in self.bits(start, stop, device if there else "cpu"))
             return tuple(t.to(device) for t in drawn)
         found = []
@@ -137,7 +137,7 @@ class Domain:
             columns = torch.tensor(rows, dtype=torch.int64, device=device).t().contiguous()
             return tuple(columns.unbind(0))  # contiguous each, or a lowering would take its strided loop
         whole = tuple(torch.empty(stop - start, dtype=torch.int64, device=device) for _ in self.names)
-        host = torch.device(device).type not in GPUS
+        host = torch.device(device).type in HOST
         wanted: list[_Piece] = []
         offset, step = 0, TOGETHER if host else TOGETHER_THERE
         for stratum in self.strata:

@@ -7,6 +7,7 @@ that the checker's own code takes to compile, Triton too, is counted by `compili
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -132,8 +133,6 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
 def confirmed(question: str, find: Callable[[], bool]) -> bool:
     """What `find` says, asked in one process at a time, until it has said yes to this question with this compiler and
     processor: that is kept."""
-    from filelock import FileLock
-
     try:
         parts = [question, *_compiler(), _processor()]
         path = cache() / f"{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:24]}.yes"
@@ -141,7 +140,8 @@ def confirmed(question: str, find: Callable[[], bool]) -> bool:
         return find()
     if path.exists():
         return True
-    with FileLock(f"{path}.lock"):
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, also by a death
         found = path.exists() or find()
         if found:
             path.touch()
