@@ -161,6 +161,20 @@ def test_beyond_the_range_both_judges_refuse_finite_numbers_alone(dtype: str, va
             assert (KINDS[kind] if kind >= 0 else None, bool(tensor.unjudged[k])) == (found.kind, found.unjudged), k
 
 
+@pytest.mark.parametrize(("count", "dtype", "due"), [
+    (1023, "bfloat16", True), (1024, "bfloat16", False), (1024, "float32", True), (40, "float64", False),
+])  # fmt: skip
+def test_of_many_terms_in_few_bits_a_finite_sum_is_not_refused(count: int, dtype: str, due: bool) -> None:
+    """One that is kept in bfloat16 stops growing where a term is less than half of its last bit."""
+    kernel, own = facts("mm"), setting("many", m=2, k=count, n=2)
+    one, target = Instance(kernel, own, {}, dtype, CPU, 0), Target(kernel, {}, own.name, dtype, CPU)
+    one = one.of({name: torch.full_like(t, 2.0**64) for name, t in one.problem.tensors.items()})
+    y = torch.full((2, 2), 1.0, dtype=getattr(torch, dtype))
+    _, on = terms(one, target, Lowering("mine.py:f", lambda target: None, lambda target: None), 0, "", y, user=True)
+    [term] = on.values()
+    assert (cast(Any, term.elements).infinite is not None) == due
+
+
 def test_special_values_of_products() -> None:
     kernel = facts("mm")
     problem = kernel.problem("float32", facts("mm").spellings["special"], {}, 0)

@@ -90,8 +90,8 @@ class Source(Protocol):
     A source may also have `left(output)`: where an intermediate of the reference spelling lies below the normal range,
     and where one lies above it (two boolean tensors of shape (n,)); `where(text)`: the elements for which a
     predicate of the ledger holds; `whole`: whether `enclose` gives the results themselves, integers that float64 holds;
-    and `sums`: whether elements are sums of terms that float64 holds closely, with scales that are the sums of their
-    magnitudes, so that an infinity that arises in one stays.
+    and `sums`: of how many terms at most an element is the sum, whose magnitudes add up to its scale, so that an
+    infinity that arises in one stays; 0 where elements are none.
     """
 
     def enclose(

@@ -64,7 +64,9 @@ class Truths:
         self.device = device
         self.shape: Shape = problem.extra["shape"]
         self.activation = self.shape.activation
-        self.whole, self.sums = facts.exact, not facts.exact
+        self.whole = facts.exact
+        # weights in codes may nearly cancel, of which the scale tells nothing
+        self.sums = 0 if facts.exact or facts.coded else self.shape.k + 1
         self._whole: tuple[Enclosure, Tensor] | None = None
         self._fixed: dict[Any, Any] = {}
         self._special = self._nonfinite()

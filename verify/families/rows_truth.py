@@ -64,7 +64,7 @@ class Slices:
         self.others = [t[None] for t in others]
         self.scalars = dict(problem.scalars)
         self.after = math.prod(x.shape[self.dim + 1 :])
-        self.reduces, self.sums = facts.reduces, facts.kind == SUMS
+        self.reduces, self.sums = facts.reduces, self.moved.shape[-1] * (facts.kind == SUMS)
         self.ball, self.double = BallArrays(device, bounds), BallDDArrays(device, bounds)
         self._whole: tuple[Enclosure, Tensor | None] | None = None
         self._left: tuple[Tensor, Tensor] | None = None

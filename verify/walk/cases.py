@@ -686,9 +686,10 @@ class OfOutput:
     def infinite(self) -> Tensor | None:
         """Elements of sums that no finite number may be, although an intermediate may leave the range and nothing else
         is stated; None where there are none. What has become infinite stays so or becomes a NaN. Where nothing has,
-        partial sums are below 2^(emax + 1), and rounding them, and terms that are together at most 8 |t|, brings no
-        |t| >= 2^(emax + 4) back into the range."""
-        if self.bounds is None or self.fmt.bits == 64 or not getattr(self.source, "sums", False):
+        partial sums are below 2^(emax + 1): rounding at most 2^(p + 2) of them, by 2^-p each, and terms that are
+        together at most 8 |t|, brings no |t| >= 2^(emax + 4) back into the range."""
+        terms = getattr(self.source, "sums", 0)
+        if self.bounds is None or self.fmt.bits == 64 or not 0 < terms <= 4 << self.fmt.precision:
             return None
         unknown = torch.isinf(self.bounds.bound).reshape(-1)
         if not bool(unknown.any()):
