@@ -87,7 +87,8 @@ def setting(
     resolves = given.get("gradients") == "exact"
     parameters |= given
     work = 6 * parameters["steps"] * sum(parameters["sizes"])
-    return Setting(name, parameters, dtypes, quick, cases, given.get("steps", 1), resolves, work)
+    code = repr([parameters[key] for key in ("sizes", "amsgrad", "maximize", "master")])
+    return Setting(name, parameters, dtypes, quick, cases, given.get("steps", 1), resolves, work, code)
 
 
 def custom(known: Mapping[str, str]) -> Callable[[Mapping[str, str]], Setting]:

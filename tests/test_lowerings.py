@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from verify.facts import spellings
 from verify.facts.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
 from verify.inputs import domains
 from verify.judge import ledger
-from verify.lower import pytorch
+from verify.lower import instructions
 from verify.lower.layouts import LAYOUTS
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowering_names, lowerings
@@ -238,14 +239,37 @@ def test_what_instructions_there_are_is_asked_once(monkeypatch: pytest.MonkeyPat
         return "good" in code
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("torch._inductor.cpu_vec_isa.x86_isa_checker", list)
     one, other, *_ = map(str, supported_vec_isa_list)
     for process in range(2):
         monkeypatch.setattr(VecISA, "check_build", check)
-        pytorch._instructions_kept.__wrapped__()
+        instructions.keep.__wrapped__()
         for isa in supported_vec_isa_list[:2]:
             assert isa.check_build("good") and isa.check_build("good") and not isa.check_build("bad"), process
     bad = [f"{one} bad", f"{other} bad"]
     assert asked == [f"{one} good", bad[0], f"{other} good", bad[1], *bad]
+
+
+def test_all_kinds_of_instructions_are_asked_about_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from torch._inductor.cpu_vec_isa import VecISA, supported_vec_isa_list
+
+    here = {"avx512", "avx512_vnni"}
+    kinds = [str(isa) for isa in supported_vec_isa_list if {*str(isa).split()} <= here]
+    together, asked = threading.Barrier(len(kinds)), list[tuple[str, str]]()
+
+    def check(self: VecISA, code: str) -> bool:
+        asked.append((str(self), code))
+        if code == VecISA._avx_code:
+            together.wait(timeout=60)
+        return True
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("torch._inductor.cpu_vec_isa.x86_isa_checker", lambda: list(here))
+    monkeypatch.setattr(VecISA, "check_build", check)
+    instructions.keep.__wrapped__()
+    one = next(isa for isa in supported_vec_isa_list if str(isa) == kinds[0])
+    assert one.check_build(VecISA._avx_code) and one.check_build("other") and len(kinds) > 1
+    assert sorted(asked) == sorted([(kinds[0], "other"), *((name, VecISA._avx_code) for name in kinds)])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch's own way is taken")
@@ -268,11 +292,12 @@ def test_what_imports_torch_to_tell_of_instructions_is_asked_without(
         return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("torch._inductor.cpu_vec_isa.x86_isa_checker", list)
     monkeypatch.setattr(VecISA, "_avx_py_load", usual)
     monkeypatch.setattr(VecISA, "check_build", check)
-    pytorch._instructions_kept.__wrapped__()
+    instructions.keep.__wrapped__()
     assert supported_vec_isa_list[0].check_build("code") == (told != "does not")
-    assert imported == ([False] if told == "loads" else [False, True]) and VecISA._avx_py_load == usual
+    assert imported == ([False] if told == "loads" else [False, True]) and VecISA._avx_py_load != usual
 
 
 def test_libdevice_path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from verify.lower.pytorch import EAGER
 from verify.numbers.ball import Ball64
 from verify.numbers.decide import Enclosure
 from verify.walk import cases, run
+from verify.walk import walk as walk_
 from verify.walk.cells import cell_of, fill
 from verify.walk.plan import Job, Selection
 from verify.walk.run import Broken
@@ -208,6 +210,29 @@ def test_lowerings_with_equal_bits_share_their_tallies(small: None, monkeypatch:
     assert len({c["digest"] for c in found}) == 1
     assert len(asked) == 3  # eager alone, beside eager, and with another bound
     assert found[1]["regions"] == found[3]["regions"] and "against_eager" in found[3]
+
+
+# ---------------------------------------------------------------- where it is judged
+
+
+@pytest.mark.parametrize(("dtype", "size", "own", "device"), [
+    ("float32", 18, False, "cpu"), ("float32", 19, False, "meta"), ("float32", 18, True, "meta"),
+    ("float64", 14, False, "cpu"), ("float64", 15, False, "meta"),
+])  # fmt: skip
+def test_the_host_judges_few_elements_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, size: int, own: bool, device: str
+) -> None:
+    """A pass over them would be compiled for seconds. A user's own function is called where its device is."""
+    for sizes in (domains.SIZES, domains.SIZES_FLOAT64):
+        monkeypatch.setitem(sizes, "quick", size)
+    facts, cpu = kernel.load("tanh"), backends.load("cpu")
+    gpu: Any = SimpleNamespace(**{name: getattr(cpu, name) for name in dir(cpu)} | {"check_device": "meta"})
+    selection = Selection(("tanh",), profile="quick", user_lowerings=("mine.py:f",) * own)
+    case = walk_.case_of(Job(Target(facts, {}, "out-of-place", dtype, gpu), EAGER), selection, [])
+    assert case.device == device == str(case.given(0)[0].device)
+    assert size > 18 or case.engine(0, "", "exact") is None
+    if dtype == "float32" and device == "cpu":
+        assert [one["library"] for one in cases.trust(case)] == ["torch.tanh float64, eager on cpu"]
 
 
 # ---------------------------------------------------------------- the checker is wrong

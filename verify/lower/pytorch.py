@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import importlib
 import importlib.machinery
 import importlib.util
 import logging
 import os
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verify import backends, native
+from verify import backends
+from verify.lower import instructions
 from verify.lower.lowering import (
     Call,
     Lowering,
@@ -99,50 +97,11 @@ def compile_apart(function: Callable[..., Any], name: str, options: dict[str, An
     belong to the code object."""
     import torch
 
-    _instructions_kept()
+    instructions.keep()
     assert isinstance(function, types.FunctionType)
     code = function.__code__.replace(co_name=name)
     fresh = types.FunctionType(code, function.__globals__, name, None, function.__closure__)
     return torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
-
-
-#: In place of VecISA._avx_py_load, where that imports torch: its libraries alone.
-LOADED = """
-import ctypes
-for name in ("libc10.so", "libtorch_cpu.so"):
-    ctypes.CDLL({folder!r} + "/" + name, ctypes.RTLD_GLOBAL)
-ctypes.CDLL("__lib_path__")
-"""
-
-
-@functools.cache
-def _instructions_kept() -> None:
-    """Ask once what vector instructions C++ may use. Inductor compiles a program for each kind, up to ten, and loads it
-    in a process of its own, anew in every process that compiles C++, but in one at a time (_inductor/cpu_vec_isa.py,
-    VecISA.check_build). In torch 2.11 each of those that load it imports torch."""
-    import torch
-
-    kind = getattr(importlib.import_module("torch._inductor.cpu_vec_isa"), "VecISA", None)
-    check = getattr(kind, "check_build", None)
-    if kind is None or check is None:  # a torch that has another way
-        return
-
-    def found(one: Any, code: str) -> bool:
-        usual = str(getattr(kind, "_avx_py_load", ""))
-        if sys.platform == "linux" and usual.lstrip().startswith("import torch"):
-            kind._avx_py_load = LOADED.format(folder=str(Path(torch.__file__).parent / "lib"))
-            try:
-                if check(one, code):
-                    return True
-            finally:
-                kind._avx_py_load = usual
-        return bool(check(one, code))
-
-    def check_build(self: Any, code: str) -> bool:
-        question = f"{torch.__version__} {torch.__file__} {self} {self.build_arch_flags()}\n{code}"
-        return native.confirmed(question, lambda: found(self, code))
-
-    kind.check_build = check_build
 
 
 def compiled_for_problem(

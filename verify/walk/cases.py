@@ -65,6 +65,9 @@ FEWEST = 4  # portions of a range at least, whose open elements are judged toget
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
 LONGEST = 1 << 26  # elements of a domain of which it is kept, however many portions they are
 SCREENED = 1 << 14  # elements of one up to which double-double looks for those beyond their bounds, else float64
+#: Elements up to which the host judges them sooner than a GPU that other jobs wait for: of a domain, of which one of
+#: float64 takes as long as sixteen, or of a problem's inputs, a step.
+SMALL = 1 << 18
 LONG = 1 << 12  # of rows beyond this one element a cell is judged again
 
 
@@ -73,6 +76,11 @@ class Case(Protocol):
 
     @property
     def backend(self) -> Backend: ...
+
+    @property
+    def device(self) -> str:
+        """Where it is judged: the backend's place for that, or the host."""
+        ...
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -265,13 +273,21 @@ def truths_of(scalars: Scalars, fmt: Format) -> Mapping[str, Scalars]:
 
 
 class Pointwise:
-    """One elementwise kernel with its Python scalars, dtype, backend and domain."""
+    """One elementwise kernel with its Python scalars, dtype, backend and domain.
+
+    moved: inputs of a GPU are made on the host, and outputs judged there, where they are few. Not for a user's own
+    function, whose other calls are of tensors that lie on its device.
+    """
 
     outputs: tuple[str, ...] = ("",)
 
-    def __init__(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> None:
+    def __init__(
+        self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain, *, moved: bool = False
+    ) -> None:  # fmt: skip
         self.kernel, self.scalars, self.dtype, self.backend, self.inputs = facts, dict(scalars), dtype, backend, domain
         self.fmt = FORMATS[dtype]
+        self.few = domain.size << 4 * (self.fmt.bits == 64) <= SMALL
+        self.device = "cpu" if self.few and moved else backend.check_device  # where inputs are made and outputs judged
         self.truths = truths_of(self.scalars, self.fmt)
         self.patterns = {
             truth: Patterns(facts.oracle, self.fmt, domain.names, values) for truth, values in self.truths.items()
@@ -287,7 +303,7 @@ class Pointwise:
     @cached_property
     def about(self) -> Mapping[str, Elementwise]:
         """By truth of the scalars; on the device, which need not be there where tallies are only read."""
-        device, of = self.backend.check_device, (self.kernel.oracle, self.fmt, self.inputs.names)
+        device, of = self.device, (self.kernel.oracle, self.fmt, self.inputs.names)
         bounds = admit.Bounds(device)
         return {truth: Elementwise(*of, values, device, bounds) for truth, values in self.truths.items()}
 
@@ -340,7 +356,7 @@ class Pointwise:
         one = tuple(torch.ones(1, dtype=getattr(torch, self.dtype)) for _ in self.inputs.names)
         for double in (False, True):
             about.facts(one, one[0], double=double, zeroed=True)
-        return admit.library(self.backend.check_device, names=sorted(bounds.asked))
+        return admit.library(self.device, names=sorted(bounds.asked))
 
     def portions(self) -> range:
         return range(-(-self.inputs.size // self.portion))
@@ -367,9 +383,7 @@ class Pointwise:
             self._kept.pop(("inputs", number), None)
         start = number * self.portion
         stop = min(start + self.portion, self.inputs.size)
-        kept: tuple[Tensor, ...] = self._once(
-            ("inputs", number), lambda: self.inputs.span(start, stop, self.backend.check_device)
-        )
+        kept: tuple[Tensor, ...] = self._once(("inputs", number), lambda: self.inputs.span(start, stop, self.device))
         return kept
 
     def origin(self, number: int) -> _Ordered | None:
@@ -419,8 +433,7 @@ class Pointwise:
     def identified(self, fits: Mapping[str, Fit]) -> Identification:
         if self.inputs.kind == "exhaustive":
             return identify(fits, lambda texts: ())
-        device = self.backend.check_device
-        return identify(fits, probing(self.candidates, self.fmt, self.inputs.names, self.scalars, device))
+        return identify(fits, probing(self.candidates, self.fmt, self.inputs.names, self.scalars, self.device))
 
     def strata(self, output: str, y: Tensor) -> None:
         """Each element depends on its own inputs, and its bound is a few of its own ULPs."""
@@ -431,8 +444,9 @@ class Pointwise:
 
     def _fused(self, truth: str, *, double: bool) -> Any:
         """The fused pass for one truth of the scalars, made once for every domain; None where it cannot be made. In
-        double-double, with what judges each element."""
-        if self.fmt.bits == 64:
+        double-double, with what judges each element. Nor is it made for few elements of a GPU: a compilation takes
+        seconds there, tensors a fraction of one."""
+        if self.fmt.bits == 64 or (self.few and torch.device(self.backend.check_device).type != "cpu"):
             return None
         about, oracle = self.about[truth], self.kernel.oracle
         key = (id(oracle), self.dtype, told_apart(about.scalars), told_apart(self.scalars), double, self._in_order)
@@ -443,8 +457,8 @@ class Pointwise:
     def _made(self, given: Elementwise, double: bool) -> Any:
         try:
             made = fused.on(self.given(0)[0].device)
-            admit.arithmetic(self.backend.check_device, made.mapped)
-            bounds = admit.Bounds(self.backend.check_device, made.mapped)
+            admit.arithmetic(self.device, made.mapped)
+            bounds = admit.Bounds(self.device, made.mapped)
             about = Elementwise(given.oracle, self.fmt, given.names, given.scalars, HOST, bounds)  # where it is traced
             dtypes = tuple(t.dtype for t in self.given(0))
             element, parameters = judgement(about, double=double), len(Limits().values)
@@ -608,8 +622,6 @@ class Placed:
 
 #: The least slack, for bounds that have their own underflow terms: a zero within such a bound is not a flush.
 ROOM = 2.0**-1074
-#: Elements of a problem's inputs, a step, up to which the host judges it sooner than a GPU that other jobs wait for.
-SMALL = 1 << 18
 
 
 def _left(source: Source, output: str) -> tuple[Tensor, Tensor] | None:
@@ -1031,9 +1043,10 @@ def format_of(y: Tensor) -> Format:
 
 def trust(case: Case) -> list[dict[str, Any]]:
     """The library functions that the case's enclosures rest on."""
+    where = judged_on(case.backend) if case.device == case.backend.check_device else case.device
     return [
         {
-            "library": f"torch.{a.name} float64, {a.form} on {judged_on(case.backend)}",
+            "library": f"torch.{a.name} float64, {a.form} on {where}",
             "bound_ulp": a.bound,
             "seen_ulp": a.seen,
             "admitted_on": a.points,

@@ -242,5 +242,5 @@ def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
     given = (target.kernel, target.scalars, target.dtype, target.backend, job_domain(job, selection))
     if not (held and isinstance(held[0], Pointwise) and held[0].serves(*given)):
         held.clear()
-        held.append(Pointwise(*given))
+        held.append(Pointwise(*given, moved=not selection.own))
     return held[0]
