@@ -87,8 +87,7 @@ def setting(
     resolves = given.get("gradients") == "exact"
     parameters |= given
     work = 6 * parameters["steps"] * sum(parameters["sizes"])
-    code = repr([parameters[key] for key in ("sizes", "amsgrad", "maximize", "master")])
-    return Setting(name, parameters, dtypes, quick, cases, given.get("steps", 1), resolves, work, code)
+    return Setting(name, parameters, dtypes, quick, cases, given.get("steps", 1), resolves, work)
 
 
 def custom(known: Mapping[str, str]) -> Callable[[Mapping[str, str]], Setting]:

@@ -249,8 +249,7 @@ class Setting:
     `dtypes`: those it exists for. `quick`: also run by the quick profile. `cases`: the scalars that it is made for, if
     not the kernel's. `length`: what tells it from longer ones of its kind; `resolves`: its data resolve every output of
     that length, so that other settings of the length, run beside it, need not (0: each for itself). `work`: how long
-    it takes, roughly, in elements of a row of `softmax`, by which jobs are ordered. `code`: what compiled lowerings are
-    made for, where other settings have it too: one process then does the jobs of all of them.
+    it takes, roughly, in elements of a row of `softmax`, by which jobs are ordered.
     """
 
     name: str
@@ -261,7 +260,6 @@ class Setting:
     length: int = 0
     resolves: bool = False
     work: int = 0
-    code: str = ""
 
 
 @dataclass(frozen=True)

@@ -209,10 +209,8 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             size = len(task.elements)
             key = *key, "range", task.job, task.elements.start // (size * -(-several[task.job] // TOGETHER))
         elif job.setting is not None:
-            key, size = (*key, job.setting.code or job.setting.name), 0
-            before = groups.get(key, ())
+            key, size = (*key, job.setting.name), 0
             seconds[key] += job.setting.work * EACH_WORK
-            seconds[key] += PROBLEM * (not before or jobs[tasks[before[-1]].job].setting is not job.setting)
         else:
             domain = job_domain(job, selection)
             key, truths = (*key, domain.kind, domain.size), truths_of(target.scalars, FORMATS[target.dtype])
@@ -226,6 +224,7 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             each = EACH_SWEPT if target.backend.check_device == "cpu" else EACH_SWEPT_GPU
         seconds[key] += size * each
         seconds[key] += COMPILING * (compiled and job.lowering.name != lowerings(target.kernel)[0].name)
+        seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
     order = sorted(groups, key=lambda key: (key in later, -seconds[key], groups[key]))
     return [(seconds[key], groups[key]) for key in order]
