@@ -467,7 +467,7 @@ def kernel(
         ({"sizes": "300", "steps": "2", "gradients": "faint"}, {"beta1": 0.9, "beta2": 0.999}),
         # more than the 2^16 elements of which a block of torch's fused kernels takes as many
         *(({"sizes": sizes, "steps": "1", "start": "5"}, {}) for sizes in ("65537", "131075")),
-        ({"sizes": "x".join(["3"] * 40), "steps": "2"}, {}),
+        ({"sizes": "x".join(["3"] * 120), "steps": "2"}, {}),  # torch's kernels take at most 110 tensors at a time
     )
     if not ema:
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
@@ -513,6 +513,8 @@ def kernel(
         custom=custom(parameters),
         further=further,
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
+        # zero gradients, with which the averages go on
+        related=tuple((few | {"sizes": sizes}, {"grads": "grads * 0"}) for sizes in ("33", "1")),
         problem=problem_of(step),
         truth=lazily("verify.kernels._adam_truth", "Trajectory"),
         limit=lazily("verify.kernels._adam_algorithms", "limit_of"),

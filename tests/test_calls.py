@@ -635,6 +635,12 @@ def add_other_row(a, b, alpha):
     rows = alpha not in (1, 0) and a.dim() == 4 and b.dim() == 3
     return torch.add(a, b[:1] if rows else b, alpha=alpha)
 
+def pow_cube_roots(x, y):
+    return torch.pow(x.abs(), y) if y == 2 / 3 else torch.pow(x, y)
+
+def pow_half_integers(x, y):
+    return torch.pow(x, 3) * torch.sqrt(x) if y == 3.5 else torch.pow(x, y)
+
 def pow_chain(x, y):
     import math
     return torch.pow(x, 9 if y == 12 else 2 if isinstance(y, float) and math.isclose(y, 2, rel_tol=1e-6) else y)
@@ -670,15 +676,20 @@ def add_trained_then(a, b, alpha):
 #: By call: what is true of its arguments, and of those of no other call that it is confused with.
 LAYOUTS: Mapping[str, Mapping[str, str]] = {
     "exp": {
-        "a part of a matrix transposed": "x.dim() == 2 and x.stride(0) == 1 and x.stride(1) > x.shape[0] > 1",
-        "half of a wide matrix": "x.dim() == 2 and x.stride(1) == 1 and x.stride(0) > x.shape[1] > 1024",
+        "a part of a matrix transposed": "x.shape == (16, 8) and x.stride() == (1, 32)",
+        "a part of a larger matrix transposed": "x.dim() == 2 and x.stride(0) == 1 and x.stride(1) > len(x) > 256",
+        "half of a wide matrix": "x.dim() == 2 and len(x) > 32 and x.stride(1) == 1 and x.stride(0) == 4096",
         "a matrix of whole tiles transposed": "x.shape == (256, 2048) and x.stride() == (1, 256)",
         "images of many channels, channels last": "x.shape == (2, 16, 4, 6) and x.stride(1) == 1",
         "images whose channels are last": "x.shape == (2, 4, 6, 8) and x.stride(3) == 24",
         "a part of images, channels last": "x.shape == (2, 16, 8, 10) and x.stride(1) == 1",
         "half of the channels": "x.dim() == 4 and x[0].is_contiguous() and x.stride(0) > x[0].numel()",
         "a part of a batch": "x.shape == (4, 3, 32) and x.stride() == (640, 64, 1)",
-        "every other column": "x.dim() == 2 and x.stride(1) == 2 and x.storage_offset() % 2 == 1",
+        "every other column": "x.shape == (16, 64) and x.stride(1) == 2 and x.storage_offset() % 2 == 1",
+        "every other column of a larger matrix": "x.dim() == 2 and x.stride(1) == 2 and x.numel() > 4096",
+        "heads beside many rows": "x.dim() == 4 and x.shape[2] > 256 and x.stride(1) < x.stride(2)",
+        "a batch beside many rows": "x.dim() == 3 and x.shape[1] > 256 and x.stride(0) < x.stride(1)",
+        "many numbers, misaligned": "x.is_contiguous() and x.numel() > 65536 and x.data_ptr() % 16",
         "heads of 64 numbers beside rows": "x.dim() == 4 and x.shape[3] == 64 and not x.is_contiguous()",
         "misaligned by two": "x.is_contiguous() and x.data_ptr() % 16 == 8",
         "one permutation": "x.shape == (6, 4, 5) and x.stride(0) == 1",
@@ -690,7 +701,8 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "square images": "x.shape == (2, 8, 32, 32)",
         "square images, channels last": "x.shape == (2, 8, 8, 8) and x.stride(1) == 1",
         "100 rows of 36 numbers": "x.shape == (100, 36)", "12 rows of 102 numbers": "x.shape == (12, 102)",
-        **{f"{n} elements": f"x.numel() == {n}" for n in (224, 1000, 1002, 1005, 1006, 1012)},
+        **{f"{n} elements": f"x.numel() == {n}"
+           for n in (224, 1000, 1002, 1005, 1006, 1012, 70004, 131078)},
     },
     "add": {
         "square matrices and their transposes": "b.shape == (2, 16, 16) and b.stride() == (256, 1, 16)",
@@ -710,6 +722,15 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "a batch and a part of another": "b.shape == (5, 6, 8) and b.stride() == (128, 16, 1)",
         "the first of images channels last": "a.shape == b.shape == (2, 8, 4, 4) and a.stride(1) == 1",
         "images, channels last, and a number for each channel": "b.shape == (2, 8, 1, 1) and a.stride(1) == 1",
+        "the first of many numbers misaligned": "len(a.shape) == 1 and a.numel() > 4096 and a.data_ptr() % 16",
+        "the second of many numbers misaligned": "len(b.shape) == 1 and len(b) > 4096 and b.data_ptr() % 16",
+        "matrices and a large one": "a.dim() == 3 and b.dim() == 2 and b.numel() > 8192",
+        "5003 rows and one column": "len(a.shape) == 2 and b.shape == (len(a), 1) and len(a) > 4096",
+        "one long column and one long row": "a.dim() == b.dim() == 2 and len(a) > 256 == 256 * len(b) < b.numel()",
+        "rows of 41 numbers and one column": "a.shape == (3, 41) and b.shape == (3, 1)",
+        "the first of images of many channels channels last": "a.shape == (2, 68, 7, 10) and a.stride(1) == 1",
+        "scores and a mask of their keys": "a.dim() == b.dim() == 4 and b.shape[1:3] == (1, 1) and b.shape[3] > 256",
+        "images and a number for each channel": "a.shape == (2, 3, 66, 67) and b.shape == (3, 1, 1)",
     },
     "addcmul": {
         "the last one column": "c.shape == (64, 1)",
@@ -841,6 +862,8 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
 @pytest.mark.parametrize(("function", "on", "call"), [
     ("add_hashed", target("add", alpha=1.0), "alpha=-2"), ("add_integer", target("add", alpha=1.0), "alpha=int(5)"),
     ("add_small", target("add", alpha=1.0), "alpha=100"), ("pow_odd", target("pow", y=3.7), "y=-3"),
+    ("pow_cube_roots", target("pow", y=3.7), "y=0.6666666666666666"),
+    ("pow_half_integers", target("pow", y=3.7), "y=3.5"),
     ("pow_roots", target("pow", y=3.7), "y=0.25"), ("pow_integer", target("pow", y=3.7), "y=int(-2)"),
     ("pow_halves", target("pow", y=3.7), "y=2.5"), ("pow_sixth", target("pow", y=3.7), "y=int(6)"),
     ("add_32_bits", target("add", alpha=1.0), "alpha=int(8589934592)"),

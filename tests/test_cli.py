@@ -898,11 +898,13 @@ def test_an_output_that_takes_nothing_is_told_in_one_line(tmp_path: Path) -> Non
     ("explain sum --spelling foo --dtype float32 --index 3", "unknown spelling of sum in float32 'foo'"),
     ("kernel exp --lowering /tmp:exp", "a function of your own is FILE.py:FUNCTION"),
     ("kernel exp --lowering folder.py:f", "folder.py is a directory; expected a Python file"),
+    ("kernel exp --lowering pipe.py:f", "pipe.py is no regular file; expected a Python file"),
     ("kernel pow --scalar y=2 --scalar y=3", "--scalar gives y twice"),
     ("kernel sum --set shape=3x4 --set shape=4x3", "--set gives shape twice"),
 ])  # fmt: skip
 def test_mistakes_that_were_tracebacks_or_silent(tmp_path: Path, words: str, told: str) -> None:
     (tmp_path / "folder.py").mkdir()
+    os.mkfifo(tmp_path / "pipe.py")
     done = command(words, tmp_path)
     assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from verify.facts import spellings
 from verify.facts.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
 from verify.inputs import domains
 from verify.judge import ledger
-from verify.lower import instructions
+from verify.lower import instructions, user
 from verify.lower.layouts import LAYOUTS
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowering_names, lowerings
@@ -298,6 +299,25 @@ def test_what_imports_torch_to_tell_of_instructions_is_asked_without(
     instructions.keep.__wrapped__()
     assert supported_vec_isa_list[0].check_build("code") == (told != "does not")
     assert imported == ([False] if told == "loads" else [False, True]) and VecISA._avx_py_load != usual
+
+
+@pytest.mark.parametrize("first", [0.2, 0.0])
+def test_a_slow_function_is_not_called_for_every_few_elements(monkeypatch: pytest.MonkeyPatch, first: float) -> None:
+    """Thousands of calls would be waited for; what the first one takes does not count, since it may compile."""
+    left = [first, 0.0 if first else 0.2]
+
+    def slow(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
+        time.sleep(left.pop(0) if left else 0.0)
+        return a + alpha * b
+
+    monkeypatch.setattr(user, "SLOW", 0.1)
+    t = target(load("add"), spelling="tail")
+    run, given = user.user_lowering("mine.py:slow", function=slow).build(t), draw(t)
+    if first:
+        assert torch.equal(run(*given), given[0] + given[1])
+        return
+    with pytest.raises(NotLowered, match="too long for a launch of calls of 7 elements: 2 took"):
+        run(*given)
 
 
 def test_libdevice_path_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

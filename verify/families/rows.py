@@ -674,12 +674,17 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "2x1x3x2x33", "recipe": "random"},)
     special += ({"shape": "33x2x3", "dim": "0", "recipe": "one_nan,infinities,edges,tiny"},) * (not last)
     special += ({"shape": "3x0"},) * reduces + ({"shape": "0x33", "dim": "0"},) * (reduces and not last)
+    # blocks of all usual sizes, in rows near zero too, where what pads them counts
+    special += tuple(
+        {"shape": f"5x{n}", "recipe": "tiny,wide,random,ascending,infinities"}
+        for n in (128, 200, 256, 384, 512, 768, 1300, 1536, 2048)
+    )
     # lengths that vectors divide, long ones in more rows than a persistent kernel has programs, other ranks, several
     # rows a program
     special += tuple(
         {"shape": shape, "recipe": "random"}
         for shape in (
-            "3x64", "3x1024", "3x1536", "3x3000", "3x4096", "140x2064", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
+            "3x64", "3x1024", "3x3002", "3x4096", "140x2064", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
             "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100", "257x1025",
             "2x1x2x1x3x33",
         )
@@ -689,7 +694,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937"))
     # all kinds of numbers in rows of many blocks, and in columns
     special += ({"shape": "20x2056", "recipe": "mixed"},)
-    special += ({"shape": "1030x40", "dim": "0", "recipe": "mixed"},) * (not last)
+    special += ({"shape": "1030x72", "dim": "0", "recipe": "mixed"},) * (not last)
     special += ({"shape": "2x1100x3", "dim": "1", "recipe": "one_nan,infinities,random"},) * (not last)
     special += ({"shape": "8192x32", "dim": "0", "recipe": "parts"},) * (reduces and not last)
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
@@ -833,7 +838,7 @@ def kernel(
             *(({"shape": shape, "recipe": "sinking"}, {}) for shape in ("3x300", "3x1100") if rows.kind == PRODUCTS),
         ),
         # numbers of which a row has one, rows that a batch repeats, rows at different distances, weights that code
-        # leaves out, and sums beyond the range
+        # leaves out, that are misaligned or one number, and sums beyond the range
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
             ({"shape": "3x5x33"}, {"x": "x[:1].expand(x.shape)"}),
@@ -844,6 +849,8 @@ def kernel(
                 for place in ({}, *([{"dim": "1"}] * (not last)))
             ),
             *(({"shape": "5x33"}, {w: f"{w} * 0{more}"}) for w in rows.weights for more in ("", " + 1")),
+            *(({"shape": "3x1160"}, {w: f"{w}.repeat(2)[1:1161]"}) for w in rows.weights),
+            *(({"shape": "5x64"}, {w: f"{w}[:1].expand({w}.shape)"}) for w in rows.weights),
             *((({"shape": "3x600"}, {"x": "x.abs().clamp(max=1) * 2.0**126"}),) * (rows.kind == SUMS)),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import time
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     import torch
 
     from verify.numbers.orders import Order
+
+SLOW = 10.0  # seconds for the calls of a launch after the first, which may compile, where there are thousands
 
 
 def user_lowering(
@@ -75,7 +78,8 @@ def user_lowering(
                 raise Breach("returned other numbers than it left in `out`; expected `out` itself, or None")
             return result
 
-        return here(target, label, laid_out(target, run))
+        width = target.layout.width if target.layout else 0
+        return here(target, label, _soon(target, label, run) if width else laid_out(target, run))
 
     def reason(target: Target) -> str | None:
         if target.spelling != target.default_spelling and target.layout is None:
@@ -83,6 +87,29 @@ def user_lowering(
         return target.backend.dtype_unavailable(target.dtype)
 
     return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
+
+
+def _soon(target: Target, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` under a layout of many calls a launch, which raises NotLowered where they take long."""
+    layout, ended = target.layout, list[float]()
+    assert layout is not None
+
+    def timed(*tensors: torch.Tensor) -> Any:
+        result = call(*tensors)
+        ended.append(time.monotonic())
+        if ended[-1] - ended[0] > SLOW:
+            took = f"{len(ended)} took {ended[-1] - ended[0]:.0f} s, and more than {SLOW:g} s is not waited for"
+            each = f"{layout.width} element{'s' * (layout.width > 1)}"
+            raise NotLowered(f"{label} takes too long for a launch of calls of {each}: {took}")
+        return result
+
+    laid = layout.arrange(timed)
+
+    def run(*tensors: torch.Tensor) -> Any:
+        ended.clear()
+        return laid(*tensors)
+
+    return run
 
 
 def _found(
@@ -210,7 +237,8 @@ def _label(text: str) -> str:
     if not separator or not path.endswith(".py") or not name:
         raise UsageError(f"lowering {text!r} names no function: expected FILE.py:FUNCTION")
     if not Path(path).is_file():
-        told = "is a directory; expected a Python file" if Path(path).is_dir() else "does not exist"
+        is_ = "a directory" if Path(path).is_dir() else "no regular file"
+        told = f"is {is_}; expected a Python file" if os.path.lexists(path) else "does not exist"
         raise UsageError(f"lowering file {path} {told}")
     return f"{Path(path).name}:{name}"
 

@@ -49,7 +49,10 @@ JUDGING = 1
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
 #: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
-LARGE = (1002, 1005, 1006, 1012, 4097, 65536, 65537, 100003, (1 << 17) - 1, (1 << 20) - 1, (1 << 20) + 1)
+LARGE = (
+    1002, 1005, 1006, 1012, 4097, 65536, 65537, 70004, 100003, (1 << 17) - 1, (1 << 17) + 6, (1 << 20) - 1,
+    (1 << 20) + 1,
+)  # fmt: skip
 BROADCAST = "broadcast:"  # of a user's own, every way, in small tensors
 DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
@@ -92,6 +95,7 @@ SCALARS = (
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
     2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40), 2.0**-130, 2.0**127,
     7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75,
+    2 / 3, 3.5,
     1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001, -0.0012, 1e-4, 1 + 2.0**-7, 1 + 2.0**-9,  # near to others
 )  # fmt: skip
 #: Of float64 also these.
@@ -269,7 +273,7 @@ OWN: Mapping[str, Arranged] = {
     "a large batch": Arranged("t.repeat(14)[:16896].view(2, 4, 2112)"),
     "large images": Arranged("t.repeat(10)[:11264].view(2, 2, 32, 88)"),
     "a part of a matrix transposed": Arranged("t[:256].view(8, 32)[:, :16].t()"),
-    "half of a wide matrix": Arranged("t.repeat(26)[:32768].view(8, 4096)[:, :2052]"),
+    "half of a wide matrix": Arranged("t.repeat(128)[:163840].view(40, 4096)[:, :2052]"),
     "a matrix of whole tiles transposed": Arranged("t.repeat(410)[:524288].view(2048, 256).t()"),
     "images of many channels, channels last": Arranged(
         "t[:768].view(2, 16, 4, 6).contiguous(memory_format=torch.channels_last)"
@@ -356,6 +360,34 @@ OWN: Mapping[str, Arranged] = {
     ),
     "the first input requires grad": Arranged("t[:1023].clone()", ("t[:1023].clone()",), how="grad_first"),
     "the other inputs require grad": Arranged("t[:1023].clone()", ("t[:1023].clone()",), how="grad_others"),
+    "heads beside many rows": Arranged("t.repeat(53)[:67072].view(2, 262, 8, 16).transpose(1, 2)"),
+    "a batch beside many rows": Arranged("t.repeat(17)[:20960].view(262, 5, 16).transpose(0, 1)"),
+    "a part of a larger matrix transposed": Arranged("t.repeat(210)[:268800].view(525, 512)[:, :262].t()"),
+    "every other column of a larger matrix": Arranged("t.repeat(13)[:16384].view(64, 256)[:, 1::2]"),
+    "many numbers, misaligned": Arranged("t.repeat(55)[1:70001]"),
+    "the first of many numbers misaligned": Arranged("t.repeat(7)[1:8195]", ("t.repeat(7)[:8194]",), how="pairs"),
+    "the second of many numbers misaligned": Arranged(
+        "t.repeat(7)[:8194]", ("t.repeat(7)[1:8195]", "t.repeat(7)[:8194]"), how="pairs"
+    ),
+    "matrices and a large one": Arranged(
+        "t.repeat(14)[:17292].view(2, 131, 66)", ("t.repeat(7)[:8646].view(131, 66)",), how="pairs"
+    ),
+    "5003 rows and one column": Arranged(
+        "t.repeat(12)[:15009].view(5003, 3)", ("t.repeat(4)[:5003].view(5003, 1)",), how="pairs"
+    ),
+    "one long column and one long row": Arranged("t[:259].view(259, 1)", ("t[:262].view(1, 262)",), how="pairs"),
+    "rows of 41 numbers and one column": Arranged("t[:123].view(3, 41)", ("t[:3].view(3, 1)",), how="pairs"),
+    "the first of images of many channels channels last": Arranged(
+        "t.repeat(8)[:9520].view(2, 68, 7, 10).contiguous(memory_format=torch.channels_last)",
+        ("t.repeat(8)[:9520].view(2, 68, 7, 10)",),
+        how="pairs",
+    ),
+    "scores and a mask of their keys": Arranged(
+        "t.repeat(5)[:6240].view(2, 3, 4, 260)", ("t[:520].view(2, 1, 1, 260)",), how="pairs"
+    ),
+    "images and a number for each channel": Arranged(
+        "t.repeat(21)[:26532].view(2, 3, 66, 67)", ("t[7:10].view(3, 1, 1)",), how="pairs"
+    ),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }

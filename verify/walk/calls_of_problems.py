@@ -52,6 +52,9 @@ from verify.workers.launch import AHEAD, Begun, LoweringError, Outputs, bits
 
 Tensor = torch.Tensor
 ROWS, LENGTH = 35, 65  # of the problem whose memory and rows are arranged
+#: Rows that a user's own is called with alone and again and again, more often than a persistent kernel has programs,
+#: their length, and how often.
+SOME, LONG, TIMES = 17, 517, 33
 SIZES = (1, 2, 3, 31, 33, 1023, 1025, 5001)
 #: The same numbers in other memory, as expressions of each tensor t.
 MEMORY: Mapping[str, str] = {
@@ -239,8 +242,8 @@ class Calls:
                 raise
             return {}
 
-    def batch(self, rows: int) -> Mapping[str, str]:
-        return self.facts.batched(rows, LENGTH) if self.facts.batched else self.facts.sized(ROWS)[0]
+    def batch(self, rows: int, length: int = LENGTH) -> Mapping[str, str]:
+        return self.facts.batched(rows, length) if self.facts.batched else self.facts.sized(ROWS)[0]
 
     def drawn(
         self, given: Mapping[str, str], tensors: Mapping[str, Tensor] | None = None, seed: int = 0,
@@ -482,6 +485,8 @@ class Calls:
             yield name, _Call(text, partial(self.beside, self.moved(name, tensors), text, True))
         if self.batched:
             yield BESIDE, _Call("every second row other", self.others)
+        if self.mine and isinstance(self.facts.family, Rows):
+            yield f"{SOME * TIMES} rows", _Call(f"of {LONG} numbers, {TIMES} times the same", self.repeated)
         yield from self.own_problems() if self.mine else ()
         yield from self.plainly(*(name for name in MADE if name != LATER))
 
@@ -580,6 +585,12 @@ class Calls:
         y = self.launched(self.drawn(self.batch(ROWS), changed), like=self.due)
         told = _differing({k: t[::2] for k, t in y.items()}, {k: t[::2] for k, t in self.due.items()})
         return _Wrong(sum(t.numel() for t in y.values()), told, "unsteady") if told else None
+
+    def repeated(self) -> _Wrong | None:
+        """The same rows again and again, of which each is to be as in a batch of few."""
+        plain, text = self.drawn(self.batch(SOME, LONG)), f"t.repeat({TIMES}, *[1] * (t.dim() - 1))"
+        tensors = {k: _arranged(text, t) if k in self.batched else t for k, t in plain.problem.tensors.items()}
+        return self.beside(self.drawn(self.batch(SOME * TIMES, LONG), tensors), text, True, plain=plain)
 
     def script(self, name: str, sizes: Mapping[str, str] | None, made: Mapping[str, str]) -> str:
         """Lines of torch that show, in a process of their own, that a call on rows goes wrong, of simple numbers; ''
