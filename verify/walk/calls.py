@@ -373,9 +373,9 @@ OWN: Mapping[str, Arranged] = {
         "t.repeat(14)[:17292].view(2, 131, 66)", ("t.repeat(7)[:8646].view(131, 66)",), how="pairs"
     ),
     "5003 rows and one column": Arranged(
-        "t.repeat(12)[:15009].view(5003, 3)", ("t.repeat(4)[:5003].view(5003, 1)",), how="pairs"
+        "t.repeat(8)[:10006].view(5003, 2)", ("t.repeat(4)[:5003].view(5003, 1)",), how="pairs"
     ),
-    "one long column and one long row": Arranged("t[:259].view(259, 1)", ("t[:262].view(1, 262)",), how="pairs"),
+    "one long column and one long row": Arranged("t[:131].view(131, 1)", ("t[:132].view(1, 132)",), how="pairs"),
     "rows of 41 numbers and one column": Arranged("t[:123].view(3, 41)", ("t[:3].view(3, 1)",), how="pairs"),
     "the first of images of many channels channels last": Arranged(
         "t.repeat(8)[:9520].view(2, 68, 7, 10).contiguous(memory_format=torch.channels_last)",
@@ -386,7 +386,7 @@ OWN: Mapping[str, Arranged] = {
         "t.repeat(5)[:6240].view(2, 3, 4, 260)", ("t[:520].view(2, 1, 1, 260)",), how="pairs"
     ),
     "images and a number for each channel": Arranged(
-        "t.repeat(21)[:26532].view(2, 3, 66, 67)", ("t[7:10].view(3, 1, 1)",), how="pairs"
+        "t.repeat(11)[:13266].view(1, 3, 66, 67)", ("t[7:10].view(3, 1, 1)",), how="pairs"
     ),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
