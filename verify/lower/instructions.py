@@ -42,7 +42,8 @@ class _Asked:
     def __init__(self, about: Any, kind: Any) -> None:
         import torch
 
-        self.about, self.kind, self.check, self.torch = about, kind, kind.check_build, torch
+        self.about, self.kind, self.check = about, kind, kind.check_build
+        self.version = f"{torch.__version__} {torch.__file__}"
         self.usual = str(getattr(kind, "_avx_py_load", ""))
         self.alone, self.begun = threading.Lock(), False
         self.slow = sys.platform == "linux" and self.usual.lstrip().startswith("import torch")
@@ -65,7 +66,7 @@ class _Asked:
                 list(threads.map(lambda isa: self._asked(isa, code), kinds))
 
     def _asked(self, isa: Any, code: str) -> bool:
-        question = f"{self.torch.__version__} {self.torch.__file__} {isa} {isa.build_arch_flags()}\n{code}"
+        question = f"{self.version} {isa} {isa.build_arch_flags()}\n{code}"
         return native.confirmed(question, lambda: self._found(isa, code))
 
     def _found(self, isa: Any, code: str) -> bool:
