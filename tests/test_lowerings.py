@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,11 +25,11 @@ from verify.facts import spellings
 from verify.facts.kernel import Kernel, NothingToCompare, UsageError, elementwise_names, load, names
 from verify.inputs import domains
 from verify.judge import ledger
-from verify.lower import instructions, user
+from verify.lower import instructions, pytorch, user
 from verify.lower.layouts import LAYOUTS
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowering_names, lowerings
-from verify.lower.pytorch import STRICT_OPTIONS
+from verify.lower.pytorch import STRICT_OPTIONS, default_flags
 from verify.reports.baseline import same_version
 from verify.walk.plan import Selection, jobs_of
 from verify.walk.run import run
@@ -161,7 +164,9 @@ def test_strict_sets_every_numerics_option_that_this_torch_has() -> None:
     kernel = load("exp")
     flags = named(kernel, "inductor-strict").flags(target(kernel))
     known = config.get_config_copy()
-    assert {name for name in STRICT_OPTIONS if name in known} == set(flags) - {"compile_threads", "without_effect"}
+    assert {name for name in STRICT_OPTIONS if name in known} == set(flags) - {
+        *default_flags(target(kernel)), "without_effect"
+    }  # fmt: skip
     assert flags["eager_numerics.division_rounding"] is True
     assert flags["emulate_precision_casts"] is True
     unlisted = {name for name in known if name.startswith("eager_numerics.")} - set(STRICT_OPTIONS)
@@ -175,6 +180,30 @@ def test_strict_options_reach_the_code() -> None:
     inputs = [torch.randn(4000, generator=torch.Generator().manual_seed(seed)).bfloat16() for seed in (0, 1)]
     plain, strict = (named(kernel, name).build(t)(*inputs) for name in ("inductor", "inductor-strict"))
     assert not torch.equal(plain, strict)
+
+
+def test_what_inductor_says_of_its_own_is_not_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of lines in a run with cold caches on a GPU: tables of its autotuner, and warnings."""
+    from torch._inductor import select_algorithm as algorithms
+
+    def tells() -> tuple[int, str]:
+        choice: Any = type("Choice", (), {"name": "mm", "description": ""})()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            with quiet():
+                algorithms._log_autotune_choices_stats("mm", {choice: 1.0})
+                warnings.warn_explicit("not enabled", UserWarning, "compile_fx.py", 1, "torch._inductor.compile_fx", {})
+                printing = algorithms.PRINT_AUTOTUNE
+        return len(warned) + printing, capsys.readouterr().err
+
+    monkeypatch.setattr(algorithms, "get_chromium_event_logger", Mock())
+    quiet: Any = contextlib.nullcontext
+    count, told = tells()
+    assert count == 2 and "Autotune" in told
+    quiet = pytorch._quiet
+    assert tells() == (0, "") and algorithms.PRINT_AUTOTUNE
 
 
 def test_inductor_does_not_pass_eager_off_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

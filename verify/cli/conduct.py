@@ -28,7 +28,7 @@ from verify.walk.progress import Kinds, shown, spoken
 
 if TYPE_CHECKING:
     from verify.jobs.journal import Journal
-    from verify.reports.schema import Report
+    from verify.reports.schema import Cell, Report
     from verify.walk.plan import Selection
 
 
@@ -83,6 +83,7 @@ def _conduct_with(
     from verify.walk.run import Broken, run
 
     stop = _Stop()
+    checked: dict[int, tuple[Mapping[str, Any], Cell]] = {}  # by identity, which is theirs while they are here
     further = "" if journal is None else "; go on with --resume"
     on = (
         None
@@ -97,9 +98,15 @@ def _conduct_with(
             told = tally_text(tally(map(counted, part)))
             print(f"verify: {printable(name)}: {told}; what is known beside it is still computed", file=sys.stderr)
 
+    def valid(cell: Mapping[str, Any]) -> None:
+        checked[id(cell)] = cell, Cell.model_validate(cell)
+
     def reported(raw: Mapping[str, Any]) -> Report:
+        cells = [checked[id(cell)][1] if id(cell) in checked else cell for cell in raw["cells"]]
         with store.no_collection():
-            return Report.model_validate({**raw, "command": _command(verb, selection, raw["environment"])})
+            return Report.model_validate(
+                {**raw, "cells": cells, "command": _command(verb, selection, raw["environment"])}
+            )
 
     def plan() -> list[Kinds]:
         return _plan(selection, how.shard, journal.known if journal else ())
@@ -110,8 +117,8 @@ def _conduct_with(
         with _terminable() as stop, shown(plan) as progress:
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(
-                selection, on_cell=Cell.model_validate, progress=progress, workers=how.jobs, shard=how.shard,
-                journal=journal, on=on, on_own=answered,
+                selection, on_cell=valid, progress=progress, workers=how.jobs, shard=how.shard, journal=journal, on=on,
+                on_own=answered,
             )  # fmt: skip
     except KeyboardInterrupt:
         return complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)

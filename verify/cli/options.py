@@ -78,8 +78,8 @@ Jobs = Annotated[
         "--jobs",
         metavar="N",
         min=1,
-        help="Processes that share the work; the report does not depend on it. [as many as pay: one a core, on GPUs up "
-        "to 8 a host; 1 for little work]",
+        help="Processes that share the work; the report does not depend on it. [as many as pay: one a core, with GPUs "
+        "one for two cores and at most 8 for each GPU; 1 for little work]",
     ),
 ]
 Engine = Annotated[
@@ -173,7 +173,7 @@ def selection_of(
     ensure_known("profile", [profile], PROFILES)
     given, setting = scalars_of(scalars), setting_of(settings or ())
     _distinct([text for text in lowerings or () if is_file(text)])
-    begin(lowerings, here=here, jobs=jobs)
+    begin(lowerings, here=here, jobs=jobs, compiling=len(kernels) > 1 and not lowerings)
     from verify.processes import start
 
     with start.importing():
@@ -193,10 +193,12 @@ def selection_of(
     )
 
 
-def begin(lowerings: Iterable[str] | None, *, here: bool = True, jobs: int | None = 1) -> None:
+def begin(
+    lowerings: Iterable[str] | None, *, here: bool = True, jobs: int | None = 1, compiling: bool = False
+) -> None:  # fmt: skip
     """Examine the users' files among the lowerings, and let the processes that the run will take import torch while
     this one does. here: whether they are of this machine; jobs: how many processes do the jobs, None: as many as
-    pay."""
+    pay; compiling: whether they are to import Inductor too."""
     from verify import backends
     from verify.lower.user import examine
     from verify.processes import standby
@@ -205,7 +207,7 @@ def begin(lowerings: Iterable[str] | None, *, here: bool = True, jobs: int | Non
     for text in own:
         examine(text)
     if here and (own or (jobs != 1 and (jobs or backends.cores()) > 1)):
-        standby.prepare()
+        standby.prepare(*["torch._inductor.compile_fx"][:compiling])
 
 
 def triples_of(given: bool, profile: str) -> bool:

@@ -40,7 +40,7 @@ class Journal:
             try:
                 record = json.loads(line)
                 crc = record.pop("crc")
-                if crc != _crc(record, self._begun):
+                if crc != _crc(json.dumps(record), self._begun):
                     raise ValueError
                 if number:
                     self.known[_job(record)] = record["part" if "part" in record else "cells"]
@@ -69,7 +69,7 @@ class Journal:
             os.ftruncate(self._file, 0)
             self._begun = 0
             self._write(self._head)
-            self._begun, self._head = _crc(self._head), None
+            self._begun, self._head = _crc(json.dumps(self._head)), None
         self._write({"job": number, "label": label, "part" if isinstance(found, Mapping) else "cells": found})
 
     def remove(self) -> None:
@@ -78,7 +78,8 @@ class Journal:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         end = os.lseek(self._file, 0, os.SEEK_END)
-        data = memoryview(json.dumps({**record, "crc": _crc(record, self._begun)}).encode() + b"\n")
+        text = json.dumps(record)
+        data = memoryview(f'{text[:-1]}, "crc": {_crc(text, self._begun)}}}\n'.encode())
         try:
             while data:
                 data = data[os.write(self._file, data) :]
@@ -120,8 +121,8 @@ def opened(path: str | Path, head: Mapping[str, Any], *, resume: bool) -> Iterat
         os.close(file)
 
 
-def _crc(record: Mapping[str, Any], begun: int = 0) -> int:
-    return zlib.crc32(json.dumps(record).encode(), begun)
+def _crc(text: str, begun: int = 0) -> int:
+    return zlib.crc32(text.encode(), begun)
 
 
 def _job(record: Mapping[str, Any]) -> int:

@@ -14,14 +14,14 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from verify.processes import standby, start
 
-HELD = 2  # jobs that a process holds, at most, while the one that gives them does its own
+HELD = 2  # jobs that a process holds, at most: it begins the next one while this one puts the last one down
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,10 @@ def ended(
     wanted   whether a job is still to be done, asked when it is due
     forking  whether jobs start processes by `verify.processes.standby`
     here     does a job in this process, which is then one of those that do them: it has imported what they still have
-             to. They hold HELD jobs meanwhile, since this one answers none while it does its own, but of the last ones
-             no more than their part, which are for who is free first
+             to, and answers none while it does its own
+
+    Processes hold HELD jobs each, of one group unless this one does jobs too, but of the last ones no more than their
+    part, which are for who is free first.
 
     To be closed (`contextlib.closing`): that ends the processes. Raises RuntimeError where a process ends before it
     has begun a job, and what interrupts `here`.
@@ -69,19 +71,21 @@ def ended(
     workers = [_Worker(k, given, place) for k, place in enumerate(places[: sum(map(len, groups))])]
     mine = None if here is None else _Here(len(workers), here)
     everyone: list[Hands] = [*workers, *([] if mine is None else [mine])]
+
+    def give(states: Container[str]) -> None:
+        for worker in workers:
+            if worker.state in states and len(worker.later) < HELD - 1:
+                left = sum(map(len, waiting)) + sum(len(one.own) for one in everyone)
+                worker.begin(waiting, everyone, wanted, min(HELD, left // len(everyone)), across=mine is not None)
+
     try:
         while waiting or any(one.number is not None or one.own for one in everyone):
-            for worker in workers:
-                if worker.state == "ready":
-                    worker.begin(waiting, everyone, wanted)
+            give(("ready",))
             sources: dict[Any, _Worker] = {source: w for w in workers for source in w.sources}
             ready = wait(list(sources), None if mine is None else 0)
             if mine is not None and not ready:
                 mine.begin(waiting, everyone, wanted)
-                for worker in workers:
-                    left = sum(map(len, waiting)) + sum(len(one.own) for one in everyone)
-                    if worker.state in ("starting", "ready"):  # one that starts finds them when it is ready
-                        worker.begin(waiting, everyone, wanted, min(HELD, left // len(everyone)))
+                give(("starting", "ready"))  # one that starts finds them when it is ready
                 mine.work()
                 if (one := mine.finish(mine.value)) is not None:
                     yield one
@@ -121,11 +125,13 @@ class Hands:
         raise NotImplementedError
 
     def begin(
-        self, waiting: deque[deque[int]], others: Sequence[Hands], wanted: Callable[[int], bool], count: int = 1
+        self, waiting: deque[deque[int]], others: Sequence[Hands], wanted: Callable[[int], bool], count: int = 1,
+        across: bool = False,
     ) -> None:  # fmt: skip
-        """The next job of its group, of the next group, or of one that another is in, until it holds `count`."""
+        """The next job of its group, of the next group, or of one that another is in, until it holds `count`. across:
+        whether it may hold jobs of several groups."""
         while self.number is None or len(self.later) < count - 1:
-            if not self.own:
+            if not self.own and (self.number is None or across):
                 self.own, self.took = waiting.popleft() if waiting else _part(others), []
             if not self.own:
                 return

@@ -188,17 +188,18 @@ def holds(text: str, n: Any, tensors: Mapping[str, Any], scalars: Mapping[str, f
     return nowhere | found
 
 
-def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> None:
-    """Withdraw a cell's allowance where its cap is reached. used: cells counted so far, by allowance."""
+def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> bool:
+    """Withdraw a cell's allowance where its cap is reached; whether it is. used: cells counted so far, by allowance."""
     name = cell.get("allowance", "")
     if not name:
-        return
+        return False
     used[name] += 1
     known = allowances(cell["backend"], *filter(None, [capability]))
     most = next((entry.cap for entry in known if entry.id == name), 0)
     if used[name] > most:
         told = f"allowance {name} is for {most} cells, which come before this one"
         cell |= {"allowance": "", "reason": "; ".join(filter(None, (cell["reason"], told)))}
+    return used[name] > most
 
 
 def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None = None) -> None:
@@ -218,7 +219,8 @@ def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None
             ]
             if covered and not any(entry.id in cell["ledger"] for cell in covered):
                 told = f"ledger entry {entry.id} no longer fails, remove it: {entry.reason}"
-                covered[-1] |= {"status": "error", "reason": told, "reason_kind": "contract"}
+                place = next(k for k, cell in enumerate(cells) if cell is covered[-1])
+                cells[place] = cells[place] | {"status": "error", "reason": told, "reason_kind": "contract"}
 
 
 def _file(backend: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import os
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -173,12 +174,22 @@ def _guards_untimed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A context without torch's log of a failed compilation, a page of stack traces; the exception says what failed."""
+    """A context without torch's log of a failed compilation, a page of stack traces, since the exception says what
+    failed; without the autotuner's tables and Inductor's warnings, which are not the user's."""
+    algorithms: Any = importlib.import_module("torch._inductor.select_algorithm")
+    silent = {"PRINT_AUTOTUNE": False, "_log_autotune_choices_stats": lambda *_: None}
+    given = {name: getattr(algorithms, name) for name in silent if hasattr(algorithms, name)}
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        for name in given:
+            setattr(algorithms, name, silent[name])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"torch\._inductor")
+            yield
     finally:
+        for name, value in given.items():
+            setattr(algorithms, name, value)
         logging.disable(before)
 
 
@@ -222,8 +233,10 @@ STRICT_OPTIONS: Mapping[str, Any] = {
 
 def default_flags(target: Target) -> dict[str, Any]:
     """Options that choose no rounding, for every Inductor lowering: compile in this process, whose Triton settings are
-    known, rather than in workers that keep the settings of their start."""
-    return {"compile_threads": 1}
+    known, rather than in workers that keep the settings of their start. On a GPU: take the first of the two to six
+    sizes of blocks that the autotuner would compile for a kernel that reduces nothing, since they decide no bits."""
+    first = {} if target.backend.device == "cpu" else {"triton.autotune_pointwise": False}
+    return {"compile_threads": 1, **first}
 
 
 def strict_options(target: Target) -> dict[str, Any]:

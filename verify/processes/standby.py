@@ -43,11 +43,13 @@ PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 #: What a process runs that stands by, and one that is not forked. torch imports its distributed tensors, which not
 #: every build has, where it first meets a class with __torch_dispatch__.
 STAND = """
-import contextlib, sys
+import contextlib, importlib, sys
 from verify.processes.start import importing, settle
 settle()
 with importing(), contextlib.suppress(ImportError):
     import verify.walk.run, verify.workers.process, torch.distributed.tensor
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
 from verify.processes import standby
 standby.stand(int(sys.argv[1]))
 """
@@ -187,15 +189,16 @@ _forks = sys.platform == "linux"  # cleared where it turns out that processes ca
 _starting: set[int] = set()  # descriptors that tell of processes which are not this one's children yet
 
 
-def prepare() -> None:
-    """Let a process import torch and stand by, if none does."""
+def prepare(*modules: str) -> None:
+    """Let a process import torch, and modules that most of those take which are forked from it, and stand by, if none
+    does."""
     global _standing
     if not _forks or (_standing is not None and _standing.fits):
         return
     drop()
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with contextlib.suppress(OSError):  # the first use will report it
-        _standing = _Standing(mine, _started([STAND, str(theirs.fileno())], [theirs.fileno()]))
+        _standing = _Standing(mine, _started([STAND, str(theirs.fileno()), *modules], [theirs.fileno()]))
     theirs.close()
 
 

@@ -202,9 +202,12 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
     groups: dict[Any, list[int]] = {}
     seconds: dict[Any, float] = defaultdict(float)
     several, later = Counter(task.job for task in tasks), set[Any]()
+    first: dict[str, str] = {}  # lowering of each kernel
     for number, task in enumerate(tasks):
         job, target = jobs[task.job], jobs[task.job].target
         key: tuple[Any, ...] = target.kernel.name, target.dtype, target.backend.name, *sorted(target.scalars.items())
+        if target.kernel.name not in first:
+            first[target.kernel.name] = lowerings(target.kernel)[0].name
         if task.elements is not None:  # neighbours together, in so many groups that processes begin at once
             size = len(task.elements)
             key = *key, "range", task.job, task.elements.start // (size * -(-several[task.job] // TOGETHER))
@@ -223,7 +226,7 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
         if task.elements is not None:
             each = EACH_SWEPT if target.backend.check_device == "cpu" else EACH_SWEPT_GPU
         seconds[key] += size * each
-        seconds[key] += COMPILING * (compiled and job.lowering.name != lowerings(target.kernel)[0].name)
+        seconds[key] += COMPILING * (compiled and job.lowering.name != first[target.kernel.name])
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
     order = sorted(groups, key=lambda key: (key in later, -seconds[key], groups[key]))

@@ -49,6 +49,7 @@ def run(
     shard: number k of n parts, into which the jobs are divided; `verify.walk.merge` joins their reports
     journal: of `identity`; the jobs in it are not done again
     on: the Ray cluster whose processes do the jobs; None: those of this machine
+    on_cell: called with each cell as its job ends, and once more where others decide what it says
     on_own: called once with all cells of the user's own lowerings, where others are still to come
     The cells are the same whatever these are.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
@@ -93,6 +94,7 @@ def run(
     failing: Counter[str] = Counter()
     worst: tuple[bool, float, str] = (False, 0.0, "")
 
+    told: set[int] = set()  # jobs of whose cells on_cell knows
     awaited = {number for number, task in enumerate(plan.tasks) if jobs[task.job].mine} if on_own else set()
     judged: list[Any] = []
 
@@ -105,13 +107,20 @@ def run(
                 on_own(judged)
         if journal is not None and not one.died and not isinstance(one.value, BaseException):
             journal.add(one.number, plan.label(jobs, one.number), one.value)
+        if on_cell and isinstance(one.value, list):
+            try:
+                for cell in one.value:
+                    on_cell(cell)
+            except Exception as error:
+                raise Broken(plan.label(jobs, one.number), report | {"interrupted": True}) from error
+            told.add(plan.tasks[one.number].job)
         if progress:
             failing.update(_failing(one.value))
             worst = max(worst, _worst(one.value))
-            told = ", ".join(f"{count} {status}" for status, count in failing.items())
+            counts = ", ".join(f"{count} {status}" for status, count in failing.items())
             most = f"worst: {worst[1]:.3g} of its bound, {worst[2]}" if worst[2] else ""
             last = plan.label(jobs, one.number)
-            label = "; ".join(filter(None, (told, most, f"last: {last}")))
+            label = "; ".join(filter(None, (counts, most, f"last: {last}")))
             done = Done(one.number, one.seconds, _inputs(one.value), one.process, last)
             progress(len(results.settled), len(plan.tasks), label, done)
 
@@ -123,8 +132,8 @@ def run(
             report["shard"]["parts"].append(found)
             return
         for cell in found:
-            ledger.cap(cell, used)
-            if on_cell:
+            changed = ledger.cap(cell, used)
+            if on_cell and (changed or number not in told):
                 on_cell(cell)
             cells.append(cell)
             if "shard" in report:
@@ -149,7 +158,7 @@ def run(
             for number in numbers[at:]:
                 if number not in completed and results.has(number):
                     complete(number)
-        except (UsageError, NothingToCompare):
+        except (UsageError, NothingToCompare, Broken):
             raise
         except Exception as error:
             raise Broken(jobs[numbers[at]].label, report | {"interrupted": True}) from error
@@ -318,13 +327,13 @@ class _Results:
 
     def _value(self, number: int) -> Any:
         """The cells of a task, or its part."""
-        if number in self.known:
-            value = self.known[number]
-        elif self.jobs[self.plan.tasks[number].job].reason is not None or not self.runs(number):
-            job = self.jobs[self.plan.tasks[number].job]
-            if job.reason is None:
-                job = replace(job, reason="its plain call ended in an error", kind="inapplicable")
+        job = self.jobs[self.plan.tasks[number].job]
+        if job.reason is None and not self.runs(number):  # a process may have begun it before that was known
+            job = replace(job, reason="its plain call ended in an error", kind="inapplicable")
+        if job.reason is not None:
             value = fill(job, self.held, self.selection)
+        elif number in self.known:
+            value = self.known[number]
         else:
             while number not in self.ended:
                 self._end_one(number)
