@@ -154,6 +154,25 @@ def test_what_torch_sets_while_it_runs_lets_no_other_stand_by(monkeypatch: pytes
 
 
 @linux
+@pytest.mark.parametrize("device", [False, True])
+def test_further_modules_are_imported_where_no_device_is_that_they_may_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: bool
+) -> None:
+    """On an H200 Inductor of torch 2.11 opens it, after which no process could be forked."""
+    if device:
+        (tmp_path / "card0").touch()
+    monkeypatch.setattr(standby, "DEVICES", (str(tmp_path / "card"),))
+    standby.drop()
+    standby.prepare("wave")
+    process = standby.Process(TASK)
+    told(process)
+    process.connection.send("import sys; connection.send('wave' in sys.modules)")
+    assert process.connection.recv() is not device
+    process.end()
+    standby.drop()
+
+
+@linux
 def test_one_that_has_ended_is_replaced() -> None:
     standby.prepare()
     assert standby._standing is not None

@@ -87,7 +87,8 @@ def judged(
     command = ["kernel", name, "--lowering", f"{tmp_path}/mine.py:{name}", "--profile", profile, "--backend", backend]
     if isinstance(kernel, Composite):
         command += ["--spelling", next(one.name for one in kernel.settings if one.quick and dtype in one.dtypes)]
-    code, told = main([*command, "--dtype", dtype, "--json", str(out)]), capsys.readouterr().out
+    code, told = main([*command, "--dtype", dtype, "--json", str(out)]), capsys.readouterr()
+    assert out.exists(), told
     cells = store.read(out).cells
     mine = [(c.output, str(c.scalars), c.status) for c in cells if c.lowering == f"mine.py:{name}"]  # in every layout
     eager = {(c.output, str(c.scalars), c.status) for c in cells if c.lowering == "eager"}

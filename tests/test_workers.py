@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends
+from verify import backends, workers
 from verify.cli.commands import main
 from verify.facts import kernel
 from verify.facts.kernel import UsageError
@@ -27,6 +27,7 @@ from verify.lower.lowering import NotLowered, Target, Unsuited
 from verify.lower.user import user_composite
 from verify.processes import standby
 from verify.walk import run as walk
+from verify.walk import walk as walking
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import PLACES, Worker, imported, isolated
@@ -484,11 +485,42 @@ def test_two_launches_are_under_way_at_a_time(tmp_path: Path) -> None:
         begun = [call.begin(*(t.clone() for t in given)) for given in (ones, twos)]
         found = {k: begun[k]().tolist() for k in order}
         assert found == {0: [10.0, 2.0, 2.0], 1: [20.0, 4.0, 4.0, 4.0, 4.0]}
-        assert [given[1][0] for given in (begun[0].given, begun[1].given)] == [9.0, 18.0]  # each in place
+        for one, left in zip(begun, (9.0, 18.0), strict=True):  # each in place
+            assert one.changed[one.given[1].data_ptr()].view(torch.float32)[0] == left and one.given[1][0] == left / 9
     refused, right = call.begin(torch.zeros(3), torch.ones(3)), call.begin(*twos)
     with pytest.raises(LoweringError, match="AssertionError"):
         refused()
     assert right().tolist()[1:] == [4.0] * 4
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_the_next_portion_is_launched_while_one_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: bool
+) -> None:
+    """And leaves nothing where judging ends the walk."""
+    events: list[str] = []
+    real, really = walking.Begun, walking.judged
+
+    def begun(call: Any, *given: Any, **options: Any) -> Any:
+        events.extend(["begun"] if getattr(call, "isolated", False) else [])
+        return real(call, *given, **options)
+
+    def judged(case: Any, job: Any, number: int, *given: Any) -> Any:
+        events.extend([f"judged {number}"] if job.mine else [])
+        if job.mine and fault and number == 1:
+            raise LoweringError("planted")
+        return really(case, job, number, *given)
+
+    monkeypatch.setattr(walking, "Begun", begun)
+    monkeypatch.setattr(walking, "judged", judged)
+    text = planted(tmp_path, "def f(x):\n    return torch.exp(x)\n")
+    selection = Selection(("exp",), ("cpu",), ("float32",), ("eager",), ("out-of-place",), user_lowerings=(text,))
+    (cell,) = (cell for cell in run(selection)["cells"] if cell["lowering"] == "mine.py:f")
+    (worker,) = (one for (name, *_), one in workers._running.items() if name == text)
+    assert worker.places == list(range(workers.PLACES)) and not worker.underway
+    through = ["begun", "begun", "judged 0", "begun", "judged 1", "begun", "judged 2", "judged 3"]
+    assert events == (through[:5] if fault else through)
+    assert (cell["status"], cell["reason"]) == (("error", "planted") if fault else ("passed", ""))
 
 
 def test_a_launch_that_is_dropped_leaves_nothing(tmp_path: Path) -> None:

@@ -191,14 +191,15 @@ _starting: set[int] = set()  # descriptors that tell of processes which are not 
 
 def prepare(*modules: str) -> None:
     """Let a process import torch, and modules that most of those take which are forked from it, and stand by, if none
-    does."""
+    does. modules: not where there is a device, which their import may open: Inductor's does (torch 2.11)."""
     global _standing
     if not _forks or (_standing is not None and _standing.fits):
         return
     drop()
+    given = () if any(any(Path("/").glob(f"{place[1:]}*")) for place in DEVICES) else modules
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with contextlib.suppress(OSError):  # the first use will report it
-        _standing = _Standing(mine, _started([STAND, str(theirs.fileno()), *modules], [theirs.fileno()]))
+        _standing = _Standing(mine, _started([STAND, str(theirs.fileno()), *given], [theirs.fileno()]))
     theirs.close()
 
 

@@ -31,7 +31,7 @@ from verify.lower.lowering import Lowering, NotLowered, Target, Unsuited
 from verify.lower.user import source_digest, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.processes import standby
-from verify.workers.launch import AHEAD, LoweringError, NoRoom
+from verify.workers.launch import AHEAD, LoweringError, NoRoom, words
 
 Tensor = torch.Tensor
 TIMEOUT = 60.0  # seconds that a launch may take, beside compilation
@@ -376,7 +376,7 @@ class Launch:
         return Awaited(self, given)
 
     def __call__(self, *given: Any) -> Any:
-        """What the lowering returns. What it has done to its inputs is done to those that are given.
+        """What the lowering returns. Inputs stay as they are; `Awaited.changed` tells what it did to its own.
 
         Raises LoweringError, NoRoom, NotLowered, Unsuited, UsageError.
         """
@@ -411,13 +411,14 @@ class Launch:
 class Awaited:
     """A launch that is under way. Called, once, it gives what the lowering returns, as `Launch` does.
 
-    seconds: that the launch took, once it has ended
+    Once it has ended:
+    seconds  that it took
+    changed  inputs' memory as it left it where it wrote there, uint8 on the host, by the address of the input's storage
     """
-
-    isolated = True
 
     def __init__(self, launch: Launch, given: Sequence[Any]) -> None:
         self.launch, self.given, self.seconds = launch, given, 0.0
+        self.changed: Mapping[int, Tensor] = {}
         self.manner, self.poison = launch.how, launch.poison
         self.problem = given[0] if given and isinstance(given[0], Problem) else None
         tensors = self.problem.read if self.problem is not None else {str(k): t for k, t in enumerate(given)}
@@ -433,20 +434,12 @@ class Awaited:
             raise
         launch._built = self.worker
 
-    def poisoned(self, size: int, pattern: int) -> contextlib.AbstractContextManager[None]:
-        """Nothing, since it has begun: see `Launch.poisoned`."""
-        return contextlib.nullcontext()
-
     def drop(self) -> None:
         """Let it end, whatever it gives, unless it has; where that takes long, with its process."""
         if self.sent is not None and self._answers:
             with contextlib.suppress(LoweringError):
                 self._done(self.worker.take(self.number, LEFT))
         self._leave()
-
-    def begin(self, *given: Any) -> Awaited:
-        """Itself, since it has begun."""
-        return self
 
     def __call__(self) -> Any:
         sent, launch, label = self.sent, self.launch, self.launch.label
@@ -455,22 +448,22 @@ class Awaited:
             self._leave()
             with launch.manner(self.manner), launch.poisoned(*self.poison):
                 again = launch.begin(*self.given)
-                returned, self.seconds = again(), again.seconds
+                returned, self.seconds, self.changed = again(), again.seconds, again.changed
                 return returned
         try:
             answer = self.worker.take(self.number)
-            changed = self._done(answer)
+            modes = self._done(answer)
             if kind := answer.get("kind"):
-                if changed:
-                    raise LoweringError(f"{label} changed {changed}, and raised {_plain(answer['told'])}", "mode")
+                if modes:
+                    raise LoweringError(f"{label} changed {modes}, and raised {_plain(answer['told'])}", "mode")
                 self._refused(kind, _plain(answer["told"]))
-            sent.back(label)
+            self.changed = sent.changed(label)
             self.seconds = float(answer["seconds"])
             launch.own.blocks = tuple(int(n) for n in answer["blocks"] if 1 < int(n) <= MOST)
             if virtual := backends.virtual(launch.target.backend):
                 virtual.learn(answer["modelled"])
-            if changed:
-                raise LoweringError(f"{label} changed {changed}", "mode")
+            if modes:
+                raise LoweringError(f"{label} changed {modes}", "mode")
             outputs = self._fetched(sent, answer)
         except LoweringError as error:
             if error.kind in ("ended", "timeout"):
@@ -575,13 +568,15 @@ class _Sent:
             yield self.file[last:start], self.file[start:end], whole
             last = end
 
-    def back(self, label: str) -> None:
-        """Give the inputs what the launch left of them. Raises LoweringError where it wrote beside them."""
+    def changed(self, label: str) -> dict[int, Tensor]:
+        """As `Awaited.changed`. Raises LoweringError where the launch wrote beside its inputs."""
+        found = {}
         for beside, mine, whole in self._parts():
             if not bool((beside == self.guard).all()):
                 raise LoweringError(f"{label} wrote into memory beside its inputs")
-            if not torch.equal(mine, whole.cpu()):
-                whole.copy_(mine)
+            if not torch.equal(words(mine), words(whole.cpu())):
+                found[whole.data_ptr()] = mine.clone()
+        return found
 
     def returned(self, offset: int, size: int) -> Tensor:
         """uint8 (size,): a part of what the launch returned."""

@@ -161,55 +161,59 @@ def launch_steady(
     Raises LoweringError (kind 'raised' or 'contract'), also for an output that follows the byte in fresh memory: not
     all of it is written. An unsteady lowering raises nothing. NotLowered passes through.
     """
-    inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
-    try:
-        return _launched(call, inputs, backend, name, repeats, names, like)
-    except BaseException:
-        if origin is not None:
-            origin.made_again()  # what the lowering did to them is not known
-        raise
+    return Begun(call, given, backend, name, names, repeats=repeats, origin=origin).launches(like)
 
 
 class Begun:
-    """One launch, as by `launch_steady` with repeats=1. That of an isolated call is under way; others begin when their
-    result is asked for."""
+    """Launches, as by `launch_steady`. Of an isolated call the first AHEAD are under way, of a problem one; others
+    begin when they are asked for."""
 
     def __init__(
-        self, call: Callable[..., Any], given: Given, backend: Backend, name: str, names: Sequence[str] | None = None
-    ) -> None:
-        self._inputs = _Inputs(given, backend, None, isolated=getattr(call, "isolated", False))
-        self._about, self._call = (backend, name, 1, names), call
+        self, call: Callable[..., Any], given: Given, backend: Backend, name: str, names: Sequence[str] | None = None,
+        *, repeats: int = 1, origin: Origin | None = None,
+    ) -> None:  # fmt: skip
+        self._inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
+        self._about, self._underway = (call, backend, name, repeats, names), deque[Any]()
         if self._inputs.isolated:
-            self._call = _begun(call, self._inputs, self._inputs.expected, 0)
+            _begin(call, self._inputs, self._inputs.expected, self._underway, range(repeats))
+
+    def launches(self, like: Mapping[str, Tensor] | None = None) -> Launches:
+        """What they gave. To be asked once."""
+        inputs = self._inputs
+        try:
+            return _launched(*self._about, inputs, self._underway, like)
+        except BaseException:
+            if inputs.origin is not None:
+                inputs.origin.made_again()  # what the lowering did to them is not known
+            raise
 
     def result(self, like: Mapping[str, Tensor] | None = None) -> Outputs:
-        """What it gave. To be asked once. Raises as `launch_steady`."""
-        return _launched(self._call, self._inputs, *self._about, like).results[0]
+        """What the first one gave. To be asked once."""
+        return self.launches(like).results[0]
 
     def drop(self) -> None:
-        """Let it end, whatever it gives, unless it has."""
-        getattr(self._call, "drop", lambda: None)()
+        """Let them end, whatever they give, unless they have."""
+        for begun in self._underway:
+            begun.drop()
 
 
 def _launched(
-    call: Callable[..., Any], inputs: _Inputs, backend: Backend, name: str, repeats: int,
-    names: Sequence[str] | None, like: Mapping[str, Tensor] | None,
+    call: Callable[..., Any], backend: Backend, name: str, repeats: int, names: Sequence[str] | None, inputs: _Inputs,
+    underway: deque[Any], like: Mapping[str, Tensor] | None,
 ) -> Launches:  # fmt: skip
     results: list[Outputs] = []
     which: list[int] = []
-    underway: deque[Any] = deque()
     difference, seconds, first, wanted = "", 0.0, 0.0, repeats
+    changed: Mapping[int, Tensor] = {}
     try:
         while len(which) < wanted:
             turn = len(which)
             expected = inputs.expected if inputs.problem is None else _known(results, like)
             if inputs.isolated:
-                ahead = AHEAD if expected else 1  # before that the memory to be filled is not known
-                while turn + len(underway) < wanted and len(underway) < ahead:
-                    underway.append(_begun(call, inputs, expected, turn + len(underway)))
+                _begin(call, inputs, expected, underway, range(turn, wanted))
                 begun = underway.popleft()
                 with torch.no_grad():
-                    returned, seconds = begun(), begun.seconds
+                    returned, seconds, changed = begun(), begun.seconds, begun.changed
             else:
                 with backend.poisoned(_most(inputs, expected), _byte(turn)):
                     returned, seconds = _timed(call, inputs.arguments, backend, name)
@@ -221,7 +225,7 @@ def _launched(
             _check(told, expected, inputs.device, name)
             again = repeats > 1 and not inputs.isolated  # else nobody writes there again
             result = {key: t.clone() if again else t for key, t in told.items()}
-            inputs.check(name)
+            inputs.check(name, changed)
             if any(t.numel() and inputs.hold(t) for t in outputs.values()):
                 raise LoweringError(f"lowering {name} returned memory of its input; expected memory of its own")
             if told_of := shared(outputs):
@@ -251,10 +255,13 @@ def _launched(
     return Launches(moved, tuple(which), seconds, difference, first)
 
 
-def _begun(call: Callable[..., Any], inputs: _Inputs, expected: _Expected, turn: int) -> Any:
-    """An isolated call's launch, under way. The memory is filled in its process."""
-    with call.poisoned(_most(inputs, expected), _byte(turn)):  # type: ignore[attr-defined]
-        return call.begin(*inputs.arguments)  # type: ignore[attr-defined]
+def _begin(call: Any, inputs: _Inputs, expected: _Expected, underway: deque[Any], turns: range) -> None:
+    """Let as many of an isolated call's launches be under way as may be, of those that are due. The memory is filled in
+    its process."""
+    ahead = AHEAD if expected else 1  # before that the memory to be filled is not known
+    for turn in turns[len(underway) : ahead]:
+        with call.poisoned(_most(inputs, expected), _byte(turn)):
+            underway.append(call.begin(*inputs.arguments))
 
 
 def _most(inputs: _Inputs, expected: _Expected) -> int:
@@ -268,7 +275,7 @@ def _most(inputs: _Inputs, expected: _Expected) -> int:
 class _Inputs:
     """Copies of a lowering's inputs on the backend's device, and what they must hold after a launch.
 
-    isolated: the lowering runs in a process that moves them to its device; the copies stay where the inputs are.
+    isolated: the lowering runs in a process that has copies of its own, and tells how it left them.
     """
 
     def __init__(self, given: Given, backend: Backend, origin: Origin | None, *, isolated: bool) -> None:
@@ -283,7 +290,7 @@ class _Inputs:
             key = t.untyped_storage().data_ptr(), t.dtype
             if key not in self.memory:
                 whole = t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0).to(self.device)
-                self.memory[key] = (whole, whole if origin else whole.clone())
+                self.memory[key] = (whole, whole if origin or isolated else whole.clone())
             views = (held.as_strided(t.shape, t.stride(), t.storage_offset()) for held in self.memory[key])
             self.kept[label], self.handed[label] = views
         first = next(iter(self.handed.values()))
@@ -306,26 +313,39 @@ class _Inputs:
         # 0 is the address of tensors that tell none
         return here != 0 and any(here == copy.untyped_storage().data_ptr() for _, copy in self.memory.values())
 
-    def check(self, name: str) -> None:
-        """Raise LoweringError where an input, or the memory around one, was changed."""
+    def check(self, name: str, changed: Mapping[int, Tensor]) -> None:
+        """Raise LoweringError where an input, or the memory around one, was changed. changed: of an isolated call, as
+        `verify.workers.Awaited` has it."""
+        if self.isolated:
+            for label, t in self.kept.items() if changed else ():
+                left = changed.get(t.untyped_storage().data_ptr())
+                if left is not None:
+                    given = left.to(t.device).view(t.dtype).as_strided(t.shape, t.stride(), t.storage_offset())
+                    self._require_same(name, label, given)
+            if changed:
+                raise LoweringError(f"lowering {name} wrote into memory beside its inputs")
+            return
         if self.sizes != [copy.untyped_storage().nbytes() for _, copy in self.memory.values()]:
             raise LoweringError(f"lowering {name} resized the memory of its inputs")
         if self.origin is not None:
             same = self.origin.holds(list(self.handed.values()))
         else:
-            same = all(torch.equal(_words(held), _words(copy)) for held, copy in self.memory.values())
+            same = all(torch.equal(words(held), words(copy)) for held, copy in self.memory.values())
         if same and self.places == [_place_of(t) for t in self.handed.values()]:
             return
         if self.origin is not None:
             self.kept = dict(zip(self.kept, self.origin.made_again(), strict=True))
         for label, t in self.handed.items():
-            if changed := _differences(t, self.kept[label], exactly=True):
-                raise LoweringError(f"lowering {name} modified its input {label} in place: {changed}")
+            self._require_same(name, label, t)
         if not same:
             raise LoweringError(f"lowering {name} wrote into memory beside its inputs")
 
+    def _require_same(self, name: str, label: str, t: Tensor) -> None:
+        if told := _differences(t, self.kept[label], exactly=True):
+            raise LoweringError(f"lowering {name} modified its input {label} in place: {told}")
 
-def _words(held: Tensor) -> Tensor:
+
+def words(held: Tensor) -> Tensor:
     """Bits as the widest integers that fit, which are compared fastest."""
     return held.view(next(_BITS[size] for size in (8, 4, 2, 1) if held.nbytes % size == 0))
 
