@@ -494,6 +494,7 @@ def kernel(
             # where a correction seems to be over, and is not
             (few | {"start": "48"}, {"beta1": 0.9, "beta2": 0.999}),
             (few | {"start": "300"}, {"beta1": 0.99, "beta2": 0.999}),
+            (few | {"start": "600"}, {"beta1": 0.999, "beta2": 0.9999}),
             (few | {"start": "20000", "amsgrad": "1"}, {"beta1": 0.9, "beta2": 0.9999}),
             (few | {"start": "5"}, {"weight_decay": 0.0}),
             (few, {"beta2": 0.0}),

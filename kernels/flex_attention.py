@@ -351,6 +351,8 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "16", "length": "290", "mask_mod": "masked_rows", "backward": "no"},
     *({"heads": "1", "head_dim": "16", "length": "150", "score_mod": name} for name in ("alibi", "relative_bias")),
     {"heads": "8", "kv_heads": "1", "length": "20"},
+    {"heads": "8", "kv_heads": "1", "length": "12", "score_mod": "alibi"},
+    {"heads": "12", "kv_heads": "2", "head_dim": "16", "length": "12", "score_mod": "relative_bias"},
     # several blocks with large heads, in batches, in groups, of few queries; many heads; more queries than keys
     {"heads": "1", "head_dim": "128", "length": "150"},
     {"batch": "2", "heads": "1", "head_dim": "16", "length": "150"},

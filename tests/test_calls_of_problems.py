@@ -1047,6 +1047,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "mm": {
         **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
             (1300, 130, 400), (130, 4099, 130), (1, 1024, 519), (4, 513, 260), (32, 512, 512), (320, 529, 322),
+            (3, 97, 4), (3, 125, 7), (5, 127, 4),
         )},
         "m=30 k=600 n=20 data=special": "a['a'].shape == (30, 600) and a['a'].isinf().any()",
         "b = a.mT where m=130 k=70 n=130": "a['a'].shape == (130, 70) and a['b'].equal(a['a'].mT)",
@@ -1059,6 +1060,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
             (128, 64, 64, 8),
         )},
+        "batch=4099": "len(a['a']) == 4099", "m=3 k=125 n=7 batch=2": "a['a'].shape == (2, 3, 125)",
         "a = a.repeat(1, 2, 1)[:, :70]": "a['b'].stride(0) == 0 and a['a'].stride(0) > 70 * 40",
     },
     "linear": {
@@ -1100,6 +1102,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "heads=1 head_dim=128 length=150": "a['query'].shape == (1, 1, 150, 128)",
         "batch=2 heads=1 head_dim=16 length=150": "a['query'].shape == (2, 1, 150, 16)",
         "heads=8 kv_heads=1 head_dim=16 length=70": "a['query'].shape == (1, 8, 70, 16)",
+        "heads=8 kv_heads=1 length=12 score_mod=alibi": "a['query'].shape[1:3] == (8, 12) and a['key'].shape[1] == 1",
+        "heads=12 kv_heads=2 head_dim=16 length=12 score_mod=relative_bias": "a['query'].shape == (1, 12, 12, 16)",
         "heads=17 head_dim=16 length=20 score_mod=alibi": "a['query'].shape[1] == 17 and a['slopes'] is not None",
         "heads=17 head_dim=16 length=20 score_mod=relative": "a['query'].shape[1] == 17 and a['bias'] is not None",
         "batch=2 heads=1 head_dim=16 q_len=1 kv_len=600": "a['key'].shape == (2, 1, 600, 16)",
@@ -1134,7 +1138,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         for n in (33, 1)
     },
     "adamw_step": {
-        "sizes=3x3x": "a['param'].numel() == 360", "steps=3 sizes=33 start=65536": "a['start'] == 65536",
+        "sizes=3x3x": "a['param'].numel() == 360", "steps=3 sizes=33 start=600": "a['start'] == 600",
+        "steps=3 sizes=33 start=65536": "a['start'] == 65536",
         "steps=1 sizes=33 master=1": "len(a['grads']) == 1 and a['start'] == 0",
         **{f"steps=3 sizes=33 master=1 start={n}": f"a['start'] == {n}" for n in (2100, 7000, 50000)},
     },

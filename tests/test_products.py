@@ -16,7 +16,7 @@ from mutants import products as mutants
 from verify import backends
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import Composite, UsageError, load
-from verify.families import products, products_formulas, products_limits, products_lowerings
+from verify.families import products, products_formulas, products_limits, products_lowerings, products_truth
 from verify.families.products import setting
 from verify.families.products_lowerings import PRECISIONS, set_to
 from verify.families.products_truth import Truths
@@ -113,6 +113,32 @@ def test_truth_is_the_rational_product(name: str, dtype: str, scalars: dict[str,
         truth = next(source.exact("", place))
         assert truth.kind == "either-zero" if due[place] == 0 else truth.lo == truth.hi == due[place]
     assert source.explain("", 3)
+
+
+@pytest.mark.parametrize("step", [1 << 18, 150])
+@pytest.mark.parametrize("take", ["all", "some", "one of each", "of one"])
+def test_the_truth_of_stacks_is_the_rational_product(monkeypatch: pytest.MonkeyPatch, step: int, take: str) -> None:
+    """By matrices together, or by each alone, in parts of any size."""
+    monkeypatch.setattr(products_truth, "STEP", step)
+    kernel = facts("bmm")
+    problem = kernel.problem("float64", setting("own", batch=5, m=6, k=9, n=7), {}, 0)
+    count = 5 * 6 * 7
+    index = {
+        "all": torch.arange(count),
+        "some": torch.randperm(count, generator=torch.Generator().manual_seed(0))[: count // 2],
+        "one of each": torch.arange(0, count, 42) + 17,
+        "of one": torch.arange(90, 110),
+    }[take]
+    found, scale = Truths(kernel.family, problem, "cpu", LIBRARY).enclose("", index, True)
+    assert found.rad is not None and found.tail is not None and scale is not None
+    a, b = (problem.tensors[name].tolist() for name in "ab")
+    columns = (t[0].tolist() for t in (found.mid, found.tail, found.rad, scale))
+    for place, mid, tail, rad, least in zip(index.tolist(), *columns, strict=True):
+        which, i, j = place // 42, place // 7 % 6, place % 7
+        terms = [Fraction(x) * Fraction(line[j]) for x, line in zip(a[which][i], b[which], strict=True)]
+        assert abs(Fraction(mid) + Fraction(tail) - sum(terms)) <= Fraction(rad) <= Fraction(least) / 2**90
+        size = max(sum(map(abs, terms)), Fraction(products_truth.TINY_SCALE))
+        assert Fraction(least) <= size < Fraction(least) * Fraction(1 + 2**-30)
 
 
 def test_silu_and_relu_of_a_product() -> None:

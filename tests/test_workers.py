@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends, workers
+from verify import backends
 from verify.cli.commands import main
 from verify.facts import kernel
 from verify.facts.kernel import UsageError
@@ -27,7 +27,6 @@ from verify.lower.lowering import NotLowered, Target, Unsuited
 from verify.lower.user import user_composite
 from verify.processes import standby
 from verify.walk import run as walk
-from verify.walk import walk as walking
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import PLACES, Worker, imported, isolated
@@ -216,7 +215,7 @@ PLANTED = {
     "beside, after": (
         "ctypes.memset(a.data_ptr() + a.nbytes, 0, 4)\nreturn a + b", "error", "contract", "beside its inputs"),
     "beside, before": ("ctypes.memset(b.data_ptr() - 4, 0, 4)\nreturn a + b", "error", "contract", "beside its inputs"),
-    "100 GiB": ("torch.empty(100 << 30, dtype=torch.uint8).zero_()\nreturn a + b", "error", "raised", "memory"),
+    "100 GiB": ("torch.empty(100 << 30, dtype=torch.uint8).zero_()\nreturn a + b", "error", "raised", "--memory"),
     "nothing": ("pass", "error", "contract", "NoneType"),
     "list": ("return [a + b]", "error", "contract", "list"),
     "shape": ("return (a + b)[1:]", "error", "contract", "shape"),
@@ -234,6 +233,8 @@ PLANTED = {
     "hidden poison": (HIDING, "exceeds-bound", "", "not deterministic"),
     "flushes from the import on": (AT_IMPORT, "error", "mode", "flushing of subnormal numbers from False to True"),
     "seeds again": (SEEDS_AGAIN, "error", "mode", "random numbers from going on to begun anew"),
+    "seeds numpy's": ("__import__('numpy').random.seed(0)\nreturn a + b", "error", "mode", "begun anew"),
+    "seeds Python's": ("__import__('random').seed(0)\nreturn a + b", "error", "mode", "begun anew"),
     "leaves a mode and raises": (AND_RAISES, "error", "mode", "and raised ValueError: contiguous tensors alone"),
     "requires grad": ("a.requires_grad_()\nreturn (a + b).detach()", "error", "contract", "its input requires grad"),
     "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),
@@ -491,36 +492,6 @@ def test_two_launches_are_under_way_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(LoweringError, match="AssertionError"):
         refused()
     assert right().tolist()[1:] == [4.0] * 4
-
-
-@pytest.mark.parametrize("fault", [False, True])
-def test_the_next_portion_is_launched_while_one_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: bool
-) -> None:
-    """And leaves nothing where judging ends the walk."""
-    events: list[str] = []
-    real, really = walking.Begun, walking.judged
-
-    def begun(call: Any, *given: Any, **options: Any) -> Any:
-        events.extend(["begun"] if getattr(call, "isolated", False) else [])
-        return real(call, *given, **options)
-
-    def judged(case: Any, job: Any, number: int, *given: Any) -> Any:
-        events.extend([f"judged {number}"] if job.mine else [])
-        if job.mine and fault and number == 1:
-            raise LoweringError("planted")
-        return really(case, job, number, *given)
-
-    monkeypatch.setattr(walking, "Begun", begun)
-    monkeypatch.setattr(walking, "judged", judged)
-    text = planted(tmp_path, "def f(x):\n    return torch.exp(x)\n")
-    selection = Selection(("exp",), ("cpu",), ("float32",), ("eager",), ("out-of-place",), user_lowerings=(text,))
-    (cell,) = (cell for cell in run(selection)["cells"] if cell["lowering"] == "mine.py:f")
-    (worker,) = (one for (name, *_), one in workers._running.items() if name == text)
-    assert worker.places == list(range(workers.PLACES)) and not worker.underway
-    through = ["begun", "begun", "judged 0", "begun", "judged 1", "begun", "judged 2", "judged 3"]
-    assert events == (through[:5] if fault else through)
-    assert (cell["status"], cell["reason"]) == (("error", "planted") if fault else ("passed", ""))
 
 
 def test_a_launch_that_is_dropped_leaves_nothing(tmp_path: Path) -> None:

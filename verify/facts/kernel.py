@@ -276,8 +276,8 @@ class Composite:
     sized       sized(n) -> what is given to `custom` for problems of the size n, in each sense that the kernel has; ()
                 where that is too much for a small problem; see `verify.walk.calls_of_problems`
     further     what else a user's own lowering is called with: what is given to `custom`, and other scalars
-    related     problems of which tensors are made of one another: what is given to `custom`, and expressions of the
-                problem's tensors by the name of the one that they take the place of; the same tensor may be two
+    related     problems in no other layouts, some of whose tensors are made of one another: what is given to `custom`,
+                and expressions of the tensors by the name of the one that they take the place of; the same may be two
     again       what it is called with twice, with other numbers: the first of `sized(33)` unless given
     problem     problem(dtype, setting, scalars, seed) -> verify.families.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.families.composite.Source

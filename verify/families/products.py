@@ -524,7 +524,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded,
     factors whose products leave the range of float32, and rows of longer matrices beside one matrix for a stack; one
     scale for all rows or for the first ones, a negative one, and large ones, with which sums leave the range; one term
-    of one row, which is 0 in other problems."""
+    of one row, which is 0 in other problems. As they are: every remainder that a tail of terms may have, and thousands
+    of matrices."""
     if facts.coded:
         return (({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}),)
     if facts.scales:
@@ -548,9 +549,12 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
         found.append((square, {t: f"{t}.abs() * 2.0**66" for t in "ab"}))  # no infinity meets its opposite
+    stack = {"batch": "2"} if facts.stacked else {}
+    found += [({"m": f"{2 + r % 4}", "k": f"{96 + r}", "n": f"{3 + r % 5}"} | stack, {}) for r in range(1, 32)]
     if facts.stacked:
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
+        found.append(({"batch": "4099", "m": "2", "k": "8", "n": "3"}, {}))
     return tuple(found)
 
 

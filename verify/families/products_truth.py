@@ -140,38 +140,55 @@ class Truths:
         rows, back = (index // width).unique(return_inverse=True)  # type: ignore[no-untyped-call]
         parts = [torch.zeros(index.shape, dtype=torch.float64, device=index.device) for _ in range(3)]
         scale = torch.ones_like(parts[0])
-        for batch in range(max(self.shape.batch, 1)):
-            mine = (rows // self.shape.m == batch).nonzero()[:, 0]
-            for some in torch.split(mine, max(1, STEP // max(width, self.shape.k, 1))):
-                if not len(some):
-                    continue
-                at = rows[some] % self.shape.m
-                n = DDMatrices(self.device, self.bounds)
-                x = factors(n, self.problem, self._picked(batch, at, slice(None)))
-                value = oracle.ACTIVATIONS[self.activation](n, oracle.product(n, x))
-                size = oracle.magnitude(n, x) if scaled else None
-                place = torch.full((len(rows),), -1, device=index.device)
-                place[some] = torch.arange(len(some), device=index.device)
-                here = (place[back] >= 0).nonzero()[:, 0]
-                spot = place[back[here]], index[here] % width
-                found = (value.mid, torch.as_tensor(value.radius), value.tail)
-                for whole, part in zip(parts, found, strict=True):
-                    whole[here] = torch.as_tensor(part, dtype=torch.float64).expand_as(value.mid)[spot]
-                if size is None:
-                    continue
-                scale[here] = (size.mid * (1 - 2.0**-40)).expand_as(value.mid)[spot].clamp(min=TINY_SCALE)
+        for change, some, places in self._parts(rows):
+            n = DDMatrices(self.device, self.bounds)
+            x = factors(n, self.problem, change)
+            value = oracle.ACTIVATIONS[self.activation](n, oracle.product(n, x))
+            size = oracle.magnitude(n, x) if scaled else None
+            place = torch.full((len(rows),), -1, device=index.device)
+            place[some] = places
+            here = (place[back] >= 0).nonzero()[:, 0]
+            spot = place[back[here]], index[here] % width
+            found = (value.mid, torch.as_tensor(value.radius), value.tail)
+            for whole, part in zip(parts, found, strict=True):
+                part = torch.as_tensor(part, dtype=torch.float64).expand_as(value.mid)
+                whole[here] = part.reshape(-1, width)[spot]
+            if size is None:
+                continue
+            lower = (size.mid * (1 - 2.0**-40)).expand_as(value.mid).reshape(-1, width)
+            scale[here] = lower[spot].clamp(min=TINY_SCALE)
         mid, rad, tail = parts
         return self._finished(mid, rad, tail, index), scale[None] if scaled else None
 
-    def _picked(self, batch: int, rows: Any, columns: Any) -> Any:
-        """The tensors of these rows and columns alone."""
+    def _parts(self, rows: Tensor) -> Iterator[tuple[Any, Tensor, Tensor]]:
+        """Rows in parts of some size: how a part's tensors are picked, which of the rows it has, and where they are in
+        it. Matrices of a stack come together, with all of their rows, where a fourth of these is wanted."""
+        m, most = self.shape.m, max(self.shape.n, self.shape.k, 1)
+        batches = (rows // m).unique()  # type: ignore[no-untyped-call]
+        if self.shape.batch and 4 * len(rows) >= m * len(batches):
+            for few in torch.split(batches, max(1, STEP // (m * most))):
+                some = torch.isin(rows // m, few).nonzero()[:, 0]
+                places = torch.searchsorted(few, rows[some] // m) * m + rows[some] % m
+                yield self._picked(few, slice(None), slice(None)), some, places
+            return
+        for batch in batches.tolist():
+            mine = (rows // m == batch).nonzero()[:, 0]
+            for some in torch.split(mine, max(1, STEP // most)):
+                yield (
+                    self._picked(batch, rows[some] % m, slice(None)),
+                    some,
+                    torch.arange(len(some), device=rows.device),
+                )
+
+    def _picked(self, batch: Any, rows: Any, columns: Any) -> Any:
+        """The tensors of these rows and columns alone, of a matrix of a stack or of several."""
 
         def change(name: str, t: Tensor) -> Tensor:
             t = self._finite[name]
             if name in ("a", "b") and self.shape.batch:
                 t = t[batch]
             if name in ("a", "scale_a"):
-                return t[rows]
+                return t[..., rows, :]
             return t[..., columns] if t.dim() == 1 or name in ("b", "scale_b") else t[rows][..., columns]
 
         return change

@@ -12,23 +12,25 @@ import torch
 from verify.facts.formats import Format
 
 Tensor = torch.Tensor
+_FRACTION = (1 << 52) - 1  # of a float64's bits
 
 
-def last_bit(t: Tensor) -> Tensor:
-    """The exponent of the last bit of each float64: it is a multiple of 2^that; inf for zeros, -inf for no number."""
+def last_bit(t: Tensor, dim: int | None = None) -> Tensor:
+    """The exponent of the last bit of each float64: it is a multiple of 2^that; inf for zeros, -inf for no number. dim:
+    the least along it, which stays."""
     raw = t.contiguous().view(torch.int64)
-    exponent = (raw >> 52) & 0x7FF
-    significand = (raw & ((1 << 52) - 1)) | ((exponent > 0).to(torch.int64) << 52)
-    lowest = (significand & -significand).to(torch.float64)
-    place = (lowest.view(torch.int64) >> 52) - 1023
-    found = (place + exponent.clamp(min=1) - 1075).to(torch.float64)
-    found = torch.where(significand == 0, math.inf, found)
-    return torch.where(t.isfinite(), found, -math.inf)
+    others = (raw & (raw - 1)).view(torch.float64)  # without the last bit, where that is not the implicit one
+    bit = torch.where(raw & _FRACTION == 0, t, t - others).abs()
+    bit = torch.where(bit == 0, math.inf, bit) + (t - t)  # NaN for no number
+    if dim is not None:
+        bit = bit.amin(dim, keepdim=True)
+    found = (torch.frexp(bit).exponent - 1).to(torch.float64)
+    return torch.where(bit.isfinite(), found, torch.where(bit.isnan(), -math.inf, math.inf))
 
 
 def last_bits(x: Tensor, y: Tensor) -> Tensor:
     """The same of all products of each sum in (..., m, k) times (..., k, n), k at least 1."""
-    return last_bit(x).amin(-1, keepdim=True) + last_bit(y).amin(-2, keepdim=True)
+    return last_bit(x, -1) + last_bit(y, -2)
 
 
 def below(size: Tensor, finest: Tensor, precision: int) -> Tensor:

@@ -459,7 +459,7 @@ class Roundoff:
         size = x.mid.abs().sum(-1, keepdim=True)
         finest = torch.full_like(count, -math.inf)  # nothing is known to be exact
         if x.mid.shape[-1] and self.exact:
-            finest = last_bit(x.mid).amin(-1, keepdim=True)
+            finest = last_bit(x.mid, -1)
         mid = x.mid.sum(-1, keepdim=True)
         rounding = _growth(count, U) * size
         rad = _up(torch.where(below(size, finest, 53), 0.0, rounding) + x.rad.sum(-1, keepdim=True))
@@ -550,10 +550,10 @@ class Roundoff:
         size = x.mid.abs() @ y.mid.abs()
         finest = last_bits(x.mid, y.mid) if k else size
         mid = x.mid @ y.mid
-        spread = x.rad @ y.size + x.mid.abs() @ y.rad
+        spread = _times(x.rad, y.size) + _times(x.mid.abs(), y.rad)
         rounding = _growth(torch.tensor(float(k + 1), dtype=torch.float64), U).to(size.device) * size
         rad = _up(torch.where(below(size, finest, 53), 0.0, rounding + TINY) + spread * grown)
-        carried = (x.error @ (y.size + y.error) + x.size @ y.error) * grown
+        carried = (_times(x.error, y.size + y.error) + _times(x.size, y.error)) * grown
         total = (size + spread + carried) * grown
         steps = order.steps(torch.tensor(float(k), dtype=torch.float64, device=size.device))
         least = k * (n._eta() + n.flush) + steps * n.flush
@@ -726,6 +726,11 @@ def _affine(factor: float, term: Tensor) -> Tensor:
 
 def _arange(like: Tensor) -> Tensor:
     return torch.arange(1, like.shape[-1] + 1, dtype=torch.float64, device=like.device)
+
+
+def _times(x: Tensor, y: Tensor) -> Tensor:
+    """x @ y of magnitudes; one 0 where all of a factor's are, as the radii and errors of a kernel's inputs."""
+    return x @ y if bool(x.any()) and bool(y.any()) else x.new_zeros(())
 
 
 def _wide(x: Rough) -> Rough:

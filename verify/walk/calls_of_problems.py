@@ -102,6 +102,7 @@ GUARDED = "guards around its outputs"
 BEYOND = {
     "exceeds-bound": "beyond its bound",
     "suspect": "beyond the known algorithms or the probable bound, and not proved wrong, see --algorithm",
+    "unjudged": "nothing is stated of some of its numbers, which have not eager's bits",
 }
 PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
 
@@ -514,7 +515,10 @@ class Calls:
             name = ", ".join(f"{k} = {text}" for k, text in made.items())
             sizes = " ".join(f"{k}={v}" for k, v in given.items())
             one = self.ahead(partial(self.prepared, Drawn(given, made=made)))
-            yield f"{name} where {sizes}", _Call("a problem of its own", partial(self.sized, one), given, made)
+            yield (
+                f"{name} where {sizes}" if made else sizes,
+                _Call("a problem of its own", partial(self.sized, one), given, made),
+            )
         if possible("threads", self.call, self.target):
             long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
@@ -718,8 +722,9 @@ def call_problems(
         told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {listed(wrong)}"
         return replace(found, excused="; ".join(filter(None, (told, found.excused))))
     name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
-    told = f"{len(beyond)} of {found.made} calls fail; the smallest: {name}, {table[name].text}: {beyond[name].told}"
     worst = status.worst(one.status for one in beyond.values())
+    ended = "cannot be judged" if worst == "unjudged" else "fail"
+    told = f"{len(beyond)} of {found.made} calls {ended}; the smallest: {name}, {table[name].text}: {beyond[name].told}"
     return replace(
         found, status=worst, told=told, script=calls.script(name, table[name].sizes, table[name].made) if mine else ""
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +21,7 @@ from verify.walk.calls import Called, Sample, call_all
 from verify.walk.calls_of_problems import call_problems
 from verify.walk.cases import Case, Instance, Pointwise, Strata, format_of, terms
 from verify.walk.plan import Job, Selection, job_domain
-from verify.workers.launch import Begun, LoweringError, repeats_of
+from verify.workers.launch import LoweringError, launch_steady, repeats_of
 
 RESOLVED = 4096  # elements whose resolution is taken
 HELD = 1 << 20  # elements that may wait until all portions are through
@@ -65,40 +63,32 @@ def walk(
     building = native.compiled_for()
     found: dict[str, Found] = {}
     held: dict[str, _Held] = {}
-
-    def begun(number: int) -> Begun:
-        repeats = repeats_of(first=number == 0, user=job.mine)
-        about = call, case.given(number), case.backend, lowering.name, case.outputs
-        return Begun(*about, repeats=repeats, origin=case.origin(number))
-
-    beside = getattr(call, "isolated", False) and isinstance(case, Pointwise) and not case.swept
-    following: Begun | None = None
-    with contextlib.ExitStack() as around:
-        for number in portions:
-            eager = None if reference is None else case.eager(number, reference, target)
-            one = (following or begun(number)).launches(eager)
-            compiling = one.first if number == 0 else 0.0
-            launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
-            few = not lowering.each_shape or case.portions() == range(1)
+    for number in portions:
+        eager = None if reference is None else case.eager(number, reference, target)
+        one = launch_steady(
+            call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
+            repeats=repeats_of(first=number == 0, user=job.mine), origin=case.origin(number),
+        )  # fmt: skip
+        compiling = one.first if number == 0 else 0.0
+        launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
+        few = not lowering.each_shape or case.portions() == range(1)
+        if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
+            given = case.given(0)
+            sample = Sample(given, one.output) if lowering.each_shape else Sample.of(given, one.output, kinds=job.mine)
             options = {"mine": job.mine, "scalars": job.scalars}
-            if number == 0 and one.steady and job.calls and few and isinstance(case, Pointwise):
-                given, of = case.given(0), Sample if lowering.each_shape else partial(Sample.of, kinds=job.mine)
-                called = call_all(case, target, lowering, call, reference, of(given, one.output), **options)
-                launched = replace(launched, calls=called)
-            if one.steady and job.calls and isinstance(case, Instance):
-                first = lowerings(target.kernel)[0]
-                launched = replace(launched, calls=call_problems(case, target, lowering, call, first, **options))
-            following = begun(number + 1) if beside and number + 1 in portions else None
-            if following:  # while these are judged
-                around.callback(following.drop)
-            for outputs in one.results:
-                for name, y in outputs.items():
-                    other, before = None if eager is None else eager.get(name), found.get(name)
-                    found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, _Held()))
-            for name, y in one.results[0].items():
-                exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
-                distinct = max(found[name].distinct, one.distinct_of(name))
-                found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact}, distinct=distinct)
+            launched = replace(launched, calls=call_all(case, target, lowering, call, reference, sample, **options))
+        if one.steady and job.calls and isinstance(case, Instance):
+            first = lowerings(target.kernel)[0]
+            options = {"mine": job.mine, "scalars": job.scalars}
+            launched = replace(launched, calls=call_problems(case, target, lowering, call, first, **options))
+        for outputs in one.results:
+            for name, y in outputs.items():
+                other, before = None if eager is None else eager.get(name), found.get(name)
+                found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, _Held()))
+        for name, y in one.results[0].items():
+            exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
+            distinct = max(found[name].distinct, one.distinct_of(name))
+            found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact}, distinct=distinct)
     for name, rest in held.items():
         found[name] = rest.judged(case, job, name, found[name])
     if launched.calls is not None:

@@ -161,21 +161,21 @@ def launch_steady(
     Raises LoweringError (kind 'raised' or 'contract'), also for an output that follows the byte in fresh memory: not
     all of it is written. An unsteady lowering raises nothing. NotLowered passes through.
     """
-    return Begun(call, given, backend, name, names, repeats=repeats, origin=origin).launches(like)
+    return Begun(call, given, backend, name, names, repeats=repeats, like=like, origin=origin).launches(like)
 
 
 class Begun:
-    """Launches, as by `launch_steady`. Of an isolated call the first AHEAD are under way, of a problem one; others
-    begin when they are asked for."""
+    """Launches, as by `launch_steady`. Of an isolated call the first AHEAD are under way, of a problem without `like`
+    one; others begin when they are asked for."""
 
     def __init__(
         self, call: Callable[..., Any], given: Given, backend: Backend, name: str, names: Sequence[str] | None = None,
-        *, repeats: int = 1, origin: Origin | None = None,
+        *, repeats: int = 1, like: Mapping[str, Tensor] | None = None, origin: Origin | None = None,
     ) -> None:  # fmt: skip
         self._inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
         self._about, self._underway = (call, backend, name, repeats, names), deque[Any]()
         if self._inputs.isolated:
-            _begin(call, self._inputs, self._inputs.expected, self._underway, range(repeats))
+            _begin(call, self._inputs, self._inputs.expected or _known((), like), self._underway, range(repeats))
 
     def launches(self, like: Mapping[str, Tensor] | None = None) -> Launches:
         """What they gave. To be asked once."""

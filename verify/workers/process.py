@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import inspect
 import json
 import mmap
 import os
 import pickle
+import random
 import sys
 import threading
 import time
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +67,10 @@ DIFFERENTIABLE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 #: Bytes of guard on both sides of what a launch allocates: more than a block of a kernel that forgets its mask.
 OUTER = 1 << 16
+#: The next number of torch's random numbers on the host, Python's and numpy's, whatever the names stand for later.
+RANDOM: Sequence[Callable[[], Any]] = (
+    functools.partial(torch.rand, (), dtype=torch.float64, device="cpu"), random.random, np.random.random_sample
+)  # fmt: skip
 #: Whose names a user's file may replace, beside those of the device's module.
 OWNERS = (torch, torch.Tensor, torch.nn.functional, ctypes, mmap, time, json, os)
 
@@ -98,8 +103,8 @@ class Server:
         self.waiting: Waiting | None = None
         self.wrote = ""
         self.modes: dict[str, Any] = {}  # after the last launch, unless it failed
-        self.states: set[int] = set()  # in which random numbers have been
-        self.random = 0  # in which they were before the launch
+        self.memory = 0  # see `load`
+        self.drawn: set[tuple[int, float]] = set()  # random numbers so far, each with the number of its source
         self.blocks: defaultdict[str, set[int]] = defaultdict(set)  # by kernel
         self.kernel = ""  # that is launched
         self.names = Names()
@@ -151,6 +156,7 @@ class Server:
         torch.set_num_threads(threads)
         self.draw()
         self.modes = modes()  # before the file is imported
+        self.memory = memory
         if memory:
             import resource
 
@@ -197,7 +203,7 @@ class Server:
         nothing is."""
         name, scalars, spelling, dtype, backend_name = target
         backend, self.kernel = loaded(backend_name), name
-        before, self.modes, self.random = self.modes or modes(), {}, random_state()
+        before, self.modes = self.modes or modes(), {}
         guarded, told = Guarded(), ""
         try:
             key = text, json.dumps(target)
@@ -309,7 +315,8 @@ class Server:
         except BaseException as error:
             lost = spoiled(backend)
             left = {} if lost else self.left(before, modes())
-            return {"kind": "raised", "told": describe(error), "spoiled": lost, "changed": left}
+            told = self.within(describe(error))
+            return {"kind": "raised", "told": told, "spoiled": lost, "changed": left}
         if told:
             return {"kind": "contract", "told": told}
         if inputs.data_ptr() != file.data_ptr():  # the parent looks at what became of its inputs
@@ -331,18 +338,27 @@ class Server:
             "blocks": sorted(self.blocks[name])[:BLOCKS],
         }
 
-    def draw(self) -> None:
-        """Draw a random number, so that beginning them anew shows."""
-        self.states.add(random_state())
-        torch.rand(1)
+    def within(self, told: str) -> str:
+        """What is told of an error, with the limit of memory where it may come of that, in the system's words, torch's
+        or Python's."""
+        lacking = any(text in told for text in (os.strerror(errno.ENOMEM), "can't allocate memory", "MemoryError"))
+        if not (lacking and self.memory):
+            return told
+        return f"{told}; its process may take {self.memory / (1 << 30):.3g} GiB (--memory)"
+
+    def draw(self) -> bool:
+        """Draw a random number of each source; whether one is known, so that they were begun anew since. Double
+        precision has so many that none comes twice by chance."""
+        numbers = set(enumerate(float(source()) for source in RANDOM))
+        known = not numbers.isdisjoint(self.drawn)
+        self.drawn |= numbers
+        return known
 
     def left(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
         """The modes that a launch has changed, as text. Random numbers may be drawn, and not begun anew."""
         changed = {key: [str(before[key]), str(value)] for key, value in now.items() if value != before[key]}
-        state = random_state()
-        if state != self.random and state in self.states:
+        if self.draw():
             changed["random numbers"] = ["going on", "begun anew"]
-        self.states.add(state)
         return changed
 
     def hand_over(self, returned: Mapping[Any, torch.Tensor], which: int, offsets: Mapping[str, int]) -> None:
@@ -550,11 +566,6 @@ def turn(whole: Sequence[torch.Tensor], tensors: Sequence[Sequence[Any]], *, ins
 def detached(returned: Any) -> Any:
     """Results as others hold them: their memory, and not the objects that were returned."""
     return {key: t.detach() if isinstance(t, torch.Tensor) else t for key, t in named(returned).items()}
-
-
-def random_state() -> int:
-    """The state of torch's random numbers, hashed."""
-    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
 
 
 @contextlib.contextmanager
