@@ -233,10 +233,8 @@ STRICT_OPTIONS: Mapping[str, Any] = {
 
 def default_flags(target: Target) -> dict[str, Any]:
     """Options that choose no rounding, for every Inductor lowering: compile in this process, whose Triton settings are
-    known, rather than in workers that keep the settings of their start. On a GPU: take the first of the two to six
-    sizes of blocks that the autotuner would compile for a kernel that reduces nothing, since they decide no bits."""
-    first = {} if target.backend.device == "cpu" else {"triton.autotune_pointwise": False}
-    return {"compile_threads": 1, **first}
+    known, rather than in workers that keep the settings of their start."""
+    return {"compile_threads": 1}
 
 
 def strict_options(target: Target) -> dict[str, Any]:

@@ -161,45 +161,41 @@ def launch_steady(
     Raises LoweringError (kind 'raised' or 'contract'), also for an output that follows the byte in fresh memory: not
     all of it is written. An unsteady lowering raises nothing. NotLowered passes through.
     """
-    return Begun(call, given, backend, name, names, repeats=repeats, like=like, origin=origin).launches(like)
+    inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
+    try:
+        return _launched(call, inputs, backend, name, repeats, names, like, deque())
+    except BaseException:
+        if origin is not None:
+            origin.made_again()  # what the lowering did to them is not known
+        raise
 
 
 class Begun:
-    """Launches, as by `launch_steady`. Of an isolated call the first AHEAD are under way, of a problem without `like`
-    one; others begin when they are asked for."""
+    """One launch, as by `launch_steady` with repeats=1. That of an isolated call is under way; others begin when their
+    result is asked for."""
 
     def __init__(
-        self, call: Callable[..., Any], given: Given, backend: Backend, name: str, names: Sequence[str] | None = None,
-        *, repeats: int = 1, like: Mapping[str, Tensor] | None = None, origin: Origin | None = None,
-    ) -> None:  # fmt: skip
-        self._inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
-        self._about, self._underway = (call, backend, name, repeats, names), deque[Any]()
+        self, call: Callable[..., Any], given: Given, backend: Backend, name: str, names: Sequence[str] | None = None
+    ) -> None:
+        self._inputs = _Inputs(given, backend, None, isolated=getattr(call, "isolated", False))
+        self._about, self._underway = (backend, name, 1, names), deque[Any]()
+        self._call = call
         if self._inputs.isolated:
-            _begin(call, self._inputs, self._inputs.expected or _known((), like), self._underway, range(repeats))
-
-    def launches(self, like: Mapping[str, Tensor] | None = None) -> Launches:
-        """What they gave. To be asked once."""
-        inputs = self._inputs
-        try:
-            return _launched(*self._about, inputs, self._underway, like)
-        except BaseException:
-            if inputs.origin is not None:
-                inputs.origin.made_again()  # what the lowering did to them is not known
-            raise
+            _begin(call, self._inputs, self._inputs.expected, self._underway, range(1))
 
     def result(self, like: Mapping[str, Tensor] | None = None) -> Outputs:
-        """What the first one gave. To be asked once."""
-        return self.launches(like).results[0]
+        """What it gave. To be asked once. Raises as `launch_steady`."""
+        return _launched(self._call, self._inputs, *self._about, like, self._underway).results[0]
 
     def drop(self) -> None:
-        """Let them end, whatever they give, unless they have."""
+        """Let it end, whatever it gives, unless it has."""
         for begun in self._underway:
             begun.drop()
 
 
 def _launched(
-    call: Callable[..., Any], backend: Backend, name: str, repeats: int, names: Sequence[str] | None, inputs: _Inputs,
-    underway: deque[Any], like: Mapping[str, Tensor] | None,
+    call: Callable[..., Any], inputs: _Inputs, backend: Backend, name: str, repeats: int, names: Sequence[str] | None,
+    like: Mapping[str, Tensor] | None, underway: deque[Any],
 ) -> Launches:  # fmt: skip
     results: list[Outputs] = []
     which: list[int] = []
@@ -320,7 +316,8 @@ class _Inputs:
             for label, t in self.kept.items() if changed else ():
                 left = changed.get(t.untyped_storage().data_ptr())
                 if left is not None:
-                    given = left.to(t.device).view(t.dtype).as_strided(t.shape, t.stride(), t.storage_offset())
+                    whole = left[: len(left) // t.element_size() * t.element_size()].to(t.device).view(t.dtype)
+                    given = whole.as_strided(t.shape, t.stride(), t.storage_offset())
                     self._require_same(name, label, given)
             if changed:
                 raise LoweringError(f"lowering {name} wrote into memory beside its inputs")
