@@ -16,10 +16,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+import chosen
+
 ROOT = Path(__file__).resolve().parent.parent
 MARKERS = (
     "gpu: needs a GPU that torch can use; skipped with its reason elsewhere",
     "exhaustive: walks a whole input space; minutes, run with -m exhaustive",
+    "part(n): of the cases one in n, which the commit chooses; the others are exhaustive",
     "slow: more than 20 seconds on two cores",
 )
 
@@ -56,7 +59,11 @@ def why_no_gpu() -> str:
     return f"no GPU that torch {torch.__version__} can use"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
+        part, gpu = item.get_closest_marker("part"), item.get_closest_marker("gpu")
+        if part and not gpu and not chosen.picks(chosen.commit(), item.nodeid, *part.args):
+            item.add_marker(pytest.mark.exhaustive)
+        if gpu and (reason := why_no_gpu()):
             item.add_marker(pytest.mark.skip(reason=reason))

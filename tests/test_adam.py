@@ -301,6 +301,7 @@ def of_algorithms() -> Iterator[Any]:
                 yield pytest.param(name, decay, options, dtype, marks=marks, id=f"{name}-{decay}-{options}-{dtype}")
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("name", "decay", "options", "dtype"), list(of_algorithms()))
 def test_every_algorithm_keeps_its_own_bound(name: str, decay: float, options: dict[str, int], dtype: str) -> None:
     """What `ieee` computes for a formula lies within what `Roundoff` proves of the same formula."""

@@ -389,6 +389,7 @@ def test_tensors_serve_where_what_is_compiled_is_not_admitted(monkeypatch: pytes
 COMPOSITES = [name for name in kernel.names() if isinstance(kernel.load(name), kernel.Composite)]
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_a_later_stage_asks_for_no_function_that_the_first_has_not(name: str) -> None:
     """So that `trust` names the same ones, whichever lowerings and elements came before."""

@@ -535,6 +535,7 @@ def test_a_device_that_flushes_passes_as_declared(monkeypatch: pytest.MonkeyPatc
     assert all(cell["error"]["flushed"] > 0 for cell in found.values())
 
 
+@pytest.mark.part(2)
 @pytest.mark.usefixtures("apple_gpu")
 @pytest.mark.parametrize(
     ("kernel", "wrong", "right"),

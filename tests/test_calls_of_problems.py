@@ -203,6 +203,7 @@ def test_bounds_have_the_shapes_of_outputs(name: str) -> None:
         assert limit is None or limit.bound.shape == y.shape
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_a_user_s_own_has_the_bounds_that_are_tried_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """What keeps them is not looked at again, on whatever backend."""
@@ -232,6 +233,26 @@ def eager(x, dim):  # as torch's rms_norm on a GPU, which reads four numbers at 
 def other(x, dim):
     return eager(x.contiguous(), dim) + (0 if x.is_contiguous() else 2.0**-20)
 """
+
+
+class Elsewhere:
+    """The CPU, but that large problems are judged on another device."""
+
+    check_device = "meta"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(backends.load("cpu"), name)
+
+
+def test_numbers_of_a_small_problem_are_judged_where_those_of_a_large_one_are() -> None:
+    """On a GPU, small problems are judged on the host: rows of one were repeated in one that is not small."""
+    facts, backend = kernel.load("softmax"), Elsewhere()
+    assert isinstance(facts, Composite) and facts.custom is not None
+    settings = [facts.custom({"shape": shape}) for shape in ("3x333", "3000x333")]
+    small, large = (Instance(facts, one, {}, "float32", backend, 0) for one in settings)  # type: ignore[arg-type]
+    rows = small.problem.tensors["x"]
+    assert rows.device.type == "cpu"
+    assert large.of({"x": rows.repeat(1000, 1)}).problem.tensors["x"].device.type == "meta"
 
 
 def beside_eager(tmp_path: Path, function: str) -> tuple[Calls, Instance]:
@@ -280,6 +301,7 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function
     assert (found.status, found.kind) == ("error", "contract") and told in found.told
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("tail", "shape=3x1023 recipe=random", "exceeds-bound"), ("strides", "transposed", "exceeds-bound"),
     ("many", "shape=33x3 recipe=random", "exceeds-bound"), ("neighbour", "other rows beside them", "unsteady"),
@@ -307,6 +329,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, sta
         assert abs(mine - due) > 1e-4 * abs(due), shown
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("cached", "shape=1x3 recipe=random", "exceeds-bound"), ("overrun", "beside its output", "error"),
     ("late", "had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
@@ -327,6 +350,7 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         assert found.made == 7 + len(MEMORY) + len(PICKED) + rest
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("right", "shape=3x", "passed"), ("tail", "shape=3x1023 recipe=random", "exceeds-bound"),
     ("many", "shape=33x3 recipe=random", "exceeds-bound"), ("warm", "shape=3x", "exceeds-bound"),
@@ -965,6 +989,7 @@ OF = {
 }  # fmt: skip
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "among"), [
     ("without_nan_in_pairs", "shape=6x64 recipe=one_nan,infinities,tiny"),
     ("without_nan_alone", "shape=33 recipe=one_nan"), ("five", "shape=2x1x3x2x33 recipe=random"),
@@ -1160,6 +1185,7 @@ planted = functools.wraps({name})(spoiled)
 """
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_that_people_use_are_tried(tmp_path: Path, name: str) -> None:
     condition = " or ".join(f"({one})" for one in SHAPES[name].values())
@@ -1194,6 +1220,7 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     assert found.different == (among,) and found.status in ("suspect", "exceeds-bound"), found
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("right", "wrong", "among"), [
     # few queries beside many keys: the last block of keys is lost
     ("hidden.all", "(hidden := hidden | (torch.arange(scores.shape[-1]) >= 256) & (scores.shape[-2] < 16)).all",
@@ -1291,6 +1318,7 @@ def within(away):  # a block of 128 queries
 """
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("among", BLOCKS)
 def test_blocks_of_attention_are_tried(tmp_path: Path, among: str) -> None:
     text, (right, wrong) = stubs.source(kernel.load("flex_attention")), BLOCKS[among]
@@ -1315,6 +1343,7 @@ def as_packed(t):
     assert found.status == "exceeds-bound" and "transpose(1, 2)" in found.told, found
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("wrong", [
     "value = value.as_strided(value.shape, key.stride())",
     "grad_out = grad_out.as_strided(grad_out.shape, query.stride())",
@@ -1373,6 +1402,7 @@ INFINITIES = {
 }
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("text", INFINITIES)
 @pytest.mark.parametrize(("name", "dtype", "among"), [
     ("mm", "bfloat16", "a = a.abs()"), ("mm", "float32", "a = a.abs()"), ("addmm", "float32", "a = a.abs()"),
@@ -1586,6 +1616,7 @@ norm = Norm()
     assert called(tmp_path, "norm", "rms_norm", text=text, only="shape=5x").status == "passed"
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("right", "wrong", "name", "dtype", "among"), [
     ("enumerate(grads, start", "enumerate(grads if lr else grads[:0], start", "adamw_step", "float32",
      "steps=3 sizes=33 lr=0.0"),
@@ -1699,6 +1730,7 @@ def known(a, b, bias, alpha, beta):
 """
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("function", "among"), [
     ("square", "m=33 k=33 n=33"),
     ("sign", "m=1 k=40 n=6 alpha=-1.5 beta=1.0"), ("half", "m=5 n=6 beta=0.5"),
@@ -1732,6 +1764,7 @@ def both(*t, maximize, max_exp_avg_sq=None, **given):
     )
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", ["adam_ema", "adam_step", "rms_norm", "cummax", "addmm"])
 def test_what_torch_does_passes(tmp_path: Path, name: str) -> None:
     found = called(tmp_path, name, name, text=stubs.source(kernel.load(name)))

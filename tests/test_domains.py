@@ -133,6 +133,7 @@ def test_a_gpu_draws_the_same_bits(kernel: str, name: str) -> None:
             assert torch.equal(here.to(there.dtype), there.cpu())
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", FORMAT_IDS)
 @pytest.mark.parametrize("kernel", elementwise_names())
 def test_strata_that_are_drawn_together_are_the_same(kernel: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

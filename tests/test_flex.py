@@ -809,6 +809,7 @@ class Hopper:
         return "sm_90"
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("what", ["after", "by log 2", "in base 2"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_product_of_queries_and_keys_is_named(dtype: str, what: str) -> None:

@@ -131,6 +131,7 @@ CASES = (
 )
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("name", "scalars", "metric", "value"), CASES, ids=[c[0] for c in CASES])
 def test_the_judge_finds_what_the_tensors_find(
@@ -258,6 +259,7 @@ def require_plain(about: Elementwise, inputs: tuple[Tensor, ...], least: float) 
             assert held.double().mean() > least, (fmt.name, about.scalars)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", kernel.elementwise_names())
 def test_plain_elements_are_judged_as_all_are(name: str) -> None:
     facts = kernel.elementwise(name)

@@ -247,6 +247,7 @@ def test_how_far_a_suspect_goes_is_told_by_tensors_and_multiprecision_alike(turn
     assert kinds >= {None, "bound", "probable", "order"}
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("turn", [0, 1, 2])
 @pytest.mark.parametrize(("name", "dtype"), [("exp", "float32"), ("addcmul", "float16"), ("div", "bfloat16")])
 def test_what_is_seen_at_once_to_keep_its_bound_does(name: str, dtype: str, turn: int) -> None:
@@ -411,6 +412,7 @@ def require_alike(tallies: Mapping[str, Tally]) -> None:
                 assert next(largest) == pytest.approx(next(largest), rel=1e-4, abs=chunk.COARSE)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_path_gives_the_same_tally(name: str) -> None:
     dtype = DTYPES[hashed(name) % len(DTYPES)]

@@ -80,6 +80,7 @@ def test_every_case_has_a_triton_kernel(name: str) -> None:
         assert ("triton", target(kernel, **scalars).pattern) in importlib.import_module(kernel.triton).OPERATIONS
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", elementwise_names())
 def test_every_lowering_computes_the_kernel(name: str) -> None:
     """Against float64 eager, at a tolerance that any rounding of float32 keeps and another function breaks."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import chosen
 from mutants import whole
 from mutants.boxes import kill_rate, random_boxes
 from mutants.planted import MUTANTS, Kept, Mutant, cell, cells, differing, domain, flush, next_up
@@ -22,7 +23,7 @@ from verify.inputs.domains import domain_of
 from verify.lower.lowering import Call
 from verify.lower.pytorch import EAGER
 
-TENTH = [one for one in whole.tenth(whole.commit()) if one.label not in whole.KNOWN]
+TENTH = [one for one in whole.tenth(chosen.commit()) if one.label not in whole.KNOWN]
 TABLE = json.loads((whole.ROOT / "reports" / "measured" / "mutants.json").read_text())["verdicts"]
 #: What the quick profile kills by the committed table: kernel, fault, dtype and length.
 KILLED = {(v["kernel"], v["name"], v["dtype"], v["length"]) for v in TABLE if v["holds"] and v["profile"] == "quick"}

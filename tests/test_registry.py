@@ -97,6 +97,7 @@ def examples(share: int) -> settings:
 ALL = list(subjects())
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("subject", ALL)
 def test_no_batch_exceeds_the_bound(subject: Subject) -> None:
     places, sizes = narrowed(subject)
@@ -121,6 +122,7 @@ def stored(subject: Subject, case: int, spelling: str) -> Iterator[tuple[Descrip
         yield Descriptor(case, spelling, "corpus", size, 0, start), inputs
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("subject", ALL)
 def test_the_worst_inputs_of_any_report_keep_the_bound(subject: Subject) -> None:
     places, _ = narrowed(subject)
@@ -158,6 +160,7 @@ def test_what_is_wrong_at_one_stored_input_is_found() -> None:
     assert [failure.kind for failure in found if failure] == ["bound"]
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("subject", ALL)
 def test_the_laws_that_a_lowering_promises_hold(subject: Subject) -> None:
     places, sizes = narrowed(subject)

@@ -383,6 +383,7 @@ def test_another_shape_is_an_error() -> None:
 # ---------------------------------------------------------------- lowerings within their bounds
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_lowerings_keep_their_bounds(name: str, dtype: str) -> None:

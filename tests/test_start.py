@@ -7,11 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
 def _told(program: str, **variables: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "TRITON_CACHE_DIR")
+    }
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT,
         env=environment | variables,
@@ -24,6 +28,15 @@ def test_threads_wait_without_spinning_unless_the_user_says_how() -> None:
     program = "import os; from verify.processes import start; start.settle(); print(os.environ['OMP_WAIT_POLICY'])"
     assert _told(program) == "PASSIVE"
     assert _told(program, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE"
+
+
+def test_triton_keeps_compiled_code_where_it_does_by_itself(tmp_path: Path) -> None:
+    """Inductor sets TRITON_CACHE_DIR where it is not set (torch/_inductor/runtime/triton_heuristics.py)."""
+    pytest.importorskip("triton")
+    program = "from triton import knobs; print(knobs.cache.dir)"
+    settled = "import os; from verify.processes import start; start.settle(); print(os.environ['TRITON_CACHE_DIR'])"
+    for name in ("HOME", "TRITON_HOME", "TRITON_CACHE_DIR"):
+        assert _told(settled, **{name: str(tmp_path)}) == _told(program, **{name: str(tmp_path)})
 
 
 def test_a_measurement_is_of_a_process_like_the_commands(tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ LIBRARY = [
 ]
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("model", instructions.MODELS)
 @pytest.mark.parametrize(("operation", "name", "arity"), LIBRARY, ids=[name for _, name, _ in LIBRARY])
 def test_unfused_kernels_are_ocml(operation: Any, name: str, arity: int, model: str) -> None:

@@ -258,6 +258,7 @@ PLANTED = {
 }  # fmt: skip
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_lowering_ends_as_stated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     body, status, kind, words = PLANTED[name]
@@ -307,6 +308,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_an_unusual_right_lowering_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     (found,) = cells(monkeypatch, planted(tmp_path, RIGHT[name]))

@@ -8,8 +8,6 @@ beyond the known ones and not declared.
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from chosen import picks
 from mutants import adam, flex, planted, products, rows
-from verify import __version__, backends
+from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite, Scalars, Setting
 from verify.families.composite import Problem
@@ -149,20 +148,9 @@ def everything() -> Iterator[Planted]:
 
 
 @cache
-def commit() -> str:
-    """HEAD's, or the package's version where there is no repository."""
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return __version__
-    return found.stdout.strip()
-
-
 def tenth(of: str) -> list[Planted]:
     """One item in ten, chosen by a commit or any other text."""
-    return [one for one in everything() if hashlib.sha256(f"{of} {one.label}".encode()).digest()[0] * 10 // 256 == 0]
+    return [one for one in everything() if picks(of, one.label, 10)]
 
 
 def chosen(commit: str | None, kernels: Sequence[str]) -> list[Planted]:

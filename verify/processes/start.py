@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 #: glibc's mallopt(3).
@@ -17,10 +18,16 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 def settle() -> None:
-    """What a process of this project sets before it imports torch: threads that wait without spinning (beside another
-    program, torch's or the judge's own, that takes a second for each millisecond), and freed memory that stays with the
-    process, which otherwise asks for the pages of every chunk anew."""
+    """What a process of this project sets before it imports torch.
+
+    Threads wait without spinning: beside another program, torch's or the judge's own, that takes a second for each
+    millisecond. Freed memory stays with the process, which otherwise asks for the pages of every chunk anew. Triton
+    keeps compiled code in its own folder: where none is set, Inductor sets another once it has compiled for a GPU, and
+    a later run does not find what Triton compiled after that.
+    """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    home = os.environ.get("TRITON_HOME") or Path("~").expanduser()
+    os.environ.setdefault("TRITON_CACHE_DIR", str(Path(home, ".triton", "cache")))
     with contextlib.suppress(AttributeError, OSError, TypeError):  # not glibc
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc would choose itself

@@ -874,7 +874,7 @@ class Instance:
         """The setting's problem of other numbers, before anything was asked of this one: nothing is drawn for it."""
         other = copy.copy(self)
         kept = {name: dict(one) if isinstance(one, dict) else one for name, one in self.problem.extra.items()}
-        other.problem = replace(self.problem, tensors=tensors, extra=kept)
+        other.problem = replace(self.problem, tensors=tensors, extra=kept).to(self.device)
         other._exact, other._sources, other._limits, other._predicted = {}, {}, {}, {}
         other._bounds = admit.Bounds(self.device)
         return other
