@@ -537,7 +537,7 @@ def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
     monkeypatch.setattr(backends, "launch_threads", backends.launch_threads)  # which a worker sets for its process
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick")
-    do = run._worker(selection, 1, (1, 1), 1, 1)
+    do = run._worker(selection, [None], 1, (1, 1), 1, 1)
     with pytest.raises(Spent if gone else RuntimeError) as raised:
         do(0)
     if gone:
@@ -577,7 +577,8 @@ def test_what_a_share_of_the_memory_does_not_suffice_for_is_done_with_more(
     monkeypatch.setattr(backends, "memory_share", None)
     monkeypatch.setattr(backends, "launch_threads", backends.launch_threads)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    do = run._worker(Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick"), 1, (1, 1), 1, 8)
+    selection = Selection(("exp",), ("cpu",), ("float16",), ("eager",), profile="quick")
+    do = run._worker(selection, [None], 1, (1, 1), 1, 8)
     (cell,) = do(0)
     assert cell["status"] == ("passed" if suffices else "error"), cell["reason"]
     assert suffices or "out of memory" in cell["reason"]
@@ -610,3 +611,19 @@ def test_tensors_take_no_more_of_a_gpu_than_their_share() -> None:
         backends.confine("cuda", None)
     assert backends.room("cuda") > 0.5 * free
     torch.empty(int(0.02 * total), dtype=torch.uint8, device="cuda")
+
+
+def test_a_process_that_does_jobs_is_told_why_some_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding that out takes seconds where Inductor or the device has to be asked."""
+    cpu, selection = backends.load("cpu"), Selection(("exp", "softmax"), ("cpu",), profile="quick")
+    jobs = list(jobs_of(selection, cpu))
+
+    def asked(*_: Any) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr(cpu, "inductor_unavailable", asked)
+    monkeypatch.setattr(cpu, "triton_options", asked)
+    told = list(jobs_of(selection, cpu, iter([job.reason for job in jobs])))
+    assert [(one.label, one.reason) for one in told] == [(one.label, one.reason) for one in jobs]
+    with pytest.raises(AssertionError):
+        list(jobs_of(selection, cpu))

@@ -217,27 +217,34 @@ class BallDDArrays(_LastAxis, BallDD):
     of each series is added to the radius, so nothing of a library is trusted. About 2^-98 relative.
     """
 
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._constants: dict[tuple[Fraction, float], Ball] = {}
+
     def const(self, value: Any) -> Ball:
-        """An exact constant where two float64 hold it, else their distance as radius."""
+        """An exact constant where two float64 hold it, else their distance as radius. Made once: it waits for the
+        device."""
         if isinstance(value, Ball):
             return value
-        found = super().const(value)
-        rest = Fraction(value) - Fraction(found.mid.item())
-        tail = float(rest)
-        left = abs(rest - Fraction(tail))
-        rad = float(left) * GROW if left else 0.0
-        parts = (torch.tensor(v, dtype=torch.float64, device=self.device) for v in (tail, rad))
-        tail_, rad_ = parts
-        return replace(found, tail=tail_, rad=rad_ if left else 0.0, relative=0.0)
+        exact = Fraction(value)
+        key = exact, math.copysign(1.0, value) if exact == 0 else 0.0
+        if key not in self._constants:
+            found = super().const(value)
+            rest = exact - Fraction(found.mid.item())
+            tail = float(rest)
+            left = abs(rest - Fraction(tail))
+            rad = float(left) * GROW if left else 0.0
+            tail_, rad_ = (torch.tensor(v, dtype=torch.float64, device=self.device) for v in (tail, rad))
+            self._constants[key] = replace(found, tail=tail_, rad=rad_ if left else 0.0, relative=0.0)
+        return self._constants[key]
 
     def _product(self, a: Ball, b: Ball) -> Ball:
         return self.mul(a, b)
 
     def exp(self, a: Ball) -> Ball:
         """2^k (1 + expm1(r)), a = k log 2 + r. Undecided above 700; from -700 down only below 2^-1009."""
-        if (
-            a.mid.dim() and (n := a.mid.shape[-1]) > TOGETHER
-        ):  # hundreds of operations each: in parts that a cache holds
+        # hundreds of operations each: on the host in parts that a cache holds
+        if a.mid.is_cpu and a.mid.dim() and (n := a.mid.shape[-1]) > TOGETHER:
             parts = [self.exp(_at(a, slice(start, start + TOGETHER))) for start in range(0, n, TOGETHER)]
             mid, rad, tail = (torch.cat([getattr(p, name) for p in parts], -1) for name in ("mid", "rad", "tail"))
             return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)

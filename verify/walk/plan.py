@@ -273,8 +273,9 @@ def backends_of(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
     return found, absent
 
 
-def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
-    """Every cell selected on one backend, ordered so that cells of one case follow each other."""
+def jobs_of(selection: Selection, backend: Backend, reasons: Iterator[str | None] | None = None) -> Iterator[Job]:
+    """Every cell selected on one backend, ordered so that cells of one case follow each other. reasons: theirs, where
+    another process has found them, some by importing Inductor or with the device."""
     kernels = [kernel.load(name) for name in selection.kernels]
     _known_names(selection, kernels)
     for name, value in (selection.scalars or {}).items():
@@ -283,7 +284,7 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
     order = _order(selection, kernels)
     for facts in kernels:
         if isinstance(facts, Composite):
-            yield from _composite_jobs(facts, selection, backend, order)
+            yield from _composite_jobs(facts, selection, backend, order, reasons)
             continue
         if selection.setting:
             raise UsageError(f"--set is for composite kernels; {facts.name} takes --scalar and --spelling")
@@ -303,7 +304,7 @@ def jobs_of(selection: Selection, backend: Backend) -> Iterator[Job]:
                 for one in (*users, *beside):
                     if one.one_spelling and spelling != target.default_spelling:
                         continue
-                    reason = one.reason(target)
+                    reason = one.reason(target) if reasons is None else next(reasons)
                     mine, plain = one in users, spelling == target.default_spelling
                     calls = plain and target.layout is None
                     yield Job(target, one, reason, mine, calls=calls, scalars=mine and selection.scalars is None)
@@ -317,7 +318,9 @@ def _chosen(facts: Kernel | Composite, selection: Selection) -> list[Lowering]:
     return [one for one in known if kernel.fits(one.name, selection.lowerings)]
 
 
-def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, order: Order | None) -> Iterator[Job]:
+def _composite_jobs(
+    facts: Composite, selection: Selection, backend: Backend, order: Order | None, reasons: Iterator[str | None] | None
+) -> Iterator[Job]:
     limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
     users = [isolated_composite(text, order, **limits) for text in selection.user_lowerings]
     users += [user_composite(name, order, function=function) for name, function in selection.functions.items()]
@@ -335,7 +338,10 @@ def _composite_jobs(facts: Composite, selection: Selection, backend: Backend, or
             for scalars in suited:
                 target = Target(facts, scalars, setting.name, dtype, backend)
                 for one in (*users, *chosen):
-                    reason = backend.dtype_unavailable(dtype) or one.reason(target)
+                    if reasons is None:
+                        reason = backend.dtype_unavailable(dtype) or one.reason(target)
+                    else:
+                        reason = next(reasons)
                     mine = one in users
                     calls = first and (mine or one.name == reference)
                     free = mine and selection.scalars is None

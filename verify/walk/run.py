@@ -263,7 +263,7 @@ class _Results:
         wanted = [n for n, task in enumerate(plan.tasks) if jobs[task.job].reason is None and n not in known]
         found = [] if workers == 1 and on is None else by_case(jobs, [plan.tasks[n] for n in wanted], selection)
         groups = [(seconds, [wanted[k] for k in group]) for seconds, group in found]
-        given = selection, backends.threads(), shard
+        given = selection, tuple(job.reason for job in jobs), backends.threads(), shard
         if on is not None and groups:
             needs = {name: amount for backend in present for name, amount in backend.resources().items()}
             each = min((amount for name, amount in needs.items() if name != "CPU"), default=1.0)
@@ -476,12 +476,13 @@ def _lost(backend: Backend) -> bool:
 
 
 def _worker(
-    selection: Selection, threads: int, shard: tuple[int, int], share: int, processes: float
-) -> Callable[[int], Any]:
-    """What a worker process does with the number of a task. threads: of a launch; share: of all else; processes: those
-    that use its GPU."""
-    present = backends_of(selection)[0]
-    jobs = [job for backend in present for job in jobs_of(selection, backend)]
+    selection: Selection, reasons: Sequence[str | None], threads: int, shard: tuple[int, int], share: int,
+    processes: float,
+) -> Callable[[int], Any]:  # fmt: skip
+    """What a worker process does with the number of a task. reasons: the jobs'; threads: of a launch; share: of all
+    else; processes: those that use its GPU."""
+    present, found = backends_of(selection)[0], iter(reasons)
+    jobs = [job for backend in present for job in jobs_of(selection, backend, found)]
     plan = planned(jobs, selection, *shard)
     held: list[Case] = []
     backends.launch_threads = threads
