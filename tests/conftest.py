@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MARKERS = (
     "gpu: needs a GPU that torch can use; skipped with its reason elsewhere",
     "exhaustive: walks a whole input space; minutes, run with -m exhaustive",
-    "part(n): of the cases one in n, which the commit chooses; the others are exhaustive",
+    "part(n): of the tests and cases of that mark one in n, which the commit chooses; the others are exhaustive",
     "slow: more than 20 seconds on two cores",
 )
 

@@ -38,6 +38,8 @@ from verify.numbers.functions import LIBRARY
 from verify.oracles import _adam as oracle
 from verify.walk.cases import Instance, cases_of, problem_digest, settings_of
 
+pytestmark = pytest.mark.part(2)
+
 try:
     import flint
 except ImportError:

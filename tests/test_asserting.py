@@ -21,6 +21,8 @@ from verify.facts.kernel import NothingToCompare, UsageError, is_file
 from verify.inputs import domains
 from verify.workers.behaviour import digest
 
+pytestmark = pytest.mark.part(2)
+
 EXAMPLES = {
     name: (kernel, text)
     for name, kernel, text in re.findall(

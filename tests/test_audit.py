@@ -20,6 +20,8 @@ from verify.virtual.census import Census
 from verify.walk import audit
 from verify.walk.audit import Asked, Audited
 
+pytestmark = pytest.mark.part(2)
+
 OWN = """
 import torch, triton, triton.language as tl
 

@@ -35,6 +35,8 @@ from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers.launch import LoweringError, launch_steady
 
+pytestmark = pytest.mark.part(2)
+
 ALL = tuple(map(backends.load, backends.names()))
 ROCM_VARIANTS = ("own", "default", "nofuse")
 

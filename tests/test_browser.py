@@ -20,6 +20,8 @@ from verify.reports.replays import replay
 from verify.reports.schema import Cell
 from verify.reports.text import printable
 
+pytestmark = pytest.mark.part(2)
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 

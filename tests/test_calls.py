@@ -49,6 +49,8 @@ from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers.launch import LoweringError, launch_steady
 
+pytestmark = pytest.mark.part(2)
+
 PLANTED = """
 import ctypes, sys, threading, time
 import torch

@@ -32,6 +32,8 @@ from verify.walk.run import run
 from verify.workers import isolated_composite
 from verify.workers.launch import LoweringError, Outputs, shared
 
+pytestmark = pytest.mark.part(3)
+
 PLANTED = f"""
 import ctypes, threading, time
 import torch

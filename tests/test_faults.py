@@ -32,6 +32,8 @@ from verify.walk.cells import fill
 from verify.walk.plan import Selection, jobs_of
 from verify.walk.run import run
 
+pytestmark = pytest.mark.part(2)
+
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]
 UNIT = {"value": 1.0}

@@ -38,6 +38,8 @@ from verify.walk import run as runs
 from verify.walk.cases import own_setting
 from verify.walk.plan import Selection
 
+pytestmark = pytest.mark.part(2)
+
 try:
     import flint
 except ImportError:

@@ -28,6 +28,8 @@ from verify.numbers.decide import Line, binade
 from verify.numbers.functions import LIBRARY
 from verify.numbers.transforms import round_to
 
+pytestmark = pytest.mark.part(2)
+
 Tensor = torch.Tensor
 WORDS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
 

@@ -23,6 +23,8 @@ from verify.virtual import approx, keep, lanes, ptx
 from verify.virtual.compile import Argument, Launch
 from verify.virtual.replay import replay
 
+pytestmark = pytest.mark.part(2)
+
 if why := load("virtual-cuda").unavailable():
     pytest.skip(why, allow_module_level=True)
 

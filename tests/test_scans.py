@@ -39,6 +39,8 @@ from verify.lower.lowerings import lowerings
 from verify.numbers import admit
 from verify.numbers.orders import Order
 
+pytestmark = pytest.mark.part(2)
+
 NAMES = ("sum", "softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")
 SCANS = NAMES[2:7]
 DTYPES = ("float16", "bfloat16", "float32", "float64")

@@ -17,6 +17,8 @@ import pytest
 
 from verify.processes import standby
 
+pytestmark = pytest.mark.part(2)
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
 

@@ -16,6 +16,8 @@ from verify.lower.lowering import Target
 from verify.lower.user import user_composite
 from verify.reports import store
 
+pytestmark = pytest.mark.part(2)
+
 #: The dtype of the trials: a small one, which nearly every kernel has.
 DTYPE = "bfloat16"
 
@@ -30,7 +32,7 @@ def parameters(name: str) -> list[str]:
     return [argument.arg for argument in function.args.args]
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("name", names())
 def test_a_stub_passes_as_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every element of the first setting or of all quick cases. Where eager itself deviates, so does its copy."""

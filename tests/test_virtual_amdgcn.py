@@ -29,6 +29,8 @@ from verify.virtual.compile import Launch, Unsupported, described
 from verify.virtual.ir import F32, F64, I32, Value
 from verify.workers.launch import bits
 
+pytestmark = pytest.mark.part(2)
+
 Device = elementwise.Device
 Tensor = torch.Tensor
 

@@ -26,6 +26,8 @@ from verify.walk.cases import problem_digest
 from verify.walk.plan import Selection
 from verify.walk.run import run
 
+pytestmark = pytest.mark.part(2)
+
 if why := load("virtual-cuda").unavailable():
     pytest.skip(why, allow_module_level=True)
 

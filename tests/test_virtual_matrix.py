@@ -22,6 +22,8 @@ from verify.virtual.compile import Argument, Launch, Unsupported, described
 from verify.walk.plan import Selection
 from verify.walk.run import run
 
+pytestmark = pytest.mark.part(2)
+
 try:
     lanes.library()
 except Unsupported as why:

@@ -33,6 +33,8 @@ from verify.workers import PLACES, Worker, imported, isolated
 from verify.workers.launch import LoweringError, launch_steady
 from verify.workers.process import spoiled
 
+pytestmark = pytest.mark.part(2)
+
 HEAD = "import ctypes, os, signal, time\nimport torch\n\n\n"
 
 
