@@ -350,7 +350,7 @@ class Calls:
             self.launched(given, how)
             return None
         due = self.due if plain is None else self.launched(plain)
-        due = {k: _arranged(picked, t) for k, t in due.items()} if picked else due
+        due = {k: _arranged(picked, t).to(given.device) for k, t in due.items()} if picked else due
         y = self.launched(given, how, like=due)
         told = _differing(y, due)
         if not told:
