@@ -269,6 +269,25 @@ def beside_eager(tmp_path: Path, function: str) -> tuple[Calls, Instance]:
     return calls, calls.drawn({"shape": "3x33"})
 
 
+def test_what_is_picked_of_a_small_problem_is_compared_where_the_large_one_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rows that are repeated until a GPU judges them."""
+    given: list[str] = []
+
+    def launched(self: Calls, one: Instance, how: str = "", like: Outputs | None = None) -> Outputs:
+        given.extend(t.device.type for t in (like or {}).values())
+        return {"": one.problem.tensors["x"]}
+
+    monkeypatch.setattr(Calls, "launched", launched)
+    monkeypatch.setattr(calls_of_problems, "_differing", lambda found, due: "")
+    calls, small = beside_eager(tmp_path, "eager")
+    large = calls.drawn({"shape": "300x33"})
+    large.device = "meta"
+    assert calls.beside(large, "t.repeat(100, 1)", True, plain=small) is None
+    assert given == ["meta"]
+
+
 @pytest.mark.parametrize(("function", "wrong"), [("eager", False), ("other", True)])
 def test_the_ledger_excuses_eagers_bits_in_the_same_layout(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, wrong: bool
