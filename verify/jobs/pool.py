@@ -104,8 +104,10 @@ def ended(
                         workers.remove(worker)
                         everyone.remove(worker)
     finally:
+        for worker in workers:  # one that has opened a GPU takes a while to end
+            worker.process.kill(group=True)
         for worker in workers:
-            worker.kill()
+            worker.end()
 
 
 @dataclass
@@ -229,7 +231,7 @@ class _Worker(Hands):
             raise RuntimeError(f"a worker process {told} before it did anything")
         return None if number is None else Ended(number, died=f"the process that ran it {told}", process=self.which)
 
-    def kill(self) -> None:
+    def end(self) -> None:
         """With the compilers that it has started."""
         self.process.end(group=True)
 

@@ -114,16 +114,22 @@ class Process:
             return self.start().wait(timeout)
         return None
 
+    def kill(self, *, group: bool = False) -> None:
+        """Have it end, whatever it does. group: with what it has started, where it leads a group of its own. One whose
+        start was interrupted ends with its channel."""
+        if self._process is None and self._told is None:
+            return
+        process = self.start()
+        if group and process.poll() is None:
+            with contextlib.suppress(AttributeError, OSError):  # it leads none yet, or not on this system
+                os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+
     def end(self, *, group: bool = False) -> None:
-        """End it, whatever it does. group: with what it has started, where it leads a group of its own. One whose start
-        was interrupted ends with its channel."""
-        if self._process is not None or self._told is not None:
-            process = self.start()
-            if group and process.poll() is None:
-                with contextlib.suppress(AttributeError, OSError):  # it leads none yet, or not on this system
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            process.wait()
+        """`kill` it, and wait until it has ended: of several, each is to be killed first."""
+        self.kill(group=group)
+        if self._process is not None:
+            self._process.wait()
         self._theirs.close()
         self.connection.close()
         if self._sentinel is not None:
