@@ -490,6 +490,7 @@ def kernel(
             (few | {"master": "1", "start": "50000"}, {"beta1": 0.9, "beta2": 0.99999}),
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
+            (few | {"master": "1"}, {"lr": 1e-3, "weight_decay": 0.1}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),
             # where a correction seems to be over, and is not
             (few | {"start": "48"}, {"beta1": 0.9, "beta2": 0.999}),
@@ -514,8 +515,11 @@ def kernel(
         custom=custom(parameters),
         further=further,
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
-        # zero gradients, with which the averages go on
-        related=tuple((few | {"sizes": sizes}, {"grads": "grads * 0"}) for sizes in ("33", "1")),
+        # zero gradients, with which the averages go on, and whole chunks of many
+        related=(
+            *((few | {"sizes": sizes}, {"grads": "grads * 0"}) for sizes in ("33", "1")),
+            ({"sizes": "65536", "steps": "1"}, {}),
+        ),
         problem=problem_of(step),
         truth=lazily("verify.kernels._adam_truth", "Trajectory"),
         limit=lazily("verify.kernels._adam_algorithms", "limit_of"),

@@ -437,14 +437,21 @@ KERNEL = Composite(
             for one in ({"mask_mod": "document"}, {"score_mod": "relative_bias"}, {"score_mod": "alibi"})
         ),
     ),
-    related=tuple(
-        ({"batch": "2", "heads": "2", "length": "24", "head_dim": "16"}, one)
-        for one in (
-            {"value": "key"},
-            {"key": "query"},
-            {"key": "query", "value": "query"},
-            *({name: f"{name}[{some}].expand({name}.shape)" for name in ("key", "value")} for some in (":1", ":, :1")),
-        )
+    related=(
+        *(
+            ({"batch": "2", "heads": "2", "length": "24", "head_dim": "16"}, one)
+            for one in (
+                {"value": "key"},
+                {"key": "query"},
+                {"key": "query", "value": "query"},
+                *(
+                    {name: f"{name}[{some}].expand({name}.shape)" for name in ("key", "value")}
+                    for some in (":1", ":, :1")
+                ),
+            )
+        ),
+        # one query and the keys of some whole parts and a rest
+        ({"heads": "2", "q_len": "1", "kv_len": "2050", "head_dim": "16", "backward": "no"}, {}),
     ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,

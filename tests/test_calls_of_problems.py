@@ -1087,14 +1087,26 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "shape=2x600x4 dim=1 recipe=late": "a['x'].shape == (2, 600, 4) and a['x'][:, :256].isinf().all(1).any()",
         **{f"shape=3x{n} recipe=tiny": f"a['x'].shape == (3, {n})"
            for n in (128, 200, 256, 384, 512, 768, 1300, 1536, 2048)},
+        "shape=4x128x1024": "a['x'].shape == (4, 128, 1024)", "shape=8x8x512": "a['x'].shape == (8, 8, 512)",
+        "x = x.transpose(1, 2).contiguous().transpose(1, 2) where shape=2x6x4x32":
+            "a['x'].shape == (2, 6, 4, 32) and not a['x'].is_contiguous()",
+        "x = x.repeat(1, 1, 3)[..., :64]": "a['x'].shape == (2, 10, 64) and a['x'].stride(1) == 192",
+        "x = x.repeat(1, 2)[:, :101].contiguous()[:, :-1] where shape=8x100":
+            "a['x'].shape == (8, 100) and a['x'].stride(0) == 101 and a['dim'] % 2 == 1",
+        "x = x.repeat(1, 2)[:, :101].contiguous()[:, :-1] where shape=8x100 dim=0":
+            "a['x'].shape == (8, 100) and a['x'].stride(0) == 101 and a['dim'] == 0",
         "561 rows": "a['x'].dim() == 2 and len(a['x']) > 528 and a['x'].shape[1] > 512",
         "shape=1030x72 dim=0": "a['x'].shape == (1030, 72)", "shape=3x3002": "a['x'].shape == (3, 3002)",
     },
     "mm": {
         **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
             (1300, 130, 400), (130, 4099, 130), (1, 1024, 519), (4, 513, 260), (32, 512, 512), (320, 529, 322),
-            (3, 97, 4), (3, 125, 7), (5, 127, 4),
+            (3, 97, 4), (3, 125, 7), (5, 127, 4), (261, 64, 256), (64, 2166, 64), (1100, 64, 256),
         )},
+        "a = a.repeat(1, 2)[:, :257].contiguous()[:, :-1]": "a['a'].shape == (64, 256) and a['a'].stride(0) == 257",
+        "b = b.repeat(1, 2)[:, :129].contiguous()[:, :-1]": "a['b'].shape == (40, 128) and a['b'].stride(0) == 129",
+        "a = a.mT.repeat(1, 2)[:, :72]": "a['a'].stride() == (1, 72) and a['b'].stride(0) == 1",
+        "a = a.mT.repeat(1, 2)[:, :1058]": "a['a'].shape == (1050, 60) and a['a'].stride() == (1, 1058)",
         "m=30 k=600 n=20 data=special": "a['a'].shape == (30, 600) and a['a'].isinf().any()",
         "b = a.mT where m=130 k=70 n=130": "a['a'].shape == (130, 70) and a['b'].equal(a['a'].mT)",
         "a = a.mT.contiguous().mT[..., :1].expand(a.shape)": "a['a'].stride() == (1, 0)",
@@ -1106,6 +1118,9 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
             (128, 64, 64, 8),
         )},
+        "batch=16 m=128 k=16 n=128": "a['a'].shape == (16, 128, 16)",
+        "a = a.transpose(0, 1).contiguous().transpose(0, 1), b = b.permute(2, 0, 1)":
+            "a['a'].stride() == (16, 128, 1) and a['b'].stride() == (16, 1, 128)",
         "batch=4099": "len(a['a']) == 4099", "m=3 k=125 n=7 batch=2": "a['a'].shape == (2, 3, 125)",
         "a = a.repeat(1, 2, 1)[:, :70]": "a['b'].stride(0) == 0 and a['a'].stride(0) > 70 * 40",
     },
@@ -1136,7 +1151,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     },
     "int4_mm": {
         **{f"m={m} k={k} n={n} group={g}": f"a['a'].shape == ({m}, {k}) and a['scale'].shape == ({k // g}, {n})"
-           for m, k, n, g in ((4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32))},
+           for m, k, n, g in ((4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32), (16, 1152, 32, 128))},
         "b = b * 0 + 8": "(a['b'] == 8).all()", "m=30 k=32 n=32 data=special": "a['a'].isinf().any()",
     },
     "flex_attention": {
@@ -1170,6 +1185,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "heads=1 head_dim=16 q_len=700 kv_len=9": "a['query'].shape[2] == 700 and a['backward']",
         "heads=1 head_dim=16 q_len=170 kv_len=30": "a['query'].shape[2] > a['key'].shape[2] + 128 and a['window']",
         "heads=1 head_dim=200 length=17": "a['query'].shape[-1] == 200",
+        "heads=2 q_len=1 kv_len=2050": "a['query'].shape[2] == 1 and a['key'].shape[2] == 2050",
         "heads=1 head_dim=16 length=150 mask_mod=sliding_window window=64": "a['window'] == 64",
         "heads=1 head_dim=16 length=290 mask_mod=masked_rows": "a['query'].shape[2] == 290",
         "heads=1 length=100 head_dim=16 score_mod=relative_bias reach=70": "a['scale'] == 0.004",
@@ -1184,6 +1200,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         for n in (33, 1)
     },
     "adamw_step": {
+        "sizes=65536 steps=1": "a['param'].numel() == 65536",
+        "steps=3 sizes=33 master=1 lr=0.001 weight_decay=0.1": "a['weight_decay'] == 0.1 and 'master' in a",
         "sizes=3x3x": "a['param'].numel() == 360", "steps=3 sizes=33 start=600": "a['start'] == 600",
         "steps=3 sizes=33 start=65536": "a['start'] == 65536",
         "steps=1 sizes=33 master=1": "len(a['grads']) == 1 and a['start'] == 0",

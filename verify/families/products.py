@@ -524,10 +524,11 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded,
     factors whose products leave the range of float32, and rows of longer matrices beside one matrix for a stack; one
     scale for all rows or for the first ones, a negative one, and large ones, with which sums leave the range; one term
-    of one row, which is 0 in other problems. As they are: every remainder that a tail of terms may have, and thousands
-    of matrices."""
+    of one row, which is 0 in other problems; factors that are parts of longer rows, or heads that lie within rows. As
+    they are: every remainder that a tail of terms may have, parts of tiles beside many, and thousands of matrices."""
     if facts.coded:
-        return (({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}),)
+        many = {"m": "16", "k": "1152", "n": "32", "group": "128"}
+        return ({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}), (many, {})
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
         large = {"scale_a": "scale_a * 2.0**60", "scale_b": "scale_b * 2.0**62"}
@@ -551,7 +552,20 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append((square, {t: f"{t}.abs() * 2.0**66" for t in "ab"}))  # no infinity meets its opposite
     stack = {"batch": "2"} if facts.stacked else {}
     found += [({"m": f"{2 + r % 4}", "k": f"{96 + r}", "n": f"{3 + r % 5}"} | stack, {}) for r in range(1, 32)]
+    if not facts.stacked:
+        for m, k, n in ((64, 256, 32), (60, 40, 128)):
+            sizes = {"m": f"{m}", "k": f"{k}", "n": f"{n}"}
+            found += [(sizes, {"a": f"a.repeat(1, 2)[:, :{k + 1}].contiguous()[:, :-1]"})]
+            found += [(sizes, {"b": f"b.repeat(1, 2)[:, :{n + 1}].contiguous()[:, :-1]"})]
+        for m, k, n in ((64, 50, 30), (1050, 60, 1)):
+            apart = {"a": f"a.mT.repeat(1, 2)[:, :{m + 8}].contiguous()[:, :{m}].mT", "b": "b.mT.contiguous().mT"}
+            found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, apart))
+        beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256))
+        found += [({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, {}) for m, k, n in beyond]
     if facts.stacked:
+        within = "a.transpose(0, 1).contiguous().transpose(0, 1)", "b.permute(2, 0, 1).contiguous().permute(1, 2, 0)"
+        found.append(({"batch": "8", "m": "10", "k": "16", "n": "10"}, dict(zip("ab", within, strict=True))))
+        found.append(({"batch": "16", "m": "128", "k": "16", "n": "128"}, {}))
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
         found.append(({"batch": "4099", "m": "2", "k": "8", "n": "3"}, {}))

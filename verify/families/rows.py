@@ -836,13 +836,20 @@ def kernel(
             *((({"shape": "6x1030", "recipe": "returning"}, {}),) * (rows.kind == SUMS)),
             *(({"shape": shape, "recipe": "sinking"}, {}) for shape in ("3x300", "3x1100") if rows.kind == PRODUCTS),
         ),
-        # numbers of which a row has one, rows that a batch repeats, rows at different distances, weights that code
-        # leaves out, that are misaligned or one number, and sums beyond the range
+        # numbers of which a row has one, rows that a batch repeats, rows at different distances or of longer ones, a
+        # batch of sequences, weights that code leaves out, that are misaligned or one number, and sums beyond the range
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
             ({"shape": "3x5x33"}, {"x": "x[:1].expand(x.shape)"}),
             ({"shape": "2x16x64"}, {"x": "x.repeat(1, 2, 1)[:, :16]"}),
             ({"shape": "8x8x64"}, {"x": "x.transpose(0, 1).contiguous().transpose(0, 1)"}),
+            ({"shape": "2x6x4x32"}, {"x": "x.transpose(1, 2).contiguous().transpose(1, 2)"}),
+            ({"shape": "2x10x64"}, {"x": "x.repeat(1, 1, 3)[..., :64]"}),
+            *(
+                ({"shape": "8x100", **place}, {"x": "x.repeat(1, 2)[:, :101].contiguous()[:, :-1]"})
+                for place in ({}, *([{"dim": "0"}] * (not last)))
+            ),
+            *(({"shape": shape, "recipe": "random"}, {}) for shape in ("4x128x1024", "8x8x512")),
             *(
                 ({"shape": "2x5x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
                 for place in ({}, *([{"dim": "1"}] * (not last)))

@@ -388,6 +388,40 @@ OWN: Mapping[str, Arranged] = {
     "images and a number for each channel": Arranged(
         "t.repeat(11)[:13266].view(1, 3, 66, 67)", ("t[7:10].view(3, 1, 1)",), how="pairs"
     ),
+    # parts of tensors as models cut them
+    "a sequence but for its first": Arranged("t[:576].view(4, 9, 16)[:, 1:]"),
+    "a sequence but for its last": Arranged("t[:576].view(4, 9, 16)[:, :-1]"),
+    "a sequence and what comes before": Arranged(
+        "t[:576].view(4, 9, 16)[:, 1:]", ("t[:576].view(4, 9, 16)[:, :-1]",), how="pairs"
+    ),
+    "images but for their edges": Arranged("t[:384].view(2, 3, 8, 8)[:, :, 1:-1, 1:-1]"),
+    "a third of each row": Arranged("t.repeat(4)[:4224].view(2, 11, 192)[..., :64]"),
+    "heads of one of three in each row": Arranged("t.repeat(4)[:4224].view(2, 11, 3, 4, 16)[:, :, 1].transpose(1, 2)"),
+    "one column of a wide matrix": Arranged("t.repeat(10)[:12800].view(50, 256)[:, 0]"),
+    "one of three numbers": Arranged("t[:300].view(100, 3)[:, 0]"),
+    "the first number of each row of a batch": Arranged("t.repeat(2)[:1792].view(2, 7, 128)[:, :, 0]"),
+    "real parts of a batch": Arranged("t[:384].view(4, 6, 8, 2)[..., 0]"),
+    "three channels of images, channels last": Arranged(
+        "t[:400].view(2, 8, 5, 5).contiguous(memory_format=torch.channels_last)[:, :3]"
+    ),
+    "five dimensions, the first two transposed": Arranged("t[:720].view(2, 3, 4, 5, 6).transpose(0, 1)"),
+    "a matrix of a tile and a part transposed": Arranged("t.repeat(10)[:12800].view(128, 100).t()"),
+    "the others of volumes, channels last": Arranged(
+        "t[:720].view(2, 3, 4, 5, 6)", ("t[:720].view(2, 4, 5, 6, 3).permute(0, 4, 1, 2, 3)",), how="pairs"
+    ),
+    "the last of images channels last": Arranged(
+        "t[:256].view(2, 8, 4, 4)",
+        ("t[:256].view(2, 8, 4, 4)", "t[:256].view(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)"),
+        how="pairs",
+    ),
+    "images, channels last, and a number for every channel": Arranged(
+        "t[:384].view(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)",
+        ("t[:3].view(1, 3, 1, 1)",),
+        how="pairs",
+    ),
+    "heads beside rows and a number for each": Arranged(
+        "t[:1024].view(2, 8, 4, 16).transpose(1, 2)", ("t[:64].view(2, 4, 8, 1)",), how="pairs"
+    ),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }
@@ -713,20 +747,25 @@ def _suited(
 
 
 def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
-    """Every way in which one of two inputs is broadcast in two to four dimensions, or some of several in two, along
-    sizes that vectors divide, and to no element; dimensions of size 1 that come first are there, or are left out, of
-    three inputs by turns."""
-    for shape in ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0)):
+    """Every way in which two inputs are broadcast in two to four dimensions, or one of them in five; some of several in
+    two, those beside a whole one in three, and in four those that are broadcast alike. Along sizes that vectors divide,
+    and odd ones, and to no element; dimensions of size 1 that come first are there, or are left out, by turns where
+    there are many."""
+    shapes = {2: ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0), (5, 3, 37), (2, 3, 2, 4, 8))}
+    for shape in shapes.get(arity, ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0))):
         having = list(itertools.product((True, False), repeat=len(shape)))
         for place, inputs in enumerate(itertools.product(having, repeat=arity)):
-            wanting = sum(not all(one) for one in inputs)
+            wanting = [one for one in inputs if not all(one)]
             if not wanting or not all(map(any, zip(*inputs, strict=True))):
                 continue
-            if len(shape) > 2 and (arity > 2 or wanting > 1):
+            if len(wanting) > (1 if len(shape) > 4 else arity - (arity > 2 and len(shape) > 2)):
+                continue
+            if arity > 2 and len(shape) > 3 and len({*wanting}) > 1:
                 continue
             whole = [tuple(n if has else 1 for n, has in zip(shape, one, strict=True)) for one in inputs]
             short = [one[next((k for k, n in enumerate(one) if n != 1), len(one)) :] for one in whole]
-            for each in (whole, short) if arity == 2 else (whole, short)[place % 2 :][:1]:
+            both = len({*wanting}) == 1 or (arity == 2 and len(shape) < 4)
+            for each in (whole, short) if both else (whole, short)[place % 2 :][:1]:
                 shown = " with ".join("x".join(map(str, one)) or "one number" for one in each)
                 first, *others = (f"t[:{math.prod(one)}].view({one})" for one in each)
                 yield f"{BROADCAST} {shown}", Arranged(first, tuple(others), how="pairs")
