@@ -751,8 +751,8 @@ def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
     two, those beside a whole one in three, and in four those that are broadcast alike. Along sizes that vectors divide,
     and odd ones, and to no element; dimensions of size 1 that come first are there, or are left out, by turns where
     there are many."""
-    shapes = {2: ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0), (5, 3, 37), (2, 3, 2, 4, 8))}
-    for shape in shapes.get(arity, ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0))):
+    pairs = ((5, 3, 37), (2, 3, 2, 4, 8)) if arity == 2 else ()
+    for shape in ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0), *pairs):
         having = list(itertools.product((True, False), repeat=len(shape)))
         for place, inputs in enumerate(itertools.product(having, repeat=arity)):
             wanting = [one for one in inputs if not all(one)]
