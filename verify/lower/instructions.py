@@ -31,7 +31,7 @@ except OSError:
 
 @functools.cache
 def keep() -> None:
-    """Have Inductor's answers kept for all processes."""
+    """Have Inductor's answers kept, those that say yes, for all processes."""
     about: Any = importlib.import_module("torch._inductor.cpu_vec_isa")
     kind: Any = getattr(about, "VecISA", None)
     if hasattr(kind, "check_build"):  # else a torch that has another way

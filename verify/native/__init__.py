@@ -29,7 +29,6 @@ T = TypeVar("T")
 HERE = Path(__file__).parent
 # The <cmath> of C++17 takes longer to read than most of what is generated takes to compile.
 FLAGS = ("-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=gnu++14", "-fPIC", "-w")
-DENIED = 3600.0  # seconds
 
 
 class Unsupported(Exception):
@@ -132,29 +131,20 @@ def build(source: str, optimise: str = "-O2", extra: Sequence[str] = (), header:
 
 
 def confirmed(question: str, find: Callable[[], bool]) -> bool:
-    """What `find` says to this question with this compiler and processor, asked in one process at a time. It is kept, a
-    no for DENIED seconds alone: what it needs may have failed by chance."""
+    """What `find` says, asked in one process at a time, until it has said yes to this question with this compiler and
+    processor: that is kept."""
     try:
         parts = [question, *_compiler(), _processor()]
         path = cache() / f"{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:24]}.yes"
     except Unsupported:
         return find()
-    denied = path.with_suffix(".no")
-
-    def kept() -> bool | None:
-        if path.exists():
-            return True
-        with suppress(OSError):
-            return False if time.time() - denied.stat().st_mtime < DENIED else None
-        return None
-
-    if (found := kept()) is not None:
-        return found
+    if path.exists():
+        return True
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, also by a death
-        if (found := kept()) is None:
-            found = find()
-            (path if found else denied).touch()
+        found = path.exists() or find()
+        if found:
+            path.touch()
     return found
 
 
