@@ -157,6 +157,19 @@ def parameters(shape: Shape) -> dict[str, Any]:
     return {name: value for name, value in found.items() if usual.get(name) != value}
 
 
+#: What a modification or a mask reads besides the scores.
+READS = {"alibi": ("slopes",), "relative_bias": ("bias",), "document": ("query_document", "key_document")}
+
+
+def asks(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """A modification, a mask, what they read, and numbers other than the usual ones; see `Composite.asks`."""
+    found: list[str] = []
+    for name in ("score_mod", "mask_mod"):
+        if (mod := parameters[name]) != "none":
+            found += [name, *READS.get(mod, ())]
+    return (*found, *(name for name in ("scale", "soft_cap", "window") if name in parameters))
+
+
 def setting(name: str, quick: bool = False, **values: Any) -> Setting:
     return _setting(name, Shape(**values), quick)
 
@@ -473,6 +486,8 @@ KERNEL = Composite(
         "bias": "score_mod relative_bias: float32, bias[head, reach + clamp(key - query, -reach, reach)] is added",
         "query_document, key_document": "mask_mod document: int64 numbers, equal where the query sees the key",
     },
+    asks=asks,
+    spared=("grad_out",),
     stub=STUB,
     notes=(
         "scores are scale q k^T with the scale 1/sqrt(head_dim) as a double; logsumexp is float32 whatever the dtype",

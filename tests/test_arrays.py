@@ -9,14 +9,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from verify.facts.formats import FORMATS
@@ -354,6 +354,42 @@ def test_exponentials_far_below_the_range_are_decided() -> None:
     assert float(torch.as_tensor(r.radius).max()) < 2.0**-1000
 
 
+@given(st.floats(-2000, -700), st.floats(1, 2.0**60))
+@example(-746.0, 1.0)
+@example(-math.nextafter(746, 0), 3.0)
+@settings(max_examples=200)
+def test_quotients_of_exponentials_beyond_the_range_hold_the_value(x: float, s: float) -> None:
+    """So that a 0 in float64 is seen to keep its bound, without multiprecision."""
+    n = BallArrays("cpu")
+    q = n.div(n.exp(n.input(torch.tensor([[x]], dtype=torch.float64))), n.input(torch.tensor([[s]]).double()))
+    assert outside(q, by_arb(lambda: [ends(arb(Fraction(x)).exp() / arb(Fraction(s)))])) == []
+    assert x > -746 or 0 < float(torch.as_tensor(q.radius)) <= 2 * arrays.LEAST
+
+
+def test_a_radius_of_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "LEAST", 0.0)
+    n, x = BallArrays("cpu"), torch.tensor([[-746.0]], dtype=torch.float64)
+    assert outside(n.div(n.exp(n.input(x)), n.const(3)), by_arb(lambda: [ends(arb(Fraction(-746)).exp() / 3)]))
+
+
+def test_an_exponential_that_is_kept_is_that_of_its_argument() -> None:
+    """Of other numbers, other tails or other radii it is computed anew."""
+    n = BallDDArrays("cpu")
+    x = n.input(torch.tensor([[1.0, 2.0, -3.0]], dtype=torch.float64))
+    others = (x, -x, x + n.const("1/3"), replace(x, rad=torch.full_like(x.mid, 2.0**-60)), n.input(x.mid[:, :2]))
+    kept = [n.exp(a) for a in others]
+    assert n.exp(n.input(x.mid[:, :2].clone())) is kept[-1]
+    for a, one in zip(others, kept, strict=True):
+        fresh = BallDDArrays("cpu").exp(a)
+        assert all(torch.equal(getattr(one, k), getattr(fresh, k)) for k in ("mid", "tail", "rad"))
+
+
+def test_a_quotient_of_almost_nothing_is_not_exact() -> None:
+    n = BallDDArrays("cpu")
+    small = Ball(n, torch.zeros(1, dtype=torch.float64), torch.full((1,), 2.0**-1074, dtype=torch.float64))
+    assert float(torch.as_tensor(n.div(small, n.const(2.0**60)).radius)) > 0
+
+
 def test_log_of_two_is_right() -> None:
     low, high = by_arb(lambda: ends(flint.arb(2).log()))
     total = sum(map(Fraction, arrays._LN2))
@@ -371,6 +407,7 @@ def test_a_wrong_constant_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outside(n.exp(n.input(x)), truths) == []
     first, second, third = arrays._LN2
     monkeypatch.setattr(arrays, "_LN2", (first, second + 2.0**-80, third))
+    n = BallDDArrays("cpu")  # which keeps no exponential
     assert outside(n.exp(n.input(x)), truths)
 
 

@@ -12,9 +12,11 @@ from verify import backends
 from verify.cli.commands import main
 from verify.facts.kernel import Composite, Kernel, load, names
 from verify.lower import stubs
-from verify.lower.lowering import Target
+from verify.lower.lowering import NotLowered, Target
 from verify.lower.user import user_composite
 from verify.reports import store
+from verify.walk.plan import Selection
+from verify.walk.run import run
 
 pytestmark = pytest.mark.part(2)
 
@@ -170,6 +172,56 @@ def test_what_is_offered_by_keyword_is_given(name: str, tmp_path: Path) -> None:
                 lowering.build(target)(problem)  # type: ignore[arg-type]
             missing.append(set(ast.literal_eval(str(caught.value))))
     assert set.intersection(*missing) == set(), "offered, and given in no setting"
+
+
+COMPOSITES = [kernel for kernel in map(load, names()) if isinstance(kernel, Composite)]
+
+
+@pytest.mark.parametrize("kernel", COMPOSITES, ids=lambda kernel: kernel.name)
+def test_a_function_is_not_run_where_a_setting_asks_for_more(kernel: Composite) -> None:
+    """What it has no parameter for it cannot know of: of each such name one function is without it alone, and as many
+    take all."""
+    scalars, called = next(iter(kernel.cases)), []
+
+    def all_of(*tensors: Any, **keywords: Any) -> Any:
+        called.append(keywords)
+        return ()
+
+    for setting in kernel.settings:
+        if not setting.quick:
+            continue
+        dtype = setting.dtypes[0]
+        problem = kernel.problem(dtype, setting, scalars, 0)
+        target = Target(kernel, scalars, setting.name, dtype, backends.load("cpu"))
+        others = [name for name in problem.tensors if name not in kernel.inputs]
+        asked = [*kernel.asks(setting.parameters), *others]
+        user_composite("mine.py:f", function=all_of).build(target)(problem)
+        assert set(asked) <= set(called.pop()), "the stub offers it"
+        for name in asked:
+            rest = ", ".join(dict.fromkeys(other for other in asked if other != name))
+            scope: dict[str, Any] = {}
+            exec(f"def f({', '.join(('*tensors', *filter(None, [rest])))}): return ()", scope)
+            call = user_composite("mine.py:f", function=scope["f"]).build(target)
+            with pytest.raises(NotLowered, match=f"has no parameter for {name}(=|$)"):
+                call(problem)
+
+
+def test_a_right_function_with_fewer_options_passes_where_it_has_them(tmp_path: Path) -> None:
+    """One of attention without masks, modifications and gradients; a wrong one is told."""
+    text = "import torch\ndef f(q, k, v):\n    q, k, v = q.float(), k.float(), v.float()\n"
+    text += "    return (torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v).to(torch.float32)\n"
+    found = {}
+    for name, body in (("right", text), ("wrong", text.replace("0.5", "0.51"))):
+        (tmp_path / f"{name}.py").write_text(body)
+        selection = Selection(("flex_attention",), ("cpu",), ("float32",), profile="quick",
+                              user_lowerings=(f"{tmp_path}/{name}.py:f",))  # fmt: skip
+        mine = [cell for cell in run(selection)["cells"] if cell["lowering"] == f"{name}.py:f"]
+        found[name] = {(cell["spelling"], cell["output"]): cell["status"] for cell in mine}
+    assert {key for key, status in found["right"].items() if status == "passed"} == {
+        ("plain 16", "out"), ("exact", "out"),
+    }  # fmt: skip
+    assert set(found["right"].values()) == {"passed", "not-run"}
+    assert found["wrong"]["plain 16", "out"] == "exceeds-bound"
 
 
 def test_a_call_is_written_as_it_is_made() -> None:

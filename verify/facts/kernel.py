@@ -299,6 +299,10 @@ class Composite:
                 run, unless it declares an order; the bound of `limit` is as wide as that of any
     keywords    what it may take by keyword beside the setting's parameters and scalars, with a line of help each;
                 `problem` puts them under "keywords" of its `extra`, tensors beyond `inputs` among its tensors
+    asks        asks(setting's parameters) -> the names of what the setting asks for that not every function offers: a
+                user's own without a parameter of such a name, or of a tensor beyond `inputs`, is not run there
+    spared      those of `inputs`, the last ones, that a user's own may have no parameter for, since some outputs need
+                none of them
     cases, quick_cases, dtypes, properties, notes  as in `Kernel`
     """
 
@@ -319,6 +323,8 @@ class Composite:
     again: tuple[Mapping[str, str], ...] = ()
     ways: Callable[..., Mapping[str, Callable[..., Any]]] = lambda problem, target: {}
     keywords: Mapping[str, str] = field(default_factory=dict)
+    asks: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda parameters: ()
+    spared: tuple[str, ...] = ()
     orders: bool = False
     strata: Callable[..., Any] | None = None
     family: Any = None

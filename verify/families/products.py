@@ -648,6 +648,7 @@ def kernel(
         strata=functools.partial(strata, facts=facts),
         family=facts,
         searched=functools.partial(_searched, facts),
+        asks=lambda parameters: ("activation",) * (parameters.get("activation", "none") != "none"),
         implementations="verify.families.products_lowerings",
         lowerings=LOWERINGS,
         dtypes=dtypes,

@@ -619,6 +619,13 @@ FURTHER: Mapping[str, tuple[Setting, ...]] = {
 }
 #: Rows along the last dimension, for kernels that support no other.
 LAST = tuple(one for one in SETTINGS if one.parameters["dim"] in (-1, len(one.parameters["shape"]) - 1))
+
+
+def _asks(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """A dimension other than the last; see `Composite.asks`."""
+    return ("dim",) * (parameters["dim"] not in (-1, len(parameters["shape"]) - 1))
+
+
 PARAMETERS = {
     "shape": "sizes of the tensor, such as 3x1000",
     "dim": "the dimension along which it runs, such as -1",
@@ -860,6 +867,7 @@ def kernel(
             *((({"shape": "3x600"}, {"x": "x.abs().clamp(max=1) * 2.0**126"}),) * (rows.kind == SUMS)),
         ),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
+        asks=_asks,
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
         truth=functools.partial(lazily("verify.families.rows_truth", "Slices"), rows),
         limit=lazily("verify.families.rows_limits", "limit"),

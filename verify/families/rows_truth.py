@@ -68,6 +68,7 @@ class Slices:
         self.ball, self.double = BallArrays(device, bounds), BallDDArrays(device, bounds)
         self._whole: tuple[Enclosure, Tensor | None] | None = None
         self._left: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[tuple[list[int], bool], tuple[Enclosure, Tensor | None]] | None = None
         self._exact: OrderedDict[int, ExactRow] = OrderedDict()
         self._exact_others: list[ExactRow] = []
 
@@ -170,7 +171,10 @@ class Slices:
         for chosen in torch.split(taken, max(1, STEP // n)):
             if not len(chosen):
                 continue
-            found, sizes = self._evaluated(self.double, self.rows[wanted[chosen]], scaled)
+            asked = wanted[chosen].tolist(), scaled
+            if self._last is None or self._last[0] != asked:  # of the last lowering, whose open rows were the same
+                self._last = asked, self._evaluated(self.double, self.rows[wanted[chosen]], scaled)
+            found, sizes = self._last[1]
             sure = sure and found.sure
             place = torch.full((len(wanted),), -1, device=index.device).index_put(
                 (chosen,), torch.arange(len(chosen), device=index.device)

@@ -145,6 +145,11 @@ def _of_rows(kernel: Composite) -> Iterator[tuple[str, str]]:
     yield "called as:", f"{kernel.name}({', '.join(kernel.inputs)}), the tensors by position"
     yield "by keyword:", f"whatever of these it has a parameter for: the setting's {own}{floats}"
     yield from ((f"{name}=:", text) for name, text in kernel.keywords.items())
+    asked = dict.fromkeys(name for setting in kernel.settings for name in kernel.asks(setting.parameters))
+    if asked:
+        yield "left out:", f"without a parameter for one of {', '.join(asked)} it is not run where that is asked for"
+    if kernel.spared:
+        yield "spared:", f"it may have no parameter for {', '.join(kernel.spared)}, and leave out what needs it"
     if named := [name for name in kernel.outputs if name]:
         text = f"a dict by output, or a tuple in the order {', '.join(named)}; what it leaves out is not run"
         yield "returns:", f"{text}; shapes and dtypes are eager's"

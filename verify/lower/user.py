@@ -139,43 +139,56 @@ def user_composite(
         if function is None:
             assert elsewhere is not None
             return elsewhere(target)
-        inputs, outputs = target.kernel.inputs, target.kernel.outputs
-        defined = {one.name: one for one in ast.parse(target.kernel.stub).body if isinstance(one, ast.FunctionDef)}
-        start = defined[target.kernel.name]
+        kernel, signature = target.kernel, inspect.signature(function)
+        defined = {one.name: one for one in ast.parse(kernel.stub).body if isinstance(one, ast.FunctionDef)}
+        start = defined[kernel.name]
         usual = {one.arg for one in (*start.args.args, *start.args.kwonlyargs)}  # what `**kwargs` get
+        taken = set(signature.parameters)
+        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+            taken |= usual
+        spared = tuple(name for name in kernel.inputs if name not in kernel.spared)
+        inputs = next((names for names in (kernel.inputs, spared) if _takes(signature, names)), None)
+        told = f"{label} takes {signature}, but is called by position with the inputs of {kernel.name}: "
+        told += ", ".join(kernel.inputs)
+        if inputs is None:
+            raise Unsuited(told)
 
         def run(problem: Any) -> dict[str, Any]:
-            others = {name: t for name, t in problem.tensors.items() if name not in inputs}
+            others = {name: t for name, t in problem.tensors.items() if name not in kernel.inputs}
             given = {**problem.parameters, **problem.scalars, **problem.keywords, **others}
-            tensors, signature = [problem.tensors[name] for name in inputs], inspect.signature(function)
-            taken = set(signature.parameters)
-            if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
-                taken |= usual
+            if lacking := [name for name in (*kernel.asks(problem.parameters), *others) if name not in taken]:
+                asked = (f"{name}={given[name]}" if isinstance(given[name], str | int) else name for name in lacking)
+                raise NotLowered(f"{label} takes {signature}, and has no parameter for {', '.join(asked)}")
             keywords = {name: value for name, value in given.items() if name in taken}
-            told = f"{label} takes {signature}, but is called by position with the inputs of {target.kernel.name}"
-            told += f": {', '.join(inputs)}"
-            try:
-                signature.bind_partial(*tensors)
-            except TypeError:
-                raise Unsuited(told) from None
+            tensors = [problem.tensors[name] for name in inputs]
             try:
                 signature.bind(*tensors, **keywords)
             except TypeError as error:
-                told += f"; by name it may have {', '.join(sorted(usual.difference(inputs))) or 'nothing'}"
-                raise NotLowered(f"{told} ({error})") from None
+                named = ", ".join(sorted(usual.difference(kernel.inputs))) or "nothing"
+                raise NotLowered(f"{told}; by name it may have {named} ({error})") from None
             result = function(*tensors, **keywords)
             if isinstance(result, Mapping):
                 return dict(result)
             if not isinstance(result, tuple | list):
                 result = (result,)
+            outputs = kernel.outputs
             if len(result) > len(outputs):
-                told = f"returned {len(result)} values; expected {len(outputs)} at most"
-                raise Breach(told + (f": {', '.join(outputs)}" if len(outputs) > 1 else ", a tensor"))
+                many = f"returned {len(result)} values; expected {len(outputs)} at most"
+                raise Breach(many + (f": {', '.join(outputs)}" if len(outputs) > 1 else ", a tensor"))
             return dict(zip(outputs, result, strict=False))
 
         return here(target, label, run)
 
     return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
+
+
+def _takes(signature: inspect.Signature, names: Iterable[str]) -> bool:
+    """Whether as many are taken by position, and perhaps others by name."""
+    try:
+        signature.bind_partial(*names)
+    except TypeError:
+        return False
+    return True
 
 
 #: Files beside a user's own that its extensions may be built from.

@@ -182,16 +182,26 @@ class _LastAxis:
         return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
 
 
+LEAST = 2.0**-1074  # the smallest number above 0; half of it is the most that a rounding beside it errs by
+
+
 class BallArrays(_LastAxis, Ball64):
     """`Ball64` on rows: the last axis is the one that sums and scans run along."""
 
     def exp(self, a: Ball) -> Ball:
-        """As elementwise; exactly 1 at an exact 0, and below 2^-1074 from -760 down, however wide the ball."""
+        """As elementwise; exactly 1 at an exact 0, and below 2^-1074 from -746 down, however wide the ball."""
         f = self.apply(FUNCTIONS["exp"], a)
         spread = filled(a.radius, a.mid)
-        one, none = (a.mid == 0) & (spread == 0), a.mid + spread <= -760
-        rad = torch.where(none, TINY, torch.where(one, 0.0, filled(f.radius, f.mid)))
+        one, none = (a.mid == 0) & (spread == 0), a.mid + spread <= -746
+        rad = torch.where(none, LEAST, torch.where(one, 0.0, filled(f.radius, f.mid)))
         return replace(f, mid=torch.where(none, 0.0, torch.where(one, 1.0, f.mid)), rad=rad)
+
+    def div(self, a: Ball, b: Ball) -> Ball:
+        """As elementwise; a midpoint of 0 is divided exactly, so that the radius alone has an error, of two units."""
+        q = super().div(a, b)
+        room = b.mid.abs() - b.radius
+        rad = torch.where((a.mid == 0) & (room > 0), a.radius / room * GROW + LEAST, filled(q.radius, q.mid))
+        return replace(q, rad=rad)
 
     def log1p(self, a: Ball) -> Ball:
         """As elementwise, and exactly 0 at an exact 0."""
@@ -220,6 +230,7 @@ class BallDDArrays(_LastAxis, BallDD):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._constants: dict[tuple[Fraction, float], Ball] = {}
+        self._exponential: tuple[Ball, Ball] | None = None  # the last argument of `exp`, and what it gave
 
     def const(self, value: Any) -> Ball:
         """An exact constant where two float64 hold it, else their distance as radius. Made once: it waits for the
@@ -243,9 +254,14 @@ class BallDDArrays(_LastAxis, BallDD):
 
     def exp(self, a: Ball) -> Ball:
         """2^k (1 + expm1(r)), a = k log 2 + r. Undecided above 700; from -700 down only below 2^-1009."""
+        if self._exponential is None or not _identical(self._exponential[0], a):  # of a row's sum, and of its elements
+            self._exponential = a, self._exp(a)
+        return self._exponential[1]
+
+    def _exp(self, a: Ball) -> Ball:
         # hundreds of operations each: on the host in parts that a cache holds
         if a.mid.is_cpu and a.mid.dim() and (n := a.mid.shape[-1]) > TOGETHER:
-            parts = [self.exp(_at(a, slice(start, start + TOGETHER))) for start in range(0, n, TOGETHER)]
+            parts = [self._exp(_at(a, slice(start, start + TOGETHER))) for start in range(0, n, TOGETHER)]
             mid, rad, tail = (torch.cat([getattr(p, name) for p in parts], -1) for name in ("mid", "rad", "tail"))
             return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
         k, e = self._reduced(a)
@@ -375,6 +391,17 @@ def _at(part: Any, index: slice) -> Any:
     if not isinstance(part, Ball):
         return part[..., index].contiguous()
     return _mapped(lambda t: t[..., index].contiguous(), part)
+
+
+def _identical(a: Ball, b: Ball) -> bool:
+    """Whether two balls have the same bits, so that a function of one is that of the other."""
+    if a is b:
+        return True
+    if a.mid.shape != b.mid.shape or a.span != b.span:
+        return False
+    pairs = ((a.mid, b.mid), (a.tail, b.tail), (a.radius, b.radius))
+    both = ((filled(x, a.mid).contiguous(), filled(y, b.mid).contiguous()) for x, y in pairs)
+    return all(torch.equal(x.view(torch.int64), y.view(torch.int64)) for x, y in both)
 
 
 def _mapped(function: Callable[[Tensor], Tensor], a: Ball) -> Ball:

@@ -299,7 +299,7 @@ class BallDD(Ball64):
         room = b.mid.abs() * (1 - 2.0**-50) - b.radius
         numerator = _total(rest.mid.abs() * GROW, rest.radius, a.radius, _times(mid.abs() * GROW, b.radius))
         rad = torch.where(room > 0, numerator / room * GROW, torch.nan)
-        return Ball(self, mid, torch.where(rad == 0, rad, rad + TINY), LOOSE, tail=tail)
+        return Ball(self, mid, torch.where(full(numerator, mid) == 0, rad, rad + TINY), LOOSE, tail=tail)
 
     def sqrt(self, a: Ball) -> Ball:
         s0 = a.mid.sqrt()
