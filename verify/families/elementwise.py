@@ -524,6 +524,9 @@ class Chunk:
 
     doubted = picked
 
+    def far(self, y: Tensor) -> Tensor:
+        return torch.empty(0, dtype=torch.int64, device=y.device)
+
     @property
     def stages(self) -> tuple[bool, ...]:
         return (True,) if self.about.fmt.bits == 64 else (False, True)

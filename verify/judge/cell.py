@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.facts.formats import Format
 from verify.judge import status as st
-from verify.judge.chunk import OracleViolation, measured
+from verify.judge.chunk import Formulas, Judge, OracleViolation, Source, Tensor, measured
 from verify.judge.element import Limits
 from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import METRICS
@@ -266,6 +266,15 @@ def standing(tally: Tally) -> str:
     """The status of a cell whose elements have a bound, without what a person reads of it."""
     accounted = accounting(tally)
     return st.worst(_standing(name, one, True, accounted) for name, one in tally.regions.items() if one.inputs)
+
+
+def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = None) -> str:
+    """The status of outputs that have a bound; where a few settle it, which are far beyond theirs, of these alone."""
+    if not source.stages and len(far := source.far(y)):
+        few = judge.rest(source, far, y, eager, Formulas(), settled=False)
+        if standing(few) == "exceeds-bound":
+            return "exceeds-bound"
+    return standing(judge.doubts(source, y, eager))
 
 
 def overall(reader: Reader, tally: Tally, stated: Stated | None) -> dict[str, Any]:

@@ -92,6 +92,10 @@ class Source(Protocol):
         """Where there are no stages, places of the elements that have to be judged for a status."""
         ...
 
+    def far(self, y: Tensor) -> Tensor:
+        """Where there are no stages, places of a few elements that certainly exceed their bound, the farthest first."""
+        ...
+
     def place(self, key: Key) -> str:
         """One element, for messages."""
         ...

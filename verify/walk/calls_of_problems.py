@@ -29,7 +29,7 @@ from verify.families.composite import Problem
 from verify.families.rows import Rows
 from verify.jobs.aside import Aside
 from verify.judge import status
-from verify.judge.cell import standing
+from verify.judge.cell import standing_of
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowerings
 from verify.lower.stubs import expression
@@ -338,7 +338,7 @@ class Calls:
             if len(flat):
                 stated, on = terms(one, target, self.lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
-                found.append(standing(term.judge.doubts(term.elements, flat, other)) if stated else "unjudged")
+                found.append(standing_of(term.judge, term.elements, flat, other) if stated else "unjudged")
         return status.worst(found)
 
     def beside(

@@ -646,11 +646,12 @@ class OfOutput:
         self.source, self.output, self.shape, self.fmt, self.exact = source, output, shape, fmt, exact
         self.name, self.bounds = name, limit
         self._enclosed: tuple[Enclosure, Tensor | None] | None = None
+        self._doubled: list[Enclosure] = []  # of all elements, once it was asked for
 
     def bounded(self, limit: Limit | None) -> OfOutput:
         """The same elements with another lowering's bounds."""
         other = OfOutput(self.source, self.output, self.shape, self.fmt, self.exact, self.name, limit)
-        other._enclosed = self._enclosed
+        other._enclosed, other._doubled = self._enclosed, self._doubled
         return other
 
     def facts(self, index: Tensor | None, y: Tensor, *, double: bool, zeroed: bool) -> Facts:
@@ -751,18 +752,19 @@ class OfOutput:
         if self.on_tensors:
             return torch.arange(len(y), device=y.device)
         drawn = torch.tensor(spread(len(y), count), dtype=torch.int64, device=y.device)
-        far = self._far(y)
+        far = self.far(y, SAMPLE_FLOAT64)
         return torch.cat([drawn, far]).unique() if len(far) else drawn  # type: ignore[no-untyped-call]
 
-    def _far(self, y: Tensor) -> Tensor:
-        """Places of outputs of float64 that exceed their bound whatever the truth in its enclosure, the farthest."""
+    def far(self, y: Tensor, count: int = OF_CALLS) -> Tensor:
+        """Of outputs of float64 the places of those that exceed their bound whatever the truth in its enclosure, the
+        farthest first."""
         if self.bounds is None:
             return torch.empty(0, dtype=torch.int64, device=y.device)
         least, _, special, same = _distance(self._truth(y, double=len(y) <= SCREENED), y)
         bound = self.bounds.bound.reshape(-1)
         share = torch.where(special, torch.where(same, 0.0, torch.inf), least / bound)
         share = torch.where((special | (least > bound)) & bound.isfinite(), share, 0.0)
-        some: Tensor = share.topk(min(len(y), SAMPLE_FLOAT64)).indices
+        some: Tensor = share.topk(min(len(y), count)).indices
         return some[share[some] > 0]
 
     def doubted(self, y: Tensor) -> Tensor:
@@ -783,9 +785,10 @@ class OfOutput:
         """That of each output."""
         if not double:
             return self.enclosed[0].take(0)
-        index = torch.arange(len(y), device=y.device)
-        found, _ = self.source.enclose(self.output, index, double=True, scaled=False)
-        return found.take(0)
+        if not self._doubled:
+            index = torch.arange(len(y), device=y.device)
+            self._doubled.append(self.source.enclose(self.output, index, double=True, scaled=False)[0].take(0))
+        return self._doubled[0]
 
     @property
     def stages(self) -> tuple[bool, ...]:
