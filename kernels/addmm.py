@@ -23,6 +23,7 @@ KERNEL = products.kernel(
         ({"m": "5", "k": "1031", "n": "6", "data": "extreme"}, {"alpha": 0.7}),
         ({"m": "24", "k": "2", "n": "18"}, {"beta": 0.0005}),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
+        ({"data": "bias"}, {"alpha": 0.0, "beta": 0.0}),
         ({"m": "16", "k": "2100", "n": "16", "data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),

@@ -532,8 +532,10 @@ def test_missing_function_suggests_near_names(write: Callable[[str], Path]) -> N
     path = write("def lerp_fast(a, b, w): return a\nlerp2 = 3\n")
     with pytest.raises(UsageError, match=r"has no function 'lerp'; did you mean lerp_fast\? \(it has: lerp_fast\)"):
         user_lowering(f"{path}:lerp")
-    with pytest.raises(UsageError, match=r"has no function 'lerp2'"):
+    with pytest.raises(UsageError, match=r"mine\.py:lerp2 is of type int; expected a function"):
         user_lowering(f"{path}:lerp2")
+    with pytest.raises(UsageError, match=r"mine\.py:lerp is a class; expected a function"):
+        user_lowering(f"{write('class lerp: pass')}:lerp")
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from verify import backends
 from verify.cli.commands import main
 from verify.facts.kernel import Composite, Kernel, load, names
 from verify.lower import stubs
-from verify.lower.lowering import NotLowered, Target
+from verify.lower.lowering import Breach, NotLowered, Target, Unsuited
 from verify.lower.user import user_composite
 from verify.reports import store
 from verify.walk.plan import Selection
 from verify.walk.run import run
+from verify.workers.launch import LoweringError
 
 pytestmark = pytest.mark.part(2)
 
@@ -204,6 +207,48 @@ def test_a_function_is_not_run_where_a_setting_asks_for_more(kernel: Composite) 
             call = user_composite("mine.py:f", function=scope["f"]).build(target)
             with pytest.raises(NotLowered, match=f"has no parameter for {name}(=|$)"):
                 call(problem)
+
+
+@pytest.mark.parametrize(("signature", "inputs"), [
+    ("query, key, value, grad_out", 4), ("a, b, c, d, scale", 4), ("query, key, value", 3), ("*tensors", 4),
+    ("query, key, value, scale", 3), ("q, k, v, scale=None, d=None", 3), ("q, k, v, *, scale", 3), ("q, k, /, v", 3),
+    ("q, k", None), ("q, k, scale, v", None),
+])  # fmt: skip
+def test_what_is_offered_by_name_takes_the_place_of_no_input(signature: str, inputs: int | None) -> None:
+    """Without grad_out its tensor took the place of `scale`."""
+    kernel: Any = load("flex_attention")
+    setting = next(one for one in kernel.settings if one.name == "plain 16")
+    problem = kernel.problem("float32", setting, {}, 0)
+    scope: dict[str, Any] = {}
+    exec(f"def f({signature}): given.append(locals())", scope | {"given": (given := [])}, scope)
+    target = Target(kernel, {}, setting.name, "float32", backends.load("cpu"))
+    if inputs is None:
+        with pytest.raises(Unsuited, match="called by position with the inputs of flex_attention: query, key, value"):
+            user_composite("mine.py:f", function=scope["f"]).build(target)
+        return
+    call = user_composite("mine.py:f", function=scope["f"]).build(target)
+    with suppress(LoweringError, Breach):  # it returns nothing
+        call(problem)
+    tensors = [t for value in given[0].values() for t in (value if isinstance(value, tuple) else (value,))]
+    assert sum(torch.is_tensor(t) for t in tensors) == inputs
+    assert given[0].get("scale", 0.25) == 0.25
+
+
+def test_a_module_is_called_as_its_forward_says() -> None:
+    """Softmax(dim=-1) has no parameter for `dim`, and is right along the last one."""
+    kernel: Any = load("softmax")
+    for module in (torch.nn.Softmax(dim=-1), torch.compile(torch.nn.Softmax(dim=-1))):
+        build = user_composite("mine.py:f", function=module).build
+        for setting in kernel.settings[:2]:
+            problem = kernel.problem("float32", setting, {}, 0)
+            call = build(Target(kernel, {}, setting.name, "float32", backends.load("cpu")))
+            if setting.parameters["dim"] == 0:
+                with pytest.raises(NotLowered, match="has no parameter for dim=0"):
+                    call(problem)
+            elif isinstance(module, torch.nn.Softmax):
+                outputs: Any = call(problem)
+                due = problem.tensors["x"].softmax(-1)
+                torch.testing.assert_close(outputs[""], due, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_right_function_with_fewer_options_passes_where_it_has_them(tmp_path: Path) -> None:

@@ -416,6 +416,16 @@ def late(row: Row) -> Ints:
     return row.at(value).where(back < 64, row.draw.constant("-inf"))
 
 
+def low(row: Row) -> Ints:
+    """Arguments of exp that are all far below what code takes for nothing: 0, -10,000, or -1e9 (that, or half of the
+    least number of the dtype)."""
+    import torch
+
+    least = max(-4e9, -0.75 * float(row.draw.fmt.max_finite))
+    offset = torch.tensor([-75.0, -2e4, least], dtype=torch.float64)[row.r % 3]
+    return row.at(offset - row.draw.real(0.0, 15.0))
+
+
 def parts(row: Row) -> Ints:
     """Terms of which five eighths are 0.45 steps above 1 in the mean, which rounds to 1, and the others a whole step:
     where partial sums are rounded to the dtype, the result is another one. Eighths of the row, or by turns."""
@@ -490,7 +500,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 #: Recipes for one kind of operation that 'mixed' does not include.
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
-    SUMS: {"parts": parts, "returning": returning}, EXPONENTIALS: {"shares": shares, "late": late},
+    SUMS: {"parts": parts, "returning": returning}, EXPONENTIALS: {"shares": shares, "late": late, "low": low},
     SQUARES: {"few": few, "small": small}, PRODUCTS: {"sinking": sinking},
 }  # fmt: skip
 
@@ -857,6 +867,11 @@ def kernel(
                 for place in ({}, *([{"dim": "0"}] * (not last)))
             ),
             *(({"shape": shape, "recipe": "random"}, {}) for shape in ("4x128x1024", "8x8x512")),
+            *(
+                ({"shape": shape, "recipe": "low"}, {})
+                for shape in ("3x100", "3x300", "3x1030", "3x4100", "3x9001", *(["3x50257"] * (not rows.prefixes)))
+                if rows.kind == EXPONENTIALS
+            ),
             *(
                 ({"shape": "2x5x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
                 for place in ({}, *([{"dim": "1"}] * (not last)))

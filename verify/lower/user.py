@@ -15,7 +15,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,7 @@ def user_composite(
         if function is None:
             assert elsewhere is not None
             return elsewhere(target)
-        kernel, signature = target.kernel, inspect.signature(function)
+        kernel, signature = target.kernel, _signature(function)
         defined = {one.name: one for one in ast.parse(kernel.stub).body if isinstance(one, ast.FunctionDef)}
         start = defined[kernel.name]
         usual = {one.arg for one in (*start.args.args, *start.args.kwonlyargs)}  # what `**kwargs` get
@@ -147,7 +147,8 @@ def user_composite(
         if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
             taken |= usual
         spared = tuple(name for name in kernel.inputs if name not in kernel.spared)
-        inputs = next((names for names in (kernel.inputs, spared) if _takes(signature, names)), None)
+        offered = usual.difference(kernel.inputs)
+        inputs = next((names for names in (kernel.inputs, spared) if _takes(signature, names, offered)), None)
         told = f"{label} takes {signature}, but is called by position with the inputs of {kernel.name}: "
         told += ", ".join(kernel.inputs)
         if inputs is None:
@@ -164,7 +165,7 @@ def user_composite(
             try:
                 signature.bind(*tensors, **keywords)
             except TypeError as error:
-                named = ", ".join(sorted(usual.difference(kernel.inputs))) or "nothing"
+                named = ", ".join(sorted(offered)) or "nothing"
                 raise NotLowered(f"{told}; by name it may have {named} ({error})") from None
             result = function(*tensors, **keywords)
             if isinstance(result, Mapping):
@@ -182,13 +183,25 @@ def user_composite(
     return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
 
 
-def _takes(signature: inspect.Signature, names: Iterable[str]) -> bool:
-    """Whether as many are taken by position, and perhaps others by name."""
-    try:
-        signature.bind_partial(*names)
-    except TypeError:
-        return False
-    return True
+def _takes(signature: inspect.Signature, inputs: Sequence[str], offered: Container[str]) -> bool:
+    """Whether as many inputs are taken by position, before any parameter that is `offered` by name."""
+    places = 0
+    for one in signature.parameters.values():
+        if one.kind is inspect.Parameter.VAR_POSITIONAL:
+            return True
+        if one.kind is inspect.Parameter.KEYWORD_ONLY or one.name in offered:
+            break
+        places += 1
+    return places >= len(inputs)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """A function's; a module's is that of its `forward`. Raises TypeError and ValueError where there is none."""
+    import torch
+
+    if isinstance(function, torch.nn.Module):
+        function = getattr(function, "_orig_mod", function).forward  # that of a compiled one tells nothing
+    return inspect.signature(function)
 
 
 #: Files beside a user's own that its extensions may be built from.
@@ -261,8 +274,12 @@ def user_function(text: str) -> tuple[str, Callable[..., Any]]:
     label, path, name = _label(text), Path(text.rpartition(":")[0]), text.rpartition(":")[2]
     module = _import(path)
     function = getattr(module, name, None)
-    if not callable(function):
+    if function is None and name not in vars(module):
         raise _absent(path, name, (key for key, value in vars(module).items() if inspect.isroutine(value)))
+    if not callable(function):
+        raise UsageError(f"{label} is of type {type(function).__name__}; expected a function")
+    if inspect.isclass(function):
+        raise UsageError(f"{label} is a class; expected a function, or an object that is called as one")
     if inspect.iscoroutinefunction(function):
         raise UsageError(f"{label} is async and returns a coroutine; expected a function that returns tensors")
     return label, function
@@ -343,7 +360,7 @@ def _arguments(function: Callable[..., Any], label: str, target: Target) -> tupl
     """The inputs (and 'out') that a function takes by position and by name, from its signature alone."""
     kernel, scalars = target.kernel, target.scalars
     try:
-        signature = inspect.signature(function)
+        signature = _signature(function)
     except (TypeError, ValueError):  # a builtin without one: the first call will tell
         return list(kernel.inputs), []
     if found := _fitted(signature, kernel, scalars):

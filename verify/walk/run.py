@@ -59,6 +59,10 @@ def run(
     present, absent = backends_of(selection)
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
     if not jobs:
+        kernels = [kernel.load(name) for name in selection.kernels]
+        if selection.dtypes and not any(set(selection.dtypes) & set(one.dtypes) for one in kernels):
+            having = "; ".join(f"{one.name} has {', '.join(one.dtypes)}" for one in kernels[:3])
+            raise NothingToCompare(f"no kernel has dtype {' or '.join(selection.dtypes)}: {having}")
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
     mine = [job for job in jobs if job.mine]
     if selection.own and all(job.reason for job in mine):
