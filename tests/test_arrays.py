@@ -299,6 +299,17 @@ def test_tabled_exponentials_hold_the_value(value: float, above: int, places: in
     assert high < found + 3
 
 
+@given(value=st.one_of(st.floats(-3000, 64), st.sampled_from([0.0, 64.0, -1e4])), places=st.integers(2040, 4000))
+@settings(max_examples=30)
+def test_exponentials_of_many_bits_hold_the_value(value: float, places: int) -> None:
+    """Beyond TABLED bits: a table of 12,288 bits took 1.7 s, for the one element that asks for them."""
+    row, whole = ExactRow(torch.tensor([value], dtype=torch.float64)), math.ceil(value) + 1
+    found = arrays._exp_fixed(int(row.mantissas[0]), int(row.exponents[0]), whole, places)
+    with flint.ctx.workprec(places + 200):
+        low, high = ends(arb(Fraction(value) - whole).exp() * flint.arb(2) ** places)
+    assert (0 <= found < low or (found == 0 and low >= 0)) and high < found + 3
+
+
 def test_every_tabled_exponential_is_within_a_unit() -> None:
     width = 221
     for i, table in enumerate(arrays._tabled_exponentials(width)):

@@ -80,7 +80,7 @@ def test_of_many_wrong_elements_a_few_tell(name: str, monkeypatch: pytest.Monkey
     whole = Judge.exactly
     monkeypatch.setattr(Judge, "exactly", lambda *given: asked.append(len(given[2])) or whole(*given))
     assert standing_of(term.judge, term.elements, y) == "exceeds-bound"
-    assert sum(asked) <= cases.OF_CALLS < len(y)
+    assert sum(asked) <= cases.TELLING < len(y)
     monkeypatch.setattr(type(term.elements), "far", lambda self, y: torch.tensor([0]))
     y = right.reshape(-1).clone()
     y[3] *= 1.01

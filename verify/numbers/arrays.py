@@ -800,6 +800,7 @@ class MpArrays:
 #: Of the distance from the reference: bits of a digit whose exponentials are tabled, how many such digits, and bits
 #: beyond `places`, for the roundings.
 DIGIT, DIGITS, ROOM = 8, 5, 16
+TABLED = 2048  # bits up to which tables pay: beyond, few elements are left, and a table takes a second
 
 
 def _exp_fixed(mantissa: int, exponent: int, whole: int, places: int) -> int:
@@ -812,6 +813,11 @@ def _exp_fixed(mantissa: int, exponent: int, whole: int, places: int) -> int:
     width = places + ROOM
     shift = exponent + width
     d = (whole << width) - (mantissa << shift if shift >= 0 else mantissa >> -shift)
+    if width > TABLED:
+        if d >> width > width:
+            return 0
+        exact = mpf_exp(from_man_exp(-d, -width), width + en.GUARD)
+        return max(0, (int(to_fixed(exact, width)) >> ROOM) - 1)
     wholes, *digits = _tabled_exponentials(width)
     if d >> width >= len(wholes):
         return 0  # exp(-d) < 2^-width

@@ -110,13 +110,18 @@ PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
 @dataclass(frozen=True)
 class _Wrong:
     """A call that went wrong: elements of its output, what a person reads, the status that it gives, whether its bits
-    are excused where they keep the bound, and whether it goes wrong in other memory alone."""
+    are excused where they keep the bound, whether it goes wrong in other memory alone, and what finds out whether it is
+    right without the call before."""
 
     elements: int
     told: str
     status: str
     loose: bool = False
     moved: bool = False
+    alone: Callable[[], bool] | None = None
+
+    def shown(self) -> str:
+        return self.told + (f" {AFTER}" if self.alone is not None and self.alone() else "")
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,7 @@ class Calls:
         self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
         self.last: tuple[str, Instance] | None = None  # that `keeps` was asked for
         self.kept = ""  # the algorithm whose bound was, last
+        self.fails = False  # whether outputs were beyond all bounds: those of others are soon, too
         self.dtypes: dict[tuple[str, ...], dict[str, torch.dtype]] = {}  # of outputs, by which of them there are
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()
@@ -305,9 +311,10 @@ class Calls:
 
     def ways(self, one: Instance) -> dict[str, Instance]:
         """The problem held to one algorithm alone, by that algorithm, the one that was kept last first; and at last, by
-        '', to what a user's own is held to, whose bound takes longest to find."""
+        '', to what a user's own is held to, whose bound is as wide as any, and takes longest to find."""
         found = one.ways(self.target) if self.mine and self.lowering.order is None else {}
-        return {text: found[text] for text in sorted(found, key=lambda text: text != self.kept)} | {"": one}
+        ordered = sorted(found, key=lambda text: text != self.kept)
+        return {text: found[text] for text in ordered[: 1 if self.fails else None]} | {"": one}
 
     def first(self, one: Instance) -> Instance:
         return next(iter(self.ways(one).values()))
@@ -317,16 +324,18 @@ class Calls:
 
     def status(self, one: Instance, outputs: Outputs) -> str:
         """What a cell of these outputs would be."""
-        for text, way in self.ways(one).items():
-            if (found := self.as_of(way, outputs)) == "passed":
+        *ways, _ = self.ways(one).items()
+        for text, way in ways:
+            if self.as_of(way, outputs) == "passed":
                 self.kept = text
-                return found
-        if self.mine and found != "deviates":  # the ledger excuses a user's with eager's bits alone
-            eager = one.eager(0, self.reference, self.aim(one))
-            found = self.as_of(one, outputs, eager)
-            if found == "unjudged" and eager is not None and not _differing(outputs, eager):
-                self.unstated[one.setting.name] = None
                 return "passed"
+        # the ledger excuses a user's with eager's bits alone
+        eager = one.eager(0, self.reference, self.aim(one)) if self.mine else None
+        found = self.as_of(one, outputs, eager)
+        self.fails |= found not in ("passed", "deviates")
+        if found == "unjudged" and eager is not None and not _differing(outputs, eager):
+            self.unstated[one.setting.name] = None
+            return "passed"
         return found
 
     def as_of(self, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
@@ -395,11 +404,15 @@ class Calls:
         told = BEYOND.get(found, found)
         if result.layout:
             told += " with " + "; ".join(f"t = {k}: {text}" for k, text in result.layout.items() if text != "t")
-        elif result.how == USUAL:
-            with suppress(LoweringError, NotLowered):
-                right = self.status(one, self.launched(one, like=outputs)) in ("passed", "deviates")
-                told += f" {AFTER}" * right
-        return _Wrong(sum(t.numel() for t in outputs.values()), told, found, moved=bool(result.layout))
+        usual = result.how == USUAL and not result.layout
+        alone = partial(self.right_alone, one, outputs) if usual else None
+        return _Wrong(sum(t.numel() for t in outputs.values()), told, found, moved=bool(result.layout), alone=alone)
+
+    def right_alone(self, one: Instance, outputs: Outputs) -> bool:
+        """Whether a problem's outputs keep their bound where it is launched by itself."""
+        with suppress(LoweringError, NotLowered):
+            return self.status(one, self.launched(one, like=outputs)) in ("passed", "deviates")
+        return False
 
     # Judged in other processes
 
@@ -431,7 +444,9 @@ class Calls:
                 return False
         if eager is not None:
             return self.as_of(one, outputs, eager) in ("passed", "deviates")
-        return any(self.as_of(way, outputs) == "passed" for way in self.ways(one).values())
+        kept = any(self.as_of(way, outputs) == "passed" for way in self.ways(one).values())
+        self.fails |= not kept
+        return kept
 
     def settled(self, given: dict[str, _Wrong | _Left]) -> dict[str, _Wrong]:
         """The calls that are wrong. What another process does not let pass it is asked for again with eager's outputs,
@@ -710,10 +725,14 @@ def call_problems(
         table = dict(calls.table())
         make: dict[str, Callable[[], _Wrong | _Left | None]] = {name: one.make for name, one in table.items()}
         found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, calls.settled)
+        beyond = {name: one for name, one in wrong.items() if not one.loose}
+        name, shown = "", ""
+        if beyond and not found.told:
+            name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
+            shown = beyond[name].shown()
     if calls.unstated:
         told = f"nothing is stated of some elements, which have eager's bits: {listed(calls.unstated)}"
         found = replace(found, excused=told)
-    beyond = {name: one for name, one in wrong.items() if not one.loose}
     if found.told or not wrong:
         return found
     if not beyond and not mine:
@@ -721,10 +740,9 @@ def call_problems(
     if not beyond:
         told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {listed(wrong)}"
         return replace(found, excused="; ".join(filter(None, (told, found.excused))))
-    name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
     worst = status.worst(one.status for one in beyond.values())
     ended = "cannot be judged" if worst == "unjudged" else "fail"
-    told = f"{len(beyond)} of {found.made} calls {ended}; the smallest: {name}, {table[name].text}: {beyond[name].told}"
+    told = f"{len(beyond)} of {found.made} calls {ended}; the smallest: {name}, {table[name].text}: {shown}"
     return replace(
         found, status=worst, told=told, script=calls.script(name, table[name].sizes, table[name].made) if mine else ""
     )

@@ -56,6 +56,7 @@ Strata = tuple[tuple[str, ...], Tensor]
 SAMPLE = 32  # elements of a cell that multiprecision judges again, whatever the tensors say
 SAMPLE_FLOAT64 = 256  # elements of a composite kernel's float64 output that are judged, each in multiprecision
 OF_CALLS = 16  # the same of one of many calls
+TELLING = 2  # of those that are certainly beyond their bound, where one tells the status
 MOST = 1 << 30  # elements of a sweep that a GPU is given at a time
 HOST_MOST = 4  # portions of a sweep that the host is given at a time; what is larger is mapped anew each time
 ROOM_EACH = 32  # bytes of a GPU's memory for each of them: inputs, outputs, their copies and tables
@@ -755,7 +756,7 @@ class OfOutput:
         far = self.far(y, SAMPLE_FLOAT64)
         return torch.cat([drawn, far]).unique() if len(far) else drawn  # type: ignore[no-untyped-call]
 
-    def far(self, y: Tensor, count: int = OF_CALLS) -> Tensor:
+    def far(self, y: Tensor, count: int = TELLING) -> Tensor:
         """Of outputs of float64 the places of those that exceed their bound whatever the truth in its enclosure, the
         farthest first."""
         if self.bounds is None:
