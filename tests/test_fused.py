@@ -120,6 +120,7 @@ def require_same(found: Reduced, wanted: Reduced) -> None:
     assert found.binades == wanted.binades
     assert found.formulas == wanted.formulas
     assert torch.equal(found.open, wanted.open.cpu())
+    assert found.open.dtype == torch.int64, "places in a domain of 2^32 elements and more are added to it"
 
 
 CASES = (

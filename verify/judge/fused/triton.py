@@ -273,7 +273,7 @@ class Judge:
         else:
             open_ = index
         regions, binades = tables.read(leaders)
-        return Reduced(regions, binades, compared.read(), open_.cpu())
+        return Reduced(regions, binades, compared.read(), open_.to(torch.int64).cpu())  # places in a domain are added
 
     def _begun(
         self, columns: list[Any], given: Tensor, n: int, pieces: _Pieces, tables: _Tables
@@ -654,7 +654,7 @@ def plain(
     for tile in range(piece * each, (piece + 1) * each):
 {columns.at(" " * 8)}
 {each}
-        alike = inside & {usual["holds"]} & ((t.IN_NORMAL * t.EXPONENTS + {value["exponent"]}).to(tl.int32) == key)
+        alike = inside & {usual["holds"]} & (({value["exponent"]} + t.IN_NORMAL * t.EXPONENTS).to(tl.int32) == key)
         if tl.min(alike.to(tl.int32), 0) > 0:
             q = t.small_quanta({usual["error"]})
             counted += 1 + tl.where({usual["faithful"]}, 1 << 10, 0) + tl.where({usual["error"]} > 0.5, 1 << 20, 0)
