@@ -28,6 +28,8 @@ from verify.lower.lowering import Target
 from verify.lower.lowerings import lowering_names, lowerings
 from verify.workers.launch import bits
 
+pytestmark = pytest.mark.part(2)
+
 DTYPES = tuple(elementwise.TYPES)
 SHARED = {"elementwise", "arithmetic"}
 FILES = sorted(m.name for m in pkgutil.iter_modules(metal.__path__) if m.name not in SHARED)

@@ -19,6 +19,8 @@ from verify.judge.chunk import Formulas
 from verify.numbers import units
 from verify.numbers.units import SPLITS, Plan, Split, Unit
 
+pytestmark = pytest.mark.part(2)
+
 Tensor = torch.Tensor
 UNIT = units.unit("hopper", "bfloat16")
 TF32 = units.unit("hopper", "tf32")

@@ -31,6 +31,8 @@ from verify.numbers.roundoff import Roundoff
 from verify.numbers.roundoff_units import Blocks
 from verify.walk.cases import Instance, settings_of, terms
 
+pytestmark = pytest.mark.part(2)
+
 Tensor = torch.Tensor
 CPU = backends.load("cpu")
 SMALL = setting("small", m=16, k=70, n=12)

@@ -31,6 +31,8 @@ from verify.lower.lowerings import lowerings
 from verify.numbers.arrays import ExactRow
 from verify.numbers.orders import Order
 
+pytestmark = pytest.mark.part(2)
+
 Tensor = torch.Tensor
 CPU = backends.load("cpu")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
