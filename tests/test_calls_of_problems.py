@@ -1155,7 +1155,13 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
            for m, k, n, g in ((4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32), (16, 1152, 32, 128))},
         "b = b * 0 + 8": "(a['b'] == 8).all()", "m=30 k=32 n=32 data=special": "a['a'].isinf().any()",
     },
+    "logcumsumexp": {
+        "x = x.index_fill(-1, x.new_tensor([4, 9, 30]).long(), float('inf'))":
+            "a['x'].shape == (3, 33) and a['x'].isinf().any() and a['x'].isnan().any()",
+    },
     "flex_attention": {
+        "heads=2 q_len=33 kv_len=4170 head_dim=16 mask_mod=causal":
+            "a['key'].shape[2] == 4170 and a['mask_mod'] == 'causal'",
         **{f"heads={n} kv_heads=2 head_dim=16 length=20": f"a['query'].shape[1] == {n} and a['key'].shape[1] == 2"
            for n in (8, 16)},
         "heads=3 head_dim=16 length=530": "a['query'].shape == (1, 3, 530, 16)",

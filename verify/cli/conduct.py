@@ -96,7 +96,10 @@ def _conduct_with(
         own = [Cell.model_validate(cell) for cell in cells]
         for name, part in groupby(sorted(own, key=lambda cell: cell.lowering), key=lambda cell: cell.lowering):
             told = tally_text(tally(map(counted, part)))
-            print(f"verify: {printable(name)}: {told}; what is known beside it is still computed", file=sys.stderr)
+            print(
+                f"verify: {printable(name)}: {told}; the registered lowerings beside it are still judged",
+                file=sys.stderr,
+            )
 
     def valid(cell: Mapping[str, Any]) -> None:
         checked[id(cell)] = cell, Cell.model_validate(cell)

@@ -857,6 +857,11 @@ def kernel(
         # batch of sequences, weights that code leaves out, that are misaligned or one number, and sums beyond the range
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
+            # infinities after a NaN, and before it
+            (
+                {"shape": "3x33", "recipe": "one_nan"},
+                {"x": "x.index_fill(-1, x.new_tensor([4, 9, 30]).long(), float('inf'))"},
+            ),
             ({"shape": "3x5x33"}, {"x": "x[:1].expand(x.shape)"}),
             ({"shape": "2x16x64"}, {"x": "x.repeat(1, 2, 1)[:, :16]"}),
             ({"shape": "8x8x64"}, {"x": "x.transpose(0, 1).contiguous().transpose(0, 1)"}),
