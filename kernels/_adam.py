@@ -534,7 +534,7 @@ def kernel(
         held="the largest bound of the listed lowerings' algorithms, element by element",
         stub=EMA if ema else STEP.format(name=name, decay=DECAYS[name]),
         keywords={} if ema else TENSORS,
-        asks=lambda parameters: tuple(name for name in ("maximize", *(("start",) * (not ema))) if parameters[name]),
+        asks=lambda parameters: tuple(name for name in ("maximize",) + ("start",) * (not ema) if parameters[name]),
     )
 
 

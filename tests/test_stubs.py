@@ -234,6 +234,16 @@ def test_what_is_offered_by_name_takes_the_place_of_no_input(signature: str, inp
     assert given[0].get("scale", 0.25) == 0.25
 
 
+def test_inputs_may_have_the_names_of_other_things() -> None:
+    """`m` and `n` are the sizes of a product, too; and a builtin has no names."""
+    kernel: Any = load("mm")
+    problem = kernel.problem("float32", kernel.settings[0], {}, 0)
+    target = Target(kernel, {}, kernel.settings[0].name, "float32", backends.load("cpu"))
+    for function in (lambda m, n: m @ n, lambda m, n, k: m[:, :k] @ n, lambda *m, n: m[0] @ m[1][:, :n], torch.mm):
+        outputs: Any = user_composite("mine.py:f", function=function).build(target)(problem)
+        assert torch.equal(outputs[""], problem.tensors["a"] @ problem.tensors["b"])
+
+
 def test_a_module_is_called_as_its_forward_says() -> None:
     """Softmax(dim=-1) has no parameter for `dim`, and is right along the last one."""
     kernel: Any = load("softmax")

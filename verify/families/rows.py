@@ -417,8 +417,8 @@ def late(row: Row) -> Ints:
 
 
 def low(row: Row) -> Ints:
-    """Arguments of exp that are all far below what code takes for nothing: 0, -10,000, or -1e9 (that, or half of the
-    least number of the dtype)."""
+    """Arguments of exp that are all far below what code takes for nothing: 0, -10,000, or -1e9 (in
+    float16 three quarters of its least number)."""
     import torch
 
     least = max(-4e9, -0.75 * float(row.draw.fmt.max_finite))
@@ -630,12 +630,6 @@ FURTHER: Mapping[str, tuple[Setting, ...]] = {
 #: Rows along the last dimension, for kernels that support no other.
 LAST = tuple(one for one in SETTINGS if one.parameters["dim"] in (-1, len(one.parameters["shape"]) - 1))
 
-
-def _asks(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """A dimension other than the last; see `Composite.asks`."""
-    return ("dim",) * (parameters["dim"] not in (-1, len(parameters["shape"]) - 1))
-
-
 PARAMETERS = {
     "shape": "sizes of the tensor, such as 3x1000",
     "dim": "the dimension along which it runs, such as -1",
@@ -669,6 +663,11 @@ def custom(
         if value not in names or (value == "mixed" and len(recipes) > 1):
             raise UsageError(suggest(what, value, names))
     return setting(" ".join(f"{k}={v}" for k, v in given.items()), shape, dim, layout, ",".join(recipes), weights)
+
+
+def _asks(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """A dimension other than the last; see `Composite.asks`."""
+    return ("dim",) * (parameters["dim"] not in (-1, len(parameters["shape"]) - 1))
 
 
 def _sized(n: int, last: bool) -> tuple[dict[str, str], ...]:

@@ -15,6 +15,7 @@ import sys
 import time
 import types
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,13 +140,19 @@ def user_composite(
         if function is None:
             assert elsewhere is not None
             return elsewhere(target)
-        kernel, signature = target.kernel, _signature(function)
+        kernel = target.kernel
+        try:
+            signature = _signature(function)
+        except (TypeError, ValueError):  # a builtin without one: the first call will tell
+            signature = inspect.signature(lambda *inputs: None)
         defined = {one.name: one for one in ast.parse(kernel.stub).body if isinstance(one, ast.FunctionDef)}
         start = defined[kernel.name]
         usual = {one.arg for one in (*start.args.args, *start.args.kwonlyargs)}  # what `**kwargs` get
-        taken = set(signature.parameters)
-        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
-            taken |= usual
+        by_kind: dict[Any, list[str]] = defaultdict(list)
+        for one in signature.parameters.values():
+            by_kind[one.kind].append(one.name)
+        positional = by_kind[inspect.Parameter.POSITIONAL_ONLY] + by_kind[inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        more = usual if by_kind[inspect.Parameter.VAR_KEYWORD] else ()
         spared = tuple(name for name in kernel.inputs if name not in kernel.spared)
         offered = usual.difference(kernel.inputs)
         inputs = next((names for names in (kernel.inputs, spared) if _takes(signature, names, offered)), None)
@@ -153,6 +160,7 @@ def user_composite(
         told += ", ".join(kernel.inputs)
         if inputs is None:
             raise Unsuited(told)
+        taken = {*positional[len(inputs) :], *by_kind[inspect.Parameter.KEYWORD_ONLY], *more}
 
         def run(problem: Any) -> dict[str, Any]:
             others = {name: t for name, t in problem.tensors.items() if name not in kernel.inputs}
