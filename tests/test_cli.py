@@ -861,7 +861,7 @@ def test_explain_passes_the_element_on_and_prints_every_fact(
 
 
 @pytest.mark.parametrize(("words", "code", "told"), [
-    (("kernel", "exp", "--dtype", "int8"), 3, "no kernel has dtype int8: exp has float16, bfloat16, float32, float64"),
+    (("kernel", "exp", "--dtype", "int8"), 3, "no selected kernel has dtype int8: exp has float16, bfloat16"),
     (("explain", "exp", "--dtype", "int8", "--input=0x1p+0"), 2, "exp is not there for int8; expected --dtype"),
     (("explain", "int_mm", "--index", "0"), 2, "int_mm is not there for float32; expected --dtype int8"),
 ])  # fmt: skip

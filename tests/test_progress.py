@@ -185,7 +185,9 @@ def test_a_run_tells_what_failed_and_a_resumed_one_what_is_done_already(
     monkeypatch.setattr("verify.walk.walk.call_all", lambda *given, **named: Called())
     journal = tmp_path / "j"
     assert main([*given, "--journal", str(journal)]) == 1
-    own = "verify: mine.py:f: 1 of 3 cells passed, 2 failed; the registered lowerings beside it are still judged\n"
+    own = (
+        "verify: mine.py:f: 1 of 3 cells passed, 2 failed; the registered lowerings beside it are still being judged\n"
+    )
     assert own in capsys.readouterr().err  # the verdict that was asked for comes first
     whole = seen[-1][0]
     wrong = re.compile(r"1 exceeds-bound; worst: [1-9].* of its bound, add float32 .*f out-of-place; last: add")

@@ -97,7 +97,7 @@ def _conduct_with(
         for name, part in groupby(sorted(own, key=lambda cell: cell.lowering), key=lambda cell: cell.lowering):
             told = tally_text(tally(map(counted, part)))
             print(
-                f"verify: {printable(name)}: {told}; the registered lowerings beside it are still judged",
+                f"verify: {printable(name)}: {told}; the registered lowerings beside it are still being judged",
                 file=sys.stderr,
             )
 

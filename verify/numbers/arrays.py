@@ -197,7 +197,7 @@ class BallArrays(_LastAxis, Ball64):
         return replace(f, mid=torch.where(none, 0.0, torch.where(one, 1.0, f.mid)), rad=rad)
 
     def div(self, a: Ball, b: Ball) -> Ball:
-        """As elementwise; a midpoint of 0 is divided exactly, so that the radius alone has an error, of two units."""
+        """As elementwise; a midpoint of 0 is divided exactly: of the radius alone two roundings are to be covered."""
         q = super().div(a, b)
         room = b.mid.abs() - b.radius
         rad = torch.where((a.mid == 0) & (room > 0), a.radius / room * GROW + LEAST, filled(q.radius, q.mid))

@@ -213,7 +213,7 @@ class Calls:
         self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
         self.last: tuple[str, Instance] | None = None  # that `keeps` was asked for
         self.kept = ""  # the algorithm whose bound was, last
-        self.fails = False  # whether outputs were beyond all bounds: of others then few are asked
+        self.fails = False  # whether outputs were beyond all bounds; others are then held to fewer, see `ways`
         self.dtypes: dict[tuple[str, ...], dict[str, torch.dtype]] = {}  # of outputs, by which of them there are
         self.unstated: dict[str, None] = {}  # problems with elements of which nothing is stated, but eager's bits
         self.batched: frozenset[str] = frozenset()

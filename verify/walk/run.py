@@ -62,7 +62,7 @@ def run(
         kernels = [kernel.load(name) for name in selection.kernels]
         if selection.dtypes and not any(set(selection.dtypes) & set(one.dtypes) for one in kernels):
             having = "; ".join(f"{one.name} has {', '.join(one.dtypes)}" for one in kernels[:3])
-            raise NothingToCompare(f"no kernel has dtype {' or '.join(selection.dtypes)}: {having}")
+            raise NothingToCompare(f"no selected kernel has dtype {' or '.join(selection.dtypes)}: {having}")
         raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
     mine = [job for job in jobs if job.mine]
     if selection.own and all(job.reason for job in mine):
