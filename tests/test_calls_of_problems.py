@@ -1102,7 +1102,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "mm": {
         **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
             (1300, 130, 400), (130, 4099, 130), (1, 1024, 519), (4, 513, 260), (32, 512, 512), (320, 529, 322),
-            (3, 97, 4), (3, 125, 7), (5, 127, 4), (261, 64, 256), (64, 2166, 64), (1100, 64, 256),
+            (3, 97, 4), (3, 125, 7), (5, 127, 4), (261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522),
         )},
         "a = a.repeat(1, 2)[:, :257].contiguous()[:, :-1]": "a['a'].shape == (64, 256) and a['a'].stride(0) == 257",
         "b = b.repeat(1, 2)[:, :129].contiguous()[:, :-1]": "a['b'].shape == (40, 128) and a['b'].stride(0) == 129",
@@ -1117,7 +1117,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"m={m} k={k} n={n} batch={size}": f"a['a'].shape == {(size, m, k)} and a['b'].shape == {(size, k, n)}"
            for m, k, n, size in (
             (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
-            (128, 64, 64, 8),
+            (128, 64, 64, 8), (521, 1031, 522, 1),
         )},
         "batch=16 m=128 k=16 n=128": "a['a'].shape == (16, 128, 16)",
         "a = a.transpose(0, 1).contiguous().transpose(0, 1), b = b.permute(2, 0, 1)":
@@ -1146,13 +1146,15 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "scaled_mm": {
         "scale_a = scale_a[[0,": "len(a['scale_a']) > 2 and a['scale_a'][0] == a['scale_a'][1] != a['scale_a'][2]",
         "scale_a = -scale_a.abs() where m=1": "len(a['scale_a']) == 1 and a['scale_a'].item() < 0",
+        "m=528 k=1040 n=544": "a['a'].shape == (528, 1040)",
         "scale_a = scale_a * 2.0**60": "a['scale_a'].abs().min() > 2**50",
         "m=24 k=40 n=18 data=extreme":
             "a['a'].float().abs().max() > 32 and a['scale_a'].abs().min() < 2e-6 and a['scale_b'].abs().max() > 1e5",
     },
     "int4_mm": {
         **{f"m={m} k={k} n={n} group={g}": f"a['a'].shape == ({m}, {k}) and a['scale'].shape == ({k // g}, {n})"
-           for m, k, n, g in ((4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32), (16, 1152, 32, 128))},
+           for m, k, n, g in (
+               (4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32), (16, 1152, 32, 128), (261, 1024, 272, 128))},
         "b = b * 0 + 8": "(a['b'] == 8).all()", "m=30 k=32 n=32 data=special": "a['a'].isinf().any()",
     },
     "logcumsumexp": {

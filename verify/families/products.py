@@ -528,7 +528,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     they are: every remainder that a tail of terms may have, parts of tiles beside many, and thousands of matrices."""
     if facts.coded:
         many = {"m": "16", "k": "1152", "n": "32", "group": "128"}
-        return ({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}), (many, {})
+        large = {"m": "261", "k": "1024", "n": "272", "group": "128"}
+        return ({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}), (many, {}), (large, {})
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
         large = {"scale_a": "scale_a * 2.0**60", "scale_b": "scale_b * 2.0**62"}
@@ -537,6 +538,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             ({"m": "24", "k": "64", "n": "32"}, some),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
             ({"m": "24", "k": "64", "n": "32"}, large),
+            ({"m": "528", "k": "1040", "n": "544"}, {}),
         )
     one = [{"m": "1", "k": "1", "n": n} | ({"batch": "3"} if facts.stacked else {}) for n in ("20", "1")]
     square, large = (
@@ -560,7 +562,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         for m, k, n in ((64, 50, 30), (1050, 60, 1)):
             apart = {"a": f"a.mT.repeat(1, 2)[:, :{m + 8}].contiguous()[:, :{m}].mT", "b": "b.mT.contiguous().mT"}
             found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, apart))
-        beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256))
+        beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522))
         found += [({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, {}) for m, k, n in beyond]
     if facts.stacked:
         within = "a.transpose(0, 1).contiguous().transpose(0, 1)", "b.permute(2, 0, 1).contiguous().permute(1, 2, 0)"
@@ -569,6 +571,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
         found.append(({"batch": "4099", "m": "2", "k": "8", "n": "3"}, {}))
+        found.append(({"m": "521", "k": "1031", "n": "522", "batch": "1"}, {}))
     return tuple(found)
 
 
