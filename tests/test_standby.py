@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from verify.processes import standby
 
@@ -156,22 +157,42 @@ def test_what_torch_sets_while_it_runs_lets_no_other_stand_by(monkeypatch: pytes
 
 
 @linux
-@pytest.mark.parametrize("device", [False, True])
-def test_further_modules_are_imported_where_no_device_is_that_they_may_open(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: bool
+@pytest.mark.parametrize("opens", [False, True])
+def test_further_modules_are_imported_unless_they_open_a_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opens: bool
 ) -> None:
-    """On an H200 Inductor of torch 2.11 opens it, after which no process could be forked."""
-    if device:
-        (tmp_path / "card0").touch()
-    monkeypatch.setattr(standby, "DEVICES", (str(tmp_path / "card"),))
-    standby.drop()
-    standby.prepare("wave")
+    """After which no process could be forked."""
+    (tmp_path / "card0").touch()
+    opening = f"from verify.processes import standby\nstandby.DEVICES = ('{tmp_path}/card',)\n"
+    opening += f"kept = open('{tmp_path}/card0')\n"
+    (tmp_path / "further.py").write_text(opening * opens)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    standby.prepare("further")
     process = standby.Process(TASK)
-    told(process)
-    process.connection.send("import sys; connection.send('wave' in sys.modules)")
-    assert process.connection.recv() is not device
+    assert told(process)["torch"] and isinstance(process.start(), standby.Forked)
+    process.connection.send("import sys; connection.send('further' in sys.modules)")
+    assert process.connection.recv() is not opens
     process.end()
-    standby.drop()
+
+
+@pytest.mark.parametrize("built", [None, "13.0"])
+def test_torch_is_not_asked_for_a_gpu_while_modules_are_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, built: str | None
+) -> None:
+    """On a GPU's machine Inductor of torch 2.11 asks, and would open it."""
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append("torch"))
+    monkeypatch.setattr(torch.version, "cuda", built)
+    monkeypatch.setattr(standby, "DEVICES", (str(tmp_path / "card"),))
+    with standby.unasked():
+        torch.cuda.is_available()
+    assert len(asked) == 1
+    (tmp_path / "card0").touch()
+    with standby.unasked():
+        assert torch.cuda.is_available() is (built is not None)
+    assert len(asked) == 1
+    torch.cuda.is_available()
+    assert len(asked) == 2
 
 
 @linux

@@ -43,14 +43,17 @@ PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 #: What a process runs that stands by, and one that is not forked. torch imports its distributed tensors, which not
 #: every build has, where it first meets a class with __torch_dispatch__.
 STAND = """
-import contextlib, importlib, sys
+import contextlib, importlib, os, sys
 from verify.processes.start import importing, settle
 settle()
+from verify.processes import standby
 with importing(), contextlib.suppress(ImportError):
     import verify.walk.run, verify.workers.process, torch.distributed.tensor
-    for name in sys.argv[2:]:
-        importlib.import_module(name)
-from verify.processes import standby
+    with standby.unasked():
+        for name in sys.argv[2:]:
+            importlib.import_module(name)
+if sys.argv[2:] and standby.opened():
+    os.execv(sys.executable, sys.orig_argv[: -len(sys.argv[2:])])
 standby.stand(int(sys.argv[1]))
 """
 ALONE = """
@@ -197,15 +200,14 @@ _starting: set[int] = set()  # descriptors that tell of processes which are not 
 
 def prepare(*modules: str) -> None:
     """Let a process import torch, and modules that most of those take which are forked from it, and stand by, if none
-    does. modules: not where there is a device, which their import may open: Inductor's does (torch 2.11)."""
+    does. Where the modules' import opens a device, it begins anew without them."""
     global _standing
     if not _forks or (_standing is not None and _standing.fits):
         return
     drop()
-    given = () if any(any(Path("/").glob(f"{place[1:]}*")) for place in DEVICES) else modules
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with contextlib.suppress(OSError):  # the first use will report it
-        _standing = _Standing(mine, _started([STAND, str(theirs.fileno()), *given], [theirs.fileno()]))
+        _standing = _Standing(mine, _started([STAND, str(theirs.fileno()), *modules], [theirs.fileno()]))
     theirs.close()
 
 
@@ -352,7 +354,7 @@ def _folder() -> str:
 def stand(control: int) -> NoReturn:
     """Fork a process for each request, until the asker ends."""
     asked = socket.socket(fileno=control)
-    while not _opened():
+    while not opened():
         message, descriptors, _, _ = socket.recv_fds(asked, 1 << 16, 16)
         if not message:
             break
@@ -423,7 +425,24 @@ def _forked(
         os._exit(code)
 
 
-def _opened() -> bool:
+@contextlib.contextmanager
+def unasked() -> Iterator[None]:
+    """A context in which torch supposes that GPUs which are there may be used, where it would open them to know.
+    Inductor asks as it is imported, by which it chooses how kernels are timed (torch 2.11,
+    _inductor/runtime/benchmarking.py)."""
+    if not any(any(Path("/").glob(f"{place[1:]}*")) for place in DEVICES):
+        yield
+        return
+    torch: Any = importlib.import_module("torch")
+    before = torch.cuda.is_available
+    torch.cuda.is_available = lambda: bool(torch.version.cuda or torch.version.hip)
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = before
+
+
+def opened() -> bool:
     """Whether this process has opened a device."""
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
