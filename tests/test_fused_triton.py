@@ -77,8 +77,9 @@ def require_equal(
     limits = Limits.of(metric, value)
     expected = by_tensors(about, inputs, y, eager, limits, predicted, form)
     monkeypatch.setattr(fused, "SPARE", 1)
-    for swept in (1, 2 * len(y)):
+    for swept, again in ((1, 3), (2 * len(y), fused.AGAIN), (2 * len(y), 3)):
         monkeypatch.setattr(fused, "SWEPT", swept)
+        monkeypatch.setattr(fused, "AGAIN", again)
         require_same(judge(inputs, y, eager, limits.values), expected)
 
 
@@ -110,8 +111,9 @@ def require_in_order(dtype: str, device: str, n: int, start: int, form: Any, mon
     limits = Limits.of(metric, value)
     expected = by_tensors(about, inputs, y, y, limits, predict(inputs), form)
     monkeypatch.setattr(fused, "SPARE", 1)
-    for swept in (1, 2 * n):
+    for swept, again in ((1, fused.AGAIN), (2 * n, 3)):
         monkeypatch.setattr(fused, "SWEPT", swept)
+        monkeypatch.setattr(fused, "AGAIN", again)
         require_same(judge(inputs, y, y, limits.values, start=start), expected)
 
 

@@ -33,6 +33,8 @@ Tensor = torch.Tensor
 COARSE = 0.5 / QUANTUM  # ULP: errors known no better than this would spoil sums and histogram
 #: Elements that tensors judge at once: their intermediates stay in the processor's cache.
 BLOCK = 1 << 15
+#: ... and their memory suffices.
+MOST = 1 << 22
 #: Elements left open by the fused pass up to which multiprecision is faster than hundreds of GPU launches.
 FEW = 16
 #: ... which may wait for those of other chunks.
@@ -217,7 +219,7 @@ class Judge:
             left = []
             # as a later stage double-double takes whole rows and keeps few of them
             blocks = y.is_cpu and double == source.stages[0]
-            for part in torch.split(index, BLOCK if blocks else max(len(index), 1)):
+            for part in torch.split(index, BLOCK if blocks else MOST):
                 more, open_ = self._on_tensors(source, part, y, eager, formulas, double)
                 found += more
                 left.append(open_)

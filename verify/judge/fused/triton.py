@@ -36,6 +36,9 @@ WARPS = 1  # so that lanes agree without a barrier
 TILES = 512  # that a program takes at most; the fields of its counts have room for more
 PROGRAMS = 2048  # of fewer elements a program takes fewer tiles
 SWEPT = 1 << 20  # elements, of fewer of which all are judged in full: one kernel less is compiled
+AGAIN = (1 << 22) // BLOCK  # tiles that are looked at again at a time: each element takes two hundred bytes there
+#: What is told of each of their elements, in the kernels' order.
+FIELDS = dict.fromkeys(("region", "open"), torch.int32) | dict.fromkeys(("upper", "scaled", "share"), torch.float64)
 SPARE = 4  # a part of the elements that is listed at most; of more all are judged in full
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "iadd": "+", "isub": "-", "imul": "*", "iand": "&"}
 _INFIX |= {"ior": "|", "ixor": "^", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
@@ -321,16 +324,16 @@ class Judge:
     def _again(
         self, kernel: Any, columns: list[Any], given: Tensor, n: int, listed: Tensor, shift: int = 0
     ) -> tuple[Tensor, _Leaders]:  # fmt: skip
-        """The open elements and the leaders of the tiles listed."""
-        shape, device = (len(listed), BLOCK), given.device
-        fields = {
-            **{name: torch.zeros(shape, dtype=torch.int32, device=device) for name in ("region", "open")},
-            **{name: torch.zeros(shape, dtype=torch.float64, device=device) for name in ("upper", "scaled", "share")},
-        }
-        if len(listed):
-            _launch(kernel, len(listed), *columns, given, n, listed, *fields.values())
-        index = listed[:, None] * BLOCK + torch.arange(BLOCK, device=device) - shift
-        return index[fields["open"] > 0], _Leaders.of(index, fields)
+        """The open elements and the leaders of the tiles listed, of some of them at a time."""
+        device, places, leaders = given.device, [], _Leaders({})
+        for some in torch.split(listed, AGAIN):
+            fields = {name: torch.zeros((len(some), BLOCK), dtype=t, device=device) for name, t in FIELDS.items()}
+            if len(some):
+                _launch(kernel, len(some), *columns, given, n, some, *fields.values())
+            index = some[:, None] * BLOCK + torch.arange(BLOCK, device=device) - shift
+            places.append(index[fields["open"] > 0])
+            leaders = leaders.with_(_Leaders.of(index, fields))
+        return torch.cat(places), leaders
 
     def _compared(self, columns: list[Any], n: int, pieces: _Pieces, device: torch.device) -> _Compared:
         """Begins to compare the elements with what each formula predicts, beside what is launched next."""
