@@ -528,6 +528,7 @@ def kernel(
         implementations=IMPLEMENTATIONS,
         lowerings=LOWERINGS,
         cases=cases,
+        defaults=cases[1],
         dtypes=DTYPES,
         notes=NOTES,
         ways=lazily("verify.kernels._adam_algorithms", "ways"),

@@ -15,6 +15,7 @@ KERNEL = products.kernel(
         bias=True,
     ),
     cases=({"alpha": 1.0, "beta": 1.0}, {"alpha": 0.7, "beta": -1.3}, {"alpha": 2.0, "beta": 0.0}),
+    defaults={"alpha": 1.0, "beta": 1.0},
     further=(
         *(({"m": "5", "n": "6"}, {name: value}) for name in ("alpha", "beta") for value in OTHER),
         ({"m": "64", "k": "80", "n": "48"}, {"alpha": 0.5, "beta": 1.0}),

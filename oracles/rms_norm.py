@@ -78,3 +78,8 @@ def by_root(n: Any, x: Any, weight: Any, *, eps: float, order: Any) -> Any:
 def by_function(n: Any, x: Any, weight: Any, *, eps: float, order: Any) -> Any:
     """A library's reciprocal square root, and the mean as a product with 1 / n."""
     return x * n.rsqrt(n.sum(x * x, order) * n.recip(n.count(x)) + eps) * weight
+
+
+def by_stored(n: Any, x: Any, weight: Any, *, eps: float, order: Any) -> Any:
+    """The normalized number is kept in the dtype before it meets its weight, as in transformers' LlamaRMSNorm."""
+    return n.cast(x * n.rsqrt(n.sum(x * x, order) / n.count(x) + eps), n.storage) * weight

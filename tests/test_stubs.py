@@ -197,7 +197,8 @@ def test_a_function_is_not_run_where_a_setting_asks_for_more(kernel: Composite) 
         problem = kernel.problem(dtype, setting, scalars, 0)
         target = Target(kernel, scalars, setting.name, dtype, backends.load("cpu"))
         others = [name for name in problem.tensors if name not in kernel.inputs]
-        asked = [*kernel.asks(setting.parameters), *others]
+        unusual = [name for name, value in scalars.items() if kernel.defaults.get(name) != value]
+        asked = [*kernel.asks(setting.parameters), *others, *unusual]
         user_composite("mine.py:f", function=all_of).build(target)(problem)
         assert set(asked) <= set(called.pop()), "the stub offers it"
         for name in asked:
@@ -207,6 +208,8 @@ def test_a_function_is_not_run_where_a_setting_asks_for_more(kernel: Composite) 
             call = user_composite("mine.py:f", function=scope["f"]).build(target)
             with pytest.raises(NotLowered, match=f"has no parameter for {name}(=|$)"):
                 call(problem)
+            if name in scalars:  # which the user may name
+                user_composite("mine.py:f", function=scope["f"], fixed=scalars).build(target)(problem)
 
 
 @pytest.mark.parametrize(("signature", "inputs"), [

@@ -258,6 +258,21 @@ def room(device: str) -> int:
     return most
 
 
+@contextmanager
+def unasked() -> Iterator[None]:
+    """A context in which torch supposes that it may use the GPUs it was built for, where it would open them to know.
+    Inductor asks as it is imported, by which it chooses how kernels are timed (torch 2.11,
+    _inductor/runtime/benchmarking.py)."""
+    import torch
+
+    before = torch.cuda.is_available
+    torch.cuda.is_available = lambda: bool(torch.version.cuda or torch.version.hip)
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = before
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether a device had no memory left. Where it had none for a context, the error has no type of its own."""
     return isinstance(error, RuntimeError) and "out of memory" in str(error)

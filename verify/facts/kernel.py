@@ -301,6 +301,8 @@ class Composite:
                 `problem` puts them under "keywords" of its `extra`, tensors beyond `inputs` among its tensors
     asks        asks(setting's parameters) -> the names of what the setting asks for that not every function offers: a
                 user's own without a parameter of such a name, or of a tensor beyond `inputs`, is not run there
+    defaults    what the operation takes for scalars that are left out: a user's own without a parameter for one is run
+                where it has that value, or the one that the user names
     spared      those of `inputs`, the last ones, that a user's own may have no parameter for, since some outputs need
                 none of them
     cases, quick_cases, dtypes, properties, notes  as in `Kernel`
@@ -324,6 +326,7 @@ class Composite:
     ways: Callable[..., Mapping[str, Callable[..., Any]]] = lambda problem, target: {}
     keywords: Mapping[str, str] = field(default_factory=dict)
     asks: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda parameters: ()
+    defaults: Scalars = field(default_factory=dict)
     spared: tuple[str, ...] = ()
     orders: bool = False
     strata: Callable[..., Any] | None = None

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from verify.facts.formats import FORMATS
@@ -617,6 +618,7 @@ def kernel(
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64"),
     settings: tuple[Setting, ...] = SETTINGS,
     cases: tuple[Mapping[str, float], ...] = ({},),
+    defaults: Mapping[str, float] = MappingProxyType({}),
     further: tuple[tuple[Mapping[str, str], Mapping[str, float]], ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Composite:
@@ -656,6 +658,7 @@ def kernel(
         lowerings=LOWERINGS,
         dtypes=dtypes,
         cases=cases,
+        defaults=defaults,
         ways=lazily("verify.families.products_limits", "ways"),
         held="sums of products in 32-bit integers"
         if facts.exact

@@ -148,6 +148,10 @@ def _of_rows(kernel: Composite) -> Iterator[tuple[str, str]]:
     asked = dict.fromkeys(name for setting in kernel.settings for name in kernel.asks(setting.parameters))
     if asked:
         yield "left out:", f"without a parameter for one of {', '.join(asked)} it is not run where that is asked for"
+    if scalars:
+        usual = " ".join(f"{k}={v!r}" for k, v in kernel.defaults.items())
+        text = f"without a parameter for {' or '.join(scalars)} it is run with what --scalar NAME=VALUE names"
+        yield "fixed:", text + (f", or with {usual}" if usual else "")
     if kernel.spared:
         yield "spared:", f"it may have no parameter for {', '.join(kernel.spared)}, and leave out what needs it"
     if named := [name for name in kernel.outputs if name]:

@@ -127,12 +127,13 @@ def _found(
 
 def user_composite(
     text: str, order: Order | None = None, elsewhere: Callable[[Target], Callable[[Any], Any]] | None = None,
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | None = None, fixed: Scalars | None = None,
 ) -> Lowering:  # fmt: skip
     """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
     parameters of their names (or `**kwargs`, which get those of the stub), by keyword with the problem's other tensors,
     the setting's parameters, the scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere,
-    function: see `user_lowering`."""
+    function: see `user_lowering`; fixed: scalars that the user names, with which it is run even without a parameter
+    for them."""
     label, function, flags = _found(text, elsewhere, function)
     flags |= {} if order is None else {"algorithm": str(order)}
 
@@ -160,14 +161,19 @@ def user_composite(
         told += ", ".join(kernel.inputs)
         if inputs is None:
             raise Unsuited(told)
+        known = {**kernel.defaults, **(fixed or {})}
         taken = {*positional[len(inputs) :], *by_kind[inspect.Parameter.KEYWORD_ONLY], *more}
 
         def run(problem: Any) -> dict[str, Any]:
             others = {name: t for name, t in problem.tensors.items() if name not in kernel.inputs}
             given = {**problem.parameters, **problem.scalars, **problem.keywords, **others}
-            if lacking := [name for name in (*kernel.asks(problem.parameters), *others) if name not in taken]:
-                asked = (f"{name}={given[name]}" if isinstance(given[name], str | int) else name for name in lacking)
-                raise NotLowered(f"{label} takes {signature}, and has no parameter for {', '.join(asked)}")
+            unsure = [name for name, value in problem.scalars.items() if known.get(name) != value]
+            wanted = (*kernel.asks(problem.parameters), *others, *unsure)
+            if lacking := [name for name in wanted if name not in taken]:
+                asked = (f"{k}={given[k]}" if isinstance(given[k], str | int | float) else k for k in lacking)
+                why = f"{label} takes {signature}, and has no parameter for {', '.join(asked)}"
+                own = " ".join(f"--scalar {name}=VALUE" for name in lacking if name in unsure)
+                raise NotLowered(why + (f"; where it has a value of its own, name that: {own}" if own else ""))
             keywords = {name: value for name, value in given.items() if name in taken}
             tensors = [problem.tensors[name] for name in inputs]
             try:

@@ -49,7 +49,8 @@ settle()
 from verify.processes import standby
 with importing(), contextlib.suppress(ImportError):
     import verify.walk.run, verify.workers.process, torch.distributed.tensor
-    with standby.unasked():
+    from verify import backends
+    with backends.unasked() if standby.present() else contextlib.nullcontext():
         for name in sys.argv[2:]:
             importlib.import_module(name)
 if sys.argv[2:] and standby.opened():
@@ -425,21 +426,9 @@ def _forked(
         os._exit(code)
 
 
-@contextlib.contextmanager
-def unasked() -> Iterator[None]:
-    """A context in which torch supposes that GPUs which are there may be used, where it would open them to know.
-    Inductor asks as it is imported, by which it chooses how kernels are timed (torch 2.11,
-    _inductor/runtime/benchmarking.py)."""
-    if not any(any(Path("/").glob(f"{place[1:]}*")) for place in DEVICES):
-        yield
-        return
-    torch: Any = importlib.import_module("torch")
-    before = torch.cuda.is_available
-    torch.cuda.is_available = lambda: bool(torch.version.cuda or torch.version.hip)
-    try:
-        yield
-    finally:
-        torch.cuda.is_available = before
+def present() -> bool:
+    """Whether this machine has a device that could be opened."""
+    return any(any(Path("/").glob(f"{place[1:]}*")) for place in DEVICES)
 
 
 def opened() -> bool:

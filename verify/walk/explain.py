@@ -176,7 +176,7 @@ def explain_place(
     }
     target = Target(facts, case, chosen.name, dtype, where)
     entries, y = [], None
-    for lowering in _lowerings(facts, lowerings):
+    for lowering in _lowerings(facts, lowerings, scalars):
         entry: dict[str, Any] = {"lowering": lowering.name, "reason": lowering.reason(target) or ""}
         if not entry["reason"]:
             try:
@@ -272,7 +272,9 @@ def _backend(name: str | None) -> Backend:
     return found
 
 
-def _lowerings(facts: Kernel | Composite, given: tuple[str, ...]) -> list[Lowering]:
+def _lowerings(
+    facts: Kernel | Composite, given: tuple[str, ...], fixed: Scalars | None = None
+) -> list[Lowering]:  # fmt: skip
     """The user's own first, then the registered ones that are named, or all where none is named. A composite kernel's,
     which take long, are added to a user's own only where they are named."""
     own, wanted = [text for text in given if is_file(text)], [text for text in given if not is_file(text)]
@@ -284,7 +286,8 @@ def _lowerings(facts: Kernel | Composite, given: tuple[str, ...]) -> list[Loweri
         named.update(found)
     every = not wanted and not (composite and own)
     registered = [one for one in lowerings(facts) if every or one.name in named]
-    return [*map(isolated_composite if composite else isolated, own), *registered]
+    mine = [isolated_composite(text, fixed=fixed) if composite else isolated(text) for text in own]
+    return [*mine, *registered]
 
 
 def _spellings(facts: Kernel, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -322,8 +322,9 @@ def _composite_jobs(
     facts: Composite, selection: Selection, backend: Backend, order: Order | None, reasons: Iterator[str | None] | None
 ) -> Iterator[Job]:
     limits: dict[str, Any] = {"timeout": selection.timeout, "memory": selection.memory}
-    users = [isolated_composite(text, order, **limits) for text in selection.user_lowerings]
-    users += [user_composite(name, order, function=function) for name, function in selection.functions.items()]
+    fixed = selection.scalars
+    users = [isolated_composite(text, order, **limits, fixed=fixed) for text in selection.user_lowerings]
+    users += [user_composite(name, order, function=f, fixed=fixed) for name, f in selection.functions.items()]
     chosen = _chosen(facts, selection)
     cases, reference = cases_of(facts, selection.scalars, selection.profile), lowerings(facts)[0].name
     for dtype in selection.dtypes or facts.dtypes:

@@ -25,7 +25,7 @@ from typing import IO, Any
 import torch
 
 from verify import backends
-from verify.facts.kernel import UsageError
+from verify.facts.kernel import Scalars, UsageError, told_apart
 from verify.families.composite import Problem
 from verify.lower.lowering import Lowering, NotLowered, Target, Unsuited
 from verify.lower.user import source_digest, user_composite, user_lowering
@@ -60,7 +60,9 @@ ANSWERS: Mapping[str, tuple[set[str], ...]] = {
 class Worker:
     """One process. Raises LoweringError, which says how it ended, where it answers no more."""
 
-    def __init__(self, text: str, composite: bool, *, timeout: float, memory: int) -> None:
+    def __init__(
+        self, text: str, composite: bool, *, timeout: float, memory: int, fixed: Scalars | None = None
+    ) -> None:  # fmt: skip
         self.timeout = timeout
         self.files = [standby.shared() for _ in range(2 * PLACES)]
         self.process = standby.Process("verify.workers.process:main", self.files)
@@ -75,7 +77,7 @@ class Worker:
         self._asked = -math.inf  # when the system was, of what it has spent
         self.meanwhile: Callable[[], None] | None = None  # what is done before an answer is waited for
         self.end = weakref.finalize(self, _end, self.process, self.files)
-        self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory}
+        self.limits = {"composite": composite, "threads": backends.threads(), "memory": memory, "fixed": fixed}
         self._send({"do": "load", "text": text, **self.limits})
 
     def also(self, text: str) -> None:
@@ -227,10 +229,11 @@ def isolated(text: str, *, timeout: float = TIMEOUT, memory: float | None = None
 
 
 def isolated_composite(
-    text: str, order: Order | None = None, *, timeout: float = TIMEOUT, memory: float | None = None
-) -> Lowering:
+    text: str, order: Order | None = None, *, timeout: float = TIMEOUT, memory: float | None = None,
+    fixed: Scalars | None = None,
+) -> Lowering:  # fmt: skip
     """`verify.lower.user.user_composite`, likewise."""
-    own = Own(text, composite=True, timeout=timeout, memory=memory)
+    own = Own(text, composite=True, timeout=timeout, memory=memory, fixed=fixed)
     return replace(user_composite(text, order, own.call), ready=own.ready)
 
 
@@ -256,8 +259,11 @@ _running: weakref.WeakValueDictionary[tuple[Any, ...], Worker] = weakref.WeakVal
 class Own:
     """A user's FILE.py:FUNCTION and the worker that runs it, started again where one has ended."""
 
-    def __init__(self, text: str, composite: bool, *, timeout: float, memory: float | None) -> None:
+    def __init__(
+        self, text: str, composite: bool, *, timeout: float, memory: float | None, fixed: Scalars | None = None
+    ) -> None:  # fmt: skip
         self.text, self.composite, self.timeout, self.source = text, composite, timeout, source_digest(text)
+        self.fixed = dict(fixed or {})
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
         self._worker: Worker | None = None
@@ -269,10 +275,13 @@ class Own:
             self.before = self.spent()
             memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
             place = tuple(sorted(standby.variables().items()))  # the file may look at them where it is imported
-            key = (self.text, self.composite, self.source, self.timeout, memory, backends.threads(), place)
+            of = self.text, self.composite, told_apart(self.fixed), self.source
+            key = (*of, self.timeout, memory, backends.threads(), place)
             running = _running.get(key)
             if running is None or not running.end.alive:
-                running = _running[key] = Worker(self.text, self.composite, timeout=self.timeout, memory=memory)
+                running = _running[key] = Worker(
+                    self.text, self.composite, timeout=self.timeout, memory=memory, fixed=self.fixed
+                )  # fmt: skip
             self._worker = running
         return self._worker
 

@@ -149,10 +149,12 @@ class Server:
 
     # what the parent asks for
 
-    def load(self, text: str, composite: bool, threads: int, memory: int) -> dict[str, Any]:
+    def load(
+        self, text: str, composite: bool, threads: int, memory: int, fixed: Mapping[str, float] | None
+    ) -> dict[str, Any]:  # fmt: skip
         """Import the file. Answers with what is wrong with it, or with what its function does, see
         `verify.workers.behaviour`. threads: of a launch; memory: bytes of address space beside what torch has by now,
-        0 for as many as there are."""
+        0 for as many as there are. fixed: see `user_composite`."""
         torch.set_num_threads(threads)
         self.draw()
         self.modes = modes()  # before the file is imported
@@ -165,8 +167,8 @@ class Server:
         try:
             with self.names.replaced():
                 label, function = user_function(text)
-                make = user_composite if composite else user_lowering
-                self.lowerings[text] = make(label, function=function)
+                made = user_composite(label, function=function, fixed=fixed) if composite else None
+                self.lowerings[text] = made or user_lowering(label, function=function)
                 behaviour = digest(function, text.rpartition(":")[0])
         except UsageError as error:
             return {"usage": str(error)}
