@@ -416,3 +416,20 @@ def test_softmax_by_powers_of_two_is_suspect_and_passes_once_declared() -> None:
     wrong = planted.lowering(lambda x, dim: by_powers(x, dim, 1.4427))
     found = filled(facts("softmax"), setting, "float32", replace(wrong, order=Order.parse("tree:float32")))
     assert found["status"] == "exceeds-bound"
+
+
+def as_llama(x: Tensor, dim: int, weight: Tensor, eps: float, squares: torch.dtype = torch.float32) -> Tensor:
+    """The normalized number is rounded before it meets its weight, as transformers' LlamaRMSNorm does."""
+    mean = x.float().pow(2).to(squares).float().mean(-1, keepdim=True)
+    return weight * (x.float() * torch.rsqrt(mean + eps)).to(x.dtype)
+
+
+def test_rms_norm_as_llama_rounds_it_is_suspect_and_passes_once_declared() -> None:
+    setting, mine = facts("rms_norm").spellings["length-33"], planted.lowering(as_llama)
+    undeclared = filled(facts("rms_norm"), setting, "bfloat16", mine)
+    assert (undeclared["status"], undeclared["reason_kind"]) == ("suspect", "order")
+    declared = filled(facts("rms_norm"), setting, "bfloat16", replace(mine, order=Order.parse("tree:float32")))
+    assert declared["status"] == "passed", declared["reason"]
+    wrong = planted.lowering(lambda x, dim, weight, eps: as_llama(x, dim, weight, eps, torch.bfloat16))
+    found = filled(facts("rms_norm"), setting, "bfloat16", replace(wrong, order=Order.parse("tree:float32")))
+    assert found["status"] == "exceeds-bound", found["reason"]
