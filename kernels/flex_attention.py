@@ -463,6 +463,8 @@ KERNEL = Composite(
                 ),
             )
         ),
+        # tiles of keys that are far below the first, of which values make a part of every sum
+        ({"heads": "1", "q_len": "17", "kv_len": "300", "head_dim": "16", "data": "faint", "backward": "no"}, {}),
         # one query and the keys of some whole parts and a rest
         ({"heads": "2", "q_len": "1", "kv_len": "2050", "head_dim": "16", "backward": "no"}, {}),
         # some queries under a causal mask, and the keys of a long cache

@@ -1103,6 +1103,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
             (1300, 130, 400), (130, 4099, 130), (1, 1024, 519), (4, 513, 260), (32, 512, 512), (320, 529, 322),
             (3, 97, 4), (3, 125, 7), (5, 127, 4), (261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522),
+            (512, 512, 512),
         )},
         "a = a.repeat(1, 2)[:, :257].contiguous()[:, :-1]": "a['a'].shape == (64, 256) and a['a'].stride(0) == 257",
         "b = b.repeat(1, 2)[:, :129].contiguous()[:, :-1]": "a['b'].shape == (40, 128) and a['b'].stride(0) == 129",
@@ -1117,7 +1118,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"m={m} k={k} n={n} batch={size}": f"a['a'].shape == {(size, m, k)} and a['b'].shape == {(size, k, n)}"
            for m, k, n, size in (
             (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
-            (128, 64, 64, 8), (521, 1031, 522, 1),
+            (128, 64, 64, 8), (521, 1031, 522, 1), (128, 128, 128, 8), (128, 128, 128, 16),
         )},
         "batch=16 m=128 k=16 n=128": "a['a'].shape == (16, 128, 16)",
         "a = a.transpose(0, 1).contiguous().transpose(0, 1), b = b.permute(2, 0, 1)":
@@ -1132,10 +1133,12 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"activation={name} layout=transposed-b m={m} k=40 n={n}":
            f"a['activation'] == '{name}' and a['a'].shape == ({m}, 40) and a['b'].stride(0) == 1"
            for name in ("relu", "silu") for m, n in ((130, 130), (1, 70))},
+        **{f"activation={name} m={m} k={k} n={n}": f"a['activation'] == '{name}' and a['a'].shape == ({m}, {k})"
+           for name in ("relu", "silu") for m, k, n in ((256, 256, 256), (521, 1031, 522), (512, 512, 512))},
     },
     "addmm": {
         "m=1 k=40 n=6 alpha=-1.5": "len(a['a']) == 1 and a['alpha'] == -1.5",
-        "m=24 k=2 n=18 beta=0.0005": "a['beta'] == 0.0005",
+        "m=24 k=2 n=18 beta=0.0005": "a['beta'] == 0.0005", "m=5 k=0 n=6 beta=1e-07": "a['beta'] == 1e-7",
         "m=64 k=80 n=48 alpha=0.5 beta=1.0": "a['a'].shape == (64, 80) and a['alpha'] == 0.5",
         "m=1 k=40 n=1030 alpha=0.5 beta=1.0": "a['b'].shape == (40, 1030) and a['alpha'] == 0.5",
         "m=16 k=2100 n=16 data=bias alpha=2.0": "a['a'].shape == (16, 2100) and a['bias'].isnan().any()",
@@ -1154,7 +1157,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "int4_mm": {
         **{f"m={m} k={k} n={n} group={g}": f"a['a'].shape == ({m}, {k}) and a['scale'].shape == ({k // g}, {n})"
            for m, k, n, g in (
-               (4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32), (16, 1152, 32, 128), (261, 1024, 272, 128))},
+               (4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32), (16, 1152, 32, 128), (261, 1024, 272, 128),
+               (5, 192, 32, 96))},
         "b = b * 0 + 8": "(a['b'] == 8).all()", "m=30 k=32 n=32 data=special": "a['a'].isinf().any()",
     },
     "logcumsumexp": {
@@ -1162,6 +1166,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             "a['x'].shape == (3, 33) and a['x'].isinf().any() and a['x'].isnan().any()",
     },
     "flex_attention": {
+        "heads=1 q_len=17 kv_len=300 head_dim=16 data=faint": "a['key'].shape == (1, 1, 300, 16)",
         "heads=2 q_len=33 kv_len=4170 head_dim=16 mask_mod=causal":
             "a['key'].shape[2] == 4170 and a['mask_mod'] == 'causal'",
         **{f"heads={n} kv_heads=2 head_dim=16 length=20": f"a['query'].shape[1] == {n} and a['key'].shape[1] == 2"

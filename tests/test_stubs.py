@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from verify.cli.commands import main
 from verify.facts.kernel import Composite, Kernel, load, names
 from verify.lower import stubs
 from verify.lower.lowering import Breach, NotLowered, Target, Unsuited
+from verify.lower.lowerings import lowerings
 from verify.lower.user import user_composite
 from verify.reports import store
 from verify.walk.plan import Selection
@@ -315,3 +317,49 @@ def test_a_function_that_cannot_be_what_is_asked_for_is_told_in_words(
     assert main([*command, "--dtype", "float32", "--spelling", "length-33"]) != 0
     shown = capsys.readouterr()
     assert told in " ".join((shown.out + shown.err).split()) and "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize(("name", "function"), [
+    ("mm", lambda a, b, out: torch.mm(a, b, out=out)), ("sum", lambda x, dim, *, out: torch.sum(x, dim, out=out)),
+    ("softmax", lambda x, dim, out: [out.copy_(x.softmax(dim)), None][1]),
+    ("linear", lambda a, b, bias, out, activation: out.copy_(torch.nn.functional.linear(a, b.mT, bias))),
+])  # fmt: skip
+def test_what_writes_its_output_is_given_one(name: str, function: Any) -> None:
+    kernel: Any = load(name)
+    setting = kernel.settings[0]
+    problem = kernel.problem("float32", setting, {}, 0)
+    target = Target(kernel, {}, setting.name, "float32", backends.load("cpu"))
+    given: list[Any] = []
+
+    @functools.wraps(function)
+    def kept(*tensors: Any, **keywords: Any) -> Any:
+        given.append(keywords["out"])
+        return function(*tensors, **keywords)
+
+    (found,) = user_composite("mine.py:f", function=kept).build(target)(problem).values()  # type: ignore[attr-defined]
+    (due,) = lowerings(kernel)[0].build(target)(problem).values()  # type: ignore[attr-defined]
+    assert found is given[0] and torch.equal(found.nan_to_num(7), due.nan_to_num(7))
+    other = functools.wraps(function)(lambda *tensors, out, **keywords: torch.ones_like(out))
+    wrong: Any = user_composite("mine.py:f", function=other).build(target)
+    with pytest.raises(Breach, match="returned other numbers than it left in `out`"):
+        wrong(problem)
+
+
+def test_a_layout_that_is_refused_is_not_run(tmp_path: Path) -> None:
+    """Of a composite kernel's settings, too; what is raised in the plain layout is an error."""
+    (tmp_path / "mine.py").write_text("""
+def dense(a, b):
+    if not a.is_contiguous():
+        raise ValueError("dense tensors only")
+    return a @ b
+
+def none(a, b):
+    raise ValueError("none at all")
+""")
+    given = Selection(("mm",), ("cpu",), ("float32",), spellings=("64x80x48", "strided"),
+                      user_lowerings=(f"{tmp_path}/mine.py:dense", f"{tmp_path}/mine.py:none"))  # fmt: skip
+    told = {(cell["lowering"], cell["spelling"]): cell for cell in run(given)["cells"]}
+    assert told["mine.py:dense", "64x80x48"]["status"] == "passed"
+    assert told["mine.py:dense", "strided"]["status"] == "not-run"
+    assert "it refuses this layout" in told["mine.py:dense", "strided"]["reason"]
+    assert told["mine.py:none", "64x80x48"]["status"] == "error"

@@ -7,6 +7,7 @@ one, which need torch. Data are integer functions of (seed, kind, index), as in 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -530,7 +531,9 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     if facts.coded:
         many = {"m": "16", "k": "1152", "n": "32", "group": "128"}
         large = {"m": "261", "k": "1024", "n": "272", "group": "128"}
-        return ({"m": "5", "k": "64", "n": "32", "data": "scales"}, {"b": "b * 0 + 8"}), (many, {}), (large, {})
+        odd = {"m": "5", "k": "192", "n": "32", "group": "96"}
+        given = {"m": "5", "k": "64", "n": "32", "data": "scales"}
+        return (given, {"b": "b * 0 + 8"}), (many, {}), (large, {}), (odd, {})
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
         large = {"scale_a": "scale_a * 2.0**60", "scale_b": "scale_b * 2.0**62"}
@@ -552,7 +555,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         nothing = [{t: f"{t}.new_zeros({t}.shape)"} for t in "ab"]
         found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
-        found.append((square, {t: f"{t}.abs() * 2.0**66" for t in "ab"}))  # no infinity meets its opposite
+        found.append((square, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))  # no infinity meets its opposite
     stack = {"batch": "2"} if facts.stacked else {}
     found += [({"m": f"{2 + r % 4}", "k": f"{96 + r}", "n": f"{3 + r % 5}"} | stack, {}) for r in range(1, 32)]
     if not facts.stacked:
@@ -563,8 +566,12 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         for m, k, n in ((64, 50, 30), (1050, 60, 1)):
             apart = {"a": f"a.mT.repeat(1, 2)[:, :{m + 8}].contiguous()[:, :{m}].mT", "b": "b.mT.contiguous().mT"}
             found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, apart))
-        beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522))
+        beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522), (512, 512, 512))
         found += [({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, {}) for m, k, n in beyond]
+        if facts.activated:
+            tiles = (("256", "256", "256"), ("521", "1031", "522"), ("512", "512", "512"))
+            pairs = itertools.product(tiles, ("relu", "silu"))
+            found += [({"activation": f, "m": m, "k": k, "n": n}, {}) for (m, k, n), f in pairs]
     if facts.stacked:
         within = "a.transpose(0, 1).contiguous().transpose(0, 1)", "b.permute(2, 0, 1).contiguous().permute(1, 2, 0)"
         found.append(({"batch": "8", "m": "10", "k": "16", "n": "10"}, dict(zip("ab", within, strict=True))))
@@ -573,6 +580,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
         found.append(({"batch": "4099", "m": "2", "k": "8", "n": "3"}, {}))
         found.append(({"m": "521", "k": "1031", "n": "522", "batch": "1"}, {}))
+        found += [({"m": "128", "k": "128", "n": "128", "batch": size}, {}) for size in ("8", "16")]
     return tuple(found)
 
 

@@ -87,7 +87,8 @@ def operation(target: Target, problem: Problem) -> Callable[..., torch.Tensor]:
     """torch's own function of the problem's tensors."""
     import torch
 
-    call, scalars, activation = target.kernel.family.call, dict(problem.scalars), problem.extra["shape"].activation
+    call, scalars = target.kernel.family.call, dict(problem.scalars)
+    activation = problem.parameters.get("activation", "none")
 
     def run(*tensors: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = call(torch, *tensors, **scalars)

@@ -17,6 +17,7 @@ import types
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from verify.lower.lowering import (
     here,
     laid_out,
 )
+from verify.lower.lowerings import lowerings
 
 if TYPE_CHECKING:
     import torch
@@ -71,13 +73,7 @@ def user_lowering(
                 shape = np.broadcast_shapes(*(t.shape for t in tensors))
                 values["out"] = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
             result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
-            if "out" not in values or result is None:
-                return values.get("out", result)
-            out = values["out"]  # of another shape or dtype the caller tells
-            alike = isinstance(result, torch.Tensor) and (result.shape, result.dtype) == (out.shape, out.dtype)
-            if alike and not bool(same(result, out).all()):
-                raise Breach("returned other numbers than it left in `out`; expected `out` itself, or None")
-            return result
+            return _written(result, values["out"]) if "out" in values else result
 
         width = target.layout.width if target.layout else 0
         return here(target, label, _soon(target, label, run) if width else laid_out(target, run))
@@ -88,6 +84,17 @@ def user_lowering(
         return target.backend.dtype_unavailable(target.dtype)
 
     return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
+
+
+def _written(result: Any, out: torch.Tensor) -> Any:
+    """The output of a function that was to write `out` and returned `result`. Of another shape or dtype the caller
+    tells."""
+    if result is None:
+        return out
+    alike = all(getattr(result, name, None) == getattr(out, name) for name in ("shape", "dtype"))
+    if alike and not bool(same(result, out).all()):
+        raise Breach("returned other numbers than it left in `out`; expected `out` itself, or None")
+    return result
 
 
 def _soon(target: Target, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,6 +148,8 @@ def user_composite(
         if function is None:
             assert elsewhere is not None
             return elsewhere(target)
+        import torch
+
         kernel = target.kernel
         try:
             signature = _signature(function)
@@ -162,6 +171,8 @@ def user_composite(
         if inputs is None:
             raise Unsuited(told)
         known = {**kernel.defaults, **(fixed or {})}
+        out = signature.parameters.get("out")
+        writes = out is not None and out.default is inspect.Parameter.empty and len(kernel.outputs) == 1
         taken = {*positional[len(inputs) :], *by_kind[inspect.Parameter.KEYWORD_ONLY], *more}
 
         def run(problem: Any) -> dict[str, Any]:
@@ -174,6 +185,10 @@ def user_composite(
                 why = f"{label} takes {signature}, and has no parameter for {', '.join(asked)}"
                 own = " ".join(f"--scalar {name}=VALUE" for name in lacking if name in unsure)
                 raise NotLowered(why + (f"; where it has a value of its own, name that: {own}" if own else ""))
+            if writes:
+                shapes = replace(problem, tensors={name: t.to("meta") for name, t in problem.tensors.items()})
+                (like,) = lowerings(kernel)[0].build(target)(shapes).values()
+                given["out"] = torch.empty(like.shape, dtype=like.dtype, device=target.backend.device)
             keywords = {name: value for name, value in given.items() if name in taken}
             tensors = [problem.tensors[name] for name in inputs]
             try:
@@ -182,6 +197,8 @@ def user_composite(
                 named = ", ".join(sorted(offered)) or "nothing"
                 raise NotLowered(f"{told}; by name it may have {named} ({error})") from None
             result = function(*tensors, **keywords)
+            if writes:
+                result = _written(result, given["out"])
             if isinstance(result, Mapping):
                 return dict(result)
             if not isinstance(result, tuple | list):

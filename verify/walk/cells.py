@@ -118,7 +118,7 @@ def faulted(job: Job, selection: Selection, fault: Exception) -> list[dict[str, 
         told |= {"status": "not-run", "reason_kind": "not-lowered"}
     elif isinstance(fault, LoweringError):
         told |= {"reason_kind": fault.kind}
-        if job.mine and job.arranged and fault.kind == "raised":  # many kernels take contiguous input alone
+        if job.mine and job.laid_out and fault.kind == "raised":  # many kernels take contiguous input alone
             refused = f"it refuses this layout: {fault}"
             told = {"status": "not-run", "reason": refused, "reason_kind": "inapplicable"}
     else:

@@ -102,6 +102,12 @@ class Job:
         """Whether an elementwise kernel's inputs have a layout other than the plain one."""
         return self.setting is None and self.target.layout is not None
 
+    @property
+    def laid_out(self) -> bool:
+        """Whether inputs do not lie as a function may expect that takes contiguous ones alone."""
+        layout = PLAIN if self.setting is None else self.setting.parameters.get("layout", PLAIN)
+        return self.arranged or layout != PLAIN
+
 
 def job_domain(job: Job, selection: Selection) -> Domain:
     """The domain of an elementwise job. Spellings other than the default one get the quick one: they are there to tell
@@ -125,7 +131,10 @@ def job_domain(job: Job, selection: Selection) -> Domain:
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, EACH_WORK, STARTING = 5e-7, 1e-5, 1.0, 0.3, 2e-6, 5.0
 
 EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
+#: ... and that a range of a GPU's takes longer beside other processes there, by which it is begun sooner.
+HELD_UP = 4.0
 
+PLAIN = "contiguous"  # the layout of a composite kernel's setting that every function has to take
 TOGETHER = 16  # groups of ranges of one sweep, each in one process at first
 
 
@@ -196,11 +205,12 @@ def _swept(job: Job, selection: Selection, of: int) -> Domain | None:
 
 
 def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) -> list[tuple[float, list[int]]]:
-    """The tasks grouped by case, as indices into `tasks`, with an estimate of each group's seconds; the most expensive
-    first. A user's own lowering is first answered: known ones beside it have groups of their own, where a case is soon
-    made again."""
+    """The tasks grouped by case, as indices into `tasks`, with an estimate of each group's seconds; first those that
+    take the longest among others. A user's own lowering is first answered: known ones beside it have groups of their
+    own, where a case is soon made again."""
     groups: dict[Any, list[int]] = {}
     seconds: dict[Any, float] = defaultdict(float)
+    held_up: dict[Any, float] = defaultdict(float)
     several, later = Counter(task.job for task in tasks), set[Any]()
     first: dict[str, str] = {}  # lowering of each kernel
     for number, task in enumerate(tasks):
@@ -224,12 +234,14 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
         compiled = task.elements is None or key not in groups
         each = EACH_FLOAT64 if target.dtype == "float64" else EACH
         if task.elements is not None:
-            each = EACH_SWEPT if target.backend.check_device == "cpu" else EACH_SWEPT_GPU
+            there = target.backend.check_device != "cpu"
+            each = EACH_SWEPT_GPU if there else EACH_SWEPT
+            held_up[key] += HELD_UP * there
         seconds[key] += size * each
         seconds[key] += COMPILING * (compiled and job.lowering.name != first[target.kernel.name])
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
-    order = sorted(groups, key=lambda key: (key in later, -seconds[key], groups[key]))
+    order = sorted(groups, key=lambda key: (key in later, -seconds[key] - held_up[key], groups[key]))
     return [(seconds[key], groups[key]) for key in order]
 
 

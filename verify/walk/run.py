@@ -236,7 +236,8 @@ def _places(
         return []
     each = [backend.processes() for backend in present]
     count = workers or min(map(len, each))
-    whole, longest = sum(seconds for seconds, _ in groups), groups[0][0]
+    each_group = [seconds for seconds, _ in groups]
+    whole, longest = sum(each_group), max(each_group)
     if workers is None and whole - max(whole / count, longest) < 2 * STARTING:
         return []
     count = min(count, sum(len(group) for _, group in groups))
