@@ -138,9 +138,9 @@ def user_composite(
 ) -> Lowering:  # fmt: skip
     """The user's FILE.py:FUNCTION for composite kernels: called with the kernel's inputs by position and, where it has
     parameters of their names (or `**kwargs`, which get those of the stub), by keyword with the problem's other tensors,
-    the setting's parameters, the scalars and what the kernel declares as `keywords`. order: see `Lowering`; elsewhere,
-    function: see `user_lowering`; fixed: scalars that the user names, with which it is run even without a parameter
-    for them."""
+    the setting's parameters, the scalars and what the kernel declares as `keywords`; `out` without a default gets a
+    tensor to write, where there is one output. order: see `Lowering`; elsewhere, function: see `user_lowering`; fixed:
+    scalars that the user names, with which it is run even without a parameter for them."""
     label, function, flags = _found(text, elsewhere, function)
     flags |= {} if order is None else {"algorithm": str(order)}
 

@@ -236,8 +236,7 @@ def _places(
         return []
     each = [backend.processes() for backend in present]
     count = workers or min(map(len, each))
-    each_group = [seconds for seconds, _ in groups]
-    whole, longest = sum(each_group), max(each_group)
+    whole, longest = sum(seconds for seconds, _ in groups), max(seconds for seconds, _ in groups)
     if workers is None and whole - max(whole / count, longest) < 2 * STARTING:
         return []
     count = min(count, sum(len(group) for _, group in groups))
