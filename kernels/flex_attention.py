@@ -31,8 +31,8 @@ RECIPES = {
     "extreme": "scores near +105 and -105, beyond the range of exp in float32",
     "alone": "one key near 52 whose score is every query's logsumexp, and others near 0",
     "scaled": "as normal; values are large and gradients small, by 2^17 and 2^30, or by 2^8 in float16",
-    "faint": "one key near 40, others lower by 12 to 36 and by 6 for each 64 keys, with values larger by as much, up to "
-    "the dtype's range",
+    "faint": "one key near 40, others lower by 12 to 36 and by 6 for each 64 keys, with values larger by as much, up "
+    "to the dtype's range",
     "steep": "scores from -2^14 to 2^14, larger with each key, which a mask of less than 2^15 does not hide",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
