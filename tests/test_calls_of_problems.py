@@ -171,14 +171,16 @@ def called(
     text: str = PLANTED,
     dtype: str = "float32",
     only: str | tuple[str, ...] = "",
+    number: int = 0,
 ) -> Called:
-    """The calls of a planted function, in this process or apart. only: how the names of those begin that are made."""
+    """The calls of a planted function, in this process or apart. only: how the names of those begin that are made;
+    number: of the case of scalars."""
     own = tmp_path / "mine.py"
     own.write_text(text)
     facts, backend = kernel.load(name), backends.load("cpu")
     assert isinstance(facts, Composite)
-    on = Target(facts, facts.cases[0], facts.settings[0].name, dtype, backend)
-    case = Instance(facts, facts.settings[0], facts.cases[0], dtype, backend, 0)
+    on = Target(facts, facts.cases[number], facts.settings[0].name, dtype, backend)
+    case = Instance(facts, facts.settings[0], facts.cases[number], dtype, backend, 0)
     lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}")
     call = lowering.build(on)
     table = Calls.table
@@ -1778,9 +1780,19 @@ def square(a, b, bias, alpha, beta):
 def read(a, b, bias, alpha, beta):
     return alpha * (a @ b) + beta * bias
 
+def clamped(a, b, bias, alpha, beta):
+    return read(a, b, bias, alpha, beta).clamp(-3e38, 3e38)
+
 def known(a, b, bias, alpha, beta):
     return torch.addmm(bias, a, b, alpha=alpha, beta=beta if beta in (1.0, -1.3, 0.0, -1.0, 0.5, 3.0, 0.1) else 1.0)
 """
+
+
+@pytest.mark.parametrize(("function", "status"), [("read", "passed"), ("clamped", "exceeds-bound")])
+def test_a_sum_beyond_the_range_is_so_whenever_it_is_scaled(tmp_path: Path, function: str, status: str) -> None:
+    """alpha 0.7 after the sum, which eager has before: results astride the end of the range could not be judged."""
+    found = called(tmp_path, function, "addmm", text=PRODUCT, only="a = a.abs()", number=1)
+    assert found.made == 1 and found.status == status, found
 
 
 @pytest.mark.part(2)

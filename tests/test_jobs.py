@@ -39,7 +39,7 @@ from verify.reports.schema import Report, Timing
 from verify.walk import cases, run
 from verify.walk.cells import fill
 from verify.walk.merge import merged
-from verify.walk.plan import Selection, Task, by_case, jobs_of
+from verify.walk.plan import Selection, Task, by_case, jobs_of, planned
 from verify.workers import launch
 
 SMALL = Selection(
@@ -258,6 +258,16 @@ def test_a_case_with_two_truths_is_begun_before_one_with_one() -> None:
     (exact,) = (k for k, (_, (one,)) in enumerate(order) if jobs[one].target.scalars == {"w": 0.5})
     (rounded,) = (k for k, (_, (one,)) in enumerate(order) if jobs[one].target.scalars == {"w": 0.9999})
     assert rounded < exact and order[rounded][0] == 2 * order[exact][0]
+
+
+def test_sweeps_of_a_gpu_are_begun_before_small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone one takes half a second, among others up to 15: begun last, it was waited for."""
+    monkeypatch.setattr(backends.load("cpu"), "check_device", "meta")
+    selection = Selection(("sub",), ("cpu",), ("float16",), ("eager", "inductor"), profile="exhaustive")
+    jobs = list(jobs_of(selection, backends.load("cpu")))
+    tasks = [task for task in planned(jobs, selection).tasks if jobs[task.job].reason is None]
+    swept = [tasks[group[0]].elements is not None for _, group in by_case(jobs, tasks, selection)]
+    assert True in swept and swept == sorted(swept, reverse=True), swept
 
 
 @pytest.mark.parametrize(("name", "first", "later"), [

@@ -131,8 +131,9 @@ def job_domain(job: Job, selection: Selection) -> Domain:
 EACH, EACH_FLOAT64, COMPILING, PROBLEM, EACH_WORK, STARTING = 5e-7, 1e-5, 1.0, 0.3, 2e-6, 5.0
 
 EACH_SWEPT, EACH_SWEPT_GPU = 1e-7, 1e-10
-#: ... and that a range of a GPU's takes longer beside other processes there, by which it is begun sooner.
-HELD_UP = 4.0
+#: ... and that a range of a GPU's takes longer at most beside other processes there, by which it is begun sooner: it
+#: cannot be divided, as small cases can.
+HELD_UP = 15.0
 
 PLAIN = "contiguous"  # the layout of a composite kernel's setting that every function has to take
 TOGETHER = 16  # groups of ranges of one sweep, each in one process at first
