@@ -276,6 +276,20 @@ def test_an_exact_tie_is_known_to_be_exact(double: bool) -> None:
     assert parts(found, 0)[2] == 0
 
 
+@settings(max_examples=100)
+@given(columns(), st.sampled_from([("+", "a", "b"), ("-", "a", "b"), ("neg", ("+", "a", ("*", "b", -2.5)))]))
+def test_what_a_sum_of_exact_numbers_leaves_is_known(
+    drawn: tuple[Format, list[tuple[int, int, int]]], tree: Tree
+) -> None:
+    fmt, rows = drawn
+    _, found = balls(Ball64("cpu"), tree, tensors(fmt, rows))
+    for k, row in enumerate(rows):
+        truth = truth_of(tree, fmt, row)
+        mid, tail, rad = parts(found, k)
+        assert truth is not None and rad == 0
+        assert truth.kind != "real" or truth.lo == Fraction(mid) + Fraction(tail) == truth.hi
+
+
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize(
     "compare",

@@ -179,6 +179,19 @@ def test_a_power_far_beyond_the_format_needs_no_multiprecision() -> None:
     assert not bool(judging.judged(given, y, Limits(ulp=1.0), double=False, zeroed=True).open.any())
 
 
+@pytest.mark.parametrize(("inputs", "output"), [
+    ("-0x1.0ep-66 -0x1.d8p+90", "0x1.26p+92"),  # -2.5 b is a midpoint, and a on its far side
+    ("0x1.0ep-66 -0x1.d8p+90", "0x1.28p+92"),
+    ("0x1p+0 0x0.02p-126", "0x1p+0"),  # the scale may lie in either of two binades
+])  # fmt: skip
+def test_a_sum_of_far_operands_is_settled_in_float64(inputs: str, output: str) -> None:
+    """Of all pairs of bfloat16 there are so many that nothing slower may look at them."""
+    given, y = one("add", {"alpha": -2.5}, "bfloat16", inputs, output)
+    said = judging.judged(given, y, Limits(scaled=0.5), double=False, zeroed=False)
+    assert not bool(said.open.any()) and not bool(said.fails.any())
+    assert not contradictions(given, y, Limits(scaled=0.5))
+
+
 @pytest.mark.parametrize("double", [False, True])
 def test_neighbours_are_told_apart_by_the_side_of_their_midpoint(double: bool) -> None:
     """The truth lies 2^-k ULP beside the midpoint of two float32 numbers, on either side or upon it."""

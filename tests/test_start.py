@@ -75,6 +75,23 @@ print(gc.get_freeze_count() <= frozen, Knot.gone)
     assert _told(program) == "True 1"
 
 
+def test_what_plans_a_gpus_scans_imports_inductor_once_for_all_processes(tmp_path: Path) -> None:
+    """It took most of the seconds before a run's first job."""
+    pytest.importorskip("triton")
+    program = """
+import sys
+from verify.facts import kernel
+from verify.families import rows_lowerings
+from verify.lower.lowering import Target
+class Gpu:
+    device, inductor_unavailable = "cuda", lambda self: None
+target = Target(kernel.load("cumsum"), {}, "rows", "float32", Gpu())
+print(rows_lowerings._no_inductor(target), "torch._inductor.codegen" in sys.modules)
+"""
+    kept = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert [_told(program, **kept) for _ in range(2)] == ["None True", "None False"]
+
+
 def test_a_thinned_sweep_has_the_portions_that_it_says() -> None:
     program = """
 import sys

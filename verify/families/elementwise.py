@@ -114,7 +114,7 @@ class Elementwise:
         """
         n = self.ball
         values = self._values(n, inputs)
-        found = enclosure(self.oracle.function(n, **values), like)
+        found = enclosure(replace(self.oracle.function(n, **values), left=None), like)
         false = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         special, subnormal, under, over, beyond, nan = (false,) * 6
         for row in self.oracle.rows:
@@ -164,7 +164,7 @@ class Elementwise:
             found = enclosure(ball, like)
             if self.oracle.arithmetic:
                 found = _extended(found, ball.span.finite)
-                if found.tail is not None:  # double-double knows no infinity
+                if n.double and found.tail is not None:  # double-double knows no infinity
                     plain = self.oracle.function(self.ball, **self._values(self.ball, inputs))
                     known = _extended(enclosure(plain, like), plain.span.finite)
                     special = functools.reduce(torch.logical_or, (~torch.isfinite(t) for t in inputs))

@@ -7,11 +7,13 @@ interpreted, held, **scalars)`, `block_of(name, n, interpreted)`, the elements t
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from verify import native
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.pytorch import compile_disabled, compiled_for_problem, default_flags, strict_flags, strict_options
 from verify.lower.triton import no_triton, triton_options
@@ -69,13 +71,23 @@ def _no_inductor(target: Target) -> str | None:
         return reason
     if not target.kernel.family.prefixes:
         return None
-    import torch
-    from torch._inductor.codegen.common import BackendFeature, has_backend_feature, init_backend_registration
-
-    init_backend_registration()
-    if has_backend_feature(torch.device(target.backend.device), BackendFeature.SCAN):
+    if _scans(target.backend.device):
         return None
     return "Inductor generates no scans for this backend (BackendFeature.SCAN): it calls aten, which is eager"
+
+
+@functools.cache
+def _scans(device: str) -> bool:
+    """Whether Inductor generates scans for a device. A process that only plans has no other use for its import."""
+    import torch
+
+    def ask() -> bool:
+        from torch._inductor.codegen.common import BackendFeature, has_backend_feature, init_backend_registration
+
+        init_backend_registration()
+        return bool(has_backend_feature(torch.device(device), BackendFeature.SCAN))
+
+    return native.confirmed(f"torch {torch.__version__} {torch.__file__}: scans for {device}", ask)
 
 
 def _no_strict(target: Target) -> str | None:

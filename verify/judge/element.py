@@ -39,7 +39,6 @@ Tensor = torch.Tensor
 
 #: Classes in the order of `Judged.cls`.
 CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_mismatch", "zero_sign")
-TINY_ULP = 2.0**-500  # an error so small that a ratio to it means nothing
 _NO_NUMBER = 2.0**1000  # the share of an element that may not err and does
 MARGIN = 2.0**-20  # ULP: more than the roundings of an error of about 1 ULP, relative to its truth, add up to
 UNMOVED = 2.0**500  # the underflow of an intermediate is not taken to move a result beyond it
@@ -246,7 +245,7 @@ def decide(
     saturated = torch.zeros_like(fails) if facts.infinite is None else number & facts.infinite & torch.isfinite(y)
     silent, fails = fails & nothing & ~saturated, (fails & ~nothing) | saturated
     # else the largest scaled error would hide among those that may be twice what they are
-    unclear = unclear | (measured & (heavy != light) & (error + spread > TINY_ULP))
+    unclear = unclear | (measured & (heavy != light) & (error + spread >= NEGLIGIBLE))
     unclear = unclear | (fails & facts.unsure)  # underflow may excuse it, overflow account for it
     kind = torch.full_like(d, -1)
     for name, which in (
@@ -401,7 +400,7 @@ def plainly(
     upper = scaled = total * up
     if facts.scale is not None:
         low, high = (end.clamp(min=line.low) for end in facts.scale)
-        near = near & _one_binade(low, high) & (high < line.top)
+        near = near & (_one_binade(low, high) | (total < NEGLIGIBLE)) & (high < line.top)
         scaled = total * unit * _inverse(binade_of(low) * 2.0 ** (1 - fmt.precision)) * up
 
     ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=y.device) for v in limits.bounds)

@@ -73,7 +73,8 @@ class Ball(Enclosing, Comparing):
 
     `rad` None stands for relative |mid| + absolute, computed when asked for. `source` marks an
     exact input (or its negation or absolute value), which alone compares. `sure`: the true value
-    has the sign of mid even where the ball touches zero (and a zero mid carries it).
+    has the sign of mid even where the ball touches zero (and a zero mid carries it). `left`: what float64 rounds away
+    of a sum of exact numbers, so that the true value is mid + left; the radius covers it.
     """
 
     n: Ball64
@@ -85,6 +86,7 @@ class Ball(Enclosing, Comparing):
     relative: float = 0.0
     absolute: float = 0.0
     sure: bool = False
+    left: Tensor | None = None
 
     @property
     def radius(self) -> Tensor | float:
@@ -93,11 +95,11 @@ class Ball(Enclosing, Comparing):
         return _saturate(self.mid.abs() * self.relative + self.absolute, self.mid)
 
     def __neg__(self) -> Ball:
-        return replace(self, mid=-self.mid, tail=-self.tail)
+        return replace(self, mid=-self.mid, tail=-self.tail, left=None if self.left is None else -self.left)
 
     def __abs__(self) -> Ball:
         if isinstance(self.tail, float):
-            return replace(self, mid=self.mid.abs())
+            return replace(self, mid=self.mid.abs(), left=None)
         return replace(self, mid=self.mid.abs(), tail=torch.where(self.mid < 0, -self.tail, self.tail))
 
     def _exact(self) -> Tensor:
@@ -156,7 +158,8 @@ class Ball64(Predicates):
         span = Span(53, min(a.span.low, b.span.low), max(a.span.high, b.span.high) + 1)
         mid, error = two_sum(a.mid, b.mid)
         own = 0.0 if replace(span, width=10**6).exact else error.abs() * GROW
-        return Ball(self, mid, _total(own, a.radius, b.radius), span)
+        left = error if isinstance(own, Tensor) and span.finite and _point(a) and _point(b) else None
+        return Ball(self, mid, _total(own, a.radius, b.radius), span, left=left)
 
     def mul(self, a: Ball, b: Ball) -> Ball:
         span = Span(a.span.width + b.span.width, a.span.low + b.span.low, a.span.high + b.span.high + 1)
