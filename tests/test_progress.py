@@ -19,7 +19,8 @@ from verify.walk import progress, run
 from verify.walk.calls import Called
 from verify.walk.progress import Done, TimeLeft, shown, spoken
 
-ADD, POW, SCAN, NONE = ("add eager", "eager"), ("pow eager", "eager"), ("scan inductor", "inductor"), ()
+ADD, POW, NONE = (("add eager", "eager"), 1.0), (("pow eager", "eager"), 1.0), ((), 1.0)
+SCAN = ("scan inductor", "inductor"), 1.0
 
 
 def test_jobs_take_what_others_of_their_kind_took() -> None:
@@ -46,6 +47,20 @@ def test_jobs_that_are_done_at_a_time() -> None:
         left.ends(number, 4.0, now)
     assert left.seconds(8.0) == 4 * 4.0 / 2.0  # 16 s of work in 8 s
     assert left.seconds(9.0) == 7.0
+
+
+def test_jobs_take_as_much_of_their_estimates_as_others_did() -> None:
+    """The longest are begun first, and say nothing of how long the shortest take."""
+    left = TimeLeft([(("add",), 100.0), (("add",), 1.0), (("pow",), 10.0)], 0.0)
+    left.ends(0, 50.0, 50.0)
+    assert left.seconds(50.0) == 0.5 + 5.0
+
+
+def test_each_process_does_a_job() -> None:
+    """Though the first one that has ended is one of eight that were begun."""
+    left = TimeLeft([ADD] * 17, 0.0)
+    left.ends(0, 4.0, 8.0, processes=8)
+    assert left.seconds(8.0) == 16 * 4.0 / 8
 
 
 def test_a_job_that_does_not_run_says_nothing_of_others() -> None:

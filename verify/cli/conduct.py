@@ -24,7 +24,7 @@ from verify.reports.figures import code_of, counted
 from verify.reports.looks import tally, tally_text
 from verify.reports.replays import assignments
 from verify.reports.text import printable
-from verify.walk.progress import Kinds, shown, spoken
+from verify.walk.progress import Awaited, Kinds, shown, spoken
 
 if TYPE_CHECKING:
     from verify.jobs.journal import Journal
@@ -111,7 +111,7 @@ def _conduct_with(
                 {**raw, "cells": cells, "command": _command(verb, selection, raw["environment"])}
             )
 
-    def plan() -> list[Kinds]:
+    def plan() -> list[Awaited]:
         return _plan(selection, how.shard, journal.known if journal else ())
 
     try:
@@ -226,9 +226,10 @@ def _command(verb: str, selection: Selection, environment: Mapping[str, Any]) ->
     return variables + shlex.join(words).encode(errors="backslashreplace").decode()
 
 
-def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Kinds]:
-    """The kinds of a selection's jobs, by which their times are compared; empty for jobs that are not done."""
-    from verify.walk.plan import Task, backends_of, jobs_of, planned
+def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -> list[Awaited]:
+    """The kinds of a selection's jobs, by which their times are compared, none for jobs that are not done, and their
+    estimated seconds."""
+    from verify.walk.plan import Task, backends_of, estimated, jobs_of, planned
 
     present, _ = backends_of(selection)
 
@@ -242,7 +243,8 @@ def _plan(selection: Selection, shard: tuple[int, int], known: Container[int]) -
 
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
     tasks = planned(jobs, selection, *shard).tasks
-    return [() if number in known else kinds(task) for number, task in enumerate(tasks)]
+    seconds = estimated(jobs, tasks, selection)
+    return [(() if number in known else kinds(task), seconds[number]) for number, task in enumerate(tasks)]
 
 
 #: Triples that are judged a second: what one core of a Xeon does, and what an H200 does (16-bit lerp, November 2026).

@@ -246,6 +246,16 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
     return [(seconds[key], groups[key]) for key in order]
 
 
+def estimated(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) -> list[float]:
+    """Rough seconds of each task: its part of what its group takes; 0 for a job that is not done."""
+    done = [number for number, task in enumerate(tasks) if jobs[task.job].reason is None]
+    found = [0.0] * len(tasks)
+    for seconds, group in by_case(jobs, [tasks[number] for number in done], selection):
+        for k in group:
+            found[done[k]] = seconds / len(group)
+    return found
+
+
 def _share(
     jobs: Sequence[Job], selection: Selection, sweeps: Container[int], index: int, of: int
 ) -> list[int]:  # fmt: skip

@@ -17,53 +17,62 @@ from typing import NamedTuple
 Progress = Callable[..., None]
 #: The kinds of a job, the closest first, to find others like it; empty for a job that takes no time.
 Kinds = tuple[str, ...]
+#: ... and a rough estimate of its seconds.
+Awaited = tuple[Kinds, float]
 
 DELAY = 1.0  # seconds before a terminal shows the bar
 DAY = 86400
 ANEW = 0.5  # seconds between two texts beside the bar
+LEAST = 1e-3  # seconds that a job is estimated at
 EVERY = 10.0  # seconds between lines, and before the first, where there is no terminal
 
 
 class Done(NamedTuple):
-    """A job that has ended: its number, seconds and inputs, the process that did it, and what it was."""
+    """A job that has ended: its number, seconds and inputs, the process that did it, what it was, and how many
+    processes there are (0: not known)."""
 
     number: int
     seconds: float
     inputs: int
     process: int = 0
     label: str = ""
+    processes: int = 0
 
 
 class TimeLeft:
     """Seconds left of a list of jobs, several running at a time, from the times of finished ones.
 
-    A job is expected to take the mean time of finished jobs of its closest kind, or of all where no such job has
-    finished; jobs are expected to keep running as many at a time as until now.
+    A job is expected to take so many times its estimate as finished jobs of its closest kind took of theirs, or all
+    where no such job has finished: the longest are begun first. Jobs are expected to run one in each process or, where
+    their number is not known, as many at a time as until now.
     """
 
-    def __init__(self, jobs: Sequence[Kinds], began: float) -> None:
-        self._left = {number: kinds for number, kinds in enumerate(jobs) if kinds}
-        self._taken: dict[str, tuple[int, float]] = {}
+    def __init__(self, jobs: Sequence[Awaited], began: float) -> None:
+        self._left = {number: one for number, one in enumerate(jobs) if one[0]}
+        self._taken: dict[str, tuple[float, float]] = {}  # by kind: what was estimated, and what it took
         self._began = self._since = began
+        self._processes = 0
 
-    def ends(self, number: int, seconds: float, now: float) -> None:
+    def ends(self, number: int, seconds: float, now: float, processes: int = 0) -> None:
         """Record that a job has ended and took `seconds`."""
-        for kind in (*self._left.pop(number, ()), ""):
-            count, total = self._taken.get(kind, (0, 0.0))
-            self._taken[kind] = (count + 1, total + seconds)
-        self._since = now
+        kinds, estimate = self._left.pop(number, ((), LEAST))
+        for kind in (*kinds, ""):
+            before, total = self._taken.get(kind, (0.0, 0.0))
+            self._taken[kind] = (before + max(estimate, LEAST), total + seconds)
+        self._since, self._processes = now, processes
 
     def seconds(self, now: float) -> float | None:
         """None where nothing is known yet."""
         if "" not in self._taken:
             return None
-        together = max(self._taken[""][1] / max(self._since - self._began, 1e-9), 1.0)
-        return max(sum(map(self._expected, self._left.values())) / together - (now - self._since), 0.0)
+        together = self._processes or max(self._taken[""][1] / max(self._since - self._began, 1e-9), 1.0)
+        each = [*map(self._expected, self._left.values()), 0.0]
+        return max(sum(each) / together, max(each), now - self._since) - (now - self._since)
 
-    def _expected(self, kinds: Kinds) -> float:
-        known = next((kind for kind in kinds if kind in self._taken), "")
-        count, total = self._taken[known]
-        return total / count
+    def _expected(self, one: Awaited) -> float:
+        kinds, estimate = one
+        before, total = self._taken[next((kind for kind in kinds if kind in self._taken), "")]
+        return max(estimate, LEAST) * total / before
 
 
 def spoken(seconds: float) -> str:
@@ -79,11 +88,11 @@ def spoken(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progress]:
-    """A callback that shows a command's progress on standard error. plan: gives the kinds of all its jobs, in order;
-    called once the command has run for DELAY. None: the time left is not shown."""
+def shown(plan: Callable[[], Sequence[Awaited]] | None = None) -> Iterator[Progress]:
+    """A callback that shows a command's progress on standard error. plan: gives what is known of all its jobs, in
+    order; called once the command has run for DELAY. None: the time left is not shown."""
     began = time.monotonic()
-    ends: list[tuple[int, float, float]] = []
+    ends: list[tuple[int, float, float, int]] = []
     known: list[TimeLeft] = []
     inputs = 0
     each: dict[int, tuple[int, str]] = {}  # inputs of each process, and its last job
@@ -91,7 +100,7 @@ def shown(plan: Callable[[], Sequence[Kinds]] | None = None) -> Iterator[Progres
     def note(ended: Done | None) -> None:
         nonlocal inputs
         if ended is not None:
-            ends.append((ended.number, ended.seconds, time.monotonic()))
+            ends.append((ended.number, ended.seconds, time.monotonic(), ended.processes))
             inputs += ended.inputs
             each[ended.process] = each.get(ended.process, (0, ""))[0] + ended.inputs, ended.label
 

@@ -125,7 +125,7 @@ def run(
             most = f"worst: {worst[1]:.3g} of its bound, {worst[2]}" if worst[2] else ""
             last = plan.label(jobs, one.number)
             label = "; ".join(filter(None, (counts, most, f"last: {last}")))
-            done = Done(one.number, one.seconds, _inputs(one.value), one.process, last)
+            done = Done(one.number, one.seconds, _inputs(one.value), one.process, last, results.processes)
             progress(len(results.settled), len(plan.tasks), label, done)
 
     def complete(number: int) -> None:
@@ -246,7 +246,8 @@ def _places(
 class _Results:
     """The results of tasks, done in this process when they are asked for or by worker processes.
 
-    on_end is called for each task as it ends. settled: those that need nothing more."""
+    on_end is called for each task as it ends. settled: those that need nothing more. processes: that do them, 0 where
+    their number is not known."""
 
     def __init__(
         self, jobs: Sequence[Job], plan: Plan, selection: Selection, present: Sequence[Backend], workers: int | None,
@@ -259,6 +260,7 @@ class _Results:
         self.stream: Generator[Ended] | None = None
         self.at_end = contextlib.ExitStack()
         self.settled = set(known)
+        self.processes = 1 if on is None else 0  # of a cluster's that is not known
         self.tasks: dict[int, list[int]] = defaultdict(list)  # by job
         for number, task in enumerate(plan.tasks):
             self.tasks[task.job].append(number)
@@ -283,6 +285,7 @@ class _Results:
                 self.at_end.enter_context(backends.sharing(backends.threads(), share))
             else:
                 imported(selection.user_lowerings)
+            self.processes = len(places) + (here is not None)
             make = functools.partial(_worker, *given, share, max(map(places.count, places), default=1))
             self.stream = pool.ended(make, [group for _, group in groups], places, self.runs, own, here)
         else:
