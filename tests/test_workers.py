@@ -230,9 +230,11 @@ PLANTED = {
     "the input": ("return a", "error", "contract", "memory of its input"),
     "downgrade": ("return (a.bfloat16() + b.bfloat16()).float()", "exceeds-bound", "", ""),
     "stale memory": ("y = a + b\ndel y\nreturn torch.empty_like(a)", "error", "contract", "not all written"),
+    "a table": (
+        "if not hasattr(f, 'kept'): f.kept = a + b\nreturn f.kept[:]", "error", "contract", "an earlier call's result"),
     "right once": (ONCE, "exceeds-bound", "", "not deterministic"),
     "patched torch": (PATCHED, "exceeds-bound", "", ""),
-    "hidden poison": (HIDING, "exceeds-bound", "", "not deterministic"),
+    "hidden poison": (HIDING, "error", "contract", "an earlier call's result"),
     "flushes from the import on": (AT_IMPORT, "error", "mode", "flushing of subnormal numbers from False to True"),
     "seeds again": (SEEDS_AGAIN, "error", "mode", "random numbers from going on to begun anew"),
     "seeds numpy's": ("__import__('numpy').random.seed(0)\nreturn a + b", "error", "mode", "begun anew"),

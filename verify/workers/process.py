@@ -300,6 +300,8 @@ class Server:
                 told = shared(results)
             if how == "outputs" and not guarded.whole():
                 told = "wrote into memory beside its output"
+            if any(self.untouched(t, poison[1]) for t in results.values()):
+                told = "returned memory of an earlier call's result as the caller had left it; expected its own"
             if how in ("kept", *CHANGED) and not all(torch.equal(octets(t), was) for t, was in earlier):
                 told = "wrote to what an earlier call had returned"
             if [t.requires_grad for t in given.values()] != wanting:
@@ -426,6 +428,12 @@ class Server:
         for t in results:
             self.spoil(t, pattern)
         return [(t, octets(t).clone()) for t in results]
+
+    def untouched(self, t: torch.Tensor, pattern: int) -> bool:
+        """Whether it is in the last results' memory and has the bytes that `spoil` has put there, as a view of a table
+        has that was returned as a whole before."""
+        known = {one.untyped_storage().data_ptr() for one in self.last.values()}
+        return t.untyped_storage().data_ptr() in known and bool((octets(t) == pattern).all())
 
     def spoil(self, t: torch.Tensor, pattern: int) -> None:
         held = t.untyped_storage()
