@@ -399,6 +399,12 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "16", "q_len": "66", "kv_len": "650"},
     {"heads": "1", "head_dim": "16", "q_len": "170", "kv_len": "30", "mask_mod": "sliding_window", "window": "20"},
     {"heads": "1", "head_dim": "200", "length": "17"},
+    # causal scores where lengths differ and beside a mask, a cap far below the scores, more than eight heads a group
+    {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "41", "score_mod": "causal"},
+    *({"heads": "1", "head_dim": "16", "length": "20", "score_mod": "causal", "mask_mod": mask, "window": "5"}
+      for mask in ("document", "sliding_window")),
+    {"heads": "1", "head_dim": "16", "length": "20", "score_mod": "soft_cap", "soft_cap": "1", "scale": "40"},
+    {"heads": "16", "kv_heads": "1", "head_dim": "16", "length": "20"},
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "backward": "no"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20", "backward": "no"},

@@ -127,6 +127,21 @@ def without_nans(x, dim):
     y = torch.softmax(x, dim)
     return torch.where(y.isnan() & x.isfinite() & (x != torch.inf).all(dim, keepdim=True), e / e.nansum(dim, True), y)
 
+def long_nans(x, dim):  # in rows of several blocks
+    y = torch.softmax(x, dim)
+    return torch.softmax(x.nan_to_num(-1e30, torch.inf, -torch.inf), dim) if x.shape[dim] > 10001 else y
+
+def long_nothing(x, dim):
+    y = torch.softmax(x, dim)
+    return y.masked_fill((x == -torch.inf).all(dim, keepdim=True), 0) if x.shape[dim] > 10001 else y
+
+def volumes(x, dim):
+    return torch.softmax(x, dim + (x.dim() == 5 and dim % 5 == 1))
+
+def grid(x, dim):
+    y = torch.softmax(x, dim)
+    return y * (torch.arange(len(y)) < 65535)[:, None] if x.dim() == 2 and dim else y
+
 def reused(x, dim):
     return torch.softmax(x, dim, out=cache.setdefault(x.shape, torch.empty_like(x)))
 
@@ -338,6 +353,10 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function
     ("columns", "shape=5x200 dim=0 recipe=random", "exceeds-bound"),
     ("vectors", "shape=3x1024 recipe=random", "exceeds-bound"),
     ("persistent", "shape=140x2064 recipe=random", "exceeds-bound"),
+    ("long_nans", "shape=8x20000 recipe=one_nan,infinities", "exceeds-bound"),
+    ("long_nothing", "shape=8x20000 recipe=one_nan,infinities", "exceeds-bound"),
+    ("volumes", "shape=2x3x2x2x3 dim=1 recipe=random", "exceeds-bound"),
+    ("grid", "shape=65600x2 recipe=random", "exceeds-bound"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, status: str) -> None:
     # with those of which another call begins to differ, or gives the status
@@ -1328,6 +1347,14 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     ("(t.repeat_interleave(q.shape[1] // t.shape[1], 1)",
      "(t.repeat_interleave(q.shape[1] // t.shape[1], 1) if backward else t.repeat(1, q.shape[1] // t.shape[1], 1, 1)",
      "heads=4 kv_heads=2 length=20 backward=no"),
+    ("(away > 0)", "(away > (shape[-1] - shape[-2]) * (score_mod == 'causal'))",
+     "heads=1 head_dim=16 q_len=20 kv_len=41 score_mod=causal"),
+    *((f'if mask_mod == "{mask}":', f"if mask_mod == '{mask}' and score_mod != 'causal':",
+       f"heads=1 head_dim=16 length=20 score_mod=causal mask_mod={mask}") for mask in ("document", "sliding_window")),
+    ("torch.tanh(scores / soft_cap)", "((e := torch.exp(2 * scores / soft_cap)) - 1) / (e + 1)",
+     "heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap=1 scale=40"),
+    ("(weights @ v)", "(weights @ v * (torch.arange(q.shape[1]) % (q.shape[1] // key.shape[1]) < 8)[:, None, None])",
+     "heads=16 kv_heads=1 head_dim=16 length=20"),
 ])  # fmt: skip
 def test_options_of_attention_are_tried_together(tmp_path: Path, right: str, wrong: str, among: str) -> None:
     text = stubs.source(kernel.load("flex_attention"))

@@ -705,6 +705,9 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)
+    # special values in rows of several large blocks, more rows than a grid's second axis holds, and volumes
+    special += ({"shape": "8x20000", "recipe": "one_nan,infinities"}, {"shape": "65600x2", "recipe": "random"})
+    special += ({"shape": "2x3x2x2x3", "dim": "1", "recipe": "random"},) * (not last)
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937"))
     # all kinds of numbers in rows of many blocks, and in columns
