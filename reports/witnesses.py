@@ -90,17 +90,16 @@ def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = Non
 
 
 def first_failures(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:
-    """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status; the
-    others are counted."""
+    """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status, after
+    some lowerings with one reason alone; the others are counted."""
     failed: dict[str, list[Cell]] = {}
     for cell in filter(fails, cells):
         failed.setdefault(cell.lowering, []).append(cell)
     lines: list[Line] = []
     for place, group in enumerate(failed.values()):
-        first = None
-        if place < FAILURES_SHOWN // 2:
-            first = min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status)))
-            lines += _failure(first, environment, shown=1)
+        first = min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status)))
+        told = _failure(first, environment, shown=1)
+        lines += told if place < FAILURES_SHOWN // 2 else told[:1]
         others: dict[str, list[Cell]] = {}
         for one in group:
             if one is not first:

@@ -562,3 +562,16 @@ def test_a_lowering_that_fails_everywhere_is_told_on_a_screen() -> None:
     assert any(line.startswith("exceeds-bound: 11 more cells of mine.py:f") for line in lines), page
     page = printed(kernel_page(Report.model_validate(report_of(mine[0])), "addcmul"))
     assert "and in special, overflow" in map(str.strip, page.splitlines())
+
+
+def test_each_lowering_that_fails_is_told_with_a_reason() -> None:
+    """However many there are; the first ones with an element too."""
+    mine = [
+        cell_of({"normal": region(status="exceeds-bound")}, lowering=f"mine.py:f{k}", spelling=spelling)
+        for k in range(20)
+        for spelling in ("out-of-place", "tail")
+    ]
+    page = printed(kernel_page(Report.model_validate(report_of(*mine)), "addcmul"))
+    for k in range(20):
+        told = re.findall(rf"^exceeds-bound: addcmul mine\.py:f{k} .*(?:\n.+)?in normal", page, re.M)
+        assert len(told) == 1, page
