@@ -26,7 +26,7 @@ KERNEL = products.kernel(
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         ({"data": "bias"}, {"alpha": 0.0, "beta": 0.0}),
         ({"m": "16", "k": "2100", "n": "16", "data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
-        ({"data": "bias"}, {"alpha": 2.0, "beta": 0.5}),
+        *(({"data": "bias"}, {"alpha": 2.0, "beta": beta}) for beta in (0.5, -0.5)),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 1e-7}),
         ({"m": "5", "k": "0", "n": "6", "data": "bias"}, {"beta": 0.0}),

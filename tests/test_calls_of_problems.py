@@ -1163,6 +1163,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "m=64 k=80 n=48 alpha=0.5 beta=1.0": "a['a'].shape == (64, 80) and a['alpha'] == 0.5",
         "m=1 k=40 n=1030 alpha=0.5 beta=1.0": "a['b'].shape == (40, 1030) and a['alpha'] == 0.5",
         "m=16 k=2100 n=16 data=bias alpha=2.0": "a['a'].shape == (16, 2100) and a['bias'].isnan().any()",
+        "data=bias alpha=2.0 beta=-0.5": "a['beta'] == -0.5",
     },
     "int_mm": {
         "m=24 k=2047 n=18": "a['a'].shape == (24, 2047)", "m=130 k=4099 n=130": "a['a'].shape == (130, 4099)",
@@ -1229,6 +1230,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "rms_norm": {
         "weight = weight[:1].expand": "a['weight'].stride(0) == 0 and len(a['weight']) > 1",
         "weight = weight.repeat(2)[1:1161]": "len(a['weight']) == 1160 and a['weight'].data_ptr() % 16",
+        "shape=6x33 recipe=small eps=1e-12": "a['eps'] == 1e-12", "shape=6x33 recipe=small eps=4.0": "a['eps'] == 4",
     },
     "adam_ema": {
         f"grads = grads * 0 where steps=3 sizes={n}": f"a['grads'].shape == (3, {n}) and not a['grads'].any()"
