@@ -114,7 +114,7 @@ class Elementwise:
         """
         n = self.ball
         values = self._values(n, inputs)
-        found = enclosure(replace(self.oracle.function(n, **values), left=None), like)
+        found = enclosure(self.oracle.function(n, **values), like)
         false = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         special, subnormal, under, over, beyond, nan = (false,) * 6
         for row in self.oracle.rows:

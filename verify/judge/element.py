@@ -371,17 +371,22 @@ def plainly(
     closer below it. Less than 1 ULP makes it RD(t) or RU(t) where it is not below that binade, and more than 1/2 not
     RN(t). The error is computed from y - mid, which is exact or rounded by 2^-53 of itself, and the radius has room for
     its own roundings; so MARGIN decides on the same side as `decide` does by rounding both ends of the enclosure. Of an
-    exact truth y - mid is exact where 2 t >= y >= t / 2 (Sterbenz): where the error is less than 1/2 ULP, and where it
-    is less than 1 ULP and y not below the binade. A midpoint belongs to the even one of its neighbours.
+    exact truth without a tail y - mid is exact where 2 t >= y >= t / 2 (Sterbenz): where the error is less than 1/2
+    ULP, and where it is less than 1 ULP and y not below the binade. A midpoint belongs to the even one of its
+    neighbours.
     """
     e, line = facts.truth, Line(fmt)
     yv, word = line.place(y), WORDS[fmt.bits]
     size = e.mid.abs()
     rad = size * e.relative + e.absolute if e.rad is None else e.rad
     lo, hi = size - rad, size + rad
+    if e.tail is not None:  # and so no radius: toward zero it may lead out of the binade
+        inward = (e.tail != 0) & ((e.tail < 0) != (e.mid < 0))
+        lo = hi = (size.view(torch.int64) - inward.to(torch.int64)).view(torch.float64)
     unit = binade_of(lo.clamp(min=line.low)) * 2.0 ** (1 - fmt.precision)
     inverse = _inverse(unit)
-    signed, spread = (yv - e.mid) * inverse, rad * inverse
+    off = yv - e.mid if e.tail is None else (yv - e.mid) - e.tail
+    signed, spread = off * inverse, rad * inverse
     error = signed.abs()
     total = error + spread
     faithful, clear = error > 0.5, (error - 0.5).abs() > spread + MARGIN
@@ -389,12 +394,14 @@ def plainly(
     far = (size >= 2 * line.top) & torch.isinf(yv)
     nan = torch.isnan(e.mid) & torch.isnan(yv) & facts.special
     if e.rad is not None:
-        exact = rad == 0
+        exact = rad == 0 if e.tail is None else (rad == 0) & (e.tail == 0)
         faithful = faithful | ((error == 0.5) & (y.view(word) & 1 == 1))
         clear, up, far = clear | exact, either(exact, 1.0, UP), far & (rad <= size / 4)
     small, normal = hi < line.low * (1 - 2.0**-fmt.precision), lo >= line.low
     near = (hi < line.largest * (1 - 2.0 ** (1 - fmt.precision))) & clear & (total < 1 - MARGIN)
     certain = hi > 0 if e.sure else lo > 0  # not zero, and of the sign of the midpoint
+    if e.tail is not None:  # at an edge of a histogram's bin what is rounded away counts
+        near = near & ((((yv - e.mid) - off) - e.tail == 0) | (error != binade_of(error)))
     near = near & (((lo > 0) & _one_binade(lo, hi)) | (certain & (total < NEGLIGIBLE)))
     near = near & (~faithful | (yv.abs() * inverse >= 2.0 ** (fmt.precision - 1))) & (spread <= coarse)
     upper = scaled = total * up
