@@ -244,7 +244,7 @@ def decide(
     nothing = torch.zeros_like(fails) if facts.limit is None else torch.isinf(facts.limit)
     saturated = torch.zeros_like(fails) if facts.infinite is None else number & facts.infinite & torch.isfinite(y)
     silent, fails = fails & nothing & ~saturated, (fails & ~nothing) | saturated
-    # else the largest scaled error would hide among those that may be twice what they are
+    # else the largest scaled error would hide among those that may be twice what they are, unless none matters
     unclear = unclear | (measured & (heavy != light) & (error + spread >= NEGLIGIBLE))
     unclear = unclear | (fails & facts.unsure)  # underflow may excuse it, overflow account for it
     kind = torch.full_like(d, -1)
