@@ -380,9 +380,9 @@ def plainly(
     size = e.mid.abs()
     rad = size * e.relative + e.absolute if e.rad is None else e.rad
     lo, hi = size - rad, size + rad
-    if e.tail is not None:  # and so no radius: toward zero it may lead out of the binade
-        inward = (e.tail != 0) & ((e.tail < 0) != (e.mid < 0))
-        lo = hi = (size.view(torch.int64) - inward.to(torch.int64)).view(torch.float64)
+    if e.tail is not None:
+        outward = torch.where(e.mid < 0, -e.tail, e.tail)
+        lo, hi = _toward_zero(size, outward - rad), _toward_zero(size, outward + rad)
     unit = binade_of(lo.clamp(min=line.low)) * 2.0 ** (1 - fmt.precision)
     inverse = _inverse(unit)
     off = yv - e.mid if e.tail is None else (yv - e.mid) - e.tail
@@ -436,6 +436,12 @@ def plainly(
 def _inverse(power: Tensor) -> Tensor:
     """1 / v of a power of two, by its pattern."""
     return (torch.full_like(power, 2046 << 52, dtype=torch.int64) - power.view(torch.int64)).view(torch.float64)
+
+
+def _toward_zero(size: Tensor, off: Tensor) -> Tensor:
+    """A float64 in the binade of size + off, where that is positive."""
+    found, left = two_sum(size, off)
+    return (found.view(torch.int64) - (left < 0).to(torch.int64)).view(torch.float64)
 
 
 def _one_binade(low: Tensor, high: Tensor) -> Tensor:

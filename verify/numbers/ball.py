@@ -28,9 +28,11 @@ from verify.numbers.operators import Binary, Comparing, Enclosing, Predicates
 from verify.numbers.transforms import two_prod, two_sum
 
 Tensor = torch.Tensor
+Rest = Callable[[], tuple[Tensor, Tensor | float]]
 U = 2.0**-53
 TINY = 2.0**-1022  # absolute term of any operation that may underflow in float64
 GROW = 1.0 + 2.0**-45  # covers the roundings of the radius arithmetic itself
+LEAST = -800  # numbers of at least 2^LEAST leave products, rests and slacks that are far from underflow
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,10 @@ class Ball(Enclosing, Comparing):
 
     `rad` None stands for relative |mid| + absolute, computed when asked for. `source` marks an
     exact input (or its negation or absolute value), which alone compares. `sure`: the true value
-    has the sign of mid even where the ball touches zero (and a zero mid carries it). `left`: what float64 rounds away
-    of a sum of exact numbers, so that the true value is mid + left; the radius covers it.
+    has the sign of mid even where the ball touches zero (and a zero mid carries it). `rest` gives what float64
+    rounds away of a sum, product or quotient, as (left, slack): |true - (mid + left)| <= slack; the radius covers both.
+    `apart`: the operands are so short that the radius alone tells on which side of the numbers and midpoints of formats
+    of at most 24 bits the true value lies.
     """
 
     n: Ball64
@@ -86,7 +90,8 @@ class Ball(Enclosing, Comparing):
     relative: float = 0.0
     absolute: float = 0.0
     sure: bool = False
-    left: Tensor | None = None
+    rest: Rest | None = None
+    apart: bool = False
 
     @property
     def radius(self) -> Tensor | float:
@@ -95,11 +100,11 @@ class Ball(Enclosing, Comparing):
         return _saturate(self.mid.abs() * self.relative + self.absolute, self.mid)
 
     def __neg__(self) -> Ball:
-        return replace(self, mid=-self.mid, tail=-self.tail, left=None if self.left is None else -self.left)
+        return replace(self, mid=-self.mid, tail=-self.tail, rest=None if self.rest is None else _negated(self.rest))
 
     def __abs__(self) -> Ball:
         if isinstance(self.tail, float):
-            return replace(self, mid=self.mid.abs(), left=None)
+            return replace(self, mid=self.mid.abs(), rest=None)
         return replace(self, mid=self.mid.abs(), tail=torch.where(self.mid < 0, -self.tail, self.tail))
 
     def _exact(self) -> Tensor:
@@ -157,15 +162,31 @@ class Ball64(Predicates):
     def add(self, a: Ball, b: Ball) -> Ball:
         span = Span(53, min(a.span.low, b.span.low), max(a.span.high, b.span.high) + 1)
         mid, error = two_sum(a.mid, b.mid)
-        own = 0.0 if replace(span, width=10**6).exact else error.abs() * GROW
-        left = error if isinstance(own, Tensor) and span.finite and _point(a) and _point(b) else None
-        return Ball(self, mid, _total(own, a.radius, b.radius), span, left=left)
+        exact = replace(span, width=10**6).exact
+        if not span.finite or not (_known(a) and _known(b)):
+            return Ball(self, mid, _total(0.0 if exact else error.abs() * GROW, a.radius, b.radius), span)
+        if not exact and _point(a) and _point(b):
+            return Ball(self, mid, error.abs(), span, rest=lambda: (error, 0.0))
+        return Ball(self, mid, 0.0, span) if _point(a) and _point(b) else self._sum(mid, error, (a, b), span)
+
+    def _sum(self, head: Tensor, left: Tensor, terms: tuple[Ball, ...], span: Span, sure: bool = False) -> Ball:
+        """head, left and the rests of the terms, as a ball."""
+        slack: Tensor | float = 0.0
+        for part, lost in (_rest(term) for term in terms if term.rest is not None):
+            left, own = two_sum(left, full(part, left))
+            slack = _total(slack, lost, own.abs())
+        off = (left > 0) | (left < 0)  # neither where an operand is infinite, of which TwoSum makes a NaN
+        mid, tail = two_sum(head, left)
+        mid, tail = torch.where(off, mid, head), torch.where(off, tail, left)  # a zero keeps its sign
+        return Ball(self, mid, _total(tail.abs(), slack), span, sure=sure, rest=lambda: (tail, slack))
 
     def mul(self, a: Ball, b: Ball) -> Ball:
         span = Span(a.span.width + b.span.width, a.span.low + b.span.low, a.span.high + b.span.high + 1)
         mid, sure = a.mid * b.mid, a.sure and b.sure
         if span.exact and _point(a) and _point(b):
             return Ball(self, mid, 0.0, span, sure=sure)
+        if _known(a) and _known(b) and (_point(a) or _point(b)) and _splits(a, b) and span.low >= LEAST:
+            return self._multiplied(a, b, replace(span, width=53), sure)
         relative, absolute = 0.0, 0.0
         if not span.exact:
             relative, absolute = U * GROW, 0.0 if span.normal else TINY
@@ -176,11 +197,27 @@ class Ball64(Predicates):
         rad = _guard(_total(mid.abs() * relative + absolute, spread), a, b)
         return Ball(self, mid, rad, span, sure=sure)
 
+    def _multiplied(self, a: Ball, b: Ball, span: Span, sure: bool) -> Ball:
+        """The product of two numbers of which one at least is exact, and all that TwoProd makes of them a float64."""
+        mid, left = two_prod(a.mid, b.mid)
+        if _point(a) and _point(b):
+            return Ball(self, mid, None, span, relative=U * GROW, sure=sure, rest=lambda: (left, 0.0))
+        factor, other = (a, b) if _point(a) else (b, a)
+
+        def times() -> tuple[Tensor, Tensor | float]:
+            part, slack = _rest(other)
+            more = factor.mid * part
+            return more, _total(more.abs() * U, _times(factor.mid.abs(), slack))
+
+        return self._sum(mid, left, (replace(other, rest=times),), span, sure)
+
     def div(self, a: Ball, b: Ball) -> Ball:
         span = Span(53, a.span.low - b.span.high - 55, a.span.high - b.span.low + 1)
         if not (a.span.finite and b.span.finite):
             span = LOOSE
         mid = a.mid / b.mid
+        if _known(a) and _point(b) and _splits(a, b) and _divides(a.span, b.span):
+            return self._divided(mid, a, b, span)
         relative, absolute = U * GROW, 0.0 if span.normal else TINY
         if _point(a) and _point(b):
             return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=a.sure)
@@ -188,6 +225,21 @@ class Ball64(Predicates):
         spread = _total(a.radius, _times(mid.abs(), b.radius)) / room * GROW
         rad = torch.where(room > 0, mid.abs() * relative + absolute + spread, torch.nan)
         return Ball(self, mid, _guard(rad, a, b), span, sure=a.sure)
+
+    def _divided(self, mid: Tensor, a: Ball, b: Ball, span: Span) -> Ball:
+        """a / b of an exact b: what is left of the quotient is over b what is left of a, and a - mid b, a float64."""
+
+        def rest() -> tuple[Tensor, Tensor | float]:
+            part, slack = _rest(a)
+            product, error = two_prod(mid, b.mid)
+            over = torch.where(torch.isfinite(b.mid), (a.mid - product) - error, 0.0) + part
+            left = over / b.mid
+            return left, _total(left.abs() * (3 * U), slack / b.mid.abs() if isinstance(slack, Tensor) else 0.0)
+
+        found = Ball(self, mid, None, span, relative=U * GROW, sure=a.sure, rest=rest)
+        if _point(a):
+            return replace(found, apart=a.span.width <= 48 and b.span.width <= 24)
+        return self._sum(mid, torch.zeros_like(mid), (found,), span, a.sure)
 
     def __getattr__(self, name: str) -> Callable[..., Ball]:
         return offer(name, self.apply)
@@ -396,6 +448,33 @@ def _saturate(rad: Tensor, mid: Tensor) -> Tensor:
 def _point(a: Ball) -> bool:
     """Whether the ball is known to be exact before any tensor is seen."""
     return isinstance(a.rad, float)
+
+
+def _known(a: Ball) -> bool:
+    """Whether the ball is exact, or what float64 rounds away of it is known."""
+    return _point(a) or a.rest is not None
+
+
+def _rest(a: Ball) -> tuple[Tensor | float, Tensor | float]:
+    return (0.0, 0.0) if a.rest is None else a.rest()
+
+
+def _splits(a: Ball, b: Ball) -> bool:
+    """Whether the halves by which TwoProd multiplies these, or their quotient and b, are below the end of float64."""
+    return max(a.span.high, b.span.high, a.span.high - b.span.low) <= 990
+
+
+def _divides(a: Span, b: Span) -> bool:
+    """Whether all that TwoProd makes of a quotient and its divisor are float64, and what is left of it over it too."""
+    return a.low - b.high + min(b.low, 0) >= LEAST
+
+
+def _negated(rest: Rest) -> Rest:
+    def negative() -> tuple[Tensor, Tensor | float]:
+        left, slack = rest()
+        return -left, slack
+
+    return negative
 
 
 def _guard(rad: Tensor | float, a: Ball, b: Ball) -> Tensor | float:

@@ -104,8 +104,9 @@ class Enclosure:
 def enclosure(ball: Ball, like: Tensor) -> Enclosure:
     """The ball as tensors shaped as `like`, its radius rounded outward."""
     mid = ball.mid.expand_as(like)
-    if ball.left is not None:
-        return Enclosure(mid, torch.zeros_like(mid), filled(ball.left, like))
+    if ball.rest is not None and not ball.apart:
+        left, slack = ball.rest()
+        return Enclosure(mid, filled(slack, like) * GROW, filled(left, like))
     if ball.n.double:
         return Enclosure(mid, filled(ball.radius, like) * GROW, filled(ball.tail, like))
     if ball.rad is None:
