@@ -188,6 +188,8 @@ LEAST = 2.0**-1074  # the smallest number above 0; half of it is the most that a
 class BallArrays(_LastAxis, Ball64):
     """`Ball64` on rows: the last axis is the one that sums and scans run along."""
 
+    carries = False  # sums take parts of balls
+
     def exp(self, a: Ball) -> Ball:
         """As elementwise; exactly 1 at an exact 0, and below 2^-1074 from -746 down, however wide the ball."""
         f = self.apply(FUNCTIONS["exp"], a)

@@ -125,6 +125,7 @@ class Ball64(Predicates):
     """
 
     double = False
+    carries = True  #: whether balls have a `rest`
 
     def __init__(
         self,
@@ -163,15 +164,21 @@ class Ball64(Predicates):
         span = Span(53, min(a.span.low, b.span.low), max(a.span.high, b.span.high) + 1)
         mid, error = two_sum(a.mid, b.mid)
         exact = replace(span, width=10**6).exact
-        if not span.finite or not (_known(a) and _known(b)):
+        if not span.finite or not self._know(a, b):
             return Ball(self, mid, _total(0.0 if exact else error.abs() * GROW, a.radius, b.radius), span)
-        if not exact and _point(a) and _point(b):
-            return Ball(self, mid, error.abs(), span, rest=lambda: (error, 0.0))
-        return Ball(self, mid, 0.0, span) if _point(a) and _point(b) else self._sum(mid, error, (a, b), span)
+        if exact and _point(a) and _point(b):
+            return Ball(self, mid, 0.0, span)
+        return self._sum(mid, error, (a, b), span)
+
+    def _know(self, *operands: Ball) -> bool:
+        """Whether each operand is exact, or what float64 rounds away of it is known."""
+        return self.carries and all(_point(a) or a.rest is not None for a in operands)
 
     def _sum(self, head: Tensor, left: Tensor, terms: tuple[Ball, ...], span: Span, sure: bool = False) -> Ball:
         """head, left and the rests of the terms, as a ball."""
         slack: Tensor | float = 0.0
+        if all(term.rest is None for term in terms):
+            return Ball(self, head, left.abs(), span, sure=sure, rest=lambda: (left, 0.0))
         for part, lost in (_rest(term) for term in terms if term.rest is not None):
             left, own = two_sum(left, full(part, left))
             slack = _total(slack, lost, own.abs())
@@ -185,7 +192,7 @@ class Ball64(Predicates):
         mid, sure = a.mid * b.mid, a.sure and b.sure
         if span.exact and _point(a) and _point(b):
             return Ball(self, mid, 0.0, span, sure=sure)
-        if _known(a) and _known(b) and (_point(a) or _point(b)) and _splits(a, b) and span.low >= LEAST:
+        if self._know(a, b) and (_point(a) or _point(b)) and _splits(a, b) and span.low >= LEAST:
             return self._multiplied(a, b, replace(span, width=53), sure)
         relative, absolute = 0.0, 0.0
         if not span.exact:
@@ -216,7 +223,7 @@ class Ball64(Predicates):
         if not (a.span.finite and b.span.finite):
             span = LOOSE
         mid = a.mid / b.mid
-        if _known(a) and _point(b) and _splits(a, b) and _divides(a.span, b.span):
+        if self._know(a) and _point(b) and _splits(a, b) and _divides(a.span, b.span):
             return self._divided(mid, a, b, span)
         relative, absolute = U * GROW, 0.0 if span.normal else TINY
         if _point(a) and _point(b):
@@ -448,11 +455,6 @@ def _saturate(rad: Tensor, mid: Tensor) -> Tensor:
 def _point(a: Ball) -> bool:
     """Whether the ball is known to be exact before any tensor is seen."""
     return isinstance(a.rad, float)
-
-
-def _known(a: Ball) -> bool:
-    """Whether the ball is exact, or what float64 rounds away of it is known."""
-    return _point(a) or a.rest is not None
 
 
 def _rest(a: Ball) -> tuple[Tensor | float, Tensor | float]:

@@ -329,9 +329,10 @@ class Calls:
             if self.as_of(way, outputs) == "passed":
                 self.kept = text
                 return "passed"
-        # the ledger excuses a user's with eager's bits alone
-        eager = one.eager(0, self.reference, self.aim(one)) if self.mine else None
-        found = self.as_of(one, outputs, eager)
+        found, eager = self.as_of(one, outputs), None
+        if found != "passed" and self.mine:  # the ledger excuses a user's with eager's bits alone
+            eager = one.eager(0, self.reference, self.aim(one))
+            found = found if eager is None else self.as_of(one, outputs, eager)
         self.fails |= found == "exceeds-bound"
         if found == "unjudged" and eager is not None and not _differing(outputs, eager):
             self.unstated[one.setting.name] = None
