@@ -69,11 +69,11 @@ def failure_lines(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list
 
 
 def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = None) -> list[Line]:
-    """What is wrong with a cell. shown: how many of its regions are listed; the rest are counted."""
+    """What is wrong with a cell, its numbers before its other calls. shown: how many of its regions are listed; the
+    rest are counted."""
     before, named = assignments(environment.get(cell.backend)), f"{cell.kernel} {_place(cell)}"
     regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
-    lines = [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
-    lines += [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
+    lines: list[Line] = []
     if not cell.regions:
         lines.append(_status_line(cell.status, f"{named}: {why_failed(cell)}"))
         if cell.worst:
@@ -86,7 +86,8 @@ def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = Non
         lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
     if rest := list(regions)[shown:] if shown else ():
         lines.append(Line(f"and in {', '.join(rest)}", kind="bad"))
-    return lines
+    lines += [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
+    return lines + [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
 
 
 def first_failures(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:

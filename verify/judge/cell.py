@@ -277,6 +277,18 @@ def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = 
     return standing(judge.doubts(source, y, eager))
 
 
+def failing(judge: Judge, reader: Reader, source: Source, y: Tensor) -> tuple[Element, Outcome] | None:
+    """An element of outputs y that fails, the farthest beyond its bound of those looked at, and its judgement."""
+    few = source.far(y) if not source.stages else y.new_empty(0)
+    tally = judge.rest(source, few, y, None, Formulas(), settled=False) if len(few) else judge.doubts(source, y)
+    for one in tally.regions.values():
+        for kind in (kind for kind in st.KINDS if kind in _fails(one, None)):
+            element = reader.telling(one, kind) or next((e for _, e in one.leaders[METRICS.index("share")]), None)
+            if element is not None and (outcome := reader.outcome(element)) is not None:
+                return element, outcome
+    return None
+
+
 def overall(reader: Reader, tally: Tally, stated: Stated | None) -> dict[str, Any]:
     """The error record over all regions; stated: the bound that the tally was judged against."""
     tops = [reader.extremes(one).top for one in tally.regions.values()]

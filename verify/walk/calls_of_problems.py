@@ -29,7 +29,8 @@ from verify.families.composite import Problem
 from verify.families.rows import Rows
 from verify.jobs.aside import Aside
 from verify.judge import status
-from verify.judge.cell import standing_of
+from verify.judge.cell import failing, standing_of
+from verify.judge.exact import decimal, finite
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowerings
 from verify.lower.stubs import expression
@@ -47,7 +48,7 @@ from verify.walk.calls import (
     possible,
     tried,
 )
-from verify.walk.cases import Instance, terms
+from verify.walk.cases import Instance, format_of, terms
 from verify.workers.launch import AHEAD, Begun, LoweringError, Outputs, bits
 
 Tensor = torch.Tensor
@@ -110,8 +111,8 @@ PLAIN, BESIDE = f"{ROWS} rows of {LENGTH}", "other rows beside them"
 @dataclass(frozen=True)
 class _Wrong:
     """A call that went wrong: elements of its output, what a person reads, the status that it gives, whether its bits
-    are excused where they keep the bound, whether it goes wrong in other memory alone, and what finds out whether it is
-    right without the call before."""
+    are excused where they keep the bound, whether it goes wrong in other memory alone, what finds out whether it is
+    right without the call before, and what finds an element that fails."""
 
     elements: int
     told: str
@@ -119,9 +120,11 @@ class _Wrong:
     loose: bool = False
     moved: bool = False
     alone: Callable[[], bool] | None = None
+    element: Callable[[], str] = str
 
     def shown(self) -> str:
-        return self.told + (f" {AFTER}" if self.alone is not None and self.alone() else "")
+        after = f" {AFTER}" if self.alone is not None and self.alone() else ""
+        return ": ".join(filter(None, (self.told + after, self.element())))
 
 
 @dataclass(frozen=True)
@@ -407,7 +410,23 @@ class Calls:
             told += " with " + "; ".join(f"t = {k}: {text}" for k, text in result.layout.items() if text != "t")
         usual = result.how == USUAL and not result.layout
         alone = partial(self.right_alone, one, outputs) if usual else None
-        return _Wrong(sum(t.numel() for t in outputs.values()), told, found, moved=bool(result.layout), alone=alone)
+        element = partial(self.failing, one, outputs) if found in BEYOND else str
+        elements = sum(t.numel() for t in outputs.values())
+        return _Wrong(elements, told, found, moved=bool(result.layout), alone=alone, element=element)
+
+    def failing(self, one: Instance, outputs: Outputs) -> str:
+        """An element that fails, in words; '' where none does by itself."""
+        for name, y in outputs.items():
+            _, on = terms(one, self.aim(one), self.lowering, 0, name, y, user=self.mine)
+            (term,) = on.values()
+            found = failing(term.judge, term.reader, term.elements, y.contiguous().reshape(-1)) if y.numel() else None
+            if found is not None:
+                element, outcome = found
+                place = [int(k) for k in torch.unravel_index(torch.tensor(element.index), y.shape)]
+                is_ = f"{name or 'output'}{place} is {format_of(y).hex(element.output)}, exact {decimal(outcome.truth)}"
+                share = "" if outcome.share is None else f", off by {finite(outcome.share):.3g} times what it may be"
+                return is_ + share
+        return ""
 
     def right_alone(self, one: Instance, outputs: Outputs) -> bool:
         """Whether a problem's outputs keep their bound where it is launched by itself."""
