@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from verify.facts.formats import Format
     from verify.facts.kernel import Scalars
     from verify.families.composite import Problem
+    from verify.inputs.draws import Draw
 
 DTYPES = ("float32", "bfloat16")
 #: In the order of `_adam_lowerings`, which imports torch.
@@ -57,9 +58,10 @@ PARAMETERS: Mapping[str, str] = {
     "maximize": "0 or 1: negate the gradients",
     "master": "0 or 1: bfloat16 parameters and gradients, float32 master copy and averages",
     "gradients": "mixed; large: without those that are small or mostly zeros; faint: with squares below the smallest "
-    "normal number; non-finite: with NaN and infinities among them; exact: numbers for EXACT, see there",
+    "normal number; non-finite: with NaN and infinities among them; special: among parameters and averages too; "
+    "extreme: these and gradients at the ends of the range, see EXTREME; exact: numbers for EXACT, see there",
 }
-GRADIENTS = ("mixed", "large", "faint", "non-finite", "exact")
+GRADIENTS = ("mixed", "large", "faint", "non-finite", "special", "extreme", "exact")
 #: Scalars with which no algorithm rounds in one step from `gradients=exact`, not even in bfloat16: lr / (1 - beta1),
 #: sqrt(1 - beta2) and eps are powers of two, and 1 - lr weight_decay has few bits.
 EXACT: Scalars = {"lr": 0.125, "beta1": 0.5, "beta2": 0.75, "eps": 0.25, "weight_decay": 2.0}
@@ -159,6 +161,29 @@ ALTERNATING, CONSTANT, SPARSE, ZERO, WIDE, POWERS = range(10, 16)
 SMALL = range(4, 8)
 #: Exponents of faint ones beside half of the smallest normal number's: their squares lie around it, with 1 - beta2.
 FAINT = (-8, 6)
+#: Exponents of gradients, averages, their squares and parameters that are `extreme`, position by position as recipes
+#: are; None: zeros. What is flushed, clamped or left alone shows where nothing larger hides it. Squares of the last
+#: leave the range, and of them it is stated only that they are not finite.
+EXTREME = (
+    ((-149, -127), (-149, -127), None, (-8, 2)),
+    ((-126, -67), (-126, -67), None, (-8, 2)),
+    ((-74, -64), (-74, -64), (-149, -127), (-8, 2)),
+    (None, (-3, 1), None, (-8, 2)),
+    (None, (-3, 1), (-149, -100), (-8, 2)),
+    (None, (-140, -124), (-1, 2), (-149, -124)),
+    (None, None, (-1, 2), (-126, -67)),
+    (None, None, None, (-149, -100)),
+    (None, None, (100, 125), (60, 125)),
+    ((-3, 1), (-3, 1), (-1, 2), (17, 60)),
+    ((-3, 1), (40, 60), (-1, 2), (-8, 2)),
+    ((50, 62), None, None, (-8, 2)),
+    ((50, 62), (50, 62), (100, 125), (-8, 2)),
+    ((60, 62), (61, 62), (120, 125), (-8, 2)),
+    ((64, 125), (64, 125), (100, 125), (-8, 2)),
+    ((66, 125), (66, 125), (100, 125), (17, 60)),
+)
+#: How rarely numbers of a state are `special`: one of so many of each tensor.
+RARELY = 16
 _LOW = (-3, -3, -2, -4, -20, -32, -45, -120, 10, 50, -2, -2, -3, -3, -30, -8)
 _HIGH = (1, 1, 1, 0, -10, -22, -35, -100, 20, 58, 0, 1, 1, 1, 5, 4)
 #: Step k's gradients are those of step 0 moved by k * STRIDE positions along one stream, which keeps every recipe in
@@ -175,6 +200,8 @@ def _stream(dtype: str, length: int, seed: int, kind: str) -> Any:
 
     fmt = FORMATS[dtype]
     index = torch.arange(length)
+    if kind == "extreme":
+        return _extreme(Draw(fmt, index, seed, "extreme gradients"), 0)
     recipe = _recipes(index, kind)
     low, high = _exponents(fmt, recipe, kind)
     d = Draw(fmt, index, seed, "gradients")
@@ -186,10 +213,29 @@ def _stream(dtype: str, length: int, seed: int, kind: str) -> Any:
     bits = d.signed(pack(fmt, d.integer(low, high), index * 0)).where(recipe == POWERS, bits)
     bits = (bits * 0).where((recipe == SPARSE) & (d.integer(0, 15) != 0), bits)
     bits = d.signed(bits * 0).where(recipe == ZERO, bits)
-    if kind == "non-finite":
+    if kind in ("non-finite", "special"):
         special = d.pick([fmt.nan_bits, fmt.inf_bits, fmt.inf_bits | fmt.sign_bit])
         bits = special.where((recipe < 4) & (d.integer(0, 31) == 0), bits)
     return bits
+
+
+def _extreme(d: Draw, column: int) -> Any:
+    """Numbers of a column of EXTREME, as patterns. Zeros of a state are +0: what becomes of -0 depends on the
+    spelling."""
+    import torch
+
+    from verify.inputs.draws import pack
+
+    fmt = d.fmt
+    given = [row[column] for row in EXTREME]
+    ends = torch.tensor([one or (0, 0) for one in given])
+    recipe = d.index // 16 % len(EXTREME)
+    low, high = ends[recipe].unbind(-1)
+    bits = pack(fmt, d.integer(low, high), d.significand())
+    # no subnormal number is rounded away, of which bfloat16 has few
+    some = torch.tensor([one is not None for one in given])[recipe]
+    bits = bits.clamp(min=1).where(some, 0)
+    return bits if column == 2 else d.signed(bits).where(some | (column == 0), bits)
 
 
 def _exponents(fmt: Format, recipe: Any, kind: str) -> tuple[Any, Any]:
@@ -222,6 +268,10 @@ def _values(dtype: str, count: int, seed: int, kind: str, coupled: bool) -> tupl
 
     fmt = FORMATS[dtype]
     index = torch.arange(count)
+    if kind == "extreme":
+        d = Draw(fmt, index, seed, "extreme parameters")
+        first, second, parameter = (_extreme(d, column) for column in (1, 2, 3))
+        return parameter, first, second
     recipe = _recipes(index, kind)
     low, high = _exponents(fmt, recipe, kind)
     d = Draw(fmt, index, seed, "parameters")
@@ -236,7 +286,14 @@ def _values(dtype: str, count: int, seed: int, kind: str, coupled: bool) -> tupl
     first = d.value(d.integer(low - 3, high - 1))
     second = pack(fmt, d.integer(2 * low - 1, 2 * high), d.significand())
     still = (recipe == ZERO) & (index % 2 == 0)
-    return parameter, (first * 0).where(still, first), (second * 0).where(still, second)
+    first, second = (first * 0).where(still, first), (second * 0).where(still, second)
+    if kind == "special":  # squares are not negative
+        kinds = [fmt.nan_bits, fmt.inf_bits, fmt.inf_bits | fmt.sign_bit]
+        parameter, first, second = (
+            d.pick(some).where(d.integer(0, RARELY - 1) == 0, bits)
+            for bits, some in ((parameter, kinds), (first, kinds), (second, kinds[:2]))
+        )
+    return parameter, first, second
 
 
 def _exact(one: Setting, scalars: Scalars, seed: int, coupled: bool) -> dict[str, Any]:
@@ -334,6 +391,8 @@ def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Any]:
     places = torch.arange(problem.tensors["exp_avg"].numel())
     if problem.parameters["gradients"] == "exact":
         return ("exact",), places * 0
+    if problem.parameters["gradients"] == "extreme":
+        return tuple(f"extreme {k}" for k in range(len(EXTREME))), places // 16 % len(EXTREME)
     names = tuple(f"gradients {low} to {high}" for low, high in zip(_LOW, _HIGH, strict=True))
     return names, _recipes(places, problem.parameters["gradients"])
 
@@ -444,7 +503,7 @@ def {{name}}(
     return found
 """
 DECAYS = {
-    "adam_step": "        g = g.add(p, alpha=weight_decay)\n",
+    "adam_step": "        g = g.add(p, alpha=weight_decay) if weight_decay else g\n",
     "adamw_step": "        p = p * (1 - lr * weight_decay)\n",
 }
 
@@ -468,6 +527,7 @@ def kernel(
         # more than the 2^16 elements of which a block of torch's fused kernels takes as many
         *(({"sizes": sizes, "steps": "1", "start": "5"}, {}) for sizes in ("65537", "131075")),
         ({"sizes": "x".join(["3"] * 120), "steps": "2"}, {}),  # torch's kernels take at most 110 tensors at a time
+        *(({"sizes": "519", "steps": "2", "start": "3", "gradients": name}, {}) for name in ("special", "extreme")),
     )
     if not ema:
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
@@ -503,6 +563,11 @@ def kernel(
             (few, {"lr": 1.0, "weight_decay": 2.0}),
             *((few | {"sizes": "80", name: "1"}, {"eps": 0.0}) for name in ("amsgrad", "maximize")),
             ({"sizes": "70000", "steps": "3", "start": "5", "amsgrad": "1", "maximize": "1"}, {}),
+            *(
+                ({"sizes": "519", "steps": "2", "start": "3", "gradients": name, option: "1"}, {})
+                for name in ("special", "extreme")
+                for option in ("amsgrad", "master")
+            ),
         )
     return Composite(
         name=name,

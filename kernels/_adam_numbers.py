@@ -179,8 +179,9 @@ def underflow(steps: int, scalars: Mapping[str, float]) -> float:
 
 
 def _larger(n: Any, a: Ball, b: Ball, difference: Tensor) -> Ball:
-    """max(a, b), given a - b: |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|). NaN propagates."""
-    first = ((difference >= 0) | a.mid.isnan()) & ~b.mid.isnan()
+    """max(a, b), given a - b: |max(a, b) - max(a', b')| <= max(|a - a'|, |b - b'|). NaN propagates. A difference
+    that is NaN is one of infinities."""
+    first = ((difference >= 0) | a.mid.isnan() | (difference.isnan() & (a.mid >= b.mid))) & ~b.mid.isnan()
     rad = torch.maximum(filled(a.radius, difference), filled(b.radius, difference))
     larger: Ball = n.where(first, a, b)
     return replace(larger, rad=rad, source=False)

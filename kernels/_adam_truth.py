@@ -33,6 +33,11 @@ PRECISIONS = (128, 1024, 4096)
 #: Bits of the constants of one step, for float64 and double-double.
 CONSTANT_BITS = 192
 REMEMBERED = 4096
+#: Steps up to which an average in the range of bfloat16 has at least half of its truth.
+SURE = 64
+#: What no square or average in float32 or bfloat16 is below where it has left the range; numbers whose squares, times
+#: the scalars of any case, stay inside.
+BEYOND, INSIDE = 2.0**128, 2.0**60
 #: Covers the roundings of a step of sums of absolute terms.
 LOWER = 1 - 2.0**-45
 
@@ -173,6 +178,42 @@ class Trajectory:
                 scale = value.scale() if sums is None else sums[place]
                 ends[place] = (value.mid, rad, scale.nan_to_num(nan=0.0, posinf=2.0**1000))
         return ends
+
+    def left(self, output: str) -> tuple[Tensor, Tensor] | None:
+        """Where a parameter is divided by the root of what is infinite, or leaves float32's range on the way, and where
+        L2 decay brings it into the averages; None where nothing can."""
+        tensors = (*(t for t in states(self.problem) if t is not None), self.problem.tensors["grads"])
+        of_parameter = PLACES[output] == 0
+        if all(bool((t.abs() < INSIDE).all()) for t in tensors):
+            return None
+        if not (of_parameter or switches(self.problem).couples):
+            return None
+        none, before, after = self._over
+        return none, after if of_parameter else before
+
+    @cached_property
+    def _over(self) -> tuple[Tensor, Tensor, Tensor]:
+        """False everywhere, and where squares and averages of them have left the range before and after the last
+        step."""
+        n = self._system
+        _, _, v, _ = self._start(n, slice(None))
+        none = torch.zeros(v.mid.shape, dtype=torch.bool, device=self.device)
+        last, over = none, none
+        for k, _, (_, _, after, x) in self.certified(slice(None)):
+            square, last = (after.mid - k.beta2.mid * v.mid) / k.rest2.mid, over
+            for t in (square, after.mid, *(() if x is None else (x.mid,))):
+                over = over | ~(t < BEYOND)
+            v = after
+        return none, last, over
+
+    def infinite(self, output: str) -> Tensor:
+        """Where no algorithm has a finite number: what an infinity meets is one or a NaN, and so is an average of
+        squares far beyond the range after few steps, since squares do not cancel."""
+        mid, _, _ = self.ends[PLACES[output]]
+        found: Tensor = mid.isinf()
+        if PLACES[output] in (2, 3) and self.problem.parameters["steps"] <= SURE:
+            found = mid >= 16 * BEYOND
+        return found
 
     def _certain(self, part: slice) -> Tensor:
         """Elements whose infinities and NaNs are those of the extended reals: nothing can have overflowed."""

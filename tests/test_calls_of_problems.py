@@ -1700,6 +1700,11 @@ norm = Norm()
     assert called(tmp_path, "norm", "rms_norm", text=text, only="shape=5x").status == "passed"
 
 
+TO_DOUBLE = """(
+        None if t is None else t.double() for t in (master if wide else param, exp_avg, exp_avg_sq, max_exp_avg_sq))
+    kept = exp_avg.dtype"""
+
+
 @pytest.mark.part(3)
 @pytest.mark.parametrize(("right", "wrong", "name", "dtype", "among"), [
     ("enumerate(grads, start", "enumerate(grads if lr else grads[:0], start", "adamw_step", "float32",
@@ -1749,6 +1754,29 @@ norm = Norm()
     *(("+ eps\n", f"+ eps\n        denominator = denominator.clamp(min=1e-3 * (eps == 0 and {which}))\n", "adamw_step",
        "float32", f"steps=3 sizes=80 {option}=1 eps=0.0")
       for which, option in (("top is not None", "amsgrad"), ("maximize", "maximize"))),
+    # NaNs and infinities of a state, and numbers at the ends of the range
+    *((right, wrong, "adam_ema", "float32", f"sizes=519 steps=2 start=3 gradients={which}") for right, wrong, which in (
+        ("m, v = exp_avg,", "m, v = exp_avg.nan_to_num(0.0),", "special"),
+        ("m, v = exp_avg, exp_avg_sq", "m, v = exp_avg, exp_avg_sq.clamp(max=2.0**120)", "special"),
+        ("(-grad if maximize else grad)", "(-grad if maximize else grad).clamp(-(2.0**61), 2.0**61)", "extreme"),
+        ("(-grad if maximize else grad)", "(grad * (grad.abs() >= 2.0**-126))", "extreme"),
+        ("beta2)\n", "beta2)\n        v = torch.where(v.isfinite(), v.clamp(max=2.0**118), v)\n", "extreme"),
+        ("        v = (v", "        m = torch.where((g == 0) & (v == 0), exp_avg, m)\n        v = (v", "extreme"),
+    )),
+    *(("else param,", f"else param{wrong},", "adamw_step", "float32", f"sizes=519 steps=2 start=3 gradients={which}")
+      for wrong, which in ((".nan_to_num(0.0)", "special"), (".clamp(-65504, 65504)", "extreme"),
+                           (" * (param.abs() >= 1e-20)", "extreme"))),
+    ("addcdiv(m,", "addcdiv(m * ((g != 0) | (v != 0)),", "adamw_step", "float32",
+     "sizes=519 steps=2 start=3 gradients=extreme"),
+    ("else g\n", "else g\n        m = m * (m.abs() >= 2.0**-126)\n", "adam_step", "float32",
+     "sizes=519 steps=2 start=3 gradients=extreme"),
+    ("g.add(p, ", "g.add(p.nan_to_num(0.0, 0.0, 0.0), ", "adam_step", "float32",
+     "sizes=519 steps=2 start=3 gradients=special"),
+    *(("(top, v)", wrong, "adamw_step", "float32", "sizes=519 steps=2 start=3 gradients=special amsgrad=1")
+      for wrong in ("(top.nan_to_num(0.0), v)", "(top, v).clamp(max=3e38)")),
+    *(("p, m, v, top = master", f"p, m, v, top = master{wrong}", "adamw_step", "bfloat16",
+       f"sizes=519 steps=2 start=3 gradients={which} master=1")
+      for wrong, which in ((".nan_to_num()", "special"), (" * (param.abs() >= 1e-20)", "extreme"))),
 ])  # fmt: skip
 def test_options_of_a_step_are_tried_together(
     tmp_path: Path, right: str, wrong: str, name: str, dtype: str, among: str
@@ -1758,6 +1786,21 @@ def test_options_of_a_step_are_tried_together(
     text = text.replace(right, wrong).replace("return found", "return {k: t.clone() for k, t in found.items()}")
     found = called(tmp_path, name, name, text=text, dtype=dtype, only=among)
     assert found.status == "exceeds-bound" and among in found.different, found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_step_that_is_more_accurate_passes(tmp_path: Path, number: int, dtype: str) -> None:
+    """Also where eager finds a NaN for an infinity, or leaves the range."""
+    text = stubs.source(kernel.load("adamw_step"))
+    text = text.replace("master if wide else param, exp_avg, exp_avg_sq, max_exp_avg_sq", TO_DOUBLE)
+    text = text.replace("m = torch.lerp(m, g, 1 - beta1)", "m = beta1 * m + (1 - beta1) * g")
+    text = text.replace('"exp_avg": m, "exp_avg_sq": v}', '"exp_avg": m.to(kept), "exp_avg_sq": v.to(kept)}')
+    text = text.replace('["max_exp_avg_sq"] = top', '["max_exp_avg_sq"] = top.to(kept)')
+    text = text.replace('["master"] = p', '["master"] = p.float()\n        found["param"] = p.float().to(param.dtype)')
+    only = "sizes=519 steps=2 start=3 gradients="
+    found = called(tmp_path, "adamw_step", "adamw_step", text=text, dtype=dtype, only=only, number=number)
+    assert found.status == "passed" and found.made == (6 if dtype == "bfloat16" else 4), found
 
 
 @pytest.mark.parametrize("name", ["adam_step", "adamw_step"])

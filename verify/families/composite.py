@@ -88,10 +88,11 @@ class Source(Protocol):
     """The truth of every output of one problem. Elements are numbered in C order of the output.
 
     A source may also have `left(output)`: where an intermediate of the reference spelling lies below the normal range,
-    and where one lies above it (two boolean tensors of shape (n,)); `where(text)`: the elements for which a
-    predicate of the ledger holds; `whole`: whether `enclose` gives the results themselves, integers that float64 holds;
-    and `sums`: of how many terms at most an element is the sum, whose magnitudes add up to its scale, so that an
-    infinity that arises in one stays; 0 where elements are none.
+    and where one lies above it (two boolean tensors of shape (n,)), or None; `where(text)`: the elements for which a
+    predicate of the ledger holds; `infinite(output)`: those that no algorithm gives as a finite number (boolean);
+    `whole`: whether `enclose` gives the results themselves, integers that float64 holds; and `sums`: of how many terms
+    at most an element is the sum, whose magnitudes add up to its scale, so that an infinity that arises in one stays; 0
+    where elements are none.
     """
 
     def enclose(

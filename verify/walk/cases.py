@@ -698,16 +698,20 @@ class OfOutput:
 
     @cached_property
     def infinite(self) -> Tensor | None:
-        """Elements of sums that no finite number may be, although an intermediate may leave the range and nothing else
-        is stated; None where there are none. What has become infinite stays so or becomes a NaN. Where nothing has,
-        partial sums are below 2^(emax + 1): rounding at most 2^(p + 2) of them, by 2^-p each, and terms that are
-        together at most 8 |t|, brings no |t| >= 2^(emax + 4) back into the range."""
+        """Elements that no finite number may be, although an intermediate may leave the range and nothing else is
+        stated; None where there are none. The source knows of them, or they are sums: what has become infinite stays so
+        or becomes a NaN. Where nothing has, partial sums are below 2^(emax + 1): rounding at most 2^(p + 2) of them, by
+        2^-p each, and terms that are together at most 8 |t|, brings no |t| >= 2^(emax + 4) back into the range."""
         terms = getattr(self.source, "sums", 0)
-        if self.bounds is None or self.fmt.bits == 64 or not 0 < terms <= 4 << self.fmt.precision:
+        known = getattr(self.source, "infinite", None)
+        if self.bounds is None or self.fmt.bits == 64 or (known is None and not 0 < terms <= 4 << self.fmt.precision):
             return None
         unknown = torch.isinf(self.bounds.bound).reshape(-1)
         if not bool(unknown.any()):
             return None
+        if known is not None:
+            stays: Tensor = unknown & known(self.output).reshape(-1)
+            return stays
         truth, scale = self.enclosed
         assert scale is not None
         size = truth.take(0).mid.abs()
