@@ -42,6 +42,6 @@ KERNEL = products.kernel(
     ),
     notes=(
         "torch takes groups of 32, 64, 128 or 256 terms and whole tiles of 16 columns",
-        "sums of a group that are scaled afterwards have other infinities and NaNs where a scale is infinite or NaN",
+        "beside an infinite factor, scale or zero nothing but an infinity or a NaN is right: which, depends on the order",
     ),
 )

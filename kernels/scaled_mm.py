@@ -27,5 +27,8 @@ KERNEL = products.kernel(
     ),
     cases=({"fast": 0.0}, {"fast": 1.0}),
     defaults={"fast": 0.0},
-    notes=("fast: use_fast_accum, sums that stay in the matrix unit's own format",),
+    notes=(
+        "fast: use_fast_accum, sums that stay in the matrix unit's own format",
+        "beside an infinite scale nothing but an infinity or a NaN is right: which, depends on what the scale meets",
+    ),
 )

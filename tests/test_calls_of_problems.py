@@ -1615,6 +1615,47 @@ def finite_scales(a, b, scale_a, scale_b, fast):
     y = (a.float() @ b.float()) * scale_a.nan_to_num(0.0) * scale_b.nan_to_num(0.0)
     return y.to(torch.bfloat16)
 
+def scaled(a, b, scale_a, scale_b, change):
+    return ((a.float() @ b.float()) * change(scale_a) * change(scale_b)).bfloat16()
+
+def no_zero_scales(a, b, scale_a, scale_b, fast):  # as what is divided by is guarded
+    return scaled(a, b, scale_a, scale_b, lambda t: torch.where(t == 0, 1.0, t))
+
+def normal_scales(a, b, scale_a, scale_b, fast):
+    return scaled(a, b, scale_a, scale_b, lambda t: torch.where(t.abs() < 2.0**-126, 0.0, t))
+
+def least_scales(a, b, scale_a, scale_b, fast):
+    return scaled(a, b, scale_a, scale_b, lambda t: torch.where((t > 0) & (t < 2.0**-63), 2.0**-63, t))
+
+def largest_scales(a, b, scale_a, scale_b, fast):
+    return scaled(a, b, scale_a, scale_b, lambda t: t.clamp(max=2.0**40))
+
+def scaled_terms(a, b, scale_a, scale_b, fast):
+    return ((a.float() * scale_a) @ (b.float() * scale_b)).bfloat16()
+
+def scaled_at_once(a, b, scale_a, scale_b, fast):
+    return ((a.float() @ b.float()) * (scale_a * scale_b)).bfloat16()
+
+def moved(a, b, scale, zero, group, change):
+    scale, zero = (t.float().repeat_interleave(group, 0) for t in (scale, change(zero)))
+    return (a.float() @ ((b - 8.0) * scale + zero)).to(a.dtype)
+
+def finite_zeros(a, b, scale, zero, group):
+    return moved(a, b, scale, zero, group, lambda t: t.nan_to_num(0.0))
+
+def no_infinite_zeros(a, b, scale, zero, group):
+    return moved(a, b, scale, zero, group, lambda t: torch.where(t.isinf(), 0.0, t))
+
+def whole_zeros(a, b, scale, zero, group):
+    return moved(a, b, scale, zero, group, lambda t: torch.where(t.abs() > 64, t.round(), t))
+
+def by_groups(a, b, scale, zero, group):
+    y = torch.zeros(a.shape[0], b.shape[1])
+    for k, (s, z) in enumerate(zip(scale.float(), zero.float())):
+        part, codes = a[:, k * group :][:, :group].float(), b[k * group :][:group].float()
+        y += (part @ (codes - 8)) * s + part.sum(1, keepdim=True) * z
+    return y.to(a.dtype)
+
 def no_terms(a, b, bias, alpha, beta):
     y = torch.addmm(bias, a, b, alpha=alpha, beta=beta)
     return y if a.shape[1] else (beta * bias).expand(y.shape).clone()
@@ -1637,6 +1678,10 @@ def single(a, b, bias, alpha, beta):
     ("flushed", "int4_mm", "float16", "exceeds-bound", "data=extreme", "m="),
     ("finite", "int4_mm", "float16", "exceeds-bound", "data=scales", "m=24 "),
     ("finite_scales", "scaled_mm", "float8_e4m3fn", "exceeds-bound", "data=scales", "m=24 "),
+    *((f"{one}_scales", "scaled_mm", "float8_e4m3fn", "exceeds-bound", "data=scales", "m=24 ")
+      for one in ("no_zero", "normal", "least", "largest")),
+    *((f"{one}_zeros", "int4_mm", dtype, "exceeds-bound", "data=zeros", "m=24 ")
+      for one, dtype in (("finite", "bfloat16"), ("no_infinite", "float16"), ("whole", "float16"))),
     ("no_terms", "addmm", "float32", "exceeds-bound", "k=0 n=6 data=bias", "m=5 "),
     ("single", "addmm", "float64", "exceeds-bound", "=0.1", "m=5 n="),
 ])  # fmt: skip
@@ -1645,6 +1690,19 @@ def test_memory_and_sizes_of_one_are_tried(
 ) -> None:
     found = called(tmp_path, function, name, text=OWNERS, dtype=dtype, only=only)
     assert found.status == status and told in found.told + ", ".join(found.different), found
+
+
+@pytest.mark.parametrize(("function", "name", "dtype", "only"), [
+    *((function, "scaled_mm", dtype, "m=24 k=40 n=18 data=")
+      for function in ("scaled_terms", "scaled_at_once") for dtype in ("float8_e4m3fn", "float8_e5m2")),
+    ("by_groups", "int4_mm", "float16", ("m=24 k=64 n=32 data=", "m=30 k=32 n=32 data=")),
+])  # fmt: skip
+def test_scales_may_meet_terms_or_their_sum(
+    tmp_path: Path, function: str, name: str, dtype: str, only: str | tuple[str, ...]
+) -> None:
+    """Infinite ones too, where either is an infinity or a NaN."""
+    found = called(tmp_path, function, name, text=OWNERS, dtype=dtype, only=only)
+    assert found.status == "passed" and found.made > 1 and not found.different, found
 
 
 @pytest.mark.parametrize("apart", [False, True])

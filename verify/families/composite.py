@@ -89,7 +89,7 @@ class Source(Protocol):
 
     A source may also have `left(output)`: where an intermediate of the reference spelling lies below the normal range,
     and where one lies above it (two boolean tensors of shape (n,)), or None; `where(text)`: the elements for which a
-    predicate of the ledger holds; `infinite(output)`: those that no algorithm gives as a finite number (boolean);
+    predicate of the ledger holds; `infinite(output)`: those that no algorithm gives as a finite number, or None;
     `whole`: whether `enclose` gives the results themselves, integers that float64 holds; and `sums`: of how many terms
     at most an element is the sum, whose magnitudes add up to its scale, so that an infinity that arises in one stays; 0
     where elements are none.

@@ -28,7 +28,10 @@ LAYOUTS = ("contiguous", "transposed-a", "transposed-b", "strided", "interleaved
 #: The kinds of data in rows of a and columns of b, in turn.
 ROWS = ("opposed", "normal", "positive", "whole")
 COLUMNS = ("paired", "positive", "whole")
-DATA = ("mixed", "special", "nans", "bias", "scales", "extreme")
+DATA = ("mixed", "special", "nans", "bias", "scales", "zeros", "extreme")
+#: Factors of scales of rows and columns in turn, where the data are `scales`: such as code guards divisions by, or
+#: flushes, and those that are no numbers.
+SCALES = (1.0, 0.0, math.nan, 2.0**-130, 2.0**20, 2.0**-70, math.inf, 2.0**-100)
 ACTIVATIONS = ("none", "relu", "silu")
 #: The integer that stands for 1.
 WHOLE = 40.0
@@ -209,14 +212,16 @@ def decoded(x: Problem) -> Problem:
     exactly."""
     if "zero" not in x.tensors:
         return x
+    import torch
+
     from verify.numbers.transforms import two_sum
     from verify.oracles.products import weights
 
     tensors = {name: t for name, t in x.tensors.items() if name not in ("scale", "zero")}
     codes, scale, zero = stored_weights(x)
     tensors["b"] = weights(codes, scale, zero)
-    lost = two_sum(weights(codes, scale, 0.0 * zero), zero)[1]
-    if bool(((lost != 0) & scale.isfinite()).any()):
+    lost = two_sum(weights(codes, scale, torch.zeros_like(zero)), zero)[1]
+    if bool(((lost != 0) & scale.isfinite() & zero.isfinite()).any()):
         raise UsageError("scales and zeros too far apart: float64 does not hold all weights exactly")
     return replace(x, tensors=tensors)
 
@@ -226,6 +231,28 @@ def stored_weights(x: Problem) -> tuple[Tensor, Tensor, Tensor]:
     group = x.extra["shape"].group
     scale, zero = (x.tensors[name].double().repeat_interleave(group, 0) for name in ("scale", "zero"))
     return x.tensors["b"].double(), scale, zero
+
+
+def unordered(x: Problem) -> Tensor | None:
+    """bool, as the output: elements that infinities make an infinity or a NaN, which of them is told nowhere, since
+    scales may meet terms or sums of them: an infinite scale, and where there are codes an infinite factor or zero; None
+    where there are none. What a NaN decides, or 0 times an infinite scale, is no such element."""
+    import torch
+
+    t = {name: t.to(torch.float64) for name, t in x.tensors.items() if name != "bias"}
+    if "scale_a" in t:
+        one, other = t["scale_a"], t["scale_b"]
+        found = (one.isinf() & (other != 0) & ~other.isnan()) | (other.isinf() & (one != 0) & ~one.isnan())
+        lines = t["a"].isnan().any(-1, keepdim=True) | t["b"].isnan().any(-2, keepdim=True)
+        return found & ~lines if bool(found.any()) else None
+    if "zero" not in t:
+        return None
+    groups = t["scale"], t["zero"]
+    found, nan = (
+        kind(t["a"]).any(-1, keepdim=True) | (kind(groups[0]) | kind(groups[1])).any(-2, keepdim=True)
+        for kind in (torch.isinf, torch.isnan)
+    )
+    return found & ~nan if bool(found.any()) else None
 
 
 def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:
@@ -312,6 +339,8 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
             groups["zero"][::3] = 0
     if groups and shape.data == "scales":
         groups["scale"] = _special(groups["scale"], seed, "scale", 8)
+    if groups and shape.data == "zeros":  # and large ones that are no whole numbers
+        groups["zero"] = _special(groups["zero"] * 32, seed, "zero", 24)
     tensors = {"a": laid_out(a, shape.layout, "a"), "b": laid_out(_by_rows(b.mT), shape.layout, "b")}
     tensors |= {name: _by_rows(t.mT) for name, t in groups.items()}
     index = torch.arange(max(shape.m, shape.n), dtype=torch.int64)
@@ -323,8 +352,8 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
                 scale[1::2].neg_()
                 # also of which a small sum is no normal number, and their product is one
                 scale *= torch.tensor([1.0, 2.0**-20, 2.0**20, 2.0**-60])[index[:count] % 4]
-            if shape.data == "scales":  # of an infinite one it is told nowhere whether it meets terms or their sum
-                scale = torch.where(index[:count] % 4 == 2, math.nan, scale)
+            if shape.data == "scales":
+                scale *= torch.tensor(SCALES)[index[:count] % len(SCALES)]
             tensors[name] = scale[:, None] if name == "scale_a" else scale[None]
     if facts.bias:
         result = FORMATS[facts.result(dtype)]
@@ -417,8 +446,8 @@ PARAMETERS = {
     "activation": ", ".join(ACTIVATIONS),
     "group": "terms of k that share a scale and a zero",
     "data": "mixed (every row and column another kind of numbers), special (infinities, NaNs and zeros among them), "
-    "bias or scales (these among those of the bias, of the scales) or extreme (numbers at the ends of the range, "
-    "and scales of either sign)",
+    "bias, scales or zeros (these among those of the bias, of the scales, of the zeros of codes, and scales that are 0 "
+    "or tiny) or extreme (numbers at the ends of the range, and scales of either sign)",
 }
 
 
@@ -516,6 +545,7 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     special |= {"activation": "relu"} if facts.activated else {}
     found += [special] if facts.activated or facts.scales or facts.coded else []
     found += [sizes | {"data": "scales"}] if facts.scales or facts.coded else []
+    found += [sizes | {"data": "zeros"}] if facts.coded else []
     if facts.activated:
         found += [special | {"data": "nans", "activation": "silu"}, special | {"data": "bias", "activation": "none"}]
     return tuple(found)

@@ -17,7 +17,7 @@ import torch
 from verify.facts.formats import FORMATS, Format
 from verify.facts.kernel import is_file
 from verify.families.composite import Limit, Problem
-from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights
+from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights, unordered
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
 from verify.lower.lowering import Lowering, Target
@@ -399,4 +399,6 @@ def _settled(problem: Problem, found: Rough | None, result: str) -> Tensor:
         return torch.zeros((*a.shape[:-1], b.shape[-1]), dtype=torch.float64, device=a.device)
     whole = torch.zeros_like(found.mid, dtype=torch.bool)
     lines = ~a.isfinite().all(-1, keepdim=True) | ~b.isfinite().all(-2, keepdim=True)
-    return settled(found.error, found.mid, whole | lines, whole, FORMATS[result])
+    bound = settled(found.error, found.mid, whole | lines, whole, FORMATS[result])
+    open_ = unordered(problem)
+    return bound if open_ is None else torch.where(open_, math.inf, bound)

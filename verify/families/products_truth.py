@@ -17,7 +17,7 @@ import torch
 
 from verify.facts.truth import ZERO, Truth
 from verify.families.composite import Problem
-from verify.families.products import Products, Shape, decoded
+from verify.families.products import Products, Shape, decoded, unordered
 from verify.numbers.ball import GROW
 from verify.numbers.decide import Enclosure
 from verify.numbers.fixed import Fixed, FixedMatrices, places_for
@@ -59,6 +59,7 @@ class Truths:
     """`verify.families.composite.Source` of one product."""
 
     def __init__(self, facts: Products, problem: Problem, device: Any, bounds: Mapping[str, float]) -> None:
+        self._unordered = unordered(problem)
         problem = decoded(problem)
         self.facts, self.problem, self.bounds = facts, problem, bounds
         self.device = device
@@ -88,9 +89,16 @@ class Truths:
         beta = self.problem.scalars.get("beta", 1.0)
         if "bias" in given and beta:
             found = found + small(given["bias"]) * beta
-        for scale in (given[name] for name in ("scale_a", "scale_b") if name in given):
-            found = torch.where(scale.isnan(), math.nan, found)
+        if "scale_a" in given:  # of scales that are no numbers, and 0 times one
+            both = small(given["scale_a"]) * small(given["scale_b"])
+            found = torch.where(both.isnan(), math.nan, found)
+        if self._unordered is not None:
+            found = torch.where(self._unordered, math.inf, found)
         return torch.where(found.isfinite(), 0.0, found)
+
+    def infinite(self, output: str) -> Tensor | None:
+        """See `verify.families.composite.Source` and `products.unordered`."""
+        return self._unordered
 
     # Balls
 

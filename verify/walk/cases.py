@@ -702,21 +702,21 @@ class OfOutput:
         stated; None where there are none. The source knows of them, or they are sums: what has become infinite stays so
         or becomes a NaN. Where nothing has, partial sums are below 2^(emax + 1): rounding at most 2^(p + 2) of them, by
         2^-p each, and terms that are together at most 8 |t|, brings no |t| >= 2^(emax + 4) back into the range."""
-        terms = getattr(self.source, "sums", 0)
-        known = getattr(self.source, "infinite", None)
-        if self.bounds is None or self.fmt.bits == 64 or (known is None and not 0 < terms <= 4 << self.fmt.precision):
+        if self.bounds is None or self.fmt.bits == 64:
             return None
+        terms, known = getattr(self.source, "sums", 0), getattr(self.source, "infinite", None)
+        found = None if known is None else known(self.output)
         unknown = torch.isinf(self.bounds.bound).reshape(-1)
-        if not bool(unknown.any()):
+        if not bool(unknown.any()) or (found is None and not 0 < terms <= 4 << self.fmt.precision):
             return None
-        if known is not None:
-            stays: Tensor = unknown & known(self.output).reshape(-1)
-            return stays
-        truth, scale = self.enclosed
-        assert scale is not None
-        size = truth.take(0).mid.abs()
-        far = (size >= 2.0 ** (self.fmt.emax + 4)) & size.isfinite() & (scale[0] <= 8 * size)
-        return unknown & far.reshape(-1)
+        stays = torch.zeros_like(unknown) if found is None else found.reshape(-1)
+        if 0 < terms <= 4 << self.fmt.precision:
+            truth, scale = self.enclosed
+            assert scale is not None
+            size = truth.take(0).mid.abs()
+            far = (size >= 2.0 ** (self.fmt.emax + 4)) & size.isfinite() & (scale[0] <= 8 * size)
+            stays = stays | far.reshape(-1)
+        return unknown & stays
 
     @property
     def on_tensors(self) -> bool:
