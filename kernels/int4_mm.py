@@ -42,6 +42,6 @@ KERNEL = products.kernel(
     ),
     notes=(
         "torch takes groups of 32, 64, 128 or 256 terms and whole tiles of 16 columns",
-        "beside an infinite factor, scale or zero nothing but an infinity or a NaN is right: which, depends on the order",
+        "beside an infinite factor, scale or zero an infinity or a NaN is right: which, depends on the order",
     ),
 )

@@ -29,6 +29,6 @@ KERNEL = products.kernel(
     defaults={"fast": 0.0},
     notes=(
         "fast: use_fast_accum, sums that stay in the matrix unit's own format",
-        "beside an infinite scale nothing but an infinity or a NaN is right: which, depends on what the scale meets",
+        "beside an infinite scale an infinity or a NaN is right: which, depends on what the scale meets",
     ),
 )
