@@ -1004,13 +1004,37 @@ def symmetric(a, b):  # half of which is written
 
 def many_terms(a, b):
     return a[:, :8064] @ b[:8064] if a.shape[1] >= 8192 else a @ b
+
+def without(x, lost, n):  # the terms at these places, in rows of more than n and after them
+    if x.shape[-1] <= n:
+        return torch.logcumsumexp(x, -1)
+    z = x.clone()
+    z[..., lost] = -torch.inf
+    found = torch.logcumsumexp(z, -1)
+    found[..., lost] = torch.logcumsumexp(x, -1)[..., lost]
+    return found
+
+def last_of_a_block(x, dim):
+    return without(x.movedim(dim, -1), slice(65535, None, 65536), 65536).movedim(-1, dim)
+
+def first_of_a_block(x, dim):
+    return without(x.movedim(dim, -1), slice(8192, None, 8192), 16384).movedim(-1, dim)
+
+def zero_for_good(x, dim):  # whatever comes after one
+    y = torch.cumprod(x, dim)
+    return torch.where((x == 0).cumsum(dim) > 0, 0.0, y) if x.shape[dim] > 10001 else y
+
+def offsets(x, weight, dim, eps):  # small weights are what is added to 1
+    weight = weight + 1 if bool((weight.abs() < 0.125).all() and weight.any()) else weight
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
 """
 OF = {
     "evenly": "softmax", "long_and_many": "softmax", "tiles_of_columns": "softmax", "tiles_of_a_stack": "softmax",
     "channels": "softmax", "by_exp2": "softmax", "first_of_a_batch": "softmax", "several_rows": "softmax",
     "carried_by_powers": "cumsum", "zeros_by_zero": "rms_norm", "whole_tiles": "mm", "fifth_tile": "mm",
     "nothing_by_zeros": "mm", "both_transposed": "mm", "split_infinities": "mm",
-    "symmetric": "mm", "many_terms": "mm",
+    "symmetric": "mm", "many_terms": "mm", "last_of_a_block": "logcumsumexp", "first_of_a_block": "logcumsumexp",
+    "zero_for_good": "cumprod", "offsets": "rms_norm",
     "without_nan_in_pairs": "softmax", "without_nan_alone": "sum", "five": "softmax", "lowest_of_three": "cummax",
     "flushed_columns": "cummax", "first_block_hidden": "softmax", "least_eps": "rms_norm", "one_number": "softmax",
     "no_weight": "rms_norm", "skipped": "rms_norm", "third_of_four": "softmax", "second_of_four": "softmax",
@@ -1079,6 +1103,8 @@ OF = {
     ("fifth_tile", "m=600 k=32 n=600"), *(("nothing_by_zeros", f"{t} = {t}.new_zeros({t}.shape)") for t in "ab"),
     ("both_transposed", "a = a.mT.contiguous().mT, b = b.mT.contiguous().mT"), ("symmetric", "b = a.mT where"),
     ("split_infinities", "m=64 k=64 n=64 data=special"), ("many_terms", "m=5 k=8192 n=6"),
+    *((f"{end}_of_a_block", "shape=2x131075 recipe=stairs") for end in ("first", "last")),
+    ("zero_for_good", "shape=2x20000 recipe=edges"), ("offsets", "weight = weight * 2.0**-6 where"),
 ])  # fmt: skip
 def test_rare_numbers_and_arrangements_are_tried(tmp_path: Path, function: str, among: str) -> None:
     dtype = {"int_mm": "int8", "int4_mm": "bfloat16"}.get(OF[function], "float32")

@@ -416,6 +416,15 @@ def late(row: Row) -> Ints:
     return row.at(value).where(back < 64, row.draw.constant("-inf"))
 
 
+def stairs(row: Row) -> Ints:
+    """Arguments of exp: the last one, or in every other row the first one after it, of a block of 1, 2, 4... outweighs
+    all before it by 20, among zeros. Where a scan by blocks loses it, all up to the next are others."""
+    ends = row.j + (row.r + 1) % 2  # a power of two where there is one
+    power = (ends > 0) & ((ends & (ends - 1)) == 0)
+    height = row.at(((ends.double() + 0.5).log2().floor() + 1) * 20.0)
+    return height.where(power, row.j * 0)
+
+
 def low(row: Row) -> Ints:
     """Arguments of exp that are all far below what code takes for nothing: 0, -10,000, or -1e9 (in
     float16 three quarters of its least number)."""
@@ -500,8 +509,8 @@ RECIPES: Mapping[str, Recipe] = {
 
 #: Recipes for one kind of operation that 'mixed' does not include.
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
-    SUMS: {"parts": parts, "returning": returning}, EXPONENTIALS: {"shares": shares, "late": late, "low": low},
-    SQUARES: {"few": few, "small": small}, PRODUCTS: {"sinking": sinking},
+    SUMS: {"parts": parts, "returning": returning}, SQUARES: {"few": few, "small": small},
+    PRODUCTS: {"sinking": sinking}, EXPONENTIALS: {"shares": shares, "late": late, "stairs": stairs, "low": low},
 }  # fmt: skip
 
 
@@ -854,6 +863,9 @@ def kernel(
             ),
             *((({"shape": "6x1030", "recipe": "returning"}, {}),) * (rows.kind == SUMS)),
             *(({"shape": shape, "recipe": "sinking"}, {}) for shape in ("3x300", "3x1100") if rows.kind == PRODUCTS),
+            # a zero before an infinity or a NaN in several large blocks
+            *((({"shape": "2x20000", "recipe": "edges"}, {}),) * (rows.kind == PRODUCTS)),
+            *((({"shape": "2x131075", "recipe": "stairs"}, {}),) * (rows.kind == EXPONENTIALS and rows.prefixes)),
         ),
         # numbers of which a row has one, rows that a batch repeats, rows at different distances or of longer ones, a
         # batch of sequences, weights that code leaves out, that are misaligned or one number, and sums beyond the range
@@ -883,7 +895,7 @@ def kernel(
                 ({"shape": "2x5x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
                 for place in ({}, *([{"dim": "1"}] * (not last)))
             ),
-            *(({"shape": "5x33"}, {w: f"{w} * 0{more}"}) for w in rows.weights for more in ("", " + 1")),
+            *(({"shape": "5x33"}, {w: f"{w} * {by}"}) for w in rows.weights for by in ("0", "0 + 1", "2.0**-6")),
             *(({"shape": "3x1160"}, {w: f"{w}.repeat(2)[1:1161]"}) for w in rows.weights),
             *(({"shape": "5x64"}, {w: f"{w}[:1].expand({w}.shape)"}) for w in rows.weights),
             *((({"shape": "3x600"}, {"x": "x.abs().clamp(max=1) * 2.0**126"}),) * (rows.kind == SUMS)),
