@@ -45,7 +45,7 @@ PLACES, MOST_PLACES = 128, 4096
 #: Score modifications whose derivative is 1.
 LINEAR = ("none", "causal", "alibi", "relative_bias")
 #: The size of scores, of either sign, in the recipes of data.
-SCORES = {"normal": 0.0, "scaled": 0.0, "uniform": 0.0, "competing": 40.0, "extreme": 105.0}
+SCORES = {"normal": 0.0, "scaled": 0.0, "small": 0.0, "uniform": 0.0, "competing": 40.0, "extreme": 105.0}
 #: Scores up to which exact rationals are tried where all scores of a row are equal.
 RATIONAL_SCORES = 1 << 17
 
@@ -69,7 +69,8 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
     single = FORMATS["float32"]
     heads = torch.arange(1, shape.heads + 1, dtype=torch.float64)
     # those that its paper has; with another seed others
-    slopes = draws.encode(single, draws.exp2(-8.0 * heads / shape.heads - (seed % 7) / 4))
+    reals = draws.exp2(-8.0 * heads / shape.heads - (seed % 7) / 4)
+    slopes = draws.encode(single, torch.where((heads % 2 == 1) & (shape.slopes == "signed"), -reals, reals))
     table = torch.arange(shape.heads * (2 * shape.reach + 1), dtype=torch.int64)
     bias = draws.encode(single, _normal(draws.Draw(single, table, seed, "bias")))
     return {
@@ -134,6 +135,8 @@ class _Recipe:
             most = fmt.emax // 2 + 1
             reals["value"] = reals["value"] * 2.0 ** min(17, most)
             reals["grad_out"] = reals["grad_out"] * 2.0 ** -min(30, most)
+        if self.shape.data == "small":
+            reals |= {name: reals[name] * 2.0**-15 for name in ("value", "grad_out")}
         if self.shape.data == "faint":
             reals["value"] = reals["value"] * self._gaps().exp().clamp(max=2.0 ** (fmt.emax - 3))[:, None]
         return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
@@ -196,7 +199,7 @@ class _Recipe:
     def _normal(self) -> tuple[Tensor, Tensor]:
         return self._noise("query"), self._noise("key")
 
-    _uniform = _scaled = _normal
+    _uniform = _scaled = _small = _normal
 
     def _alone(self) -> tuple[Tensor, Tensor]:
         """Queries along the first key, at a score near 52 that no other key comes near (what is done to it in base 2
@@ -236,6 +239,12 @@ class _Recipe:
         queries[..., 1::2, :] *= -1.0  # all on its side
         place = torch.arange(self.shape.kv_len, dtype=torch.float64) * 2 / max(1, self.shape.kv_len - 1) - 1
         return queries, keys * place[:, None]
+
+    def _vast(self) -> tuple[Tensor, Tensor]:
+        """Scores from 2^16 to 2^17, larger with each key, or from -2^16 to -2^17 for every other query."""
+        queries, keys = self._along(2.0**17)
+        place = torch.arange(self.shape.kv_len, dtype=torch.float64) / max(1, self.shape.kv_len - 1)
+        return queries, keys * (0.5 + 0.5 * place[:, None])
 
     def _along(self, score: float) -> tuple[Tensor, Tensor]:
         """Queries and keys along one direction of signs in each key head, every other query against it."""
@@ -519,13 +528,14 @@ class AttentionTruth:
             places *= 2
 
     def scale(self, output: str, index: int) -> Truth | None:
-        """The scale from the balls, since only its binade matters."""
+        """The scale from the balls, since only its binade matters: below the normal range there is one."""
         found = self._balls[output]
         low, high = (float(t[index]) for t in (found.scale, found.largest))
         if math.frexp(low)[1] != math.frexp(high)[1]:  # beside a power of two, which double-double may tell
             _, least = self._double(output, torch.tensor([index]))
             low = low if least is None else min(max(low, float(least[0, 0])), high)
-        return None if low <= TINY_SCALE else Truth.real(Fraction(low), Fraction(high))
+        known = low > TINY_SCALE or high <= float(FORMATS[self.problem.dtype].smallest_normal)
+        return Truth.real(Fraction(low), Fraction(high)) if known else None
 
     def explain(self, output: str, index: int) -> list[tuple[str, str]]:
         """The terms of one element, largest weights first, then its sums."""

@@ -23,6 +23,10 @@ DOCUMENTS = {
     "do not tell apart",
     "far": "runs whose numbers are negative or differ by multiples of 2^8 or 2^32",
 }
+SLOPES = {
+    "falling": "positive ones, smaller with each head, as alibi's paper has them",
+    "signed": "every other one negative, the first too",
+}
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
 RECIPES = {
     "normal": "queries and keys of variance 1; in every other head of keys nothing cancels, as in the next three",
@@ -34,6 +38,8 @@ RECIPES = {
     "faint": "one key near 40, others lower by 12 to 36 and by 6 for each 64 keys, with values larger by as much, up "
     "to the dtype's range",
     "steep": "scores from -2^14 to 2^14, larger with each key, which a mask of less than 2^15 does not hide",
+    "vast": "scores from 2^16 to 2^17, larger with each key, which no half type holds, and from -2^16 to -2^17",
+    "small": "as normal; values and gradients are about 2^-15, subnormal in float16",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
 }
 #: The error of exp on the host, in units of u = 2^-24, and its source.
@@ -61,6 +67,7 @@ class Shape:
     window: int = WINDOW
     reach: int = REACH
     documents: str = "runs"
+    slopes: str = "falling"
     #: A user's score_mod over a number system, where `score_mod` is FILE.py:FUNCTION.
     function: Callable[..., Any] | None = field(default=None, compare=False)
 
@@ -81,7 +88,7 @@ class Shape:
         if elements > MOST_ELEMENTS or scores > MOST_SCORES:
             most = f"{MOST_ELEMENTS:,} and {MOST_SCORES:,}"
             raise UsageError(f"{elements:,} elements in a tensor and {scores:,} scores; expected at most {most}")
-        named = {"mask_mod": MASK_MODS, "data": RECIPES, "documents": DOCUMENTS}
+        named = {"mask_mod": MASK_MODS, "data": RECIPES, "documents": DOCUMENTS, "slopes": SLOPES}
         for what, known in ((what, tuple(names)) for what, names in named.items()):
             if getattr(shape, what) not in known:
                 raise UsageError(suggest(what, getattr(shape, what), known))
@@ -130,7 +137,7 @@ def custom(given: Mapping[str, str]) -> Setting:
             if text not in ("yes", "no"):
                 raise UsageError(f"backward={text}: expected yes or no")
             values[name] = text == "yes"
-        elif name in ("score_mod", "mask_mod", "data", "documents"):
+        elif name in ("score_mod", "mask_mod", "data", "documents", "slopes"):
             values[name] = text
         elif name == "scale":
             values[name] = _scale(text)
@@ -153,7 +160,10 @@ def _scale(text: str) -> float:
 
 def parameters(shape: Shape) -> dict[str, Any]:
     """The shape as a setting's parameters."""
-    usual = {"scale": shape.usual_scale, "soft_cap": SOFT_CAP, "window": WINDOW, "reach": REACH, "documents": "runs"}
+    usual = {
+        "scale": shape.usual_scale, "soft_cap": SOFT_CAP, "window": WINDOW, "reach": REACH, "documents": "runs",
+        "slopes": "falling",
+    }  # fmt: skip
     found = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "function"}
     return {name: value for name, value in found.items() if usual.get(name) != value}
 
@@ -405,6 +415,13 @@ OTHERS: tuple[Mapping[str, str], ...] = (
       for mask in ("document", "sliding_window")),
     {"heads": "1", "head_dim": "16", "length": "20", "score_mod": "soft_cap", "soft_cap": "1", "scale": "40"},
     {"heads": "16", "kv_heads": "1", "head_dim": "16", "length": "20"},
+    # scores and values at the ends of the range, slopes that rise, caps above the usual one
+    {"heads": "1", "head_dim": "16", "q_len": "18", "kv_len": "11", "data": "vast", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "q_len": "17", "kv_len": "15", "data": "small"},
+    {"heads": "3", "head_dim": "16", "length": "20", "score_mod": "alibi", "slopes": "signed"},
+    *({"heads": "1", "head_dim": "16", "length": "20", "score_mod": "soft_cap", "soft_cap": cap, "data": "competing",
+       "backward": "no"}
+      for cap in ("60", "200")),
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "backward": "no"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20", "backward": "no"},
@@ -436,6 +453,7 @@ KERNEL = Composite(
         "scale": "of the scores; 1 / sqrt(head_dim) unless given",
         "soft_cap": f"cap of score_mod soft_cap, {SOFT_CAP} unless given",
         "reach": f"keys either way of which the bias of score_mod relative_bias differs, {REACH} unless given",
+        "slopes": f"of score_mod alibi; {'; '.join(f'{name}: {what}' for name, what in SLOPES.items())}",
         "documents": f"of mask_mod document; {'; '.join(f'{name}: {what}' for name, what in DOCUMENTS.items())}",
         "window": f"keys that mask_mod sliding_window shows beside the query's own place, {WINDOW} unless given",
     },
@@ -468,6 +486,7 @@ KERNEL = Composite(
                     {name: f"{name}[{some}].expand({name}.shape)" for name in ("key", "value")}
                     for some in (":1", ":, :1")
                 ),
+                *({name: f"{name}[:1].expand({name}.shape)"} for name in ("query", "grad_out")),
             )
         ),
         # tiles of keys that are far below the first, of which values make a part of every sum

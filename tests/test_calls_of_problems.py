@@ -1383,6 +1383,14 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
      "heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap=1 scale=40"),
     ("(weights @ v)", "(weights @ v * (torch.arange(q.shape[1]) % (q.shape[1] // key.shape[1]) < 8)[:, None, None])",
      "heads=16 kv_heads=1 head_dim=16 length=20"),
+    # scores beyond half types, also where the largest is far below 0; slopes and caps that are not the usual ones
+    *((right, wrong, "heads=1 head_dim=16 q_len=18 kv_len=11 data=vast") for right, wrong in (
+        ("q @ k.mT * scale", "(q @ k.mT * scale).clamp(-65504, 65504)"),
+        ("(empty, 0.0), -1)", "(empty, 0.0), -1).clamp(min=-3e4)"),
+    )),
+    ("slopes[:, None", "slopes.abs()[:, None", "heads=3 head_dim=16 length=20 score_mod=alibi slopes=signed"),
+    *(("tanh(scores / soft_cap)", f"tanh(scores / soft_cap) if soft_cap <= {most} else scores",
+       f"heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap={cap}") for most, cap in ((50, 60), (100, 200))),
 ])  # fmt: skip
 def test_options_of_attention_are_tried_together(tmp_path: Path, right: str, wrong: str, among: str) -> None:
     text = stubs.source(kernel.load("flex_attention"))
@@ -1476,7 +1484,8 @@ def first(t):  # of a longer cache, as if heads followed one another
     return t.as_strided(t.shape, (t.stride(0), n * d, d, 1), t.storage_offset()) if rows else t
 """
     found = called(tmp_path, "flex_attention", "flex_attention", text=text)
-    assert found.status == "exceeds-bound" and "with t = " in found.told, found
+    told = "query = query[:1].expand(query.shape)" if "query.stride" in wrong else "with t = "
+    assert found.status == "exceeds-bound" and told in found.told, found
 
 
 @pytest.mark.parametrize(("dtype", "wrong"), [
@@ -1488,6 +1497,25 @@ def test_weights_that_seem_negligible_count(tmp_path: Path, dtype: str, wrong: s
     only = "heads=1 q_len=17 kv_len=15 head_dim=16 data=faint"
     found = called(tmp_path, "flex_attention", "flex_attention", text=text, dtype=dtype, only=only)
     assert wrong in text and found.status == "exceeds-bound" and found.made == 1, found
+
+
+@pytest.mark.parametrize("wrong", [
+    "value * (value.abs() >= 2.0**-14), grad_out", "value, grad_out * (grad_out.abs() >= 2.0**-14)", "value, grad_out",
+])  # fmt: skip
+def test_subnormal_values_and_gradients_of_attention_are_tried(tmp_path: Path, wrong: str) -> None:
+    text = stubs.source(kernel.load("flex_attention"))
+    text = text.replace("    inputs = [t", f"    value, grad_out = {wrong}\n    inputs = [t")
+    only = "heads=1 head_dim=16 q_len=17 kv_len=15 data=small"
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text, dtype="float16", only=only)
+    assert found.status == ("passed" if wrong == "value, grad_out" else "exceeds-bound") and found.made == 1, found
+
+
+def test_gradients_below_the_range_are_zeros_of_either_sign(tmp_path: Path) -> None:
+    """A cap that is reached has a derivative of 1e-30 or less."""
+    only = "heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap=1 scale=40"
+    text = stubs.source(kernel.load("flex_attention"))
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text, dtype="float16", only=only)
+    assert found.status == "passed" and found.made == 1, found
 
 
 def test_a_scale_that_is_kept_by_everything_else_is_found(tmp_path: Path) -> None:
@@ -1541,12 +1569,18 @@ LAST = """
                 found[name] = found[name].narrow(d, t.shape[d] - 1, 1).expand(t.shape).clone()
     return found
 """
+FIRST = """
+    if query is not None and query.shape[0] > 1 and query.stride(0) == 0:  # one batch, whose keys are those of all
+        key, value = (t[:1].expand(t.shape) for t in (key, value))
+"""
 
 
 @pytest.mark.parametrize(("before", "text", "among"), [
     ("        q, k, v = (", ONE, "value = key where"), ("        q, k, v = (", ONE, "key = query where"),
     ("    return found\n\n\ndef distances", LAST, "key = key[:1].expand(key.shape)"),
     ("    return found\n\n\ndef distances", LAST, "key = key[:, :1].expand(key.shape)"),
+    ("    inputs = [t", FIRST, "query = query[:1].expand(query.shape)"),
+    ("    inputs = [t", FIRST.replace("query", "grad_out"), "grad_out = grad_out[:1].expand(grad_out.shape)"),
 ])  # fmt: skip
 def test_tensors_of_attention_are_made_of_one_another(tmp_path: Path, before: str, text: str, among: str) -> None:
     right = stubs.source(kernel.load("flex_attention"))
