@@ -25,6 +25,10 @@ KERNEL = products.kernel(
         ({"m": "24", "k": "2", "n": "18"}, {"beta": 0.0005}),
         ({"data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         ({"data": "bias"}, {"alpha": 0.0, "beta": 0.0}),
+        *(
+            ({"m": "30", "k": "32", "n": "20", "data": data}, {"alpha": 0.0, "beta": 0.5})
+            for data in ("bias", "special")
+        ),
         ({"m": "16", "k": "2100", "n": "16", "data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         *(({"data": "bias"}, {"alpha": 2.0, "beta": beta}) for beta in (0.5, -0.5)),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
@@ -33,6 +37,7 @@ KERNEL = products.kernel(
     ),
     notes=(
         "with beta = 0 the bias is not read: torch.addmm's documentation",
+        "with alpha = 0 nothing is stated beside NaNs and infinities of a and b, which BLAS does not read then",
         "the bias is of shape (n,); the other shapes that are broadcast to the product's are not tried",
     ),
 )

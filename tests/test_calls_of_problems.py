@@ -1970,6 +1970,15 @@ def square(a, b, bias, alpha, beta):
 def read(a, b, bias, alpha, beta):
     return alpha * (a @ b) + beta * bias
 
+def eager(a, b, bias, alpha, beta):
+    return torch.addmm(bias, a, b, alpha=alpha, beta=beta)
+
+def unread(a, b, bias, alpha, beta):
+    return torch.addmm(bias, a, b, alpha=alpha, beta=beta) if alpha else beta * bias.expand(len(a), -1)
+
+def bias_alone(a, b, bias, alpha, beta):
+    return torch.addmm(bias, a, b, alpha=alpha, beta=beta) if alpha else bias.expand(len(a), -1).clone()
+
 def clamped(a, b, bias, alpha, beta):
     return read(a, b, bias, alpha, beta).clamp(-3e38, 3e38)
 
@@ -1983,6 +1992,16 @@ def test_a_sum_beyond_the_range_is_so_whenever_it_is_scaled(tmp_path: Path, func
     """alpha 0.7 after the sum, which eager has before: results astride the end of the range could not be judged."""
     found = called(tmp_path, function, "addmm", text=PRODUCT, only="a = a.abs()", number=1)
     assert found.made == 1 and found.status == status, found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("function", "status"), [
+    ("eager", "passed"), ("read", "passed"), ("unread", "passed"), ("bias_alone", "exceeds-bound"),
+])  # fmt: skip
+def test_factors_may_be_read_where_alpha_is_0(tmp_path: Path, function: str, status: str, dtype: str) -> None:
+    """BLAS does not; eager does in half types alone."""
+    found = called(tmp_path, function, "addmm", text=PRODUCT, dtype=dtype, only="m=30 k=32 n=20 data=special alpha=0.0")
+    assert found.status == status and found.made == 1, found
 
 
 @pytest.mark.part(2)

@@ -255,6 +255,19 @@ def unordered(x: Problem) -> Tensor | None:
     return found & ~nan if bool(found.any()) else None
 
 
+def unread(x: Problem) -> Tensor | None:
+    """bool, as the output: elements beside infinities or NaNs of factors where alpha is 0; None where there are none. A
+    BLAS does not read the factors then (Netlib, dgemm.f: "if (alpha.eq.zero)"), and 0 times these is a NaN elsewhere;
+    torch.addmm documents neither, and does either by the dtype."""
+    if x.scalars.get("alpha", 1.0):
+        return None
+    import torch
+
+    a, b = (x.tensors[name].to(torch.float64).isfinite() for name in ("a", "b"))
+    found = ~(a.all(-1, keepdim=True) & b.all(-2, keepdim=True))
+    return found if bool(found.any()) else None
+
+
 def _special(t: Tensor, seed: int, name: str, often: int = 400) -> Tensor:
     """With infinities, NaNs and zeros scattered in, each replacing one number in `often`."""
     import torch

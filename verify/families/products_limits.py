@@ -17,7 +17,7 @@ import torch
 from verify.facts.formats import FORMATS, Format
 from verify.facts.kernel import is_file
 from verify.families.composite import Limit, Problem
-from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights, unordered
+from verify.families.products import LOWERINGS, Place, Shape, decoded, stored_weights, unordered, unread
 from verify.families.products_truth import factors
 from verify.families.rows_limits import settled
 from verify.lower.lowering import Lowering, Target
@@ -400,5 +400,6 @@ def _settled(problem: Problem, found: Rough | None, result: str) -> Tensor:
     whole = torch.zeros_like(found.mid, dtype=torch.bool)
     lines = ~a.isfinite().all(-1, keepdim=True) | ~b.isfinite().all(-2, keepdim=True)
     bound = settled(found.error, found.mid, whole | lines, whole, FORMATS[result])
-    open_ = unordered(problem)
-    return bound if open_ is None else torch.where(open_, math.inf, bound)
+    for open_ in (unordered(problem), unread(problem)):
+        bound = bound if open_ is None else torch.where(open_, math.inf, bound)
+    return bound

@@ -17,7 +17,7 @@ import torch
 
 from verify.facts.truth import ZERO, Truth
 from verify.families.composite import Problem
-from verify.families.products import Products, Shape, decoded, unordered
+from verify.families.products import Products, Shape, decoded, unordered, unread
 from verify.numbers.ball import GROW
 from verify.numbers.decide import Enclosure
 from verify.numbers.fixed import Fixed, FixedMatrices, places_for
@@ -87,11 +87,15 @@ class Truths:
 
         found = small(given["a"]) @ small(given["b"])
         beta = self.problem.scalars.get("beta", 1.0)
+        if not self.problem.scalars.get("alpha", 1.0):
+            found = torch.zeros_like(found)
         if "bias" in given and beta:
             found = found + small(given["bias"]) * beta
         if "scale_a" in given:  # of scales that are no numbers, and 0 times one
             both = small(given["scale_a"]) * small(given["scale_b"])
             found = torch.where(both.isnan(), math.nan, found)
+        if (unknown := unread(self.problem)) is not None:  # of which nothing is stated
+            found = torch.where(unknown, math.nan, found)
         if self._unordered is not None:
             found = torch.where(self._unordered, math.inf, found)
         return torch.where(found.isfinite(), 0.0, found)
