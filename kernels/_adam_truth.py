@@ -35,8 +35,7 @@ CONSTANT_BITS = 192
 REMEMBERED = 4096
 #: Steps up to which an average in the range of bfloat16 has at least half of its truth.
 SURE = 64
-#: What no square or average in float32 or bfloat16 is below where it has left the range; numbers whose squares, times
-#: the scalars of any case, stay inside.
+#: What a square has left the range of float32 and bfloat16 from; numbers whose squares stay inside.
 BEYOND, INSIDE = 2.0**128, 2.0**60
 #: Covers the roundings of a step of sums of absolute terms.
 LOWER = 1 - 2.0**-45
@@ -182,14 +181,19 @@ class Trajectory:
     def left(self, output: str) -> tuple[Tensor, Tensor] | None:
         """Where a parameter is divided by the root of what is infinite, or leaves float32's range on the way, and where
         L2 decay brings it into the averages; None where nothing can."""
-        tensors = (*(t for t in states(self.problem) if t is not None), self.problem.tensors["grads"])
         of_parameter = PLACES[output] == 0
-        if all(bool((t.abs() < INSIDE).all()) for t in tensors):
-            return None
-        if not (of_parameter or switches(self.problem).couples):
+        if self._inside or not (of_parameter or switches(self.problem).couples):
             return None
         none, before, after = self._over
         return none, after if of_parameter else before
+
+    @cached_property
+    def _inside(self) -> bool:
+        """Whether no square can leave the range."""
+        p, m, v, x = states(self.problem)
+        small, squares = (p, m, self.problem.tensors["grads"]), (v, x)
+        sizes = ((small, INSIDE), (squares, INSIDE**2))
+        return all(bool((t.abs() < most).all()) for some, most in sizes for t in some if t is not None)
 
     @cached_property
     def _over(self) -> tuple[Tensor, Tensor, Tensor]:

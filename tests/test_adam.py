@@ -650,6 +650,51 @@ def test_infinities_and_nans_follow_the_documented_recurrence() -> None:
     assert bool((limit.bound[means.mid[0].isnan()] == 0).all())
 
 
+@pytest.mark.parametrize("gradients", ["special", "extreme"])
+@pytest.mark.parametrize(("name", "given"), [
+    ("adam_ema", {}), ("adam_step", {"amsgrad": 1}), ("adamw_step", {"amsgrad": 1}),
+])  # fmt: skip
+def test_states_at_the_ends_of_the_range_follow_the_documented_recurrence(
+    name: str, given: dict[str, int], gradients: str
+) -> None:
+    """Tensors and multiprecision agree, also where a number is infinite or none; double-double where it knows."""
+    one = problem(name, sizes=EVERY, steps=2, start=3, gradients=gradients, **given)
+    source, outputs = truth(one), ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq", "param") if given else ()))
+    index = torch.arange(0, sum(EVERY), 3)
+    for output in outputs:
+        near, fine = (source.enclose(output, index, double=double)[0].take(0) for double in (False, True))
+        for place, k in enumerate(index.tolist()):
+            *_, found = source.exact(output, k)
+            for truths in (near, fine):
+                assert truths.rad is not None
+                mid, rad = float(truths.mid[place]), float(truths.rad[place])
+                if math.isnan(rad):  # it does not know
+                    continue
+                if found.kind in ("nan", "+inf", "-inf"):
+                    assert str(mid) == found.kind.removeprefix("+"), (output, k, found)
+                else:
+                    low, high = (found.lo, found.hi) if found.kind == "real" else (Fraction(0), Fraction(0))
+                    tail = 0.0 if truths.tail is None else float(truths.tail[place])
+                    centre, room = Fraction(mid) + Fraction(tail), Fraction(rad) * (1 + Fraction(1, 1 << 20))
+                    assert centre - room <= high and low <= centre + room, (output, k, found)
+
+
+@pytest.mark.parametrize("gradients", ["special", "extreme"])
+def test_squares_that_leave_the_range_are_told(gradients: str) -> None:
+    """No finite number is an average that is infinite or far beyond the range, and nothing is stated of what is divided
+    by its root; under L2 decay of averages neither."""
+    scalars = case("adam_step", weight_decay=0.3)
+    source = truth(problem("adam_step", scalars=scalars, sizes=EVERY, steps=2, start=3, gradients=gradients))
+    squares, beyond = source.enclose("exp_avg_sq")[0].take(0).mid, source.infinite("exp_avg_sq")
+    assert bool(beyond.any()) and torch.equal(beyond, squares >= 2.0**132)
+    last, before = source.left("param"), source.left("exp_avg")
+    assert last is not None and before is not None and not bool(last[0].any())
+    assert bool(last[1][beyond | before[1]].all()) and bool(before[1].any()) and not bool(last[1].all())
+    assert truth(problem("adam_step", scalars=scalars, sizes=EVERY, steps=2, start=3)).left("param") is None
+    decoupled = truth(problem("adamw_step", sizes=EVERY, steps=2, start=3, gradients=gradients))
+    assert decoupled.left("param") is not None and decoupled.left("exp_avg") is None
+
+
 def test_zero_eps_divides_zero_by_zero() -> None:
     one = problem("adam_step", scalars=case("adam_step", eps=0.0, weight_decay=0.0), sizes=EVERY)
     source = truth(one)

@@ -239,17 +239,20 @@ def unordered(x: Problem) -> Tensor | None:
     where there are none. What a NaN decides, or 0 times an infinite scale, is no such element."""
     import torch
 
-    t = {name: t.to(torch.float64) for name, t in x.tensors.items() if name != "bias"}
-    if "scale_a" in t:
-        one, other = t["scale_a"], t["scale_b"]
+    def wide(name: str) -> Tensor:
+        return x.tensors[name].to(torch.float64)
+
+    if "scale_a" in x.tensors:
+        one, other = wide("scale_a"), wide("scale_b")
         found = (one.isinf() & (other != 0) & ~other.isnan()) | (other.isinf() & (one != 0) & ~one.isnan())
-        lines = t["a"].isnan().any(-1, keepdim=True) | t["b"].isnan().any(-2, keepdim=True)
-        return found & ~lines if bool(found.any()) else None
-    if "zero" not in t:
+        if not bool(found.any()):
+            return None
+        return found & ~(wide("a").isnan().any(-1, keepdim=True) | wide("b").isnan().any(-2, keepdim=True))
+    if "zero" not in x.tensors:
         return None
-    groups = t["scale"], t["zero"]
+    a, scale, zero = map(wide, ("a", "scale", "zero"))
     found, nan = (
-        kind(t["a"]).any(-1, keepdim=True) | (kind(groups[0]) | kind(groups[1])).any(-2, keepdim=True)
+        kind(a).any(-1, keepdim=True) | (kind(scale) | kind(zero)).any(-2, keepdim=True)
         for kind in (torch.isinf, torch.isnan)
     )
     return found & ~nan if bool(found.any()) else None
