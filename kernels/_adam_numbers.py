@@ -190,6 +190,8 @@ def _larger(n: Any, a: Ball, b: Ball, difference: Tensor) -> Ball:
 class Balls(Ball64):
     """`Ball64` with products and square roots of exact zeros, and the maximum of computed numbers."""
 
+    carries = False  # it would tell nothing of averages of inexact numbers
+
     def __init__(self, device: Any, root: float) -> None:
         super().__init__(device, {})
         self.root = host_root() if torch.device(device) == HOST else root
