@@ -173,14 +173,8 @@ def decide(
     nonzero = m != 0 if tail is None else (m != 0) | (tail != 0)
     zero, same_sign = yv == 0, torch.signbit(yv) == torch.signbit(m)
     wrong_zero = number & zero & ((d == 0) | (near & nonzero)) & ~same_sign
-    # a zero left by cancellation has the sign of an exact zero, whatever the sign of t; so may what a sum's errors make
-    cancelled, signless = torch.zeros_like(wrong_zero), torch.zeros_like(wrong_zero)
-    if facts.scale is not None:
-        cancelled = wrong_zero & nonzero
-    elif facts.limit is not None:
-        spare = rad if tail is None else rad + tail.abs()
-        cancelled = wrong_zero & nonzero & ((m.abs() + spare) * UP <= facts.limit)
-        signless = wrong_zero & (nonzero | ~exact) & ~cancelled & (m.abs() - spare <= facts.limit * UP)
+    # a zero left by cancellation has the sign of an exact zero, whatever the sign of t
+    cancelled = wrong_zero & nonzero if facts.scale is not None else torch.zeros_like(wrong_zero)
     sign_miss = wrong_zero & ~cancelled
     hit = number & (d == 0) & ~wrong_zero
     faithful = number & ~sign_miss & ~missed & ((above & (d == 1)) | (below & (d == -1)) | cancelled)
@@ -252,7 +246,7 @@ def decide(
     silent, fails = fails & nothing & ~saturated, (fails & ~nothing) | saturated
     # else the largest scaled error would hide among those that may be twice what they are, unless none matters
     unclear = unclear | (measured & (heavy != light) & (error + spread >= NEGLIGIBLE))
-    unclear = unclear | signless | (fails & facts.unsure)  # underflow may excuse it, overflow account for it
+    unclear = unclear | (fails & facts.unsure)  # underflow may excuse it, overflow account for it
     kind = torch.full_like(d, -1)
     for name, which in (
         ("bound", bad),

@@ -194,14 +194,6 @@ class Exact:
                 return None
         if measured and limits.ftz and share is not None and share > 1 and self._within_flushing(key, y, about, limits):
             verdict, measured = replace(verdict, cls="flushed"), False
-        if (
-            verdict.cls == "zero_sign"
-            and limit is not None
-            and truth.kind == "real"
-            and share is not None
-            and share <= 1
-        ):
-            verdict = replace(verdict, cls="faithful")  # the errors of a sum may be larger than it
         kind = self._kind(verdict, measured, share, about, limits)
         if kind is None and self._short(key, y, verdict, about, limits, limit):
             kind = "infinity"
