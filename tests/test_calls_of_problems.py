@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -331,6 +332,18 @@ def test_what_no_bound_tells_anything_of_is_no_fault_with_eagers_bits(
     found = calls.judged(one.reading({"x": one.problem.tensors["x"].T.contiguous().T}))
     assert (found is not None) == wrong == (not calls.unstated)
     assert found is None or found.status == "unjudged"
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("tail", r"output\[(.*, )?102[24]\] is 0x0p\+0, exact \d.*, off by .* times what it may be"),
+        ("without_nans", r"output\[.*\] is .*, exact nan"),
+    ],
+)
+def test_a_call_that_fails_names_an_element(tmp_path: Path, function: str, told: str) -> None:
+    found = called(tmp_path, function, only=("shape=",))
+    assert found.status == "exceeds-bound" and re.search(told, found.told), found.told
 
 
 @pytest.mark.parametrize(("function", "told"), [("wide", "returned dtype torch.float64"), ("flat", "returned shape (")])

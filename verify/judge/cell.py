@@ -278,13 +278,14 @@ def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = 
 
 
 def failing(judge: Judge, reader: Reader, source: Source, y: Tensor) -> tuple[Element, Outcome] | None:
-    """An element of outputs y that fails, the farthest beyond its bound of those looked at, and its judgement."""
+    """An element of outputs y that fails, of those looked at one that is far beyond its bound, and its judgement."""
     few = source.far(y) if not source.stages else y.new_empty(0)
     tally = judge.rest(source, few, y, None, Formulas(), settled=False) if len(few) else judge.doubts(source, y)
     for one in tally.regions.values():
-        for kind in (kind for kind in st.KINDS if kind in _fails(one, None)):
-            element = reader.telling(one, kind) or next((e for _, e in one.leaders[METRICS.index("share")]), None)
-            if element is not None and (outcome := reader.outcome(element)) is not None:
+        leaders = (element for _, element in one.leaders[METRICS.index("share")])
+        for element in (*leaders, *one.witnesses.values()) if _fails(one, None) else ():
+            outcome = reader.outcome(element)
+            if outcome is not None and outcome.kind is not None:
                 return element, outcome
     return None
 
