@@ -422,6 +422,10 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     *({"heads": "1", "head_dim": "16", "length": "20", "score_mod": "soft_cap", "soft_cap": cap, "data": "competing",
        "backward": "no"}
       for cap in ("60", "200")),
+    # wider windows and reaches, one query of a usual head
+    {"heads": "1", "head_dim": "16", "length": "620", "mask_mod": "sliding_window", "window": "512", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "300", "score_mod": "relative_bias", "reach": "200", "backward": "no"},
+    {"heads": "2", "head_dim": "128", "q_len": "1", "kv_len": "300", "backward": "no"},
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "backward": "no"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20", "backward": "no"},

@@ -1404,6 +1404,11 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     ("slopes[:, None", "slopes.abs()[:, None", "heads=3 head_dim=16 length=20 score_mod=alibi slopes=signed"),
     *(("tanh(scores / soft_cap)", f"tanh(scores / soft_cap) if soft_cap <= {most} else scores",
        f"heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap={cap}") for most, cap in ((50, 60), (100, 200))),
+    ("< -window", "< -min(window, 511)", "heads=1 head_dim=16 length=620 mask_mod=sliding_window window=512"),
+    ("reach = bias.shape[-1] // 2", "reach = bias.shape[-1] // 2\n        away = away.clamp(-127, 127)",
+     "heads=1 head_dim=16 length=300 score_mod=relative_bias reach=200"),
+    ("q @ k.mT", "(q[..., :64] if q.shape[2:] == (1, 128) else q) @ (k[..., :64] if q.shape[2:] == (1, 128) else k).mT",
+     "heads=2 head_dim=128 q_len=1 kv_len=300"),
 ])  # fmt: skip
 def test_options_of_attention_are_tried_together(tmp_path: Path, right: str, wrong: str, among: str) -> None:
     text = stubs.source(kernel.load("flex_attention"))
