@@ -564,9 +564,16 @@ def kernel(
             *((few | {"sizes": "80", name: "1"}, {"eps": 0.0}) for name in ("amsgrad", "maximize")),
             ({"sizes": "70000", "steps": "3", "start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             *(
-                ({"sizes": "519", "steps": "2", "start": "3", "gradients": name, option: "1"}, {})
+                ({"sizes": "519", "steps": "2", "start": "3", "gradients": name} | more, scalars)
                 for name in ("special", "extreme")
-                for option in ("amsgrad", "master")
+                for more, scalars in (
+                    ({"amsgrad": "1"}, {}),
+                    ({"master": "1"}, {}),
+                    # decay hides gradients, and what is infinite
+                    ({}, {"weight_decay": 0.0}),
+                    ({"amsgrad": "1", "maximize": "1"}, {"weight_decay": 0.0}),
+                    ({"master": "1"}, {"weight_decay": 0.0}),
+                )
             ),
         )
     return Composite(

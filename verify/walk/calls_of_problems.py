@@ -100,6 +100,7 @@ MADE: Mapping[str, str] = {
     "inputs that are parameters": "grad_parameter", "inference mode": "inference", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
+NO_ERROR = 1e290  # times a bound: it is 0
 BEYOND = {
     "exceeds-bound": "beyond its bound",
     "suspect": "beyond the known algorithms or the probable bound, and not proved wrong, see --algorithm",
@@ -423,9 +424,10 @@ class Calls:
             if found is not None:
                 element, outcome = found
                 place = [int(k) for k in torch.unravel_index(torch.tensor(element.index), y.shape)]
-                is_ = f"{name or 'output'}{place} is {format_of(y).hex(element.output)}, exact {decimal(outcome.truth)}"
-                share = "" if outcome.share is None else f", off by {finite(outcome.share):.3g} times what it may be"
-                return is_ + share
+                due = decimal(outcome.truth).replace("either-zero", "0 of either sign")
+                share = 0.0 if outcome.share is None else finite(outcome.share)
+                times = f", off by {share:.3g} times what it may be" if 0 < share < NO_ERROR else ""
+                return f"{name or 'output'}{place} is {format_of(y).hex(element.output)}, exact {due}{times}"
         return ""
 
     def right_alone(self, one: Instance, outputs: Outputs) -> bool:
