@@ -31,7 +31,7 @@ KERNEL = products.kernel(
         ),
         ({"m": "16", "k": "2100", "n": "16", "data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
         *(({"data": "bias"}, {"alpha": 2.0, "beta": beta}) for beta in (0.5, -0.5)),
-        *(({"m": "5", "n": "6"}, {"alpha": alpha, "beta": -1.25}) for alpha in (-0.75, 0.0)),
+        *(({"m": "6", "n": "7"}, {"alpha": alpha, "beta": -1.25}) for alpha in (-0.75, 0.0)),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 1e-7}),
         ({"m": "5", "k": "0", "n": "6", "data": "bias"}, {"beta": 0.0}),

@@ -1762,7 +1762,7 @@ def single(a, b, bias, alpha, beta):
     ("flushed", "int4_mm", "float16", "exceeds-bound", "data=extreme", "m="),
     ("finite", "int4_mm", "float16", "exceeds-bound", "data=scales", "m=24 "),
     ("larger_scales", "int4_mm", "bfloat16", "exceeds-bound", "data=extreme", "m=24 "),
-    ("negative", "addmm", "float32", "exceeds-bound", "alpha=-0.75 beta=-1.25", "m=5 n=6"),
+    ("negative", "addmm", "float32", "exceeds-bound", "alpha=-0.75 beta=-1.25", "m=6 n=7"),
     ("finite_scales", "scaled_mm", "float8_e4m3fn", "exceeds-bound", "data=scales", "m=24 "),
     *((f"{one}_scales", "scaled_mm", "float8_e4m3fn", "exceeds-bound", "data=scales", "m=24 ")
       for one in ("no_zero", "normal", "least", "largest")),
