@@ -351,9 +351,10 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
         for t in groups["scale"], groups["zero"]:  # some of whose weights a sum leaves the range
             t[2::6] *= 2.0 ** (FORMATS[dtype].emax - 6)
         # some tiny and subnormal, beside which no zero hides them; in float16 their weights are normal in float32
-        for start, by in ((0, -14), (3, -14)) if dtype == "float16" else ((0, -100), (3, -124)):
-            groups["scale"][start::6] *= 2.0**by
-            groups["zero"][start::6] = 0
+        tiny = (2.0**-14,) if dtype == "float16" else (2.0**-100, 2.0**-124)
+        for k, by in enumerate(tiny):
+            groups["scale"][3 * k :: 3 * len(tiny)] *= by
+        groups["zero"][::3] = 0
     if groups and shape.data == "scales":
         groups["scale"] = _special(groups["scale"], seed, "scale", 8)
     if groups and shape.data == "zeros":  # and large ones that are no whole numbers
