@@ -12,6 +12,7 @@ from verify.reports import invariance
 from verify.reports.blocks import Column, Legend, Line, Page, Row, Table, heading
 from verify.reports.figures import counted, fails, figures, figures_of, headline, share, telling
 from verify.reports.looks import COUNTED, PREDICTED, counted_text, tally, tally_text, tone
+from verify.reports.reasons import statuses_beside
 from verify.reports.text import count_text, percent, scalars_text, upward
 from verify.reports.witnesses import (
     FAILURES_SHOWN,
@@ -77,6 +78,9 @@ def _verdicts(own: Sequence[Cell]) -> Iterator[Line]:
         against = [cell.against_eager for cell in cells if cell.against_eager is not None]
         if against:
             told += f"; the bits of eager in {sum(not one.different for one in against)} of {len(against)}"
+        same = [cell for cell in cells if cell.against_eager is not None and not cell.against_eager.different]
+        if beyond := sum(cell.status == "exceeds-bound" and not statuses_beside(cell) for cell in same):
+            told += f", also in {beyond} that fail: torch's own is beyond what is asked of yours there"
         if any(one.different for one in against):
             closer, farther = sum(one.closer for one in against), sum(one.farther for one in against)
             told += f", in the others {closer} elements closer to the truth than eager's and {farther} farther"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -26,6 +27,7 @@ from verify.reports.schema import Cell
 from verify.walk import calls
 from verify.walk.calls import (
     BESIDE,
+    BROADCAST,
     CALLS,
     DRAWN,
     EVERYWHERE,
@@ -714,6 +716,15 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "three channels of images, channels last": "x.shape == (2, 3, 5, 5) and x.stride(1) == 1",
         "five dimensions, the first two transposed": "x.shape == (3, 2, 4, 5, 6) and x.stride(0) < x.stride(1)",
         "a matrix of a tile and a part transposed": "x.shape == (100, 128) and x.stride(0) == 1",
+        "half of each wide row of a batch": "x.dim() == 3 and x.stride(1) > 8192 and x.storage_offset() == 0",
+        "the other half of each wide row of a batch": "x.dim() == 3 and x.stride(1) > 8192 and x.storage_offset() > 0",
+        "a part of a wide matrix": "x.dim() == 2 and x.shape[1] > 16384 and x.stride(0) > x.shape[1]",
+        "heads of 128 numbers beside rows": "x.dim() == 4 and x.shape[3] == 128 and x.stride(1) == 128",
+        "heads of 264 numbers beside rows": "x.dim() == 4 and x.shape[3] > 256 and x.stride(1) == x.shape[3]",
+        "images of 1100 channels, channels last": "x.dim() == 4 and x.shape[1] > 1024 and x.stride(1) == 1",
+        "a part of 70000 rows": "x.dim() == 2 and len(x) > 65535 and x.stride(0) > x.shape[1]",
+        "70000 matrices transposed": "x.dim() == 3 and len(x) > 65535 and not x.is_contiguous()",
+        "a few elements, misaligned": "7 < x.numel() < 13 and x.data_ptr() % 16 and x.dim() == 1",
         "100 rows of 36 numbers": "x.shape == (100, 36)", "12 rows of 102 numbers": "x.shape == (12, 102)",
         **{f"{n} elements": f"x.numel() == {n}"
            for n in (224, 1000, 1002, 1005, 1006, 1012, 70004, 131078)},
@@ -749,6 +760,14 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "the others of volumes, channels last": "b.shape == (2, 3, 4, 5, 6) and b.stride(1) == 1",
         "images, channels last, and a number for every channel": "b.shape == (1, 3, 1, 1) and a.stride(1) == 1",
         "heads beside rows and a number for each": "b.shape == (2, 4, 8, 1) and not a.is_contiguous()",
+        "one number each": "a.shape == (1,) and b.shape == (1, 1)",
+        "one number each, the first of more dimensions": "a.shape == (1, 1) and b.shape == (1,)",
+        "images of 1100 channels and a number for each": "a.dim() == 4 and b.dim() == 3 and len(b) > 1024",
+        "broadcast: 3x16403 with 3x1": "a.dim() == 2 and a.shape[1] > 16384 and b.shape == (len(a), 1)",
+        "broadcast: 3x16403 with 16403": "a.dim() == 2 and a.shape[1] > 16384 and b.dim() == 1",
+        "broadcast: 16403 with 3x16403": "b.dim() == 2 and b.shape[1] > 16384 and a.dim() == 1",
+        "broadcast: 2x3x4103 with 2x3x1": "a.dim() == b.dim() == 3 and b.shape[2] == 1 and a.shape[2] > 4096",
+        "broadcast: 2x2x3x4103 with 2x1x1x4103": "a.dim() == b.dim() == 4 and a.shape[3] > 4096 and b.shape[2] == 1",
         "broadcast: 8x1x32 with 1x4x32": "a.shape == (8, 1, 32) and b.shape == (1, 4, 32)",
         "broadcast: 8x1x32 with 4x32": "a.shape == (8, 1, 32) and b.shape == (4, 32)",
         "broadcast: 5x3x37 with 5x1x37": "b.shape == (5, 1, 37)",
@@ -757,6 +776,11 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
     },
     "addcmul": {
         "the last of images channels last": "a.is_contiguous() and c.dim() == 4 and c.stride(1) == 1",
+        "square matrices, the last transposed": "b.is_contiguous() and c.stride() == (1, 16)",
+        "square matrices, the second transposed": "c.is_contiguous() and b.stride() == (1, 16)",
+        "broadcast: 3x16403 with 3x16403 with 3x1": "a.dim() == 2 and a.shape[1] > 16384 and c.shape == (len(a), 1)",
+        "broadcast: 3x16403 with 16403 with 16403": "a.dim() == 2 and b.dim() == c.dim() == 1 and len(b) > 16384",
+        "broadcast: 2x3x4103 with 2x3x4103 with 4103": "a.dim() == 3 and c.dim() == 1 and len(c) > 4096",
         "broadcast: 8x1x32 with 8x4x32 with 8x1x32": "a.shape == c.shape == (8, 1, 32) and b.shape == (8, 4, 32)",
         "broadcast: 32 with 8x4x32 with 32": "a.shape == c.shape == (32,) and b.shape == (8, 4, 32)",
         "broadcast: 4x2x1x1 with 4x2x8x16 with 4x2x1x1": "a.shape == c.shape == (4, 2, 1, 1)",
@@ -1001,6 +1025,45 @@ def test_layouts_that_people_use_are_tried(tmp_path: Path, name: str, scalars: d
     assert LAYOUTS[name].keys() <= {*found.different} and found.status == "unsteady", LAYOUTS[name].keys() - {
         *found.different
     }
+
+
+#: How a second or third input is read that lies along dimensions of the same sizes as others.
+CONFUSED = """import torch
+def add_leftmost(a, b, alpha):
+    axis = list(a.shape).index(len(b)) if b.dim() == 1 and a.dim() > 1 and len(b) in a.shape else -1
+    b = b.view([-1 if k == axis else 1 for k in range(a.dim())]) if axis >= 0 else b
+    return torch.add(a, b, alpha=alpha)
+def add_batch(a, b, alpha):
+    taken = a.dim() == 3 and b.dim() == 2 and b.shape == (a.shape[0], a.shape[2])
+    return torch.add(a, b.unsqueeze(1) if taken else b, alpha=alpha)
+def add_channel(a, b, alpha):
+    taken = a.dim() == 4 and b.dim() == 1 and len(b) == a.shape[1] > 1
+    return torch.add(a, b.view(-1, 1, 1) if taken else b, alpha=alpha)
+def add_as_many(a, b, alpha):
+    if a.numel() != b.numel() or not a.numel():
+        return torch.add(a, b, alpha=alpha)
+    return torch.add(a.reshape(-1), b.reshape(-1), alpha=alpha).view(max(a.shape, b.shape, key=len))
+def addcmul_column(a, b, c, value):
+    taken = a.dim() == 2 and c.dim() == 1 and len(c) == len(a) > 1
+    return torch.addcmul(a, b, c.view(-1, 1) if taken else c, value=value)
+def addcmul_as_many(a, b, c, value):
+    if a.dim() != 2 or b.numel() != c.numel() or b.numel() * b.numel() != a.numel():
+        return torch.addcmul(a, b, c, value=value)
+    return torch.addcmul(a, b.reshape(-1), c.reshape(-1), value=value)
+"""
+
+
+@pytest.mark.parametrize("scalar", [1.0, 0.3])
+@pytest.mark.parametrize("function", re.findall(r"def (\w+)", CONFUSED))
+def test_dimensions_of_equal_sizes_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, scalar: float
+) -> None:
+    """Also where the scalar is no neutral factor, for which code may have another path."""
+    monkeypatch.setattr(sys.modules[__name__], "PLANTED", CONFUSED)
+    name = function.partition("_")[0]
+    on = target(name, **{"add": {"alpha": scalar}, "addcmul": {"value": scalar}}[name])
+    found = called(tmp_path, function, on, only=[BROADCAST])
+    assert found.status == "unsteady" and found.different, found
 
 
 def test_a_drawn_arrangement_finds_strides_that_are_taken_for_others(tmp_path: Path) -> None:

@@ -894,6 +894,32 @@ def test_an_output_that_takes_nothing_is_told_in_one_line(tmp_path: Path) -> Non
     assert (command("list >&-", tmp_path).returncode, command("kernel nosuch 2>&-", tmp_path).returncode) == (0, 2)
 
 
+ENDING = """
+import atexit, sys
+from verify import __main__
+
+class Kept:
+    def __del__(self):
+        print("put away")
+
+kept = Kept()
+sys.argv = ["verify", *sys.argv[1:]]
+try:
+    __main__.process()
+finally:
+    atexit.register(print, "after")
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [("--version", 0), ("kernel nosuch", 2)])
+def test_a_command_ends_without_putting_modules_away(tmp_path: Path, words: str, code: int) -> None:
+    line = [sys.executable, "-c", ENDING, *words.split()]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[-1] == "after" and "put away" not in done.stdout
+
+
 @pytest.mark.parametrize(("words", "told"), [
     ("explain sum --spelling foo --dtype float32 --index 3", "unknown spelling of sum in float32 'foo'"),
     ("kernel exp --lowering /tmp:exp", "a function of your own is FILE.py:FUNCTION"),

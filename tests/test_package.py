@@ -138,7 +138,7 @@ def test_wheel_installs_the_command(archives: Path) -> None:
     [wheel] = (archives / "direct").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         [name] = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
-        assert "verify = verify.__main__:main" in archive.read(name).decode()
+        assert "verify = verify.__main__:process" in archive.read(name).decode()
 
 
 def test_sdist_holds_the_linked_folders_once(archives: Path) -> None:

@@ -3,8 +3,12 @@ install."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
 from importlib.machinery import PathFinder
+from typing import NoReturn
 
 from verify.processes import start
 
@@ -14,6 +18,24 @@ NEEDED = ("hypothesis", "ml_dtypes", "mpmath", "numpy", "pydantic", "pytest", "p
 MACHINE = ("torch", "triton")
 #: Modules that another package than that of their name brings.
 MODULES = {"pydantic_core": "pydantic", "xdist": "pytest-xdist"}
+
+
+def process() -> NoReturn:
+    """`main` as a process of its own. It ends once all that was registered for its end is done: to put torch's modules
+    away, which the system does by itself, would take half a second to two."""
+    ended: list[int] = []
+    atexit.register(_leave, ended)  # the first to be registered is called last
+    ended.append(main())
+    raise SystemExit(ended[0])
+
+
+def _leave(ended: list[int]) -> None:
+    """End this process with the exit code, if there is one."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # then Python ends as it usually does, and tells
+        for code in ended:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
 
 
 def main() -> int:
@@ -57,4 +79,4 @@ def _module(name: str) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    process()

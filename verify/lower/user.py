@@ -72,7 +72,14 @@ def user_lowering(
             if "out" in (*positional, *named):
                 shape = np.broadcast_shapes(*(t.shape for t in tensors))
                 values["out"] = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
-            result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
+            try:
+                result = function(*(values[name] for name in positional), **{name: values[name] for name in named})
+            except TypeError as error:
+                if _signed(function):
+                    raise
+                inputs = ", ".join(target.kernel.inputs)
+                told = f"{label} has no signature that could be read, and refuses {inputs} by position"
+                raise Unsuited(f"{told} ({error}): expected a function, such as def f({inputs}): ...") from None
             return _written(result, values["out"]) if "out" in values else result
 
         width = target.layout.width if target.layout else 0
@@ -151,10 +158,8 @@ def user_composite(
         import torch
 
         kernel = target.kernel
-        try:
-            signature = _signature(function)
-        except (TypeError, ValueError):  # a builtin without one: the first call will tell
-            signature = inspect.signature(lambda *inputs: None)
+        # of what has none the first call will tell
+        signature = _signature(function) if _signed(function) else inspect.signature(lambda *inputs: None)
         defined = {one.name: one for one in ast.parse(kernel.stub).body if isinstance(one, ast.FunctionDef)}
         start = defined[kernel.name]
         usual = {one.arg for one in (*start.args.args, *start.args.kwonlyargs)}  # what `**kwargs` get
@@ -233,6 +238,15 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     if isinstance(function, torch.nn.Module):
         function = getattr(function, "_orig_mod", function).forward  # that of a compiled one tells nothing
     return inspect.signature(function)
+
+
+def _signed(function: Callable[..., Any]) -> bool:
+    """Whether a function has a signature, which some built-in ones have not."""
+    try:
+        _signature(function)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 #: Files beside a user's own that its extensions may be built from.
@@ -390,10 +404,9 @@ def _import(path: Path) -> types.ModuleType:
 def _arguments(function: Callable[..., Any], label: str, target: Target) -> tuple[list[str], list[str]]:
     """The inputs (and 'out') that a function takes by position and by name, from its signature alone."""
     kernel, scalars = target.kernel, target.scalars
-    try:
-        signature = _signature(function)
-    except (TypeError, ValueError):  # a builtin without one: the first call will tell
+    if not _signed(function):  # the first call will tell
         return list(kernel.inputs), []
+    signature = _signature(function)
     if found := _fitted(signature, kernel, scalars):
         return found
     told = f"{label} takes {signature}"

@@ -29,7 +29,7 @@ from verify.facts.kernel import Scalars, told_apart
 from verify.inputs.domains import CHUNK
 from verify.inputs.draws import spread
 from verify.judge.cell import conclude, standing
-from verify.judge.chunk import patterns
+from verify.judge.chunk import differing, patterns
 from verify.judge.element import decide
 from verify.judge.status import STATUSES
 from verify.lower.lowering import Lowering, NotLowered, Target
@@ -53,7 +53,12 @@ LARGE = (
     1002, 1005, 1006, 1012, 4097, 65536, 65537, 70004, 100003, (1 << 17) - 1, (1 << 17) + 6, (1 << 20) - 1,
     (1 << 20) + 1,
 )  # fmt: skip
-BROADCAST = "broadcast:"  # of a user's own, every way, in small tensors
+BROADCAST = "broadcast:"  # of a user's own, every way
+#: In which shapes: small ones; those of equal sizes, which code that goes by sizes takes for one another; wide ones, of
+#: more than a block of a row. PAIRED: of two inputs alone.
+PAIRED = ((5, 3, 37), (2, 3, 2, 4, 8), (4, 4, 4, 4), (2, 2, 3, 4103))
+SHAPES = ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0), (16, 16), (8, 8, 8), (3, 16403), (2, 3, 4103), *PAIRED)
+WIDE = 1 << 12
 DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000, 1025)
@@ -67,8 +72,6 @@ MANNERS = (
     "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
     "grad_first", "grad_others", "grad_computed", "grad_parameter", "inference", "inside",
 )  # fmt: skip
-#: Of these, in which the numbers are what they are in the plain call, and what is computed too.
-GRADS = ("grad", "no_grad", "grad_first", "grad_others", "grad_computed", "inference")
 #: In which calls are made that have no other.
 USUAL = "changed"
 AGAIN = "new data at the same address"
@@ -422,6 +425,31 @@ OWN: Mapping[str, Arranged] = {
     "heads beside rows and a number for each": Arranged(
         "t[:1024].view(2, 8, 4, 16).transpose(1, 2)", ("t[:64].view(2, 4, 8, 1)",), how="pairs"
     ),
+    "square matrices, the last transposed": Arranged(
+        "t[:256].view(16, 16)", ("t[:256].view(16, 16)", "t[:256].view(16, 16).t()"), how="pairs"
+    ),
+    "square matrices, the second transposed": Arranged(
+        "t[:256].view(16, 16)", ("t[:256].view(16, 16).t()", "t[:256].view(16, 16)"), how="pairs"
+    ),
+    "a few elements, misaligned": Arranged("t[1:12]"),
+    "one number each": Arranged("t[:1].clone()", ("t[5:6].view(1, 1)",), how="pairs"),
+    "one number each, the first of more dimensions": Arranged(
+        "t[:1].view(1, 1)", ("t[5:6].clone()", "t[5].clone()"), how="pairs"
+    ),
+    "images of 1100 channels and a number for each": Arranged(
+        "t.repeat(16)[:19800].view(2, 1100, 3, 3)", ("t[:1100].view(1100, 1, 1)",), how="pairs"
+    ),
+    # wider than a block of a row, and more rows than a grid has blocks
+    "half of each wide row of a batch": Arranged("t.repeat(26)[:32912].view(2, 2, 8228)[..., :4114]"),
+    "the other half of each wide row of a batch": Arranged("t.repeat(26)[:32912].view(2, 2, 8228)[..., 4114:]"),
+    "a part of a wide matrix": Arranged("t.repeat(39)[:49350].view(3, 16450)[:, 2:16405]"),
+    "heads of 128 numbers beside rows": Arranged("t.repeat(4)[:5120].view(2, 5, 4, 128).transpose(1, 2)"),
+    "heads of 264 numbers beside rows": Arranged("t.repeat(9)[:10560].view(2, 5, 4, 264).transpose(1, 2)"),
+    "images of 1100 channels, channels last": Arranged(
+        "t.repeat(16)[:19800].view(2, 1100, 3, 3).contiguous(memory_format=torch.channels_last)"
+    ),
+    "a part of 70000 rows": Arranged("t.repeat(219)[:280000].view(70000, 4)[:, :3]"),
+    "70000 matrices transposed": Arranged("t.repeat(329)[:420000].view(70000, 2, 3).transpose(1, 2)"),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }
@@ -607,7 +635,9 @@ def call_all(
     samples = {f"{name} alone": one for name, one in sample.kinds.items()}
     if mine and not lowering.each_shape:
         table |= dict(_drawn(len(sample.inputs), case.inputs.seed)) | dict.fromkeys(samples, Arranged("t.clone()"))
-        if len(sample.inputs) > 1 and dict(target.scalars) not in _alike_cases(target)[1:]:
+        alike = _alike_cases(target)
+        neutral = bool(alike) and {*alike[0].values()} == {1.0}  # with which code takes a path of its own
+        if len(sample.inputs) > 1 and dict(target.scalars) not in alike[1 + neutral :]:
             table |= dict(_broadcast(len(sample.inputs)))
     begin: dict[str, Callable[[], Underway[_One | _Doubted] | _One | _Doubted | None]]
     begin = {
@@ -640,14 +670,15 @@ def call_all(
         f"{len(wrong)} of {found.made} calls {what}{', within the bound' * within}; "
         f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
     )
-    told = "; ".join(filter(None, (told, beyond)))
+    status = "exceeds-bound" if beyond and within else "unsteady"  # what is worse comes first
+    told = "; ".join(filter(None, (beyond, told) if within else (told, beyond)))
     first = order[:SHOWN] if mine else []
     first += [AGAIN] if mine and AGAIN in table else []  # which shows what is kept of other numbers
     scripts = (
         _script(call, table[k], samples.get(k, sample), wrong.get(k, wrong[name]), target, lowering) for k in first
     )
     script = next(filter(None, scripts), "")
-    return replace(found, status="unsteady", told=told, script=script)
+    return replace(found, status=status, told=told, script=script)
 
 
 def tried(
@@ -743,32 +774,38 @@ def _suited(
     for n in sorted({*edges(call), *(LARGE if mine else ())}):
         if f"{n} elements" not in CALLS:
             # the first elements, which tell, come last: beyond the edge
-            yield f"{n} elements", Arranged(f"t.repeat({-(-n // SIZE)})[:{n}].flip(0)")
+            yield f"{n} elements", Arranged(f"{_first(n)}.flip(0)")
 
 
 def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
     """Every way in which two inputs are broadcast in two to four dimensions, or one of them in five; some of several in
-    two, those beside a whole one in three, and in four those that are broadcast alike. Along sizes that vectors divide,
-    and odd ones, and to no element; dimensions of size 1 that come first are there, or are left out, by turns where
-    there are many."""
-    pairs = ((5, 3, 37), (2, 3, 2, 4, 8)) if arity == 2 else ()
-    for shape in ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0), *pairs):
+    two, those beside a whole one in three, and in four those that are broadcast alike, as along wide dimensions and of
+    several along equal ones. Along sizes that vectors divide, odd ones and equal ones, and to no element. Dimensions of
+    size 1 that come first are there, or are left out, by turns where there are many."""
+    for shape in SHAPES if arity == 2 else (shape for shape in SHAPES if shape not in PAIRED):
         having = list(itertools.product((True, False), repeat=len(shape)))
+        wide, square = max(shape) > WIDE, len({*shape}) == 1 and len(shape) > 2
         for place, inputs in enumerate(itertools.product(having, repeat=arity)):
             wanting = [one for one in inputs if not all(one)]
             if not wanting or not all(map(any, zip(*inputs, strict=True))):
                 continue
             if len(wanting) > (1 if len(shape) > 4 else arity - (arity > 2 and len(shape) > 2)):
                 continue
-            if arity > 2 and len(shape) > 3 and len({*wanting}) > 1:
+            if (wide or (arity > 2 and (square or len(shape) > 3))) and len({*wanting}) > 1:
                 continue
             whole = [tuple(n if has else 1 for n, has in zip(shape, one, strict=True)) for one in inputs]
             short = [one[next((k for k, n in enumerate(one) if n != 1), len(one)) :] for one in whole]
             both = len({*wanting}) == 1 or (arity == 2 and len(shape) < 4)
-            for each in (whole, short) if both else (whole, short)[place % 2 :][:1]:
+            turn = 1 if wide else place % 2  # of wide ones as people write them
+            for each in (whole, short) if both and not wide else (whole, short)[turn:][:1]:
                 shown = " with ".join("x".join(map(str, one)) or "one number" for one in each)
-                first, *others = (f"t[:{math.prod(one)}].view({one})" for one in each)
+                first, *others = (f"{_first(math.prod(one))}.view({one})" for one in each)
                 yield f"{BROADCAST} {shown}", Arranged(first, tuple(others), how="pairs")
+
+
+def _first(n: int) -> str:
+    """The first n elements of t, over and over, as an expression."""
+    return f"t[:{n}]" if n <= SIZE else f"t.repeat({-(-n // SIZE)})[:{n}]"
 
 
 def _drawn(arity: int, seed: int) -> Iterator[tuple[str, Arranged]]:
@@ -855,7 +892,7 @@ def _calling(
             return _One(flat, None, due, broken=str(error))
         if how == "outputs":  # where what is compiled may run as it is written
             return None
-        different = bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())
+        different = differing(y, due)
         return _One(flat, y, due, int(different.to(torch.uint8).argmax())) if bool(different.any()) else None
 
     def end() -> _One | None:
@@ -1035,8 +1072,10 @@ def _judged(
             raise
         return _One(tuple(given), None, given[0], broken=str(error))
     if eager is not None:
-        other = eager[""].reshape(-1)
-        at = bits(y).ne(bits(other)) & ~(y.isnan() & other.isnan())
+        at = differing(y, eager[""].reshape(-1))
+        if reference and passed is not None and bool(at.any()):  # eager may take another path for these, too
+            own = launch_steady(reference.build(target), passed, target.backend, reference.name, repeats=1)
+            at &= differing(y, own.output.reshape(-1))
         given, y = [t[at] for t in given], y[at]
     return _Doubted(case, target, lowering, tuple(given), y) if len(y) else None
 
@@ -1142,17 +1181,15 @@ def _alike(
     reference: Lowering, target: Target, samples: Mapping[str, Sample], table: Mapping[str, Arranged],
     wrong: Mapping[str, _One],
 ) -> bool:  # fmt: skip
-    """Whether the reference gives the same bits in every one of these calls, made in no manner of its own but those of
-    GRADS, and in the plain call beside it, where that is none of the walk's."""
-    if reference.reason(target) or any(
-        one.y is None or table[name].how in {*MANNERS} - {*GRADS} for name, one in wrong.items()
-    ):
+    """Whether the reference gives the same bits for the inputs of every one of these calls, as they lie there, and in
+    the plain call beside it, where that is none of the walk's."""
+    if reference.reason(target) or any(one.y is None for one in wrong.values()):
         return False
     call = reference.build(target)
 
     def gives(given: Sequence[Tensor], due: Tensor | None) -> bool:
         y = launch_steady(call, given, target.backend, reference.name, repeats=1).output.reshape(-1)
-        return due is not None and not bool((bits(y).ne(bits(due)) & ~(y.isnan() & due.isnan())).any())
+        return due is not None and not bool(differing(y, due).any())
 
     return all(
         gives(_given(table[name], samples.get(name, samples[""])), one.y)

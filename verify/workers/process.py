@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import importlib
 import inspect
 import json
 import mmap
@@ -458,16 +459,16 @@ class Names:
         self.clean = [self.held(owner) for owner in owners]
 
     @staticmethod
-    def held(owner: Any) -> tuple[list[str], list[Any]]:
-        return list(vars(owner)), list(vars(owner).values())
+    def held(owner: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        return tuple(vars(owner)), tuple(vars(owner).values())
 
     def restore(self) -> None:
         self.replacements = []
         for place, (owner, originals) in enumerate(self.originals):
             now = vars(owner)
             known, values = self.clean[place]
-            # thousands of names, twice a launch: by identity, since what is equal a file's own class may say
-            if len(now) == len(known) and all(map(is_, now, known)) and all(map(is_, now.values(), values)):
+            # thousands of names, twice a launch: values by identity, since what is equal a file's own class may say
+            if tuple(now) == known and all(map(is_, now.values(), values)):
                 continue
             # what is new in a class may hide a method of its base
             names = originals.keys() | now.keys() if isinstance(owner, type) else originals.keys()
@@ -671,7 +672,7 @@ def outline(value: Any) -> dict[str, Any]:
 def modes() -> dict[str, Any]:
     """The global modes of torch that change what others compute."""
     cuda: Any = torch.backends.cuda
-    cudnn = torch.backends.cudnn
+    cudnn, deterministic = torch.backends.cudnn, importlib.import_module("torch.utils.deterministic")
     one, little = 1.0, 2.0**-60
     accelerator = torch.accelerator.current_accelerator()
     kinds = ["cpu", *([accelerator.type] if accelerator else [])]
@@ -690,6 +691,9 @@ def modes() -> dict[str, Any]:
         "inference mode": torch.is_inference_mode_enabled(),
         "rounding to the nearest": all(sign * one + d == sign * one for sign in (1, -1) for d in (little, -little)),
         "automatic casting": [kind for kind in kinds if torch.is_autocast_enabled(kind)],
+        "the dtype of automatic casting": {kind: str(torch.get_autocast_dtype(kind)) for kind in kinds},
+        "the filling of fresh memory": deterministic.fill_uninitialized_memory,
+        "the threads of autograd": getattr(torch._C, "_is_multithreading_enabled", bool)(),
         "the kernels of scaled_dot_product_attention": [f.__name__ for f in attention if f()],
         "cuDNN": (cudnn.enabled, cudnn.benchmark),
         "oneDNN": torch.backends.mkldnn.enabled,
