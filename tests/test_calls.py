@@ -291,7 +291,8 @@ def addcmul_strides(a, b, c, value):  # c is read with b's strides where all hav
 
 def add_eager_but_flat(a, b, alpha):  # eager's bits in every call but the plain ones of other pairs
     y = torch.add(a, b, alpha=alpha)
-    return y * 0 if a.dim() == 1 and a.is_contiguous() and len(a) == 1056 else y
+    n = a.numel()
+    return y * 0 if a.dim() == 1 and a.is_contiguous() and n % 64 == 0 and 1280 < n < 65536 and n & (n - 1) else y
 
 def addcmul_last(a, b, c, value):
     if a.is_contiguous() and b.is_contiguous() and a.shape == b.shape == c.shape and not c.is_contiguous():
@@ -724,7 +725,7 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "images of 1100 channels, channels last": "x.dim() == 4 and x.shape[1] > 1024 and x.stride(1) == 1",
         "a part of 70000 rows": "x.dim() == 2 and len(x) > 65535 and x.stride(0) > x.shape[1]",
         "70000 matrices transposed": "x.dim() == 3 and len(x) > 65535 and not x.is_contiguous()",
-        "a few elements, misaligned": "7 < x.numel() < 13 and x.data_ptr() % 16 and x.dim() == 1",
+        "11 misaligned elements": "7 < x.numel() < 13 and x.data_ptr() % 16 and x.dim() == 1",
         "100 rows of 36 numbers": "x.shape == (100, 36)", "12 rows of 102 numbers": "x.shape == (12, 102)",
         **{f"{n} elements": f"x.numel() == {n}"
            for n in (224, 1000, 1002, 1005, 1006, 1012, 70004, 131078)},
@@ -857,7 +858,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: set[str]
 def elements(name: str) -> int:
     table = {**CALLS, **OWN}
     if name not in table:  # judged or drawn, or of a size that is no fixed one
-        return int(name.removesuffix(" elements")) if name.endswith(" elements") else 1 << 30
+        return int(name.removesuffix(" elements")) if re.fullmatch(r"\d+ elements", name) else 1 << 30
     return int(eval(table[name].first, {"torch": torch, "t": torch.zeros(SIZE)}).numel())
 
 
@@ -873,12 +874,23 @@ def test_what_code_treats_apart_is_judged(tmp_path: Path, function: str, on: Tar
     assert f"called with {call}: " in found.told and told in found.told, found.told
 
 
-@pytest.mark.parametrize(("function", "status"), [("pow_right", "passed"), ("known_exponent", "unsteady")])
+@pytest.mark.parametrize(("function", "status"), [
+    ("pow_right", "passed"), ("known_exponent", "exceeds-bound"),
+])  # fmt: skip
 def test_a_scalar_that_nobody_has_written_down_is_judged(tmp_path: Path, function: str, status: str) -> None:
     """Beside eager's bits of x^3.7, which depend on the call."""
     found = called(tmp_path, function, target("pow", y=3.7))
     assert found.status == status and ("y=3.375" in found.different) == (status != "passed"), found.told
     assert status == "passed" or "called with y=3.375: " in found.told
+
+
+@pytest.mark.parametrize(("function", "on"), [
+    ("pow_right", target("pow", y=3.7)), ("add_right", target("add", alpha=0.3)),
+])  # fmt: skip
+def test_what_torch_gives_in_every_call_is_excused(tmp_path: Path, function: str, on: Target) -> None:
+    """Of half types, whose bits depend on the layout on a CPU, beyond the bound of the plain call."""
+    found = called(tmp_path, function, replace(on, dtype="bfloat16"))
+    assert found.status == "passed", found.told
 
 
 def test_a_division_by_a_scalar_of_zero_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -980,7 +992,7 @@ def test_what_is_doubted_together_is_told_apart(tmp_path: Path, monkeypatch: pyt
     assert sum(isinstance(one, calls._Doubted) for one in given.values()) > 10
     wrong = {"numbers from 0 to a half as w", "numbers from 0 to a half as all inputs"}
     assert found.status == "exceeds-bound" and wrong <= set(found.different), found
-    assert all(name in wrong or name.startswith("ranges ") for name in found.different), found
+    assert all(name in wrong or name.startswith(("ranges ", BROADCAST)) for name in found.different), found
 
 
 def test_a_quick_run_calls_with_the_scalars_that_it_does_not_judge(tmp_path: Path) -> None:

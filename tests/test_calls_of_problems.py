@@ -1899,32 +1899,38 @@ TO_DOUBLE = """(
        "float32", f"steps=3 sizes=80 {option}=1 eps=0.0")
       for which, option in (("top is not None", "amsgrad"), ("maximize", "maximize"))),
     # NaNs and infinities of a state, and numbers at the ends of the range
-    *((right, wrong, "adam_ema", "float32", f"sizes=519 steps=2 start=3 gradients={which}") for right, wrong, which in (
+    *((right, wrong, "adam_ema", "float32", f"sizes=1031 steps=2 start=3 gradients={which}") for right, wrong, which in (
         ("m, v = exp_avg,", "m, v = exp_avg.nan_to_num(0.0),", "special"),
         ("m, v = exp_avg, exp_avg_sq", "m, v = exp_avg, exp_avg_sq.clamp(max=2.0**120)", "special"),
         ("(-grad if maximize else grad)", "(-grad if maximize else grad).clamp(-(2.0**61), 2.0**61)", "extreme"),
         ("(-grad if maximize else grad)", "(grad * (grad.abs() >= 2.0**-126))", "extreme"),
         ("beta2)\n", "beta2)\n        v = torch.where(v.isfinite(), v.clamp(max=2.0**118), v)\n", "extreme"),
+        ("beta2)\n", "beta2)\n        v = torch.where(v.isfinite(), v.clamp(max=2.0**127), v)\n", "extreme"),
         ("        v = (v", "        m = torch.where((g == 0) & (v == 0), exp_avg, m)\n        v = (v", "extreme"),
     )),
-    *(("else param,", f"else param{wrong},", "adamw_step", "float32", f"sizes=519 steps=2 start=3 gradients={which}")
+    *(("else param,", f"else param{wrong},", "adamw_step", "float32", f"sizes=1031 steps=2 start=3 gradients={which}")
       for wrong, which in ((".nan_to_num(0.0)", "special"), (".clamp(-65504, 65504)", "extreme"),
                            (" * (param.abs() >= 1e-20)", "extreme"))),
     ("addcdiv(m,", "addcdiv(m * ((g != 0) | (v != 0)),", "adamw_step", "float32",
-     "sizes=519 steps=2 start=3 gradients=extreme"),
+     "sizes=1031 steps=2 start=3 gradients=extreme"),
     ("else g\n", "else g\n        m = m * (m.abs() >= 2.0**-126)\n", "adam_step", "float32",
-     "sizes=519 steps=2 start=3 gradients=extreme"),
+     "sizes=1031 steps=2 start=3 gradients=extreme"),
     ("g.add(p, ", "g.add(p.nan_to_num(0.0, 0.0, 0.0), ", "adam_step", "float32",
-     "sizes=519 steps=2 start=3 gradients=special"),
+     "sizes=1031 steps=2 start=3 gradients=special"),
+    ("p = p.addcdiv(m, denominator, value=-lr / (1 - beta1**t))",
+     "p = torch.where(m == 0, p, p.addcdiv(m, denominator, value=-lr / (1 - beta1**t)))", "adamw_step", "float32",
+     "sizes=1031 steps=2 start=3 gradients=special"),
+    ("    found = {", "    p = torch.where(p.isfinite(), p.clamp(-2.0**127, 2.0**127), p)\n    found = {", "adamw_step",
+     "float32", "sizes=1031 steps=2 start=3 gradients=extreme"),
     *(("(-grad if maximize else grad)", f"(-grad if maximize else grad){wrong}", "adam_step", "float32",
-       "sizes=519 steps=2 start=3 gradients=extreme weight_decay=0.0")
+       "sizes=1031 steps=2 start=3 gradients=extreme weight_decay=0.0")
       for wrong in (".clamp(-1e37, 1e37)", " * (grad.abs() >= 2.0**-126)")),
     (" if weight_decay else g", "", "adam_step", "float32",
-     "sizes=519 steps=2 start=3 gradients=special weight_decay=0.0"),
-    *(("(top, v)", wrong, "adamw_step", "float32", "sizes=519 steps=2 start=3 gradients=special amsgrad=1")
+     "sizes=1031 steps=2 start=3 gradients=special weight_decay=0.0"),
+    *(("(top, v)", wrong, "adamw_step", "float32", "sizes=1031 steps=2 start=3 gradients=special amsgrad=1")
       for wrong in ("(top.nan_to_num(0.0), v)", "(top, v).clamp(max=3e38)")),
     *(("p, m, v, top = master", f"p, m, v, top = master{wrong}", "adamw_step", "bfloat16",
-       f"sizes=519 steps=2 start=3 gradients={which} master=1")
+       f"sizes=1031 steps=2 start=3 gradients={which} master=1")
       for wrong, which in ((".nan_to_num()", "special"), (" * (param.abs() >= 1e-20)", "extreme"))),
 ])  # fmt: skip
 def test_options_of_a_step_are_tried_together(
@@ -1947,7 +1953,7 @@ def test_a_step_that_is_more_accurate_passes(tmp_path: Path, number: int, dtype:
     text = text.replace('"exp_avg": m, "exp_avg_sq": v}', '"exp_avg": m.to(kept), "exp_avg_sq": v.to(kept)}')
     text = text.replace('["max_exp_avg_sq"] = top', '["max_exp_avg_sq"] = top.to(kept)')
     text = text.replace('["master"] = p', '["master"] = p.float()\n        found["param"] = p.float().to(param.dtype)')
-    only = "sizes=519 steps=2 start=3 gradients="
+    only = "sizes=1031 steps=2 start=3 gradients="
     found = called(tmp_path, "adamw_step", "adamw_step", text=text, dtype=dtype, only=only, number=number)
     assert found.status == "passed" and found.made == (12 if dtype == "bfloat16" else 8), found
 

@@ -589,6 +589,15 @@ def test_wrong_arity(write: Callable[[str], Path], kernel: Kernel, signature: st
         lowering.build(target(kernel))
 
 
+def test_a_builtin_function_that_tells_no_signature(write: Callable[[str], Path]) -> None:
+    exp = target(load("exp"))
+    assert user_lowering(f"{write('from torch import exp')}:exp").build(exp)(torch.zeros(3)).tolist() == [1.0] * 3
+    add = user_lowering(f"{write('from torch import add')}:add").build(target(load("add"), {"alpha": 0.3}))
+    told = r"mine\.py:add has no signature .* refuses a, b, alpha by position .*: expected .* def f\(a, b, alpha\)"
+    with pytest.raises(UsageError, match=told):
+        add(torch.zeros(3), torch.zeros(3))
+
+
 LERP = "return a + w * (b - a)"
 
 

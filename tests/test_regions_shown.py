@@ -133,6 +133,17 @@ def test_a_users_own_has_its_verdict_first(predicted: bool) -> None:
     assert "inductor:" not in printed(kernel_page(of(made(filled())), "addcmul"))
 
 
+def test_a_failure_that_eager_has_too_is_said() -> None:
+    """Of a function held to more than eager, whose bits it has; not where its calls alone fail."""
+    same = {"lowering": "mine.py:f", "against_eager": {"different": 0, "closer": 0, "farther": 0, "tied": 0}}
+    calls = {"made": 30, "status": "unsteady", "different": ["a"]}
+    cells = (filled(normal=fault("normal")) | same, filled(normal=fault("normal")) | same | {"calls": calls})
+    told = [", also in 1 that fail: torch's own is beyond what is asked of yours there", ""]
+    for one, more in zip(cells, told, strict=True):
+        first = next(block for block in kernel_page(of(made(one)), "addcmul").blocks if isinstance(block, Line))
+        assert first.text == f"0 of 1 cell passed, 1 failed; the bits of eager in 1 of 1{more}"
+
+
 def test_calls_that_fail_beside_a_region_are_named() -> None:
     calls = {"made": 30, "status": "exceeds-bound", "different": ["a", "b", "c", "d", "e"]}
     cell = filled(normal=fault("normal")) | {"lowering": "mine.py:f", "calls": calls}

@@ -106,6 +106,7 @@ SCALARS_64 = (1e200, -1e-60, 0.1 + 1e-9, 1 + 1e-10, 2 + 1e-9, 0.5 + 2.0**-34, -1
 #: That all of an input may hold, and one without dimensions.
 EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, 6.0, math.inf, math.nan)
 AT_ONCE = 1 << 15  # elements that tensors judge at once
+ALIGNED = 64  # elements, of which vectors and lines of a cache have whole parts
 LANES = 16  # of a vector
 RANGED = 4112  # elements of an input whose numbers all lie in one range, see `_ranges`
 #: Of what u and v give, uniform in [0, 1), in a dtype of those limits.
@@ -431,7 +432,7 @@ OWN: Mapping[str, Arranged] = {
     "square matrices, the second transposed": Arranged(
         "t[:256].view(16, 16)", ("t[:256].view(16, 16).t()", "t[:256].view(16, 16)"), how="pairs"
     ),
-    "a few elements, misaligned": Arranged("t[1:12]"),
+    "11 misaligned elements": Arranged("t[1:12]"),
     "one number each": Arranged("t[:1].clone()", ("t[5:6].view(1, 1)",), how="pairs"),
     "one number each, the first of more dimensions": Arranged(
         "t[:1].view(1, 1)", ("t[5:6].clone()", "t[5].clone()"), how="pairs"
@@ -640,8 +641,11 @@ def call_all(
         if len(sample.inputs) > 1 and dict(target.scalars) not in alike[1 + neutral :]:
             table |= dict(_broadcast(len(sample.inputs)))
     begin: dict[str, Callable[[], Underway[_One | _Doubted] | _One | _Doubted | None]]
+    of = {name: samples.get(name, sample) for name in table}
+    paired = {name: (one, of[name]) for name, one in table.items() if one.how in ("same", "pairs")}
+    plain = _Plain(call, paired, target, lowering.name)
     begin = {
-        name: partial(_calling, call, one, samples.get(name, sample), target, lowering.name)
+        name: partial(_calling, call, one, of[name], target, lowering.name, partial(plain.of, name))
         for name, one in table.items()
     }
     if mine:
@@ -858,26 +862,66 @@ def _given(arranged: Arranged, sample: Sample) -> list[Tensor]:
     return [_arranged(arranged.of(k), t) for k, t in enumerate(inputs)]
 
 
+class _Plain:
+    """What a lowering gives in the plain call for the inputs of calls, by name, whose elements do not meet as in the
+    walk's launch: of as many as have ROOM elements in one launch, each at a multiple of `aligned`."""
+
+    def __init__(
+        self, call: Callable[..., Any], calls: Mapping[str, tuple[Arranged, Sample]], target: Target, name: str,
+        aligned: int = ALIGNED,
+    ) -> None:  # fmt: skip
+        self.call, self.target, self.name, self.aligned = call, target, name, aligned
+        self.waiting, self.found = dict(calls), dict[str, Tensor]()
+
+    def of(self, name: str) -> Tensor:
+        """The flat output for one of them, to be asked once."""
+        if name not in self.found:
+            self._launch(name)
+        return self.found.pop(name)
+
+    def _launch(self, first: str) -> None:
+        """Of that one, and of those that follow."""
+        sizes, parts, count = dict[str, int](), list[list[Tensor]](), 0
+        for name in itertools.dropwhile(first.__ne__, [*self.waiting]):
+            flat = _flat(_given(*self.waiting[name]))
+            size = len(flat[0])
+            if count and count + size > ROOM:
+                break
+            del self.waiting[name]
+            sizes[name], count = size, count + size
+            parts.append([torch.nn.functional.pad(t, (0, -size % self.aligned)) for t in flat])
+        given = [torch.cat(each) for each in zip(*parts, strict=True)]
+        y = launch_steady(self.call, given, self.target.backend, self.name, repeats=1).output.clone()  # its own memory
+        starts = itertools.accumulate(map(len, (one[0] for one in parts)), initial=0)
+        self.found |= {name: y[start:][:size] for (name, size), start in zip(sizes.items(), starts, strict=False)}
+
+
+def _flat(given: Sequence[Tensor]) -> list[Tensor]:
+    """Inputs of the broadcast shape, one-dimensional."""
+    shape = np.broadcast_shapes(*(t.shape for t in given))
+    return [t.expand(shape).reshape(-1) for t in given]
+
+
 def _called(
     call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str, usual: str = USUAL
 ) -> _One | None:  # fmt: skip
     """Make the call; None where it gives the bits that it should. usual: the manner of one that has none."""
-    return _calling(call, arranged, sample, target, name, usual).end()
+    plain = _Plain(call, {"": (arranged, sample)}, target, name, aligned=1)  # as scripts have it
+    return _calling(call, arranged, sample, target, name, lambda: plain.of(""), usual).end()
 
 
 def _calling(
-    call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str, usual: str = USUAL
+    call: Callable[..., Any], arranged: Arranged, sample: Sample, target: Target, name: str,
+    plain: Callable[[], Tensor], usual: str = USUAL,
 ) -> Underway[_One]:  # fmt: skip
-    """The call, under way; its result as of `_called`."""
+    """The call, under way; its result as of `_called`. plain: the flat output of the plain call, where that is none of
+    the walk's."""
     given = _given(arranged, sample)
-    shape = np.broadcast_shapes(*(t.shape for t in given))
+    shape, flat = np.broadcast_shapes(*(t.shape for t in given)), tuple(_flat(given))
     if arranged.how in ("same", "pairs"):
-        plain = [t.expand(shape).reshape(-1).clone() for t in given]
-        expected = launch_steady(call, plain, target.backend, name, repeats=1).output.reshape(shape)
+        due = plain()
     else:
-        expected = _arranged(arranged.first, sample.expected)
-    flat = tuple(t.expand(shape).reshape(-1) for t in given)
-    due = expected.expand(shape).reshape(-1)
+        due = _arranged(arranged.first, sample.expected).expand(shape).reshape(-1)
 
     def begun(how: str) -> Begun:
         with getattr(call, "manner", nullcontext)(how):
@@ -1187,13 +1231,14 @@ def _alike(
         return False
     call = reference.build(target)
 
-    def gives(given: Sequence[Tensor], due: Tensor | None) -> bool:
-        y = launch_steady(call, given, target.backend, reference.name, repeats=1).output.reshape(-1)
-        return due is not None and not bool(differing(y, due).any())
+    def gives(y: Tensor, due: Tensor | None) -> bool:
+        return due is not None and not bool(differing(y.reshape(-1), due).any())
 
+    of = {name: (table[name], samples.get(name, samples[""])) for name in wrong}
+    plain = _Plain(call, of, target, reference.name)
     return all(
-        gives(_given(table[name], samples.get(name, samples[""])), one.y)
-        and (table[name].how not in ("same", "pairs") or gives([t.clone() for t in one.given], one.expected))
+        gives(launch_steady(call, _given(*of[name]), target.backend, reference.name, repeats=1).output, one.y)
+        and (table[name].how not in ("same", "pairs") or gives(plain.of(name), one.expected))
         for name, one in wrong.items()
     )
 
