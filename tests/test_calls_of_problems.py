@@ -1899,7 +1899,7 @@ TO_DOUBLE = """(
        "float32", f"steps=3 sizes=80 {option}=1 eps=0.0")
       for which, option in (("top is not None", "amsgrad"), ("maximize", "maximize"))),
     # NaNs and infinities of a state, and numbers at the ends of the range
-    *((right, wrong, "adam_ema", "float32", f"sizes=1031 steps=2 start=3 gradients={which}") for right, wrong, which in (
+    *((right, wrong, "adam_ema", "float32", f"sizes=1031 steps=2 start=3 gradients={kind}") for right, wrong, kind in (
         ("m, v = exp_avg,", "m, v = exp_avg.nan_to_num(0.0),", "special"),
         ("m, v = exp_avg, exp_avg_sq", "m, v = exp_avg, exp_avg_sq.clamp(max=2.0**120)", "special"),
         ("(-grad if maximize else grad)", "(-grad if maximize else grad).clamp(-(2.0**61), 2.0**61)", "extreme"),

@@ -558,6 +558,11 @@ class Sample:
     expected: Tensor
     kinds: Mapping[str, Sample] = field(default_factory=dict)
 
+    def to(self, device: str) -> Sample:
+        """The same on another device."""
+        kinds = {name: one.to(device) for name, one in self.kinds.items()}
+        return Sample(tuple(t.to(device) for t in self.inputs), self.expected.to(device), kinds)
+
     @classmethod
     def of(cls, inputs: Sequence[Tensor], y: Tensor, kinds: bool = False) -> Sample:
         """kinds: with those of ordinary numbers, since code that looks at all of a tensor, or of a block, takes other
@@ -631,6 +636,8 @@ def call_all(
     the lowering is a user's own; a dependence of registered ones within the bound is only reported. scalars: it is
     to take other Python scalars than the case's.
     """
+    if getattr(call, "isolated", False):  # its process has inputs of its own; of few elements the host knows sooner
+        case, sample = case.there("cpu"), sample.to("cpu")
     table = dict(WHOLE if lowering.each_shape else _suited(sample, call, target, mine))
     usual = set(table)  # rather shown than those that are drawn
     samples = {f"{name} alone": one for name, one in sample.kinds.items()}
@@ -986,7 +993,7 @@ def _judged_calls(
             continue
         on = replace(target, scalars=other)
         on = replace(on, spelling=on.default_spelling)
-        apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs)
+        apart = Pointwise(facts, other, target.dtype, target.backend, case.inputs).there(case.device)
         label = " ".join(f"{name}={_shown(value)}" for name, value in given.items())
         judged_too = facts.cases[: facts.quick_cases or None]  # of the others none is in a quick run
         if told_apart(other) not in map(told_apart, judged_too) or any(

@@ -341,6 +341,15 @@ class Pointwise:
         other._places = places
         return other
 
+    def there(self, device: str) -> Pointwise:
+        """The same case with elements that lie, and are judged, on that device."""
+        if device == self.device:
+            return self
+        other = copy.copy(self)
+        other.device = device
+        other.__dict__.pop("about", None)
+        return other
+
     def serves(self, facts: Kernel, scalars: Scalars, dtype: str, backend: Backend, domain: Domain) -> bool:
         """Whether a job with these facts is one of this case."""
         of = self.kernel.name, told_apart(self.scalars), self.dtype, self.backend.name
