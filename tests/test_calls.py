@@ -40,6 +40,7 @@ from verify.walk.calls import (
     SCALARS,
     SIZE,
     WHOLE,
+    Arranged,
     Called,
     Sample,
     Underway,
@@ -1076,6 +1077,21 @@ def test_dimensions_of_equal_sizes_are_told_apart(
     on = target(name, **{"add": {"alpha": scalar}, "addcmul": {"value": scalar}}[name])
     found = called(tmp_path, function, on, only=[BROADCAST])
     assert found.status == "unsteady" and found.different, found
+
+
+def test_a_plain_call_that_is_refused_among_others_is_made_alone() -> None:
+    on, sample = target("add", alpha=1.0), Sample((torch.arange(1280.0), torch.ones(1280)), torch.zeros(1280))
+
+    def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if len(a) > 1100 or len(a) in (512, 576):  # together, and one of them
+            raise ValueError(f"{len(a)} elements")
+        return a + b
+
+    some = {n: (Arranged(f"t[:{n}]", (f"t[:{n}]",), how="pairs"), sample) for n in (1000, 1001, 3, 512)}
+    plain = calls._Plain(add, {str(n): one for n, one in some.items()}, on, "add")
+    assert len(plain.of("1000")) == 1000 and plain.of("1001")[-1] == 1001 and plain.of("3").tolist() == [1, 2, 3]
+    with pytest.raises(LoweringError, match="512 elements"):
+        plain.of("512")
 
 
 def test_a_drawn_arrangement_finds_strides_that_are_taken_for_others(tmp_path: Path) -> None:

@@ -887,20 +887,34 @@ class _Plain:
         return self.found.pop(name)
 
     def _launch(self, first: str) -> None:
-        """Of that one, and of those that follow."""
-        sizes, parts, count = dict[str, int](), list[list[Tensor]](), 0
-        for name in itertools.dropwhile(first.__ne__, [*self.waiting]):
+        """Of that one, and of those that follow, unless they are refused together."""
+        some, count = dict[str, list[Tensor]](), 0
+        for name in itertools.dropwhile(first.__ne__, self.waiting):
             flat = _flat(_given(*self.waiting[name]))
-            size = len(flat[0])
-            if count and count + size > ROOM:
+            count += len(flat[0])
+            if some and count > ROOM:
                 break
-            del self.waiting[name]
-            sizes[name], count = size, count + size
-            parts.append([torch.nn.functional.pad(t, (0, -size % self.aligned)) for t in flat])
-        given = [torch.cat(each) for each in zip(*parts, strict=True)]
+            some[name] = flat
+        try:
+            self.found |= self._outputs(some)
+        except (LoweringError, NotLowered):
+            if len(some) == 1:
+                raise
+            some = {first: some[first]}
+            self.found |= self._outputs(some)
+        finally:
+            for name in some:
+                del self.waiting[name]
+
+    def _outputs(self, some: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
+        """By name, of flat inputs."""
+        sizes = {name: len(flat[0]) for name, flat in some.items()}
+        room = [size + -size % self.aligned for size in sizes.values()]
+        pad, each = torch.nn.functional.pad, zip(some.values(), room, strict=True)
+        padded = ([pad(t, (0, n - len(t))) for t in flat] for flat, n in each)
+        given = [torch.cat(parts) for parts in zip(*padded, strict=True)]
         y = launch_steady(self.call, given, self.target.backend, self.name, repeats=1).output.clone()  # its own memory
-        starts = itertools.accumulate(map(len, (one[0] for one in parts)), initial=0)
-        self.found |= {name: y[start:][:size] for (name, size), start in zip(sizes.items(), starts, strict=False)}
+        return {name: part[: sizes[name]] for name, part in zip(some, torch.split(y, room), strict=True)}
 
 
 def _flat(given: Sequence[Tensor]) -> list[Tensor]:
