@@ -923,6 +923,7 @@ def test_a_command_ends_without_putting_modules_away(tmp_path: Path, words: str,
 @pytest.mark.parametrize(("words", "told"), [
     ("explain sum --spelling foo --dtype float32 --index 3", "unknown spelling of sum in float32 'foo'"),
     ("kernel exp --lowering /tmp:exp", "a function of your own is FILE.py:FUNCTION"),
+    ("kernel exp --lowering mine:exp", "a function of your own is FILE.py:FUNCTION, such as mine.py:exp"),
     ("kernel exp --lowering folder.py:f", "folder.py is a directory; expected a Python file"),
     ("kernel exp --lowering pipe.py:f", "pipe.py is no regular file; expected a Python file"),
     ("kernel pow --scalar y=2 --scalar y=3", "--scalar gives y twice"),
@@ -930,6 +931,7 @@ def test_a_command_ends_without_putting_modules_away(tmp_path: Path, words: str,
 ])  # fmt: skip
 def test_mistakes_that_were_tracebacks_or_silent(tmp_path: Path, words: str, told: str) -> None:
     (tmp_path / "folder.py").mkdir()
+    (tmp_path / "mine.py").touch()
     os.mkfifo(tmp_path / "pipe.py")
     done = command(words, tmp_path)
     assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr

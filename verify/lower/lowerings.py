@@ -6,7 +6,7 @@ Importing this module imports neither torch nor triton.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from verify import backends
 from verify.facts.kernel import Composite, Kernel, UsageError, suggest
@@ -14,9 +14,6 @@ from verify.judge.ledger import not_run
 from verify.lower import metal, triton
 from verify.lower.lowering import Lowering, Target, here, imported
 from verify.lower.pytorch import EAGER, INDUCTOR, INDUCTOR_STRICT
-
-if TYPE_CHECKING:
-    pass
 
 
 def lowerings(kernel: Kernel | Composite) -> tuple[Lowering, ...]:
@@ -53,5 +50,8 @@ def lowering_names(kernel: Kernel | Composite) -> tuple[str, ...]:
 
 def unknown(pattern: str, known: list[str] | tuple[str, ...]) -> UsageError:
     """The mistake of naming a lowering that is none."""
-    own = "; a function of your own is FILE.py:FUNCTION" if ":" in pattern or "/" in pattern else ""
-    return UsageError(suggest("lowering", pattern, known) + own)
+    if ":" not in pattern and "/" not in pattern:
+        return UsageError(suggest("lowering", pattern, known))
+    file, _, function = pattern.partition(":")
+    meant = f", such as {file}.py:{function}" if Path(f"{file}.py").is_file() else ""
+    return UsageError(f"unknown lowering {pattern!r}; a function of your own is FILE.py:FUNCTION{meant}")
