@@ -22,7 +22,7 @@ MODULES = {"pydantic_core": "pydantic", "xdist": "pytest-xdist"}
 
 def process() -> NoReturn:
     """`main` as a process of its own. It ends once all that was registered for its end is done: to put torch's modules
-    away, which the system does by itself, would take half a second to two."""
+    away, which the system does by itself, would take half a second or more."""
     ended: list[int] = []
     atexit.register(_leave, ended)  # the first to be registered is called last
     ended.append(main())

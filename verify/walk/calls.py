@@ -806,9 +806,9 @@ def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
                 continue
             whole = [tuple(n if has else 1 for n, has in zip(shape, one, strict=True)) for one in inputs]
             short = [one[next((k for k, n in enumerate(one) if n != 1), len(one)) :] for one in whole]
-            both = len({*wanting}) == 1 or (arity == 2 and len(shape) < 4)
-            turn = 1 if wide else place % 2  # of wide ones as people write them
-            for each in (whole, short) if both and not wide else (whole, short)[turn:][:1]:
+            both = not wide and (len({*wanting}) == 1 or (arity == 2 and len(shape) < 4))
+            turn = short if wide or place % 2 else whole  # of wide ones as people write them
+            for each in (whole, short) if both else (turn,):
                 shown = " with ".join("x".join(map(str, one)) or "one number" for one in each)
                 first, *others = (f"{_first(math.prod(one))}.view({one})" for one in each)
                 yield f"{BROADCAST} {shown}", Arranged(first, tuple(others), how="pairs")
