@@ -1177,13 +1177,13 @@ def test_the_time_of_calls_is_that_of_a_processor(
 
 
 @pytest.mark.parametrize(("fails", "kind", "events", "refused", "untried"), [
-    ("", "", "+a +b -a +c -b +d -c -d", [], ()),
-    ("-b", "raised", "+a +b -a +c -b +d -c -d", ["b"], ()),
-    ("+b", "raised", "+a +b -a +c +d -c -d", ["b"], ()),
-    ("-b", "ended", "+a +b -a +c -b xc", [], ("b", "c", "d")),
-    ("+b", "timeout", "+a +b -a", [], ("b", "c", "d")),
+    ("", "", "+a +b +c +d -a +e -b +f -c -d -e -f", [], ()),
+    ("-b", "raised", "+a +b +c +d -a +e -b +f -c -d -e -f", ["b"], ()),
+    ("+b", "raised", "+a +b -a +c +d +e +f -c -d -e -f", ["b"], ()),
+    ("-b", "ended", "+a +b +c +d -a +e -b xc xd xe", [], ("b", "c", "d", "e", "f")),
+    ("+b", "timeout", "+a +b -a", [], ("b", "c", "d", "e", "f")),
 ])  # fmt: skip
-def test_a_call_ends_once_the_next_one_has_begun(
+def test_a_call_ends_once_some_after_it_have_begun(
     fails: str, kind: str, events: str, refused: list[str], untried: tuple[str, ...]
 ) -> None:
     happened: list[str] = []
@@ -1197,7 +1197,7 @@ def test_a_call_ends_once_the_next_one_has_begun(
         happens(f"+{name}")
         return Underway(lambda: happens(f"-{name}"), lambda: happens(f"x{name}"))
 
-    table = {name: partial(begin, name) for name in "abcd"}
+    table = {name: partial(begin, name) for name in "abcdef"}
     found, wrong = calls.tried(table, str, lambda: None, lambda given: given)
     assert " ".join(happened) == events and not wrong
     assert (list(found.refused), found.untried, found.kind if untried else "") == (
@@ -1205,7 +1205,7 @@ def test_a_call_ends_once_the_next_one_has_begun(
         untried,
         kind * bool(untried),
     )
-    assert found.made == 4 - len(refused) - len(untried)
+    assert found.made == 6 - len(refused) - len(untried)
 
 
 def test_a_call_that_is_under_way_stays_in_its_order_beside_others() -> None:

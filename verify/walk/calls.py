@@ -13,6 +13,7 @@ import math
 import random
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ from verify.judge.element import decide
 from verify.judge.status import STATUSES
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.walk.cases import Pointwise, Terms, terms
-from verify.workers.launch import Begun, LoweringError, bits, launch_steady
+from verify.workers.launch import UNDERWAY, Begun, LoweringError, bits, launch_steady
 
 Tensor = torch.Tensor
 S = TypeVar("S")
@@ -647,7 +648,7 @@ def call_all(
         neutral = bool(alike) and {*alike[0].values()} == {1.0}  # with which code takes a path of its own
         if len(sample.inputs) > 1 and dict(target.scalars) not in alike[1 + neutral :]:
             table |= dict(_broadcast(len(sample.inputs)))
-    begin: dict[str, Callable[[], Underway[_One | _Doubted] | _One | _Doubted | None]]
+    begin: dict[str, Callable[[], Underway[_One | _Doubted] | None]]
     of = {name: samples.get(name, sample) for name in table}
     paired = {name: (one, of[name]) for name, one in table.items() if one.how in ("same", "pairs")}
     plain = _Plain(call, paired, target, lowering.name)
@@ -697,8 +698,8 @@ def tried(
     sift: Callable[[dict[str, S]], dict[str, T]],
 ) -> tuple[Called, dict[str, T]]:  # fmt: skip
     """Make the calls, as long as there is time: what that gave, and the results of those that are wrong. told: a call
-    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. One that is
-    under way ends once the next one has begun. A contract that is broken ends them, with status 'error'."""
+    in words; lowering: what is called, as built; sift: which of the results that calls gave are wrong. As many as
+    UNDERWAY are under way at a time, and end in their order. A broken contract ends them, with status 'error'."""
     with backends.sharing(backends.threads(), JUDGING):
         return _tried(calls, told, lowering, sift)
 
@@ -716,41 +717,41 @@ def _tried(
     began, before, names = time.monotonic(), spent(), list(calls)
     made = 0
 
-    def ended(place: int, one: Underway[S] | S | None) -> bool:
-        """Take the result of a call: whether there may be others."""
+    def ended(place: int, one: Underway[S]) -> None:
+        """Take the result of a call."""
         nonlocal found, made
         name = names[place]
         try:
-            result = one.end() if isinstance(one, Underway) else one
+            result = one.end()
         except (LoweringError, NotLowered) as error:
             if isinstance(error, LoweringError) and error.kind != "raised":
                 text = f"called with {told(name)}: {error}"
                 found = replace(found, status="error", kind=error.kind, told=text, untried=tuple(names[place:]))
-                return False
-            refused[name] = str(error)
-            return True
+            else:
+                refused[name] = str(error)
+            return
         made += 1
         if result is not None:
             given[name] = result
-        return True
 
-    underway: list[tuple[int, Underway[S]]] = []  # the last call, while the next one begins
+    underway = deque[tuple[int, Underway[S]]]()
     try:
         for place, name in enumerate(names):
             if spent() - before > SECONDS or time.monotonic() - began > LONGEST:
                 found = replace(found, untried=tuple(names[place:]))
                 break
+            ahead = UNDERWAY - 1
             try:
-                one, failed = calls[name](), False
+                one = calls[name]()
             except (LoweringError, NotLowered) as error:
-                one, failed = Underway(partial(_raise, error)), True
-            before_it, underway = underway, []
-            if isinstance(one, Underway) and not failed:
-                underway = [(place, one)]
-            if not all(ended(*call) for call in before_it) or (not underway and not ended(place, one)):
+                one, ahead = Underway(partial(_raise, error)), 0  # nothing begins after what may end them all
+            underway.append((place, one if isinstance(one, Underway) else Underway(partial(_given_back, one))))
+            while len(underway) > ahead and found.status == "passed":
+                ended(*underway.popleft())
+            if found.status != "passed":
                 break
         while underway and found.status == "passed":
-            ended(*underway.pop())
+            ended(*underway.popleft())
     finally:
         for _, left in underway:
             left.drop()
@@ -762,6 +763,10 @@ def _tried(
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
+
+
+def _given_back(result: S | None) -> S | None:
+    return result
 
 
 def possible(how: str, call: Callable[..., Any], target: Target) -> bool:
@@ -974,14 +979,14 @@ def _calling(
 def _judged_calls(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any], reference: Lowering | None,
     sample: Sample, free: bool,
-) -> dict[str, Callable[[], _One | _Doubted | None]]:  # fmt: skip
+) -> dict[str, Callable[[], Underway[_One | _Doubted] | None]]:  # fmt: skip
     """Calls that are judged by a truth of their own: with round numbers, and, in the first case of its kind, with other
     Python scalars, usual ones and drawn ones (`free`: it is to take them), as far as its signature has them."""
     facts, scalars = target.kernel, dict(target.scalars)
     arity = len(sample.inputs)
     numbers = _round_numbers(sample.expected, arity)
-    found: dict[str, Callable[[], _One | _Doubted | None]]
-    judged = partial(_judged, case, target, lowering, call, reference)
+    found: dict[str, Callable[[], Underway[_One | _Doubted] | None]]
+    judged = partial(_judging, case, target, lowering, call, reference)
     found = {"round numbers": partial(judged, numbers)}
     for place, name in enumerate(target.kernel.tensors(scalars)):  # code looks for what is the same everywhere
         same = [torch.full_like(t, 0.7) if k == place else t for k, t in enumerate(sample.inputs)]
@@ -1093,12 +1098,20 @@ def drawn_scalars(scalars: Scalars, seed: int) -> Scalars:
     return {name: math.ldexp(round(m * 64) / 64, e) for name, (m, e) in split.items()}
 
 
-def _fitting(*given: Any) -> _One | _Doubted | None:
-    """`_judged`, where the signature fits."""
+def _fitting(*given: Any) -> Underway[_One | _Doubted] | None:
+    """`_judging`, where the signature fits."""
     try:
-        return _judged(*given)
+        begun = _judging(*given)
     except NotLowered:
         return None
+
+    def end() -> _One | _Doubted | None:
+        try:
+            return begun.end() if begun else None
+        except NotLowered:
+            return None
+
+    return Underway(end, begun.drop) if begun else None
 
 
 def _round_numbers(like: Tensor, arity: int) -> tuple[Tensor, ...]:
@@ -1120,29 +1133,35 @@ def _combined(numbers: Sequence[float], like: Tensor, arity: int) -> tuple[Tenso
     return tuple(t.reshape(-1) for t in torch.meshgrid(*[each] * arity, indexing="ij"))
 
 
-def _judged(
+def _judging(
     case: Pointwise, target: Target, lowering: Lowering, call: Callable[..., Any] | None, reference: Lowering | None,
     given: Sequence[Tensor], passed: Sequence[Tensor] | None = None,
-) -> _One | _Doubted | None:  # fmt: skip
-    """What may be wrong with a call whose elements are to keep their bound, or to have eager's bits. call: as built;
-    None: to be built. passed: what is passed for the inputs `given`, which it is broadcast to."""
+) -> Underway[_One | _Doubted] | None:  # fmt: skip
+    """A call, under way, whose elements are to keep their bound, or to have eager's bits; its result is what may be
+    wrong with it. call: as built; None: to be built. passed: what is passed for the inputs `given`, which it is
+    broadcast to."""
     eager = case.on(given).eager(0, reference, target) if reference else None
     if reference and eager is None and call is None:
         return None  # eager refuses the scalars, as it does on a GPU what 16 bits do not hold
-    call = call or lowering.build(target)
-    try:
-        y = launch_steady(call, passed or given, target.backend, lowering.name, repeats=1).output.reshape(-1)
-    except LoweringError as error:
-        if error.kind != "contract" or passed is None:
-            raise
-        return _One(tuple(given), None, given[0], broken=str(error))
-    if eager is not None:
-        at = differing(y, eager[""].reshape(-1))
-        if reference and passed is not None and bool(at.any()):  # eager may take another path for these, too
-            own = launch_steady(reference.build(target), passed, target.backend, reference.name, repeats=1)
-            at &= differing(y, own.output.reshape(-1))
-        given, y = [t[at] for t in given], y[at]
-    return _Doubted(case, target, lowering, tuple(given), y) if len(y) else None
+    launch = Begun(call or lowering.build(target), passed or given, target.backend, lowering.name)
+
+    def end() -> _One | _Doubted | None:
+        try:
+            y = launch.result()[""].reshape(-1)
+        except LoweringError as error:
+            if error.kind != "contract" or passed is None:
+                raise
+            return _One(tuple(given), None, given[0], broken=str(error))
+        one = given
+        if eager is not None:
+            at = differing(y, eager[""].reshape(-1))
+            if reference and passed is not None and bool(at.any()):  # eager may take another path for these, too
+                own = launch_steady(reference.build(target), passed, target.backend, reference.name, repeats=1)
+                at &= differing(y, own.output.reshape(-1))
+            one, y = [t[at] for t in given], y[at]
+        return _Doubted(case, target, lowering, tuple(one), y) if len(y) else None
+
+    return Underway(end, launch.drop)
 
 
 @dataclass(frozen=True)

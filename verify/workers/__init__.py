@@ -31,7 +31,7 @@ from verify.lower.lowering import Lowering, NotLowered, Target, Unsuited
 from verify.lower.user import source_digest, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.processes import standby
-from verify.workers.launch import AHEAD, LoweringError, NoRoom, words
+from verify.workers.launch import UNDERWAY, LoweringError, NoRoom, words
 
 Tensor = torch.Tensor
 TIMEOUT = 60.0  # seconds that a launch may take, beside compilation
@@ -41,7 +41,8 @@ BAND = 4096  # bytes of guard on both sides of each storage
 GUARD = 0xA5
 MOST = 1 << 16  # elements of the largest block whose edges are tried
 PROCESSES = Path("/proc")  # where Linux tells what processes have used
-PLACES = AHEAD + 1  # of launches under way, each a file of inputs and one of outputs; one is for a launch beside others
+#: Of launches under way, each a file of inputs and one of outputs; one is for a launch beside others.
+PLACES = UNDERWAY + 1
 LEFT = 1.0  # seconds in which a launch may end that is of no use any more
 SELDOM = 0.1  # seconds between two questions for that, which may take some milliseconds
 TEXT = 300  # characters that are shown of what a worker says

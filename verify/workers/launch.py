@@ -32,8 +32,8 @@ Given = Sequence[Tensor] | Problem
 
 #: Launches of a user's own lowering on a cell's first inputs, and of any other that gave two results there.
 REPEATS = 8
-#: Launches in a process of its own that may be under way.
-AHEAD = 2
+#: Launches in a process of its own that may be under way: of one call, and of several, whose times differ.
+AHEAD, UNDERWAY = 2, 4
 #: Fresh memory is filled with one of these bytes before each launch.
 POISON = (0x7F, 0x99)
 #: Which of them: the sequence of Thue and Morse has none of the periods up to 5, with which a lowering's state may
