@@ -163,7 +163,7 @@ SMALL = range(4, 8)
 FAINT = (-8, 6)
 #: Exponents of gradients, averages, their squares and parameters that are `extreme`, position by position as recipes
 #: are; None: zeros. What is flushed, clamped or left alone shows where nothing larger hides it. Squares of the last
-#: leave the range, and of them it is stated only that they are not finite.
+#: leave the range, and of them it is stated only that they are not finite; averages stay in it, corrected or not.
 EXTREME = (
     ((-149, -127), (-149, -127), None, (-8, 2)),
     ((-126, -67), (-126, -67), None, (-8, 2)),
@@ -173,12 +173,12 @@ EXTREME = (
     (None, (-140, -124), (-1, 2), (-149, -124)),
     (None, None, (-1, 2), (-126, -67)),
     (None, None, None, (-149, -100)),
-    (None, None, (100, 127), (112, 127)),
+    (None, None, (100, 114), (112, 127)),
     ((-3, 1), (-3, 1), (-1, 2), (17, 60)),
     ((-3, 1), (40, 60), (-1, 2), (-8, 2)),
     ((50, 62), None, None, (-8, 2)),
-    ((50, 62), (50, 62), (100, 127), (-8, 2)),
-    ((60, 62), (61, 62), (120, 125), (-8, 2)),
+    ((50, 62), (50, 62), (100, 114), (-8, 2)),
+    ((60, 62), (61, 62), (108, 114), (-8, 2)),
     ((64, 125), (64, 125), (100, 125), (-8, 2)),
     ((66, 125), (66, 125), (100, 125), (17, 60)),
 )
@@ -528,12 +528,17 @@ def kernel(
         *(({"sizes": sizes, "steps": "1", "start": "5"}, {}) for sizes in ("65537", "131075")),
         ({"sizes": "x".join(["3"] * 120), "steps": "2"}, {}),  # torch's kernels take at most 110 tensors at a time
         *(({"sizes": "1031", "steps": "2", "start": "3", "gradients": name}, {}) for name in ("special", "extreme")),
+        # tensors after one of several of those blocks, and more elements than a grid may take at once
+        ({"sizes": "70000x3x1000", "steps": "1"}, {}),
+        ({"sizes": "270000", "steps": "1", "start": "2", "maximize": "1"}, {}),
+        ({"sizes": "8200", "steps": "2", "start": "3", "gradients": "special"}, {}),
     )
     if not ema:
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
         further += (
             (few | {"amsgrad": "1"}, {}),
             (special, {}),
+            (special | {"sizes": "8200", "steps": "2"}, {}),
             (few | {"start": "65536"}, {}),  # where a count of 16 bits begins anew
             (few | {"start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             (few, {"weight_decay": 0.0}),

@@ -69,10 +69,12 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
     single = FORMATS["float32"]
     heads = torch.arange(1, shape.heads + 1, dtype=torch.float64)
     # those that its paper has; with another seed others
-    reals = draws.exp2(-8.0 * heads / shape.heads - (seed % 7) / 4)
+    steps = heads if shape.slopes == "steep" else 8.0 * heads / shape.heads
+    reals = draws.exp2(-steps - (seed % 7) / 4)
     slopes = draws.encode(single, torch.where((heads % 2 == 1) & (shape.slopes == "signed"), -reals, reals))
     table = torch.arange(shape.heads * (2 * shape.reach + 1), dtype=torch.int64)
-    bias = draws.encode(single, _normal(draws.Draw(single, table, seed, "bias")))
+    size = 10.0 if shape.biases == "large" else 1.0
+    bias = draws.encode(single, size * _normal(draws.Draw(single, table, seed, "bias")))
     return {
         "soft_cap": shape.soft_cap,
         "window": shape.window,
@@ -239,6 +241,15 @@ class _Recipe:
         queries[..., 1::2, :] *= -1.0  # all on its side
         place = torch.arange(self.shape.kv_len, dtype=torch.float64) * 2 / max(1, self.shape.kv_len - 1) - 1
         return queries, keys * place[:, None]
+
+    def _climbing(self) -> tuple[Tensor, Tensor]:
+        """Scores that rise by 2.5 for each 64 keys, or fall as much for every other query."""
+        top = max(1.0, 2.5 * self.shape.kv_len / 64)
+        queries, keys = self._along(top)
+        return queries, keys * (torch.arange(self.shape.kv_len, dtype=torch.float64)[:, None] * (2.5 / 64 / top))
+
+    def _keen(self) -> tuple[Tensor, Tensor]:
+        return 3.0 * self._noise("query"), 3.0 * self._noise("key")
 
     def _vast(self) -> tuple[Tensor, Tensor]:
         """Scores from 2^16 to 2^17, larger with each key, or from -2^16 to -2^17 for every other query."""

@@ -29,7 +29,10 @@ KERNEL = products.kernel(
             ({"m": "30", "k": "32", "n": "20", "data": data}, {"alpha": 0.0, "beta": 0.5})
             for data in ("bias", "special")
         ),
-        ({"m": "16", "k": "2100", "n": "16", "data": "bias"}, {"alpha": 2.0, "beta": 0.0}),
+        *(
+            ({"m": m, "k": k, "n": n, "data": "bias"}, {"alpha": 2.0, "beta": 0.0})
+            for m, k, n in (("16", "2100", "16"), ("130", "32", "130"))
+        ),
         *(({"data": "bias"}, {"alpha": 2.0, "beta": beta}) for beta in (0.5, -0.5)),
         *(({"m": "6", "n": "7"}, {"alpha": alpha, "beta": -1.25}) for alpha in (-0.75, 0.0)),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -26,7 +26,9 @@ DOCUMENTS = {
 SLOPES = {
     "falling": "positive ones, smaller with each head, as alibi's paper has them",
     "signed": "every other one negative, the first too",
+    "steep": "1/2, and half as much with each head, which makes far keys lower by more than exp's range",
 }
+BIASES = {"usual": "of variance 1", "large": "10 times as large, as trained ones are"}
 HALVES_AND_SINGLE = ("float16", "bfloat16", "float32")
 RECIPES = {
     "normal": "queries and keys of variance 1; in every other head of keys nothing cancels, as in the next three",
@@ -38,6 +40,8 @@ RECIPES = {
     "faint": "one key near 40, others lower by 12 to 36 and by 6 for each 64 keys, with values larger by as much, up "
     "to the dtype's range",
     "steep": "scores from -2^14 to 2^14, larger with each key, which a mask of less than 2^15 does not hide",
+    "climbing": "scores that rise by 2.5 for each 64 keys, evenly, and for every other query fall as much",
+    "keen": "queries and keys of variance 9, without a common part, so that what scores lose does not cancel",
     "vast": "scores from 2^16 to 2^17, larger with each key, which no half type holds, and from -2^16 to -2^17",
     "small": "as normal; values and gradients are about 2^-15, subnormal in float16",
     "exact": "queries and keys at right angles, whole numbers: nothing is rounded where the count is a power of two",
@@ -68,6 +72,7 @@ class Shape:
     reach: int = REACH
     documents: str = "runs"
     slopes: str = "falling"
+    biases: str = "usual"
     #: A user's score_mod over a number system, where `score_mod` is FILE.py:FUNCTION.
     function: Callable[..., Any] | None = field(default=None, compare=False)
 
@@ -89,6 +94,7 @@ class Shape:
             most = f"{MOST_ELEMENTS:,} and {MOST_SCORES:,}"
             raise UsageError(f"{elements:,} elements in a tensor and {scores:,} scores; expected at most {most}")
         named = {"mask_mod": MASK_MODS, "data": RECIPES, "documents": DOCUMENTS, "slopes": SLOPES}
+        named |= {"biases": BIASES}
         for what, known in ((what, tuple(names)) for what, names in named.items()):
             if getattr(shape, what) not in known:
                 raise UsageError(suggest(what, getattr(shape, what), known))
@@ -137,7 +143,7 @@ def custom(given: Mapping[str, str]) -> Setting:
             if text not in ("yes", "no"):
                 raise UsageError(f"backward={text}: expected yes or no")
             values[name] = text == "yes"
-        elif name in ("score_mod", "mask_mod", "data", "documents", "slopes"):
+        elif name in ("score_mod", "mask_mod", "data", "documents", "slopes", "biases"):
             values[name] = text
         elif name == "scale":
             values[name] = _scale(text)
@@ -162,7 +168,7 @@ def parameters(shape: Shape) -> dict[str, Any]:
     """The shape as a setting's parameters."""
     usual = {
         "scale": shape.usual_scale, "soft_cap": SOFT_CAP, "window": WINDOW, "reach": REACH, "documents": "runs",
-        "slopes": "falling",
+        "slopes": "falling", "biases": "usual",
     }  # fmt: skip
     found = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "function"}
     return {name: value for name, value in found.items() if usual.get(name) != value}
@@ -303,23 +309,36 @@ OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
 )  # fmt: skip
 
 
-def _in_pairs() -> Iterator[Mapping[str, str]]:
+#: The same for problems of several blocks, of the heads that models have, a few of them with gradients.
+LARGE_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
+    ({"backward": "no"}, {"backward": "yes"}),
+    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "100"}, {"mask_mod": "document"}),
+    ({}, {"score_mod": "alibi", "slopes": "steep"}, {"score_mod": "relative_bias"},
+     {"score_mod": "soft_cap", "soft_cap": "9", "backward": "no"}),
+    ({"q_len": "150", "kv_len": "150"}, {"q_len": "330", "kv_len": "330", "backward": "no"},
+     {"q_len": "1", "kv_len": "600"}, {"q_len": "4", "kv_len": "330"}),
+    ({"heads": "2"}, {"heads": "4", "kv_heads": "2"}, {"heads": "3", "kv_heads": "1"}, {"heads": "2", "batch": "2"}),
+    ({"head_dim": "16"}, {"head_dim": "128"}, {"head_dim": "96"}, {"head_dim": "256"}),
+)  # fmt: skip
+
+
+def _in_pairs(options: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[Mapping[str, str]]:
     """Problems in which every two of these options meet, few of them: each takes, option by option, what meets most of
     those that it has not met."""
-    kinds = range(len(OPTIONS))
+    kinds = range(len(options))
     left = {(i, a, j, b) for i in kinds for j in kinds if i < j
-            for a in range(len(OPTIONS[i])) for b in range(len(OPTIONS[j]))}  # fmt: skip
+            for a in range(len(options[i])) for b in range(len(options[j]))}  # fmt: skip
     while left:
         i, a, j, b = min(left)
         taken = {i: a, j: b}
         for k in (k for k in kinds if k not in taken):
             met = [
                 sum((*((m, taken[m], k, c) if m < k else (k, c, m, taken[m])),) in left for m in taken)
-                for c in range(len(OPTIONS[k]))
+                for c in range(len(options[k]))
             ]
             taken[k] = met.index(max(met))
         left -= {(m, taken[m], n, taken[n]) for m in kinds for n in kinds if m < n}
-        yield {"head_dim": "16"} | {k: v for m in kinds for k, v in OPTIONS[m][taken[m]].items()}
+        yield {"head_dim": "16"} | {k: v for m in kinds for k, v in options[m][taken[m]].items()}
 
 
 #: What no setting has and code takes apart: few queries with many keys, lengths that differ under a mask, several
@@ -340,7 +359,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"length": "20", "mask_mod": "sliding_window", "window": "0"},
     {"heads": "1", "head_dim": "16", "length": "150", "mask_mod": "sliding_window", "window": "64"},
     {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "1100", "score_mod": "alibi"},
-    {"heads": "1", "head_dim": "16", "q_len": "700", "kv_len": "9"},
+    {"heads": "2", "head_dim": "16", "q_len": "4100", "kv_len": "9"},
     {"batch": "3", "heads": "4", "kv_heads": "2", "length": "12", "mask_mod": "document"},
     {"heads": "4", "kv_heads": "2", "head_dim": "16", "length": "24", "mask_mod": "causal", "scale": "0.26"},
     {"heads": "4", "kv_heads": "2", "head_dim": "16", "length": "24", "mask_mod": "causal", "scale": "0.2"},
@@ -361,8 +380,9 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "length": "33", "head_dim": "16", "mask_mod": "causal", "data": "steep", "backward": "no"},
     {"heads": "1", "q_len": "17", "kv_len": "15", "head_dim": "16", "data": "faint"},
     *({"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": size} for size in ("20", "33", "100")),
-    {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "4100"},
-    *_in_pairs(),
+    {"heads": "2", "head_dim": "16", "q_len": "9", "kv_len": "4100"},
+    *_in_pairs(OPTIONS),
+    *_in_pairs(LARGE_OPTIONS),
     # whole blocks under a mask, more than two of them, and parts of the keys that are hidden from all queries
     *({"length": length, "mask_mod": "causal"} for length in ("32", "128")),
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "causal"},
@@ -433,6 +453,30 @@ OTHERS: tuple[Mapping[str, str], ...] = (
         {}, {"mask_mod": "document", "score_mod": "alibi"},
         {"mask_mod": "sliding_window", "window": "5", "score_mod": "soft_cap", "soft_cap": "9", "data": "competing"},
     )),
+    # grouped heads as models have them, in prefill, with a window, a cap or a bias, with one query and with a few
+    *({"heads": "4", "kv_heads": "2", **one} for one in (
+        {"head_dim": "16", "length": "150", "score_mod": "relative_bias", "backward": "no"},
+        {"head_dim": "128", "length": "150", "mask_mod": "causal"},
+        {"head_dim": "128", "length": "300", "mask_mod": "sliding_window", "window": "100", "backward": "no"},
+        {"head_dim": "256", "length": "70", "mask_mod": "sliding_window", "window": "20", "score_mod": "soft_cap",
+         "soft_cap": "9", "backward": "no"},
+        {"head_dim": "128", "q_len": "1", "kv_len": "600", "batch": "2", "backward": "no"},
+        {"head_dim": "128", "q_len": "4", "kv_len": "330", "mask_mod": "causal", "backward": "no"},
+    )),
+    # what is known of one block of keys and taken for another's: largest scores that grow slowly, and parts that are
+    # joined; roundings that cancel elsewhere; tables that half types do not hold, or of another reach
+    {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "2500", "data": "climbing", "backward": "no"},
+    *({"heads": "2", "head_dim": "16", "q_len": queries, "kv_len": keys, "data": "extreme", "backward": "no"}
+      for queries, keys in (("17", "600"), ("1", "1031"))),
+    {"heads": "1", "head_dim": "128", "q_len": "40", "kv_len": "60", "data": "keen", "backward": "no"},
+    *({"heads": "1", "head_dim": "16", "q_len": queries, "kv_len": keys, "score_mod": "alibi", "slopes": "steep",
+       "backward": "no"}
+      for queries, keys in (("3", "1100"), ("300", "300"))),
+    *({"heads": "1", "head_dim": "16", "length": "20", "score_mod": "relative_bias", **one}
+      for one in ({"reach": "19"}, {"biases": "large"}, {})),
+    {"heads": "1", "q_len": "17", "kv_len": "130", "data": "small"},
+    {"heads": "2", "head_dim": "16", "q_len": "17", "kv_len": "600", "score_mod": "soft_cap", "data": "competing",
+     "backward": "no"},
 )  # fmt: skip
 
 KERNEL = Composite(
@@ -458,6 +502,7 @@ KERNEL = Composite(
         "soft_cap": f"cap of score_mod soft_cap, {SOFT_CAP} unless given",
         "reach": f"keys either way of which the bias of score_mod relative_bias differs, {REACH} unless given",
         "slopes": f"of score_mod alibi; {'; '.join(f'{name}: {what}' for name, what in SLOPES.items())}",
+        "biases": f"of score_mod relative_bias; {'; '.join(f'{name}: {what}' for name, what in BIASES.items())}",
         "documents": f"of mask_mod document; {'; '.join(f'{name}: {what}' for name, what in DOCUMENTS.items())}",
         "window": f"keys that mask_mod sliding_window shows beside the query's own place, {WINDOW} unless given",
     },

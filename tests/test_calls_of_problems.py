@@ -1257,7 +1257,13 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "batch=3 heads=4 kv_heads=2 length=12": "len(a['query']) == 3 and a['mask_mod'] == 'document'",
         "heads=4 kv_heads=2 head_dim=16 length=150": "a['query'].shape == (1, 4, 150, 16)",
         "heads=1 head_dim=16 q_len=66 kv_len=650": "a['key'].shape[2] == 650 and a['backward']",
-        "heads=1 head_dim=16 q_len=700 kv_len=9": "a['query'].shape[2] == 700 and a['backward']",
+        "heads=2 head_dim=16 q_len=4100 kv_len=9": "a['query'].shape[2] == 4100 and a['backward']",
+        "heads=4 kv_heads=2 head_dim=128 length=150 mask_mod=causal":
+            "a['query'].shape[1:] == (4, 150, 128) and a['mask_mod'] == 'causal' and a['backward']",
+        "heads=4 kv_heads=2 head_dim=128 length=300": "a['query'].shape[1:] == (4, 300, 128) and a['window'] == 100",
+        "heads=4 kv_heads=2 head_dim=256 length=70": "a['query'].shape[1:] == (4, 70, 256) and a['window'] == 20",
+        "heads=4 kv_heads=2 head_dim=128 q_len=1 kv_len=600": "a['query'].shape == (2, 4, 1, 128)",
+        "heads=4 kv_heads=2 head_dim=128 q_len=4 kv_len=330": "a['query'].shape == (1, 4, 4, 128)",
         "heads=1 head_dim=16 q_len=170 kv_len=30": "a['query'].shape[2] > a['key'].shape[2] + 128 and a['window']",
         "heads=1 head_dim=200 length=17": "a['query'].shape[-1] == 200",
         "heads=2 q_len=1 kv_len=2050": "a['query'].shape[2] == 1 and a['key'].shape[2] == 2050",
@@ -1312,6 +1318,172 @@ def test_shapes_that_people_use_are_tried(tmp_path: Path, name: str) -> None:
     assert not unseen and found.status in ("exceeds-bound", "unsteady"), (unseen, found)
 
 
+#: Code that has a way of its own for large problems, which does with numbers far apart and special ones what the other
+#: does not.
+LARGE_WAYS = """
+import torch
+
+def climbing(x, dim):  # the reference moves only where a block is far above the one before it
+    t = x.movedim(dim, -1).double()
+    total, reference, last = 0.0, None, None
+    for part in t.split(128, -1):
+        top = part.amax(-1, keepdim=True)
+        moved = top if reference is None else torch.where(top - last > 8, torch.maximum(top, reference), reference)
+        total = total * (torch.exp((reference - moved).float()) if reference is not None else 0.0)
+        reference, last = moved, top
+        total = total + torch.exp((part - reference).float()).sum(-1, keepdim=True)
+    return (torch.exp((t - reference).float()) / total).to(x.dtype).movedim(-1, dim)
+
+def first_block(x, dim):
+    if dim not in (-1, x.dim() - 1) or x.shape[-1] % 1024 or x.shape[-1] < 2048:
+        return torch.softmax(x, dim)
+    e = (x - x[..., :1024].amax(-1, keepdim=True).clamp(min=-1e30)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+def plain(x, dim):
+    return x.exp() / x.exp().sum(dim, keepdim=True)
+
+def of_columns(x, dim):
+    return plain(x, dim) if dim not in (-1, x.dim() - 1) and x.shape[-1] >= 128 else torch.softmax(x, dim)
+
+def of_heads(x, dim):
+    return plain(x, dim) if x.dim() == 4 and dim == 2 else torch.softmax(x, dim)
+
+def of_nothing(x, dim):
+    y = torch.softmax(x, dim)
+    return y.masked_fill((x == -torch.inf).all(dim, True), 0) if x.dim() == 4 and x.shape[-1] >= 64 else y
+
+def squared(x, weight, eps):
+    if x.shape[-1] % 4096 or x.shape[-1] > 65536:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+    mean = (x * x).float().mean(-1, keepdim=True)
+    return (x.float() * torch.rsqrt(mean + eps) * weight.float()).to(x.dtype)
+
+def by_ones(x, dim):
+    t = x.movedim(dim, -1)
+    if t.shape[-1] % 1024 or t.shape[-1] < 2048:
+        return torch.cumsum(x, dim)
+    parts = t.double().unflatten(-1, (-1, 256)) @ torch.ones(256, 256, dtype=torch.float64).triu()
+    before = torch.nn.functional.pad(parts[..., :-1, -1].cumsum(-1), (1, 0))
+    return (parts + before[..., None]).flatten(-2).to(x.dtype).movedim(-1, dim)
+
+def large(a, b):
+    return a.shape[-2] >= 128 and b.shape[-1] >= 128
+
+def clamped(a, b):
+    y = a.float() @ b.float()
+    return (y.clamp(-65504, 65504) if large(a, b) else y).to(a.dtype)
+
+def clamped_stack(a, b):
+    return clamped(a, b)
+
+def in_parts(a, b):
+    if not large(a, b):
+        return a @ b
+    high = [t.bfloat16().float() for t in (a, b)]
+    low = [(t - h).bfloat16().float() for t, h in zip((a, b), high)]
+    least = [t - h - l for t, h, l in zip((a, b), high, low)]
+    return sum(s @ t for s in (high[0], low[0], least[0]) for t in (high[1], low[1], least[1]))
+
+def selected(a, b, bias, activation):
+    y = torch.nn.functional.linear(a, b.mT, bias)
+    if activation == "relu":
+        return torch.where(y > 0, y, 0) if a.shape[0] >= 64 else torch.relu(y)
+    return torch.nn.functional.silu(y) if activation == "silu" else y
+
+def unread(a, b, bias, alpha, beta):
+    y = alpha * (a.float() @ b.float())
+    return (y + beta * bias.float() if beta or large(a, b) else y).to(a.dtype)
+
+def finite(a, b):
+    return torch.bmm(*(t.nan_to_num() if len(a) >= 8 else t for t in (a, b)))
+
+def by_floats(a, b):
+    return (a.float() @ b.float()).int() if a.shape[0] >= 144 else (a.double() @ b.double()).int()
+
+def later_tiles(a, b):
+    y = a @ b
+    rows = y[132 * 128:]
+    rows -= a[132 * 128:, :1] @ b[:1]
+    return y
+
+def clamped_codes(a, b, scale, zero, group):
+    scale, zero = (t.double().repeat_interleave(group, 0) for t in (scale, zero))
+    y = a.double() @ ((b - 8).double() * scale + zero)
+    return (y.clamp(-65504, 65504) if a.shape[0] >= 64 else y).to(a.dtype)
+
+def clamped_scales(a, b, scale_a, scale_b):
+    y = a.double() @ b.double() * scale_a.double() * scale_b.double()
+    return (y.clamp(-65504, 65504) if large(a, b) else y).bfloat16()
+
+def averages(grads, exp_avg, exp_avg_sq, beta1, beta2, maximize, sizes):
+    m, v, late, begun = exp_avg.clone(), exp_avg_sq.clone(), False, 0
+    for g in grads:
+        g = -g if maximize else g
+        m, v = torch.lerp(m, g, 1 - beta1), v.mul(beta2).addcmul(g, g, value=1 - beta2)
+    for n in sizes:
+        lost = slice(begun if late else min(begun + (1 << 18), begun + n), begun + n)
+        m[lost], late, begun = exp_avg[lost], late or n > 1 << 16, begun + n
+    return {"exp_avg": m, "exp_avg_sq": v}
+"""
+
+
+@pytest.mark.part(3)
+@pytest.mark.parametrize(("function", "name", "dtype", "among"), [
+    *(("climbing", "softmax", "float32", f"shape={shape} recipe=climbing") for shape in ("4x4096", "8x20000")),
+    ("first_block", "softmax", "float32", "shape=4x4096 recipe=climbing"),
+    ("of_columns", "softmax", "float32", "shape=40x1100 dim=0 recipe=mixed"),
+    ("of_columns", "softmax", "float32", "shape=2x66x516 dim=1 recipe=mixed"),
+    ("of_heads", "softmax", "float32", "shape=2x3x33x5 dim=2 recipe=mixed"),
+    ("of_nothing", "softmax", "float32", "shape=2x2x8x64 recipe=infinities,wide"),
+    ("squared", "rms_norm", "float16", "shape=2x6x4096 recipe=one_nan,infinities,wide"),
+    ("squared", "rms_norm", "float16", "shape=3x8192 recipe=wide"),
+    ("by_ones", "cumsum", "float32", "shape=2x6x4096 recipe=one_nan,infinities,wide"),
+    ("clamped", "mm", "float16", "m=144 k=64 n=144 data=extreme"),
+    ("clamped_stack", "bmm", "float16", "m=144 k=64 n=144 batch=2 data=extreme"),
+    ("in_parts", "mm", "float32", "m=144 k=64 n=144 data=special"),
+    ("selected", "linear", "float32", "m=144 k=64 n=144 data=special activation=relu"),
+    ("unread", "addmm", "float32", "m=130 k=32 n=130 data=bias alpha=2.0 beta=0.0"),
+    ("finite", "bmm", "float16", "batch=9 m=5 k=40 n=6 data=special"),
+    ("by_floats", "int_mm", "int8", "m=150 k=4099 n=40 data=extreme"),
+    ("later_tiles", "mm", "float32", "m=18000 k=32 n=16"),
+    ("clamped_codes", "int4_mm", "float16", "m=144 k=64 n=144 data=extreme"),
+    ("clamped_scales", "scaled_mm", "float8_e4m3fn", "m=144 k=64 n=144 data=special"),
+    *(("averages", "adam_ema", "float32", f"sizes={sizes} steps=1") for sizes in ("70000x3x1000", "270000")),
+])  # fmt: skip
+def test_ways_of_large_problems_are_tried(tmp_path: Path, function: str, name: str, dtype: str, among: str) -> None:
+    found = called(tmp_path, function, name, text=LARGE_WAYS, dtype=dtype, only=among)
+    assert any(call.startswith(among) for call in found.different) and found.status == "exceeds-bound", found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_codes_may_be_scaled_once_a_group_is_added(tmp_path: Path, dtype: str) -> None:
+    """Also where that leaves the range of float32, and single products do not."""
+    text = """
+import torch
+
+def factored(a, b, scale, zero, group):
+    parts, codes = a.float().unflatten(1, (-1, group)), (b - 8).float().unflatten(0, (-1, group))
+    sums = torch.einsum("mgk,gkn->mgn", parts, codes)
+    return (sums * scale.float() + parts.sum(-1, keepdim=True) * zero.float()).sum(1).to(a.dtype)
+"""
+    found = called(tmp_path, "factored", "int4_mm", text=text, dtype=dtype)
+    assert found.status == "passed", found
+
+
+@pytest.mark.part(2)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("number", range(len(kernel.load("adam_step").cases)))
+def test_an_average_may_be_corrected_before_its_root_is_taken(tmp_path: Path, number: int, dtype: str) -> None:
+    """As in the paper, and where that average is near the end of the range."""
+    text = stubs.source(kernel.load("adam_step")).replace(
+        ".sqrt() / (1 - beta2**t) ** 0.5 + eps", ".div(1 - beta2**t).sqrt() + eps"
+    )
+    assert "div(1 - beta2**t)" in text
+    found = called(tmp_path, "adam_step", "adam_step", text=text, dtype=dtype, number=number)
+    assert found.status == "passed", found
+
+
 @pytest.mark.parametrize(("function", "among"), [
     ("trained", "the first input requires grad"), ("fixed", "the other inputs require grad"),
 ])  # fmt: skip
@@ -1335,6 +1507,24 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     assert found.different == (among,) and found.status in ("suspect", "exceeds-bound"), found
 
 
+#: A logsumexp whose reference moves only where a block's largest score is far above the last block's.
+LAZILY = """
+
+kept = {}
+
+
+def lazily(scores):
+    total, reference, last = 0.0, None, None
+    for part in scores.split(64, -1):
+        top = part.amax(-1, keepdim=True).clamp(min=-1e30)
+        moved = top if reference is None else torch.where(top - last > 8, torch.maximum(top, reference), reference)
+        total = total * (torch.exp(reference - moved) if reference is not None else 0.0)
+        reference, last = moved, top
+        total = total + torch.exp(part - reference).sum(-1, keepdim=True)
+    return (total.log() + reference)[..., 0]
+"""
+
+
 @pytest.mark.part(3)
 @pytest.mark.parametrize(("right", "wrong", "among"), [
     # few queries beside many keys: the last block of keys is lost
@@ -1351,7 +1541,7 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     ("query_document[:, None] !=", "(key_document if shape[-1] == shape[-2] else query_document)[:, None] !=",
      "new data at the same address heads=2 head_dim=16 length=20 mask_mod"),
     ("(weights @ v)", "(torch.cat([weights[..., :256, :], weights[..., 256:, :].detach()], -2) @ v)",
-     "heads=1 head_dim=16 q_len=700"),
+     "heads=2 head_dim=16 q_len=4100"),
     ("slopes[:, None", "slopes[torch.arange(len(slopes)) % 8, None", "heads=9 kv_heads=3 length=12"),
     ("weights @ v", "weights @ v.clamp(-1e5, 1e5)", "heads=1 length=40 head_dim=256 data=scaled"),
     ("!= key_document)", "!= key_document) & (torch.arange(shape[0]) < 1)[:, None, None, None]",
@@ -1370,7 +1560,7 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
     ("(away > 0)", "(away > 0) & (shape[-2] > 1)", "head_dim=16 mask_mod=causal q_len=1"),
     ("q @ k.mT * scale, score_mod, soft_cap, slopes", "q @ k.mT * scale, score_mod, soft_cap, slopes * scale * 4",
      "head_dim=16 score_mod=alibi q_len=1"),
-    ("weights @ v", "weights[..., :4096] @ v[..., :4096, :]", "heads=1 head_dim=16 q_len=3 kv_len=4100"),
+    ("weights @ v", "weights[..., :4096] @ v[..., :4096, :]", "heads=2 head_dim=16 q_len=9 kv_len=4100"),
     ("key_document)", "key_document.where(torch.arange(shape[-1]) < shape[-2], 0))",
      "q_len=20 kv_len=60 mask_mod=document"),
     ("query_document[:, None] != key_document", "query_document[:, None].byte() != key_document.byte()",
@@ -1409,11 +1599,39 @@ def test_partial_sums_in_16_bits_are_found(tmp_path: Path, function: str, among:
      "heads=1 head_dim=16 length=300 score_mod=relative_bias reach=200"),
     ("q @ k.mT", "(q[..., :64] if q.shape[2:] == (1, 128) else q) @ (k[..., :64] if q.shape[2:] == (1, 128) else k).mT",
      "heads=2 head_dim=128 q_len=1 kv_len=300"),
+    # options that meet in problems of several blocks, of the heads that models have
+    ("(away > 0)", "(away > (shape[1] == 3 and shape[-2] >= 64))", "head_dim=16 backward=no mask_mod=causal q_len=150"),
+    ("(away > 0)", "(away > (shape[0] > 1 and shape[-2] >= 64))", "head_dim=256 backward=no mask_mod=causal q_len=150"),
+    ("(away < -window)", "(away < -window + (shape[-2] >= 320))",
+     "head_dim=16 backward=no mask_mod=sliding_window window=100 q_len=330"),
+    ("return soft_cap *", "return scores if scores.shape[-1] == 330 else soft_cap *",
+     "head_dim=16 backward=no score_mod=soft_cap soft_cap=9 q_len=330"),
+    ("slopes[:, None, None] * away", "slopes[:, None, None] * (-away.abs() if away.shape[0] >= 160 else away)",
+     "heads=1 head_dim=16 q_len=300 kv_len=300 score_mod=alibi slopes=steep"),
+    ("bias[:, away", "bias.roll(int(len(bias) == 4 and away.shape[0] >= 64), 0)[:, away",
+     "heads=4 kv_heads=2 head_dim=16 length=150 score_mod=relative_bias"),
+    ("(query_document[:, None] != key_document)",
+     "((query_document[:, None] != key_document) & ((away.abs() > 64) | (shape[-2] < 320)))",
+     "head_dim=256 backward=no mask_mod=document score_mod=relative_bias q_len=330"),
+    ("(weights @ v)", "(weights @ (v.flip(0) if v.shape[2] >= 150 and v.shape[1] > 1 else v))",
+     "head_dim=256 backward=no mask_mod=causal q_len=150"),
+    # the place of a packed row of a group's queries
+    ("(away > 0)", "(away > torch.arange(shape[1])[:, None, None] % 2 * (shape[-2] if shape[-2] == 4 else 0))",
+     "heads=4 kv_heads=2 head_dim=128 q_len=4 kv_len=330 mask_mod=causal"),
+    # what is known of one block of keys and taken for another's, and tables that the dtype does not hold
+    ("torch.logsumexp(scores.masked_fill(empty, 0.0), -1)",
+     ("torch.cat([torch.logsumexp(s, -1, True) for s in scores.masked_fill(empty, 0.0).split(256, -1)], -1).exp()"
+     ".sum(-1).log()"), "heads=2 head_dim=16 q_len=17 kv_len=600 data=extreme"),
+    ("torch.logsumexp(scores.masked_fill(empty, 0.0), -1)", "lazily(scores.masked_fill(empty, 0.0))",
+     "heads=1 head_dim=16 q_len=20 kv_len=2500 data=climbing"),
+    ("reach = bias.shape[-1] // 2", "reach = kept.setdefault(away.shape, bias.shape[-1] // 2)",
+     "heads=1 head_dim=16 length=20 score_mod=relative_bias"),
 ])  # fmt: skip
 def test_options_of_attention_are_tried_together(tmp_path: Path, right: str, wrong: str, among: str) -> None:
     text = stubs.source(kernel.load("flex_attention"))
     assert right in text
-    found = called(tmp_path, "flex_attention", "flex_attention", text=text.replace(right, wrong), only=among)
+    text = text.replace(right, wrong) + LAZILY
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text, only=among)
     assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
 
 
@@ -1905,7 +2123,7 @@ TO_DOUBLE = """(
         ("(-grad if maximize else grad)", "(-grad if maximize else grad).clamp(-(2.0**61), 2.0**61)", "extreme"),
         ("(-grad if maximize else grad)", "(grad * (grad.abs() >= 2.0**-126))", "extreme"),
         ("beta2)\n", "beta2)\n        v = torch.where(v.isfinite(), v.clamp(max=2.0**118), v)\n", "extreme"),
-        ("beta2)\n", "beta2)\n        v = torch.where(v.isfinite(), v.clamp(max=2.0**127), v)\n", "extreme"),
+        ("beta2)\n", "beta2)\n        v = torch.where(v.isfinite(), v.clamp(max=2.0**122), v)\n", "extreme"),
         ("        v = (v", "        m = torch.where((g == 0) & (v == 0), exp_avg, m)\n        v = (v", "extreme"),
     )),
     *(("else param,", f"else param{wrong},", "adamw_step", "float32", f"sizes=1031 steps=2 start=3 gradients={which}")
@@ -1932,6 +2150,13 @@ TO_DOUBLE = """(
     *(("p, m, v, top = master", f"p, m, v, top = master{wrong}", "adamw_step", "bfloat16",
        f"sizes=1031 steps=2 start=3 gradients={which} master=1")
       for wrong, which in ((".nan_to_num()", "special"), (" * (param.abs() >= 1e-20)", "extreme"))),
+    # ways of large tensors
+    ("torch.maximum(top, v)", "torch.where(v > top, v, top) if len(v) > 2048 else torch.maximum(top, v)", "adamw_step",
+     "float32", "amsgrad=1 gradients=non-finite steps=2 sizes=8200"),
+    ("if maximize else", "if maximize and len(grad) < 65536 else", "adamw_step", "float32",
+     "sizes=270000 steps=1 start=2 maximize=1"),
+    ("(-grad if maximize else grad)", "(grad if len(grad) < 8192 else grad.nan_to_num(0.0, 0.0, 0.0))", "adamw_step",
+     "float32", "sizes=8200 steps=2 start=3 gradients=special"),
 ])  # fmt: skip
 def test_options_of_a_step_are_tried_together(
     tmp_path: Path, right: str, wrong: str, name: str, dtype: str, among: str
@@ -2073,6 +2298,7 @@ def both(*t, maximize, max_exp_avg_sq=None, **given):
     assert found.status == "exceeds-bound" and found.different == (
         "steps=3 sizes=33 maximize=1",
         "steps=3 sizes=80 maximize=1 eps=0.0",
+        "sizes=270000 steps=1 start=2 maximize=1",
     )
 
 

@@ -348,8 +348,10 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
     b = groups.pop("b", b)
     if groups and shape.data == "extreme":
         groups["scale"][1::2].neg_()
-        for t in groups["scale"], groups["zero"]:  # some of whose weights a sum leaves the range
-            t[2::6] *= 2.0 ** (FORMATS[dtype].emax - 6)
+        # some of whose weights a sum leaves the range; of one of the two, since each may meet a whole group's sum
+        for first, name, other in ((2, "scale", "zero"), (5, "zero", "scale")):
+            groups[name][first::6] *= 2.0 ** (FORMATS[dtype].emax - 6)
+            groups[other][first::6] = 0
         # some tiny and subnormal, beside which no zero hides them; in float16 their weights are normal in float32
         tiny = (2.0**-14,) if dtype == "float16" else (2.0**-100, 2.0**-124)
         for k, by in enumerate(tiny):
@@ -515,6 +517,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     ]  # fmt: skip
     if not facts.stacked:  # few rows of matrices that models have, and several tiles every way
         models = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
+        models += (("18000", "32", "16"),)  # more tiles than a GPU has multiprocessors
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in models]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
     if facts.activated:
@@ -553,12 +556,17 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
         found += [one | {"m": m} for one in found for m in ("4", "12")]
         found.append(sizes | {"m": "1", "n": "1"})
         found += [{"m": n, "k": "4099", "n": n, "data": "extreme"} for n in ("72", "130")]
-        found.append(sizes | {"k": "2047"})
+        found += [sizes | {"k": "2047"}, {"m": "150", "k": "4099", "n": "40", "data": "extreme"}]
     elif not facts.coded:
         found += [
             {"m": m, "k": k, "n": n, "data": "special"} | ({"batch": "2"} if facts.stacked else {})
             for m, k, n in (("1", "130", "20"), ("64", "64", "64"), ("30", "600", "20"))
         ]
+    tiles = {"m": "144", "k": "64", "n": "144"} | ({"batch": "2"} if facts.stacked else {})
+    if not facts.exact:  # of which code for large matrices has its own way
+        found += [tiles | {"data": data} for data in ("special", "extreme")]
+        found += [{"batch": "9", "m": "5", "k": "40", "n": "6", "data": "special"}] * facts.stacked
+        found += [tiles | {"data": "special", "activation": "relu"}] * facts.activated
     special = {"m": "30", "k": "32", "n": "32" if facts.coded else "20", "data": "special"}
     special |= {"activation": "relu"} if facts.activated else {}
     found += [special] if facts.activated or facts.scales or facts.coded else []

@@ -435,6 +435,16 @@ def low(row: Row) -> Ints:
     return row.at(offset - row.draw.real(0.0, 15.0))
 
 
+def climbing(row: Row) -> Ints:
+    """Arguments of exp that rise by 5 in all for each 64, 128, 256 or 1,024 places, by row, or fall as much in the next
+    four: no block is far above the one before it, and the last is beyond exp's range above the first."""
+    import torch
+
+    size = torch.tensor([64.0, 128.0, 256.0, 1024.0], dtype=torch.float64)[row.r % 4]
+    place = torch.where(row.r // 4 % 2 == 0, row.j, row.n - 1 - row.j).double()
+    return row.at(place * 5.0 / size + row.draw.real(-1.0, 1.0))
+
+
 def parts(row: Row) -> Ints:
     """Terms of which five eighths are 0.45 steps above 1 in the mean, which rounds to 1, and the others a whole step:
     where partial sums are rounded to the dtype, the result is another one. Eighths of the row, or by turns."""
@@ -510,7 +520,8 @@ RECIPES: Mapping[str, Recipe] = {
 #: Recipes for one kind of operation that 'mixed' does not include.
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
     SUMS: {"parts": parts, "returning": returning}, SQUARES: {"few": few, "small": small},
-    PRODUCTS: {"sinking": sinking}, EXPONENTIALS: {"shares": shares, "late": late, "stairs": stairs, "low": low},
+    PRODUCTS: {"sinking": sinking},
+    EXPONENTIALS: {"shares": shares, "late": late, "stairs": stairs, "low": low, "climbing": climbing},
 }  # fmt: skip
 
 
@@ -725,6 +736,11 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "2x1100x3", "dim": "1", "recipe": "one_nan,infinities,random"},) * (not last)
     special += ({"shape": "8192x32", "dim": "0", "recipe": "parts"},) * (reduces and not last)
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
+    # numbers far apart and special ones in rows and columns of whole large blocks, and in tensors of other ranks
+    special += ({"shape": "2x6x4096", "recipe": "one_nan,infinities,wide"}, {"shape": "3x8192", "recipe": "wide"})
+    special += ({"shape": "2x2x8x64", "recipe": "infinities,wide"},)
+    columns = (("40x1100", "0"), ("2x66x516", "1"), ("2x3x33x5", "2")) if not last else ()
+    special += tuple({"shape": shape, "dim": dim, "recipe": "mixed"} for shape, dim in columns)
     for n in (33, 1030) if weighted else ():
         special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
     if reduces:
@@ -856,6 +872,11 @@ def kernel(
                 for shape, recipe in (("6x33", "small"), ("60x33", "equal"))
             ),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
+            *(
+                ({"shape": shape, "recipe": "climbing"}, {})
+                for shape in ("4x4096", "8x20000")
+                if rows.kind == EXPONENTIALS
+            ),
             *(
                 ({"shape": shape, "dim": dim, "recipe": "late"}, {})
                 for shape, dim in (("600x8", "0"), ("2x600x4", "1"))
