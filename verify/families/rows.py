@@ -740,7 +740,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "2x6x4096", "recipe": "one_nan,infinities,wide"}, {"shape": "3x8192", "recipe": "wide"})
     special += ({"shape": "2x2x8x64", "recipe": "infinities,wide"},)
     columns = (("40x1100", "0"), ("2x66x516", "1"), ("2x3x33x5", "2")) if not last else ()
-    special += tuple({"shape": shape, "dim": dim, "recipe": "mixed"} for shape, dim in columns)
+    special += tuple({"shape": shape, "dim": dim, "recipe": "wide,infinities,one_nan"} for shape, dim in columns)
     for n in (33, 1030) if weighted else ():
         special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
     if reduces:
