@@ -274,7 +274,7 @@ class Calls:
 
     def begun(self, one: Instance, how: str = "") -> Begun:
         with getattr(self.call, "manner", nullcontext)(how):
-            return Begun(self.call, one.problem, one.backend, self.lowering.name, names=one.outputs)
+            return Begun(self.call, one.problem, one.backend, self.lowering.name, one.outputs)
 
     def launched(self, one: Instance, how: str = "", like: Outputs | None = None) -> Outputs:
         """Outputs for an instance; like: what has their shapes, where it is known."""

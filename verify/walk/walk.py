@@ -21,7 +21,7 @@ from verify.walk.calls import Called, Sample, call_all
 from verify.walk.calls_of_problems import call_problems
 from verify.walk.cases import Case, Instance, Pointwise, Strata, format_of, terms
 from verify.walk.plan import Job, Selection, job_domain
-from verify.workers.launch import Begun, LoweringError, repeats_of
+from verify.workers.launch import LoweringError, launch_steady, repeats_of
 
 RESOLVED = 4096  # elements whose resolution is taken
 HELD = 1 << 20  # elements that may wait until all portions are through
@@ -63,17 +63,12 @@ def walk(
     building = native.compiled_for()
     found: dict[str, Found] = {}
     held: dict[str, _Held] = {}
-
-    def begin(number: int) -> Begun:
-        repeats = repeats_of(first=number == 0, user=job.mine)
-        origin, about = case.origin(number), (case.backend, lowering.name)
-        return Begun(call, case.given(number), *about, repeats=repeats, names=case.outputs, origin=origin)
-
-    ahead: Begun | None = None  # of the next portion, in another process while this one's results are judged
     for number in portions:
-        launch, ahead = ahead or begin(number), None
         eager = None if reference is None else case.eager(number, reference, target)
-        one = launch.launches(eager)
+        one = launch_steady(
+            call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
+            repeats=repeats_of(first=number == 0, user=job.mine), origin=case.origin(number),
+        )  # fmt: skip
         compiling = one.first if number == 0 else 0.0
         launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
         few = not lowering.each_shape or case.portions() == range(1)
@@ -86,8 +81,6 @@ def walk(
             first = lowerings(target.kernel)[0]
             options = {"mine": job.mine, "scalars": job.scalars}
             launched = replace(launched, calls=call_problems(case, target, lowering, call, first, **options))
-        if getattr(call, "isolated", False) and number + 1 in portions:
-            ahead = begin(number + 1)
         for outputs in one.results:
             for name, y in outputs.items():
                 other, before = None if eager is None else eager.get(name), found.get(name)

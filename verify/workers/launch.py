@@ -161,35 +161,31 @@ def launch_steady(
     Raises LoweringError (kind 'raised' or 'contract'), also for an output that follows the byte in fresh memory: not
     all of it is written. An unsteady lowering raises nothing. NotLowered passes through.
     """
-    return Begun(call, given, backend, name, repeats=repeats, names=names, origin=origin).launches(like)
+    inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
+    try:
+        return _launched(call, inputs, backend, name, repeats, names, like, deque())
+    except BaseException:
+        if origin is not None:
+            origin.made_again()  # what the lowering did to them is not known
+        raise
 
 
 class Begun:
-    """What `launch_steady` does, by default once. A first launch of an isolated call is under way; others begin when
-    they are asked for."""
+    """One launch, as by `launch_steady` with repeats=1. That of an isolated call is under way; others begin when their
+    result is asked for."""
 
     def __init__(
-        self, call: Callable[..., Any], given: Given, backend: Backend, name: str, *, repeats: int = 1,
-        names: Sequence[str] | None = None, origin: Origin | None = None,
-    ) -> None:  # fmt: skip
-        self._inputs = _Inputs(given, backend, origin, isolated=getattr(call, "isolated", False))
-        self._about, self._underway = (backend, name, repeats, names), deque[Any]()
+        self, call: Callable[..., Any], given: Given, backend: Backend, name: str, names: Sequence[str] | None = None
+    ) -> None:
+        self._inputs = _Inputs(given, backend, None, isolated=getattr(call, "isolated", False))
+        self._about, self._underway = (backend, name, 1, names), deque[Any]()
         self._call = call
         if self._inputs.isolated:
             _begin(call, self._inputs, self._inputs.expected, self._underway, range(1))
 
-    def launches(self, like: Mapping[str, Tensor] | None = None) -> Launches:
-        """To be asked once. Raises as `launch_steady`."""
-        try:
-            return _launched(self._call, self._inputs, *self._about, like, self._underway)
-        except BaseException:
-            if self._inputs.origin is not None:
-                self._inputs.origin.made_again()  # what the lowering did to them is not known
-            raise
-
     def result(self, like: Mapping[str, Tensor] | None = None) -> Outputs:
-        """What the first one gave, once, as `launches`."""
-        return self.launches(like).results[0]
+        """What it gave. To be asked once. Raises as `launch_steady`."""
+        return _launched(self._call, self._inputs, *self._about, like, self._underway).results[0]
 
     def drop(self) -> None:
         """Let it end, whatever it gives, unless it has."""
