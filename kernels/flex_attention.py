@@ -93,8 +93,9 @@ class Shape:
         if elements > MOST_ELEMENTS or scores > MOST_SCORES:
             most = f"{MOST_ELEMENTS:,} and {MOST_SCORES:,}"
             raise UsageError(f"{elements:,} elements in a tensor and {scores:,} scores; expected at most {most}")
-        named = {"mask_mod": MASK_MODS, "data": RECIPES, "documents": DOCUMENTS, "slopes": SLOPES}
-        named |= {"biases": BIASES}
+        named = {
+            "mask_mod": MASK_MODS, "data": RECIPES, "documents": DOCUMENTS, "slopes": SLOPES, "biases": BIASES,
+        }  # fmt: skip
         for what, known in ((what, tuple(names)) for what, names in named.items()):
             if getattr(shape, what) not in known:
                 raise UsageError(suggest(what, getattr(shape, what), known))

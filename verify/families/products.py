@@ -515,10 +515,9 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             ("600", "32", "600"),
         )
     ]  # fmt: skip
-    if not facts.stacked:  # few rows of matrices that models have, and several tiles every way
+    if not facts.stacked:  # few rows of matrices that models have, several tiles every way, more than multiprocessors
         models = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
-        models += (("18000", "32", "16"),)  # more tiles than a GPU has multiprocessors
-        shapes += [{"m": m, "k": k, "n": n} for m, k, n in models]
+        shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}

@@ -874,7 +874,7 @@ def kernel(
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
             *(
                 ({"shape": shape, "recipe": "climbing"}, {})
-                for shape in ("4x4096", "8x20000")
+                for shape in ("8x4096", "4x20000")
                 if rows.kind == EXPONENTIALS
             ),
             *(
