@@ -1635,6 +1635,40 @@ def test_options_of_attention_are_tried_together(tmp_path: Path, right: str, wro
     assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
 
 
+#: Gradients whose sums over tiles of queries are kept in the dtype.
+IN_TILES = """
+
+def in_tiles(out, inputs, grad_out):
+    with torch.enable_grad():
+        tiles = list(zip(out.split(64, 2), grad_out.split(64, 2)))
+    parts = [torch.autograd.grad(y, inputs, g, retain_graph=True) for y, g in tiles]
+    return tuple(sum(each) for each in zip(*parts))
+"""
+
+
+@pytest.mark.parametrize(("right", "wrong", "dtype", "among"), [
+    ("q @ k.mT * scale", "(q * scale).to(query.dtype).float() @ k.mT", "bfloat16",
+     "heads=1 head_dim=128 q_len=40 kv_len=60 data=keen"),
+    ("slopes[:, None, None] * away", "(slopes[:, None, None].bfloat16() * away.bfloat16()).float()", "bfloat16",
+     "heads=1 head_dim=16 q_len=300 kv_len=300 score_mod=alibi slopes=steep"),
+    ("bias[:, away", "bias.bfloat16().float()[:, away", "bfloat16",
+     "heads=1 head_dim=16 length=20 score_mod=relative_bias biases=large"),
+    ("weights @ v", "weights @ (v * (v.abs() >= 2.0**-14) if v.shape[2] >= 64 else v)", "float16",
+     "heads=1 q_len=17 kv_len=130 data=small"),
+    ("torch.autograd.grad(out,", "in_tiles(out,", "bfloat16", "heads=2 head_dim=16 q_len=4100 kv_len=9"),
+])  # fmt: skip
+def test_roundings_of_attention_to_its_dtype_are_found(
+    tmp_path: Path, right: str, wrong: str, dtype: str, among: str
+) -> None:
+    """In what a function returns that leaves logsumexp out, which would tell most of them."""
+    text = stubs.source(kernel.load("flex_attention"))
+    assert right in text
+    rest = "{k: t for k, t in found.items() if k != 'logsumexp'}"
+    text = text.replace(right, wrong).replace("    return found\n", f"    return {rest}\n") + IN_TILES
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text, dtype=dtype, only=among)
+    assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
+
+
 #: Wrong in blocks that few problems have, by the names of the calls that have them.
 BLOCKS = {
     "length=32 mask_mod=causal": ("(away > 0)", "(away > 0) & (shape[-1] % 16 != 0 or shape[-2] % 16 != 0)"),
