@@ -273,6 +273,20 @@ def test_cuda_and_rocm_refuse_each_other(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "finds no AMD GPU" in str(rocm.unavailable())
 
 
+def test_the_driver_of_nvidia_is_what_the_kernel_has_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = tmp_path / "nvidia-smi"
+    told.write_text("#!/bin/sh\necho 535.86.10\n")
+    told.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cuda, "DRIVER", tmp_path / "version")
+    assert cuda.driver() == "535.86.10"  # as where the system shows no modules
+    (tmp_path / "version").write_text("580.159.04\n")
+    assert cuda.driver() == "580.159.04"
+    told.unlink()
+    (tmp_path / "version").unlink()
+    assert cuda.driver() is None
+
+
 def test_rocm_fingerprint(amd_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rocm.installed_ocml.cache_clear()
     library = tmp_path / rocm.OCML

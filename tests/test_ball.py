@@ -371,7 +371,7 @@ SATURATED: list[tuple[str, Callable[[Any, Any], Any]]] = [
 def test_double_double_powers_that_arithmetic_gives() -> None:
     """Powers on midpoints are known to be exact, near ones are enclosed; one beyond float64 is not claimed."""
     n, rng, claimed = BallDD("cpu"), random.Random(3), 0
-    for exponent in (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1.0, 0.5, -0.5, 2.5):
+    for exponent in (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1.0, 0.5, -0.5, 1.5, 2.5, 3.5, 4.5):
         for bits, scale in [(rng.randrange(2, 25), rng.randrange(-148, 100)) for _ in range(40)]:
             base = (rng.randrange(1 << (bits - 1), 1 << bits) | 1) * 2.0**scale
             x, y = (torch.tensor([v], dtype=torch.float32) for v in (base, exponent))
@@ -387,10 +387,22 @@ def test_double_double_powers_that_arithmetic_gives() -> None:
                 assert abs(middle - due) <= Fraction(rad)
                 assert rad == 0 or exponent < 0 or bits * exponent > 106 or abs(math.log2(due)) > 900
             else:
-                least, most = sorted((middle - Fraction(rad), middle + Fraction(rad)))
-                ends = sorted((least**2, most**2)) if exponent > 0 else sorted((1 / least**2, 1 / most**2))
-                assert ends[0] <= Fraction(base) <= ends[1] and exponent != 2.5
-    assert claimed > 350
+                least, most = (middle - Fraction(rad)) ** 2, (middle + Fraction(rad)) ** 2
+                assert least <= Fraction(base) ** int(2 * exponent) <= most and exponent != 4.5
+    assert claimed > 470
+
+
+def test_double_double_knows_the_powers_that_are_midpoints() -> None:
+    """Half of the smallest subnormal, and odd numbers of one bit more than the format has."""
+    pairs = [(2.0**-10, 2.5, 2.0**-25), (0.5, 25.0, 2.0**-25), (4.0, -3.5, 2.0**-7), (2.0**-50, 3.0, 2.0**-150)]
+    pairs += [(9.0, 3.5, 2187.0), (169.0, 1.5, 2197.0), (25.0, 2.5, 3125.0), (2.0**-127, -8.0, 2.0**1016)]
+    x, y, due = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
+    n = BallDD("cpu")
+    found = enclosure(n.pow(n.input(x.float()), n.input(y.float())), x)
+    assert torch.equal(found.mid, due) and not found.radius.any() and not torch.as_tensor(found.tail).any()
+    beyond = [(2.0**-127, 9.0), (2.0, 0.3), (2.0, math.inf), (1.0, math.nan), (math.inf, 2.0**-149)]
+    x, y = (torch.tensor(column, dtype=torch.float32) for column in zip(*beyond, strict=True))
+    assert bool(enclosure(n.pow(n.input(x), n.input(y)), x).radius.isnan().all())
 
 
 @pytest.mark.parametrize("expression", [f for _, f in SATURATED], ids=[name for name, _ in SATURATED])

@@ -30,6 +30,11 @@ def test_threads_wait_without_spinning_unless_the_user_says_how() -> None:
     assert _told(program, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE"
 
 
+def test_garbage_is_looked_for_less_often_in_every_process() -> None:
+    program = "import gc; from verify.processes import start; start.settle(); print(gc.isenabled(), gc.get_threshold())"
+    assert _told(program) == "True (700, 10, 100)"
+
+
 def test_triton_keeps_compiled_code_where_it_does_by_itself(tmp_path: Path) -> None:
     """Inductor sets TRITON_CACHE_DIR where it is not set (torch/_inductor/runtime/triton_heuristics.py)."""
     pytest.importorskip("triton")

@@ -37,6 +37,7 @@ inert_options = {
 }
 
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
+DRIVER = Path("/sys/module/nvidia/version")
 
 
 def unavailable() -> str | None:
@@ -69,11 +70,19 @@ def fingerprint() -> dict[str, Any]:
         "backend": name,
         "chip": torch.cuda.get_device_name(),
         "capability": capability(),
-        "driver": answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
+        "driver": driver(),
         "cuda": torch.version.cuda,
         "toolkit_libdevice": str(toolkit) if toolkit else None,
         **software(),
     }
+
+
+def driver() -> str | None:
+    """The version of the kernel's module, which nvidia-smi takes 25 ms to say."""
+    try:
+        return DRIVER.read_text().strip()
+    except OSError:
+        return answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0")
 
 
 def processes() -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ from verify.judge.chunk import COARSE, patterns
 from verify.judge.element import UNMOVED, Facts, Judged, Limits, Plain, decide, plainly
 from verify.judge.exact import Circumstances, Exact, Key
 from verify.numbers import mp
-from verify.numbers.ball import Ball, Ball64, BallDD
+from verify.numbers.ball import Ball, Ball64, BallDD, nowhere
 from verify.numbers.decide import Enclosure, Line, enclosure, ends
 from verify.numbers.grid import Extent
 from verify.numbers.scaled import FAR, BallScaled
@@ -94,7 +94,9 @@ class Elementwise:
             index = None if unit is None else subnormal.nonzero()[:, 0]  # the others' truth is the same
             some = inputs if index is None else tuple(t[index] for t in inputs)
             flat = tuple(torch.where(_tiny(t, self.fmt), torch.copysign(torch.zeros_like(t), t), t) for t in some)
-            if unit is None or index is None:
+            if nowhere(subnormal):
+                at_zero = truth
+            elif unit is None or index is None:
                 at_zero, *_ = self._enclose(n, self._values(n, flat), flat, like)
             elif len(index):
                 part, *_ = self._enclose(n, self._values(n, flat), flat, like[index], unit[index])
@@ -275,7 +277,7 @@ class Elementwise:
         """How far underflow may move the result: A smallest subnormals where an intermediate underflows. size: the
         exponent of the result's unit, in a system that scales."""
         nothing = torch.zeros(like.shape, dtype=torch.float64, device=like.device)
-        if self.oracle.intermediates is None:
+        if self.oracle.intermediates is None or nowhere(under):
             return nothing
         if self.oracle.underflow is None:
             return torch.where(under, torch.inf, nothing)

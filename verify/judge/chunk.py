@@ -141,8 +141,11 @@ class Formulas:
 class Engine(Protocol):
     """The fused pass over the elements of a source."""
 
-    def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
-        """All elements reduced, in float64."""
+    def __call__(
+        self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Reduced:  # fmt: skip
+        """All elements reduced, in float64. meanwhile: what this process has to do while a GPU is busy."""
         ...
 
     def finer(
@@ -165,19 +168,20 @@ class Judge:
 
     def tally(
         self, source: Source, y: Tensor, eager: Tensor | None = None, formulas: Formulas | None = None,
-        engine: Engine | None = None, later: list[Tensor] | None = None,
+        engine: Engine | None = None, later: list[Tensor] | None = None, sampled: Tensor | None = None,
     ) -> Tally:  # fmt: skip
         """The tally of outputs y of shape (n,), `eager` being another lowering's. Without digests.
 
         later: takes the index of the elements that the fused pass left open, where they are few; they are to be judged
-        with those of other chunks, for which the next stages' many steps take hardly longer.
+        with those of other chunks, for which the next stages' many steps take hardly longer. sampled: the index of
+        elements of which `sample` is to be asked.
         """
         formulas = formulas or Formulas()
         fits: dict[str, Fit] = {}
         if engine is None:
             reduced = Reduced((), (), tuple(formulas.wrong(y)), source.picked(y))
         else:
-            reduced = engine(y, eager, self.limits.values)
+            reduced = engine(y, eager, self.limits.values, self._ahead(source, sampled, y))
         for text, (count, first) in zip(formulas.names, reduced.formulas, strict=True):
             fits[text] = Fit(count, self._element(source, first, y) if count else None)
         found = self._tally(source, reduced, None, y, fits)
@@ -348,6 +352,18 @@ class Judge:
             theirs = None if eager is None else eager[index][where]
             tally += self._failing(source, judged, index[where], y, theirs, formulas)
         return tally
+
+    def _ahead(self, source: Source, index: Tensor | None, y: Tensor) -> Callable[[], None]:
+        """What multiprecision says of the elements at `index`, so that it is known when `sample` asks for it."""
+        if index is None or not len(index):
+            return lambda: None
+        columns = source.keys(index), patterns(y[index], self.fmt)
+
+        def ahead() -> None:
+            for key, bits in zip(*columns, strict=True):
+                source.exact.outcome(key, bits, self.limits, source.allowed(key))
+
+        return ahead
 
     def sample(self, source: Source, index: Tensor, y: Tensor) -> None:
         """Hold what the tensors say of the elements at `index` against multiprecision. Raises OracleViolation."""

@@ -177,12 +177,12 @@ class Tally:
 
     def record(self) -> dict[str, Any]:
         """The tally as JSON, for `restored`."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        lists = {name: [list(one) for one in getattr(self, name)] for name in ("digests", "input_digests")}
+        return {name: lists.get(name) or _plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: equal for every order and grouping of the same parts."""
-        return json.dumps(_plain(self), sort_keys=True, separators=(",", ":")).encode()
+        return json.dumps(self.record(), sort_keys=True, separators=(",", ":")).encode()
 
 
 def restored(record: Mapping[str, Any]) -> Tally:

@@ -13,6 +13,7 @@ of extended-real arithmetic or a library result beyond float64; both exceed ever
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -391,24 +392,36 @@ class BallDD(Ball64):
         return Ball(self, mid, torch.where(a.mid == 0, 0.0, rad), LOOSE, tail=torch.where(known, tail, 0.0), sure=True)
 
     def pow(self, x: Ball, y: Ball) -> Ball:
-        """Powers of exact x > 0 and y by arithmetic: those that may lie at or beside midpoints."""
+        """Powers of exact x > 0 and y by arithmetic: those that may lie at or beside midpoints, and all powers of two:
+        one is half the smallest subnormal."""
         found = self._undecided(x.mid * y.mid)
         if not (_point(x) and _point(y)):
             return found
         moderate = (x.mid > 2.0**-100) & (x.mid < 2.0**100)  # eighth powers overflow beyond
         for exponent, power in self.powers(x).items():
-            found = self.where((y.mid == exponent) & (moderate | (abs(exponent) < 5)), power(), found)
-        return found
+            here = (y.mid == exponent) & (moderate | (abs(exponent) < 5))
+            if not nowhere(here):
+                found = self.where(here, power(), found)
+        bits = x.mid.view(torch.int64)
+        place = y.mid * ((bits >> 52) - 1023).to(torch.float64)
+        two = (x.mid > 0) & (bits & (1 << 52) - 1 == 0) & (place.abs() <= 1022) & (place == place.round())
+        if nowhere(two):
+            return found
+        exact = (torch.where(two, place, 0.0).to(torch.int64) + 1023 << 52).view(torch.float64)
+        return self.where(two, self._point(exact, torch.zeros_like(exact)), found)
 
     def powers(self, x: Ball) -> dict[float, Callable[[], Ball]]:
         """Powers of x > 0 by arithmetic, by exponent; integer ones are exact where two float64 hold them."""
-        square = self.mul(x, x)
-        cube, fourth = self.mul(square, x), self.mul(square, square)
+        square = functools.cache(lambda: self.mul(x, x))
+        cube = functools.cache(lambda: self.mul(square(), x))
+        fourth = functools.cache(lambda: self.mul(square(), square()))
+        root = functools.cache(lambda: self.sqrt(x))
         return {
-            2.0: lambda: square, 3.0: lambda: cube, 4.0: lambda: fourth, 5.0: lambda: self.mul(fourth, x),
-            6.0: lambda: self.mul(fourth, square), 7.0: lambda: self.mul(fourth, cube),
-            8.0: lambda: self.mul(fourth, fourth), -1.0: lambda: self.div(self.const(1), x),
-            0.5: lambda: self.sqrt(x), -0.5: lambda: self.div(self.const(1), self.sqrt(x)),
+            2.0: square, 3.0: cube, 4.0: fourth, 5.0: lambda: self.mul(fourth(), x),
+            6.0: lambda: self.mul(fourth(), square()), 7.0: lambda: self.mul(fourth(), cube()),
+            8.0: lambda: self.mul(fourth(), fourth()), -1.0: lambda: self.div(self.const(1), x),
+            0.5: root, -0.5: lambda: self.div(self.const(1), root()), 1.5: lambda: self.mul(x, root()),
+            2.5: lambda: self.mul(square(), root()), 3.5: lambda: self.mul(cube(), root()),
         }  # fmt: skip
 
     def _point(self, mid: Tensor, tail: Tensor | float = 0.0) -> Ball:
@@ -425,6 +438,11 @@ class BallDD(Ball64):
 def full(value: Tensor | float, like: Tensor) -> Tensor:
     """A number as a tensor of the shape of `like`; a tensor as it is."""
     return value if isinstance(value, Tensor) else torch.full_like(like, value)
+
+
+def nowhere(mask: Tensor) -> bool:
+    """Whether a mask holds nowhere, which is not known while a function is traced."""
+    return type(mask) is torch.Tensor and not bool(mask.any())
 
 
 def _signed_zero(mid: Tensor, head: Tensor) -> Tensor:

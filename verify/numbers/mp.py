@@ -22,7 +22,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate
 from typing import Any
 
@@ -105,6 +105,9 @@ class MpValue(Arithmetic, Comparing):
         other = self.system.value(other)
         self.require_given("comparison")
         other.require_given("comparison")
+        if self.kind == other.kind == EXACT:  # by integers, in a fifth of the time that Fraction takes
+            a, b = self.exact, other.exact
+            return np.bool_(op(a.numerator * b.denominator, b.numerator * a.denominator))
         if INTERVAL in (self.kind, other.kind):
             return np.bool_(op(*_spanning(self, other)))
         return np.bool_(NAN not in (self.kind, other.kind) and op(self.order, other.order))
@@ -173,9 +176,9 @@ class MpSystem:
             negative = math.copysign(1.0, number) < 0
             if not math.isfinite(number):
                 return MpValue(self, INF if math.isinf(number) else NAN, negative=negative, given=True)
-            return MpValue(self, EXACT, Fraction(number), negative=negative, given=True)
-        exact = Fraction(number)
-        return MpValue(self, EXACT, exact, negative=exact < 0, given=True)
+            return MpValue(self, EXACT, _rational(number), negative=negative, given=True)
+        exact = _rational(number)
+        return MpValue(self, EXACT, exact, negative=exact.numerator < 0, given=True)
 
     def value(self, number: Any) -> MpValue:
         """An operand: a value of some MpSystem, taken over unchanged, or a constant."""
@@ -191,7 +194,7 @@ class MpSystem:
             return MpValue(self, EXACT, exact, negative=negative)
         if exact.numerator.bit_length() + exact.denominator.bit_length() > EXACT_BITS:
             return self.interval(en.inflate(en.from_fraction(exact, self.precision + 2)[0], self.precision))
-        return MpValue(self, EXACT, exact, negative=exact < 0)
+        return MpValue(self, EXACT, exact, negative=exact.numerator < 0)
 
     def span(self, first: int, last: int, fmt: Format) -> MpValue:
         """All inputs between two finite patterns of one sign, both included; neither is zero."""
@@ -410,6 +413,10 @@ class MpSystem:
         """Whether x is a finite odd integer."""
         _require_one(x, "is_odd")
         return np.bool_(_is_odd(x))
+
+
+#: Rows and conditions name the same few constants for every element.
+_rational = lru_cache(1024)(Fraction)
 
 
 def _is_zero(x: MpValue) -> bool:

@@ -218,13 +218,17 @@ class _Passes:
     truth: str
     judge: Callable[..., Reduced]
 
-    def __call__(self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...]) -> Reduced:
+    def __call__(
+        self, y: Tensor, eager: Tensor | None, parameters: tuple[float, ...],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Reduced:  # fmt: skip
+        more = {} if y.is_cpu else {"meanwhile": meanwhile}
         given, start, parts, done = self.case.given(self.number), self.number * self.case.portion, [], 0
 
         def judged(low: int, high: int) -> None:
             if low < high:
                 part, other = tuple(t[low:high] for t in given), y if eager is None else eager
-                reduced = self.judge(part, y[low:high], other[low:high], parameters, start=start + low)
+                reduced = self.judge(part, y[low:high], other[low:high], parameters, start=start + low, **more)
                 parts.append((low, reduced))
 
         for level in self.case.levels(self.truth):

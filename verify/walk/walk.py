@@ -25,6 +25,7 @@ from verify.workers.launch import LoweringError, launch_steady, repeats_of
 
 RESOLVED = 4096  # elements whose resolution is taken
 HELD = 1 << 20  # elements that may wait until all portions are through
+ON_HOST = 1 << 13  # elements of a GPU with which the host is done before it has launched hundreds of kernels
 
 
 @dataclass(frozen=True)
@@ -106,19 +107,19 @@ def judged(
     if not len(flat):
         raise LoweringError("the output has no element", "inapplicable")
     stated, on = terms(case, job.target, job.lowering, number, name, y, user=job.mine)
-    fmt, meant = format_of(y), next(one for one in on.values() if one.meant)
+    fmt, intended = format_of(y), next(truth for truth, one in on.items() if one.meant)
     tallies = dict(before.tallies) if before else {}
     for truth, one in on.items():
         asked = (name, truth, one.judge.limits.values, tuple(e.id for e in one.judge.excuses), job.mine)
         tally = case.known(number, asked, flat, other)
         if tally is None:
             formulas, engine = case.formulas(number, name, y), case.engine(number, name, truth)
-            later = held.room(case)
-            tally = one.judge.tally(one.elements, flat, other, formulas, engine, later)
-            places = case.sampled(number, name, flat)
+            later, places = held.room(case), case.sampled(number, name, flat)
+            ahead = places if truth == intended and isinstance(case, Pointwise) and not flat.is_cpu else None
+            tally = one.judge.tally(one.elements, flat, other, formulas, engine, later, ahead)
             if not isinstance(case, Pointwise):
                 one.judge.sample(one.elements, places, flat)
-            elif len(places) and meant is one:
+            elif len(places) and truth == intended:
                 held.sampled.append((*(t[places] for t in case.given(number)), flat[places]))
             if isinstance(case, Pointwise) and later:
                 held.leave(case, number, truth, later[0], flat, other)
@@ -127,9 +128,15 @@ def judged(
     known: tuple[dict[str, dict[str, float]], str] = ({}, "")
     if before:
         known = before.resolution, before.unresolved
-    elif number == 0:  # of a portion, which may be larger where there is room
-        some = flat[: case.backend.portion] if isinstance(case, Pointwise) else flat
-        known = resolved(meant.elements, some, fmt, stated, None if name in job.resolved else case.strata(name, y))
+    elif number == 0:
+        # of a portion, which may be larger where there is room
+        count = min(len(flat), case.backend.portion) if isinstance(case, Pointwise) else len(flat)
+        index = torch.tensor(spread(count, RESOLVED), dtype=torch.int64, device=flat.device)
+        strata, elements = None if name in job.resolved else case.strata(name, y), on[intended].elements
+        if isinstance(case, Pointwise) and not flat.is_cpu:
+            same, flat = case.on([t[index].cpu() for t in case.given(0)]).there("cpu"), flat[index].cpu()
+            elements, index = same.sources(0, name, flat)[intended], torch.arange(len(flat))
+        known = resolved(elements, index, flat, fmt, stated, strata)
     readers, distinct = {truth: one.reader for truth, one in on.items()}, before.distinct if before else 1
     return Found(tallies, readers, stated, *known, eager is not None, fmt, distinct)
 
@@ -169,8 +176,10 @@ class _Held:
         tallies = dict(found.tallies)
         for truth, parts in self.open.items():
             places, *tensors = map(torch.cat, zip(*parts, strict=True))
+            device = "cpu" if len(places) <= ON_HOST else case.device
+            places, *tensors = (t.to(device) for t in (places, *tensors))
             inputs, (y, *eager) = tensors[: len(case.inputs.names)], tensors[len(case.inputs.names) :]
-            same = case.on(inputs, places)
+            same = case.on(inputs, places).there(device)
             one = terms(same, job.target, job.lowering, 0, name, y, user=job.mine)[1][truth]
             index, formulas = torch.arange(len(y), device=y.device), same.formulas(0, name, y)
             other = eager[0] if eager else None
@@ -204,13 +213,12 @@ class Launched:
 
 
 def resolved(
-    source: Any, y: torch.Tensor, fmt: Format, stated: Stated | None, strata: Strata | None
+    source: Any, index: torch.Tensor, y: torch.Tensor, fmt: Format, stated: Stated | None, strata: Strata | None
 ) -> tuple[dict[str, dict[str, float]], str]:  # fmt: skip
-    """Median and 90% point of the resolution in each region, of up to RESOLVED hashed elements, and why no stratum
-    resolves ('' where one does, or none are asked for)."""
+    """Median and 90% point of the resolution in each region, of the elements at `index` of the outputs y, and why no
+    stratum resolves ('' where one does, or none are asked for)."""
     if source is None or stated is None or fmt.bits == 64:
         return {}, ""
-    index = torch.tensor(spread(len(y), RESOLVED), dtype=torch.int64, device=y.device)
     facts = source.facts(index, y[index], double=False, zeroed=False)
     limits = Limits.of(stated.metric, stated.value)
     region = decide(y[index], facts, fmt, limits).region

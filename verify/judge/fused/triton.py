@@ -251,8 +251,9 @@ class Judge:
         parameters: tuple[float, ...] = (),
         threads: int | None = None,
         start: int = 0,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Reduced:
-        """As `verify.judge.fused.cpp.Judge`, on the tensors' device."""
+        """As `verify.judge.fused.cpp.Judge`, on the tensors' device. meanwhile: is called once it has work."""
         columns = [*inputs, y] + ([eager] if eager is not None else [])
         if (eager is not None) != self.eager or len(parameters) != self.parameters:
             raise ValueError(f"compiled for eager={self.eager} and {self.parameters} parameters")
@@ -267,6 +268,7 @@ class Judge:
         n = y.numel()
         begun = self._begun(ordered, given, n, pieces, tables) if hasattr(self.module, "plain") and n >= SWEPT else None
         compared = self._compared(ordered, n, pieces, y.device)
+        meanwhile()
         if begun is not None:
             tables, leaders, index = self._plain(*begun, ordered, given, n, pieces, tables)
         if index is None or len(index):
