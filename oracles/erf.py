@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.facts.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row, Saturation
 
 
 def erf(n: Any, x: Any) -> Any:
@@ -23,4 +23,9 @@ ROWS = (
     Row(lambda n, x: n.is_inf(x), Fraction(-1), "C23 F.10.5.1: erf(+-inf) is +-1"),
 )
 
-ORACLE = Oracle(erf, rows=ROWS)
+SATURATIONS = (
+    Saturation(lambda n, x: x > 26.25, 1.0, "1 - erf(x) < exp(-x^2) / (x sqrt(pi)) < 2^-990: DLMF 7.8.2"),
+    Saturation(lambda n, x: x < -26.25, -1.0, "erf(-x) = -erf(x)"),
+)
+
+ORACLE = Oracle(erf, rows=ROWS, saturations=SATURATIONS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.facts.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row, Saturation
 
 
 def sigmoid(n: Any, x: Any) -> Any:
@@ -27,4 +27,6 @@ ROWS = (
     Row(lambda n, x: x < -800, "+tiny", "saturation: 0 < sigmoid(x) < 2^-1154"),
 )
 
-ORACLE = Oracle(sigmoid, rows=ROWS)
+SATURATIONS = (Saturation(lambda n, x: x > 687, 1.0, "1 - sigmoid(x) < exp(-x) < 2^-990"),)
+
+ORACLE = Oracle(sigmoid, rows=ROWS, saturations=SATURATIONS)

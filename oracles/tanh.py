@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from verify.facts.oracle import Oracle, Row
+from verify.facts.oracle import Oracle, Row, Saturation
 
 
 def tanh(n: Any, x: Any) -> Any:
@@ -24,4 +24,9 @@ ROWS = (
     Row(lambda n, x: n.is_inf(x), Fraction(-1), "C23 F.10.2.6: tanh(+-inf) is +-1"),
 )
 
-ORACLE = Oracle(tanh, rows=ROWS)
+SATURATIONS = (
+    Saturation(lambda n, x: x > 344, 1.0, "1 - tanh(x) = 2 / (exp(2 x) + 1) < 2^-990"),
+    Saturation(lambda n, x: x < -344, -1.0, "tanh(-x) = -tanh(x)"),
+)
+
+ORACLE = Oracle(tanh, rows=ROWS, saturations=SATURATIONS)

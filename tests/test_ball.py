@@ -18,11 +18,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verify.facts import kernel
 from verify.facts.formats import FORMATS, Format
 from verify.facts.oracle import OracleError
 from verify.facts.truth import Truth
+from verify.families.elementwise import Elementwise
 from verify.judge.element import Facts, Judged, Limits, decide
-from verify.numbers import Undecidable
+from verify.numbers import Undecidable, admit
 from verify.numbers.ball import Ball, Ball64, BallDD
 from verify.numbers.decide import Enclosure, enclosure
 from verify.numbers.functions import FUNCTIONS, LIBRARY
@@ -337,14 +339,43 @@ def test_a_function_that_is_not_admitted_claims_nothing() -> None:
 
 def test_double_double_exp_beside_one_encloses_the_truth_narrowly() -> None:
     n = BallDD("cpu")
-    x = torch.tensor([-(2.0**-25), 2.0**-30, 0.5, -1.0, 0.0, 3.0], dtype=torch.float64)
+    x = torch.tensor([-(2.0**-25), 2.0**-30, 0.5, -1.0, 0.0, -691.0, 710.0], dtype=torch.float64)
     found = enclosure(n.exp(n.input(x)), x)
     for k, value in enumerate(x.tolist()[:5]):
         mid, tail, rad = parts(found, k)
         with mpmath.workprec(400):
             assert abs(mpmath.exp(value) - mpmath.mpf(mid) - mpmath.mpf(tail)) <= rad
         assert rad <= 2.0**-50 * abs(value)
-    assert math.isnan(parts(found, 5)[2])
+    assert math.isnan(parts(found, 5)[2]) and math.isnan(parts(found, 6)[2])
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid", "exp"])
+def test_double_double_knows_what_is_left_to_a_saturated_result(name: str) -> None:
+    """Outputs beside 1 were each judged in multiprecision, all of a large half of float32's numbers."""
+    oracle, fmt, rng = kernel.load(name).oracle, FORMATS["float32"], random.Random(7)
+    sizes = [rng.uniform(1, 40) for _ in range(40)] + [2.0 ** rng.uniform(0, 127) for _ in range(40)]
+    sizes += [4.0, 26.0, 26.25, 26.3, 344.0, 344.1, 345.0, 687.0, 687.1, 690.0, fmt.to_float(fmt.inf_bits - 1)]
+    x = torch.tensor([*sizes, *(-size for size in sizes)])
+    about = Elementwise(oracle, fmt, ("x",), {}, "cpu", admit.Bounds("cpu"))
+    found, known = about.facts((x,), x, double=True).truth, 0
+    for k, value in enumerate(x.tolist()):
+        mid, tail, rad = parts(found, k)
+        n = MpSystem(1200)
+        truth = oracle.function(n, n.input(fmt.round(Fraction(value)), fmt)).truth()
+        if math.isnan(rad):
+            assert not math.isclose(abs(float(truth.lo)), 1.0, rel_tol=2.0**-30)
+            continue
+        known += 1
+        if 2.0**-900 < abs(mid) < 2.0**900:
+            middle, off = Fraction(mid) + Fraction(tail), Fraction(rad) + Fraction(2) ** -900
+            assert truth.lo <= middle + off and truth.hi >= middle - off, value
+            assert name == "exp" or abs(middle) + Fraction(rad) < 1
+    assert known > 120
+    for one in oracle.saturations:  # where it begins
+        edge = min((v for v in x.tolist() if one.when(Ball64("cpu"), x=torch.tensor(v))), key=abs)
+        n = MpSystem(1200)
+        truth = oracle.function(n, n.input(fmt.round(Fraction(edge)), fmt)).truth()
+        assert 0 < 1 - max(abs(truth.lo), abs(truth.hi)) < Fraction(2) ** -990 and truth.lo * int(one.at) > 0
 
 
 def decided(y: torch.Tensor, found: Enclosure) -> Judged:

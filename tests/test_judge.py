@@ -192,6 +192,22 @@ def test_a_sum_of_far_operands_is_settled_in_float64(inputs: str, output: str) -
     assert not contradictions(given, y, Limits(scaled=0.5))
 
 
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid"])
+def test_a_saturated_result_one_step_below_needs_no_multiprecision(name: str) -> None:
+    """It is within the bound of 1 ULP by less than float64 tells; half of all numbers were judged one by one."""
+    size, facts = 1 << 14, kernel.load(name)
+    x = torch.linspace(40.0, 3e38, size)
+    inputs = Domain("list", FORMATS["float32"], ("x",))
+    case = Pointwise(facts, {}, "float32", backends.load("cpu"), inputs).on([x])
+    source = case.sources(0, "", x)["exact"]
+    y = torch.full((size,), 1 - 2.0**-24)
+    found = Judge(FORMATS["float32"], Limits.of("ulp", 1.0)).tally(source, y)
+    assert found.whole.mp == found.whole.undecided == 0 and not found.whole.fails
+    assert found["normal"].counts["faithful"] == size
+    beyond = Judge(FORMATS["float32"], Limits.of("ulp", 1.0 - 2.0**-18)).tally(source, y)
+    assert beyond["normal"].fails == {"bound": size}
+
+
 @pytest.mark.parametrize("double", [False, True])
 def test_neighbours_are_told_apart_by_the_side_of_their_midpoint(double: bool) -> None:
     """The truth lies 2^-k ULP beside the midpoint of two float32 numbers, on either side or upon it."""

@@ -17,6 +17,7 @@ from typing import Any
 
 #: What a special row may give. `huge` and `tiny` are real numbers beyond every format here.
 OUTCOMES = ("nan", "+inf", "-inf", "+0", "-0", "+huge", "-huge", "+tiny", "-tiny", "either-zero")
+NEARER = 2.0**-990
 
 
 class OracleError(Exception):
@@ -38,6 +39,16 @@ class Row:
     def __post_init__(self) -> None:
         if isinstance(self.gives, str) and self.gives not in OUTCOMES:
             raise ValueError(f"special row gives {self.gives!r}; expected a Fraction or one of {OUTCOMES}")
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Where `when(n, **inputs)` holds, the result is not `at` but within NEARER of it, on the side of 0. Double-double
+    has no number so near; multiprecision has, and asks for none of these."""
+
+    when: Callable[..., Any]
+    at: float
+    source: str
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,7 @@ class Oracle:
                                 times the smallest subnormal number of the dtype, in which some
                                 lowerings keep them (None: by any amount)
     rows                        special values, first match wins
+    saturations                 where it is all but a number that it never reaches
     arithmetic                  True: + - * / only, so that infinities, NaNs and the sign of an
                                 exact zero follow IEEE 754-2019 6.1-6.3 on `function`
     formulas                    candidates for identification
@@ -174,6 +186,7 @@ class Oracle:
     intermediates: Callable[..., tuple[Any, ...]] | None = None
     underflow: Callable[..., Any] | None = None
     rows: tuple[Row, ...] = ()
+    saturations: tuple[Saturation, ...] = ()
     arithmetic: bool = False
     formulas: tuple[Formula, ...] = field(default=())
 

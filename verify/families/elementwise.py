@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from verify.facts.formats import FORMATS, Format
-from verify.facts.oracle import Oracle
+from verify.facts.oracle import NEARER, Oracle
 from verify.facts.truth import Truth
 from verify.judge.chunk import COARSE, patterns
 from verify.judge.element import UNMOVED, Facts, Judged, Limits, Plain, decide, plainly
@@ -190,6 +190,12 @@ class Elementwise:
                 found = _override(found, hit, value, beyond=row.gives in _BEYOND)
             if row.gives not in _BEYOND:
                 tabled = tabled | hit
+        if n.double and not isinstance(n, BallScaled):
+            for one in self.oracle.saturations:
+                hit = torch.as_tensor(one.when(n, **values), device=like.device) & ~taken
+                found = _override(found, hit, one.at, beyond=False)
+                assert found.tail is not None
+                found = replace(found, tail=torch.where(hit, math.copysign(NEARER, -one.at), found.tail))
         if isinstance(n, BallScaled):
             given, unit = unit, n.unit(ball, self.fmt.emin, self.fmt.emax).expand(like.shape) if unit is None else unit
             found = enclosure(n.within(ball, unit), like)

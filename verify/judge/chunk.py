@@ -510,7 +510,8 @@ def require_inside(ball: tuple[float, float, float, int], truth: Truth, fmt: For
     limit = Fraction(2) ** (fmt.emax + 2)
     if math.isinf(rad) or abs(centre) * one >= limit or abs(centre) <= Fraction(2) ** -FAR:
         return  # beyond the format, where balls say no more than that
-    if truth.hi < (centre - Fraction(rad)) * one or truth.lo > (centre + Fraction(rad)) * one:
+    off = Fraction(rad) + Fraction(2) ** -FAR  # of what is added to a number balls say no more than that
+    if truth.hi < (centre - off) * one or truth.lo > (centre + off) * one:
         shown = f"{mid!r} +- {rad!r}" + (f", times 2^{unit}," if unit else "")
         raise OracleViolation(f"{place}: the ball {shown} misses the truth {decimal(truth)}")
 

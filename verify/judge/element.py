@@ -177,7 +177,8 @@ def decide(
     cancelled = wrong_zero & nonzero if facts.scale is not None else torch.zeros_like(wrong_zero)
     sign_miss = wrong_zero & ~cancelled
     hit = number & (d == 0) & ~wrong_zero
-    faithful = number & ~sign_miss & ~missed & ((above & (d == 1)) | (below & (d == -1)) | cancelled)
+    beside = number & ~sign_miss & ~missed & ((above & (d == 1)) | (below & (d == -1)))  # t is between it and RN(t)
+    faithful = beside | (number & ~sign_miss & ~missed & cancelled)
     rest = number & ~(hit | faithful | sign_miss)
     size = nlo.abs()
     inf_miss = rest & ((size == top) != (yc.abs() == top))
@@ -210,7 +211,7 @@ def decide(
 
     # what the element may be
     stated, share, within, beyond = _against(
-        error, spread, d.abs().to(torch.float64), hit, slack, inverse, heavy, light, facts, limits
+        error, spread, d.abs().to(torch.float64), hit, beside, slack, inverse, heavy, light, facts, limits
     )
     if facts.limit is not None:
         bounded = torch.isfinite(facts.limit)
@@ -450,25 +451,26 @@ def _one_binade(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _against(
-    error: Tensor, spread: Tensor, steps: Tensor, hit: Tensor, up: Tensor, inverse: Tensor, heavy: Tensor,
-    light: Tensor, facts: Facts, limits: Limits,
+    error: Tensor, spread: Tensor, steps: Tensor, hit: Tensor, beside: Tensor, up: Tensor, inverse: Tensor,
+    heavy: Tensor, light: Tensor, facts: Facts, limits: Limits,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Whether something is stated, the share of it, whether the element is certainly within it, certainly beyond it.
 
     up: the factor that covers the roundings of `error`, 1 where there are none.
-    A correctly rounded result is within half an ULP of t, and so of any scale that is not below |t|.
+    A correctly rounded result is within half an ULP of t, and so of any scale that is not below |t|; the other one of
+    the two numbers beside t is within one.
     """
     ulp, most, count = (torch.as_tensor(v, dtype=torch.float64, device=error.device) for v in limits.bounds)
     room = facts.slack * inverse  # of underflow, in ULP
     margin = either(facts.slack > 0, UP, 1.0)
     high, low = (error + spread) * up, torch.clamp(error - spread, min=0.0)
     share_ulp = high / (ulp + room)
-    within = (high <= ulp + room) | (hit & (ulp >= 0.5))
+    within = (high <= ulp + room) | (hit & (ulp >= 0.5)) | (beside & (ulp >= 1.0))
     beyond = (low > (ulp + room) * up * margin) & ~within
     scale_room = facts.slack * heavy
     high_scaled, low_scaled = high / inverse * heavy, low / inverse * light
     share_scaled = high_scaled / (most + scale_room)
-    within_scaled = (high_scaled <= most + scale_room) | (hit & (most >= 0.5))
+    within_scaled = (high_scaled <= most + scale_room) | (hit & (most >= 0.5)) | (beside & (most >= 1.0))
     beyond_scaled = (low_scaled > (most + scale_room) * up * margin) & ~within_scaled
     # n steps are at most 2 n + 1/2 ULP, where underflow may add some
     loose = (facts.slack > 0) & (high <= 2 * count + 0.5 + room)

@@ -381,15 +381,36 @@ class BallDD(Ball64):
         return self._undecided(self.const(argument).mid)
 
     def exp(self, a: Ball) -> Ball:
-        """1 + expm1(a) of an exact float64: beside 1 its radius is that of expm1 (results near midpoints)."""
-        if "expm1" not in self.bounds or not _point(a) or not isinstance(a.tail, float):
+        """Of an exact float64 1 + expm1(a) up to 1: beside 1 its radius is that of expm1 (results near midpoints). Of
+        others, from -690, what the library gives: added to 1 it is known well, however small."""
+        if not {"exp", "expm1"} <= self.bounds.keys() or not _point(a) or not isinstance(a.tail, float):
             return self._undecided(a.mid)
-        small = torch.expm1(a.mid)
+        small, large = torch.expm1(a.mid), torch.exp(a.mid)
         mid, tail = two_sum(torch.ones_like(small), small)
-        rad = small.abs() * (self.bounds["expm1"] * U * GROW) + TINY
-        known = a.mid.abs() <= 1
-        rad = torch.where(known, rad, torch.nan)
-        return Ball(self, mid, torch.where(a.mid == 0, 0.0, rad), LOOSE, tail=torch.where(known, tail, 0.0), sure=True)
+        near, known = a.mid.abs() <= 1, (a.mid >= -690) & (large < torch.inf)
+        rad = torch.where(known, large * (self.bounds["exp"] * U * GROW), torch.nan)
+        rad = torch.where(near, small.abs() * (self.bounds["expm1"] * U * GROW) + TINY, rad)
+        rad, tail = torch.where(a.mid == 0, 0.0, rad), torch.where(near, tail, 0.0)
+        return Ball(self, torch.where(near, mid, large), rad, LOOSE, tail=tail, sure=True)
+
+    def tanh(self, a: Ball) -> Ball:
+        """(1 - e)/(1 + e), e = exp(-2|a|), of an exact |a| >= 1: what is left to 1 is known, however little."""
+        e, one = self.exp(self._point(-2.0 * a.mid.abs())), self.const(1)
+        size = self.div(self.add(one, -e), self.add(one, e))
+        known = (a.mid.abs() >= 1) & torch.as_tensor(_point(a))
+        return self.where(known, self.where(a.mid < 0, -size, size), self._undecided(a.mid))
+
+    def erf(self, a: Ball) -> Ball:
+        """1 - erfc(a) of an exact |a| >= 4: erfc lies between the first two sums of its asymptotic expansion (DLMF
+        7.12.1, and 7.12(i) on their errors)."""
+        size = a.mid.abs()
+        e = self.exp(self._point(-(size * size)))
+        scale = 1 / (math.sqrt(math.pi) * size)
+        most, least = (e.mid + e.radius) * scale, (e.mid - e.radius) * scale * (1 - 0.5 / (size * size))
+        rad, left = (most - least) * 0.5 + most * 2.0**-40, torch.copysign((most + least) * 0.5, -a.mid)
+        known = (size >= 4) & torch.as_tensor(_point(a) and a.span.width <= 26)  # its square is exact
+        one = torch.copysign(torch.ones_like(size), a.mid)
+        return self.where(known, Ball(self, one, rad, LOOSE, tail=left, sure=True), self._undecided(a.mid))
 
     def pow(self, x: Ball, y: Ball) -> Ball:
         """Powers of exact x > 0 and y by arithmetic: those that may lie at or beside midpoints, and all powers of two:
