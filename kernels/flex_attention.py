@@ -478,6 +478,16 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "q_len": "17", "kv_len": "130", "data": "small"},
     {"heads": "2", "head_dim": "16", "q_len": "17", "kv_len": "600", "score_mod": "soft_cap", "data": "competing",
      "backward": "no"},
+    # the oldest key of a window that ends beside a block, decoding in groups under a cap or with slopes, large groups
+    # and many heads, heads that are no whole number of 32 or 16, or more than 256
+    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "129", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "length": "150", "mask_mod": "sliding_window", "window": "65", "backward": "no"},
+    *({"heads": "4", "kv_heads": "2", "head_dim": "16", "q_len": "1", "kv_len": "600", **one, "backward": "no"}
+      for one in ({"score_mod": "soft_cap", "soft_cap": "9", "data": "competing"}, {"score_mod": "alibi"},
+                  {"score_mod": "relative_bias"}, {"mask_mod": "sliding_window", "window": "100"})),
+    {"heads": "72", "kv_heads": "2", "head_dim": "16", "q_len": "3", "kv_len": "40", "score_mod": "alibi"},
+    *({"heads": "1", "head_dim": size, "length": "20"} for size in ("40", "80")),
+    {"heads": "1", "head_dim": "288", "length": "17", "backward": "no"},
 )  # fmt: skip
 
 KERNEL = Composite(

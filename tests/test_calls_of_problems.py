@@ -1698,11 +1698,35 @@ BLOCKS = {
     if query.shape[1] > 4 * key.shape[1]:
         found["out"][:, 4:] = 0
     return found"""),
+    **{f"heads=1 head_dim=16 length={length} mask_mod=sliding_window window={window}": (
+        "(away < -window)", f"(torch.arange(shape[-1])[None] < in_blocks_from(away, window, {block}))")
+       for length, window, block in ((300, 129, 128), (150, 65, 64))},
+    **{f"heads=4 kv_heads=2 head_dim=16 q_len=1 kv_len=600 {name}={value}": (
+        "* scale", f"* (scale / 2 if query.shape[2] < 5 and k.shape != key.shape and {name} == {value!r} else scale)")
+       for name, value in (("score_mod", "soft_cap"), ("score_mod", "alibi"), ("score_mod", "relative_bias"),
+                           ("mask_mod", "sliding_window"))},
+    "heads=72 kv_heads=2 head_dim=16 q_len=3 kv_len=40 score_mod=alibi": ("q @ k", "beyond_16(q, key) @ k"),
+    **{f"heads=1 head_dim={size} length={length}": ("q @ k.mT", f"whole(q, {width}) @ whole(k, {width}).mT")
+       for size, length, width in ((40, 20, 16), (80, 20, 32), (288, 17, 256))},
 }  # fmt: skip
 WITHIN = """
 
 def within(away):  # a block of 128 queries
     return away + torch.arange(away.shape[0])[:, None] // 128 * 128
+
+
+def in_blocks_from(away, window, block):  # of a tile of 16 queries, from the block after its window's first key
+    first = torch.arange(away.shape[0])[:, None] - window
+    return torch.maximum(first, (torch.arange(away.shape[0])[:, None] // 16 * 16 - window + 1) // block * block)
+
+
+def beyond_16(q, key):  # of a group the 17th head and those after it get another's query
+    place = torch.arange(q.shape[1]) % (q.shape[1] // key.shape[1])
+    return torch.where((place >= 16)[:, None, None], q.roll(1, 1), q)
+
+
+def whole(t, width):  # without the last part of a head
+    return t[..., : t.shape[-1] // width * width or None]
 """
 
 
