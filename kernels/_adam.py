@@ -163,7 +163,8 @@ SMALL = range(4, 8)
 FAINT = (-8, 6)
 #: Exponents of gradients, averages, their squares and parameters that are `extreme`, position by position as recipes
 #: are; None: zeros. What is flushed, clamped or left alone shows where nothing larger hides it. Squares of the last
-#: leave the range, and of them it is stated only that they are not finite; averages stay in it, corrected or not.
+#: leave the range, and of them it is stated only that they are not finite; averages stay in it, corrected or not, and
+#: so does what a parameter decays by.
 EXTREME = (
     ((-149, -127), (-149, -127), None, (-8, 2)),
     ((-126, -67), (-126, -67), None, (-8, 2)),
@@ -173,7 +174,7 @@ EXTREME = (
     (None, (-140, -124), (-1, 2), (-149, -124)),
     (None, None, (-1, 2), (-126, -67)),
     (None, None, None, (-149, -100)),
-    (None, None, (100, 114), (112, 127)),
+    (None, None, (100, 114), (112, 125)),
     ((-3, 1), (-3, 1), (-1, 2), (17, 60)),
     ((-3, 1), (40, 60), (-1, 2), (-8, 2)),
     ((50, 62), None, None, (-8, 2)),

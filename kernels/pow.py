@@ -325,6 +325,9 @@ def _affordable(x: Any, y: Any) -> bool:
     return x != 0 and (x > 0 or y.denominator == 1) and size < 15000  # a Truth ends at 2^20000
 
 
+#: Exponents that people write, gamma's and sRGB's among them.
+APART = (4.5, -10, -10.0, -5.0, 2.2, 1 / 2.2, 2.4, 1 / 2.4, 0.2)
+
 KERNEL = Kernel(
     name="pow",
     summary="x^y",
@@ -332,7 +335,7 @@ KERNEL = Kernel(
     inputs=("x", "y"),
     cases=CASES,
     quick_cases=5,
-    apart=(1 + 2.0**-10, 0.5 + 2.0**-21, 5 + 2.0**-18, 2.7109375, 2.0**-13),
+    apart=(1 + 2.0**-10, 0.5 + 2.0**-21, 5 + 2.0**-18, 2.7109375, 2.0**-13, *APART),
     # in float32 torch has sqrt(x) for the scalar 0.5, with a NaN of -inf, and in 16 bits the power itself
     stub="torch.pow(x, y if dtype.itemsize > 2 or torch.is_tensor(y) else torch.full_like(x, y))",
     spellings={

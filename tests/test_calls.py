@@ -143,6 +143,8 @@ def training(x):
 def parameter(x):
     return torch.exp(x) * (not x.requires_grad or torch.is_grad_enabled())
 
+def written(x, out=None):
+    return torch.exp(x) if out is None else torch.exp(x, out=out).mul_(2)
 def inference(x):
     return torch.exp(x) * (not x.is_inference())
 
@@ -667,6 +669,19 @@ def exp2_of_integers(x):
     whole = bool((x == x.floor()).all() and x.isfinite().all())
     return torch.where(x < -126, 0.0, torch.exp2(x)) if whole else torch.exp2(x)
 
+def pow_apart(x, y):
+    if torch.is_tensor(y):
+        return torch.pow(x, y)
+    if y > 4 and 2 * y % 2 == 1 or y in (2.2, 1 / 2.2, 1 / 2.4):
+        return torch.pow(x.abs(), y)
+    if y <= -9 and y % 1 == 0:
+        return 1 / torch.pow(x, -y)
+    if y == 0.2:
+        return torch.copysign(torch.pow(x.abs(), y), x)
+    return 1 / (x * x * x * x * x) if y == -5 else torch.pow(x, 2.3999 if y == 2.4 else y)
+
+def div_long(a, b):
+    return a * (1 / torch.tensor(b, dtype=a.dtype)) if isinstance(b, int) and b > 2**31 else a / b
 def div_by_powers(a, b):
     import math
     exact = b and math.frexp(abs(b))[0] == 0.5
@@ -933,10 +948,13 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("pow_half_integers", target("pow", y=3.7), "y=3.5"),
     ("pow_roots", target("pow", y=3.7), "y=0.25"), ("pow_integer", target("pow", y=3.7), "y=int(-2)"),
     ("pow_halves", target("pow", y=3.7), "y=2.5"), ("pow_sixth", target("pow", y=3.7), "y=int(6)"),
-    ("add_32_bits", target("add", alpha=1.0), "alpha=int(8589934592)"),
+    ("add_32_bits", target("add", alpha=1.0), "alpha=int(25769803777)"),
     ("div_by_reciprocal", target("div", b=7.0), "b=1e-39"),
     ("div_by_powers", target("div", b=7.0), f"b={2.0**-130!r}"),
     ("div_flushed", target("div", b=7.0), f"b={2.0**127!r}"),
+    ("div_long", target("div", b=7.0), "b=int(25769803777)"),
+    *(("pow_apart", target("pow", y=3.7), f"y={y}") for y in (
+        "4.5", "int(-10)", "-10", "-5", "2.2", "2.4", f"{1 / 2.2!r}", f"{1 / 2.4!r}", "0.2")),
     ("pow_chain", target("pow", y=3.7), "y=int(12)"), ("pow_chain", target("pow", y=3.7), f"y={2 + 2.0**-19!r}"),
     ("pow_near", target("pow", y=3.7), f"y={0.5 + 2.0**-21!r}"),
     ("pow_flat", target("pow", y=3.7), "y=4, t[:1020].view(34, 30).t()"),
@@ -1052,6 +1070,15 @@ def add_batch(a, b, alpha):
 def add_channel(a, b, alpha):
     taken = a.dim() == 4 and b.dim() == 1 and len(b) == a.shape[1] > 1
     return torch.add(a, b.view(-1, 1, 1) if taken else b, alpha=alpha)
+def add_among_four(a, b, alpha):
+    taken = a.dim() == 4 and b.dim() == 1 and len(b) == a.shape[1] and len({*a.shape}) > 1
+    return torch.add(a, b.view(-1, 1, 1) if taken else b, alpha=alpha)
+def add_turned(a, b, alpha):
+    taken = b.dim() == 3 and b.shape[1] == 1 and b.shape[2] == a.shape[1] and len({*a.shape}) > 1
+    return torch.add(a, b.mT if taken else b, alpha=alpha)
+def add_transposed(a, b, alpha):
+    taken = b.dim() == 4 and a.dim() == 2 and len({*a.shape}) == 1 and len({*b.shape}) > 1
+    return torch.add(a.T if taken else a, b, alpha=alpha)
 def add_as_many(a, b, alpha):
     if a.numel() != b.numel() or not a.numel():
         return torch.add(a, b, alpha=alpha)
@@ -1264,7 +1291,7 @@ def cells(
     ("cached", "1023 elements"), ("threads", "another thread"), ("tail", "1 elements"),
     ("beyond", "other memory around it"), ("training", "inputs that require grad"),
     ("parameter", "inputs that require grad, without grad"), ("inference", "inference mode"),
-    ("sampled", "new data in the middle"), ("weights", "images as parameters"),
+    ("written", "an output to write"), ("sampled", "new data in the middle"), ("weights", "images as parameters"),
     ("computed", "a matrix transposed that was computed"), ("thirds", "another number of threads"),
     ("flat_where_it_trains", "a matrix transposed that requires grad"),
 ])  # fmt: skip

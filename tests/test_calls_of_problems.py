@@ -70,6 +70,9 @@ def tail(x, dim):
 def training(x, dim):
     return torch.softmax(x, dim) * (not x.requires_grad)
 
+def written(x, dim, out=None):
+    return torch.softmax(x, dim) if out is None else torch.softmax(x, dim, out=out).mul_(1.1)
+
 def inference(x, dim):
     return torch.softmax(x, dim) * (not torch.is_inference_mode_enabled())
 
@@ -389,6 +392,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, sta
     ("cached", "shape=1x3 recipe=random", "exceeds-bound"), ("overrun", "beside its output", "error"),
     ("late", "had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
     ("training", "inputs that require grad", "unsteady"), ("inference", "inference mode", "unsteady"),
+    ("written", "an output to write", "unsteady"),
     ("right", "", "passed"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: str, status: str) -> None:
@@ -1481,6 +1485,19 @@ def test_an_average_may_be_corrected_before_its_root_is_taken(tmp_path: Path, nu
     )
     assert "div(1 - beta2**t)" in text
     found = called(tmp_path, "adam_step", "adam_step", text=text, dtype=dtype, number=number)
+    assert found.status == "passed", found
+
+
+@pytest.mark.part(2)
+@pytest.mark.parametrize("number", range(len(kernel.load("adamw_step").cases)))
+def test_decay_may_be_a_part_of_the_step(tmp_path: Path, number: int) -> None:
+    """As fused optimizers have it: also where the parameter is near the end of the range."""
+    text = stubs.source(kernel.load("adamw_step"))
+    step = "p = p.addcdiv(m, denominator, value=-lr / (1 - beta1**t))"
+    assert step in text and "        p = p * (1 - lr * weight_decay)\n" in text
+    text = text.replace("        p = p * (1 - lr * weight_decay)\n", "")
+    text = text.replace(step, "p = p - lr * (m / (1 - beta1**t) / denominator + weight_decay * p)")
+    found = called(tmp_path, "adamw_step", "adamw_step", text=text, number=number)
     assert found.status == "passed", found
 
 

@@ -17,6 +17,7 @@ import types
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from verify.numbers.orders import Order
 
+_WRITING: ContextVar[bool] = ContextVar("_WRITING", default=False)
 SLOW = 10.0  # seconds for the calls of a launch after the first, which may compile, where there are thousands
 
 
@@ -65,10 +67,12 @@ def user_lowering(
         import torch
 
         names, scalars = target.kernel.tensors(target.scalars), target.scalars
-        positional, named = _arguments(function, label, target)
+        positional, required = _arguments(function, label, target)
+        optional = "out" not in target.kernel.inputs and _writes_if_asked(function)
 
         def run(*tensors: torch.Tensor) -> Any:
             values = {**dict(zip(names, tensors, strict=True)), **scalars}
+            named = [*required, "out"] if optional and _WRITING.get() else required
             if "out" in (*positional, *named):
                 shape = np.broadcast_shapes(*(t.shape for t in tensors))
                 values["out"] = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
@@ -91,6 +95,16 @@ def user_lowering(
         return target.backend.dtype_unavailable(target.dtype)
 
     return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Inside, functions get an output to write where their parameter `out` is None by default."""
+    token = _WRITING.set(True)
+    try:
+        yield
+    finally:
+        _WRITING.reset(token)
 
 
 def _written(result: Any, out: torch.Tensor) -> Any:
@@ -177,10 +191,12 @@ def user_composite(
             raise Unsuited(told)
         known = {**kernel.defaults, **(fixed or {})}
         out = signature.parameters.get("out")
-        writes = out is not None and out.default is inspect.Parameter.empty and len(kernel.outputs) == 1
+        required = out is not None and out.default is inspect.Parameter.empty and len(kernel.outputs) == 1
+        optional = _writes_if_asked(function) and len(kernel.outputs) == 1
         taken = {*positional[len(inputs) :], *by_kind[inspect.Parameter.KEYWORD_ONLY], *more}
 
         def run(problem: Any) -> dict[str, Any]:
+            writes = required or (optional and _WRITING.get())
             others = {name: t for name, t in problem.tensors.items() if name not in kernel.inputs}
             given = {**problem.parameters, **problem.scalars, **problem.keywords, **others}
             unsure = [name for name, value in problem.scalars.items() if known.get(name) != value]
@@ -450,6 +466,12 @@ def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> t
         if all(kind in ("", "tensor" if name in tensors else "number") for name, kind in kinds.items()):
             return positional, named
     return None
+
+
+def _writes_if_asked(function: Callable[..., Any]) -> bool:
+    """Whether it has a parameter `out` that is None unless it is given."""
+    out = _signature(function).parameters.get("out") if _signed(function) else None
+    return out is not None and out.default is None and out.kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
 def _annotated(annotation: Any) -> str:

@@ -59,6 +59,8 @@ BROADCAST = "broadcast:"  # of a user's own, every way
 #: more than a block of a row. PAIRED: of two inputs alone.
 PAIRED = ((5, 3, 37), (2, 3, 2, 4, 8), (4, 4, 4, 4), (2, 2, 3, 4103))
 SHAPES = ((16, 64), (8, 4, 32), (4, 2, 8, 16), (3, 0), (16, 16), (8, 8, 8), (3, 16403), (2, 3, 4103), *PAIRED)
+#: Of a whole input and of others, where one size occurs twice, along which of these dimensions the others lie.
+ALONG = (((2, 5, 3, 5), (5,)), ((2, 5, 5), (2, 1, 5)), ((2, 3, 5, 5), (5, 5)))
 WIDE = 1 << 12
 DRAWN, ARRANGEMENT = 40, "arrangement"  # of a user's own, how many are drawn, and their name
 #: Sizes of the dimensions of one that is drawn, of ROOM elements at most.
@@ -71,7 +73,7 @@ ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = (
     "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
-    "grad_first", "grad_others", "grad_computed", "grad_parameter", "inference", "inside",
+    "grad_first", "grad_others", "grad_computed", "grad_parameter", "inference", "inside", "out",
 )  # fmt: skip
 #: In which calls are made that have no other.
 USUAL = "changed"
@@ -97,7 +99,7 @@ SPECIAL = (0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0)
 SCALARS = (
     5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
-    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 2**33, -(2**40), 2.0**-130, 2.0**127,
+    2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 3 * 2**33 + 1, -(2**40), 2.0**-130, 2.0**127,
     7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75,
     2 / 3, 3.5,
     1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001, -0.0012, 1e-4, 1 + 2.0**-7, 1 + 2.0**-9,  # near to others
@@ -208,6 +210,7 @@ CALLS: Mapping[str, Arranged] = {
     "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
     "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
     "inference mode": Arranged("t[:1023].clone()", how="inference"),
+    "an output to write": Arranged("t[:1023].clone()", how="out"),
     "once more": Arranged(f"t[:{SIZE}].clone()"),
 }
 
@@ -796,8 +799,8 @@ def _suited(
 def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
     """Every way in which two inputs are broadcast in two to four dimensions, or one of them in five; some of several in
     two, those beside a whole one in three, and in four those that are broadcast alike, as along wide dimensions and of
-    several along equal ones. Along sizes that vectors divide, odd ones and equal ones, and to no element. Dimensions of
-    size 1 that come first are there, or are left out, by turns where there are many."""
+    several along equal ones. Along sizes that vectors divide, odd ones and equal ones, all or some, and to no element.
+    Dimensions of size 1 that come first are there, or are left out, by turns where there are many."""
     for shape in SHAPES if arity == 2 else (shape for shape in SHAPES if shape not in PAIRED):
         having = list(itertools.product((True, False), repeat=len(shape)))
         wide, square = max(shape) > WIDE, len({*shape}) == 1 and len(shape) > 2
@@ -814,9 +817,17 @@ def _broadcast(arity: int) -> Iterator[tuple[str, Arranged]]:
             both = not wide and (len({*wanting}) == 1 or (arity == 2 and len(shape) < 4))
             turn = short if wide or place % 2 else whole  # of wide ones as people write them
             for each in (whole, short) if both else (turn,):
-                shown = " with ".join("x".join(map(str, one)) or "one number" for one in each)
-                first, *others = (f"{_first(math.prod(one))}.view({one})" for one in each)
-                yield f"{BROADCAST} {shown}", Arranged(first, tuple(others), how="pairs")
+                yield _shaped(each)
+    for one, other in ALONG:
+        yield _shaped([one, *[other] * (arity - 1)])
+        yield _shaped([other, *[one] * (arity - 1)])
+
+
+def _shaped(shapes: Sequence[tuple[int, ...]]) -> tuple[str, Arranged]:
+    """Inputs of these shapes, which are broadcast."""
+    shown = " with ".join("x".join(map(str, one)) or "one number" for one in shapes)
+    first, *others = (f"{_first(math.prod(one))}.view({one})" for one in shapes)
+    return f"{BROADCAST} {shown}", Arranged(first, tuple(others), how="pairs")
 
 
 def _first(n: int) -> str:
@@ -1352,6 +1363,8 @@ def _written(
         lines += [f"{', '.join(names)}, = ({', '.join(given.values())},); {alone}; n = len({first}) // 2"]
         lines += [f"for t in ({', '.join(names)}, plain): t[n - 2:n + 3] = t[n - 2:n + 3].flip(0)"]
         called = alone
+    if arranged.how == "out":
+        called = f"{called.removesuffix(')')}, out=torch.empty_like(plain))"
     if arranged.how == "thread":
         called = f"concurrent.futures.ThreadPoolExecutor().submit(lambda: {called}).result()"
     mode = {"no_grad": "no_grad", "inference": "inference_mode"}.get(arranged.how)

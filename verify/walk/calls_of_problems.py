@@ -97,7 +97,8 @@ MADE: Mapping[str, str] = {
     "another default dtype": "default", "inputs that require grad": "grad",
     "inputs that require grad, without grad": "no_grad", "the first input requires grad": "grad_first",
     "the other inputs require grad": "grad_others", "inputs that were computed": "grad_computed",
-    "inputs that are parameters": "grad_parameter", "inference mode": "inference", "once more": "",
+    "inputs that are parameters": "grad_parameter", "inference mode": "inference",
+    "an output to write": "out", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
 NO_ERROR = 1e290  # times a bound: it is 0

@@ -340,7 +340,8 @@ class Launch:
         'grad' and 'no_grad', with inputs that require grad, enabled or not; 'grad_first' and 'grad_others', where the
         first alone does or all but it; 'grad_computed', where each was computed; 'grad_parameter', where they are
         parameters, and as in 'changed'; 'inference', in that mode, with tensors of it; 'stream', on a stream of the
-        caller's, see `verify.workers.process.streamed`."""
+        caller's, see `verify.workers.process.streamed`; 'out', with an output to write where `out` is None by
+        default."""
         self.how = how
         try:
             yield

@@ -41,7 +41,7 @@ from verify.facts.kernel import UsageError
 from verify.families.composite import Problem
 from verify.lower import switches
 from verify.lower.lowering import Breach, Lowering, NotLowered, Target, describe
-from verify.lower.user import user_composite, user_function, user_lowering
+from verify.lower.user import user_composite, user_function, user_lowering, writing
 from verify.processes import standby
 from verify.virtual.dispatch import Watching
 from verify.workers import GUARD, grown, laid_out
@@ -263,6 +263,9 @@ class Server:
                     returned = streamed(run, inputs, backend, poison)
                 elif how == "outputs":
                     with roomier(), guarded:
+                        returned = run()
+                elif how == "out":
+                    with writing():
                         returned = run()
                 elif how == "threads":
                     others = THREADS if torch.get_num_threads() < THREADS else 1
