@@ -558,9 +558,10 @@ def kernel(
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
             (few | {"master": "1"}, {"lr": 1e-3, "weight_decay": 0.1}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),
+            (few | {"start": "9000"}, {"beta1": 0.9, "beta2": 0.999, "lr": 1.0}),
             # where a correction seems to be over, and is not
             (few | {"start": "48"}, {"beta1": 0.9, "beta2": 0.999}),
-            (few | {"start": "300"}, {"beta1": 0.99, "beta2": 0.999}),
+            *((few | {"start": start}, {"beta1": 0.99, "beta2": 0.999}) for start in ("300", "650")),
             (few | {"start": "600"}, {"beta1": 0.999, "beta2": 0.9999}),
             (few | {"start": "20000", "amsgrad": "1"}, {"beta1": 0.9, "beta2": 0.9999}),
             (few | {"start": "5"}, {"weight_decay": 0.0}),

@@ -335,7 +335,7 @@ KERNEL = Kernel(
     inputs=("x", "y"),
     cases=CASES,
     quick_cases=5,
-    apart=(1 + 2.0**-10, 0.5 + 2.0**-21, 5 + 2.0**-18, 2.7109375, 2.0**-13, *APART),
+    apart={"y": (1 + 2.0**-10, 0.5 + 2.0**-21, 5 + 2.0**-18, 2.7109375, 2.0**-13, *APART)},
     # in float32 torch has sqrt(x) for the scalar 0.5, with a NaN of -inf, and in 16 bits the power itself
     stub="torch.pow(x, y if dtype.itemsize > 2 or torch.is_tensor(y) else torch.full_like(x, y))",
     spellings={

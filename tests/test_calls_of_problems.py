@@ -2164,7 +2164,9 @@ TO_DOUBLE = """(
     # no correction where it seems to be over
     *(("(1 - beta1**t)", f"(1 - beta1**t * (t < {last}))", "adam_step", "float32",
        f"steps=3 sizes=33 start={start} beta1={beta1} beta2=0.999")
-      for last, start, beta1 in ((40, 48, 0.9), (100, 300, 0.99))),
+      for last, start, beta1 in ((40, 48, 0.9), (100, 300, 0.99), (600, 650, 0.99))),
+    ("(1 - beta2**t)", "(1 - beta2**t * (t < 8000))", "adam_step", "float32",
+     "steps=3 sizes=33 start=9000 beta1=0.9 beta2=0.999 lr=1.0"),
     # the second chunk of a fused kernel
     *((right, wrong, "adamw_step", "float32", "sizes=70000 steps=3 start=5 amsgrad=1 maximize=1") for right, wrong in (
         ("(top, v)", "(torch.cat([top[:65536], max_exp_avg_sq[:max(len(v) - 65536, 0)]]), v)"),
@@ -2213,8 +2215,8 @@ TO_DOUBLE = """(
     ("p = p.addcdiv(m, denominator, value=-lr / (1 - beta1**t))",
      "p = torch.where(m == 0, p, p.addcdiv(m, denominator, value=-lr / (1 - beta1**t)))", "adamw_step", "float32",
      "sizes=1031 steps=2 start=3 gradients=special"),
-    ("    found = {", "    p = torch.where(p.isfinite(), p.clamp(-2.0**127, 2.0**127), p)\n    found = {", "adamw_step",
-     "float32", "sizes=1031 steps=2 start=3 gradients=extreme"),
+    ("    found = {", "    p = torch.where(p.isfinite(), p.clamp(-(2.0**125), 2.0**125), p)\n    found = {",
+     "adamw_step", "float32", "sizes=1031 steps=2 start=3 gradients=extreme"),
     *(("(-grad if maximize else grad)", f"(-grad if maximize else grad){wrong}", "adam_step", "float32",
        "sizes=1031 steps=2 start=3 gradients=extreme weight_decay=0.0")
       for wrong in (".clamp(-1e37, 1e37)", " * (grad.abs() >= 2.0**-126)")),

@@ -177,7 +177,8 @@ class Kernel:
     domain     domain(dtype, tensors, scalars) -> strata (see `verify.inputs.domains`)
     checks     what the tests hold the oracle and the domain to
     stub       the expression that `verify show --stub` begins with where torch's own is not to be copied
-    apart      numbers that code of this kernel treats apart, or that lie near to such ones: other calls have them too
+    apart      by scalar, numbers that code of this kernel treats apart, or that lie near to such ones: other calls
+               have them too
     triton     module with `lowerings()`; imported only on launch
     """
 
@@ -196,7 +197,7 @@ class Kernel:
     triton: str | None = None
     notes: tuple[str, ...] = field(default=())
     stub: str = ""
-    apart: tuple[float, ...] = ()
+    apart: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def tensors(self, scalars: Scalars) -> tuple[str, ...]:
         """Names of the inputs that are tensors in the case `scalars`."""

@@ -1014,8 +1014,8 @@ def _judged_calls(
         return found
     ordinary = sample.kinds.get(ORDINARY)
     ordinary = ordinary if ordinary and len(ordinary.expected) >= SIZE else None
-    listed = (*SCALARS, *facts.apart, *(SCALARS_64 if target.dtype == "float64" else ()))
-    usual: list[Scalars] = [{name: value} for name, value in itertools.product(scalars, listed)]
+    listed = (*SCALARS, *(SCALARS_64 if target.dtype == "float64" else ()))
+    usual: list[Scalars] = [{name: value} for name in scalars for value in (*listed, *facts.apart.get(name, ()))]
     usual += [one for one in facts.cases if one.keys() == scalars.keys()]
     for place, given in enumerate((*usual, drawn_scalars(scalars, case.inputs.seed))):
         other = {**scalars, **given}
