@@ -78,7 +78,6 @@ LAYOUTS = (
 )
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
 ASIDE, EACH = 8, 2  # processes that judge beside the one that makes the calls, at most, and cores for each
-FEWEST, FEWEST_FLOAT64 = 4, 2  # cores, for there to be some: in float64 multiprecision judges, which takes longest
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
@@ -738,9 +737,8 @@ def call_problems(
     """Make every call with the lowering, built as `call`; reference: the registered one, whose shapes are due. mine: it
     is a user's own; a registered one is not called with problems of their own, which its settings are. scalars: it is
     to take other Python scalars than the case's."""
-    cores, fewest = torch.get_num_threads(), FEWEST_FLOAT64 if case.dtype == "float64" else FEWEST
-    some = mine and cores >= fewest and possible("guard", call, target)
-    count = min(ASIDE, cores // EACH) if some else 0
+    apart = mine and possible("guard", call, target)
+    count = min(ASIDE, torch.get_num_threads() // EACH) if apart else 0
     with backends.sharing(backends.threads(), JUDGING), _aside(case, target, lowering, count) as aside:
         calls = Calls(case, target, lowering, reference, call, mine, scalars, aside)
         table = dict(calls.table())
