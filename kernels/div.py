@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verify.facts.bounds import HALVES, SINGLES, correctly_rounded, published, rounded, through_float32, vendor
 from verify.facts.formats import Format
-from verify.facts.kernel import Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.kernel import USERS, Bound, Checks, Kernel, Property, Scalars, Spelling
 from verify.facts.properties import even, fixed, odd
 from verify.facts.spellings import as_tensor, elementwise, function
 from verify.inputs.corners import RESULTS, below_power_of_two, negative_zero, ordinary
@@ -172,6 +172,14 @@ KERNEL = Kernel(
             )
         ),
         *rounded(3, "the scalar, or its reciprocal, and the result in the dtype", dtypes=HALVES, backend="mps"),
+        Bound(
+            0.5 + 2.0**-29,
+            "ulp",
+            "one division by the scalar as it is, in float64, whose rounding counts 2^-29 before the one to float32",
+            USERS,
+            dtypes=("float32",),
+            applies=scalar,
+        ),
         *correctly_rounded("one division by the scalar in the dtype", dtypes=SINGLES, truth="rounded"),
         *through_float32(GAMMA_2, "the scalar rounded to float32, one division: gamma_2"),
     ),

@@ -680,6 +680,10 @@ def pow_apart(x, y):
         return torch.copysign(torch.pow(x.abs(), y), x)
     return 1 / (x * x * x * x * x) if y == -5 else torch.pow(x, 2.3999 if y == 2.4 else y)
 
+def div_twice_rounded(a, b):
+    return (a.double() / b).to(a.dtype)
+def div_multiplied(a, b):
+    return (a.double() * torch.tensor(1 / b if b else torch.inf, dtype=a.dtype)).to(a.dtype)
 def div_long(a, b):
     return a * (1 / torch.tensor(b, dtype=a.dtype)) if isinstance(b, int) and b > 2**31 else a / b
 def div_by_powers(a, b):
@@ -968,6 +972,12 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
 def test_a_python_scalar_of_another_kind_is_judged(tmp_path: Path, function: str, on: Target, call: str) -> None:
     found = called(tmp_path, function, on, only=["alpha=-", "y=-", call])  # one of them keeps what another gives
     assert call in found.different and found.status != "passed", found
+
+
+def test_a_quotient_in_float64_may_be_rounded_once_more(tmp_path: Path) -> None:
+    """2^-29 ULP beyond half of one, as at b = -0.001; a product with the reciprocal is farther off."""
+    assert called(tmp_path, "div_twice_rounded", target("div", b=7.0)).status == "passed"
+    assert called(tmp_path, "div_multiplied", target("div", b=7.0)).status == "exceeds-bound"
 
 
 def test_an_input_that_is_the_same_everywhere_is_judged(tmp_path: Path) -> None:

@@ -317,8 +317,8 @@ class BallDD(Ball64):
 
     Run eagerly only: compilers may contract the error-free transformations. Each operation tracks
     its exact residuals, so no error theorem is needed and exact results have radius 0. Library
-    functions are left undecided (mp takes them). Products that leave the range in which TwoProd
-    is exact get a TINY-based term or NaN.
+    functions are left undecided (mp takes them), except where arithmetic gives more than float64 holds.
+    Products that leave the range in which TwoProd is exact get a TINY-based term or NaN.
     """
 
     double = True
