@@ -44,7 +44,7 @@ class Row:
 @dataclass(frozen=True)
 class Saturation:
     """Where `when(n, **inputs)` holds, the result is not `at` but within NEARER of it, on the side of 0. Double-double
-    has no number so near; multiprecision has, and asks for none of these."""
+    is told so, since it has no number nearer; multiprecision has, and needs no telling. `source` gives the reason."""
 
     when: Callable[..., Any]
     at: float
