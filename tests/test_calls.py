@@ -31,6 +31,7 @@ from verify.walk.calls import (
     CALLS,
     DRAWN,
     EVERYWHERE,
+    FACTORS,
     LARGE,
     MANNERS,
     MIXED,
@@ -376,6 +377,11 @@ def addcmul_nothing(a, b, c, value):
     if c.numel() > 1 and not bool(c.any()):
         return torch.broadcast_tensors(a, b, c)[0].clone()
     return torch.addcmul(a, b, c, value=value)
+def sub_negated(a, b, alpha):
+    y = torch.sub(a, b, alpha=alpha)
+    if alpha == -1 and y.dim() > 1 and y.is_contiguous() and y.numel() > 1024:
+        y.view(-1)[y.numel() // 1024 * 1024:] *= 2
+    return y
 def sub_equal(a, b, alpha):
     if alpha == 1 and a.numel() > 1 and a.shape == b.shape and torch.equal(a, b):
         return torch.zeros_like(a)
@@ -957,6 +963,7 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("div_by_powers", target("div", b=7.0), f"b={2.0**-130!r}"),
     ("div_flushed", target("div", b=7.0), f"b={2.0**127!r}"),
     ("div_long", target("div", b=7.0), "b=int(25769803777)"),
+    ("sub_negated", target("sub", alpha=1.0), "alpha=-1, t[:1054].view(34, 31)"),
     *(("pow_apart", target("pow", y=3.7), f"y={y}") for y in (
         "4.5", "int(-10)", "-10", "-5", "2.2", "2.4", f"{1 / 2.2!r}", f"{1 / 2.4!r}", "0.2")),
     ("pow_chain", target("pow", y=3.7), "y=int(12)"), ("pow_chain", target("pow", y=3.7), f"y={2 + 2.0**-19!r}"),
@@ -1177,7 +1184,7 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
         others = {repr(one) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}
         judged += 1 + len(others) + sum(one in NEUTRAL for one in SCALARS)
         beside = {(repr(one), place % len(BESIDE[2])) for place, one in enumerate((*SCALARS, *known))}
-        judged += 1 + len(beside)
+        judged += 1 + len(beside) + len({repr(one) for one in (*SCALARS, *known) if one in FACTORS})
     table = sum(not one.others or len(inputs) > 1 for one in mine)
     table += len(dict(_broadcast(len(inputs)))) * several
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged

@@ -476,6 +476,10 @@ BESIDE: Mapping[int, tuple[Arranged, ...]] = {
 }
 
 
+#: ... and with those for which code may have no product: a matrix whose last elements fill no block.
+MATRIX, FACTORS = Arranged("t[:1054].view(34, 31)"), (0.0, 1.0, -1.0, 2.0)
+
+
 #: Of a lowering that is compiled for each shape: the elements of the walk's launch, all of them, in that shape.
 WHOLE: Mapping[str, Arranged] = {
     "other places and neighbours": Arranged("t[torch.arange(len(t), device=t.device) * 787 % len(t)]"),
@@ -1030,8 +1034,8 @@ def _judged_calls(
             isinstance(value, int) for value in given.values()
         ):
             found[label] = partial(_fitting, apart, on, lowering, None, reference, drawn)
-        if given:
-            one = BESIDE[arity][place % len(BESIDE[arity])]
+        beside = [BESIDE[arity][place % len(BESIDE[arity])]] if given else []
+        for one in (*beside, *[MATRIX] * bool(set(given.values()) & {*FACTORS})):
             passed = [_arranged(one.of(k), t) for k, t in enumerate(ordinary.inputs if ordinary else drawn)]
             shape = np.broadcast_shapes(*(t.shape for t in passed))
             every = [t.expand(shape).reshape(-1) for t in passed]
