@@ -17,7 +17,7 @@ from typing import Any
 
 #: What a special row may give. `huge` and `tiny` are real numbers beyond every format here.
 OUTCOMES = ("nan", "+inf", "-inf", "+0", "-0", "+huge", "-huge", "+tiny", "-tiny", "either-zero")
-NEARER = 2.0**-990
+NEARER = 2.0**-990  #: of a `Saturation`
 
 
 class OracleError(Exception):
