@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,6 +192,38 @@ def test_torch_is_not_asked_for_a_gpu_while_modules_are_imported(
     assert not asked
     torch.cuda.is_available()
     assert asked
+
+
+@linux
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_inductor_asks_and_compiles_first_is_done_beside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, interrupted: bool
+) -> None:
+    """Once for a cache; a compiler that is interrupted leaves no half of a header."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    standby.prepare("torch._inductor.compile_fx")
+    cached = tmp_path / f"torchinductor_{getpass.getuser()}"
+    done, headers = cached / f"ulproof-{torch.__version__}", cached / "precompiled_headers"
+    until = time.monotonic() + 120
+    while not (any(headers.glob("**/*.h")) if interrupted else done.exists()) and time.monotonic() < until:
+        time.sleep(0.02)
+    running = [*_descendants(standby._standing.process.pid)] if standby._standing else []
+    assert interrupted is bool(running)
+    standby.drop()
+    _all_end(*running)
+    assert done.exists() is not interrupted and any(headers.glob("**/*.gch")) is not interrupted
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Processes below one, but for those that have ended."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            number, (state, parent) = int(path.parent.name), path.read_text().rpartition(") ")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                yield number
+                yield from _descendants(number)
 
 
 @linux

@@ -12,6 +12,7 @@ import os
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verify import backends
@@ -103,6 +104,19 @@ def compile_apart(function: Callable[..., Any], name: str, options: dict[str, An
     code = function.__code__.replace(co_name=name)
     fresh = types.FunctionType(code, function.__globals__, name, None, function.__closure__)
     return torch.compile(fresh, fullgraph=True, dynamic=False, options=options)
+
+
+def prepare() -> None:
+    """Compile a function in C++, unless that was done here: the first time Inductor asks which instructions there are
+    and compiles a header, for which all other processes wait."""
+    import torch
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    done = Path(default_cache_dir()) / f"ulproof-{torch.__version__}"
+    if not done.exists():
+        with first_call():
+            compile_apart(lambda x: -x, "prepare", {"compile_threads": 1})(torch.zeros(64))
+        done.touch()
 
 
 def compiled_for_problem(
@@ -233,8 +247,10 @@ STRICT_OPTIONS: Mapping[str, Any] = {
 
 def default_flags(target: Target) -> dict[str, Any]:
     """Options that choose no rounding, for every Inductor lowering: compile in this process, whose Triton settings are
-    known, rather than in workers that keep the settings of their start."""
-    return {"compile_threads": 1}
+    known, rather than in workers that keep the settings of their start; and of an elementwise Triton kernel one size of
+    blocks, which decides none of its bits, rather than two of which the faster one is taken."""
+    blocks = {"triton.autotune_pointwise": False} if target.backend.device == "cuda" else {}
+    return {"compile_threads": 1, **blocks}
 
 
 def strict_options(target: Target) -> dict[str, Any]:

@@ -55,6 +55,8 @@ with importing(), contextlib.suppress(ImportError):
             importlib.import_module(name)
 if sys.argv[2:] and standby.opened():
     os.execv(sys.executable, sys.orig_argv[: -len(sys.argv[2:])])
+if "torch._inductor.compile_fx" in sys.argv[2:]:
+    standby.aside("verify.lower.pytorch:prepare", int(sys.argv[1]))
 standby.stand(int(sys.argv[1]))
 """
 ALONE = """
@@ -368,6 +370,19 @@ def stand(control: int) -> NoReturn:
         os.waitpid(between, 0)
         for descriptor in descriptors:
             os.close(descriptor)
+    os._exit(0)
+
+
+def aside(task: str, control: int) -> None:
+    """Call `task` in a process forked from this one, which nobody waits for and whose failure tells nothing. It ends
+    with this one, and what it has started puts away what is half done."""
+    if _fork():
+        return
+    os.close(control)
+    os.setpgid(0, 0)
+    end_with_parent(lambda: os.killpg(0, signal.SIGTERM))
+    with contextlib.suppress(BaseException):
+        called(task, [])
     os._exit(0)
 
 
