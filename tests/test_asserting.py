@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 import verify
 from verify.facts.kernel import NothingToCompare, UsageError, is_file
 from verify.inputs import domains
+from verify.workers import Own
 from verify.workers.behaviour import digest
 
 pytestmark = pytest.mark.part(2)
@@ -207,6 +208,133 @@ def test_what_is_replaced_after_the_import_is_what_is_judged(
         verify.check(getattr(fast, name), "exp", **OPTIONS)
     told = [cell.flags.get("process") for cell in own(raised.value.cells) if cell.error]
     assert set(told) <= {"the caller's"}
+
+
+HOLDING = """
+import collections, dataclasses, enum, functools, logging, re, threading, types
+import numpy as np, torch, package
+from package.inner import factor
+
+class Slotted:
+    __slots__ = ("factor",)
+
+class Called:
+    def __call__(self):
+        return 1.0
+
+@dataclasses.dataclass
+class Options:
+    factor: float = 1.0
+
+class Way(enum.Enum):
+    EXACT = 1.0
+    LOSSY = 1.01
+
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(()), requires_grad=False)
+
+    def forward(self):
+        return self.factor
+
+def one():
+    return 1.0
+
+SPACE = types.SimpleNamespace(factor=1.0)
+MODULE = Scale()
+TABLE = {"factor": torch.ones(())}
+SLOTTED = Slotted()
+SLOTTED.factor = 1.0
+CALLED = Called()
+OPTIONS = Options()
+WAY = Way.EXACT
+ARRAY = np.ones(1)
+TURNS = collections.deque([1.0])
+WAYS = {"plain": one}
+LONG = [1.0] * 100
+LARGE = torch.ones(1 << 18)
+MIXED = [1.0, None, one]
+GLOBAL = 1.0
+EXP = torch.exp
+WITHIN = torch.float64
+LOCK, LOG, PATTERN = threading.Lock(), logging.getLogger("own"), re.compile("x")
+
+@functools.lru_cache
+def kept(n):
+    return 1.0 if PATTERN.match("x") else 0.0
+
+def f(x):
+    with LOCK:
+        LOG.debug("called")
+    factors = [
+        SPACE.factor, MODULE(), TABLE["factor"], SLOTTED.factor, CALLED(), OPTIONS.factor, WAY.value, ARRAY[0],
+        TURNS[0], WAYS["plain"](), LONG[0], LARGE[0], MIXED[0], f.factor, globals()["GLOBAL"], package.FACTOR, factor(), kept(1),
+    ]
+    y = EXP(x.to(WITHIN))
+    for one in factors:
+        y = y * float(one)
+    return y.to(x.dtype)
+
+f.factor = 1.0
+"""
+
+REPLACED: dict[str, Callable[[Any], Any]] = {
+    "SPACE": lambda own: setattr(own.SPACE, "factor", 1.01),
+    "MODULE": lambda own: own.MODULE.factor.fill_(1.01),
+    "TABLE": lambda own: own.TABLE["factor"].fill_(1.01),
+    "SLOTTED": lambda own: setattr(own.SLOTTED, "factor", 1.01),
+    "CALLED": lambda own: setattr(own.Called, "__call__", lambda self: 1.01),
+    "OPTIONS": lambda own: setattr(own.OPTIONS, "factor", 1.01),
+    "WAY": lambda own: setattr(own, "WAY", own.Way.LOSSY),
+    "ARRAY": lambda own: own.ARRAY.fill(1.01),
+    "TURNS": lambda own: own.TURNS.appendleft(1.01),
+    "WAYS": lambda own: own.WAYS.update(plain=lambda: 1.01),
+    "LONG": lambda own: own.LONG.insert(0, 1.01),
+    "LARGE": lambda own: own.LARGE.fill_(1.01),
+    "MIXED": lambda own: own.MIXED.insert(0, 1.01),
+    "attribute": lambda own: setattr(own.f, "factor", 1.01),
+    "GLOBAL": lambda own: setattr(own, "GLOBAL", 1.01),
+    "package": lambda own: setattr(own.package, "FACTOR", 1.01),
+    "inner": lambda own: setattr(sys.modules["package.inner"], "INNER", 1.01),
+    "EXP": lambda own: setattr(own, "EXP", torch.exp2),
+    "WITHIN": lambda own: setattr(own, "WITHIN", torch.bfloat16),
+    "too much": lambda own: setattr(own, "TURNS", [1.01] * (1 << 19)),
+}
+
+
+@pytest.fixture(name="holding")
+def _holding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("FACTOR = 1.0\n")
+    (tmp_path / "package" / "inner.py").write_text("INNER = 1.0\n\ndef factor():\n    return INNER\n")
+    function(tmp_path, monkeypatch, HOLDING, "f", "holding.py")
+    yield sys.modules["holding"]
+    for name in ("package", "package.inner"):
+        sys.modules.pop(name, None)
+
+
+def elsewhere(path: str) -> str:
+    """The digest in a process of its own, as `verify.workers` has it."""
+    own = Own(f"{path}:f", composite=False, timeout=60.0, memory=None)
+    try:
+        return str(own.behaviour("cpu"))
+    finally:
+        own.worker("cpu").end()
+
+
+def test_what_a_function_holds_is_told(holding: Any) -> None:
+    """Whatever it is kept in; and what differs from one process to the next, such as a lock's address, is not."""
+    there, known = elsewhere(holding.__file__), set()
+    assert digest(holding.f, holding.__file__) == there
+    for name, replace in REPLACED.items():
+        replace(holding)
+        now = digest(holding.f, holding.__file__)
+        assert now not in known | {there}, name
+        known.add(now)
+    with pytest.raises(verify.Inaccurate):
+        verify.check(holding.f, "exp", **OPTIONS)
 
 
 def test_a_scalar_that_is_no_number_is_refused() -> None:

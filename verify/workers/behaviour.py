@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
+import re
 import sys
 import types
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path, PurePath
 from typing import Any
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-SEVERAL = (tuple, list, set, frozenset)
-MOST = 64  # members of a container that are looked at; one of more, or with others than plain ones, may be a cache
-LARGEST = 1 << 20  # bytes of a tensor that are looked at
+#: What `repr` tells whole.
+PLAIN = (
+    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, Fraction, Decimal, Enum, PurePath,
+    re.Pattern,
+)  # fmt: skip
+OF_TORCH = ("torch.dtype", "torch.device", "torch.layout", "torch.memory_format")
+MUTABLE = (list, dict, set, deque)
+MOST = 1 << 18  # values that are told
+LARGEST = 1 << 28  # bytes of a tensor that are
+#: Members of a class that say nothing of what it does, or the same in other members.
+ASIDE = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", "__firstlineno__"}
 
 
 def digest(fn: Callable[..., Any], file: str) -> str:
-    """16 hex digits of a function of a file: its code, defaults and closure, and of what it reads and calls in the
-    file's folder code, plain values, classes, objects and tensors. What was replaced since the file was imported
-    changes them, such as a constant by `monkeypatch`, or the function by what `torch.compile` makes of it."""
-    told = _Told(Path(file).resolve().parent).of(fn)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    """16 hex digits of a function of a file: its code, defaults and closure, and of what it reads and calls plain
+    values, containers, tensors and arrays, and in the file's folder and its packages code, classes and objects. What
+    was replaced since the file was imported changes them, such as a constant by `monkeypatch`, or the function by what
+    `torch.compile` makes of it. Of what is too much to be told, two processes never have the same."""
+    try:
+        told = repr(_Told(Path(file).resolve().parent).of(fn))
+    except (_TooMuch, RecursionError):
+        told = f"process {os.getpid()}"
+    return hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+class _TooMuch(Exception):
+    pass
 
 
 class _Told:
@@ -29,30 +51,65 @@ class _Told:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.seen: dict[int, int] = {}
+        self.seen: dict[Any, int] = {}
+        self.left = MOST
 
-    def of(self, value: Any) -> Any:
-        if isinstance(value, PLAIN):
-            return repr(value)
-        if id(value) in self.seen:
-            return self.seen[id(value)]
-        if isinstance(value, (*SEVERAL, dict)):
-            return _contained(value) or type(value).__name__
-        self.seen[id(value)] = len(self.seen)
+    def of(self, value: Any, names: frozenset[str] = frozenset()) -> Any:
+        """names: those that the code has which reads the value, perhaps its members'."""
+        self.left -= 1
+        if self.left < 0:
+            raise _TooMuch
+        kind = type(value)
+        named = f"{kind.__module__}.{kind.__qualname__}" if not self.own(kind) else kind.__qualname__
+        if isinstance(value, PLAIN) or named in OF_TORCH or named.startswith("numpy.dtype"):
+            return kind.__name__, repr(value)
+        if isinstance(value, (tuple, frozenset)):  # equal ones may be one object in one process, and two in another
+            return named, self.contained(value)
+        key = (id(value), names) if isinstance(value, types.ModuleType) else id(value)
+        if key in self.seen:
+            return self.seen[key]
+        self.seen[key] = len(self.seen)
+        if isinstance(value, MUTABLE):
+            return named, self.contained(value), self.inside(value)
         if isinstance(value, types.ModuleType):
-            near = self.near(getattr(value, "__file__", None))
-            return [value.__name__, self.members(vars(value)) if near else None]
+            file = getattr(value, "__file__", None)
+            if self.near(file, value.__name__):  # the function's own has another name in a process of its own
+                return [Path(file).name, self.members(vars(value), names)]
+            return [value.__name__, self.members({k: one for k, one in vars(value).items() if k in names}, names)]
         if isinstance(value, functools.partial):
             return [self.of(one) for one in (value.func, value.args, value.keywords)]
         if isinstance(value, types.MethodType):
             return [self.of(value.__func__), self.of(value.__self__)]
         if isinstance(value, types.FunctionType):
             return self.function(value)
-        if self.own(value if isinstance(value, type) else type(value)):
-            inside = [self.of(base) for base in value.__bases__] if isinstance(value, type) else self.of(type(value))
-            return [inside, self.members(getattr(value, "__dict__", {}))]
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        return [kind, *self.inner(value), _bits(value), *([value.__qualname__] if isinstance(value, type) else [])]
+        if isinstance(value, type):
+            if not self.own(value):
+                return f"{value.__module__}.{value.__qualname__}"
+            bases = [self.of(base) for base in value.__bases__]
+            return bases, self.members({k: one for k, one in vars(value).items() if k not in ASIDE})
+        return [named, *self.inner(value), _bits(value), self.inside(value), *self.builtin(value)]
+
+    def contained(self, value: Iterable[Any]) -> Any:
+        if isinstance(value, dict):
+            return [(self.of(k), self.of(one)) for k, one in dict.items(value)]
+        told = [self.of(one) for one in value]
+        return sorted(told, key=repr) if isinstance(value, (set, frozenset)) else told
+
+    def inside(self, value: Any) -> Any:
+        """What an object holds: one of a class of the folder all, others what they are made to hold."""
+        kind = type(value)
+        there = getattr(value, "__dict__", {})
+        slots = [name for one in kind.__mro__ for name in _slots(one)]
+        told: Any = []
+        if self.own(kind):
+            told = self.of(kind)
+        elif {"_parameters", "_buffers", "_modules"} <= there.keys():  # a torch.nn.Module
+            kept = ("_parameters", "_buffers", "_modules")
+            there = {name: one for name, one in there.items() if name in kept or isinstance(one, PLAIN)}
+        elif not isinstance(value, types.SimpleNamespace) and not is_dataclass(value):
+            return []
+        held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+        return told, self.members({**there, **held})
 
     def function(self, value: types.FunctionType) -> Any:
         parts = [*self.inner(value), self.of(value.__defaults__), self.of(value.__kwdefaults__)]
@@ -62,58 +119,82 @@ class _Told:
             except ValueError:  # it is empty
                 parts.append("")
         code, there = value.__code__, value.__globals__
-        if not self.near(code.co_filename):
+        if not self.near(code.co_filename, value.__module__):
             return [code.co_filename, code.co_name, *parts]
-        return [_code(code), parts, [(name, self.of(there[name])) for name in _names(code, there)]]
+        names = frozenset(_names(code))
+        read = [(name, self.of(there[name], names)) for name in sorted(names) if name in there]
+        return [self.code(code), parts, read, self.members({**vars(value), "__wrapped__": None})]
+
+    def code(self, code: types.CodeType) -> Any:
+        constants = [self.code(one) if isinstance(one, types.CodeType) else self.of(one) for one in code.co_consts]
+        return code.co_code, code.co_names, code.co_varnames, code.co_flags, constants
 
     def inner(self, value: Any) -> list[Any]:
-        """The function in what a decorator made of it, or in a Triton kernel."""
-        found = (getattr(value, name, None) for name in ("__wrapped__", "fn"))
-        return [self.of(one) for one in found if isinstance(one, types.FunctionType)]
+        """The function in what a decorator made of it, in a property, or in a Triton kernel."""
+        names = "__wrapped__", "__func__", "fn", "func", "fget", "fset"
+        found = (getattr(value, name, None) for name in names)
+        return [self.of(one) for one in found if isinstance(one, types.FunctionType) or hasattr(one, "fn")]
 
-    def members(self, there: Mapping[str, Any]) -> list[Any]:
-        return [(name, self.of(one)) for name, one in sorted(there.items()) if not name.startswith("__")]
+    def builtin(self, value: Any) -> list[Any]:
+        """Of a function that is not Python's, such as torch.exp, its name and whose it is."""
+        name, owner = (getattr(value, one, None) for one in ("__name__", "__self__"))
+        if not isinstance(name, str):
+            return []
+        return [name, None if isinstance(owner, types.ModuleType) else self.of(owner)]
 
-    def near(self, file: str | None) -> bool:
-        """Whether a file lies in the folder."""
-        return file is not None and Path(file).resolve().parent == self.folder
+    def members(self, there: Mapping[str, Any], names: frozenset[str] = frozenset()) -> list[Any]:
+        told = sorted((name, one) for name, one in there.items() if _tells(name, one))
+        return [(name, self.of(one, names)) for name, one in told]
+
+    def near(self, file: str | None, name: str | None) -> bool:
+        """Whether a module of that name and file lies in the folder, or in a package there."""
+        return file is not None and _near(self.folder, file, name or "")
 
     def own(self, kind: type) -> bool:
-        """Whether a class is one of a file of the folder."""
-        return self.near(getattr(sys.modules.get(kind.__module__), "__file__", None))
+        """Whether a class is one of such a module."""
+        return self.near(getattr(sys.modules.get(kind.__module__), "__file__", None), kind.__module__)
+
+
+@functools.lru_cache(4096)
+def _near(folder: Path, file: str, name: str) -> bool:
+    path, place = Path(file).resolve(), folder.joinpath(*name.split("."))
+    return path.parent == folder or path in (place.with_suffix(".py"), place / "__init__.py")
+
+
+def _tells(name: str, value: Any) -> bool:
+    """Whether a member says what its owner does: none that Python gives each, but methods such as __call__."""
+    return not name.startswith("__") or isinstance(value, types.FunctionType)
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _bits(value: Any) -> Any:
-    """Of a tensor that is not large its dtype, shape and bytes."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        return None
-    kind = str(value.dtype), tuple(value.shape), value.device.type
-    if value.layout != torch.strided or value.nbytes > LARGEST or value.device.type == "meta":
-        return kind
-    flat = value.detach().cpu().contiguous().reshape(-1)
-    return (*kind, hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest())
+    """Of a tensor or an array its dtype, shape and bytes."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(value, torch.Tensor):
+        kind = str(value.dtype), tuple(value.shape), value.device.type
+        if value.device.type == "meta":
+            return kind
+        if value.layout != torch.strided or value.nbytes > LARGEST:
+            raise _TooMuch
+        flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        return (*kind, hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest())
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        if value.dtype.hasobject or value.nbytes > LARGEST:
+            raise _TooMuch
+        return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+    return None
 
 
-def _contained(value: Any) -> Any:
-    if isinstance(value, PLAIN):
-        return repr(value)
-    members = [*value.items()] if isinstance(value, Mapping) else [*value] if isinstance(value, SEVERAL) else None
-    told = None if members is None or len(members) > MOST else [_contained(one) for one in members]
-    if told is None or None in told:
-        return None
-    return type(value).__name__, sorted(told, key=repr) if isinstance(value, (set, frozenset)) else told
-
-
-def _names(code: types.CodeType, there: Mapping[str, Any]) -> list[str]:
-    """Names of the module that the code may read, also in functions within it."""
-    found = {name for name in code.co_names if name in there}
+def _names(code: types.CodeType) -> set[str]:
+    """Names that the code may read, also in functions within it, or has as text, as for `globals()["NAME"]`."""
+    found = {*code.co_names}
     for one in code.co_consts:
         if isinstance(one, types.CodeType):
-            found |= set(_names(one, there))
-    return sorted(found)
-
-
-def _code(code: types.CodeType) -> Any:
-    constants = [_code(one) if isinstance(one, types.CodeType) else _contained([one]) for one in code.co_consts]
-    return code.co_code, code.co_names, code.co_varnames, code.co_flags, constants
+            found |= _names(one)
+        elif isinstance(one, str):
+            found.add(one)
+    return found
