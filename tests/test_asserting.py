@@ -269,7 +269,8 @@ def f(x):
         LOG.debug("called")
     factors = [
         SPACE.factor, MODULE(), TABLE["factor"], SLOTTED.factor, CALLED(), OPTIONS.factor, WAY.value, ARRAY[0],
-        TURNS[0], WAYS["plain"](), LONG[0], LARGE[0], MIXED[0], f.factor, globals()["GLOBAL"], package.FACTOR, factor(), kept(1),
+        TURNS[0], WAYS["plain"](), LONG[0], LARGE[0], MIXED[0], f.factor, globals()["GLOBAL"], package.FACTOR,
+        factor(), kept(1),
     ]
     y = EXP(x.to(WITHIN))
     for one in factors:
