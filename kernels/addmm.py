@@ -34,6 +34,15 @@ KERNEL = products.kernel(
             for m, k, n in (("16", "2100", "16"), ("130", "32", "130"))
         ),
         *(({"data": "bias"}, {"alpha": 2.0, "beta": beta}) for beta in (0.5, -0.5)),
+        # in tiles: alpha on the product alone, a bias of special numbers that is not read, or is
+        *(({"m": "130", "k": "32", "n": "130"}, {"alpha": alpha, "beta": 1.0}) for alpha in (0.5, -1.0, 2.0)),
+        *(
+            ({"m": m, "k": k, "n": "130", "data": "bias"} | layout, {"alpha": 2.0, "beta": 0.0})
+            for m, k in (("130", "130"), ("1", "40"))
+            for layout in ({}, {"layout": "transposed-b"})
+        ),
+        ({"m": "130", "k": "40", "n": "130", "data": "bias"}, {"beta": 1.0}),
+        ({"m": "24", "k": "1", "n": "18"}, {"alpha": 0.7}),
         *(({"m": "6", "n": "7"}, {"alpha": alpha, "beta": -1.25}) for alpha in (-0.75, 0.0)),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 1e-7}),

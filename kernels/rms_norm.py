@@ -37,5 +37,5 @@ KERNEL = rows.kernel(
     ),
     last=True,
     cases=({"eps": 0.4375}, {"eps": 1e-05}),
-    others=({"eps": 0.0}, {"eps": 2.0}, {"eps": 1e-8}, {"eps": 1e-12}, {"eps": 4.0}),
+    others=({"eps": 0.0}, {"eps": 2.0}, {"eps": 1e-6}, {"eps": 1e-8}, {"eps": 1e-12}, {"eps": 4.0}),
 )

@@ -7,8 +7,10 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from verify.facts.kernel import NothingToCompare, UsageError, is_file
 from verify.inputs import domains
 from verify.workers import Own
 from verify.workers.behaviour import digest
+from verify.workers.process import behaviour_of
 
 pytestmark = pytest.mark.part(2)
 
@@ -211,9 +214,10 @@ def test_what_is_replaced_after_the_import_is_what_is_judged(
 
 
 HOLDING = """
-import collections, dataclasses, enum, functools, logging, re, threading, types
-import numpy as np, torch, package
+import collections, contextvars, dataclasses, enum, functools, logging, re, threading, types
+import numpy as np, torch, package, installed
 from package.inner import factor
+from installed import other
 
 class Slotted:
     __slots__ = ("factor",)
@@ -256,6 +260,7 @@ LONG = [1.0] * 100
 LARGE = torch.ones(1 << 18)
 MIXED = [1.0, None, one]
 GLOBAL = 1.0
+VARIABLE = contextvars.ContextVar("VARIABLE", default=1.0)
 EXP = torch.exp
 WITHIN = torch.float64
 LOCK, LOG, PATTERN = threading.Lock(), logging.getLogger("own"), re.compile("x")
@@ -270,14 +275,26 @@ def f(x):
     factors = [
         SPACE.factor, MODULE(), TABLE["factor"], SLOTTED.factor, CALLED(), OPTIONS.factor, WAY.value, ARRAY[0],
         TURNS[0], WAYS["plain"](), LONG[0], LARGE[0], MIXED[0], f.factor, globals()["GLOBAL"], package.FACTOR,
-        factor(), kept(1),
+        factor(), kept(1), other(), installed.THERE.factor, VARIABLE.get(),
     ]
-    y = EXP(x.to(WITHIN))
+    y = EXP(x.to(WITHIN)).abs()
     for one in factors:
         y = y * float(one)
     return y.to(x.dtype)
 
 f.factor = 1.0
+"""
+
+INSTALLED = """
+FACTOR = 1.0
+
+class There:
+    factor = 1.0
+
+THERE = There()
+
+def other():
+    return FACTOR
 """
 
 REPLACED: dict[str, Callable[[Any], Any]] = {
@@ -298,6 +315,9 @@ REPLACED: dict[str, Callable[[Any], Any]] = {
     "GLOBAL": lambda own: setattr(own, "GLOBAL", 1.01),
     "package": lambda own: setattr(own.package, "FACTOR", 1.01),
     "inner": lambda own: setattr(sys.modules["package.inner"], "INNER", 1.01),
+    "installed": lambda own: setattr(own.installed, "FACTOR", 1.01),
+    "class installed": lambda own: setattr(own.installed.There, "factor", 1.01),
+    "VARIABLE": lambda own: own.VARIABLE.set(1.01),
     "EXP": lambda own: setattr(own, "EXP", torch.exp2),
     "WITHIN": lambda own: setattr(own, "WITHIN", torch.bfloat16),
     "too much": lambda own: setattr(own, "TURNS", [1.01] * (1 << 19)),
@@ -310,9 +330,13 @@ def _holding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("FACTOR = 1.0\n")
     (tmp_path / "package" / "inner.py").write_text("INNER = 1.0\n\ndef factor():\n    return INNER\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    (tmp_path / "elsewhere" / "installed.py").write_text(INSTALLED)
     function(tmp_path, monkeypatch, HOLDING, "f", "holding.py")
     yield sys.modules["holding"]
-    for name in ("package", "package.inner"):
+    for name in ("package", "package.inner", "installed"):
         sys.modules.pop(name, None)
 
 
@@ -325,13 +349,19 @@ def elsewhere(path: str) -> str:
         own.worker("cpu").end()
 
 
-def test_what_a_function_holds_is_told(holding: Any) -> None:
+def test_what_a_function_holds_is_told(holding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it is kept in; and what differs from one process to the next, such as a lock's address, is not."""
     there, known = elsewhere(holding.__file__), set()
-    assert digest(holding.f, holding.__file__) == there
+    assert behaviour_of(holding.f, holding.__file__) == there
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "abs", lambda x: x * 1.01)
+        assert behaviour_of(holding.f, holding.__file__) != there
+    for mode in (torch.no_grad(), torch.autocast("cpu")):
+        with mode:
+            assert behaviour_of(holding.f, holding.__file__) != there
     for name, replace in REPLACED.items():
         replace(holding)
-        now = digest(holding.f, holding.__file__)
+        now = behaviour_of(holding.f, holding.__file__)
         assert now not in known | {there}, name
         known.add(now)
     with pytest.raises(verify.Inaccurate):
@@ -341,6 +371,22 @@ def test_what_a_function_holds_is_told(holding: Any) -> None:
 def test_a_scalar_that_is_no_number_is_refused() -> None:
     with pytest.raises(UsageError, match="alpha=inf as a scalar; expected a finite number"):
         verify.check(torch.add, "add", dtype=torch.float32, device="cpu", scalars={"alpha": float("inf")})
+
+
+def test_what_is_interrupted_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever Ctrl-C meets it: as the function runs in this process, or while the one of its own is waited for."""
+
+    def interrupting(x: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify.check(interrupting, "exp", **OPTIONS)
+    f = function(tmp_path, monkeypatch, "import time\n\ndef f(x):\n    time.sleep(30)\n", "f")
+    timer = threading.Timer(8.0, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        verify.assert_accurate(f, "exp", **OPTIONS)
+    timer.cancel()
 
 
 VARIABLE = """

@@ -21,7 +21,7 @@ from verify.reports.terminal import print_page
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import TIMEOUT, Own
-from verify.workers.behaviour import digest
+from verify.workers.process import behaviour_of
 
 
 class Inaccurate(AssertionError):
@@ -47,7 +47,7 @@ def check(
     The others are the options of `verify kernel`.
 
     Raises Inaccurate where a cell of `fn` fails, NothingToCompare where the device is absent or no case fits,
-    UsageError for unknown names.
+    UsageError for unknown names, KeyboardInterrupt where it was interrupted.
     """
     text, function = _named(fn)
     name = _backend(device)
@@ -56,7 +56,7 @@ def check(
         # the process that the run will take, too, as long as this lives
         own = Own(text, isinstance(load(kernel), Composite), timeout=timeout, memory=memory)
         path = text.rpartition(":")[0]
-        if own.behaviour(backends.load(name).device) not in (None, digest(fn, path)):
+        if own.behaviour(backends.load(name).device) not in (None, behaviour_of(fn, path)):
             text, function = Path(path).name + text.removeprefix(path), fn
     selection = Selection(
         (kernel,), (name,), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
@@ -64,6 +64,8 @@ def check(
         setting=setting, algorithm=algorithm, seed=seed, timeout=timeout, memory=memory,
     )  # fmt: skip
     report = Report.model_validate(run(selection))
+    if report.interrupted:  # `run` has ended it in order
+        raise KeyboardInterrupt
     if any(code_of(cell) for cell in report.cells if is_file(cell.lowering)):
         page = io.StringIO()
         print_page(kernel_page(report, kernel), page)

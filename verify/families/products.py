@@ -482,6 +482,16 @@ def custom(given: Mapping[str, str], dtypes: tuple[str, ...] = DTYPES, coded: bo
     return replace(setting(" ".join(f"{name}={text}" for name, text in given.items()), **values), dtypes=dtypes)
 
 
+#: Some rows, terms and columns between those that code has a way for each: tails of terms in tiles, rows of a decoded
+#: batch, rows and columns of many terms, an odd number of columns.
+BETWEEN = (
+    *((130, k, 130) for k in (4, 24, 72, 88, 96, 112, 140, 1500)),
+    *((m, 40, 130) for m in (8, 16, 24, 48)),
+    (16, 4168, 64), (130, 4160, 130), (2, 11008, 16), (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 131),
+    (40, 32, 2000),
+)  # fmt: skip
+
+
 def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
     """Square sizes, so that no shape shows whether a factor is transposed; two tiles of 128 or 256 both ways, of whole
     blocks of terms and others, of many terms, and eleven by four of few; no term at all; few rows or columns of many
@@ -500,8 +510,11 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             for m, k, n, group in (("4", "512", "256", "32"), ("1", "1024", "128", "128"), ("4", "256", "32", "32"))
         )
         single = ({"m": "1", "k": k, "n": n} for k, n in (("1056", "16"), ("4096", "16"), ("64", "48"), ("64", "1040")))
+        others = ((5, 64, 32, 16), (5, 256, 32, 256), (8, 256, 144, 128), (40, 128, 48, 64), (8, 64, 144, 32))
+        groups = [dict(zip(("m", "k", "n", "group"), map(str, one), strict=True)) for one in others]
+        groups.append({"m": "1", "k": "64", "n": "32", "data": "special"})
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
-        return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *wide, *many
+        return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *groups, *wide, *many
     stack = {"batch": "2"} if facts.stacked else {}
     shapes = [square, tiles, tiles | {"k": "75"}, {"m": "5", "k": "0", "n": "6"} | stack]
     shapes += [{"m": f"{m}", "k": "1031", "n": f"{n}"} | stack for m, n in ((1, 6), (2, 35), (35, 1), (40, 40))]
@@ -519,6 +532,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         models = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
+    shapes += [{"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack for m, k, n in BETWEEN]
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
         shapes += [{"m": "1", "k": "40", "n": "1", "activation": name} for name in ("relu", "silu")]
@@ -529,12 +543,16 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [
             one | {"m": m, "k": k, "n": n} for m, k, n in (("130", "40", "130"), ("1", "40", "70")) for one in both
         ]
+        rows = (("1", "256", "40"), ("16", "40", "130"))
+        shapes += [{"m": m, "k": k, "n": n, "activation": f} for m, k, n in rows for f in ("relu", "silu")]
+        shapes.append(few | {"k": "2100", "activation": "silu"})
         shapes += [few | both[0] | {"k": "4100"}, {"m": "4", "k": "256", "n": "256", "activation": "silu"}]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
     shapes += [small | {"batch": "1"}, small | {"k": "100", "batch": "1"}] if facts.stacked else []
     # several tiles in a stack, and of many matrices one or a line of each
     stacks = (
-        (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3), (128, 64, 64, 8)
+        (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3), (128, 64, 64, 8),
+        (200, 64, 200, 3), (130, 300, 64, 3), (4, 4, 4, 3), (16, 16, 16, 200), (700, 40, 6, 1),
     )  # fmt: skip
     named = [dict(zip(("m", "k", "n", "batch"), map(str, one), strict=True)) for one in stacks]
     shapes += named if facts.stacked else []
@@ -556,11 +574,16 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
         found.append(sizes | {"m": "1", "n": "1"})
         found += [{"m": n, "k": "4099", "n": n, "data": "extreme"} for n in ("72", "130")]
         found += [sizes | {"k": "2047"}, {"m": "150", "k": "4099", "n": "40", "data": "extreme"}]
+        found += [sizes | {"m": "1", "k": "2047"}, sizes | {"m": "72", "k": "4099", "n": "160"}]
+        found += [sizes | {"m": "24", "n": "272"}, sizes | {"m": "5", "k": "16384", "n": "6"}]
     elif not facts.coded:
         found += [
             {"m": m, "k": k, "n": n, "data": "special"} | ({"batch": "2"} if facts.stacked else {})
-            for m, k, n in (("1", "130", "20"), ("64", "64", "64"), ("30", "600", "20"))
-        ]
+            for m, k, n in (
+                ("1", "130", "20"), ("64", "64", "64"), ("30", "600", "20"), ("1", "520", "40"), ("5", "1040", "6")
+            )
+        ]  # fmt: skip
+        found.append(sizes | {"m": "5", "k": "1040", "n": "6"})
     tiles = {"m": "144", "k": "64", "n": "144"} | ({"batch": "2"} if facts.stacked else {})
     if not facts.exact:  # of which code for large matrices has its own way
         found += [tiles | {"data": data} for data in ("special", "extreme")]
@@ -573,6 +596,7 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     found += [sizes | {"data": "zeros"}] if facts.coded else []
     if facts.activated:
         found += [special | {"data": "nans", "activation": "silu"}, special | {"data": "bias", "activation": "none"}]
+        found += [special | {"k": "130"}, sizes | {"k": "100", "activation": "relu"}, special | {"data": "bias"}]
     return tuple(found)
 
 
@@ -597,7 +621,10 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             ({"m": "24", "k": "64", "n": "32"}, some),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
             ({"m": "24", "k": "64", "n": "32"}, large),
+            ({"m": "24", "k": "64", "n": "32"}, {"scale_b": "scale_b[:, :1].expand(scale_b.shape)"}),
             ({"m": "528", "k": "1040", "n": "544"}, {}),
+            *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),
+            *(({"m": "304", "k": "64", "n": "64", "data": data}, {}) for data in ("special", "extreme")),
         )
     one = [{"m": "1", "k": "1", "n": n} | ({"batch": "3"} if facts.stacked else {}) for n in ("20", "1")]
     square, large = (
@@ -612,7 +639,20 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
         found.append((square, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))  # no infinity meets its opposite
     stack = {"batch": "2"} if facts.stacked else {}
-    found += [({"m": f"{2 + r % 4}", "k": f"{96 + r}", "n": f"{3 + r % 5}"} | stack, {}) for r in range(1, 32)]
+    tails = ((r, (64, 96)[r % 2] + r) for r in range(1, 32))
+    found += [({"m": f"{2 + r % 4}", "k": f"{k}", "n": f"{3 + r % 5}"} | stack, {}) for r, k in tails]
+    # as a layer has its weights, and as their gradients are computed
+    for m, k, n in ((1, 1000, 100), (8, 512, 512), (32, 1024, 64), (130, 520, 130)):
+        found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack, {"b": both["b"]}))
+    found.append(({"m": "130", "k": "1030", "n": "72"} | stack, {"a": both["a"]}))
+    found.append(({"m": "70", "k": "520", "n": "130"} | stack, both))
+    if not facts.exact:
+        ends = ("130", "40", "40")
+        for made in ({"a": "a[..., :1, :].expand(a.shape)"}, {"b": "b[..., :1].expand(b.shape)"}):
+            found.append((dict(zip("mkn", ends, strict=True)) | stack, made))
+    found.append(({"m": "5", "k": "1", "n": "1"} | stack, {}))
+    biases = ("bias[:1].expand(bias.shape)", "bias.repeat(2)[1:133]") if facts.bias else ()
+    found += [({"m": "24", "k": "40", "n": "132"}, {"bias": bias}) for bias in biases]
     if not facts.stacked:
         for m, k, n in ((64, 256, 32), (60, 40, 128)):
             sizes = {"m": f"{m}", "k": f"{k}", "n": f"{n}"}
@@ -633,6 +673,10 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append(({"batch": "16", "m": "128", "k": "16", "n": "128"}, {}))
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
+        if not facts.exact:
+            found.append(
+                ({"batch": "3", "m": "72", "k": "40", "n": "33"}, {t: f"{t}[:1].expand({t}.shape)" for t in "ab"})
+            )
         found.append(({"batch": "4099", "m": "2", "k": "8", "n": "3"}, {}))
         found.append(({"m": "521", "k": "1031", "n": "522", "batch": "1"}, {}))
         found += [({"m": "128", "k": "128", "n": "128", "batch": size}, {}) for size in ("8", "16")]

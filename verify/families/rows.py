@@ -445,6 +445,13 @@ def climbing(row: Row) -> Ints:
     return row.at(place * 5.0 / size + row.draw.real(-1.0, 1.0))
 
 
+def gap(row: Row) -> Ints:
+    """Arguments of exp with -inf in place of those from a fifth to four fifths, in whole blocks after others; in every
+    other row the first are as large as those after the gap, or larger than these by 10."""
+    value = row.draw.real(-4.0, 4.0) + (row.r % 2 * (row.j < row.n // 2) * 10).double()
+    return row.draw.constant("-inf").where((row.j >= row.n // 5) & (row.j < row.n * 4 // 5), row.at(value))
+
+
 def parts(row: Row) -> Ints:
     """Terms of which five eighths are 0.45 steps above 1 in the mean, which rounds to 1, and the others a whole step:
     where partial sums are rounded to the dtype, the result is another one. Eighths of the row, or by turns."""
@@ -521,7 +528,7 @@ RECIPES: Mapping[str, Recipe] = {
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
     SUMS: {"parts": parts, "returning": returning}, SQUARES: {"few": few, "small": small},
     PRODUCTS: {"sinking": sinking},
-    EXPONENTIALS: {"shares": shares, "late": late, "stairs": stairs, "low": low, "climbing": climbing},
+    EXPONENTIALS: {"shares": shares, "late": late, "stairs": stairs, "low": low, "climbing": climbing, "gap": gap},
 }  # fmt: skip
 
 
@@ -722,6 +729,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
             "3x64", "3x1024", "3x3002", "3x4096", "140x2064", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
             "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100", "257x1025",
             "2x1x2x1x3x33",
+            # whole blocks whose number is no power of two, widths of heads, and many rows of as many numbers
+            "3x5120", "3x48", "3x80", "3x96", "3x5000", "3x11008", "1100x70", "600x128", "600x1032", "2x9x20x130",
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)
@@ -729,17 +738,20 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "8x20000", "recipe": "one_nan,infinities"}, {"shape": "65600x2", "recipe": "random"})
     special += ({"shape": "2x3x2x2x3", "dim": "1", "recipe": "random"},) * (not last)
     # the widths of usual vocabularies
-    special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937"))
+    special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937", "2x128256"))
+    special += ({"shape": "3x50257", "recipe": "one_nan,infinities,wide"},)
+    special += ({"shape": "2x3x5x130", "recipe": "wide,infinities"},)
     # all kinds of numbers in rows of many blocks, and in columns
     special += ({"shape": "20x2056", "recipe": "mixed"},)
     special += ({"shape": "1030x72", "dim": "0", "recipe": "mixed"},) * (not last)
     special += ({"shape": "2x1100x3", "dim": "1", "recipe": "one_nan,infinities,random"},) * (not last)
-    special += ({"shape": "8192x32", "dim": "0", "recipe": "parts"},) * (reduces and not last)
+    for shape in ("8192x32", "20000x4"):
+        special += ({"shape": shape, "dim": "0", "recipe": "parts"},) * (reduces and not last)
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
     # numbers far apart and special ones in rows and columns of whole large blocks, and in tensors of other ranks
     special += ({"shape": "2x6x4096", "recipe": "one_nan,infinities,wide"}, {"shape": "3x8192", "recipe": "wide"})
     special += ({"shape": "2x2x8x64", "recipe": "infinities,wide"},)
-    columns = (("40x1100", "0"), ("2x66x516", "1"), ("2x3x33x5", "2")) if not last else ()
+    columns = (("40x1100", "0"), ("72x528", "0"), ("2x66x516", "1"), ("2x3x33x5", "2")) if not last else ()
     special += tuple({"shape": shape, "dim": dim, "recipe": "wide,infinities,one_nan"} for shape, dim in columns)
     for n in (33, 1030) if weighted else ():
         special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
@@ -779,6 +791,19 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("2x3x4x4", -2),
         ("330x104", 1),
         ("1x200x256", 1),
+        # long columns, many of them, or of a stack: sequences of states; more matrices than a grid's second axis holds
+        ("5001x40", 0),
+        ("20000x4", 0),
+        ("3x1300", 0),
+        ("3x9000", 0),
+        ("2x600x40", 1),
+        ("2x2000x3", 1),
+        ("80x40x50", 0),
+        ("5000x3x2", 1),
+        ("3x5x7", -2),
+        ("2x3x4x5x6", 0),
+        ("2x3x4x5x6", 2),
+        ("2x3x4x5x6", 3),
     )
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
@@ -878,6 +903,11 @@ def kernel(
                 if rows.kind == EXPONENTIALS
             ),
             *(
+                ({"shape": shape, "recipe": "gap"}, {})
+                for shape in ("4x700", "4x5000", "2x20000")
+                if rows.kind == EXPONENTIALS
+            ),
+            *(
                 ({"shape": shape, "dim": dim, "recipe": "late"}, {})
                 for shape, dim in (("600x8", "0"), ("2x600x4", "1"))
                 if rows.kind == EXPONENTIALS
@@ -903,8 +933,21 @@ def kernel(
             ({"shape": "2x6x4x32"}, {"x": "x.transpose(1, 2).contiguous().transpose(1, 2)"}),
             ({"shape": "2x10x64"}, {"x": "x.repeat(1, 1, 3)[..., :64]"}),
             *(
-                ({"shape": "8x100", **place}, {"x": "x.repeat(1, 2)[:, :101].contiguous()[:, :-1]"})
+                ({"shape": f"8x{n}", **place}, {"x": f"x.repeat(1, 2)[:, :{n + 1}].contiguous()[:, :-1]"})
+                for n in (96, 100)
                 for place in ({}, *([{"dim": "0"}] * (not last)))
+            ),
+            # parts of longer rows and of more heads, columns of a transposed matrix, one number for a whole column
+            ({"shape": "2x3x4x33"}, {"x": "x.repeat(1, 2, 1, 1)[:, :3]"}),
+            *(
+                ({"shape": shape, "dim": dim}, {"x": made})
+                for shape, dim, made in (
+                    ("33x7", "0", "x.mT.repeat(1, 2)[:, :40].mT"),
+                    ("3x20x8", "1", "x.repeat(1, 1, 2)[..., :12].contiguous()[..., :8]"),
+                    ("33x7", "0", "x[:1].expand(x.shape)"),
+                    ("3x20x8", "1", "x[:, :1].expand(x.shape)"),
+                )
+                if not last
             ),
             *(({"shape": shape, "recipe": "random"}, {}) for shape in ("4x128x1024", "8x8x512")),
             *(

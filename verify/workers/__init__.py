@@ -73,7 +73,7 @@ class Worker:
         self.underway = deque[tuple[int, str]]()  # those that have no answer, and what they ask for
         self.answers: dict[int, dict[str, Any]] = {}  # that nobody has taken
         self.places = list(range(PLACES))  # those of no launch that is under way
-        self.loaded, self.behaviour = False, ""  # what `verify.workers.behaviour.digest` says of the function there
+        self.loaded, self.behaviour = False, ""  # what `verify.workers.process.behaviour_of` says of the function
         self.began, self.compiling, self._spent = time.monotonic(), 0.0, 0.0
         self._asked = -math.inf  # when the system was, of what it has spent
         self.meanwhile: Callable[[], None] | None = None  # what is done before an answer is waited for
@@ -296,7 +296,7 @@ class Own:
         return True
 
     def behaviour(self, device: str) -> str | None:
-        """What `verify.workers.behaviour.digest` says of the function in its process; None where that ended before.
+        """What `verify.workers.process.behaviour_of` says of the function there; None where that ended before.
         Raises UsageError for what is wrong with the file."""
         with contextlib.suppress(LoweringError):  # a launch will tell
             worker = self.worker(device)

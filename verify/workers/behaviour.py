@@ -7,9 +7,11 @@ import hashlib
 import os
 import re
 import sys
+import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -24,6 +26,9 @@ PLAIN = (
 )  # fmt: skip
 OF_TORCH = ("torch.dtype", "torch.device", "torch.layout", "torch.memory_format")
 MUTABLE = (list, dict, set, deque)
+#: Packages of which every process has the same, as of Python's own library, but for what is replaced in them.
+SAME = {"torch", "functorch", "torchgen", "triton", "numpy", "mpmath", "sympy", "verify"}
+LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 MOST = 1 << 18  # values that are told
 LARGEST = 1 << 28  # bytes of a tensor that are
 #: Members of a class that say nothing of what it does, or the same in other members.
@@ -32,9 +37,9 @@ ASIDE = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", 
 
 def digest(fn: Callable[..., Any], file: str) -> str:
     """16 hex digits of a function of a file: its code, defaults and closure, and of what it reads and calls plain
-    values, containers, tensors and arrays, and in the file's folder and its packages code, classes and objects. What
-    was replaced since the file was imported changes them, such as a constant by `monkeypatch`, or the function by what
-    `torch.compile` makes of it. Of what is too much to be told, two processes never have the same."""
+    values, containers, tensors, arrays, code, classes and objects. What was replaced since the file was imported
+    changes them, such as a constant by `monkeypatch`, or the function by what `torch.compile` makes of it. Of what is
+    too much to be told, two processes never have the same."""
     try:
         told = repr(_Told(Path(file).resolve().parent).of(fn))
     except (_TooMuch, RecursionError):
@@ -69,11 +74,14 @@ class _Told:
         if key in self.seen:
             return self.seen[key]
         self.seen[key] = len(self.seen)
+        if isinstance(value, ContextVar):
+            return named, self.of(value.get(None))
         if isinstance(value, MUTABLE):
             return named, self.contained(value), self.inside(value)
         if isinstance(value, types.ModuleType):
             file = getattr(value, "__file__", None)
-            if self.near(file, value.__name__):  # the function's own has another name in a process of its own
+            if file is not None and Path(file).resolve().parent == self.folder:
+                # the function's own has another name in a process of its own
                 return [Path(file).name, self.members(vars(value), names)]
             return [value.__name__, self.members({k: one for k, one in vars(value).items() if k in names}, names)]
         if isinstance(value, functools.partial):
@@ -119,10 +127,12 @@ class _Told:
             except ValueError:  # it is empty
                 parts.append("")
         code, there = value.__code__, value.__globals__
-        if not self.near(code.co_filename, value.__module__):
+        if not self.near(code.co_filename, there.get("__name__")):  # its own is that of what it wraps
             return [code.co_filename, code.co_name, *parts]
         names = frozenset(_names(code))
         read = [(name, self.of(there[name], names)) for name in sorted(names) if name in there]
+        tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+        read += [(name, self.of(getattr(tensor, name))) for name in sorted(names) if hasattr(tensor, name)]
         return [self.code(code), parts, read, self.members({**vars(value), "__wrapped__": None})]
 
     def code(self, code: types.CodeType) -> Any:
@@ -147,7 +157,7 @@ class _Told:
         return [(name, self.of(one, names)) for name, one in told]
 
     def near(self, file: str | None, name: str | None) -> bool:
-        """Whether a module of that name and file lies in the folder, or in a package there."""
+        """Whether what a module of that name and file says is told."""
         return file is not None and _near(self.folder, file, name or "")
 
     def own(self, kind: type) -> bool:
@@ -157,8 +167,12 @@ class _Told:
 
 @functools.lru_cache(4096)
 def _near(folder: Path, file: str, name: str) -> bool:
-    path, place = Path(file).resolve(), folder.joinpath(*name.split("."))
-    return path.parent == folder or path in (place.with_suffix(".py"), place / "__init__.py")
+    path = Path(file).resolve()
+    if path.parent == folder:
+        return True
+    installed = {"site-packages", "dist-packages"} & {*path.parts}
+    library = file.startswith("<frozen") or (path.is_relative_to(LIBRARY) and not installed)
+    return not library and name.partition(".")[0] not in SAME
 
 
 def _tells(name: str, value: Any) -> bool:

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 #: Modules in whose functions the main thread is while something is compiled.
 COMPILING = ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension", "triton.compiler", "triton.backends")
-SEED = "the seed of random numbers"
+SEED, THREADING = "the seed of random numbers", "the number of threads"
 LATE = 0.25  # seconds after a launch in which it may still write
 BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
@@ -170,7 +170,7 @@ class Server:
                 label, function = user_function(text)
                 made = user_composite(label, function=function, fixed=fixed) if composite else None
                 self.lowerings[text] = made or user_lowering(label, function=function)
-                behaviour = digest(function, text.rpartition(":")[0])
+                behaviour = behaviour_of(function, text.rpartition(":")[0])
         except UsageError as error:
             return {"usage": str(error)}
         self.modes[SEED] = torch.initial_seed()  # scripts seed them
@@ -672,6 +672,13 @@ def outline(value: Any) -> dict[str, Any]:
     }
 
 
+def behaviour_of(function: Callable[..., Any], file: str) -> str:
+    """What a function of a file does in this process, in a form that two can compare: its `digest`, and torch's global
+    modes but for those that each process has of its own."""
+    shared_by_all = {name: mode for name, mode in modes().items() if name not in (SEED, THREADING)}
+    return f"{digest(function, file)} {shared_by_all}"
+
+
 def modes() -> dict[str, Any]:
     """The global modes of torch that change what others compute."""
     cuda: Any = torch.backends.cuda
@@ -683,7 +690,7 @@ def modes() -> dict[str, Any]:
     return {
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
-        "the number of threads": torch.get_num_threads(),
+        THREADING: torch.get_num_threads(),
         "flushing of subnormal numbers": bool(torch.tensor(2.0**-149, device="cpu") * 1 == 0),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "the precision of float32 products": ", ".join(f"{name} {value}" for name, value in switches.read().items()),
