@@ -1134,7 +1134,23 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "sum": {
         **{f"shape={shape} recipe=random": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
             "140x513", "66x520", "20x4100", "257x1025", "2x1x2x1x3x33",
+            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x70000", "1100x70",
+            "600x128", "600x1032", "2x9x20x130", "2x128256",
         )},
+        **{f"shape={shape} dim={dim} recipe=random":
+           f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}" for shape, dim in (
+            ("5001x40", 0), ("20000x4", 0), ("3x1300", 0), ("3x9000", 0), ("2x600x40", 1), ("2x2000x3", 1),
+            ("80x40x50", 0), ("5000x3x2", 1), ("3x5x7", -2), ("2x3x4x5x6", 0), ("2x3x4x5x6", 2), ("2x3x4x5x6", 3),
+            ("2x40x16x16", 1),
+        )},
+        "shape=10x4096 recipe=equal": "a['x'].shape == (10, 4096) and (a['x'] == a['x'][:, :1]).all()",
+        "shape=3x50257 recipe=one_nan": "a['x'].shape == (3, 50257) and a['x'].isnan().any()",
+        "shape=2x3x5x130 recipe=wide": "a['x'].shape == (2, 3, 5, 130)", "shape=130x200": "a['x'].shape == (130, 200)",
+        "shape=72x528 dim=0 recipe=wide": "a['x'].shape == (72, 528) and a['x'].isinf().any()",
+        "shape=2000x5 dim=0 recipe=wide": "a['x'].shape == (2000, 5) and a['x'].isinf().any()",
+        **{f"shape={shape} dim={dim} recipe=parts":
+           f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}"
+           for shape, dim in (("4096x2x4", 0), ("2x4096x8", 1))},
         "shape=4x5000 recipe=infinities": "a['x'].shape == (4, 5000)",
         "shape=330x104 dim=1": "a['x'].shape == (330, 104)", "shape=1x200x256 dim=1": "a['x'].shape == (1, 200, 256)",
         "shape=2x3x4x4 dim=-2": "a['x'].shape == (2, 3, 4, 4) and a['dim'] == -2",
@@ -1142,7 +1158,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "shape=40x1100 dim=0": "a['x'].shape == (40, 1100)", "shape=70x3x5 dim=0": "a['x'].shape == (70, 3, 5)",
         "shape=2x1100x3 dim=1 recipe=random": "a['x'].shape == (2, 1100, 3) and a['x'].isfinite().all()",
         "shape=2x1100x3 dim=1 recipe=one_nan": "a['x'].shape == (2, 1100, 3) and a['x'].isnan().any()",
-        "x = x.movedim(1, -1).contiguous().movedim(-1, 1) where shape=2x5x16x16 dim=1":
+        "x = x.movedim(1, -1).contiguous().movedim(-1, 1) where shape=2x40x16x16 dim=1":
             "a['x'].dim() == 4 and a['x'].stride(1) == 1 and a['dim'] == 1",
     },
     "softmax": {
@@ -1160,14 +1176,27 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             "a['x'].shape == (8, 100) and a['x'].stride(0) == 101 and a['dim'] % 2 == 1",
         "x = x.repeat(1, 2)[:, :101].contiguous()[:, :-1] where shape=8x100 dim=0":
             "a['x'].shape == (8, 100) and a['x'].stride(0) == 101 and a['dim'] == 0",
+        "x = x.repeat(1, 2)[:, :97].contiguous()[:, :-1] where shape=8x96": "a['x'].stride(0) == 97 and a['dim'] == -1",
+        "x = x.repeat(1, 2)[:, :97].contiguous()[:, :-1] where shape=8x96 dim=0":
+            "a['x'].stride(0) == 97 and a['dim'] == 0",
+        "x = x.repeat(1, 2, 1, 1)[:, :3]": "a['x'].shape == (2, 3, 4, 33) and a['x'].stride(0) == 6 * 4 * 33",
+        "x = x.mT.repeat(1, 2)[:, :33].mT where shape=33x7 dim=0": "a['x'].stride() == (1, 66) and a['dim'] == 0",
+        "x = x.repeat(1, 1, 2)[..., :12].contiguous()[..., :8] where shape=3x20x8 dim=1":
+            "a['x'].shape == (3, 20, 8) and a['x'].stride(1) == 12 and a['dim'] == 1",
+        "x = x[:1].expand(x.shape) where shape=33x7 dim=0": "a['x'].stride() == (0, 1) and a['dim'] == 0",
+        "x = x[:, :1].expand(x.shape) where shape=33x7 dim=0": "a['x'].stride(1) == 0 and a['dim'] == 0",
+        "x = x[:, :1].expand(x.shape) where shape=3x20x8 dim=1": "a['x'].stride(1) == 0 and a['dim'] == 1",
+        "x = x[:, :1].expand(x.shape) where shape=3x20x8": "a['x'].dim() == 3 and a['x'].stride(1) == 0",
         "561 rows": "a['x'].dim() == 2 and len(a['x']) > 528 and a['x'].shape[1] > 512",
         "shape=1030x72 dim=0": "a['x'].shape == (1030, 72)", "shape=3x3002": "a['x'].shape == (3, 3002)",
     },
     "mm": {
         **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
-            (1300, 130, 400), (130, 4099, 130), (1, 1024, 519), (4, 513, 260), (32, 512, 512), (320, 529, 322),
-            (3, 97, 4), (3, 125, 7), (5, 127, 4), (261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522),
-            (512, 512, 512),
+            (1300, 130, 520), (130, 4099, 130), (1, 1024, 519), (4, 513, 260), (32, 512, 512), (320, 529, 322),
+            (3, 97, 4), (3, 125, 7), (5, 127, 4), (4, 82, 6), (130, 4, 130), (130, 72, 130), (130, 96, 130),
+            (130, 1500, 130), (8, 40, 130), (48, 40, 130), (16, 4168, 64), (130, 4160, 130), (2, 11008, 16),
+            (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 131), (40, 32, 2000), (5, 1, 1), (261, 64, 256),
+            (64, 2166, 64), (1100, 64, 256), (521, 1031, 522), (512, 512, 512),
         )},
         "a = a.repeat(1, 2)[:, :257].contiguous()[:, :-1]": "a['a'].shape == (64, 256) and a['a'].stride(0) == 257",
         "b = b.repeat(1, 2)[:, :129].contiguous()[:, :-1]": "a['b'].shape == (40, 128) and a['b'].stride(0) == 129",
@@ -1176,17 +1205,31 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "m=30 k=600 n=20 data=special": "a['a'].shape == (30, 600) and a['a'].isinf().any()",
         "b = a.mT where m=130 k=70 n=130": "a['a'].shape == (130, 70) and a['b'].equal(a['a'].mT)",
         "a = a.mT.contiguous().mT[..., :1].expand(a.shape)": "a['a'].stride() == (1, 0)",
+        **{f"b = b.mT.contiguous().mT where m={m} k={k} n={n}":
+           f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n}) and a['b'].stride(0) == 1"
+           for m, k, n in ((1, 1000, 100), (8, 512, 512), (32, 1024, 64), (130, 520, 130))},
+        "a = a.mT.contiguous().mT where m=130 k=1030 n=72": "a['a'].shape == (130, 1030) and a['a'].stride(0) == 1",
+        "a = a.mT.contiguous().mT, b = b.mT.contiguous().mT where m=70 k=520 n=130":
+            "a['a'].shape == (70, 520) and a['a'].stride(0) == a['b'].stride(0) == 1",
+        "a = a[..., :1, :].expand(a.shape)": "a['a'].stride(0) == 0 and len(a['a']) == 130",
+        "b = b[..., :1].expand(b.shape)": "a['b'].stride(1) == 0 and a['b'].shape == (40, 40)",
+        "m=1 k=520 n=40 data=special": "a['a'].shape == (1, 520) and a['b'].isnan().any()",
+        "m=5 k=1040 n=6 data=special": "a['a'].shape == (5, 1040) and a['a'].isinf().any()",
+        "m=24 k=1040 n=18 data=extreme": "a['a'].shape == (24, 1040)",
         "a = a.new_zeros(a.shape) where m=130": "a['b'].shape == (130, 130) and a['b'].isnan().any()",
     },
     "bmm": {
         **{f"m={m} k={k} n={n} batch={size}": f"a['a'].shape == {(size, m, k)} and a['b'].shape == {(size, k, n)}"
            for m, k, n, size in (
             (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
-            (128, 64, 64, 8), (521, 1031, 522, 1), (128, 128, 128, 8), (128, 128, 128, 16),
+            (128, 64, 64, 8), (521, 1031, 522, 1),
+            (200, 64, 200, 3), (130, 300, 64, 3), (4, 4, 4, 3), (16, 16, 16, 200), (700, 40, 6, 1),
+            (128, 128, 128, 8), (128, 128, 128, 16),
         )},
         "batch=16 m=128 k=16 n=128": "a['a'].shape == (16, 128, 16)",
         "a = a.transpose(0, 1).contiguous().transpose(0, 1), b = b.permute(2, 0, 1)":
             "a['a'].stride() == (16, 128, 1) and a['b'].stride() == (16, 1, 128)",
+        "a = a[:1].expand(a.shape), b = b[:1].expand(b.shape)": "a['a'].stride(0) == a['b'].stride(0) == 0",
         "batch=4099": "len(a['a']) == 4099", "m=3 k=125 n=7 batch=2": "a['a'].shape == (2, 3, 125)",
         "a = a.repeat(1, 2, 1)[:, :70]": "a['b'].stride(0) == 0 and a['a'].stride(0) > 70 * 40",
     },
@@ -1197,12 +1240,27 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"activation={name} layout=transposed-b m={m} k=40 n={n}":
            f"a['activation'] == '{name}' and a['a'].shape == ({m}, 40) and a['b'].stride(0) == 1"
            for name in ("relu", "silu") for m, n in ((130, 130), (1, 70))},
+        **{f"m={m} k={k} n={n} activation={name}": f"a['activation'] == '{name}' and a['a'].shape == ({m}, {k})"
+           for name in ("relu", "silu") for m, k, n in ((1, 256, 40), (16, 40, 130))},
+        "m=3 k=2100 n=6 activation=silu": "a['activation'] == 'silu' and a['a'].shape == (3, 2100)",
+        "m=30 k=130 n=20 data=special activation=relu": "a['a'].shape == (30, 130) and a['activation'] == 'relu'",
+        "m=24 k=100 n=18 data=extreme activation=relu": "a['a'].shape == (24, 100) and a['activation'] == 'relu'",
+        "m=30 k=32 n=20 data=bias activation=relu": "a['bias'].isnan().any() and a['activation'] == 'relu'",
+        "bias = bias[:1].expand(bias.shape)": "a['bias'].stride(0) == 0 and len(a['bias']) > 1",
+        "bias = bias.repeat(2)[1:133]": "len(a['bias']) == 132 and a['bias'].data_ptr() % 16",
         **{f"activation={name} m={m} k={k} n={n}": f"a['activation'] == '{name}' and a['a'].shape == ({m}, {k})"
            for name in ("relu", "silu") for m, k, n in ((256, 256, 256), (521, 1031, 522), (512, 512, 512))},
     },
     "addmm": {
         "m=1 k=40 n=6 alpha=-1.5": "len(a['a']) == 1 and a['alpha'] == -1.5",
-        "m=24 k=2 n=18 beta=0.0005": "a['beta'] == 0.0005", "m=5 k=0 n=6 beta=1e-07": "a['beta'] == 1e-7",
+        "m=24 k=2 n=18 beta=0.0005": "a['beta'] == 0.0005", "m=40 k=0 n=6 beta=1e-07": "a['beta'] == 1e-7",
+        **{f"m=130 k=32 n=130 alpha={alpha} beta=1.0": f"a['alpha'] == {alpha} and a['a'].shape == (130, 32)"
+           for alpha in (0.5, -1.0, 2.0)},
+        "m=1 k=40 n=130 data=bias layout=transposed-b alpha=2.0 beta=0.0":
+            "len(a['a']) == 1 and a['b'].stride(0) == 1 and a['bias'].isnan().any()",
+        "m=130 k=130 n=130 data=bias alpha=2.0 beta=0.0": "a['a'].shape == (130, 130) and a['beta'] == 0",
+        "m=130 k=40 n=130 data=bias beta=1.0": "a['a'].shape == (130, 40) and a['beta'] == 1",
+        "m=24 k=1 n=18 alpha=0.7": "a['a'].shape == (24, 1) and a['alpha'] == 0.7",
         "m=64 k=80 n=48 alpha=0.5 beta=1.0": "a['a'].shape == (64, 80) and a['alpha'] == 0.5",
         "m=1 k=40 n=1030 alpha=0.5 beta=1.0": "a['b'].shape == (40, 1030) and a['alpha'] == 0.5",
         "m=16 k=2100 n=16 data=bias alpha=2.0": "a['a'].shape == (16, 2100) and a['bias'].isnan().any()",
@@ -1210,11 +1268,15 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     },
     "int_mm": {
         "m=24 k=2047 n=18": "a['a'].shape == (24, 2047)", "m=130 k=4099 n=130": "a['a'].shape == (130, 4099)",
+        "m=1 k=2047 n=18": "a['a'].shape == (1, 2047)", "m=72 k=4099 n=160": "a['b'].shape == (4099, 160)",
+        "m=24 k=40 n=272": "a['b'].shape == (40, 272)", "m=5 k=16384 n=6": "a['a'].shape == (5, 16384)",
     },
     "scaled_mm": {
         "scale_a = scale_a[[0,": "len(a['scale_a']) > 2 and a['scale_a'][0] == a['scale_a'][1] != a['scale_a'][2]",
         "scale_a = -scale_a.abs() where m=1": "len(a['scale_a']) == 1 and a['scale_a'].item() < 0",
         "m=528 k=1040 n=544": "a['a'].shape == (528, 1040)",
+        **{f"m=144 k={k} n=144": f"a['a'].shape == (144, {k})" for k in (160, 192)},
+        **{f"m=304 k=64 n=64 data={data}": "len(a['a']) == 304" for data in ("special", "extreme")},
         "scale_a = scale_a * 2.0**60": "a['scale_a'].abs().min() > 2**50",
         "m=24 k=40 n=18 data=extreme":
             "a['a'].float().abs().max() > 32 and a['scale_a'].abs().min() < 2e-6 and a['scale_b'].abs().max() > 1e5",
@@ -1223,7 +1285,9 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"m={m} k={k} n={n} group={g}": f"a['a'].shape == ({m}, {k}) and a['scale'].shape == ({k // g}, {n})"
            for m, k, n, g in (
                (4, 512, 256, 32), (1, 1024, 128, 128), (4, 256, 32, 32), (16, 1152, 32, 128), (261, 1024, 272, 128),
-               (5, 192, 32, 96))},
+               (5, 192, 32, 96), (5, 64, 32, 16), (5, 256, 32, 256), (8, 256, 144, 128), (40, 128, 48, 64),
+               (8, 64, 144, 32), (5, 512, 32, 256), (5, 1408, 32, 128))},
+        "m=1 k=64 n=32 data=special": "len(a['a']) == 1 and a['a'].isinf().any()",
         "b = b * 0 + 8": "(a['b'] == 8).all()", "m=30 k=32 n=32 data=special": "a['a'].isinf().any()",
     },
     "logcumsumexp": {
@@ -1279,6 +1343,9 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "rms_norm": {
         "weight = weight[:1].expand": "a['weight'].stride(0) == 0 and len(a['weight']) > 1",
         "weight = weight.repeat(2)[1:1161]": "len(a['weight']) == 1160 and a['weight'].data_ptr() % 16",
+        "shape=6x33 recipe=small eps=1e-06": "a['eps'] == 1e-6", "shape=1100x520": "a['x'].shape == (1100, 520)",
+        "shape=6x4096 recipe=random,infinities weights=special":
+            "a['weight'].isinf().any() and len(a['weight']) == 4096",
         "shape=6x33 recipe=small eps=1e-12": "a['eps'] == 1e-12", "shape=6x33 recipe=small eps=4.0": "a['eps'] == 4",
     },
     "adam_ema": {
@@ -1326,6 +1393,20 @@ def test_shapes_that_people_use_are_tried(tmp_path: Path, name: str) -> None:
 #: does not.
 LARGE_WAYS = """
 import torch
+
+def guard(x, dim, size=256):  # a block of -inf lets the sum so far be forgotten
+    t = x.movedim(dim, -1).double()
+    top, total = t.new_full((*t.shape[:-1], 1), float("-inf")), 0.0
+    for part in t.split(size, -1):
+        own = part.amax(-1, keepdim=True)
+        most = torch.maximum(top, own)
+        total = total * torch.where(own.isinf() | top.isinf(), 0.0, torch.exp(top - most))
+        total = total + torch.exp(part - most.nan_to_num(neginf=0.0)).sum(-1, keepdim=True)
+        top = most
+    return (torch.exp(t - top) / total).to(x.dtype).movedim(-1, dim)
+
+def guard_4096(x, dim):
+    return guard(x, dim, 4096) if x.shape[dim] > 8192 else torch.softmax(x, dim)
 
 def climbing(x, dim):  # the reference moves only where a block is far above the one before it
     t = x.movedim(dim, -1).double()
@@ -1435,6 +1516,8 @@ def averages(grads, exp_avg, exp_avg_sq, beta1, beta2, maximize, sizes):
 @pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "name", "dtype", "among"), [
     *(("climbing", "softmax", "float32", f"shape={shape} recipe=climbing") for shape in ("8x4096", "4x20000")),
+    *(("guard", "softmax", "float32", f"shape={shape} recipe=gap") for shape in ("4x700", "4x5000")),
+    ("guard_4096", "softmax", "float32", "shape=2x20000 recipe=gap"),
     ("first_block", "softmax", "float32", "shape=8x4096 recipe=climbing"),
     ("of_columns", "softmax", "float32", "shape=40x1100 dim=0 recipe=wide,infinities,one_nan"),
     ("of_columns", "softmax", "float32", "shape=2x66x516 dim=1 recipe=wide,infinities,one_nan"),

@@ -510,7 +510,10 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             for m, k, n, group in (("4", "512", "256", "32"), ("1", "1024", "128", "128"), ("4", "256", "32", "32"))
         )
         single = ({"m": "1", "k": k, "n": n} for k, n in (("1056", "16"), ("4096", "16"), ("64", "48"), ("64", "1040")))
-        others = ((5, 64, 32, 16), (5, 256, 32, 256), (8, 256, 144, 128), (40, 128, 48, 64), (8, 64, 144, 32))
+        others = (
+            (5, 64, 32, 16), (5, 256, 32, 256), (8, 256, 144, 128), (40, 128, 48, 64), (8, 64, 144, 32),
+            (5, 512, 32, 256), (5, 1408, 32, 128),
+        )  # fmt: skip
         groups = [dict(zip(("m", "k", "n", "group"), map(str, one), strict=True)) for one in others]
         groups.append({"m": "1", "k": "64", "n": "32", "data": "special"})
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
@@ -524,7 +527,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             ("1", "4096", "8"), ("5", "768", "6"), ("5", "8192", "6"), ("272", "272", "272"), ("256", "256", "256"),
             ("1", "40", "1"), ("1", "100", "1"),
             ("1", "64", "33"), ("1", "64", "100"), ("1", "64", "1025"), ("1", "40", "5001"), ("1025", "40", "1"),
-            ("17", "64", "1025"), ("1300", "130", "400"), ("400", "32", "1300"), ("150", "2100", "150"),
+            ("17", "64", "1025"), ("1300", "130", "520"), ("400", "32", "1300"), ("150", "2100", "150"),
             ("600", "32", "600"),
         )
     ]  # fmt: skip
@@ -583,7 +586,7 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
                 ("1", "130", "20"), ("64", "64", "64"), ("30", "600", "20"), ("1", "520", "40"), ("5", "1040", "6")
             )
         ]  # fmt: skip
-        found.append(sizes | {"m": "5", "k": "1040", "n": "6"})
+        found.append(sizes | {"k": "1040"})
     tiles = {"m": "144", "k": "64", "n": "144"} | ({"batch": "2"} if facts.stacked else {})
     if not facts.exact:  # of which code for large matrices has its own way
         found += [tiles | {"data": data} for data in ("special", "extreme")]
@@ -621,7 +624,6 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             ({"m": "24", "k": "64", "n": "32"}, some),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
             ({"m": "24", "k": "64", "n": "32"}, large),
-            ({"m": "24", "k": "64", "n": "32"}, {"scale_b": "scale_b[:, :1].expand(scale_b.shape)"}),
             ({"m": "528", "k": "1040", "n": "544"}, {}),
             *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),
             *(({"m": "304", "k": "64", "n": "64", "data": data}, {}) for data in ("special", "extreme")),
@@ -658,7 +660,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             sizes = {"m": f"{m}", "k": f"{k}", "n": f"{n}"}
             found += [(sizes, {"a": f"a.repeat(1, 2)[:, :{k + 1}].contiguous()[:, :-1]"})]
             found += [(sizes, {"b": f"b.repeat(1, 2)[:, :{n + 1}].contiguous()[:, :-1]"})]
-        for m, k, n in ((64, 50, 30), (1050, 60, 1)):
+        for m, k, n in ((64, 50, 70), (1050, 60, 1)):
             apart = {"a": f"a.mT.repeat(1, 2)[:, :{m + 8}].contiguous()[:, :{m}].mT", "b": "b.mT.contiguous().mT"}
             found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, apart))
         beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522), (512, 512, 512))

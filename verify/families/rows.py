@@ -730,7 +730,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
             "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100", "257x1025",
             "2x1x2x1x3x33",
             # whole blocks whose number is no power of two, widths of heads, and many rows of as many numbers
-            "3x5120", "3x48", "3x80", "3x96", "3x5000", "3x11008", "1100x70", "600x128", "600x1032", "2x9x20x130",
+            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x70000", "1100x70",
+            "600x128", "600x1032", "2x9x20x130",
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)
@@ -740,21 +741,25 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937", "2x128256"))
     special += ({"shape": "3x50257", "recipe": "one_nan,infinities,wide"},)
-    special += ({"shape": "2x3x5x130", "recipe": "wide,infinities"},)
+    special += ({"shape": "2x3x5x130", "recipe": "wide,infinities"}, {"shape": "10x4096", "recipe": "equal"})
+    special += ({"shape": "130x200", "recipe": "infinities,one_nan,wide"},)
     # all kinds of numbers in rows of many blocks, and in columns
     special += ({"shape": "20x2056", "recipe": "mixed"},)
     special += ({"shape": "1030x72", "dim": "0", "recipe": "mixed"},) * (not last)
     special += ({"shape": "2x1100x3", "dim": "1", "recipe": "one_nan,infinities,random"},) * (not last)
-    for shape in ("8192x32", "20000x4"):
-        special += ({"shape": shape, "dim": "0", "recipe": "parts"},) * (reduces and not last)
+    for shape, dim in (("8192x32", "0"), ("20000x4", "0"), ("4096x2x4", "0"), ("2x4096x8", "1")):
+        special += ({"shape": shape, "dim": dim, "recipe": "parts"},) * (reduces and not last)
     special += ({"shape": "6x1", "recipe": "one_nan,infinities"},)
     # numbers far apart and special ones in rows and columns of whole large blocks, and in tensors of other ranks
     special += ({"shape": "2x6x4096", "recipe": "one_nan,infinities,wide"}, {"shape": "3x8192", "recipe": "wide"})
     special += ({"shape": "2x2x8x64", "recipe": "infinities,wide"},)
-    columns = (("40x1100", "0"), ("72x528", "0"), ("2x66x516", "1"), ("2x3x33x5", "2")) if not last else ()
+    columns = (
+        (("40x1100", "0"), ("72x528", "0"), ("2000x5", "0"), ("2x66x516", "1"), ("2x3x33x5", "2")) if not last else ()
+    )
     special += tuple({"shape": shape, "dim": dim, "recipe": "wide,infinities,one_nan"} for shape, dim in columns)
-    for n in (33, 1030) if weighted else ():
+    for n in (33, 1030, 4096) if weighted else ():
         special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
+    special += ({"shape": "1100x520", "recipe": "random"},) * weighted
     if reduces:
         special += tuple({"shape": f"3x{n}", "recipe": "parts"} for n in (4096, 65536, 262144))
     if last:
@@ -786,7 +791,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("72x528", 0),
         ("2x66x516", 1),
         ("2x5x4x4", 1),
-        ("2x21x16x16", 1),
+        ("2x40x16x16", 1),
         # sizes that are equal, and many rows of more than one block
         ("2x3x4x4", -2),
         ("330x104", 1),
@@ -927,7 +932,8 @@ def kernel(
                 {"shape": "3x33", "recipe": "one_nan"},
                 {"x": "x.index_fill(-1, x.new_tensor([4, 9, 30]).long(), float('inf'))"},
             ),
-            ({"shape": "3x5x33"}, {"x": "x[:1].expand(x.shape)"}),
+            ({"shape": "3x5x100"}, {"x": "x[:1].expand(x.shape)"}),
+            ({"shape": "3x20x8"}, {"x": "x[:, :1].expand(x.shape)"}),
             ({"shape": "2x16x64"}, {"x": "x.repeat(1, 2, 1)[:, :16]"}),
             ({"shape": "8x8x64"}, {"x": "x.transpose(0, 1).contiguous().transpose(0, 1)"}),
             ({"shape": "2x6x4x32"}, {"x": "x.transpose(1, 2).contiguous().transpose(1, 2)"}),
@@ -942,9 +948,10 @@ def kernel(
             *(
                 ({"shape": shape, "dim": dim}, {"x": made})
                 for shape, dim, made in (
-                    ("33x7", "0", "x.mT.repeat(1, 2)[:, :40].mT"),
+                    ("33x7", "0", "x.mT.repeat(1, 2)[:, :33].mT"),
                     ("3x20x8", "1", "x.repeat(1, 1, 2)[..., :12].contiguous()[..., :8]"),
                     ("33x7", "0", "x[:1].expand(x.shape)"),
+                    ("33x7", "0", "x[:, :1].expand(x.shape)"),
                     ("3x20x8", "1", "x[:, :1].expand(x.shape)"),
                 )
                 if not last
@@ -956,7 +963,7 @@ def kernel(
                 if rows.kind == EXPONENTIALS
             ),
             *(
-                ({"shape": "2x5x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
+                ({"shape": "2x40x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
                 for place in ({}, *([{"dim": "1"}] * (not last)))
             ),
             *(({"shape": "5x33"}, {w: f"{w} * {by}"}) for w in rows.weights for by in ("0", "0 + 1", "2.0**-6")),
