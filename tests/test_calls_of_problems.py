@@ -1134,12 +1134,14 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "sum": {
         **{f"shape={shape} recipe=random": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
             "140x513", "66x520", "20x4100", "257x1025", "2x1x2x1x3x33",
-            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x70000", "1100x70",
-            "600x128", "600x1032", "2x9x20x130", "2x128256",
+            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
+            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "600x1032", "2x9x20x130",
+            "2x128256",
         )},
         **{f"shape={shape} dim={dim} recipe=random":
            f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}" for shape, dim in (
-            ("5001x40", 0), ("20000x4", 0), ("3x1300", 0), ("3x9000", 0), ("2x600x40", 1), ("2x2000x3", 1),
+            ("48x40", 0), ("256x12", 0), ("2x64x24", 1), ("5001x40", 0), ("20000x4", 0),
+            ("3x1300", 0), ("3x9000", 0), ("2x600x40", 1), ("2x2000x3", 1),
             ("80x40x50", 0), ("5000x3x2", 1), ("3x5x7", -2), ("2x3x4x5x6", 0), ("2x3x4x5x6", 2), ("2x3x4x5x6", 3),
             ("2x40x16x16", 1),
         )},
@@ -1181,6 +1183,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             "a['x'].stride(0) == 97 and a['dim'] == 0",
         "x = x.repeat(1, 2, 1, 1)[:, :3]": "a['x'].shape == (2, 3, 4, 33) and a['x'].stride(0) == 6 * 4 * 33",
         "x = x.mT.repeat(1, 2)[:, :33].mT where shape=33x7 dim=0": "a['x'].stride() == (1, 66) and a['dim'] == 0",
+        "x = x.repeat(1, 2)[:, :30].contiguous()[:, :24] where shape=40x24 dim=0":
+            "a['x'].shape == (40, 24) and a['x'].stride(0) == 30",
         "x = x.repeat(1, 1, 2)[..., :12].contiguous()[..., :8] where shape=3x20x8 dim=1":
             "a['x'].shape == (3, 20, 8) and a['x'].stride(1) == 12 and a['dim'] == 1",
         "x = x[:1].expand(x.shape) where shape=33x7 dim=0": "a['x'].stride() == (0, 1) and a['dim'] == 0",
@@ -1211,6 +1215,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "a = a.mT.contiguous().mT where m=130 k=1030 n=72": "a['a'].shape == (130, 1030) and a['a'].stride(0) == 1",
         "a = a.mT.contiguous().mT, b = b.mT.contiguous().mT where m=70 k=520 n=130":
             "a['a'].shape == (70, 520) and a['a'].stride(0) == a['b'].stride(0) == 1",
+        "a = a.abs() * 2.0**80, b = b.abs() * 2.0**80 where m=5 k=1040":
+            "a['a'].shape == (5, 1040) and a['a'].max() > 1e20",
         "a = a[..., :1, :].expand(a.shape)": "a['a'].stride(0) == 0 and len(a['a']) == 130",
         "b = b[..., :1].expand(b.shape)": "a['b'].stride(1) == 0 and a['b'].shape == (40, 40)",
         "m=1 k=520 n=40 data=special": "a['a'].shape == (1, 520) and a['b'].isnan().any()",
@@ -1343,6 +1349,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "rms_norm": {
         "weight = weight[:1].expand": "a['weight'].stride(0) == 0 and len(a['weight']) > 1",
         "weight = weight.repeat(2)[1:1161]": "len(a['weight']) == 1160 and a['weight'].data_ptr() % 16",
+        "shape=3x1100 recipe=small eps=1e-08": "a['x'].shape == (3, 1100) and a['eps'] == 1e-8",
+        "shape=2x9001 recipe=small": "a['x'].shape == (2, 9001)",
         "shape=6x33 recipe=small eps=1e-06": "a['eps'] == 1e-6", "shape=1100x520": "a['x'].shape == (1100, 520)",
         "shape=6x4096 recipe=random,infinities weights=special":
             "a['weight'].isinf().any() and len(a['weight']) == 4096",

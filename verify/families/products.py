@@ -639,7 +639,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         nothing = [{t: f"{t}.new_zeros({t}.shape)"} for t in "ab"]
         found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
-        found.append((square, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))  # no infinity meets its opposite
+        for sizes in (square, {"m": "5", "k": "1040", "n": "6"}):  # no infinity meets its opposite
+            found.append((sizes, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))
     stack = {"batch": "2"} if facts.stacked else {}
     tails = ((r, (64, 96)[r % 2] + r) for r in range(1, 32))
     found += [({"m": f"{2 + r % 4}", "k": f"{k}", "n": f"{3 + r % 5}"} | stack, {}) for r, k in tails]

@@ -730,8 +730,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
             "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100", "257x1025",
             "2x1x2x1x3x33",
             # whole blocks whose number is no power of two, widths of heads, and many rows of as many numbers
-            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x70000", "1100x70",
-            "600x128", "600x1032", "2x9x20x130",
+            "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
+            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "600x1032", "2x9x20x130",
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)
@@ -797,6 +797,9 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("330x104", 1),
         ("1x200x256", 1),
         # long columns, many of them, or of a stack: sequences of states; more matrices than a grid's second axis holds
+        ("48x40", 0),
+        ("256x12", 0),
+        ("2x64x24", 1),
         ("5001x40", 0),
         ("20000x4", 0),
         ("3x1300", 0),
@@ -899,8 +902,9 @@ def kernel(
                 ({"shape": shape, "recipe": recipe}, one)
                 for one in others
                 if rows.kind == SQUARES
-                for shape, recipe in (("6x33", "small"), ("60x33", "equal"))
+                for shape, recipe in (("6x33", "small"), ("60x33", "equal"), ("3x1100", "small"))
             ),
+            *((({"shape": "2x9001", "recipe": "small"}, {}),) * (rows.kind == SQUARES)),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
             *(
                 ({"shape": shape, "recipe": "climbing"}, {})
@@ -949,6 +953,7 @@ def kernel(
                 ({"shape": shape, "dim": dim}, {"x": made})
                 for shape, dim, made in (
                     ("33x7", "0", "x.mT.repeat(1, 2)[:, :33].mT"),
+                    ("40x24", "0", "x.repeat(1, 2)[:, :30].contiguous()[:, :24]"),
                     ("3x20x8", "1", "x.repeat(1, 1, 2)[..., :12].contiguous()[..., :8]"),
                     ("33x7", "0", "x[:1].expand(x.shape)"),
                     ("33x7", "0", "x[:, :1].expand(x.shape)"),
