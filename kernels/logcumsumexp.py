@@ -25,4 +25,5 @@ KERNEL = rows.kernel(
     ),
     formulas="verify.kernels._row_formulas",
     lowerings=("metal", "metal-fast"),
+    compiling=4.0,  # a scan's function, once for each of its levels
 )

@@ -180,6 +180,7 @@ class Kernel:
     apart      by scalar, numbers that code of this kernel treats apart, or that lie near to such ones: other calls
                have them too
     triton     module with `lowerings()`; imported only on launch
+    compiling  how many times as long as usual its lowerings take to compile: those that take long begin first
     """
 
     name: str
@@ -198,6 +199,7 @@ class Kernel:
     notes: tuple[str, ...] = field(default=())
     stub: str = ""
     apart: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    compiling: float = 1.0
 
     def tensors(self, scalars: Scalars) -> tuple[str, ...]:
         """Names of the inputs that are tensors in the case `scalars`."""
@@ -306,7 +308,7 @@ class Composite:
                 where it has that value, or the one that the user names
     spared      those of `inputs`, the last ones, that a user's own may have no parameter for, since some outputs need
                 none of them
-    cases, quick_cases, dtypes, properties, notes  as in `Kernel`
+    cases, quick_cases, dtypes, properties, notes, compiling  as in `Kernel`
     """
 
     name: str
@@ -344,6 +346,7 @@ class Composite:
     dtypes: tuple[str, ...] = DTYPES
     properties: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
+    compiling: float = 1.0
 
     def outputs_of(self, setting: Setting) -> tuple[str, ...]:
         """The outputs that the setting has."""

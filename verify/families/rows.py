@@ -872,12 +872,13 @@ def kernel(
     formulas: str = "",
     lowerings: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
+    compiling: float = 1.0,
 ) -> Composite:
     """The facts about one operation along a dimension.
 
     extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. others:
     scalars that its cases do not have, see `Composite.further`. formulas: the module with formulas(name,
-    problem, backend, output), see `Composite`. lowerings: those that it has beyond the family's.
+    problem, backend, output), see `Composite`. lowerings: those that it has beyond the family's. compiling: see `Kernel`.
     """
     listed = ", ".join(("mixed", *recipes_of(rows.kind, extremes)))
     own = LAST if last else EXTREMES if extremes else SETTINGS
@@ -993,4 +994,5 @@ def kernel(
         ways=lazily("verify.families.rows_limits", "ways"),
         stub=_stub(name, rows, tuple(dict.fromkeys(scalar for case in cases for scalar in case))),
         notes=notes,
+        compiling=compiling,
     )

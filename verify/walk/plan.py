@@ -239,7 +239,8 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
             each = EACH_SWEPT_GPU if there else EACH_SWEPT
             held_up[key] += HELD_UP * there
         seconds[key] += size * each
-        seconds[key] += COMPILING * (compiled and job.lowering.name != first[target.kernel.name])
+        compiles = compiled and job.lowering.name != first[target.kernel.name]
+        seconds[key] += COMPILING * target.kernel.compiling * compiles
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
     order = sorted(groups, key=lambda key: (key in later, -seconds[key] - held_up[key], groups[key]))
