@@ -27,6 +27,7 @@ class Backend(Protocol):
     portion       elements launched and judged at a time, whole chunks of 2^20
     launches      the most that a layout of slices is given, where each is slow; None: any number
     inert_options  Inductor's numerics options that can change no bit here, with the reason
+    usual_options  those of Inductor that every compilation has here, which choose no rounding
     """
 
     name: str
@@ -37,6 +38,7 @@ class Backend(Protocol):
     portion: int
     launches: int | None
     inert_options: Mapping[str, str]
+    usual_options: Mapping[str, Any]
 
     def unavailable(self) -> str | None:
         """Why nothing can run here, or None."""
@@ -148,6 +150,10 @@ CPP_CODE = "read only where Inductor generates C++"
 CUTLASS_TEMPLATES = "read only by CUTLASS templates for matrix products on NVIDIA GPUs"
 CK_TEMPLATES = "read only by Composable Kernel templates for matrix products on AMD GPUs"
 NVIDIA_CODE = "read only for NVIDIA GPUs (_inductor/runtime/triton_heuristics.py)"
+
+#: Of an elementwise Triton kernel one size of blocks, which decides none of its bits, rather than two of which the
+#: faster one is taken (torch 2.13, _inductor/runtime/triton_heuristics.py, pointwise).
+UNTUNED: Mapping[str, Any] = {"triton.autotune_pointwise": False}
 
 NO_METAL = "Metal kernels run on Apple GPUs only"
 

@@ -27,6 +27,7 @@ class Device:
     portion: int = field(default=1 << 20, kw_only=True)
     launches: int | None = field(default=128, kw_only=True)
     inert_options: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    usual_options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     _used: dict[str, str] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
 
     @property

@@ -28,6 +28,7 @@ inert_options = {
     "rocm.use_fast_math": CK_TEMPLATES,
     "rocm.flush_denormals": CK_TEMPLATES,
 }
+usual_options: Mapping[str, Any] = {}
 
 #: Variables that change what runs.
 VARIABLES = ("ATEN_CPU_CAPABILITY",)

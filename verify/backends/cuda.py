@@ -14,6 +14,7 @@ from verify.backends import (
     CPP_CODE,
     CUTLASS_TEMPLATES,
     NO_METAL,
+    UNTUNED,
     answer,
     installed,
     on_gpus,
@@ -35,6 +36,7 @@ inert_options = {
     "rocm.use_fast_math": CK_TEMPLATES,
     "rocm.flush_denormals": CK_TEMPLATES,
 }
+usual_options = UNTUNED
 
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 DRIVER = Path("/sys/module/nvidia/version")

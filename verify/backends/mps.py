@@ -41,6 +41,7 @@ inert_options = {
     "rocm.use_fast_math": CK_TEMPLATES,
     "rocm.flush_denormals": CK_TEMPLATES,
 }
+usual_options: Mapping[str, Any] = {}
 
 DTYPES = ("float16", "bfloat16", "float32")
 #: Variables that change what runs. PYTORCH_MPS_FAST_MATH sets the math mode of every library that the process compiles

@@ -20,6 +20,7 @@ from verify.backends import (
     CUTLASS_TEMPLATES,
     NO_METAL,
     NVIDIA_CODE,
+    UNTUNED,
     installed,
     on_gpus,
     poisoned_pool,
@@ -42,6 +43,7 @@ inert_options = {
     "rocm.use_fast_math": f"{CK_TEMPLATES}, of which no kernel here makes use",
     "rocm.flush_denormals": f"{CK_TEMPLATES}, of which no kernel here makes use",
 }
+usual_options = UNTUNED
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 #: The device libraries that exp, log and pow come from, under a ROCm installation.

@@ -878,7 +878,8 @@ def kernel(
 
     extremes: it compares, so that equal numbers are of interest. last: rows lie along the last dimension. others:
     scalars that its cases do not have, see `Composite.further`. formulas: the module with formulas(name,
-    problem, backend, output), see `Composite`. lowerings: those that it has beyond the family's. compiling: see `Kernel`.
+    problem, backend, output), see `Composite`. lowerings: those that it has beyond the family's. compiling: see
+    `Kernel`.
     """
     listed = ", ".join(("mixed", *recipes_of(rows.kind, extremes)))
     own = LAST if last else EXTREMES if extremes else SETTINGS

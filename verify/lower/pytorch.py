@@ -247,10 +247,8 @@ STRICT_OPTIONS: Mapping[str, Any] = {
 
 def default_flags(target: Target) -> dict[str, Any]:
     """Options that choose no rounding, for every Inductor lowering: compile in this process, whose Triton settings are
-    known, rather than in workers that keep the settings of their start; and of an elementwise Triton kernel one size of
-    blocks, which decides none of its bits, rather than two of which the faster one is taken."""
-    blocks = {"triton.autotune_pointwise": False} if target.backend.device == "cuda" else {}
-    return {"compile_threads": 1, **blocks}
+    known, rather than in workers that keep the settings of their start; and those of the backend."""
+    return {"compile_threads": 1, **target.backend.usual_options}
 
 
 def strict_options(target: Target) -> dict[str, Any]:
