@@ -528,7 +528,6 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             ("1", "40", "1"), ("1", "100", "1"),
             ("1", "64", "33"), ("1", "64", "100"), ("1", "64", "1025"), ("1", "40", "5001"), ("1025", "40", "1"),
             ("17", "64", "1025"), ("1300", "130", "520"), ("400", "32", "1300"), ("150", "2100", "150"),
-            ("600", "32", "600"),
         )
     ]  # fmt: skip
     if not facts.stacked:  # few rows of matrices that models have, several tiles every way, more than multiprocessors

@@ -740,7 +740,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "2x3x2x2x3", "dim": "1", "recipe": "random"},) * (not last)
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "2x151937", "2x128256"))
-    special += ({"shape": "3x50257", "recipe": "one_nan,infinities,wide"},)
+    special += ({"shape": "2x50257", "recipe": "one_nan,infinities"},)
     special += ({"shape": "2x3x5x130", "recipe": "wide,infinities"}, {"shape": "10x4096", "recipe": "equal"})
     special += ({"shape": "130x200", "recipe": "infinities,one_nan,wide"},)
     # all kinds of numbers in rows of many blocks, and in columns
@@ -759,7 +759,6 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += tuple({"shape": shape, "dim": dim, "recipe": "wide,infinities,one_nan"} for shape, dim in columns)
     for n in (33, 1030, 4096) if weighted else ():
         special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
-    special += ({"shape": "1100x520", "recipe": "random"},) * weighted
     if reduces:
         special += tuple({"shape": f"3x{n}", "recipe": "parts"} for n in (4096, 65536, 262144))
     if last:
