@@ -462,6 +462,38 @@ def test_an_edited_file_has_another_process(tmp_path: Path) -> None:
     assert torch.equal(again(one, one), one - one) and torch.equal(first(one, one), one + one)
 
 
+EDITED = "open(__file__, 'a').write('# another version')"
+
+
+@pytest.mark.parametrize(
+    ("body", "workers"),
+    [(f"{EDITED}\nreturn a + b", 1), (f"{EDITED}\nos._exit(7)", 2), ("os.unlink(__file__)\nos._exit(7)", 1)],
+)
+def test_a_file_that_changes_while_it_is_judged_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, workers: int
+) -> None:
+    """The digest of the report's cells would be that of another file than the one that gave them."""
+    monkeypatch.setitem(domains.SIZES, "quick", 10)
+    selection = Selection(
+        ("add",), ("cpu",), ("float32",), ("eager",), ("out-of-place",), "quick", (planted(tmp_path, body),)
+    )
+    told: list[Any] = []
+    with pytest.raises(UsageError, match=r"^mine\.py, or what it imports .* changed .*; run it again$"):
+        run(selection, on_cell=told.append, workers=workers)
+    assert not [one for one in told if one["lowering"] == "mine.py:f"]
+
+
+def test_a_process_that_ended_is_not_started_again_with_another_file(tmp_path: Path) -> None:
+    one = torch.ones(3)
+    call = isolated(planted(tmp_path, "os._exit(7)")).build(target())
+    (tmp_path / "main.cpp").touch()  # as an extension that the file builds: no part of the version, since it is new
+    with pytest.raises(LoweringError, match="exit code 7"):
+        call(one, one)
+    (tmp_path / "mine.py").write_text("def f(a, b, alpha=1.0):\n    return a + b")
+    with pytest.raises(UsageError, match=r"^mine\.py.* changed"):
+        call(one, one)
+
+
 def test_the_functions_of_a_file_are_looked_at_in_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     taken: list[standby.Process] = []
     real = standby.Process

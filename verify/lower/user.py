@@ -307,7 +307,29 @@ def _named(node: ast.Import | ast.ImportFrom, folder: Path, file: Path) -> Itera
 
 def source_digest(text: str) -> str:
     """`digest_of` of `sources`. Raises as that does."""
-    return digest_of({name: path.read_bytes() for name, path in sources(text).items()})
+    return _digest_now(sources(text))
+
+
+def _digest_now(files: Mapping[str, Path]) -> str:
+    return digest_of({name: path.read_bytes() for name, path in files.items()})
+
+
+class Version:
+    """The files of 'FILE.py:FUNCTION' as they are now. Raises as `sources` does. digest: `source_digest`."""
+
+    def __init__(self, text: str) -> None:
+        self.label, self.files = _label(text), sources(text)
+        self.digest = _digest_now(self.files)
+
+    def ensure_kept(self) -> None:
+        """Raise UsageError where a file is another one now: a process that starts would import what the digest is not
+        of. A file that is new is none of them, since importing may build extensions."""
+        with contextlib.suppress(OSError):  # one is gone
+            if _digest_now(self.files) == self.digest:
+                return
+        path = self.label.rpartition(":")[0]
+        told = "changed while it was judged, so that cells would be of two versions"
+        raise UsageError(f"{path}, or what it imports from its folder, {told}; run it again")
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:

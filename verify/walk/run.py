@@ -26,7 +26,7 @@ from verify.jobs import cluster, pool
 from verify.jobs.journal import Journal
 from verify.jobs.pool import Ended, Spent
 from verify.judge import ledger, status
-from verify.lower.user import sources
+from verify.lower.user import Version, sources
 from verify.walk import sweep
 from verify.walk.cases import Case
 from verify.walk.cells import cells_of, faulted, fill, part_of, unfilled
@@ -53,9 +53,10 @@ def run(
     on_own: called once with all cells of the user's own lowerings, where others are still to come
     The cells are the same whatever these are.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
-    Raises UsageError for unknown names, NothingToCompare where no backend is present, Broken for a mistake of this
-    project.
+    Raises UsageError for unknown names and where a user's file changes meanwhile, NothingToCompare where no backend is
+    present, Broken for a mistake of this project.
     """
+    versions = [Version(text) for text in selection.user_lowerings]
     present, absent = backends_of(selection)
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
     if not jobs:
@@ -146,7 +147,8 @@ def run(
     known = {} if journal is None else journal.known
     if any(number >= len(plan.tasks) for number in known):
         raise UsageError(f"{str(journal and journal.path)!r} has jobs that this run has not; run without --resume")
-    with contextlib.closing(_Results(jobs, plan, selection, present, workers, known, on_end, on, shard)) as results:
+    given = jobs, plan, selection, present, versions, workers, known, on_end, on, shard
+    with contextlib.closing(_Results(*given)) as results:
         try:
             if progress and plan.tasks:
                 progress(len(known), len(plan.tasks), f"next: {plan.label(jobs, 0)}")
@@ -250,9 +252,11 @@ class _Results:
     their number is not known."""
 
     def __init__(
-        self, jobs: Sequence[Job], plan: Plan, selection: Selection, present: Sequence[Backend], workers: int | None,
-        known: Mapping[int, Any], on_end: Callable[[Ended], None], on: cluster.Cluster | None, shard: tuple[int, int],
+        self, jobs: Sequence[Job], plan: Plan, selection: Selection, present: Sequence[Backend],
+        versions: Sequence[Version], workers: int | None, known: Mapping[int, Any], on_end: Callable[[Ended], None],
+        on: cluster.Cluster | None, shard: tuple[int, int],
     ) -> None:  # fmt: skip
+        self.versions = versions
         self.jobs, self.plan, self.selection, self.known, self.on_end = jobs, plan, selection, known, on_end
         self.held: list[Case] = []
         self.ended: dict[int, Ended] = {}
@@ -369,6 +373,9 @@ class _Results:
             one = replace(one, value=value)
         if isinstance(one.value, UsageError):
             raise one.value  # it ends the run, whatever is before it
+        if self.jobs[self.plan.tasks[one.number].job].mine:  # before anybody is told of its cells
+            for version in self.versions:
+                version.ensure_kept()
         self.ended[one.number] = one
         self.settled.add(one.number)
         if not isinstance(one.value, BaseException):

@@ -28,7 +28,7 @@ from verify import backends
 from verify.facts.kernel import Scalars, UsageError, told_apart
 from verify.families.composite import Problem
 from verify.lower.lowering import Lowering, NotLowered, Target, Unsuited
-from verify.lower.user import source_digest, user_composite, user_lowering
+from verify.lower.user import Version, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.processes import standby
 from verify.workers.launch import UNDERWAY, LoweringError, NoRoom, words
@@ -263,7 +263,7 @@ class Own:
     def __init__(
         self, text: str, composite: bool, *, timeout: float, memory: float | None, fixed: Scalars | None = None
     ) -> None:  # fmt: skip
-        self.text, self.composite, self.timeout, self.source = text, composite, timeout, source_digest(text)
+        self.text, self.composite, self.timeout, self.version = text, composite, timeout, Version(text)
         self.fixed = dict(fixed or {})
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.memory = whole if memory is None else math.ceil(memory * (1 << 30))
@@ -272,14 +272,16 @@ class Own:
         self.blocks: tuple[int, ...] = ()
 
     def worker(self, device: str) -> Worker:
+        """The process. Raises UsageError where it has to start and the file has changed."""
         if self._worker is None or not self._worker.end.alive:
             self.before = self.spent()
             memory = self.memory if device == "cpu" else 0  # a GPU's driver maps more than there is
             place = tuple(sorted(standby.variables().items()))  # the file may look at them where it is imported
-            of = self.text, self.composite, told_apart(self.fixed), self.source
+            of = self.text, self.composite, told_apart(self.fixed), self.version.digest
             key = (*of, self.timeout, memory, backends.threads(), place)
             running = _running.get(key)
             if running is None or not running.end.alive:
+                self.version.ensure_kept()
                 running = _running[key] = Worker(
                     self.text, self.composite, timeout=self.timeout, memory=memory, fixed=self.fixed
                 )  # fmt: skip
