@@ -24,6 +24,7 @@ from verify.reports.gate import (
     Run,
     Verdict,
     bound_text,
+    capped,
     compare,
     groups,
     inputs_text,
@@ -145,15 +146,15 @@ def _plan(device: Device, runs: Sequence[Run], root: Path, allow: tuple[str, ...
     refused: list[Verdict] = []
     allowances: dict[str, list[str]] = {}
     used = set()
-    for run in runs:
+    for run, of_run in zip(runs, capped(runs, device.backend), strict=True):
         fingerprint = run.environment[device.backend]
         known = {} if old is None else old.environments
         environment = next((key for key, one in known.items() if one == fingerprint), None)
         if environment is None:
             environment = baseline.fingerprint_id(fingerprint)
         environments[environment] = fingerprint
-        for (backend, key), cell in run.cells.items():
-            if backend != device.backend or cell.status == "not-run":
+        for key, cell in of_run.items():
+            if cell.status == "not-run":
                 continue
             if cell.status in ALWAYS_FAIL or cell.result is None or context.refuses(cell, cell.result):
                 pattern = next((pattern for pattern in allow if baseline.covers(pattern, cell.name)), None)

@@ -92,6 +92,7 @@ class Seen:
     element: str
     told: str = ""
     allowance: str = ""
+    cap: int = 0
     beside: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
@@ -212,7 +213,7 @@ class Run:
 
 def read(path: str | Path) -> Run:
     """The report in `path`, reduced. Raises UsageError."""
-    head, cells = store.scan(path, seen)
+    head, cells = store.scan_under(path, lambda cell, head: seen(cell, head.environment.get(cell.backend)))
     by_key = {(cell.backend, cell.key): cell for cell in cells}
     shard = f"{head.shard.index} of {head.shard.of}" if head.shard else ""
     return Run(str(path), head.profile, head.seed, head.interrupted, head.environment, by_key, shard)
@@ -228,19 +229,42 @@ def read_whole(path: str | Path) -> Run:
     return run
 
 
-def seen(cell: Cell) -> Seen:
+def capped(runs: Sequence[Run], backend: str) -> list[dict[Key, Seen]]:
+    """The cells of each of the runs on one device, without allowances beyond their caps: one is for so many cells of
+    all, of which those that come first have it."""
+    allowed: dict[str, set[Key]] = {}
+
+    def within(cell: Seen) -> Seen:
+        have = allowed.setdefault(cell.allowance, set())
+        if cell.key in have or len(have) < cell.cap:
+            have.add(cell.key)
+            return cell
+        told = f"allowance {cell.allowance} is for {cell.cap} cells, which come before this one"
+        return replace(cell, allowance="", told="; ".join(filter(None, [cell.told, told])))
+
+    return [
+        {key: within(cell) if cell.allowance else cell for (where, key), cell in run.cells.items() if where == backend}
+        for run in runs
+    ]
+
+
+def seen(cell: Cell, fingerprint: object = None) -> Seen:
+    """fingerprint: of the device that it ran on, for which an entry of the ledger has to be."""
     ran = cell.error is not None and cell.status not in ("not-run", "error", "oracle-violation")
     # what excuses a user's own where its bits are eager's is what excuses eager
     lowering = "eager" if is_file(cell.lowering) else cell.lowering
-    place = {"kernel": cell.kernel, "dtype": cell.dtype, "spelling": cell.spelling, "output": cell.output}
-    kinds = ((ledger.Deviation, cell.ledger), (ledger.Allowance, filter(None, [cell.allowance])))
-    foreign = {
-        one
-        for kind, names in kinds
-        for one in names
-        if one not in ledger.suited(cell.backend, kind, lowering=lowering, **place)
-    }
-    unknown = foreign - ledger.ids(cell.backend)
+    place = (lowering, cell.kernel, cell.dtype, cell.spelling, cell.output)
+    facts: Mapping[str, Any] = fingerprint if isinstance(fingerprint, dict) else {}
+    known = ledger.on_device(cell.backend, ledger.Deviation, facts) if cell.ledger else []
+    known = [one for one in known if one.id in cell.ledger and one.status == "deviates"]
+    entries = [one for one in known if one.names(*place)]
+    elsewhere = {one.id for one in known} - {one.id for one in entries}
+    listed = ledger.on_device(cell.backend, ledger.Allowance, facts) if cell.allowance else []
+    listed = [one for one in listed if (one.id, one.status) == (cell.allowance, cell.status) and one.names(*place)]
+    allowed = None if is_file(cell.lowering) else next(iter(listed), None)
+    told = _told_of(cell)
+    if cell.allowance and allowed is None:
+        told = "; ".join(filter(None, [told, f"the ledger has no allowance {cell.allowance} for that"]))
     return Seen(
         name=baseline.cell_name(cell),
         key=baseline.key_of(cell),
@@ -251,12 +275,13 @@ def seen(cell: Cell) -> Seen:
         undecided=cell.judged.undecided if cell.error else 0,
         beside=statuses_beside(cell),
         element=_element_command(cell),
-        told=_told_of(cell),
-        allowance="" if is_file(cell.lowering) or cell.allowance in foreign else cell.allowance,
-        unknown=tuple(sorted(unknown)),
-        foreign=tuple(sorted(foreign - unknown)),
+        told=told,
+        allowance=allowed.id if allowed else "",
+        cap=allowed.cap if allowed else 0,
+        unknown=tuple(sorted({*cell.ledger} - {one.id for one in known})),
+        foreign=tuple(sorted(elsewhere)),
         deviates=tuple(_deviating(cell)) if ran else (),
-        beyond=tuple(_beyond(cell)) if ran else (),
+        beyond=tuple(_beyond(cell, entries)) if ran else (),
     )
 
 
@@ -266,17 +291,21 @@ def _deviating(cell: Cell) -> list[str]:
     return found or (["it"] if cell.status == "deviates" else [])
 
 
-def _beyond(cell: Cell) -> Iterator[str]:
-    """Deviating regions whose maximum is larger than their bound and than any of their ledger's entries accounts for:
-    those of today, which the report may not have known."""
-    entries = {one.id: one for one in ledger.entries(cell.backend) if isinstance(one, ledger.Deviation)}
+def _beyond(cell: Cell, entries: Sequence[ledger.Deviation]) -> Iterator[str]:
+    """Deviating regions for which none of their ledger's entries is, or whose maximum is larger than their bound and
+    than any of these accounts for: as the entries are today, which the report may not have known."""
     for name, region in cell.regions.items():
-        if region.status != "deviates" or region.bound is None or name in OVERFLOWING:
+        named = [one for one in entries if one.id in region.reason.ledger]
+        if region.status != "deviates" or not named:  # an entry that is not there is told of the cell
             continue
-        error, metric = maximum(region.error, region.bound)
-        most = [entries[one].at_most.get(metric) for one in region.reason.ledger if one in entries]
-        if most and None not in most and error > max(region.bound.value, *filter(None, most)) * (1 + ENCLOSURE):
-            yield f"{error:.9g} {metric} in {name}, where the ledger's {', '.join(region.reason.ledger)} allows less"
+        ids = ", ".join(region.reason.ledger)
+        if not any(name in one.regions and region.reason.kind in one.kinds for one in named):
+            yield f"the ledger's {ids} is not for kind {region.reason.kind!r} in {name}"
+        elif region.bound is not None and name not in OVERFLOWING:
+            error, metric = maximum(region.error, region.bound)
+            most = [one.at_most.get(metric) for one in named]
+            if None not in most and error > max(region.bound.value, *filter(None, most)) * (1 + ENCLOSURE):
+                yield f"{error:.9g} {metric} in {name}, where the ledger's {ids} allows less"
 
 
 def _told_of(cell: Cell) -> str:
@@ -445,13 +474,13 @@ def _judge_device(
     verdicts: dict[Key, Verdict] = {}
     measured: dict[Key, Accepted] = {}
     left_out: set[Key] = set()
-    for run in runs:
-        calling = _calling(cell.result for (where, _), cell in run.cells.items() if where == backend)
-        for (where, key), given in run.cells.items():
+    for run, of_run in zip(runs, capped(runs, backend), strict=True):
+        calling = _calling(cell.result for cell in of_run.values())
+        for key, given in of_run.items():
             cell = given
             if cell.result is not None and (calls := calling.get(_function(key))) is not None:
                 cell = replace(cell, result=calls.of(cell.result, accepted=False))
-            if where != backend or not _selected(cell.name, only):
+            if not _selected(cell.name, only):
                 continue
             if cell.status == "not-run" and (base is None or key not in base.cells):
                 left_out.add(key)

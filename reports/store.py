@@ -60,14 +60,20 @@ def scan(path: str | Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]]:
     As `read`, in a fraction of the memory: a file with one line a cell, as `write` makes them, is read cell
     by cell. 100,000 cells as objects of the schema take 2 to 4 GB. Raises UsageError as `read` does.
     """
+    return scan_under(path, lambda cell, head: take(cell))
+
+
+def scan_under(path: str | Path, take: Callable[[Cell, Report], T]) -> tuple[Report, list[T]]:
+    """As `scan`, where `take` asks for the report without its cells, too."""
     found = _scan_lines(Path(path), take)
     if found is not None:
         return found
     report = read(path)  # another layout, or a broken file: `parse` says where
-    return report.model_copy(update={"cells": []}), [take(cell) for cell in report.cells]
+    head = report.model_copy(update={"cells": []})
+    return head, [take(cell, head) for cell in report.cells]
 
 
-def _scan_lines(path: Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]] | None:
+def _scan_lines(path: Path, take: Callable[[Cell, Report], T]) -> tuple[Report, list[T]] | None:
     """`scan` of a regular file that has the layout of `lines` and is valid; None for any other."""
     from verify.reports.schema import Cell, Report, lacks_regions, of_schema_1
 
@@ -92,7 +98,7 @@ def _scan_lines(path: Path, take: Callable[[Cell], T]) -> tuple[Report, list[T]]
                 elif lacks_regions(cell):
                     return None
                 keys.add(cell.key)
-                taken.append(take(cell))
+                taken.append(take(cell, report))
             if (due and taken) or file.read(1) or len(keys) < len(taken):
                 return None
     except BROKEN:  # pydantic's ValidationError is a ValueError

@@ -20,10 +20,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sample_reports import cell, cell_of, deviating, error, not_run, report
+from sample_reports import cell, cell_of, deviating, error, not_run, region, report
 from verify.backends import cpu, mps
 from verify.cli.commands import main
 from verify.facts.kernel import UsageError, load
+from verify.judge import ledger
 from verify.judge.status import STATUSES
 from verify.lower.lowering import Lowering
 from verify.lower.lowerings import lowerings
@@ -401,6 +402,102 @@ def test_what_goes_farther_than_todays_ledger_fails(bench: Bench) -> None:
     code, (verdict,) = bench.gate(one(1.00000015))
     assert (code, verdict["status"]) == (1, "exceeds-bound")
     assert "1.00000015 ulp in normal, where the ledger's sleef-tanh allows less" in verdict["reason"]
+
+
+SLEEF_TANH = next(one for one in ledger.deviations("cpu", "AVX2") if one.id == "sleef-tanh")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"capability": "AVX*", "torch_before": "2.14", "triton_before": "3.0"}, ""),
+        ({"regions": ("subnormal-operand",)}, "the ledger's sleef-tanh is not for kind 'bound' in normal"),
+        ({"kinds": ("flush",), "where": "x < 0"}, "the ledger's sleef-tanh is not for kind 'bound' in normal"),
+        ({"capability": "AVX512"}, "the ledger has no entry sleef-tanh for such a cell"),
+        ({"torch_before": "2.13"}, "the ledger has no entry sleef-tanh for such a cell"),
+        ({"status": "not-run"}, "the ledger has no entry sleef-tanh for such a cell"),
+    ],
+)
+def test_a_deviation_stands_while_todays_ledger_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], told: str
+) -> None:
+    bound = {"value": 1.0, "metric": "ulp", "source": "SLEEF"}
+    normal = deviating("sleef-tanh", text="as known", kind="bound", max_ulp=1.00000005, max_int_ulp=2, bound=bound)
+    value = whole(cell_of({"normal": normal}, kernel="tanh", scalars={}), schema=2)
+    assert bench.accept(value)[0] == 0
+    monkeypatch.setattr(ledger, "_all", lambda backend: (replace(SLEEF_TANH, **changes),))
+    code, (verdict,) = bench.gate(value)
+    assert (code, verdict["status"]) == ((1, "exceeds-bound") if told else (0, "deviates"))
+    assert told in verdict["reason"]
+    assert bench.accept(value)[0] == (1 if told else 0)
+
+
+def shaky(kernel: str, status: str = "unsteady") -> dict[str, Any]:
+    told = {"status": status, "reason": "r", "reason_kind": "unsteady" if status == "unsteady" else "resolution"}
+    return cell_of({"normal": region()}, kernel=kernel, **told, allowance="atomics")
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger with one allowance."""
+    cells = {"lowering": "*", "kernel": ("add*", "s*"), "dtype": ("*",), "capability": "AVX*"}
+    entry = ledger.Allowance(**cells, id="atomics", status="unsteady", cap=2, reason="they are added in any order")
+    monkeypatch.setattr(ledger, "_all", lambda backend: (entry,))
+
+
+def test_an_allowance_is_for_its_status_its_cells_and_its_devices(bench: Bench, listed: None) -> None:
+    assert bench.accept(whole(shaky("addcmul"), schema=2))[0] == 0
+    assert bench.statuses(whole(shaky("addcmul"), schema=2)) == (0, {"unsteady": 1})
+    for wrong in (shaky("addcmul", "unjudged"), shaky("tanh")):
+        value = whole(wrong, schema=2)
+        assert bench.accept(value)[0] == 1
+        code, (verdict, *_) = bench.gate(value, "--only", wrong["kernel"])
+        assert code == 1 and verdict["fails"] and not verdict["allowance"]
+        assert "the ledger has no allowance atomics for that" in verdict["reason"]
+    value = whole(shaky("addcmul"), schema=2, environment={"cpu": FINGERPRINT | {"capability": "DEFAULT"}})
+    assert bench.accept(value)[0] == 1
+
+
+def test_an_allowance_is_for_as_many_cells_of_all_reports_as_its_cap(bench: Bench, listed: None) -> None:
+    two, other = whole(shaky("add"), shaky("addcdiv"), schema=2), whole(shaky("addcmul"), shaky("add"), schema=2)
+    for value in (two, other):
+        assert bench.accept(value)[0] == 0
+    paths = [bench.write(two, "1.json"), bench.write(other, "2.json")]
+    outcome = gate.gate(paths, bench.root)
+    assert [one.cell for one in outcome.failed] == ["addcmul inductor out-of-place cpu float32 value=0.3"]
+    assert "allowance atomics is for 2 cells, which come before this one" in outcome.failed[0].reason
+    code, _, problem = bench.run("accept", *paths)
+    assert code == 1 and "addcmul inductor" in problem and "add inductor" not in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[deviation", "Expected"),
+        ("[[deviations]]", "unknown table deviations"),
+        ("deviation = 3", "not iterable"),
+        ("deviation = [3]", "no attribute"),
+        ('[[deviation]]\nid = "one"', "missing 3 required"),
+        ('[[deviation]]\nid = "one"\nkernels = ["x"]', "unknown key 'kernels'"),
+        ('[[deviation]]\nid = "one"\nkernel = "x"', "kernel is 'x'; expected an array of texts"),
+        ('WHOLE\nkinds = ["flush"]\nregions = ["normal"]', "flush: kinds without an error need `where`"),
+        ('WHOLE\nkinds = ["bound"]\nregions = ["normal"]\nat_most = {ulp = "4"}', "expected a number for each"),
+        ('[[allowance]]\nid = "one"\nlowering = "*"\nkernel = ["*"]\ndtype = ["*"]\ncap = 3', "expected an id"),
+    ],
+)
+def test_a_malformed_ledger_is_one_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, told: str
+) -> None:
+    head = '[[deviation]]\nid = "one"\nlowering = "*"\nkernel = ["*"]\ndtype = ["*"]\nreason = "r"\nsource = "s"'
+    path = tmp_path / "cpu.toml"
+    path.write_text(text.replace("WHOLE", head))
+    monkeypatch.setattr(ledger, "_path", lambda backend: path)
+    value = whole(cell_of({"normal": deviating("one")}, allowance="one"), schema=2)
+    ledger._all.cache_clear()
+    code, _, problem = bench.run("gate", bench.write(value))
+    ledger._all.cache_clear()
+    assert code == 2 and problem.count("\n") == 1, problem
+    assert problem.startswith("verify: kernels/ledger/cpu.toml is malformed: ") and told in problem
 
 
 def test_calls_that_are_not_made_for_want_of_time_are_missed(bench: Bench) -> None:

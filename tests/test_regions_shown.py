@@ -23,7 +23,7 @@ from test_readme import tables
 from verify.cli.commands import main
 from verify.judge import ledger
 from verify.judge.regions import REGIONS
-from verify.judge.status import ALLOWABLE, EXIT_CODES, STATUSES
+from verify.judge.status import ALLOWABLE, EXIT_CODES, FAILURES, STATUSES
 from verify.reports import ci, compare, embedded, gate, markdown, store, terminal
 from verify.reports.blocks import Line, Page, Table
 from verify.reports.compare_page import compare_page
@@ -46,8 +46,13 @@ PLACES = {name: index for index, name in enumerate(REGIONS, 100)}
 @pytest.fixture(autouse=True)
 def entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger with the entries that these reports name."""
-    monkeypatch.setattr(ledger, "ids", lambda backend: IDS)
-    monkeypatch.setattr(ledger, "suited", lambda backend, kind, **cell: IDS)
+    about = {"lowering": "*", "kernel": ("*",), "dtype": ("*",), "reason": "so"}
+    far: dict[str, Any] = {"regions": REGIONS, "kinds": FAILURES, "formula": ("*",), "source": "here"}
+    known = {
+        ledger.Deviation: [ledger.Deviation(**about, **far, id=one) for one in IDS],
+        ledger.Allowance: [ledger.Allowance(**about, id=one, status=s, cap=9) for one in IDS for s in ALLOWABLE],
+    }
+    monkeypatch.setattr(ledger, "on_device", lambda backend, kind, facts: known[kind])
 
 
 def fault(name: str, **changes: Any) -> dict[str, Any]:
@@ -424,8 +429,7 @@ def test_what_the_ledger_does_not_have_excuses_nothing(bench: Bench) -> None:
     for gone in ({}, {"status": "unsteady", "reason_kind": "unsteady", "allowance": "gone"}):
         value["cells"][0] |= gone
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ledger, "ids", lambda backend: frozenset())
-            patch.setattr(ledger, "suited", lambda backend, kind, **cell: frozenset())
+            patch.setattr(ledger, "on_device", lambda backend, kind, facts: [])
             code, (verdict, _) = bench.gate(value)
         assert code == 1 and verdict["fails"] and verdict["status"] == "exceeds-bound" and verdict["deviates"]
         assert "the ledger has no entry" in verdict["reason"] and "id-overflow for such a cell" in verdict["reason"]

@@ -13,11 +13,11 @@ import importlib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from verify.facts.kernel import UsageError, facts_of, fits, means, names
 from verify.judge.regions import REGIONS
@@ -25,6 +25,7 @@ from verify.judge.status import ALLOWABLE, FAILURES
 
 STATUSES = ("not-run", "deviates")
 METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
+Entry = TypeVar("Entry", bound="Cells")
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,28 @@ class Cells:
         self, *, lowering: str, kernel: str, dtype: str, spelling: str | None = None, output: str = ""
     ) -> bool:  # fmt: skip
         """Whether the cell matches; with `spelling` None, in any of its spellings."""
+        return self.names(lowering, kernel, dtype, spelling, output) and self._older(_installed)
+
+    def names(self, lowering: str, kernel: str, dtype: str, spelling: str | None, output: str) -> bool:
+        """Whether the cell matches, under whichever versions."""
         return (
             means(self.lowering, lowering)
             and fits(kernel, self.kernel)
             and fits(dtype, self.dtype)
             and (spelling is None or fits(spelling, self.spelling))
             and fits(output, self.output)
-            and all(
-                not before or _installed(name) < _version(before)
-                for name, before in (("triton", self.triton_before), ("torch", self.torch_before))
-            )
         )
+
+    def on(self, facts: Mapping[str, Any]) -> bool:
+        """Whether it is for the device and the versions of a fingerprint. What this does not name may be any."""
+        there = facts.get("capability")
+        return (not isinstance(there, str) or fnmatch.fnmatchcase(there, self.capability)) and self._older(
+            lambda package: _version(str(facts.get(package) or ""))
+        )
+
+    def _older(self, version: Callable[[str], tuple[int, ...]]) -> bool:
+        limits = (("triton", self.triton_before), ("torch", self.torch_before))
+        return all(not before or version(name) < _version(before) for name, before in limits)
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,8 @@ class Deviation(Cells):
                 raise ValueError(f"{name}: {what} {list(given)}; expected some of {', '.join(known)}")
         if not set(self.at_most) <= set(METRICS):
             raise ValueError(f"{name}: at_most of {', '.join(self.at_most)}; expected metrics of {', '.join(METRICS)}")
+        if not all(isinstance(most, int | float) for most in self.at_most.values()):
+            raise ValueError(f"{name}: at_most {dict(self.at_most)}; expected a number for each metric")
         if not (self.formula or self.where or self.overflow) and set(self.kinds) - {"bound"}:
             told = "kinds without an error need `where`, `formula` or `overflow`"
             raise ValueError(f"{name}: {', '.join(self.kinds)}: {told}")
@@ -122,33 +136,24 @@ class Allowance(Cells):
 @lru_cache
 def deviations(backend: str, capability: str = "") -> tuple[Deviation, ...]:
     """All deviations for the backend `backend` that a device of that capability (this machine's by default) may need;
-    none where it has no file."""
-    return tuple(_on_device(backend, capability, (_entry(Deviation, e) for e in _file(backend).get("deviation", []))))
+    none where it has no file. Raises UsageError for a file that is malformed, as everything here does."""
+    return tuple(_on_device(backend, capability, _entries(backend, "deviation", Deviation)))
 
 
 @lru_cache
 def allowances(backend: str, capability: str = "") -> tuple[Allowance, ...]:
     """All allowances for the backend `backend`, as `deviations`."""
-    return tuple(_on_device(backend, capability, (_entry(Allowance, e) for e in _file(backend).get("allowance", []))))
+    return tuple(_on_device(backend, capability, _entries(backend, "allowance", Allowance)))
 
 
 @lru_cache
-def entries(backend: str) -> tuple[Deviation | Allowance, ...]:
-    """All of them for the backend `backend`, whatever device and whichever versions they are for."""
-    kinds: tuple[tuple[str, type[Deviation | Allowance]], ...] = (("deviation", Deviation), ("allowance", Allowance))
-    found = (_entry(kind, e) for name, kind in kinds for e in _file(backend).get(name, []))
-    return tuple(replace(one, triton_before="", torch_before="") for one in found)
+def _all(backend: str) -> tuple[Deviation | Allowance, ...]:
+    return (*_entries(backend, "deviation", Deviation), *_entries(backend, "allowance", Allowance))
 
 
-@lru_cache
-def ids(backend: str) -> frozenset[str]:
-    """Ids of all entries for the backend `backend`, whatever device needs them."""
-    return frozenset(one.id for one in entries(backend))
-
-
-def suited(backend: str, kind: type[Deviation | Allowance], **cell: str) -> frozenset[str]:
-    """Ids of the entries of that kind for a cell, on whatever device and under whichever versions."""
-    return frozenset(one.id for one in entries(backend) if isinstance(one, kind) and one.suits(**cell))
+def on_device(backend: str, kind: type[Entry], facts: Mapping[str, Any]) -> list[Entry]:
+    """The entries of that kind for the backend `backend` that are for the device of a report's fingerprint."""
+    return [one for one in _all(backend) if isinstance(one, kind) and one.on(facts)]
 
 
 def known(backend: str, **cell: str) -> tuple[Deviation, ...]:
@@ -223,10 +228,24 @@ def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None
                 cells[place] = cells[place] | {"status": "error", "reason": told, "reason_kind": "contract"}
 
 
-def _file(backend: str) -> dict[str, Any]:
+def _path(backend: str) -> Path:
     package = importlib.import_module("verify.kernels")
-    path = Path(package.__path__[0]) / "ledger" / f"{facts_of(backend)}.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return Path(package.__path__[0]) / "ledger" / f"{facts_of(backend)}.toml"
+
+
+def _file(backend: str) -> dict[str, Any]:
+    path = _path(backend)
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if unknown := found.keys() - {"deviation", "allowance"}:
+            raise ValueError(f"unknown table {', '.join(sorted(unknown))}; expected [[deviation]] and [[allowance]]")
+        return found
+    except ValueError as error:  # of TOML and UTF-8, too
+        raise _malformed(backend, error) from None
+
+
+def _malformed(backend: str, why: object) -> UsageError:
+    return UsageError(f"kernels/ledger/{_path(backend).name} is malformed: {why}")
 
 
 def _on_device(backend: str, capability: str, entries: Any) -> Any:
@@ -239,9 +258,29 @@ def _has(backend: str, capability: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(capability, pattern)
 
 
-def _entry(kind: type[Any], entry: dict[str, Any]) -> Any:
-    """An entry of the file, its lists as tuples."""
-    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
+#: What a field of an entry is in the file, by its annotation.
+_HELD: Mapping[str, tuple[type, str]] = {
+    "str": (str, "a text"), "int": (int, "a whole number"), "bool": (bool, "true or false"),
+    "tuple[str, ...]": (list, "an array of texts"), "Mapping[str, float]": (dict, "a table of numbers"),
+}  # fmt: skip
+
+
+def _entries(backend: str, name: str, kind: type[Any]) -> Iterator[Any]:
+    """The file's entries of a kind, their lists as tuples."""
+    held = {one.name: _HELD[str(one.type)] for one in fields(kind)}
+    try:
+        for entry in _file(backend).get(name, []):
+            label = f"{name} {entry.get('id', '?')}"
+            for key, value in entry.items():
+                if key not in held:
+                    raise ValueError(f"{label}: unknown key {key!r}; expected some of {', '.join(held)}")
+                expected, words = held[key]
+                texts = not isinstance(value, list) or all(isinstance(one, str) for one in value)
+                if not (isinstance(value, expected) and texts):
+                    raise ValueError(f"{label}: {key} is {value!r}; expected {words}")
+            yield kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _malformed(backend, error) from None
 
 
 @lru_cache
