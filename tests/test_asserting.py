@@ -19,8 +19,10 @@ import pytest
 import torch
 
 import verify
+from verify.cli import asserting
 from verify.facts.kernel import NothingToCompare, UsageError, is_file
 from verify.inputs import domains
+from verify.walk.run import run
 from verify.workers import Own
 from verify.workers.behaviour import digest
 from verify.workers.process import behaviour_of
@@ -115,6 +117,55 @@ def test_the_assertion_of_pytest(tmp_path: Path) -> None:
 def test_an_absent_device_and_a_case_that_does_not_fit() -> None:
     with pytest.raises(NothingToCompare, match="mps"):
         verify.check(torch.sqrt, "sqrt", device="mps")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kernel": ["sqrt"]}, "kernel=['sqrt']; expected a name of `verify list`"),
+        ({"profile": "qick"}, "unknown profile 'qick'; did you mean quick"),
+        ({"seed": "3"}, "seed='3'; expected a whole number"),
+        ({"scalars": {"exponent": "2"}}, "scalars={'exponent': '2'}; expected numbers by name"),
+        ({"setting": {"dim": 0}}, "setting={'dim': 0}; expected texts by name"),
+        ({"timeout": -1}, "timeout=-1; expected a number above 0"),
+        ({"memory": float("nan")}, "memory=nan; expected a number above 0"),
+        ({"device": "meta"}, "device 'meta' has no backend; expected one of cpu, cuda"),
+        ({"device": "cpu:1"}, "device 'cpu:1': lowerings run on the current one, cpu:0"),
+    ],
+)
+def test_an_option_that_the_command_would_refuse_is_refused(options: dict[str, Any], told: str) -> None:
+    """The test is not skipped, and the mistake is not this project's."""
+    with pytest.raises(UsageError, match=f"^{re.escape(told)}"):
+        verify.check(torch.sqrt, **{"kernel": "sqrt", "dtype": "float16", "device": "cpu", **options})
+
+
+def test_what_is_interrupted_does_not_pass() -> None:
+    """pytest ends, as it does where a test is interrupted."""
+    calls: list[int] = []
+
+    def interrupted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return torch.sqrt(x)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            verify.check(interrupted, "sqrt", dtype="float32", device="cpu")
+
+
+def test_a_truth_in_doubt_beside_a_function_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubted(selection: Any) -> Any:
+        report = run(selection)
+        (eager,) = [cell for cell in report["cells"] if cell["lowering"] == "eager"]
+        eager |= {"status": "oracle-violation", "reason": "outside its enclosure", "reason_kind": "oracle"}
+        return report
+
+    options: dict[str, Any] = {"dtype": "float16", "device": "cpu"}
+    assert verify.check(lambda x: torch.sqrt(x), "sqrt", **options)
+    monkeypatch.setattr(asserting, "run", doubted)
+    with pytest.raises(verify.Inaccurate, match="oracle-violation"):
+        verify.check(lambda x: torch.sqrt(x), "sqrt", **options)
 
 
 NEEDS: dict[str, Callable[[], bool]] = {

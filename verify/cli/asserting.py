@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 from verify import backends
-from verify.facts.kernel import Composite, NothingToCompare, UsageError, is_file, load
+from verify.facts.kernel import Composite, NothingToCompare, UsageError, is_file, load, suggest
+from verify.inputs.domains import PROFILES
 from verify.processes import standby
 from verify.reports.figures import code_of
 from verify.reports.run_page import kernel_page
@@ -46,9 +48,11 @@ def check(
     device   torch's name of it; None: the first that is present
     The others are the options of `verify kernel`.
 
-    Raises Inaccurate where a cell of `fn` fails, NothingToCompare where the device is absent or no case fits,
-    UsageError for unknown names, KeyboardInterrupt where it was interrupted.
+    Raises Inaccurate where a cell of `fn` fails or the truth is in doubt, NothingToCompare where the device is absent
+    or no case fits, UsageError for unknown names and options that the command would refuse, KeyboardInterrupt where it
+    is interrupted.
     """
+    _ensure_valid(kernel, profile, scalars, setting, seed, timeout, memory)
     text, function = _named(fn)
     name = _backend(device)
     if function is None:
@@ -64,9 +68,10 @@ def check(
         setting=setting, algorithm=algorithm, seed=seed, timeout=timeout, memory=memory,
     )  # fmt: skip
     report = Report.model_validate(run(selection))
-    if report.interrupted:  # `run` has ended it in order
+    if report.interrupted:  # what is complete says nothing of the rest
         raise KeyboardInterrupt
-    if any(code_of(cell) for cell in report.cells if is_file(cell.lowering)):
+    doubtful = any(cell.status == "oracle-violation" for cell in report.cells)
+    if doubtful or any(code_of(cell) for cell in report.cells if is_file(cell.lowering)):
         page = io.StringIO()
         print_page(kernel_page(report, kernel), page)
         raise Inaccurate(page.getvalue(), report.cells)
@@ -98,14 +103,51 @@ def _named(fn: Callable[..., Any]) -> tuple[str, Callable[..., Any] | None]:
     return f"{Path(path).stem or 'python'}.py:{name}", fn
 
 
+def _ensure_valid(
+    kernel: object, profile: object, scalars: object, setting: object, seed: object, timeout: object, memory: object
+) -> None:  # fmt: skip
+    """Raise UsageError for what the command line would not take, or could not be given."""
+
+    def number(value: object) -> bool:
+        return isinstance(value, int | float)
+
+    if not isinstance(kernel, str):
+        raise UsageError(f"kernel={kernel!r}; expected a name of `verify list`")
+    if profile not in PROFILES:
+        raise UsageError(suggest("profile", str(profile), PROFILES))
+    if not (scalars is None or isinstance(scalars, Mapping) and all(map(number, scalars.values()))):
+        raise UsageError(f"scalars={scalars!r}; expected numbers by name, such as {{'value': 0.3}}")
+    if not (setting is None or isinstance(setting, Mapping) and all(isinstance(one, str) for one in setting.values())):
+        raise UsageError(f"setting={setting!r}; expected texts by name, such as {{'dim': '0'}}")
+    if not isinstance(seed, int):
+        raise UsageError(f"seed={seed!r}; expected a whole number")
+    for name, amount in (("timeout", timeout), ("memory", memory)):
+        if not (amount is None and name == "memory" or isinstance(amount, int | float) and 0 < amount < math.inf):
+            raise UsageError(f"{name}={amount!r}; expected a number above 0")
+
+
 def _backend(device: str | None) -> str:
     """The name of the backend of a device. Where several serve it, the one present on this machine."""
     try:
-        kind = None if device is None else torch.device(device).type
+        asked = None if device is None else torch.device(device)
     except RuntimeError:
         raise UsageError(f"device {device!r} is none that torch knows; expected one such as 'cuda' or 'cpu'") from None
-    known = [one for one in map(backends.load, backends.names()) if kind in (None, one.device)]
+    every = list(map(backends.load, backends.names()))
+    known = [one for one in every if asked is None or asked.type == one.device]
+    if not known:  # of no machine, so that a test must not be skipped
+        devices = ", ".join(dict.fromkeys(one.device for one in every))
+        raise UsageError(f"device {device!r} has no backend; expected one of {devices}")
     present = [one for one in known if one.unavailable() is None]
-    if not known:
-        raise NothingToCompare(f"backend {device} is not known")
+    if asked is not None and asked.index is not None and present and asked.index != (current := _current(asked.type)):
+        told = f"lowerings run on the current one, {asked.type}:{current}"
+        raise UsageError(f"device {device!r}: {told}; leave the index out, or let the process see that device alone")
     return (present or known)[0].name
+
+
+def _current(kind: str) -> int:
+    """The index of torch's current device of that kind, which is not opened for that."""
+    module = torch.get_device_module(kind)
+    if not getattr(module, "is_initialized", lambda: True)():
+        return 0
+    index = getattr(module, "current_device", lambda: 0)()
+    return index if isinstance(index, int) else 0
