@@ -27,6 +27,7 @@ from sample_reports import cell, error, not_run, report
 from verify import __main__, __version__, native
 from verify.cli import commands
 from verify.facts.kernel import NothingToCompare, UsageError
+from verify.inputs import domains
 from verify.lower.lowering import NotLowered
 from verify.lower.pytorch import first_call
 from verify.reports import store
@@ -870,6 +871,24 @@ def test_a_dtype_that_a_kernel_lacks(
 ) -> None:  # fmt: skip
     assert invoke(*words) == code
     assert told in capsys.readouterr().err
+
+
+def test_a_kernel_of_which_nothing_is_selected_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside others it would be missed by nobody, and the baseline of their report would not have it."""
+    monkeypatch.setitem(domains.SIZES, "quick", 8)
+    line = ["--backend", "cpu", "--profile", "quick", "--lowering", "eager"]
+    assert invoke("kernel", "sqrt", "sum", "exp", *line, "--dtype", "float16", "--spelling", "in-place") == 3
+    out, problem = capsys.readouterr()
+    assert "sum: nothing was compared: no kernel, dtype, lowering and spelling agree" in problem
+    assert "sqrt: errors" in out and "exp: errors" in out and "sum: errors" not in out
+    assert invoke("kernel", "int_mm", "sqrt", *line, "--dtype", "float16") == 3
+    assert "int_mm: nothing was compared: no selected kernel has dtype float16: int_mm has" in capsys.readouterr().err
+    own = tmp_path / "own.py"
+    own.write_text("import torch\n\ndef wrong(x):\n    return torch.sqrt(x) * 2\n")
+    beside = ["--lowering", f"{own}:wrong", "--spelling", "out-of-place"]
+    assert invoke("kernel", "int_mm", "sqrt", *line, *beside, "--dtype", "float16") == 1  # of two codes that one
 
 
 def test_an_option_given_twice_counts_once(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ from verify.facts.kernel import (
 from verify.facts.oracle import OracleError
 from verify.judge.status import combined
 from verify.processes import start
+from verify.reports.blocks import Page
 from verify.reports.invariance import invariance_page
 from verify.reports.registry_page import bounds_page, list_page, show_page
 from verify.reports.text import printable
@@ -243,9 +244,11 @@ def kernel(
     how = how_of(jobs, engine, address, shard, journal, resume, json_file)
     from verify.reports.run_page import kernel_page
 
-    raise typer.Exit(
-        conduct("kernel", selection, json_file, lambda report: [kernel_page(report, n) for n in wanted], how)
-    )
+    def pages(report: Report) -> list[Page]:
+        there = {cell.kernel for cell in report.cells}
+        return [kernel_page(report, name) for name in wanted if name in there]
+
+    raise typer.Exit(conduct("kernel", selection, json_file, pages, how))
 
 
 @app.command()

@@ -83,6 +83,7 @@ def _conduct_with(
     from verify.walk.run import Broken, run
 
     stop = _Stop()
+    left: dict[str, str] = {}  # kernels of which the options select nothing, and why
     checked: dict[int, tuple[Mapping[str, Any], Cell]] = {}  # by identity, which is theirs while they are here
     further = "" if journal is None else "; go on with --resume"
     on = (
@@ -121,7 +122,7 @@ def _conduct_with(
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(
                 selection, on_cell=valid, progress=progress, workers=how.jobs, shard=how.shard, journal=journal, on=on,
-                on_own=answered,
+                on_own=answered, on_left=left.__setitem__ if verb == "kernel" else None,
             )  # fmt: skip
     except KeyboardInterrupt:
         return complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
@@ -156,6 +157,8 @@ def _conduct_with(
         return complain(f"{stop.word}; {_kept(len(report.cells), kept)}{further}", stop.code)
     if out not in (None, "-"):
         print(f"report: {out}", file=sys.stderr)
+    for name, why in left.items():
+        complain(f"{name}: nothing was compared: {why}", NOTHING)
     if code == NOTHING:
         reasons = dict.fromkeys(f"{cell.backend}: {cell.reason}" for cell in report.cells)
         return complain(f"nothing was compared: {'; '.join(reasons) or 'no cell matches the options'}", NOTHING)
@@ -163,7 +166,7 @@ def _conduct_with(
         errors = [cell for cell in report.cells if cell.status == "error" and is_file(cell.lowering)]
         for line in dict.fromkeys(f"{cell.lowering}: {cell.reason}" for cell in errors):
             complain(line, USAGE)
-    return code
+    return combined([code, *(NOTHING for _ in left)])
 
 
 class How(NamedTuple):

@@ -334,6 +334,15 @@ def jobs_of(selection: Selection, backend: Backend, reasons: Iterator[str | None
                     yield Job(target, one, reason, mine, calls=calls, scalars=mine and selection.scalars is None)
 
 
+def why_nothing(selection: Selection, names: Sequence[str]) -> str:
+    """Why these kernels have no job."""
+    kernels = [kernel.load(name) for name in names]
+    if selection.dtypes and not any(set(selection.dtypes) & set(one.dtypes) for one in kernels):
+        having = "; ".join(f"{one.name} has {', '.join(one.dtypes)}" for one in kernels[:3])
+        return f"no selected kernel has dtype {' or '.join(selection.dtypes)}: {having}"
+    return "no kernel, dtype, lowering and spelling agree with the options"
+
+
 def _chosen(facts: Kernel | Composite, selection: Selection) -> list[Lowering]:
     """The registered lowerings that are selected; beside a user's own, unless any is named, the reference alone."""
     known = list(lowerings(facts))

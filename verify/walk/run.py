@@ -30,7 +30,7 @@ from verify.lower.user import Version, sources
 from verify.walk import sweep
 from verify.walk.cases import Case
 from verify.walk.cells import cells_of, faulted, fill, part_of, unfilled
-from verify.walk.plan import STARTING, Job, Plan, Selection, Task, backends_of, by_case, jobs_of, planned
+from verify.walk.plan import STARTING, Job, Plan, Selection, Task, backends_of, by_case, jobs_of, planned, why_nothing
 from verify.walk.progress import Done, Progress
 from verify.workers import START, imported
 from verify.workers.launch import LoweringError
@@ -42,6 +42,7 @@ def run(
     selection: Selection, on_cell: Callable[[Any], Any] | None = None, progress: Progress | None = None, *,
     workers: int | None = 1, shard: tuple[int, int] = (1, 1), journal: Journal | None = None,
     on: cluster.Cluster | None = None, on_own: Callable[[Sequence[Any]], Any] | None = None,
+    on_left: Callable[[str, str], Any] | None = None,
 ) -> Any:  # fmt: skip
     """Walk everything selected and return a report (`verify.reports.schema`).
 
@@ -51,6 +52,7 @@ def run(
     on: the Ray cluster whose processes do the jobs; None: those of this machine
     on_cell: called with each cell as its job ends, and once more where others decide what it says
     on_own: called once with all cells of the user's own lowerings, where others are still to come
+    on_left: called with each kernel that has no job, and why
     The cells are the same whatever these are.
     A KeyboardInterrupt ends the run: the cells complete by then are kept, `interrupted` is set.
     Raises UsageError for unknown names and where a user's file changes meanwhile, NothingToCompare where no backend is
@@ -60,11 +62,11 @@ def run(
     present, absent = backends_of(selection)
     jobs = [job for backend in present for job in jobs_of(selection, backend)]
     if not jobs:
-        kernels = [kernel.load(name) for name in selection.kernels]
-        if selection.dtypes and not any(set(selection.dtypes) & set(one.dtypes) for one in kernels):
-            having = "; ".join(f"{one.name} has {', '.join(one.dtypes)}" for one in kernels[:3])
-            raise NothingToCompare(f"no selected kernel has dtype {' or '.join(selection.dtypes)}: {having}")
-        raise NothingToCompare("no kernel, dtype, lowering and spelling agree with the options")
+        raise NothingToCompare(why_nothing(selection, selection.kernels))
+    having = {job.target.kernel.name for job in jobs}
+    for name in selection.kernels:
+        if on_left and name not in having:
+            on_left(name, why_nothing(selection, [name]))
     mine = [job for job in jobs if job.mine]
     if selection.own and all(job.reason for job in mine):
         raise NothingToCompare(mine[0].reason if mine else "no job runs your lowering")
