@@ -25,7 +25,7 @@ import verify.walk.explain
 import verify.walk.run
 from sample_reports import cell, error, not_run, report
 from verify import __main__, __version__, native
-from verify.cli import commands
+from verify.cli import commands, output
 from verify.facts.kernel import NothingToCompare, UsageError
 from verify.inputs import domains
 from verify.lower.lowering import NotLowered
@@ -871,6 +871,51 @@ def test_a_dtype_that_a_kernel_lacks(
 ) -> None:  # fmt: skip
     assert invoke(*words) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kernel sqrt --lowering mine.py:f --json mine.py",
+        "kernel sqrt --lowering mine.py:f --json helper.py",
+        "kernel sqrt --lowering mine.py:f --journal mine.py",
+        "kernel sqrt --lowering mine.py:f --journal a.json",
+        "kernel sqrt --lowering eager --json out --journal a.json",
+        "kernel sqrt --lowering eager --json out --journal a.json --resume",
+        "gate a.json --baseline B --sarif ./a.json",
+        "gate a.json --baseline B --json B/cpu/quick.json",
+        "gate a.json --baseline B --markdown B/cpu/budget.toml",
+        "gate a.json --baseline B --json out --sarif out",
+        "compare a.json link.json --json a.json",
+        "compare a.json link.json --markdown link.json",
+        "compare a.json b.json --exchange a.json",
+        "report a.json --markdown a.json",
+        "report a.json --html out --baseline B --markdown B/cpu/quick.json",
+        "audit exp --baseline a.json --json a.json",
+        "explain sqrt --input 1 --lowering mine.py:f --json mine.py",
+        "kernel sum --invariance --lowering mine.py:f --json mine.py",
+    ],
+)
+def test_no_output_replaces_what_is_read(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("import helper\n\n\ndef f(x):\n    return x\n")
+    (tmp_path / "helper.py").touch()
+    (tmp_path / "B" / "cpu").mkdir(parents=True)
+    for name in ("a.json", "b.json", "B/cpu/quick.json", "B/cpu/budget.toml"):
+        (tmp_path / name).write_text('{"schema": 2}')
+    (tmp_path / "link.json").symlink_to(tmp_path / "b.json")
+    before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert invoke(*line.split()) == 2
+    problem = capsys.readouterr().err
+    assert is_one_line(problem)
+    assert re.search("is read, and the output would|two outputs are 'out'|is no journal", problem), problem
+    assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_outputs_that_are_no_files_may_be_one(tmp_path: Path) -> None:
+    output.ensure_writable(os.devnull, os.devnull, "-", str(tmp_path / "a"), reading=[os.devnull, tmp_path / "b"])
 
 
 def test_a_kernel_of_which_nothing_is_selected_is_told(

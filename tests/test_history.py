@@ -236,6 +236,15 @@ def test_files_that_are_no_reports_are_named_and_skipped(tmp_path: Path, capsys:
     assert "'big.json' holds a count above 9223372036854775807 in 'inputs'" in err
 
 
+def test_an_output_is_none_of_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, "0.json", cell(), day=0)
+    put(tmp_path, "1.json", cell(digest="d1"), day=1)
+    before = (tmp_path / "1.json").read_bytes()
+    assert commands.main(["history", str(tmp_path), "--json", str(tmp_path / "1.json")]) == 2
+    assert "is read, and the output would replace it" in capsys.readouterr().err
+    assert (tmp_path / "1.json").read_bytes() == before
+
+
 def test_packed_reports_are_read_as_others_are(tmp_path: Path) -> None:
     put(tmp_path, "0.json", cell(), day=0)
     put(tmp_path, "1.json.xz", cell(**BAD), day=1)

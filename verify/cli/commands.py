@@ -56,6 +56,7 @@ from verify.cli.options import (
     scalars_of,
     selection_of,
     setting_of,
+    sources_of,
     triples_of,
 )
 from verify.cli.output import (
@@ -65,6 +66,7 @@ from verify.cli.output import (
     NOTHING,
     ORACLE_VIOLATION,
     USAGE,
+    accepted_files,
     blame,
     complain,
     ensure_writable,
@@ -322,7 +324,8 @@ def audit(
     between targets and flags are listed in words. dtype: float32 unless given.
     """
     ensure_known("dtype", dtype or (), DTYPES)
-    ensure_writable(json_file)
+    own = [text for text in lowering or () if is_file(text)]
+    ensure_writable(json_file, reading=[*filter(None, [baseline]), *sources_of(own)])
     from verify.processes import standby
 
     standby.prepare()  # while this process imports torch
@@ -330,7 +333,6 @@ def audit(
     from verify.reports.audit_page import audit_page
     from verify.walk import audit as audited
 
-    own = [text for text in lowering or () if is_file(text)]
     chosen = [text for text in lowering or () if not is_file(text)]
     before = None if baseline is None else audited.accepted(text_of(baseline))
     kernels, wrong = finished(names() if not name else ())
@@ -488,8 +490,7 @@ def explain(
     from verify.reports.explain_page import explain_page, explain_place_page
     from verify.walk import explain as take_apart
 
-    if json_file is not None:
-        store.ensure_writable(json_file)
+    ensure_writable(json_file, reading=sources_of(text for text in lowering or () if is_file(text)))
     chosen = tuple(lowering or ())
     if composite:
         told = take_apart.explain_place(
@@ -573,8 +574,7 @@ def gate(
     files = [json_file, markdown_file, sarif_file, oss_benchmark_file]
     if files.count("-") + (annotations and "-" in files) > 1:
         raise UsageError("only one output can be standard output; expected file names for the others")
-    for file in filter(None, files):
-        store.ensure_writable(file)
+    ensure_writable(*files, reading=[*report, *accepted_files(baseline)])
     from verify.reports import ci, markdown, oss_benchmark
     from verify.reports import gate as gates
 
@@ -669,9 +669,7 @@ def compare(
 
     if exchange is not None and exchange_from is not None:
         raise UsageError("--exchange writes this machine's outputs, --exchange-from reads another's: give one of them")
-    ensure_writable(markdown_file, json_file)
-    if exchange is not None:
-        store.ensure_writable(exchange)
+    ensure_writable(markdown_file, json_file, exchange, reading=[*files, *filter(None, [exchange_from])])
     with store.no_collection():
         found = comparing.compare(comparing.load(files, only or (), dtype or (), lowering or ()))
         pages, further = [compare_page(found, every, limit or None)], {}
@@ -721,6 +719,7 @@ def history(
         archive = past.read(folder)
     for why in archive.skipped:
         complain(f"skipped: {why}", USAGE)
+    ensure_writable(markdown_file, json_file, reading=[Path(folder) / one.file for one in archive.reports])
     if sql is not None:
         names, rows = past.query(archive, sql)
         tell([query_page(names, rows)], json_lines(past.answer_json(names, rows)), markdown_file, json_file)
@@ -763,7 +762,7 @@ def report_(
         raise UsageError("no output was named; expected --html FILE, --markdown FILE or both")
     if baseline is not None and html_file is None:
         raise UsageError("--baseline is shown on the page only; add --html FILE, or use `verify gate --markdown FILE`")
-    ensure_writable(html_file, markdown_file)
+    ensure_writable(html_file, markdown_file, reading=[*files, *accepted_files(baseline)])
     from verify.reports import html, markdown, store
     from verify.reports.run_page import run_page
 
@@ -802,8 +801,7 @@ def _invariance(selection: Selection, lengths: tuple[int, ...], json_file: str |
     from verify.reports import store
     from verify.walk import invariance
 
-    if json_file is not None:
-        store.ensure_writable(json_file)
+    ensure_writable(json_file, reading=sources_of(selection.user_lowerings))
     with shown() as progress:
         found = invariance.walk(selection, lengths, progress)
     if json_file is not None:

@@ -13,8 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from verify.cli.options import ENGINES, ensure_known
-from verify.cli.output import FAILED, INTERRUPTED, NOTHING, TERMINATED, USAGE, complain, print_to
+from verify.cli.options import ENGINES, ensure_known, sources_of
+from verify.cli.output import FAILED, INTERRUPTED, NOTHING, TERMINATED, USAGE, complain, ensure_writable, print_to
 from verify.facts.kernel import DTYPES, Kernel, UsageError, is_file, load
 from verify.judge.status import combined
 from verify.judge.status import exit_code as status_code
@@ -56,10 +56,7 @@ def tell_parts(report: Report) -> None:
 
 def conduct(verb: str, selection: Selection, out: str | None, pages: Callable[[Report], list[Page]], how: How) -> int:
     """Run the selection, write the report, print its pages, and return the exit code."""
-    from verify.reports import store
-
-    if out is not None:
-        store.ensure_writable(out)
+    ensure_writable(out, how.journal, reading=sources_of(selection.user_lowerings))
     if how.journal is None:
         return _conduct_with(None, verb, selection, out, pages, how)
     from verify.jobs import journal

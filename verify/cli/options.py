@@ -210,6 +210,13 @@ def begin(
         standby.prepare(*["torch._inductor.compile_fx"][:compiling])
 
 
+def sources_of(texts: Iterable[str]) -> list[Path]:
+    """The files of the users' functions, which no output may replace."""
+    from verify.lower.user import sources
+
+    return [path for text in texts for path in sources(text).values()]
+
+
 def triples_of(given: bool, profile: str) -> bool:
     if given and profile != "exhaustive":
         raise UsageError(f"--triples is for --profile exhaustive; the profile is {profile}")

@@ -31,15 +31,30 @@ def text_of(file: str) -> str:
         raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', '') or error}") from None
 
 
-def ensure_writable(*files: str | None) -> None:
-    """Raise UsageError unless each file that is given can be written, and at most one is standard output."""
+def ensure_writable(*files: str | None, reading: Iterable[str | Path] = ()) -> None:
+    """Raise UsageError unless each file that is given can be written, and at most one is standard output; where two are
+    the same, or one of those that are read: it would be replaced."""
     from verify.reports import store
 
     if files.count("-") > 1:
         raise UsageError("'-' is standard output: only one file can be written there")
-    for file in files:
-        if file is not None:
-            store.ensure_writable(file)
+    given = [file for file in files if file is not None]
+    for file in given:
+        store.ensure_writable(file)
+    regular = [file for file in given if file != "-" and (not Path(file).exists() or Path(file).is_file())]
+    places = [Path(file).resolve() for file in regular]
+    for number, (file, place) in enumerate(zip(regular, places, strict=True)):
+        if place in places[:number]:
+            raise UsageError(f"two outputs are {file!r}, of which the last would replace the other; name two files")
+        if place in (Path(one).resolve() for one in reading):
+            raise UsageError(f"{file!r} is read, and the output would replace it; name another file")
+
+
+def accepted_files(baseline: str | None) -> list[Path]:
+    """The files of a folder of `verify accept`, or the one file that a baseline is."""
+    if baseline is None:
+        return []
+    return [Path(baseline), *Path(baseline).glob("*/*.json"), *Path(baseline).glob("*/budget.toml")]
 
 
 def json_lines(facts: dict[str, Any]) -> Iterator[str]:

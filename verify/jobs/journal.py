@@ -18,6 +18,7 @@ from typing import Any
 from verify.facts.kernel import UsageError
 
 Cells = list[dict[str, Any]]
+BEGIN = b'{"journal": '  # of every journal
 SHOWN = 3  # of what makes a journal stale
 
 
@@ -32,6 +33,8 @@ class Journal:
         self._begun = 0  # the head's checksum, with which those of all other lines begin
         with open(file, "rb", closefd=False) as stream:
             data = stream.read()
+        if not (data.startswith(BEGIN) or BEGIN.startswith(data)):
+            raise UsageError(f"{str(path)!r} is no journal, and a run would replace it; name another file by --journal")
         self.replaced = 0 if resume else max(0, data.count(b"\n") - 1)
         lines = data.splitlines(keepends=True) if resume else []
         if lines and not lines[-1].endswith(b"\n"):
