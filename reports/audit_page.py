@@ -9,10 +9,11 @@ from verify.reports.blocks import Column, Line, Page, Row, Table
 
 
 def audit_page(
-    rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence[str]], changed: Sequence[str] | None = None
-) -> Page:
+    rows: Sequence[Any], told: Mapping[tuple[str, str, str], Sequence[str]], changed: Sequence[str] | None = None,
+    renewed: Sequence[str] = (),
+) -> Page:  # fmt: skip
     """`verify audit`: the rows of `verify.walk.audit.audit`, their differences in words, by `differences` there, and
-    changes since the accepted census; None: there is none."""
+    changes since the accepted census; None: there is none. renewed: what is another one beside equal instructions."""
     kinds = ("fma", "mad", "mul", "add", "div", "approx", "cvt", "matrix", "ftz")
     blocks: list[Table | Line] = []
     absent: dict[str, dict[str, dict[str, None]]] = {}
@@ -51,6 +52,7 @@ def audit_page(
         some = [f"{name} for {', '.join(on)}" if set(on) != targets else name for name, on in which.items()]
         blocks.append(Line(f"{why}: {'; '.join(some)}", label="not compiled:"))
     blocks += [Line(text, label="changed:", kind="bad") for text in changed or ()]
+    blocks += [Line(text, label="another one than accepted:") for text in renewed]
     if changed is not None and not changed:
         blocks.append(Line("every instruction is as accepted", kind="good"))
     return Page("audit: floating-point instructions of the compiled code; nothing was executed", tuple(blocks))

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,6 +234,84 @@ def test_a_changed_census_fails_and_says_what_changed(tmp_path: Path, capsys: py
     assert "sm_90 fusion off: not in the baseline" in text
     out.write_text("{}")
     assert main([*arguments, "--baseline", str(out)]) == 2
+
+
+def row_of(lowering: str = "triton", dtype: str = "float32", target: str = "sm_90", **found: Any) -> Audited:
+    libraries, blocks = found.pop("libraries", {"libdevice": "5c2f"}), found.pop("blocks", "")
+    one = Census(target, Counter({"fma.rn.f32": 8}), libraries=libraries, **{"version": "3.7.1", **found})
+    return Audited(Asked("exp", lowering, dtype, target, True), one, blocks=blocks)
+
+
+def test_an_accepted_row_that_is_gone_is_told() -> None:
+    """Of a lowering that has another name, or that no file has any more."""
+    others = [row_of(name) for name in ("triton-old", "inductor", "a.py:f")]
+    gone = [*others, row_of(dtype="float16"), row_of(target="gfx942")]
+    before = {audit._key(row.record()): row.record() for row in (row_of(), *gone)}
+    label = "exp {} sm_90 fusion on: accepted, and not there any more"
+
+    def told(names: str = "", targets: str = "", dtypes: str = "", chosen: str = "", own: str = "") -> list[str]:
+        return audit.vanished([row_of()], before, *(one.split() for one in (names, targets, dtypes, chosen, own)))
+
+    old = label.format("triton-old float32")
+    assert told(targets="sm_90") == told("exp", "sm_90") == [old]
+    assert told() == [old, label.format("triton float32").replace("sm_90", "gfx942")]
+    assert told("sqrt") == told("exp", "sm_100") == told(chosen="triton", targets="sm_90") == []
+    assert told(targets="sm_90", chosen="triton*") == [old]
+    assert told(dtypes="float16") == [label.format("triton float16")]
+    assert told(chosen="inductor") == [label.format("inductor float32")]
+    assert told(own="a.py:f") == [label.format("a.py:f float32")]
+
+
+def test_a_gate_on_a_census_fails_for_a_row_that_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "audit.json"
+    arguments = ["audit", "addcmul", "--target", "sm_90"]
+    assert main([*arguments, "--json", str(out)]) == 0
+    told = json.loads(out.read_text())
+    told["rows"] += [{**row, "lowering": "triton-old"} for row in told["rows"]]
+    told["rows"][0]["version"] = "3.0.0"
+    out.write_text(json.dumps(told))
+    assert main([*arguments, "--baseline", str(out)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "changed: addcmul triton-old float32 sm_90 fusion off: accepted, and not there any more" in text
+    assert "another one than accepted: triton 3.0.0 is 3." in text and "(1 row)" in text
+
+
+def test_what_else_was_recorded_is_told_where_it_is_another_one() -> None:
+    before = {audit._key(row.record()): row.record() for row in (row_of(), row_of(target="sm_100"))}
+    assert audit.renewed([row_of(), row_of(target="sm_100")], before) == []
+    other = {"libdevice": "77"}
+    two = [row_of(libraries=other), row_of(target="sm_100", libraries=other, blocks="BLOCK 16")]
+    assert audit.changed(two, before) == []
+    assert audit.renewed(two, before) == ["libdevice 5c2f is 77 (2 rows)", "blocks of all are of BLOCK 16 (1 row)"]
+    assert audit.renewed([row_of(libraries={}, version="3.8")], before) == [
+        "triton 3.7.1 is 3.8 (1 row)",
+        "libdevice 5c2f is none (1 row)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kernel", 3), ("fusion", "on"), ("reason", None), ("assembly", None), ("sass", {"FFMA": "8"}), ("modes", []),
+        ("version", None), ("libraries", {"libdevice": 1}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_damaged_census_is_one_line(
+    name: str, value: Any, missing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row: dict[str, Any] = row_of().record()
+    if missing and name == "libraries":
+        row["reason"] = 3
+    elif missing:
+        del row[name]
+    else:
+        row[name] = value
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps({"schema": audit.SCHEMA, "rows": [row]}))
+    assert main(["audit", "exp", "--baseline", str(path)]) == 2
+    problem = capsys.readouterr().err
+    assert problem.count("\n") == 1 and "is not a census of `verify audit --json`" in problem
 
 
 def test_the_baseline_has_a_row_for_all_that_is_audited() -> None:

@@ -343,8 +343,12 @@ def audit(
     document = {"schema": audited.SCHEMA, "rows": [row.record() for row in rows],
                 "differences": [{"kernel": k, "lowering": one, "dtype": d, "told": t}
                                 for (k, one, d), t in told.items()]}  # fmt: skip
-    lines = [] if before is None else audited.changed(rows, before)
-    tell([audit_page(rows, told, None if before is None else lines)], json_lines(document), None, json_file)
+    lines, notes = None, list[str]()
+    if before is not None:
+        targets = [] if target == ",".join(TARGETS) else comma_list(target)
+        gone = audited.vanished(rows, before, name or (), targets, dtype or (), chosen, own)
+        lines, notes = [*audited.changed(rows, before), *gone], audited.renewed(rows, before)
+    tell([audit_page(rows, told, lines, notes)], json_lines(document), None, json_file)
     if not any(row.census for row in rows):
         raise NothingToCompare(f"nothing was compiled: {rows[0].reason if rows else 'no lowering exists here'}")
     raise typer.Exit(left_out(wrong, FAILED if lines else 0))

@@ -23,12 +23,13 @@ import torch
 from verify import backends
 from verify.backends import cuda
 from verify.facts import kernel
-from verify.facts.kernel import Composite, NothingToCompare, UsageError, fits, suggest
+from verify.facts.kernel import Composite, NothingToCompare, UsageError, fits, is_file, suggest
 from verify.jobs import pool
 from verify.lower.lowering import Lowering, NotLowered, Target, by_name, describe
 from verify.lower.lowerings import lowerings
 from verify.lower.pytorch import default_flags, strict_options
 from verify.lower.user import user_composite, user_lowering
+from verify.reports.text import count_text
 from verify.virtual import census, inductor
 from verify.virtual.census import Census
 from verify.virtual.compile import BACKENDS, TARGETS, Launch, Unsupported, described, known
@@ -287,9 +288,26 @@ def accepted(text: str) -> dict[Key, Mapping[str, Any]]:
         document = json.loads(text)
         if document.get("schema") != SCHEMA:
             raise ValueError(f"its schema is {document.get('schema')}; expected {SCHEMA}")
+        for number, row in enumerate(document["rows"]):
+            if wrong := _wrong(row):
+                raise ValueError(f"{wrong!r} of row {number} is {row.get(wrong, 'missing')!r}")
         return {_key(row): row for row in document["rows"]}
     except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"the baseline is not a census of `verify audit --json`: {error}") from None
+
+
+def _wrong(row: Mapping[str, Any]) -> str:
+    """The first key of a row whose value is none that it can have; ''."""
+    texts = ["kernel", "lowering", "dtype", "target", "reason", *([] if row.get("reason") else ["version"])]
+    counts = [] if row.get("reason") else ["assembly", "sass", "modes"]
+    wrong = [name for name in texts if not isinstance(row.get(name), str)]
+    wrong += [name for name in ("fusion",) if not isinstance(row.get(name), bool)]
+    for names, kind in ((counts, int), (["libraries"], str)):
+        for name in names:
+            found = row.get(name, {} if name == "libraries" else None)
+            if not (isinstance(found, dict) and all(isinstance(one, kind) for one in found.values())):
+                wrong.append(name)
+    return next(iter(wrong), "")
 
 
 def changed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) -> list[str]:
@@ -306,6 +324,49 @@ def changed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) ->
             versions = f"triton {then['version']}, now {now['version']}"
             told.append(f"{row.asked.label}: {', '.join(differing)} ({versions})")
     return told
+
+
+def vanished(
+    rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]], names: Sequence[str], targets: Sequence[str],
+    dtypes: Sequence[str], chosen: Sequence[str], own: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """The accepted rows that no row is for, of what was asked, one line each. names, targets: those that were named,
+    empty for all; the others as in `asked`."""
+    usual = {row.asked.dtype for row in rows}
+
+    def wanted(name: str, lowering: str, dtype: str, target: str) -> bool:
+        if chosen or own:
+            meant = lowering in own or bool(chosen) and fits(lowering, chosen)
+        else:
+            meant = lowering not in INDUCTOR and not is_file(lowering)
+        of_dtype = dtype in (dtypes or usual)
+        return meant and of_dtype and (not names or name in names) and (not targets or target in targets)
+
+    there = {_key(row.record()) for row in rows}
+    return [
+        f"{Asked(*key).label}: accepted, and not there any more"
+        for key in before
+        if key not in there and wanted(*key[:4])
+    ]
+
+
+def renewed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) -> list[str]:
+    """What else was recorded and is another one now, where the instructions are those that were accepted: compilers,
+    libraries of functions by their digests, sizes of blocks; with how many rows there are of each."""
+    found = Counter[str]()
+    for row in rows:
+        now, then = row.record(), before.get(_key(row.record()))
+        if then is None or not row.census or then["reason"]:
+            continue
+        if now["version"] != then["version"]:
+            found[f"triton {then['version']} is {now['version']}"] += 1
+        libraries = then.get("libraries", {})
+        for name in sorted({*now["libraries"], *libraries}):
+            if (one := libraries.get(name, "none")) != (other := now["libraries"].get(name, "none")):
+                found[f"{name} {one} is {other}"] += 1
+        if now.get("blocks", "") != then.get("blocks", ""):
+            found[f"blocks of {then.get('blocks') or 'all'} are of {now.get('blocks') or 'all'}"] += 1
+    return [f"{text} ({count_text(count, 'row')})" for text, count in found.items()]
 
 
 def _differing(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
