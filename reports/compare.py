@@ -22,6 +22,7 @@ from verify.reports import store
 from verify.reports.figures import ENCLOSURE, measured
 from verify.reports.figures import maximum as largest
 from verify.reports.looks import severity
+from verify.reports.reasons import lacking
 from verify.reports.text import count_text
 
 if TYPE_CHECKING:
@@ -225,7 +226,8 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Source:
-    """A report as far as comparing needs it; `cells` are those that the options select, `names` all there are."""
+    """A report as far as comparing needs it; `cells` are those that the options select, `names` all there are,
+    `lacking` what there is not of the run."""
 
     file: str
     environment: Mapping[str, Any]
@@ -233,6 +235,7 @@ class Source:
     seed: int
     cells: tuple[Facts, ...]
     names: Mapping[str, frozenset[str]]
+    lacking: tuple[str, ...] = ()
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -309,6 +312,7 @@ def _source(path: str | Path, only: Sequence[str], dtypes: Sequence[str], loweri
         report.seed,
         tuple(facts for facts in taken if facts is not None),
         {what: frozenset(seen) for what, seen in names.items()},
+        tuple(lacking(report)),
     )
 
 

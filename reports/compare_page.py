@@ -225,5 +225,5 @@ def _columns_told(found: Comparison) -> list[Line]:
         count = left_out.get("other spellings with the same bits") if isinstance(left_out, dict) else None
         note = [f"recorded without {count} spellings that repeat a lowering's bits"] if count else []
         role = "" if index else " (the reference)"
-        lines.append(Line(", ".join([*words, *note]), label=f"{column.label}{role}:"))
+        lines.append(Line(", ".join([*words, *note, *source.lacking]), label=f"{column.label}{role}:"))
     return lines

@@ -25,7 +25,7 @@ from verify.numbers.ulp import FAILING
 from verify.reports import invariance, store
 from verify.reports.figures import fails, figures, figures_of
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, PREDICTED
-from verify.reports.reasons import beside_regions, calls_text, why_failed
+from verify.reports.reasons import beside_regions, calls_text, lacking, parts_of, why_failed
 from verify.reports.replays import assignments, replay, replay_command, replay_place
 from verify.reports.text import printable, scalars_text, upward
 
@@ -402,12 +402,13 @@ def _report(source: _Source) -> dict[str, Any]:
         repeated = left_out.get("other spellings with the same bits")
         if repeated:
             notes.append(f"recorded without {repeated} spellings that repeat a lowering's bits")
+    parts = ("; ".join(filter(None, (text, part.reason))) for text, part in parts_of(report))
     return {
         "file": Path(source.path).name,
         "profile": report.profile,
         "seed": report.seed,
         "command": report.command,
-        "interrupted": report.interrupted,
+        "lacking": [*lacking(report), *parts],
         "cells": len(source.backends),
         "missing": missing,
         "notes": notes,

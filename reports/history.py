@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from verify.facts.kernel import NothingToCompare, UsageError, suggest
-from verify.reports import store
+from verify.reports import reasons, store
 from verify.reports.baseline import Device, device_of
 from verify.reports.compare import Aligned, Facts, aligned, facts_of, order, place_json, row_json
 from verify.reports.figures import fails, maximum
@@ -39,11 +39,13 @@ INTEGERS = {"BIGINT": ("int64", (1 << 63) - 1), "UBIGINT": ("uint64", (1 << 64) 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One report of the folder. `created`: UTC seconds, None where it does not say."""
+    """One report of the folder. `created`: UTC seconds, None where it does not say. `lacking`: what there is not of the
+    run."""
 
     file: str
     created: int | None
     environment: Mapping[str, Any]
+    lacking: tuple[str, ...] = ()
 
     @property
     def date(self) -> str:
@@ -99,13 +101,14 @@ class Failing:
 @dataclass(frozen=True)
 class History:
     """`series`: cells followed through at least two of `reports` reports. deviating: cells that deviate in the last
-    report that ran them."""
+    report that ran them. lacking: reports that are not of a whole run, and what they lack."""
 
     reports: int
     series: int
     steps: tuple[Step, ...]
     failing: tuple[Failing, ...]
     deviating: int = 0
+    lacking: tuple[tuple[str, str], ...] = ()
 
 
 # The database
@@ -394,7 +397,7 @@ def _insert(
     regions = _columns(name, region_types, [values for _, values in rows])
     created = head.environment.get("created")
     dated = isinstance(created, int) and not isinstance(created, bool) and 0 <= created < 1 << 36
-    recorded = Recorded(name, int(str(created)) if dated else None, head.environment)
+    recorded = Recorded(name, int(str(created)) if dated else None, head.environment, tuple(reasons.lacking(head)))
     connection.execute(
         "INSERT INTO reports VALUES (?, 0, ?, ?, ?, ?)", [id_, name, recorded.created, head.profile, head.command]
     )
@@ -468,7 +471,8 @@ def changes(archive: Archive, kernels: Sequence[str] = (), devices: Sequence[str
     failing.sort(key=lambda one: -one.facts.severity)
     [(series,)] = run(_FOLLOWED, chosen).fetchall()
     [(deviating,)] = run(_DEVIATING, chosen).fetchall()
-    return History(len(archive.reports), series, tuple(steps), tuple(failing), deviating)
+    lacking = tuple((one.file, text) for one in archive.reports for text in one.lacking)
+    return History(len(archive.reports), series, tuple(steps), tuple(failing), deviating, lacking)
 
 
 def _chosen(archive: Archive, what: str, patterns: Sequence[str]) -> list[str]:

@@ -38,6 +38,7 @@ def history_page(found: History, limit: int | None = None) -> Page:
     kind = "bad" if found.failing else "deviates" if found.deviating else "good"
     text += f"; {len(found.failing)} failing"
     text += f", {counted_text('deviate', found.deviating)}" if found.deviating else ""
+    blocks += [Line(what, label=f"{file}:", kind="open") for file, what in found.lacking]
     blocks += [*legend.lines(), Line(text, kind=kind)]
     return Page(f"{count_text(found.reports, 'report')}", (*blocks, *([OTHER_BITS] if changed else [])))
 

@@ -10,7 +10,7 @@ from verify.reports.figures import maximum
 from verify.reports.text import count_text, upward
 
 if TYPE_CHECKING:
-    from verify.reports.schema import Bound, Calls, Cell, Error, Region
+    from verify.reports.schema import Bound, Calls, Cell, Error, Part, Region, Report
 
 NAMED = 3  # calls of those that fail
 
@@ -89,3 +89,26 @@ def against(error: Error, bound: Bound | None) -> str:
     source = f" ({bound.source})" if bound is not None and bound.source else ""
     limit = "no bound" if bound is None else f"the bound {bound.value:.6g}{source}"
     return f"{upward(value)} {metric} against {limit}"
+
+
+def lacking(report: Report) -> list[str]:
+    """What a report lacks of the whole run, where it was interrupted or is of shards."""
+    told = ["interrupted: it lacks cells"] if report.interrupted else []
+    if report.shard is not None:
+        there = sorted({report.shard.index, *report.shard.others})
+        shards = "shards" if len(there) > 1 else "shard"
+        told.append(f"{shards} {', '.join(map(str, there))} of {report.shard.of}: the others have the rest of the run")
+    return told
+
+
+def part_text(part: Part) -> str:
+    """How far a sweep that is divided among shards has come, and what it would be if the rest were like it."""
+    scalars = "".join(f" {name}={value!r}" for name, value in part.scalars.items())
+    name = f"{part.kernel}{scalars} {part.backend} {part.dtype} {part.lowering} {part.spelling}"
+    first = int(part.found["start"])  # type: ignore[arg-type]
+    told = f"{100 * part.inputs / part.size:.4g}% of its {part.size} inputs are judged, from element {first}"
+    return f"{name}: {told}; {part.status} so far"
+
+
+def parts_of(report: Report) -> list[tuple[str, Part]]:
+    return [(part_text(part), part) for part in (report.shard.parts if report.shard else ())]

@@ -11,8 +11,8 @@ from verify.judge.status import STATUSES
 from verify.reports import invariance
 from verify.reports.blocks import Column, Legend, Line, Page, Row, Table, heading
 from verify.reports.figures import counted, fails, figures, figures_of, headline, share, telling
-from verify.reports.looks import COUNTED, PREDICTED, counted_text, tally, tally_text, tone
-from verify.reports.reasons import statuses_beside
+from verify.reports.looks import COUNTED, LOOKS, PREDICTED, counted_text, tally, tally_text, tone
+from verify.reports.reasons import lacking, parts_of, statuses_beside
 from verify.reports.text import count_text, percent, scalars_text, upward
 from verify.reports.witnesses import (
     FAILURES_SHOWN,
@@ -111,6 +111,17 @@ def run_page(report: Report) -> Page:
     rows = tuple(Row(_summary(*key, cells, names)) for key, cells in groups.items())
     title = f"errors against the real number, profile {report.profile}, seed {report.seed}"
     return Page(title, (Table(columns, rows), *_told_of(report.cells, report.environment)))
+
+
+def report_page(report: Report) -> Page:
+    """`verify report --markdown`: as `run_page`, with what the report lacks and with parts of sweeps."""
+    page = run_page(report)
+    lines = [Line(text, kind="open") for text in lacking(report)]
+    for text, part in parts_of(report):
+        one = LOOKS[part.status].tone if part.status in LOOKS else "open"
+        kind = one.replace("good", "plain")  # the rest may fail
+        lines.append(Line("; ".join(filter(None, (text, part.reason))), kind=kind))
+    return Page(page.title, (*lines, *page.blocks))
 
 
 def _told_of(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:

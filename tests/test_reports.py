@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sample_reports import COUNTS, cell, cell_of, error, not_run, region, report, report_of, worst_at
+from verify.cli.commands import main
 from verify.facts.kernel import METRICS, UsageError
 from verify.numbers.ulp import CLASSES
-from verify.reports import store, terminal
+from verify.reports import embedded, store, terminal
 from verify.reports.blocks import Page, Table
 from verify.reports.figures import measured
 from verify.reports.run_page import kernel_page, run_page
@@ -36,6 +37,71 @@ def printed(page: Page, width: int = 120) -> str:
     file = io.StringIO()
     terminal.print_page(page, file, width)
     return file.getvalue()
+
+
+# Reports that are not of a whole run
+
+PART = {
+    "kernel": "add", "lowering": "eager", "spelling": "out-of-place", "backend": "cpu", "dtype": "float16",
+    "scalars": {"alpha": 1.0}, "job": 1, "size": 4096, "inputs": 1024, "source": "s", "status": "exceeds-bound",
+    "reason": "ulp 7 exceeds 1.5", "found": {"start": 1024, "stop": 2048},
+}  # fmt: skip
+SHARD = {"index": 1, "of": 3, "jobs": 4, "numbers": [0], "source": "d", "whole": False, "parts": [PART], "others": [3]}
+PART_TOLD = "add alpha=1.0 cpu float16 eager out-of-place: 25% of its 4096 inputs are judged, from element 1024"
+
+
+@pytest.fixture(name="unfinished")
+def _unfinished(tmp_path: Path) -> tuple[str, str, str]:
+    """A report of shards, an interrupted one, and a whole one."""
+    machine = {"cpu": {"backend": "cpu", "chip": "Xeon", "capability": "AVX2", "torch": "2.13.0"}}
+    given = {"shard": SHARD}, {"interrupted": True}, {}
+    paths = []
+    for number, changes in enumerate(given):
+        one = report_of(cell_of({"normal": region()}), environment=machine | {"created": number}, **changes)
+        paths.append(str(tmp_path / f"{number}.json"))
+        store.write(Report.model_validate(one), paths[-1])
+    return paths[0], paths[1], paths[2]
+
+
+def test_pages_say_what_a_report_lacks(unfinished: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    shards, interrupted, whole = unfinished
+    about = "shards 1, 3 of 3: the others have the rest"
+    parts = PART_TOLD, "exceeds-bound so far", "ulp 7 exceeds 1.5"
+    told = {shards: (about, *parts), interrupted: ("interrupted: it lacks cells",)}
+    for path in unfinished:
+        assert main(["report", path, "--markdown", "-"]) == 0
+        page = " ".join(capsys.readouterr().out.split()).replace("\\", "")
+        for text in (*told[shards], *told[interrupted]):
+            assert (text in page) == (text in told.get(path, ())), text
+        for text in told.get(path, ()):
+            assert text in json.dumps(embedded._report(source_of(path)))
+    for command in (["compare", *unfinished], ["history", str(Path(whole).parent)]):
+        if command[0] == "history":
+            pytest.importorskip("duckdb", reason="duckdb is not installed")
+        main(command)
+        page = " ".join(capsys.readouterr().out.split())
+        assert page.count("interrupted: it lacks cells") == 1 and about in page
+
+
+def source_of(path: str) -> Any:
+    source = embedded._Source(path)
+    source.head = store.read(path)
+    return source
+
+
+def test_a_part_of_a_sweep_is_shown_without_any_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.json"
+    store.write(Report.model_validate(report_of(shard=SHARD | {"numbers": []})), path)
+    assert main(["report", str(path), "--markdown", "-"]) == 0
+    assert "25% of its 4096 inputs" in capsys.readouterr().out
+
+
+def test_a_merge_says_which_report_was_interrupted(
+    unfinished: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, interrupted, whole = unfinished
+    main(["merge", interrupted, "-o", whole])
+    assert f"verify: {interrupted} was interrupted: {whole} lacks cells, too" in capsys.readouterr().err
 
 
 # Reading what is no report

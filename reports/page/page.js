@@ -473,7 +473,7 @@
 
   function reports() {
     return h("section", {}, h("h2", {}, "Reports and devices"), data.reports.map((report) => [
-      report.interrupted ? h("p", { class: "notice" }, `${report.file} was interrupted: it lacks cells.`) : null,
+      report.lacking.map((text) => h("p", { class: "notice" }, `${report.file}: ${text}`)),
       facts([["report", `${report.file}: ${count(report.cells, "cell")}, profile ${report.profile}, seed ${report.seed}`], ["command", report.command ? command(report.command) : ""]])]),
     devices.map((device) => facts([["device", device.label], ["facts", device.facts.join(" · ")], ["from", device.files.join(", ")]])));
   }

@@ -393,11 +393,15 @@ def merge(
     from verify.walk.merge import merged
 
     store.ensure_writable(out)
-    whole = merged([store.read(file) for file in report])
+    parts = [store.read(file) for file in report]
+    whole = merged(parts)
     store.write(whole, out)
     if whole.cells:
         print_to(run_page(whole), sys.stderr if out == "-" else sys.stdout)
     tell_parts(whole)
+    for file, part in zip(report, parts, strict=True):
+        if part.interrupted:
+            print(f"verify: {printable(file)} was interrupted: {printable(out)} lacks cells, too", file=sys.stderr)
     code = exit_code(whole)
     if whole.shard is not None:
         left = whole.shard.of - 1 - len(whole.shard.others)
@@ -768,15 +772,15 @@ def report_(
         raise UsageError("--baseline is shown on the page only; add --html FILE, or use `verify gate --markdown FILE`")
     ensure_writable(html_file, markdown_file, reading=[*files, *accepted_files(baseline)])
     from verify.reports import html, markdown, store
-    from verify.reports.run_page import run_page
+    from verify.reports.run_page import report_page
 
     if html_file is not None:
         print(printable(html.write(files, html_file, baseline)), file=sys.stderr)
     if markdown_file is not None:
         told = [_summarized(file) for file in files]
-        if not any(one.cells for one in told):
+        if not any(one.cells or (one.shard and one.shard.parts) for one in told):
             raise NothingToCompare(f"nothing to show: no cell in {', '.join(map(str, files))}")
-        pages = [run_page(one) for one in told]
+        pages = [report_page(one) for one in told]
         store.write_text((line for page in pages for line in markdown.lines(page)), markdown_file)
 
 

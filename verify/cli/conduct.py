@@ -22,6 +22,7 @@ from verify.processes import start
 from verify.reports.blocks import Page
 from verify.reports.figures import code_of, counted
 from verify.reports.looks import tally, tally_text
+from verify.reports.reasons import parts_of
 from verify.reports.replays import assignments
 from verify.reports.text import printable
 from verify.walk.progress import Awaited, Kinds, shown, spoken
@@ -44,12 +45,8 @@ def exit_code(report: Report) -> int:
 
 def tell_parts(report: Report) -> None:
     """Say how far sweeps divided among shards have come, and what they have found."""
-    for part in report.shard.parts if report.shard else ():
-        scalars = "".join(f" {name}={value!r}" for name, value in part.scalars.items())
-        name = f"{part.kernel}{scalars} {part.backend} {part.dtype} {part.lowering} {part.spelling}"
-        first = int(part.found["start"])  # type: ignore[arg-type]
-        told = f"{100 * part.inputs / part.size:.4g}% of its {part.size} inputs are judged, from element {first}"
-        print(f"verify: {printable(f'{name}: {told}; {part.status} so far')}", file=sys.stderr)
+    for text, part in parts_of(report):
+        print(f"verify: {printable(text)}", file=sys.stderr)
         if part.reason:
             print(f"verify: {printable(part.reason)}", file=sys.stderr)
 
