@@ -99,6 +99,29 @@ def test_the_command_tells_and_writes_it(tmp_path: Path, capsys: pytest.CaptureF
         assert f"{option[0]} is of no use with --invariance" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "code", "told"),
+    [
+        ("raises", "", 2, "raised RuntimeError: boom"),
+        ("unfit", "", 3, "sum: nothing was compared: "),
+        ("right", "", 0, ""),
+        ("right", "--dtype int8", 3, "sum: nothing was compared: "),
+    ],
+)
+def test_the_exit_code_says_what_was_not_run(
+    name: str, options: str, code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "import torch\n\ndef raises(x, dim): raise RuntimeError('boom')\n\ndef unfit(x, y, z): return x\n\n"
+        "def right(x, dim): return torch.sum(x, dim)\n"
+    )
+    line = ["kernel", "sum", "--invariance", "--length", "16", "--backend", "cpu", "--lowering", f"{own}:{name}"]
+    assert commands.main([*line, *(options or "--dtype float32").split()]) == code
+    problem = capsys.readouterr().err
+    assert told in problem and (not problem or bool(told)) and "Traceback" not in problem
+
+
 def test_reports_and_the_page_tell_what_was_measured_of_the_same_device(tmp_path: Path) -> None:
     """Beside the row kernel's cells, and of no other device, torch or dtype."""
     path = invariance.MEASURED / "invariance-cpu-inductor.json"

@@ -240,8 +240,7 @@ def kernel(
         for option, given in (("--shard", shard), ("--journal", journal), ("--resume", resume), ("--jobs", jobs)):
             if given:
                 raise UsageError(f"{option} is of no use with --invariance, which is no run of jobs; leave it out")
-        _invariance(selection, tuple(length or (64, 1000, 4096)), json_file)
-        return
+        raise typer.Exit(_invariance(selection, tuple(length or (64, 1000, 4096)), json_file))
     keep_launches(keep_code)
     how = how_of(jobs, engine, address, shard, journal, resume, json_file)
     from verify.reports.run_page import kernel_page
@@ -804,8 +803,9 @@ def _summarized(file: str) -> Report:
     return head.model_copy(update={"cells": cells})
 
 
-def _invariance(selection: Selection, lengths: tuple[int, ...], json_file: str | None) -> None:
-    """`verify kernel NAME --invariance`."""
+def _invariance(selection: Selection, lengths: tuple[int, ...], json_file: str | None) -> int:
+    """`verify kernel NAME --invariance`. What differs is told and no failure: the exit code says whether a lowering of
+    the user's own failed, and whether any row ran of each kernel, of the user's own where there is one."""
     from verify.reports import store
     from verify.walk import invariance
 
@@ -815,3 +815,11 @@ def _invariance(selection: Selection, lengths: tuple[int, ...], json_file: str |
     if json_file is not None:
         store.write_text([json.dumps(found, indent=1), "\n"], json_file)
     print_to(invariance_page(found["rows"]), sys.stderr if json_file == "-" else sys.stdout)
+    rows = [one for one in found["rows"] if is_file(one["lowering"]) or not selection.own]
+    codes = [complain(one["reason"], USAGE) for one in rows if one["failed"] and selection.own]
+    for name in selection.kernels:
+        reasons = [one["reason"] for one in rows if one["kernel"] == name]
+        if all(reasons):
+            told = next(iter(reasons), "no lowering and dtype agree with the options")
+            codes.append(complain(f"{name}: nothing was compared: {told}", NOTHING))
+    return combined(codes)

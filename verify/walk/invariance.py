@@ -39,6 +39,7 @@ class Found:
                differ at most, in any batch
     place      whether bits depend on the place in the batch; contents: on the other rows
     reason     why it did not run; '' where it did
+    failed     whether that is a fault of the lowering's
     """
 
     kernel: str
@@ -53,6 +54,7 @@ class Found:
     place: bool = False
     contents: bool = False
     reason: str = ""
+    failed: bool = False
 
     @property
     def invariant(self) -> bool:
@@ -105,7 +107,7 @@ def invariance_of(facts: Composite, lowering: Lowering, backend: Backend, dtype:
             launch(range(PLACED), _beside(largest, batched)), here, range(0, PLACED, 2), range(0, PLACED, 2)
         )
     except (LoweringError, NotLowered) as error:
-        return replace(about, reason=str(error))
+        return replace(about, reason=str(error), failed=isinstance(error, LoweringError))
     return replace(
         about, sizes=len(SIZES), differing=tuple(differing), row=first, steps=steps, place=bool(moved),
         contents=bool(others),
