@@ -529,6 +529,16 @@ def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(
     assert len(merged([first, first.model_copy(update={"cells": same})]).cells) == len(first.cells) + len(same)
 
 
+def test_a_journal_and_a_shard_are_of_all_files_that_decide_cells() -> None:
+    """All that are installed, but for reports and what only says that types are there."""
+    root = Path(run.__file__).parents[1]
+    files = (path for folder in root.iterdir() if folder.is_dir() for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(root).as_posix() for path in files if "__pycache__" not in path.parts}
+    there = {name for name in names if not name.startswith("reports/")}
+    assert {"virtual/tables/sm_90/ex2.table", "virtual/metal_shim/metal_stdlib", "kernels/ledger/cpu.toml"} < there
+    assert there - run.identity(replace(SMALL, kernels=("exp",), spellings=()))["source"].keys() == set()
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_device_that_is_lost_beside_a_launch_costs_its_job_and_its_process(
     monkeypatch: pytest.MonkeyPatch, gone: bool

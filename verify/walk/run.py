@@ -175,8 +175,9 @@ def run(
     return report
 
 
-#: What decides cells: the engine, kernels, oracles and native code, and the ledger.
-SOURCES = (".py", ".toml", ".cpp", ".h")
+#: What decides cells: the engine, kernels, oracles and native code, and the ledger; of virtual GPUs their tables,
+#: and Metal's header, which has no suffix.
+SOURCES = (".py", ".toml", ".cpp", ".h", ".table", "")
 
 
 def identity(selection: Selection) -> dict[str, Any]:
