@@ -41,7 +41,7 @@ from verify.reports.reasons import excess
 from verify.reports.run_page import kernel_page
 from verify.reports.schema import Cell, Region, Report
 from verify.reports.terminal import print_page
-from verify.reports.text import percent, scalars_text, upward
+from verify.reports.text import percent, scalars_of, scalars_text, upward
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -495,7 +495,7 @@ def devices_table(paths: Sequence[Path], keep: Filter) -> str:
         )
         if row.place.spelling != spelling or all(value is None for value in row.values):
             continue
-        name = " ".join(filter(None, (row.place.kernel, scalars_text(dict(row.place.scalars)), row.place.output)))
+        name = " ".join(filter(None, (row.place.kernel, scalars_text(scalars_of(row.place.scalars)), row.place.output)))
         rows.append(
             (
                 escaped(name),

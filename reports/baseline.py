@@ -43,7 +43,7 @@ from verify.reports.schema import (
     Truth,
     Worst,
 )
-from verify.reports.text import scalars_text
+from verify.reports.text import ScalarsKey, scalars_key, scalars_text
 
 SCHEMA = 2
 #: Versions that are read. Of version 1 every cell is stale: it has no regions.
@@ -60,7 +60,7 @@ COUNTS = ("nan_mismatch", "inf_mismatch", "zero_sign", "flushed", "worse", "misr
 LONGEST_INPUTS = 400
 MAX_SLUG = 100
 
-Key = tuple[str, str, str, str, tuple[tuple[str, float], ...], str]
+Key = tuple[str, str, str, str, ScalarsKey, str]
 
 
 # Devices
@@ -228,7 +228,7 @@ class Accepted:
     @property
     def key(self) -> Key:
         """As `Cell.key`, without the backend: a baseline is for one device."""
-        return (self.kernel, self.lowering, self.spelling, self.dtype, tuple(sorted(self.scalars.items())), self.output)
+        return (self.kernel, self.lowering, self.spelling, self.dtype, scalars_key(self.scalars), self.output)
 
     def name(self, backend: str) -> str:
         words = (self.kernel, self.lowering, self.spelling, backend, self.dtype, scalars_text(self.scalars))

@@ -23,7 +23,7 @@ from verify.reports.figures import ENCLOSURE, measured
 from verify.reports.figures import maximum as largest
 from verify.reports.looks import severity
 from verify.reports.reasons import lacking
-from verify.reports.text import count_text
+from verify.reports.text import ScalarsKey, count_text, scalars_key, scalars_of
 
 if TYPE_CHECKING:
     from verify.reports.schema import Cell, Error, Region
@@ -68,7 +68,7 @@ class Place(NamedTuple):
     lowering: str
     spelling: str
     dtype: str
-    scalars: tuple[tuple[str, float], ...]
+    scalars: ScalarsKey
     output: str
     backend: str
 
@@ -342,7 +342,7 @@ def facts_of(cell: Cell) -> Facts:
             intern(cell.lowering),
             intern(cell.spelling),
             intern(cell.dtype),
-            tuple((intern(name), number) for name, number in cell.scalars.items()),
+            tuple((intern(name), number, negative) for name, number, negative in scalars_key(cell.scalars)),
             intern(cell.output),
             intern(cell.backend),
         ),
@@ -661,7 +661,7 @@ def json_lines(found: Comparison, every: bool, **further: Any) -> Iterator[str]:
 
 
 def place_json(place: Place) -> dict[str, Any]:
-    return place._asdict() | {"scalars": dict(place.scalars)}
+    return place._asdict() | {"scalars": scalars_of(place.scalars)}
 
 
 def row_json(row: Aligned) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.reports.blocks import Column, Legend, Line, Page, Row, Table, heading
 from verify.reports.replays import assignments
-from verify.reports.text import count_text, percent, scalars_text, upward
+from verify.reports.text import count_text, percent, scalars_of, scalars_text, upward
 
 if TYPE_CHECKING:
     from verify.reports.compare import Aligned, Comparison, Facts, Inputs, Pair, Place, Within
@@ -160,7 +160,7 @@ def _digits_apart(numbers: Sequence[float]) -> int:
 
 def case_text(place: Place) -> str:
     words = (place.kernel, place.output, place.lowering, place.backend, place.dtype)
-    return " ".join(filter(None, (*words, scalars_text(dict(place.scalars)))))
+    return " ".join(filter(None, (*words, scalars_text(scalars_of(place.scalars)))))
 
 
 def _sides(row: Aligned, legend: Legend, measured: bool) -> tuple[str, ...]:

@@ -336,7 +336,7 @@ def _kernel_command(key: Key, backend: str, profile: str, seed: int) -> str:
     kernel, lowering, spelling, dtype, scalars, _ = key
     words = ["verify", "kernel", kernel, "--lowering", lowering, "--dtype", dtype, "--spelling", spelling]
     words += ["--backend", backend]
-    for name, value in scalars:
+    for name, value, _ in scalars:
         words += ["--scalar", f"{name}={value!r}"]
     return shlex.join([*words, "--profile", profile, "--seed", str(seed)])
 

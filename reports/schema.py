@@ -31,6 +31,7 @@ from pydantic import (
 from verify.judge.regions import REGIONS
 from verify.judge.status import REASONS, STATUSES, worst
 from verify.numbers.ulp import CLASSES
+from verify.reports.text import ScalarsKey, scalars_key
 
 SCHEMA = 2
 #: What a report that is read may say it is.
@@ -444,9 +445,9 @@ class Cell(Place):
     timing: Timing = Field(default_factory=Timing)
 
     @property
-    def key(self) -> tuple[str, str, str, str, str, tuple[tuple[str, float], ...], str]:
+    def key(self) -> tuple[str, str, str, str, str, ScalarsKey, str]:
         """What a cell is aligned by, in this report and across reports."""
-        scalars = tuple(self.scalars.items())
+        scalars = scalars_key(self.scalars)
         return (self.kernel, self.lowering, self.spelling, self.backend, self.dtype, scalars, self.output)
 
     @property

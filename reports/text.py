@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Context
 
@@ -32,6 +33,18 @@ def percent(part: int, whole: int) -> str:
         return "100%" if part else "0%"
     share = 100 * part / whole
     return ">99.9%" if share > 99.9 else f"{share:.3g}%"
+
+
+#: Scalars in the order of their names, with whether each is negative: -0.0 equals 0.0, and is another one.
+ScalarsKey = tuple[tuple[str, float, bool], ...]
+
+
+def scalars_key(scalars: Mapping[str, float]) -> ScalarsKey:
+    return tuple((name, value, math.copysign(1, value) < 0) for name, value in sorted(scalars.items()))
+
+
+def scalars_of(key: ScalarsKey) -> dict[str, float]:
+    return {name: value for name, value, _ in key}
 
 
 def scalars_text(scalars: Mapping[str, float]) -> str:

@@ -33,12 +33,16 @@ from verify.reports import baseline, gate, store
 from verify.reports.accept import Refused, accept
 from verify.reports.baseline import COUNTS, Accepted, Device
 from verify.reports.blocks import Line
+from verify.reports.compare import compare as compare_reports
+from verify.reports.compare import load as load_reports
+from verify.reports.compare import place_json
 from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, compare
 from verify.reports.replays import VARIABLES, assignments
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
 from verify.walk.calls import Called
 from verify.walk.cells import source_of
+from verify.walk.merge import merged
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers.launch import REPEATS, LoweringError, launch_steady
@@ -402,6 +406,28 @@ def test_what_goes_farther_than_todays_ledger_fails(bench: Bench) -> None:
     code, (verdict,) = bench.gate(one(1.00000015))
     assert (code, verdict["status"]) == (1, "exceeds-bound")
     assert "1.00000015 ulp in normal, where the ledger's sleef-tanh allows less" in verdict["reason"]
+
+
+def test_a_negative_zero_is_another_scalar(bench: Bench) -> None:
+    positive, negative = whole(cell(scalars={"value": 0.0})), whole(cell(scalars={"value": -0.0}, digest="99"))
+    assert bench.accept(positive)[0] == bench.accept(negative)[0] == 0
+    assert len(json.loads(bench.file.read_text())["cells"]) == 2
+    both = whole(*positive["cells"], *negative["cells"])
+    assert bench.statuses(both) == (0, {"passed": 2})
+    paths = [Path(bench.write(one, f"{name}.json")) for name, one in (("p", positive), ("n", negative))]
+    assert len(merged([store.read(path) for path in paths]).cells) == 2
+    found = compare_reports(load_reports([bench.write(both), bench.write(both, "2.json")]))
+    assert found.compared == 2 and {place_json(row.place)["scalars"]["value"].hex() for row in found.rows} == {
+        "0x0.0p+0",
+        "-0x0.0p+0",
+    }
+
+
+@pytest.mark.parametrize("given", [{"value": -0.0}, {"value": 0.0}])
+def test_the_command_of_a_cell_names_its_zero(bench: Bench, given: dict[str, float]) -> None:
+    bench.accept(whole(cell(), cell(scalars=given)))
+    _, (told, _) = bench.gate(whole(cell()))
+    assert f"--scalar value={given['value']!r} " in told["replay"]
 
 
 SLEEF_TANH = next(one for one in ledger.deviations("cpu", "AVX2") if one.id == "sleef-tanh")

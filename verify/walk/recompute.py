@@ -27,6 +27,7 @@ from verify.reports import exchange
 from verify.reports.compare import Aligned, Comparison, Facts, Source, refusal
 from verify.reports.exchange import Element, Entry, Exchanged, Finding, Wanted
 from verify.reports.replays import replay_place
+from verify.reports.text import scalars_key, scalars_of
 from verify.walk.cases import Case, Pointwise, format_of
 from verify.walk.explain import digits, truth_of
 from verify.walk.plan import Job, Selection, jobs_of
@@ -143,7 +144,7 @@ def sought(found: Comparison, entry: Entry) -> tuple[Wanted, int]:
 
 def _matches(found: Comparison, entry: Entry) -> Iterator[tuple[Aligned, int]]:
     """Rows and columns, of reports but the first, that have the entry's cell with its digest."""
-    scalars = tuple(sorted(entry.scalars.items()))
+    scalars = scalars_key(entry.scalars)
     key = (entry.kernel, entry.lowering, entry.spelling, entry.dtype, scalars, entry.output)
     for row in found.rows:
         if row.place[:6] != key:
@@ -179,14 +180,14 @@ def again_of(cell: Facts, source: Source) -> Again:
         spellings=(place.spelling,),
         profile=source.profile,
         user_lowerings=(place.lowering,) if own else (),
-        scalars=dict(place.scalars) or None,
+        scalars=scalars_of(place.scalars) or None,
         seed=cell.inputs.seed,
     )
-    wanted = (place.lowering, place.spelling, dict(place.scalars))
+    wanted = (place.lowering, place.spelling, place.scalars)
     jobs = (
         job
         for job in jobs_of(selection, backend)
-        if (job.lowering.name, job.target.spelling, dict(job.target.scalars)) == wanted
+        if (job.lowering.name, job.target.spelling, scalars_key(job.target.scalars)) == wanted
     )
     job = next(jobs, None)
     if job is None:
@@ -251,7 +252,7 @@ def _entry(one: Wanted, again: Again, number: int) -> tuple[Entry, Tensor]:
     entry = Entry(
         **named,
         dtype=place.dtype,
-        scalars=dict(place.scalars),
+        scalars=scalars_of(place.scalars),
         output=place.output,
         format=again.fmt.name,
         chunk=number,
@@ -289,7 +290,7 @@ def _finding(one: Wanted, other: int, again: Again, entry: Entry, theirs: Any) -
     if elements:
         where = (place.dtype, place.backend, place.lowering, place.spelling)
         spot = (place.output, elements[0].index, one.cell.inputs.seed)
-        command = replay_place(place.kernel, where, dict(place.scalars), elements[0].inputs, spot)
+        command = replay_place(place.kernel, where, scalars_of(place.scalars), elements[0].inputs, spot)
     return Finding(one.row, one.own, other, number, y.numel(), len(unequal), again.truth, elements, command)
 
 
