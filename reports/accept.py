@@ -6,6 +6,9 @@ baseline holds is in `verify.reports.baseline`.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,9 +75,27 @@ def accept(
 
     Cells beyond their bound are refused unless a pattern in `allow` covers them: then the budget gets what they
     show, with `reason`. Cells that the reports lack are kept, unless `prune`. Nothing is written where anything is
-    refused; each file is replaced as a whole. Raises UsageError and Refused.
+    refused; each file is replaced as a whole. Another `accept` into the folder waits. Raises UsageError and Refused.
     """
     root = Path(root)
+    with _alone(root):
+        return _accept(paths, root, allow, reason, prune)
+
+
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """A context that only one process is in at a time, of those that write to the folder. It need not be there yet."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ValueError):  # of a file system without locks, or no path
+            held = os.open(next((one for one in root.resolve().parents if one.is_dir()), root), os.O_RDONLY)
+            stack.callback(os.close, held)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _accept(
+    paths: Sequence[str | Path], root: Path, allow: Sequence[str], reason: str, prune: bool
+) -> Acceptance:  # fmt: skip
     if bool(allow) != bool(reason.strip()):
         raise UsageError("--allow PATTERN and --reason TEXT go together: the budget records why an error is accepted")
     with store.no_collection():

@@ -9,8 +9,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from verify.judge.status import STATUSES
 from verify.lower.lowering import Lowering
 from verify.lower.lowerings import lowerings
 from verify.numbers.ulp import FAILING
+from verify.reports import accept as accepting
 from verify.reports import baseline, gate, store
 from verify.reports.accept import Refused, accept
 from verify.reports.baseline import COUNTS, Accepted, Device
@@ -406,6 +409,29 @@ def test_what_goes_farther_than_todays_ledger_fails(bench: Bench) -> None:
     code, (verdict,) = bench.gate(one(1.00000015))
     assert (code, verdict["status"]) == (1, "exceeds-bound")
     assert "1.00000015 ulp in normal, where the ledger's sleef-tanh allows less" in verdict["reason"]
+
+
+def test_two_that_accept_at_once_lose_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both into one file and one budget, each of which is replaced as a whole."""
+    real = accepting._merged
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.2)
+        return real(*given)
+
+    monkeypatch.setattr(accepting, "_merged", slow)
+    names = ("float16", "float32", "bfloat16")
+    paths = []
+    for name in names:
+        one = cell(dtype=name, status="exceeds-bound", reason="r", error=error(max_scaled_ulp=9.0))
+        paths.append(bench.write(whole(one), f"{name}.json"))
+    root = bench.folder / "new" / "baselines"  # where there is none yet
+    root.parent.mkdir()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda path: accept([path], root, ["*"], "r"), paths))
+    kept = json.loads((root / SLUG / "quick.json").read_text())["cells"]
+    assert {one["dtype"] for one in kept} == {*names}
+    assert len(tomllib.loads((root / SLUG / "budget.toml").read_text())["allowance"]) == 3
 
 
 def test_a_negative_zero_is_another_scalar(bench: Bench) -> None:
