@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from sample_reports import cell, error, not_run
-from test_gate import HOSTILE, SLUG, Bench, bench, better, whole, worse
+from test_gate import FINGERPRINT, HOSTILE, SLUG, Bench, bench, better, whole, worse
 from verify.cli import commands
 from verify.judge import status
 from verify.reports import ci, oss_benchmark
@@ -379,6 +379,26 @@ def test_pytest_fails_where_nothing_was_compared(bench: Bench) -> None:
     line = ("--verify-report", bench.write(whole()), "--verify-baseline", str(bench.root))
     done = pytest_run(bench.folder, *line, "--verify-fail-on", "regressed,exceeds-bound")
     assert done.returncode == 2 and "nothing was compared with a baseline: 3 not-run" in done.stdout
+    done = pytest_run(bench.folder, *line)  # by default the cells fail
+    assert done.returncode == 1 and "3 failed" in done.stdout
+
+
+def test_tests_of_several_profiles_and_devices_have_names_of_their_own(bench: Bench) -> None:
+    """pytest-xdist tells tests apart by their names."""
+    other = {"cpu": FINGERPRINT | {"capability": "AVX512"}}
+    given = whole(cell()), whole(cell(), profile="default"), whole(cell(), environment=other)
+    paths = []
+    for number, value in enumerate(given):
+        bench.accept(value)
+        paths += ["--verify-report", bench.write(value, f"{number}.json")]
+    junit = bench.folder / "junit.xml"
+    for count, options in ((2, ()), (3, ("-n", "2", "--dist", "loadfile"))):
+        line = (*paths[: 2 * count], "--verify-baseline", str(bench.root), "--junitxml", str(junit), *options)
+        done = pytest_run(bench.folder, *line)
+        assert done.returncode == 0 and f"{count} passed" in done.stdout, done.stdout + done.stderr
+        names = {case.attrib["name"] for case in ElementTree.parse(junit).iter("testcase")}
+        name, device = "addcmul inductor out-of-place cpu float32 value=0.3", "cpu Some(R) CPU AVX2"
+        assert len(names) == count and (f"{name} [default]" if count == 2 else f"{name} [{device}, default]") in names
 
 
 def test_pytest_names_bad_input(bench: Bench) -> None:

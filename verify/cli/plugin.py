@@ -60,9 +60,11 @@ class Gate(pytest.File):
             raise self.CollectError(str(error)) from None
         if outcome.exit_code and not outcome.failed:
             raise self.CollectError(gate.verdict_line(outcome))
-        devices = {verdict.device for verdict in outcome.verdicts}
-        for verdict in outcome.verdicts:
-            name = f"{verdict.cell} [{verdict.device}]" if len(devices) > 1 else verdict.cell
+        facts = [(verdict.device, verdict.profile) for verdict in outcome.verdicts]
+        several = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
+        for verdict, places in zip(outcome.verdicts, facts, strict=True):
+            told = ", ".join(value for value, named in zip(places, several, strict=True) if named)
+            name = f"{verdict.cell} [{told}]" if told else verdict.cell
             yield Cell.from_parent(self, name=printable(name), verdict=verdict)
 
 
