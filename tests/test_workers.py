@@ -462,6 +462,14 @@ def test_an_edited_file_has_another_process(tmp_path: Path) -> None:
     assert torch.equal(again(one, one), one - one) and torch.equal(first(one, one), one + one)
 
 
+def test_a_function_may_import_from_its_folder_when_it_is_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "own_helper.py").write_text("import torch\n\ndef summed(a, b):\n    return a + b\n")
+    body = "from own_helper import summed\nreturn summed(a, alpha * b)"
+    assert [one["status"] for one in cells(monkeypatch, planted(tmp_path, body))] == ["passed"]
+
+
 EDITED = "open(__file__, 'a').write('# another version')"
 
 

@@ -173,6 +173,8 @@ class Server:
                 behaviour = behaviour_of(function, text.rpartition(":")[0])
         except UsageError as error:
             return {"usage": str(error)}
+        if (folder := str(Path(text.rpartition(":")[0]).resolve().parent)) not in sys.path:
+            sys.path.insert(0, folder)  # for what the function imports itself when it is called
         self.modes[SEED] = torch.initial_seed()  # scripts seed them
         self.draw()
         for module in [sys.modules[name] for name in sys.modules.keys() - known if name.startswith(USER)]:
