@@ -84,11 +84,12 @@ def _scan_lines(path: Path, take: Callable[[Cell, Report], T]) -> tuple[Report, 
         if not path.is_file() or path.stat().st_size > MAX_BYTES:
             return None
         with _opened(path, "rb") as file, no_collection():
-            head = file.readline().rstrip()
+            read = _lines_within(file)
+            head = next(read).rstrip()
             if not head.replace(b" ", b"").endswith(b'"cells":['):
                 return None
             report = Report.model_validate_json(head + b"]}")
-            while (line := file.readline().rstrip()) != b"]}":
+            while (line := next(read).rstrip()) != b"]}":
                 if not due:
                     return None
                 due = line.endswith(b",")
@@ -104,6 +105,18 @@ def _scan_lines(path: Path, take: Callable[[Cell, Report], T]) -> tuple[Report, 
     except BROKEN:  # pydantic's ValidationError is a ValueError
         return None
     return report, taken
+
+
+def _lines_within(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, the last of them empty. Raises EOFError where they hold more than MAX_BYTES: of a compressed
+    file its size does not tell."""
+    left = MAX_BYTES
+    while left >= 0:
+        line = file.readline(left + 1)
+        left -= len(line)
+        if left >= 0:
+            yield line
+    raise EOFError
 
 
 def parse(data: bytes | str, name: str) -> Report:

@@ -39,6 +39,37 @@ def printed(page: Page, width: int = 120) -> str:
     return file.getvalue()
 
 
+def test_a_small_file_that_holds_too_much_is_refused_before_it_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it is divided into lines."""
+    path = tmp_path / "bomb.json.xz"
+    monkeypatch.setattr(store, "MAX_BYTES", 1 << 20)
+    whole = text(report_of(*(cell_of({"normal": region()}, kernel=f"k{n}") for n in range(1000)))).encode()
+    for data in (b" " * (1 << 26), whole, whole.replace(b"\n", b"")):
+        path.write_bytes(lzma.compress(data))
+        assert len(data) > 1 << 20 > path.stat().st_size
+        read, taken = 0, list[str]()
+
+        class Counted(lzma.LZMAFile):
+            def read(self, size: int | None = -1) -> bytes:
+                nonlocal read
+                got = super().read(size)
+                read += len(got)
+                return got
+
+            def readline(self, size: int | None = -1) -> bytes:
+                nonlocal read
+                got = super().readline(size)
+                read += len(got)
+                return got
+
+        monkeypatch.setattr(lzma, "open", lambda path, mode, preset, opened=Counted: opened(path, "rb"))
+        with pytest.raises(UsageError, match="is larger than 1 MiB"):
+            store.scan(path, lambda one, taken=taken: taken.append(one.kernel))
+        assert read <= 2 * (1 << 20) + 4
+
+
 # Reports that are not of a whole run
 
 PART = {
