@@ -98,6 +98,10 @@ def _read(place: Path, record: dict[str, Any]) -> Replayed | tuple[About, Launch
     if TARGETS.get(record["target"], ("",))[0] != "cuda":
         return Replayed(*about, {}, reason=f"code of {record['target']} is not executed; PTX is")
     one = launch_of(place, record)
+    tensors = {argument["name"] for argument in record["arguments"] if "data" in argument}
+    if tensors != record["after"].keys():
+        expected = ", ".join(sorted(tensors)) or "no memory"
+        raise ValueError(f"digests of {', '.join(record['after'])}; expected those of {expected}")
     try:
         program = ptx.program_of(one.code, int(one.metadata.shared))
     except Unsupported as why:
@@ -124,6 +128,8 @@ def _replayed(file: Path, about: About, one: Launch, program: Any, after: dict[s
         chunks += len(due)
         if bad:
             differing[argument.name] = (bad, len(due))
+    if not chunks:
+        return Replayed(*about, {}, reason="all that it was given is empty: there are no bits to compare")
     models = [f"{name} {approx.how(one.target, name)}" for name in program.approximate]
     models += [f"{name} {told}" for name, told in program.products.items()]
     return Replayed(*about, differing, chunks, modelled=tuple(models))
