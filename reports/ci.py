@@ -188,6 +188,7 @@ def _result(verdict: Verdict, ids: Sequence[str]) -> dict[str, Any]:
             "profile": verdict.profile,
             "replay": printable(verdict.replay),
             "deviates": verdict.deviates,
+            "predicted": verdict.predicted,
             "ledger": [printable(name) for name in verdict.ledger],
         },
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from verify.facts.kernel import UsageError, is_file, suggest
+from verify.facts.kernel import UsageError, facts_of, is_file, suggest
 from verify.judge import ledger
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, STATUSES, combined, exit_code
@@ -37,7 +37,7 @@ from verify.reports.baseline import (
 )
 from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.figures import ENCLOSURE, maximum, telling
-from verify.reports.looks import LOOKS, PRECEDENCE, WRONG, counted_text
+from verify.reports.looks import LOOKS, PRECEDENCE, PREDICTED, WRONG, counted_text
 from verify.reports.reasons import beside_regions, ledger_text, statuses_beside
 from verify.reports.replays import assignments, replay, replay_command
 from verify.reports.schema import Cell, Worst
@@ -119,7 +119,8 @@ class Verdict:
     allowed: the `--allow` pattern that excuses it, allowance: the entry of the ledger.
     nothing: whether a result was there to compare with, and could not be compared.
     deviates: whether something exceeds that ledger or budget cover, whatever the status; ledger: the entries.
-    applies: every status that does, but for what an allowance of the ledger lets stand.
+    applies: every status that does, but for what an allowance of the ledger lets stand. predicted: whether it is of a
+    virtual device.
     """
 
     status: str
@@ -140,6 +141,7 @@ class Verdict:
     ledger: tuple[str, ...] = ()
     applies: tuple[str, ...] = ()
     nothing: bool = False
+    predicted: bool = False
 
     def beside(self, other: Verdict) -> Verdict:
         """With what another report's cell of the same name shows, where this is the more severe verdict of the two: it
@@ -179,6 +181,11 @@ class Outcome:
     def deviating(self) -> int:
         """Cells in which something exceeds that ledger or budget cover: told beside every count of failures."""
         return sum(verdict.deviates for verdict in self.verdicts)
+
+    @property
+    def predicted(self) -> int:
+        """Cells that were not measured: no pass of theirs is green."""
+        return sum(verdict.predicted for verdict in self.verdicts)
 
     @property
     def exit_code(self) -> int:
@@ -577,6 +584,10 @@ class Context:
     def where(self) -> str:
         return str(self.device or self.backend)
 
+    @property
+    def predicted(self) -> bool:
+        return facts_of(self.backend) != self.backend
+
     def verdict(self, cell: Seen, run: Run) -> Verdict:
         old = self.base.cells.get(cell.key) if self.base else None
         if old is not None and self.base is not None:
@@ -603,7 +614,7 @@ class Context:
             deviates=bool(cell.deviates) or any(found == "deviates" for found, _ in findings),
             ledger=() if cell.result is None else tuple(cell.result.ledger),
             applies=tuple(found for found, _ in findings if not cell.stands(found)),
-            nothing=not compared and any(found == "stale" for found, _ in findings),
+            nothing=not compared and any(found == "stale" for found, _ in findings), predicted=self.predicted,
         )  # fmt: skip
 
     def missing(self, old: Accepted, runs: Sequence[Run]) -> Verdict:
@@ -613,7 +624,8 @@ class Context:
         then = self.base.environments.get(old.environment) if self.base else None
         command = assignments(then) + _kernel_command(old.key, self.backend, self.profile, old.seed)
         name = old.name(self.backend)
-        return Verdict("not-run", name, self.where, self.profile, reason, "", command, old.kernel, old.lowering)
+        words = name, self.where, self.profile, reason, "", command, old.kernel, old.lowering
+        return Verdict("not-run", *words, predicted=self.predicted)
 
     def _findings(self, cell: Seen, old: Accepted | None, run: Run) -> tuple[list[tuple[str, str]], bool, str]:
         """(status, reason) of everything that applies, whether results were compared, and the region that tells most
@@ -1044,7 +1056,8 @@ def gate_page(outcome: Outcome) -> Page:
         blocks += told(verdicts, LOOKS[verdicts[0].status].tone)[:1]
     blocks += [Line(notice, label="note:") for notice in outcome.notices]
     allowed = any(verdict.status in FAIL_ON for verdict in outcome.verdicts)
-    tone = "bad" if outcome.exit_code else "open" if allowed else "deviates" if outcome.deviating else "good"
+    passed = "plain" if outcome.predicted else "good"
+    tone = "bad" if outcome.exit_code else "open" if allowed else "deviates" if outcome.deviating else passed
     blocks.append(Line(verdict_line(outcome), kind=tone))
     return Page(f"gate: {count_text(len(outcome.verdicts), 'cell')}, {failed} failing{deviating}", tuple(blocks))
 
@@ -1054,14 +1067,18 @@ def verdict_line(outcome: Outcome) -> str:
     word = {0: "passed", 3: "nothing was compared with a baseline"}.get(outcome.exit_code, "failed")
     told = outcome.deviating and outcome.deviating != outcome.counts.get("deviates")
     further = f" ({outcome.deviating} in all with known deviations)" if told else ""
+    further += f"; {outcome.predicted} predicted, not measured" if outcome.predicted else ""
     return f"{word}: {counts}{further}; fails on {', '.join((*ALWAYS_FAIL, *outcome.fail_on))}"
 
 
 def _counts(outcome: Outcome) -> Table:
     columns = [Column("device", fold=True), Column("profile"), *(Column(s, right=True) for s in outcome.counts)]
     found = Counter((v.device, v.profile, v.status) for v in outcome.verdicts)
-    places = dict.fromkeys((v.device, v.profile) for v in sorted(outcome.verdicts, key=lambda v: (v.device, v.profile)))
-    rows = (Row((*place, *(str(found[(*place, s)]) for s in outcome.counts))) for place in places)
+    ordered = sorted(outcome.verdicts, key=lambda v: (v.device, v.profile))
+    places = {(v.device, v.profile): f"{PREDICTED} {v.device}" if v.predicted else v.device for v in ordered}
+    rows = (
+        Row((label, place[1], *(str(found[(*place, s)]) for s in outcome.counts))) for place, label in places.items()
+    )
     return Table(tuple(columns), tuple(rows))
 
 
@@ -1091,12 +1108,13 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     """The verdicts for programs. Names and reasons are raw text."""
     names = (
         "status", "fails", "allowed", "allowance", "deviates", "ledger", "cell", "device", "profile", "reason", "note",
-        "replay", "compared",
+        "replay", "compared", "predicted",
     )  # fmt: skip
     return {
         "exit_code": outcome.exit_code,
         "counts": outcome.counts,
         "deviate": outcome.deviating,
+        "predicted": outcome.predicted,
         "fail_on": [*ALWAYS_FAIL, *outcome.fail_on],
         "notices": list(outcome.notices),
         "verdicts": [{name: getattr(verdict, name) for name in names} for verdict in outcome.verdicts],

@@ -411,6 +411,22 @@ def test_what_goes_farther_than_todays_ledger_fails(bench: Bench) -> None:
     assert "1.00000015 ulp in normal, where the ledger's sleef-tanh allows less" in verdict["reason"]
 
 
+def test_what_is_predicted_is_said_to_be_and_never_green(bench: Bench) -> None:
+    machine = FINGERPRINT | {"backend": "virtual-cuda", "chip": "NVIDIA H200", "capability": "sm_90"}
+    value = report(cell(backend="virtual-cuda", predicted={"ex2": "recorded"}), environment={"virtual-cuda": machine})
+    assert bench.accept(value)[0] == 0
+    outcome = gate.gate([bench.write(value)], bench.root)
+    page = gate.gate_page(outcome)
+    assert (outcome.exit_code, outcome.counts, outcome.predicted) == (0, {"passed": 1}, 1)
+    assert gate.verdict_line(outcome).startswith("passed: 1 passed; 1 predicted, not measured;")
+    assert not any(isinstance(block, Line) and block.kind == "good" for block in page.blocks)
+    assert "\N{ALMOST EQUAL TO} virtual-cuda NVIDIA H200 sm_90" in bench.run("gate", bench.write(value))[1]
+    told = gate.as_json(outcome)
+    assert told["predicted"] == 1 and told["verdicts"][0]["predicted"] is True
+    _, (missing,) = bench.gate(report(environment=value["environment"]))
+    assert missing["status"] == "not-run" and missing["predicted"] is True
+
+
 def test_two_that_accept_at_once_lose_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both into one file and one budget, each of which is replaced as a whole."""
     real = accepting._merged

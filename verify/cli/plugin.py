@@ -78,7 +78,8 @@ class Cell(pytest.Item):
         self.verdict = verdict
         for name in ("status", "device", "profile", "reason", "replay"):
             self.user_properties.append((name, getattr(verdict, name)))
-        self.user_properties.append(("deviates", str(verdict.deviates).lower()))
+        for name in ("deviates", "predicted"):
+            self.user_properties.append((name, str(getattr(verdict, name)).lower()))
         self.user_properties.append(("ledger", " ".join(verdict.ledger)))
 
     def runtest(self) -> None:
