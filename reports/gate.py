@@ -403,18 +403,21 @@ def _judge(
     notices = [f"{run.path} was interrupted: cells that it lacks are not-run" for run in runs if run.interrupted]
     notices += [text for run in runs for text in _absent(run, root)]
     verdicts: list[Verdict] = []
+    left_out: list[str] = []  # names of cells that did not run and were never accepted
     groups: dict[tuple[Device | None, str, str], list[Run]] = {}
     for run in runs:
         backends = {backend for backend, _ in run.cells} | {name for name in run.environment if run.device(name)}
         for backend in sorted(backends):
             groups.setdefault((run.device(backend), backend, run.profile), []).append(run)
     for (device, backend, profile), members in groups.items():
-        found, told = _judge_device(device, backend, profile, members, root, only)
+        found, told, never = _judge_device(device, backend, profile, members, root, only)
         verdicts += found
         notices += told
-    for pattern in _unused(only, verdicts):
+        left_out += never
+    for pattern in _unused(only, [*(verdict.cell for verdict in verdicts), *left_out]):
         raise UsageError(f"--only {pattern!r}: no cell of the reports or the baseline has such a name")
-    notices += [f"--allow {pattern!r} names no cell" for pattern in _unused(allow, verdicts)]
+    named = [verdict.cell for verdict in verdicts]
+    notices += [f"--allow {pattern!r} names no cell" for pattern in _unused(allow, named)]
     judged = [_with_failure(verdict, fail_on, allow) for verdict in verdicts]
     judged.sort(key=lambda v: (not v.fails, PRECEDENCE.index(v.status), v.device, v.cell))
     return Outcome(tuple(judged), fail_on, tuple(notices))
@@ -468,8 +471,9 @@ def _calling(results: Iterable[Accepted | None]) -> dict[tuple[str, str, str], C
 
 def _judge_device(
     device: Device | None, backend: str, profile: str, runs: Sequence[Run], root: Path, only: tuple[str, ...]
-) -> tuple[list[Verdict], list[str]]:
-    """Verdicts and notices for one backend of one device under one profile."""
+) -> tuple[list[Verdict], list[str], list[str]]:
+    """Verdicts and notices for one backend of one device under one profile, and names of cells that did not run and
+    were never accepted."""
     base, why = None, ""
     budget: tuple[Allowance, ...] = ()
     if device is None:
@@ -480,7 +484,7 @@ def _judge_device(
     context = Context(device, backend, profile, base, budget, why, str(root))
     verdicts: dict[Key, Verdict] = {}
     measured: dict[Key, Accepted] = {}
-    left_out: set[Key] = set()
+    left_out: dict[Key, str] = {}
     for run, of_run in zip(runs, capped(runs, backend), strict=True):
         calling = _calling(cell.result for cell in of_run.values())
         for key, given in of_run.items():
@@ -490,7 +494,7 @@ def _judge_device(
             if not _selected(cell.name, only):
                 continue
             if cell.status == "not-run" and (base is None or key not in base.cells):
-                left_out.add(key)
+                left_out[key] = cell.name
                 continue
             if cell.result is not None:
                 measured[key] = cell.result
@@ -504,10 +508,10 @@ def _judge_device(
         if key not in verdicts and _selected(old.name(backend), only):
             verdicts[key] = context.missing(old, runs)
     notices = [] if only or device is None else _unneeded(budget, root, device, measured, backend)
-    never = len(left_out - verdicts.keys())
+    never = [name for key, name in left_out.items() if key not in verdicts]
     if never:
-        notices.append(f"{count_text(never, 'cell')} on {device or backend} not run, and never accepted there")
-    return list(verdicts.values()), notices
+        notices.append(f"{count_text(len(never), 'cell')} on {device or backend} not run, and never accepted there")
+    return list(verdicts.values()), notices, never
 
 
 def _absent(run: Run, root: Path) -> Iterator[str]:
@@ -520,8 +524,8 @@ def _absent(run: Run, root: Path) -> Iterator[str]:
             yield f"{run.path} has nothing of backend {name} ({why}): what was accepted of {told} is not gated"
 
 
-def _unused(patterns: Iterable[str], verdicts: Sequence[Verdict]) -> list[str]:
-    return [one for one in patterns if not any(baseline.covers(one, verdict.cell) for verdict in verdicts)]
+def _unused(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    return [one for one in patterns if not any(baseline.covers(one, name) for name in names)]
 
 
 def _selected(name: str, only: tuple[str, ...]) -> bool:

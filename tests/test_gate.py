@@ -427,6 +427,14 @@ def test_what_is_predicted_is_said_to_be_and_never_green(bench: Bench) -> None:
     assert missing["status"] == "not-run" and missing["predicted"] is True
 
 
+def test_a_pattern_of_cells_that_did_not_run_is_no_mistake(bench: Bench) -> None:
+    value = whole(cell(), not_run(kernel="sqrt", scalars={}))
+    assert bench.accept(value)[0] == 0
+    code, page, _ = bench.run("gate", bench.write(value), "--only", "sqrt")
+    assert code == 3 and "1 cell on cpu Some(R) CPU AVX2 not run, and never accepted there" in " ".join(page.split())
+    assert bench.run("gate", bench.write(value), "--only", "sqrrt")[0] == 2
+
+
 def test_two_that_accept_at_once_lose_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both into one file and one budget, each of which is replaced as a whole."""
     real = accepting._merged
