@@ -78,6 +78,8 @@ class Device:
     def slug(self) -> str:
         """A folder's name: lower case letters, digits, '-' and '_' only, whatever the fingerprint holds."""
         text = re.sub(r"\((r|tm|c)\)", " ", f"{self.backend} {self.chip} {self.capability}".lower())
+        if any(letter.isalpha() and not letter.isascii() for letter in text):  # what is left tells no chips apart
+            text = f"{text[: MAX_SLUG // 2]} {hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
         return re.sub(r"[^a-z0-9_]+", "-", text).strip("-")[:MAX_SLUG]
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from verify import __version__
 from verify.reports import store
+from verify.reports.baseline import cell_name, covers
 from verify.reports.figures import headline, measured, real
 from verify.reports.schema import Cell, Report
 from verify.reports.text import printable, scalars_text
@@ -33,21 +34,26 @@ class Measured(NamedTuple):
     values: tuple[tuple[str, float, float | None], ...]
 
 
-def records(paths: Sequence[str | Path]) -> Iterator[dict[str, Any]]:
+def records(paths: Sequence[str | Path], only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """One record for each metric of each cell that has an error: the maximum on which the bound is set, with the bound
-    as target; the maximum in ULP; the real-valued error of region `normal`; the share of misrounded results. Raises
-    UsageError."""
+    as target; the maximum in ULP; the real-valued error of region `normal`; the share of misrounded results. only:
+    patterns of cells' names, as the gate has them; all without one. Raises UsageError."""
+
+    def chosen(cell: Cell) -> Measured | None:
+        name = cell_name(cell) if only else ""
+        return take(cell) if not only or any(covers(pattern, name) for pattern in only) else None
+
     for path in paths:
-        head, cells = store.scan(path, take)
+        head, cells = store.scan(path, chosen)
         for cell in cells:
             if cell is not None:
                 yield from _records(cell, head)
 
 
-def lines(paths: Sequence[str | Path]) -> Iterator[str]:
+def lines(paths: Sequence[str | Path], only: Sequence[str] = ()) -> Iterator[str]:
     """The records as one JSON list, a record a line."""
     start = "[\n"
-    for record in records(paths):
+    for record in records(paths, only):
         yield start + json.dumps(record, allow_nan=False)
         start = ",\n"
     yield "\n]\n" if start != "[\n" else "[]\n"

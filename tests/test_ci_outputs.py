@@ -489,6 +489,11 @@ def test_records_hold_each_cells_metrics_with_the_bound_as_target(bench: Bench) 
 
 def test_the_records_of_nothing_are_an_empty_list(bench: Bench) -> None:
     assert json.loads("".join(oss_benchmark.lines([bench.write(whole(not_run()))]))) == []
+    two = whole(cell(), cell(kernel="tanh", scalars={}))
+    assert bench.accept(two)[0] == 0
+    out = bench.folder / "oss.json"
+    assert bench.run("gate", bench.write(two), "--only", "tanh", "--oss-benchmark", str(out))[0] == 0
+    assert "tanh" in out.read_text() and "addcmul" not in out.read_text()
 
 
 # What is committed

@@ -435,6 +435,11 @@ def test_a_pattern_of_cells_that_did_not_run_is_no_mistake(bench: Bench) -> None
     assert bench.run("gate", bench.write(value), "--only", "sqrrt")[0] == 2
 
 
+def test_chips_whose_names_are_written_in_other_letters_have_folders_of_their_own() -> None:
+    slugs = {Device("cpu", chip, "").slug for chip in ("海光", "龙芯", "海光" * 99, "海光 7285")}
+    assert len(slugs) == 4 and all(slug.startswith("cpu-") for slug in slugs)
+
+
 def test_two_that_accept_at_once_lose_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both into one file and one budget, each of which is replaced as a whole."""
     real = accepting._merged

@@ -505,6 +505,16 @@ def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytes
     assert path.read_bytes() == before
 
 
+def test_a_full_disk_from_the_beginning_promises_no_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with journal.opened(tmp_path / "j", {}, resume=False) as kept:
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(UsageError, match=r"No space left on device$"):
+            kept.add(1, "one", [])
+
+
 def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(tmp_path: Path) -> None:
     own, helper = tmp_path / "mine.py", tmp_path / "parts" / "helper.py"
     helper.parent.mkdir()

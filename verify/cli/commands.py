@@ -595,7 +595,7 @@ def gate(
     if sarif_file is not None:
         store.write_text([json.dumps(ci.sarif(outcome), indent=1), "\n"], sarif_file)
     if oss_benchmark_file is not None:
-        store.write_text(oss_benchmark.lines(report), oss_benchmark_file)
+        store.write_text(oss_benchmark.lines(report, only or ()), oss_benchmark_file)
     if summary and not ci.append_summary(page):
         print("verify: GITHUB_STEP_SUMMARY is not set; no step summary was written", file=sys.stderr)
     stream = sys.stderr if "-" in files else sys.stdout

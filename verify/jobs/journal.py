@@ -89,10 +89,8 @@ class Journal:
             os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, end)
-            raise UsageError(
-                f"cannot write to the journal {str(self.path)!r}: {error.strerror}; "
-                "the jobs that were done before are in it: go on with --resume"
-            ) from None
+            kept = "; the jobs that were done before are in it: go on with --resume" if self._head is None else ""
+            raise UsageError(f"cannot write to the journal {str(self.path)!r}: {error.strerror}{kept}") from None
 
 
 @contextlib.contextmanager
