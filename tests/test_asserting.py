@@ -139,21 +139,6 @@ def test_an_option_that_the_command_would_refuse_is_refused(options: dict[str, A
         verify.check(torch.sqrt, **{"kernel": "sqrt", "dtype": "float16", "device": "cpu", **options})
 
 
-def test_what_is_interrupted_does_not_pass() -> None:
-    """pytest ends, as it does where a test is interrupted."""
-    calls: list[int] = []
-
-    def interrupted(x: torch.Tensor) -> torch.Tensor:
-        calls.append(len(x))
-        if len(calls) > 3:
-            raise KeyboardInterrupt
-        return torch.sqrt(x)
-
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            verify.check(interrupted, "sqrt", dtype="float32", device="cpu")
-
-
 def test_a_truth_in_doubt_beside_a_function_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def doubted(selection: Any) -> Any:
         report = run(selection)
