@@ -1057,7 +1057,7 @@ def test_a_run_with_fewer_cases_than_shards_is_merged(tmp_path: Path) -> None:
 
 def test_a_journal_that_is_replaced_is_told(tmp_path: Path) -> None:
     words = "kernel reciprocal --profile quick --dtype bfloat16 --lowering eager --journal j.jsonl --json"
-    (tmp_path / "j.jsonl").write_text('{"head": 1}\n{"job": 0}\n{"job": 1}\n')
+    (tmp_path / "j.jsonl").write_text('{"journal": 3}\n{"job": 0}\n{"job": 1}\n')
     done = command(f"{words} r.json", tmp_path)
     assert done.returncode == 0 and "j.jsonl holds 2 finished jobs of an earlier run" in done.stderr, done.stderr
 
