@@ -24,7 +24,7 @@ def compare_page(found: Comparison, every: bool = False, limit: int | None = Non
     legend, rows = Legend(), found.rows if every else [row for row in found.rows if row.telling]
     table = differences(rows, [column.label for column in found.columns], spellings_of(found.rows), legend, limit)
     equal = found.counts.get("equal", 0)
-    text = f"{equal} of {count_text(found.compared, 'compared cell')} equal in errors, formula and bits"
+    text = f"{equal} of {count_text(found.compared, 'compared cell')} equal in maxima, mismatches, formula and bits"
     rest = [f"{kind} {count}" for kind, count in found.counts.items() if kind != "equal"]
     blocks: list[Table | Line] = [
         *([table] if rows else []),

@@ -240,6 +240,14 @@ def test_only_a_domain_of_elements_has_as_many_outputs_as_inputs() -> None:
     assert one is not None and one.bits == compare.Bits()
 
 
+def test_means_and_misrounded_elements_are_not_called_equal() -> None:
+    """The gate judges both; here neither is looked at."""
+    more = clean(error=error(**{**CLEAN, "correct": 900, "faithful": 100}, max_ulp=0.5, range=0, mean_ulp=0.4))
+    found = compare.compare([source(clean()), source(more, file="b.json")])
+    assert found.counts == {"equal": 1}
+    assert "1 of 1 compared cell equal in maxima, mismatches, formula and bits" in printed(compare_page(found))
+
+
 def test_a_report_whose_digests_contradict_each_other_is_refused() -> None:
     assert "contradicts itself" in versus(large(CHUNKS), large([*CHUNKS[:3], "f" * 16])).reason
     assert "contradicts itself" in versus(large(CHUNKS), large(CHUNKS, "cd34")).reason
