@@ -530,21 +530,28 @@ def test_stored_parts_are_exact_where_the_dtype_holds_them(dtype: str) -> None:
     assert (stored == 0).tolist() == [True, 1152 < most, True]
 
 
-def test_silu_is_bounded_wherever_its_argument_may_lie() -> None:
-    """Of arguments that are far off, beside the threshold of exp, and exact, whichever way it is written."""
+@pytest.mark.parametrize("powers", [False, True])
+def test_silu_is_bounded_wherever_its_argument_may_lie(powers: bool) -> None:
+    """Of arguments that are far off, beside the threshold of exp, and exact, whichever way it is written; with a power
+    of two, which is beyond the bound of the others from -20 on."""
     n = products_limits._Products(F32, F32, {(name, "float32"): products_limits.OWN for name in ("exp", "div")})
     y = torch.cat([torch.linspace(-104, 20, 2001), torch.tensor([-88.7, -88.73, -87.4, -1000.0, 0.0, 2.4, 500.0])])
     truth = lambda t: t / (1 + torch.exp(-t))  # noqa: E731
     for far in (0.0, 2.0**-20, 0.1, 3.0, 40.0):
-        found = products_limits._silu(n, n.given(y.double(), 0.0, far))
+        found = products_limits._silu(n, n.given(y.double(), 0.0, far), powers=powers)
         assert bool(found.error.isfinite().all())
         assert bool(((truth(y.double()) - found.mid).abs() <= found.rad).all())
         for moved in torch.linspace(-far, far, 9).tolist():
             x = (y.double() + moved).float()
             x = x.clamp(min=y.double() - far, max=y.double() + far).float() if far else y
             inside = (x.double() - y.double()).abs() <= far
-            for got in (x / (1 + torch.exp(-x)), x * torch.sigmoid(x), torch.nn.functional.silu(x)):
+            ways = [x / (1 + torch.exp(-x)), x * torch.sigmoid(x), torch.nn.functional.silu(x)]
+            by_powers = x / (1 + torch.exp2(-x * 1.4426950408889634))
+            for got in (*ways, *[by_powers] * powers):
                 assert bool(((got.double() - found.mid).abs() <= found.error + found.rad)[inside].all())
+            if not powers and not far:
+                beyond = (by_powers.double() - found.mid).abs() > found.error + found.rad
+                assert bool(beyond[y < -20].any()) and not bool(beyond[y > -2].any())
         if far:  # the bound is not idle
             ends = torch.stack([truth(y.double() + t) for t in torch.linspace(-far, far, 33)])
             spread = (ends - found.mid).abs().amax(0)

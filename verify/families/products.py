@@ -773,7 +773,8 @@ def kernel(
         if facts.exact
         else "sums of exact products in float32 (float64 of float64) in any order, or by the device's "
         "matrix unit in any pieces, rounded to the result's dtype before or after what follows"
-        + ("; weights in float32 or in the dtype, rounded after each operation" if facts.coded else ""),
+        + ("; weights in float32 or in the dtype, rounded after each operation" if facts.coded else "")
+        + ("; silu with exp(-y) within 2 ULP, or as exp2(-y log2(e))" if facts.activated else ""),
         stub=f"def {name}({', '.join((*inputs, *words))}):\n    return {told}\n",
         notes=notes,
     )

@@ -50,6 +50,7 @@ class Algorithm:
     stored    what is rounded to the result's dtype on the way: 'product', before a bias; 'sum', before an activation
     narrow    whether alpha and beta are rounded to the result's dtype
     flush     what may be flushed to zero of operands and sums
+    powers    whether an activation may take its exponential as a power of two
     """
 
     order: Order | Blocks
@@ -60,6 +61,7 @@ class Algorithm:
     stored: tuple[str, ...] = ()
     narrow: bool = False
     flush: float = 0.0
+    powers: bool = False
 
     def __str__(self) -> str:
         told = f"products in {self.split}, " if self.split else ""
@@ -68,7 +70,8 @@ class Algorithm:
         told += f"sums {self.order}" if isinstance(self.order, Order) else str(self.order)
         told += ", alpha and bias within" if self.joined else ""
         told += f", the {' and the '.join(self.stored)} rounded to the dtype" if self.stored else ""
-        return told + (", alpha and beta rounded to the dtype" if self.narrow else "")
+        told += ", alpha and beta rounded to the dtype" if self.narrow else ""
+        return told + (", exp(-y) also as exp2(-y log2 e)" if self.powers else "")
 
 
 #: The instruction of kernels for older GPUs that libraries run.
@@ -173,7 +176,7 @@ def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> 
     if facts.exact:
         return Limit(_settled(problem, None, "float64"), "sums of integers in 32 bits are exact")
     if lowering.order is not None:
-        found = _epilogues(place, [Algorithm(lowering.order)])
+        found = _with_powers(place, _epilogues(place, [Algorithm(lowering.order)]))
     elif is_file(lowering.name) or lowering.name not in LOWERINGS:
         found = _of_ones_own(place)
     else:
@@ -190,7 +193,12 @@ def limit(problem: Problem, target: Target, lowering: Lowering, output: str) -> 
 
 def _of_ones_own(place: Place) -> tuple[Algorithm, ...]:
     every = (one for name in ("eager", "triton") for one in algorithms(replace(place, lowering=name)))
-    return tuple(dict.fromkeys(every))
+    return _with_powers(place, tuple(dict.fromkeys(every)))
+
+
+def _with_powers(place: Place, found: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
+    """As Triton has it on GPUs, tl.exp and tl.sigmoid of float32 (ex2.approx of a product)."""
+    return tuple(replace(one, powers=True) for one in found) if place.shape.activation == "silu" else found
 
 
 def ways(problem: Problem, target: Target) -> dict[str, Callable[..., Limit]]:
@@ -270,7 +278,7 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
     if shape.activation != "none" and "sum" in one.stored:
         y = n.value(n.cast(y, storage))
     if shape.activation == "silu":
-        y = _silu(n, y)
+        y = _silu(n, y, powers=one.powers)
     return _settled(problem, n.result(y), result)
 
 
@@ -278,8 +286,9 @@ def bound(problem: Problem, one: Algorithm, result: str) -> Tensor:
 LOWEST, BOTTOM = (-1.2785, -1.2784), -0.2784645428
 
 
-def _silu(n: _Products, y: Rough) -> Rough:
-    """y / (1 + exp(-y)), or y sigmoid(y), of a computed y' within e of y.
+def _silu(n: _Products, y: Rough, *, powers: bool = False) -> Rough:
+    """y / (1 + exp(-y)), or y sigmoid(y), of a computed y' within e of y. powers: or by exp2(-y log2(e)), of which
+    the product and its constant are rounded, so that exp(-y') errs by 2 |y'| u more.
 
     silu falls up to a number in LOWEST and grows from there, so that its values at y - e and y + e, and BOTTOM between
     them, say how far silu(y') may be. exp, 1 + exp(-y') and the quotient then err by their units of |silu(y')|. Where
@@ -302,7 +311,10 @@ def _silu(n: _Products, y: Rough) -> Rough:
     edge = -math.log(2.0) * (n.compute.emax - 1)
     largest = high.clamp(max=edge)
     lost = torch.where(low <= edge, largest.abs() * largest.exp(), 0.0)
-    relative = (1 + units * u) ** 2 / ((1 - units * u) * (1 - u)) - 1
+    relative: float | Tensor = (1 + units * u) ** 2 / ((1 - units * u) * (1 - u)) - 1
+    if powers:  # of which the part counts that exp(-y') is of 1 + exp(-y')
+        sizes = torch.maximum(low.abs(), high.abs()).clamp(max=n.compute.emax)
+        relative = relative + 2.01 * u * sizes * torch.sigmoid(-low)
     error = moved + relative * (mid.abs() + rad + moved) + lost + 8 * float(n.compute.smallest_subnormal)
     return n.given(mid, rad, torch.where(error.isnan(), math.inf, error * UP))
 
