@@ -1085,7 +1085,7 @@ OF = {
     ("no_weight", "weight = weight * 0 + 1 where shape=5x33"), ("skipped", "weight = weight * 0 where shape=5x33"),
     ("tail_of_a_vocabulary", "shape=4x50257 recipe=random"), ("blocks_by_columns", "shape=300x300 dim=0 recipe=random"),
     ("carry_of_a_block", "shape=3x200x300 dim=1 recipe=random"), ("no_rows", "shape=0x33 dim=0"),
-    ("columns_of_one_row", "m=1 k=64 n=100"), ("groups_of_tiles", "m=1300 k=130 n=400"),
+    ("columns_of_one_row", "m=1 k=64 n=100"), ("groups_of_tiles", "m=1300 k=130 n=520"),
     ("scratch_of_one_tile", "m=150 k=2100 n=150"), ("leading_dimension", "m=5 k=40 n=6 layout=expanded-a"),
     ("hidden_first_block", "shape=1030x72 dim=0 recipe=mixed"),
     ("group_of_a_block", "m=24 k=512 n=48 group=256"), ("first_stack", "m=2 k=8 n=3 batch=1030"),
@@ -1113,7 +1113,7 @@ OF = {
     ("evenly", "x = x.repeat(1, 2, 1)[:, :16] where"), ("long_and_many", "shape=140x2064 recipe=random"),
     ("tiles_of_columns", "shape=72x528 dim=0 recipe=random"), ("first_of_a_batch", "shape=2x8x1024 recipe=random"),
     ("tiles_of_a_stack", "shape=2x66x516 dim=1 recipe=random"), ("channels", "shape=2x5x4x4 dim=1 recipe=random"),
-    ("channels", "shape=2x21x16x16 dim=1 recipe=random"), ("by_exp2", "shape=8x33 recipe=negative_nan,edges"),
+    ("channels", "shape=2x40x16x16 dim=1 recipe=random"), ("by_exp2", "shape=8x33 recipe=negative_nan,edges"),
     ("several_rows", "shape=8x64 recipe=random"), ("several_rows", "shape=64x32 recipe=random"),
     *(("carried_by_powers", f"shape=1x{n} recipe=random") for n in (8192, 16384, 32768)),
     ("zeros_by_zero", "shape=60x33 recipe=equal eps=0.0"), ("whole_tiles", "m=256 k=256 n=256"),
@@ -1259,7 +1259,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     },
     "addmm": {
         "m=1 k=40 n=6 alpha=-1.5": "len(a['a']) == 1 and a['alpha'] == -1.5",
-        "m=24 k=2 n=18 beta=0.0005": "a['beta'] == 0.0005", "m=40 k=0 n=6 beta=1e-07": "a['beta'] == 1e-7",
+        "m=24 k=2 n=18 beta=0.0005": "a['beta'] == 0.0005", "m=5 k=0 n=6 beta=1e-07": "a['beta'] == 1e-7",
+        "m=40 k=0 n=6 beta=0.5": "a['a'].shape == (40, 0)",
         **{f"m=130 k=32 n=130 alpha={alpha} beta=1.0": f"a['alpha'] == {alpha} and a['a'].shape == (130, 32)"
            for alpha in (0.5, -1.0, 2.0)},
         "m=1 k=40 n=130 data=bias layout=transposed-b alpha=2.0 beta=0.0":
