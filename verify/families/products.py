@@ -673,6 +673,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         within = "a.transpose(0, 1).contiguous().transpose(0, 1)", "b.permute(2, 0, 1).contiguous().permute(1, 2, 0)"
         found.append(({"batch": "8", "m": "10", "k": "16", "n": "10"}, dict(zip("ab", within, strict=True))))
         found.append(({"batch": "16", "m": "128", "k": "16", "n": "128"}, {}))
+        found.append((square, {"a": "a.repeat(1, 2, 1)[:, :33]"}))
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
         if not facts.exact:
