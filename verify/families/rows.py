@@ -969,7 +969,10 @@ def kernel(
                 if rows.kind == EXPONENTIALS
             ),
             *(
-                ({"shape": "2x40x16x16", **place}, {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"})
+                (
+                    {"shape": f"2x{5 if rows.prefixes else 40}x16x16", **place},
+                    {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"},
+                )
                 for place in ({}, *([{"dim": "1"}] * (not last)))
             ),
             *(({"shape": "5x33"}, {w: f"{w} * {by}"}) for w in rows.weights for by in ("0", "0 + 1", "2.0**-6")),
