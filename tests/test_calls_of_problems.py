@@ -1133,9 +1133,9 @@ def test_rare_numbers_and_arrangements_are_tried(tmp_path: Path, function: str, 
 SHAPES: Mapping[str, Mapping[str, str]] = {
     "sum": {
         **{f"shape={shape} recipe=random": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
-            "140x513", "66x520", "20x4100", "257x1025", "2x1x2x1x3x33",
+            "140x513", "66x520", "20x4100", "2x1x2x1x3x33",
             "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
-            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "600x1032", "2x9x20x130",
+            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "600x1033", "2x9x20x130",
             "2x128256",
         )},
         **{f"shape={shape} dim={dim} recipe=random":

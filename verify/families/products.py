@@ -527,14 +527,16 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             ("1", "4096", "8"), ("5", "768", "6"), ("5", "8192", "6"), ("272", "272", "272"), ("256", "256", "256"),
             ("1", "40", "1"), ("1", "100", "1"),
             ("1", "64", "33"), ("1", "64", "100"), ("1", "64", "1025"), ("1", "40", "5001"), ("1025", "40", "1"),
-            ("17", "64", "1025"), ("1300", "130", "520"), ("400", "32", "1300"), ("150", "2100", "150"),
+            ("17", "64", "1025"), ("1300", "130", "400" if facts.stacked else "520"), ("400", "32", "1300"),
+            ("150", "2100", "150"),
         )
     ]  # fmt: skip
     if not facts.stacked:  # few rows of matrices that models have, several tiles every way, more than multiprocessors
         models = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
-    shapes += [{"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack for m, k, n in BETWEEN]
+    between = [one for one in BETWEEN if one[1] < 4000 or not facts.stacked]
+    shapes += [{"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack for m, k, n in between]
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
         shapes += [{"m": "1", "k": "40", "n": "1", "activation": name} for name in ("relu", "silu")]
