@@ -250,8 +250,8 @@ def test_what_is_replaced_after_the_import_is_what_is_judged(
 
 
 HOLDING = """
-import collections, contextvars, dataclasses, enum, functools, logging, re, threading, types
-import numpy as np, torch, package, installed
+import collections, contextvars, dataclasses, enum, functools, logging, re, sys, threading, types
+import numpy as np, pydantic, rich, torch, package, installed
 from package.inner import factor
 from installed import other
 
@@ -264,6 +264,9 @@ class Called:
 
 @dataclasses.dataclass
 class Options:
+    factor: float = 1.0
+
+class Checked(pydantic.BaseModel):
     factor: float = 1.0
 
 class Way(enum.Enum):
@@ -288,6 +291,7 @@ SLOTTED = Slotted()
 SLOTTED.factor = 1.0
 CALLED = Called()
 OPTIONS = Options()
+CHECKED = Checked()
 WAY = Way.EXACT
 ARRAY = np.ones(1)
 TURNS = collections.deque([1.0])
@@ -307,11 +311,11 @@ def kept(n):
 
 def f(x):
     with LOCK:
-        LOG.debug("called")
+        LOG.debug("called by %s", "__main__" in sys.modules and rich.get_console)
     factors = [
         SPACE.factor, MODULE(), TABLE["factor"], SLOTTED.factor, CALLED(), OPTIONS.factor, WAY.value, ARRAY[0],
         TURNS[0], WAYS["plain"](), LONG[0], LARGE[0], MIXED[0], f.factor, globals()["GLOBAL"], package.FACTOR,
-        factor(), kept(1), other(), installed.THERE.factor, VARIABLE.get(),
+        factor(), kept(1), other(), installed.THERE.factor, VARIABLE.get(), CHECKED.factor,
     ]
     y = EXP(x.to(WITHIN)).abs()
     for one in factors:
@@ -340,6 +344,7 @@ REPLACED: dict[str, Callable[[Any], Any]] = {
     "SLOTTED": lambda own: setattr(own.SLOTTED, "factor", 1.01),
     "CALLED": lambda own: setattr(own.Called, "__call__", lambda self: 1.01),
     "OPTIONS": lambda own: setattr(own.OPTIONS, "factor", 1.01),
+    "CHECKED": lambda own: setattr(own.CHECKED, "factor", 1.01),
     "WAY": lambda own: setattr(own, "WAY", own.Way.LOSSY),
     "ARRAY": lambda own: own.ARRAY.fill(1.01),
     "TURNS": lambda own: own.TURNS.appendleft(1.01),

@@ -52,11 +52,12 @@ class _TooMuch(Exception):
 
 
 class _Told:
-    """Values told so that equal ones of two processes are. `seen`: those that were, by identity."""
+    """Values told so that equal ones of two processes are. `seen`: those that were, by identity, and held: else another
+    one might have that after them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.seen: dict[Any, int] = {}
+        self.seen: dict[Any, tuple[int, Any]] = {}
         self.left = MOST
 
     def of(self, value: Any, names: frozenset[str] = frozenset()) -> Any:
@@ -70,10 +71,12 @@ class _Told:
             return kind.__name__, repr(value)
         if isinstance(value, (tuple, frozenset)):  # equal ones may be one object in one process, and two in another
             return named, self.contained(value)
+        if any(value is one for one in (sys.modules, sys.path, sys.argv)):  # each process has its own
+            return named
         key = (id(value), names) if isinstance(value, types.ModuleType) else id(value)
         if key in self.seen:
-            return self.seen[key]
-        self.seen[key] = len(self.seen)
+            return self.seen[key][0]
+        self.seen[key] = len(self.seen), value
         if isinstance(value, ContextVar):
             return named, self.of(value.get(None))
         if isinstance(value, MUTABLE):
@@ -99,7 +102,10 @@ class _Told:
 
     def contained(self, value: Iterable[Any]) -> Any:
         if isinstance(value, dict):
-            return [(self.of(k), self.of(one)) for k, one in dict.items(value)]
+            items = list(dict.items(value))
+            if all(isinstance(k, PLAIN) for k, _ in items):  # which may come from a set, in an order of the process's
+                items.sort(key=lambda item: repr(item[0]))
+            return [(self.of(k), self.of(one)) for k, one in items]
         told = [self.of(one) for one in value]
         return sorted(told, key=repr) if isinstance(value, (set, frozenset)) else told
 
@@ -130,7 +136,11 @@ class _Told:
         if not self.near(code.co_filename, there.get("__name__")):  # its own is that of what it wraps
             return [code.co_filename, code.co_name, *parts]
         names = frozenset(_names(code))
-        read = [(name, self.of(there[name], names)) for name in sorted(names) if name in there]
+        read = [
+            (name, self.of(there[name], names))
+            for name in sorted(names)
+            if name in there and not _submodule(there, name)
+        ]
         tensor = getattr(sys.modules.get("torch"), "Tensor", None)
         read += [(name, self.of(getattr(tensor, name))) for name in sorted(names) if hasattr(tensor, name)]
         return [self.code(code), parts, read, self.members({**vars(value), "__wrapped__": None})]
@@ -173,6 +183,12 @@ def _near(folder: Path, file: str, name: str) -> bool:
     installed = {"site-packages", "dist-packages"} & {*path.parts}
     library = file.startswith("<frozen") or (path.is_relative_to(LIBRARY) and not installed)
     return not library and name.partition(".")[0] not in SAME
+
+
+def _submodule(there: Mapping[str, Any], name: str) -> bool:
+    """Whether a name of a package's `__init__` is its submodule, which is there once anybody has imported it."""
+    value, package = there[name], there.get("__package__")
+    return isinstance(value, types.ModuleType) and value.__name__ == f"{package}.{name}"
 
 
 def _tells(name: str, value: Any) -> bool:
