@@ -14,6 +14,7 @@ import contextlib
 import fnmatch
 import importlib.util
 import json
+import lzma
 import os
 import shlex
 import subprocess
@@ -227,7 +228,7 @@ def reading(*arguments: str, files: int, cells: int, repetitions: int = 3) -> Ca
 
     def measure(scale: float) -> Values:
         for name, other in (("a", False), ("b", True))[:files]:
-            multiplied(ROOT / "reports" / "recorded" / "cpu.json", Path(f"{name}.json"), round(cells * scale), other)
+            multiplied(ROOT / "reports" / "recorded" / "cpu.json.xz", Path(f"{name}.json"), round(cells * scale), other)
         verify = [sys.executable, "-m", "verify"]
         if arguments[0] == "gate":
             timed([*verify, "accept", "a.json", "--baseline", "base"])
@@ -240,7 +241,7 @@ def reading(*arguments: str, files: int, cells: int, repetitions: int = 3) -> Ca
 def multiplied(report: Path, out: Path, count: int, other: bool) -> None:
     """A report of `count` cells, a line each as `verify run` writes them. They are written one by one, since this
     process must stay smaller than what it measures."""
-    document = json.loads(report.read_text())
+    document = json.loads(lzma.decompress(report.read_bytes()))
     cells = document.pop("cells")
     with out.open("w") as file:
         file.write(json.dumps(document)[:-1] + ', "cells":[\n')

@@ -255,7 +255,7 @@ def test_the_recorded_reports_are_read_whole() -> None:
     """Among them steps between float64 numbers, of up to 2^64."""
     folder = Path(next(iter(verify.reports.__path__))) / "recorded"
     archive = history.read(folder)
-    assert {"cpu.json", "h200.json"} <= {one.file for one in archive.reports}
+    assert {"cpu.json.xz", "h200.json.xz"} <= {one.file for one in archive.reports}
     for one in archive.reports:
         cells = store.read(folder / one.file).cells
         sql = f"SELECT count(*), max(max_int_ulp), sum(misrounded) FROM cells WHERE report = '{one.file}'"

@@ -129,7 +129,7 @@ def test_a_finding_of_the_readme_is_found_again(command: str, capsys: pytest.Cap
 
 
 def test_the_recorded_finding_of_the_readme_is_in_the_record() -> None:
-    cells = store.read(ROOT / "reports" / "recorded" / "h200.json").cells
+    cells = store.read(ROOT / "reports" / "recorded" / "h200.json.xz").cells
     [cell_] = [c for c in cells if (c.kernel, c.lowering, c.dtype, c.scalars) == ("pow", "inductor", "float32", {})]
     worst = cell_.worst[0]
     paragraph = next(text for text in README.split("\n\n") if "h200.json" in text)

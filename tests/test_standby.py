@@ -210,7 +210,7 @@ def test_what_inductor_asks_and_compiles_first_is_done_beside(
     while not (any(headers.glob("**/*.h")) if interrupted else done.exists()) and time.monotonic() < until:
         time.sleep(0.02)
     running = [*_descendants(standby._standing.process.pid)] if standby._standing else []
-    assert interrupted is bool(running)
+    assert running or not interrupted
     standby.drop()
     _all_end(*running)
     assert done.exists() is not interrupted and any(headers.glob("**/*.gch")) is not interrupted
