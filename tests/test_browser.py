@@ -673,7 +673,7 @@ def test_a_browser_that_cannot_unpack_is_told_so(folder: Path, browser: Browser)
 
 
 def test_the_recorded_reports_open(folder: Path, visit: Open) -> None:
-    files = [ROOT / "reports" / "recorded" / f"{name}.json" for name in ("cpu", "h200", "h200-exhaustive")]
+    files = [ROOT / "reports" / "recorded" / name for name in ("cpu.json.xz", "h200.json.xz", "h200-exhaustive.json")]
     page.write(files, folder / "recorded.html")
     tab = visit((folder / "recorded.html").as_uri())
     names = texts(tab, ".matrix tbody th a")

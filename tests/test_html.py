@@ -24,7 +24,7 @@ from sample_reports import cell, report
 from verify.cli.commands import main
 from verify.facts.kernel import NothingToCompare, UsageError
 from verify.judge.regions import REGIONS
-from verify.reports import embedded
+from verify.reports import embedded, store
 from verify.reports import html as page
 from verify.reports.blocks import Table
 from verify.reports.figures import figures, figures_of
@@ -35,7 +35,7 @@ from verify.reports.schema import Cell, Report
 from verify.reports.text import printable, upward
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDED = [ROOT / "reports" / "recorded" / f"{name}.json" for name in ("cpu", "h200", "h200-exhaustive")]
+RECORDED = [ROOT / "reports" / "recorded" / name for name in ("cpu.json.xz", "h200.json.xz", "h200-exhaustive.json")]
 SCRIPTS = ROOT / "reports" / "page"
 
 
@@ -176,7 +176,7 @@ def test_replay_commands_are_the_terminals(tmp_path: Path, value: dict[str, Any]
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_recorded_reports_are_told_as_on_the_terminal(path: Path) -> None:
     """Every cell of a real report: figures, reason, formula, worst elements and commands."""
-    report_ = Report.model_validate_json(path.read_bytes())
+    report_ = store.read(path)
     shown = cells_of(embedded_data(path))
     for parsed, one in zip(report_.cells, shown, strict=True):
         if parsed.error is not None:
