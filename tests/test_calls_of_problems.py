@@ -315,7 +315,7 @@ def test_the_ledger_excuses_eagers_bits_in_the_same_layout(
 ) -> None:
     """They may be others than those of the plain call."""
 
-    def as_of(self: Calls, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
+    def as_of(self: Calls, one: Instance, outputs: Outputs, eager: Outputs | None = None, **options: bool) -> str:
         excused = eager is not None and torch.equal(outputs[""], eager[""])
         plain = torch.softmax(one.problem.tensors["x"].contiguous(), -1)
         return "deviates" if excused or torch.equal(outputs[""], plain) else "exceeds-bound"
@@ -330,7 +330,7 @@ def test_the_ledger_excuses_eagers_bits_in_the_same_layout(
 def test_what_no_bound_tells_anything_of_is_no_fault_with_eagers_bits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, wrong: bool
 ) -> None:
-    monkeypatch.setattr(Calls, "as_of", lambda *given: "unjudged")
+    monkeypatch.setattr(Calls, "as_of", lambda *given, **options: "unjudged")
     calls, one = beside_eager(tmp_path, function)
     found = calls.judged(one.reading({"x": one.problem.tensors["x"].T.contiguous().T}))
     assert (found is not None) == wrong == (not calls.unstated)

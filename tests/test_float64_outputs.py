@@ -124,3 +124,69 @@ def test_the_sign_of_a_zero_counts_and_is_mostly_known_without_multiprecision(na
         wrong[place] = -wrong[place]
         assert place in term.elements.doubted(wrong).tolist()
         assert standing(term.judge.doubts(term.elements, wrong)) == "exceeds-bound"
+
+
+def test_where_only_passing_is_asked_a_few_tell_that_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond one algorithm's bound: else all would go through multiprecision before the next algorithm is tried."""
+    one, on = instance("mm", "float64")
+    eager = lowerings(one.kernel)[0]
+    outputs = one.eager(0, eager, on)
+    assert outputs
+    (term,) = terms(one, on, eager, 0, "", outputs[""])[1].values()
+    bounds = term.elements.bounds
+    limit = replace(bounds, bound=bounds.bound * 0 + 1e-300, beyond=(("order", bounds.bound),))
+    y, asked = outputs[""].reshape(-1), list[int]()
+    whole = Judge.exactly
+    monkeypatch.setattr(Judge, "exactly", lambda *given: asked.append(len(given[2])) or whole(*given))
+    for briefly in (True, False):
+        asked.clear()
+        assert standing_of(term.judge, term.elements.bounded(limit), y, briefly=briefly) == "suspect"
+        assert (sum(asked) <= cases.TELLING) == briefly
+
+
+def many(name: str, given: dict[str, str]) -> tuple[Instance, Target, torch.Tensor]:
+    """A call's problem in float64, and eager's output."""
+    facts = kernel.load(name)
+    assert isinstance(facts, Composite) and facts.custom is not None
+    setting = replace(facts.custom(given), name="many")
+    one = Instance(facts, setting, facts.cases[0], "float64", CPU, 0)
+    on = Target(facts, facts.cases[0], setting.name, "float64", CPU)
+    outputs = one.eager(0, lowerings(facts)[0], on)
+    assert outputs
+    return one, on, outputs[""]
+
+
+def test_of_what_double_double_leaves_open_some_are_judged() -> None:
+    """1,485 of 6,144, in half a second; and every one that is certainly wrong."""
+    one, on, right = many("rms_norm", {"shape": "3x2048", "recipe": "tiny,wide,random"})
+    (term,) = terms(one, on, lowerings(one.kernel)[0], 0, "", right)[1].values()
+    y = right.reshape(-1).clone()
+    assert len(term.elements.doubted(y)) <= cases.OF_CALLS
+    places = [int(k) for k in (y.abs() > 1e-3).nonzero()[:, 0][::700]]
+    y[places] *= 1 + 1e-13
+    assert set(places) <= set(term.elements.doubted(y).tolist())
+    tiny = (right.reshape(-1).abs() < 1e-307) & (right.reshape(-1) != 0)
+    assert tiny.sum() > 500
+    y = torch.where(tiny, 0.0, right.reshape(-1))  # flushed
+    assert standing(term.judge.doubts(term.elements, y)) == "exceeds-bound"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dim"),
+    [("softmax", "300x128", "-1"), ("cumsum", "130x300", "0"), ("sum", "20000x4", "-1")],
+)
+def test_of_many_outputs_some_rows_are_judged_one_by_one(name: str, shape: str, dim: str) -> None:
+    """There float64 alone would not tell so little, which in the other rows it does not."""
+    one, on, right = many(name, {"shape": shape, "dim": dim, "recipe": "random"})
+    (term,) = terms(one, on, lowerings(one.kernel)[0], 0, "", right)[1].values()
+    y = right.reshape(-1)
+    assert len(y) > cases.SCREENED
+    drawn = one.source.drawn(cases.DRAWN)
+    assert len(drawn.unique()) == len(drawn) and 1000 < len(drawn) <= cases.DRAWN
+    bound = term.elements.bounds.bound.reshape(-1)
+    place = int(drawn[int(bound[drawn].argmax())])
+    wrong = y.clone()
+    wrong[place] += 2.2 * bound[place]
+    assert place in term.elements.doubted(wrong).tolist()
+    assert standing(term.judge.doubts(term.elements, wrong)) in ("exceeds-bound", "suspect")
+    assert standing(term.judge.doubts(term.elements, y)) == "passed"

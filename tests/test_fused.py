@@ -19,11 +19,11 @@ from verify.facts.formats import FORMATS, Format
 from verify.families.elementwise import Elementwise, judgement, plain_judgement
 from verify.inputs.domains import domain_of
 from verify.judge.element import Judged, Limits, Plain, Usual, decide, plainly
-from verify.judge.fused import Unsupported, compiled, cpp, graph, mapped, on
+from verify.judge.fused import Unsupported, compiled, cpp, mapped, on
 from verify.judge.identify import candidates
 from verify.judge.reduce import Reduced, joined, reduce
 from verify.judge.regions import REGIONS
-from verify.numbers import admit, ieee
+from verify.numbers import admit, graph, ieee
 from verify.numbers.decide import Line, binade
 from verify.numbers.functions import LIBRARY
 from verify.numbers.transforms import round_to

@@ -20,8 +20,8 @@ from verify.facts.formats import FORMATS
 from verify.families.elementwise import Elementwise, judgement, plain_judgement
 from verify.inputs.domains import Domain
 from verify.judge.element import Limits
-from verify.judge.fused import Unsupported, cpp, graph
-from verify.numbers import admit
+from verify.judge.fused import Unsupported, cpp
+from verify.numbers import admit, graph
 from verify.numbers.decide import WORDS, digests
 from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import HOST

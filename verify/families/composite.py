@@ -92,7 +92,8 @@ class Source(Protocol):
     predicate of the ledger holds; `infinite(output)`: those that no algorithm gives as a finite number, or None;
     `whole`: whether `enclose` gives the results themselves, integers that float64 holds; and `sums`: of how many terms
     at most an element is the sum, whose magnitudes add up to its scale, so that an infinity that arises in one stays; 0
-    where elements are none.
+    where elements are none; and `drawn(count)`: the elements of so many drawn rows, of about `count` in all, but one
+    row at least, which double-double takes together.
     """
 
     def enclose(

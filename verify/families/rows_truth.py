@@ -17,6 +17,7 @@ from verify.facts.oracle import OracleError
 from verify.facts.truth import TINY, Truth
 from verify.families.composite import Problem
 from verify.families.rows import PRODUCTS, SQUARES, SUMS, Rows
+from verify.inputs.draws import spread
 from verify.judge.ledger import holds
 from verify.numbers.arrays import BallArrays, BallDDArrays, ExactRow, MpArrays
 from verify.numbers.decide import Enclosure, enclosure
@@ -139,6 +140,12 @@ class Slices:
                 parts.append(self._flat(seen)[0])
             self._left = parts[0], parts[1]
         return self._left
+
+    def drawn(self, count: int) -> Tensor:
+        """See `verify.families.composite.Source`."""
+        rows, n = self.rows.shape
+        some = torch.tensor(spread(rows, max(1, count // max(n, 1))), device=self.rows.device)
+        return some if self.reduces else self._by_row().reshape(rows, n)[some].reshape(-1)
 
     def where(self, text: str) -> Tensor:
         """Of which elements of the output, in C order, a predicate of the ledger holds; n.anywhere asks a whole row.

@@ -268,12 +268,13 @@ def standing(tally: Tally) -> str:
     return st.worst(_standing(name, one, True, accounted) for name, one in tally.regions.items() if one.inputs)
 
 
-def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = None) -> str:
-    """The status of outputs that have a bound; where a few settle it, which are far beyond theirs, of these alone."""
+def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = None, *, briefly: bool = False) -> str:
+    """The status of outputs that have a bound; where a few settle it, which are far beyond theirs, of these alone.
+    briefly: only whether they pass is asked."""
     if not source.stages and len(far := source.far(y)):
-        few = judge.rest(source, far, y, eager, Formulas(), settled=False)
-        if standing(few) == "exceeds-bound":
-            return "exceeds-bound"
+        found = standing(judge.rest(source, far, y, eager, Formulas(), settled=False))
+        if found == "exceeds-bound" or (briefly and found not in ("passed", "deviates")):
+            return found
     return standing(judge.doubts(source, y, eager))
 
 

@@ -148,6 +148,14 @@ def confirmed(question: str, find: Callable[[], bool]) -> bool:
     return found
 
 
+def kept(question: str) -> Path:
+    """Where what is found for this question, on this processor, may be kept. Raises Unsupported where nothing is to be
+    compiled."""
+    if os.environ.get("VERIFY_NATIVE") == "0":
+        raise Unsupported("VERIFY_NATIVE=0")
+    return cache() / f"{hashlib.sha256(f'{question} {_processor()}'.encode()).hexdigest()[:24]}.json"
+
+
 @functools.cache
 def pool(threads: int) -> ThreadPoolExecutor:
     """Threads that call such functions; ctypes leaves them the interpreter's lock."""

@@ -22,11 +22,12 @@ from mpmath.libmp import from_man_exp, mpf_exp, to_fixed
 from verify.facts.formats import FORMATS, Format
 from verify.facts.truth import LIMIT, ZERO
 from verify.numbers import enclosure as en
-from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, filled
+from verify.numbers.ball import GROW, LOOSE, TINY, Ball, Ball64, BallDD, Span, U, filled, known
+from verify.numbers.cpp import on_host
 from verify.numbers.functions import EXACT_BITS, FUNCTIONS, offer
 from verify.numbers.mp import EXACT, MpSystem, MpValue
 from verify.numbers.operators import Arithmetic, Binary, Comparing
-from verify.numbers.transforms import power_of_two, two_prod
+from verify.numbers.transforms import power_of_two, two_prod, two_sum
 
 Tensor = torch.Tensor
 #: What a scan carries for each element: balls, or tensors of exact values.
@@ -193,10 +194,19 @@ class BallArrays(_LastAxis, Ball64):
     def exp(self, a: Ball) -> Ball:
         """As elementwise; exactly 1 at an exact 0, and below 2^-1074 from -746 down, however wide the ball."""
         f = self.apply(FUNCTIONS["exp"], a)
-        spread = filled(a.radius, a.mid)
-        one, none = (a.mid == 0) & (spread == 0), a.mid + spread <= -746
-        rad = torch.where(none, LEAST, torch.where(one, 0.0, filled(f.radius, f.mid)))
-        return replace(f, mid=torch.where(none, 0.0, torch.where(one, 1.0, f.mid)), rad=rad)
+        _, rad = known(a)
+        mid, rad = _ends(a.mid, rad, f.mid, filled(f.radius, f.mid))
+        return replace(f, mid=mid, rad=rad)
+
+    def _cumsumexp(self, a: Ball) -> tuple[Ball, Ball]:
+        def add(x: State, y: State) -> State:
+            top, low, distance, moved, *parts = _apart(*x, *y)
+            e = self.exp(Ball(self, distance, moved))
+            return top, *_rejoined(low, *parts, e.mid, e.radius, n=self)  # type: ignore[call-arg, misc, arg-type]
+
+        zero = torch.zeros_like(a.mid)
+        top, rest, rad = scan(add, (a.mid, zero, zero))
+        return self._exactly(top, a.span), Ball(self, rest, rad, LOOSE)
 
     def div(self, a: Ball, b: Ball) -> Ball:
         """As elementwise; a midpoint of 0 is divided exactly: of the radius alone two roundings are to be covered."""
@@ -218,7 +228,41 @@ class BallArrays(_LastAxis, Ball64):
         return Ball(self, mid, (error.abs() + a.mid.abs() * y + b.mid.abs() * x + x * y) * GROW, LOOSE)
 
 
+@on_host
+def _ends(x: Tensor, x_rad: Tensor | None, mid: Tensor, rad: Tensor) -> tuple[Tensor, Tensor]:
+    """The exponential of x, as the library's has mid and rad, but for where it is known: at 0, and far below."""
+    spread = filled(0.0 if x_rad is None else x_rad, x)
+    one, none = (x == 0) & (spread == 0), x + spread <= -746
+    rad = torch.where(none, LEAST, torch.where(one, 0.0, filled(rad, mid)))
+    return torch.where(none, 0.0, torch.where(one, 1.0, mid)), rad
+
+
+@on_host
+def _apart(m: Tensor, r: Tensor, r_rad: Tensor, k: Tensor, s: Tensor, s_rad: Tensor) -> tuple[Tensor, ...]:
+    """Of `_cumsumexp` of two parts: the larger of two exponents and the smaller one, what is between them and its
+    radius, and what belongs to the one and to the other, each with its radius."""
+    first = m >= k
+    top, low = torch.where(first, m, k), torch.where(first, k, m)
+    distance, error = two_sum(low, -top)
+    larger, spread = torch.where(first, r, s), torch.where(first, r_rad, s_rad)
+    smaller, width = torch.where(first, s, r), torch.where(first, s_rad, r_rad)
+    return top, low, distance, error.abs() * GROW, larger, spread, smaller, width
+
+
+@on_host
+def _rejoined(
+    low: Tensor, larger: Tensor, spread: Tensor, smaller: Tensor, width: Tensor, e: Tensor, e_rad: Tensor, *,
+    n: BallArrays,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The sum of both parts relative to the larger one: larger + (smaller + 1) e."""
+    one = n.const(1)
+    total = n.add(Ball(n, larger, spread), n.mul(n.add(Ball(n, smaller, width), one), Ball(n, e, e_rad)))
+    alone = low == -torch.inf
+    return torch.where(alone, larger, total.mid), torch.where(alone, spread, filled(total.radius, total.mid))
+
+
 TOGETHER = 1 << 13  # elements of a row
+FEW = 1 << 13  # elements of all rows that are scanned together
 KEPT = 400.0  # how far below 0 an exponential, and its products with low parts, are far from the subnormal numbers
 
 
@@ -266,13 +310,7 @@ class BallDDArrays(_LastAxis, BallDD):
             parts = [self._exp(_at(a, slice(start, start + TOGETHER))) for start in range(0, n, TOGETHER)]
             mid, rad, tail = (torch.cat([getattr(p, name) for p in parts], -1) for name in ("mid", "rad", "tail"))
             return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
-        k, e = self._reduced(a)
-        f = _scaled(self.add(self._exactly(torch.ones_like(e.mid), Span(1, 0, 0)), e), power_of_two(k))
-        # Low parts may have become subnormal.
-        rad = filled(f.radius, f.mid) + (k < -900).to(torch.float64) * TINY
-        none = a.mid + filled(a.radius, a.mid) <= -700
-        rad = torch.where(none, 2.0**-1009, torch.where(a.mid.abs() > 700, torch.nan, rad))
-        mid, tail = (torch.where(none, 0.0, filled(t, f.mid)) for t in (f.mid, f.tail))
+        mid, tail, rad = _exponential(a.mid, *known(a), n=self)
         return Ball(self, mid, rad, LOOSE, tail=tail, sure=True)
 
     def expm1(self, a: Ball) -> Ball:
@@ -324,31 +362,55 @@ class BallDDArrays(_LastAxis, BallDD):
 
     def _reduced(self, a: Ball) -> tuple[Tensor, Ball]:
         """k (int64) and expm1(a - k log 2); an undecided ball where a is too large, wide or no number."""
-        x = a.mid
-        fine = torch.isfinite(x) & (x.abs() <= 720) & (filled(a.radius, x) <= 2.0**-12)
-        k = torch.where(fine, x * 1.4426950408889634, 0.0).round()
-        r = replace(a, mid=torch.where(fine, x, 0.0), source=False)
-        for part in _LN2:  # k has 11 bits, each part 40: exact products
-            r = self.add(r, self._exactly(-k * part, LOOSE))
-        rad = filled(r.radius, x) + k.abs() * _LN2_LEFT
-        steps = 6
-        t = _scaled(replace(r, rad=rad), torch.full_like(x, 2.0**-steps))
-        shrunk = (t.mid != 0) & (t.mid.abs() < 2.0**-900)
-        t = replace(t, rad=torch.where(shrunk, filled(t.radius, x) + TINY, t.radius))
-        size = (t.mid.abs() + filled(t.radius, x)) * GROW
-        e = self.const(_INVERSE_FACTORIALS[-1])
-        for coefficient in reversed(_INVERSE_FACTORIALS[:-1]):
-            e = self.add(self.mul(e, t), self.const(coefficient))
-        e = self.mul(e, t)
-        # |t| < 2^-7: the terms left out are below twice the first of them.
-        fourth = size * size * size * size
-        left = fourth * fourth * fourth * size * (_LEFT * GROW)
-        left = torch.where((size > 0) & (left < TINY), TINY, left)
-        e = replace(e, rad=(filled(e.radius, x) + left) * GROW)
-        for _ in range(steps):  # expm1(2 t) = e (e + 2)
-            e = self.mul(e, self.add(e, self.const(2)))
-        bad = ~fine | ~(size < 2.0**-7)
-        return k.to(torch.int64), replace(e, rad=torch.where(bad, torch.nan, filled(e.radius, x)))
+        k, mid, tail, rad = _reduced(a.mid, *known(a), n=self)
+        return k, Ball(self, mid, rad, LOOSE, tail=tail)
+
+
+@on_host
+def _exponential(
+    x: Tensor, tail: Tensor | None, rad: Tensor | None, *, n: BallDDArrays
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`BallDDArrays.exp` of a midpoint, tail and radius: the same of the result."""
+    k, mid, low, spread = _reduced(x, tail, rad, n=n)
+    e = Ball(n, mid, spread, LOOSE, tail=low)
+    f = _scaled(n.add(n._exactly(torch.ones_like(mid), Span(1, 0, 0)), e), power_of_two(k))
+    # Low parts may have become subnormal.
+    found = filled(f.radius, x) + (k < -900).to(torch.float64) * TINY
+    none = x + filled(0.0 if rad is None else rad, x) <= -700
+    found = torch.where(none, 2.0**-1009, torch.where(x.abs() > 700, torch.nan, found))
+    return torch.where(none, 0.0, f.mid), torch.where(none, 0.0, filled(f.tail, x)), found
+
+
+@on_host
+def _reduced(
+    x: Tensor, tail: Tensor | None, rad: Tensor | None, *, n: BallDDArrays
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`BallDDArrays._reduced` of a midpoint, tail and radius: k, midpoint, tail and radius."""
+    spread = filled(0.0 if rad is None else rad, x)
+    fine = torch.isfinite(x) & (x.abs() <= 720) & (spread <= 2.0**-12)
+    k = torch.where(fine, x * 1.4426950408889634, 0.0).round()
+    r = Ball(n, torch.where(fine, x, 0.0), 0.0 if rad is None else rad, LOOSE, tail=0.0 if tail is None else tail)
+    for part in _LN2:  # k has 11 bits, each part 40: exact products
+        r = n.add(r, n._exactly(-k * part, LOOSE))
+    steps = 6
+    t = replace(r, rad=filled(r.radius, x) + k.abs() * _LN2_LEFT)
+    t = _scaled(t, torch.full_like(x, 2.0**-steps))
+    shrunk = (t.mid != 0) & (t.mid.abs() < 2.0**-900)
+    t = replace(t, rad=torch.where(shrunk, filled(t.radius, x) + TINY, t.radius))
+    size = (t.mid.abs() + filled(t.radius, x)) * GROW
+    e = n.const(_INVERSE_FACTORIALS[-1])
+    for coefficient in reversed(_INVERSE_FACTORIALS[:-1]):
+        e = n.add(n.mul(e, t), n.const(coefficient))
+    e = n.mul(e, t)
+    # |t| < 2^-7: the terms left out are below twice the first of them.
+    fourth = size * size * size * size
+    left = fourth * fourth * fourth * size * (_LEFT * GROW)
+    left = torch.where((size > 0) & (left < TINY), TINY, left)
+    e = replace(e, rad=(filled(e.radius, x) + left) * GROW)
+    for _ in range(steps):  # expm1(2 t) = e (e + 2)
+        e = n.mul(e, n.add(e, n.const(2)))
+    bad = ~fine | ~(size < 2.0**-7)
+    return k.to(torch.int64), e.mid, filled(e.tail, x), torch.where(bad, torch.nan, filled(e.radius, x))
 
 
 #: Coefficients of expm1(t)/t for |t| < 2^-7: the first omitted term of expm1 is t^13/13!, below 2^-123.
@@ -366,11 +428,14 @@ _LN2_LEFT = 2.0**-120
 def scan(combine: Combine, value: State) -> State:
     """Inclusive prefixes of an associative operation along the last axis, 2 n operations in 2 log2(n) levels.
 
-    combine takes and returns tuples of balls or tensors; earlier elements come first.
+    combine takes and returns tuples of balls or tensors; earlier elements come first. FEW elements, of which a call
+    costs more than its arithmetic, take n log2(n) operations in log2(n) levels (Hillis and Steele 1986).
     """
     n = _length(value)
     if n < 2:
         return value
+    if _mid(value[0]).numel() <= FEW:
+        return _doubling(combine, value, n)
     odd = scan(combine, combine(_every(value, slice(0, n - 1, 2)), _every(value, slice(1, n, 2))))
     first = _every(value, slice(0, 1))
     if n == 2:
@@ -380,19 +445,36 @@ def scan(combine: Combine, value: State) -> State:
     return tuple(_interleaved(a, b) for a, b in zip(even, odd, strict=True))
 
 
+def _doubling(combine: Combine, value: State, n: int) -> State:
+    """`scan`: each level joins to an element the `reach` before it."""
+    reach = 1
+    while reach < n:
+        earlier, later = (_every(value, part, packed=False) for part in (slice(0, n - reach), slice(reach, n)))
+        first = _every(value, slice(0, reach), packed=False)
+        value = tuple(_joined(a, b) for a, b in zip(first, combine(earlier, later), strict=True))
+        reach *= 2
+    return value
+
+
+def _mid(part: Any) -> Tensor:
+    return part.mid if isinstance(part, Ball) else part
+
+
 def _length(value: State) -> int:
-    part = value[0]
-    return int((part.mid if isinstance(part, Ball) else part).shape[-1])
+    return int(_mid(value[0]).shape[-1])
 
 
-def _every(value: State, index: slice) -> State:
-    return tuple(_at(part, index) for part in value)
+def _every(value: State, index: slice, *, packed: bool = True) -> State:
+    return tuple(_at(part, index, packed=packed) for part in value)
 
 
-def _at(part: Any, index: slice) -> Any:
-    if not isinstance(part, Ball):
-        return part[..., index].contiguous()
-    return _mapped(lambda t: t[..., index].contiguous(), part)
+def _at(part: Any, index: slice, *, packed: bool = True) -> Any:
+    """Some places of a row; packed: in memory of their own."""
+
+    def taken(t: Tensor) -> Tensor:
+        return t[..., index].contiguous() if packed else t[..., index]
+
+    return _mapped(taken, part) if isinstance(part, Ball) else taken(part)
 
 
 def _identical(a: Ball, b: Ball) -> bool:

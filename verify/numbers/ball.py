@@ -24,7 +24,8 @@ import torch
 
 from verify.facts.formats import FORMATS, Format, floor_log2
 from verify.numbers import Undecidable, primitives
-from verify.numbers.functions import LIBRARY, Function, offer
+from verify.numbers.cpp import on_host
+from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, offer
 from verify.numbers.operators import Binary, Comparing, Enclosing, Predicates
 from verify.numbers.transforms import two_prod, two_sum
 
@@ -98,7 +99,7 @@ class Ball(Enclosing, Comparing):
     def radius(self) -> Tensor | float:
         if self.rad is not None:
             return self.rad
-        return _saturate(self.mid.abs() * self.relative + self.absolute, self.mid)
+        return _relative(self.mid, self.relative, self.absolute)
 
     def __neg__(self) -> Ball:
         return replace(self, mid=-self.mid, tail=-self.tail, rest=None if self.rest is None else _negated(self.rest))
@@ -163,10 +164,11 @@ class Ball64(Predicates):
 
     def add(self, a: Ball, b: Ball) -> Ball:
         span = Span(53, min(a.span.low, b.span.low), max(a.span.high, b.span.high) + 1)
-        mid, error = two_sum(a.mid, b.mid)
-        exact = replace(span, width=10**6).exact
+        exact = span.low >= -1074 and span.high - span.low < 53 and span.high <= 1022
         if not span.finite or not self._know(a, b):
-            return Ball(self, mid, _total(0.0 if exact else error.abs() * GROW, a.radius, b.radius), span)
+            found = _summed(a.mid, _rad(a), b.mid, _rad(b), exact=exact)
+            return Ball(self, found[0], found[1] if len(found) > 1 else 0.0, span)
+        mid, error = two_sum(a.mid, b.mid)
         if exact and _point(a) and _point(b):
             return Ball(self, mid, 0.0, span)
         return self._sum(mid, error, (a, b), span)
@@ -190,9 +192,9 @@ class Ball64(Predicates):
 
     def mul(self, a: Ball, b: Ball) -> Ball:
         span = Span(a.span.width + b.span.width, a.span.low + b.span.low, a.span.high + b.span.high + 1)
-        mid, sure = a.mid * b.mid, a.sure and b.sure
+        sure = a.sure and b.sure
         if span.exact and _point(a) and _point(b):
-            return Ball(self, mid, 0.0, span, sure=sure)
+            return Ball(self, a.mid * b.mid, 0.0, span, sure=sure)
         if self._know(a, b) and (_point(a) or _point(b)) and _splits(a, b) and span.low >= LEAST:
             return self._multiplied(a, b, replace(span, width=53), sure)
         relative, absolute = 0.0, 0.0
@@ -200,9 +202,9 @@ class Ball64(Predicates):
             relative, absolute = U * GROW, 0.0 if span.normal else TINY
             span = replace(span, width=53)
         if _point(a) and _point(b):
-            return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
-        spread = _total(_times(a.mid.abs(), b.radius), _times(b.mid.abs(), a.radius), _times(a.radius, b.radius))
-        rad = _guard(_total(mid.abs() * relative + absolute, spread), a, b)
+            return Ball(self, a.mid * b.mid, None, span, relative=relative, absolute=absolute, sure=sure)
+        given = a.mid, _rad(a), b.mid, _rad(b), relative, absolute
+        mid, rad = _factors(*given, finite=a.span.finite, other=b.span.finite)
         return Ball(self, mid, rad, span, sure=sure)
 
     def _multiplied(self, a: Ball, b: Ball, span: Span, sure: bool) -> Ball:
@@ -277,8 +279,7 @@ class Ball64(Predicates):
             mid = torch.copysign(mid, a.mid)
         if _point(a):
             return Ball(self, mid, None, span, relative=relative, absolute=absolute, sure=sure)
-        spread = entry.change(a.mid, mid.abs(), full(a.radius, mid)) * GROW
-        rad = _saturate(mid.abs() * relative + absolute + spread, mid)
+        rad = _moved(a.mid, full(a.radius, mid), mid, relative, absolute, name=entry.name)
         return Ball(self, mid, rad if entry.limits else _guard(rad, a, a), span, sure=sure)
 
     def _undecided(self, mid: Tensor) -> Ball:
@@ -324,32 +325,12 @@ class BallDD(Ball64):
     double = True
 
     def add(self, a: Ball, b: Ball) -> Ball:
-        s0, s1 = two_sum(a.mid, b.mid)
-        t0, t1 = two_sum(full(a.tail, s0), full(b.tail, s0))
-        c0, c1 = two_sum(s1, t0)
-        d0, d1 = two_sum(s0, c0)
-        e0, e1 = two_sum(d1, t1)
-        f0, f1 = two_sum(e0, c1)
-        mid, tail = two_sum(d0, f0)
-        mid = _signed_zero(mid, s0)
-        rad = _total((e1.abs() + f1.abs()) * GROW, a.radius, b.radius)
+        mid, tail, rad = _added(a.mid, *known(a), b.mid, *known(b))
         return Ball(self, mid, rad, LOOSE, tail=tail)
 
     def mul(self, a: Ball, b: Ball) -> Ball:
-        at, bt = full(a.tail, a.mid), full(b.tail, b.mid)
-        p0, p1 = two_prod(a.mid, b.mid)
-        q0, q1 = two_prod(a.mid, bt)
-        r0, r1 = two_prod(at, b.mid)
-        c0, c1 = two_sum(q0, r0)
-        d0, d1 = two_sum(p1, c0)
-        mid, tail = two_sum(p0, d0)
-        mid = _signed_zero(mid, p0)
-        left = q1.abs() + r1.abs() + c1.abs() + d1.abs() + (at * bt).abs()
-        own = left * GROW + self._underflow(a.mid, b.mid, p0)
-        spread = _total(
-            _times(a.mid.abs() * GROW, b.radius), _times(b.mid.abs() * GROW, a.radius), _times(a.radius, b.radius)
-        )
-        return Ball(self, mid, _total(own, spread), LOOSE, tail=tail)
+        mid, tail, rad = _multiplied(a.mid, *known(a), b.mid, *known(b))
+        return Ball(self, mid, rad, LOOSE, tail=tail)
 
     def div(self, a: Ball, b: Ball) -> Ball:
         point_a, point_b = replace(a, rad=0.0), replace(b, rad=0.0)
@@ -448,12 +429,93 @@ class BallDD(Ball64):
     def _point(self, mid: Tensor, tail: Tensor | float = 0.0) -> Ball:
         return Ball(self, mid, 0.0, tail=tail)
 
-    @staticmethod
-    def _underflow(a: Tensor, b: Tensor, product: Tensor) -> Tensor:
-        """TwoProd is exact for |ab| >= 2^-900 (or a zero factor) and factors below 2^990."""
-        zero = (a == 0) | (b == 0)
-        safe = zero | (product.abs() >= 2.0**-900)
-        return (~safe).to(torch.float64) * TINY
+
+def known(a: Ball) -> tuple[Tensor | None, Tensor | None]:
+    """Tail and radius of a ball, None where they are 0 whatever its tensors hold."""
+    return a.tail if isinstance(a.tail, Tensor) else None, _rad(a)
+
+
+def _rad(a: Ball) -> Tensor | None:
+    rad = a.radius
+    return rad if isinstance(rad, Tensor) else None
+
+
+@on_host
+def _relative(mid: Tensor, relative: float, absolute: float) -> Tensor:
+    """The radius that a ball states by its midpoint."""
+    rad: Tensor = _saturate(mid.abs() * relative + absolute, mid)
+    return rad
+
+
+@on_host
+def _moved(x: Tensor, rad: Tensor, mid: Tensor, relative: float, absolute: float, *, name: str) -> Tensor:
+    """The same of a function's result, whose argument has a radius."""
+    spread = FUNCTIONS[name].change(x, mid.abs(), rad) * GROW
+    found: Tensor = _saturate(mid.abs() * relative + absolute + spread, mid)
+    return found
+
+
+@on_host
+def _summed(a: Tensor, a_rad: Tensor | None, b: Tensor, b_rad: Tensor | None, *, exact: bool) -> tuple[Tensor, ...]:
+    """Midpoint and radius of a sum; no radius of one that is exact. exact: nothing is rounded away."""
+    mid, error = two_sum(a, b)
+    rad = _total(0.0 if exact else error.abs() * GROW, _given(a_rad), _given(b_rad))
+    return (mid, rad) if isinstance(rad, Tensor) else (mid,)
+
+
+@on_host
+def _factors(
+    a: Tensor, a_rad: Tensor | None, b: Tensor, b_rad: Tensor | None, relative: float, absolute: float, *,
+    finite: bool, other: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Midpoint and radius of a product of which one factor has a radius; finite, other: whether they are numbers."""
+    mid, x, y = a * b, _given(a_rad), _given(b_rad)
+    spread = _total(_times(a.abs(), y), _times(b.abs(), x), _times(x, y))
+    rad = full(_total(mid.abs() * relative + absolute, spread), mid)
+    for factor, known in ((a, finite), (b, other)):  # see `_guard`
+        rad = rad if known else torch.where(torch.isinf(factor), torch.nan, rad)
+    return mid, rad
+
+
+@on_host
+def _added(
+    a: Tensor, a_tail: Tensor | None, a_rad: Tensor | None, b: Tensor, b_tail: Tensor | None, b_rad: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Midpoint, tail and radius of a sum."""
+    s0, s1 = two_sum(a, b)
+    t0, t1 = two_sum(full(_given(a_tail), s0), full(_given(b_tail), s0))
+    c0, c1 = two_sum(s1, t0)
+    d0, d1 = two_sum(s0, c0)
+    e0, e1 = two_sum(d1, t1)
+    f0, f1 = two_sum(e0, c1)
+    mid, tail = two_sum(d0, f0)
+    rad = _total((e1.abs() + f1.abs()) * GROW, _given(a_rad), _given(b_rad))
+    return _signed_zero(mid, s0), tail, full(rad, mid)
+
+
+@on_host
+def _multiplied(
+    a: Tensor, a_tail: Tensor | None, a_rad: Tensor | None, b: Tensor, b_tail: Tensor | None, b_rad: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Midpoint, tail and radius of a product."""
+    p0, p1 = two_prod(a, b)
+    at, bt = full(_given(a_tail), a), full(_given(b_tail), b)
+    q0, q1 = two_prod(a, bt)
+    r0, r1 = two_prod(at, b)
+    c0, c1 = two_sum(q0, r0)
+    d0, d1 = two_sum(p1, c0)
+    mid, tail = two_sum(p0, d0)
+    left = q1.abs() + r1.abs() + c1.abs() + d1.abs() + (at * bt).abs()
+    # TwoProd is exact for |ab| >= 2^-900 (or a zero factor) and factors below 2^990.
+    lost = ~((a == 0) | (b == 0) | (p0.abs() >= 2.0**-900))
+    own = left * GROW + lost.to(torch.float64) * TINY
+    x, y = _given(a_rad), _given(b_rad)
+    spread = _total(_times(a.abs() * GROW, y), _times(b.abs() * GROW, x), _times(x, y))
+    return _signed_zero(mid, p0), tail, full(_total(own, spread), mid)
+
+
+def _given(value: Tensor | None) -> Tensor | float:
+    return 0.0 if value is None else value
 
 
 def full(value: Tensor | float, like: Tensor) -> Tensor:

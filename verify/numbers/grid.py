@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from verify.facts.formats import Format
+from verify.numbers.cpp import on_host
 
 Tensor = torch.Tensor
 _FRACTION = (1 << 52) - 1  # of a float64's bits
@@ -18,13 +19,25 @@ _FRACTION = (1 << 52) - 1  # of a float64's bits
 def last_bit(t: Tensor, dim: int | None = None) -> Tensor:
     """The exponent of the last bit of each float64: it is a multiple of 2^that; inf for zeros, -inf for no number. dim:
     the least along it, which stays."""
+    bit = _bit(t)
+    return _exponent(bit if dim is None else bit.amin(dim, keepdim=True))
+
+
+@on_host
+def _bit(t: Tensor) -> Tensor:
+    """The last bit of each as a number; inf for zeros, NaN for no number."""
     raw = t.contiguous().view(torch.int64)
     others = (raw & (raw - 1)).view(torch.float64)  # without the last bit, where that is not the implicit one
     bit = torch.where(raw & _FRACTION == 0, t, t - others).abs()
-    bit = torch.where(bit == 0, math.inf, bit) + (t - t)  # NaN for no number
-    if dim is not None:
-        bit = bit.amin(dim, keepdim=True)
-    found = (torch.frexp(bit).exponent - 1).to(torch.float64)
+    return torch.where(bit == 0, math.inf, bit) + (t - t)
+
+
+@on_host
+def _exponent(bit: Tensor) -> Tensor:
+    """The exponents of powers of two; inf for inf, -inf for NaN."""
+    small = bit < 2.0**-1000  # with the subnormal ones
+    raw = torch.where(small, bit * 2.0**100, bit).contiguous().view(torch.int64)
+    found = (raw >> 52).to(torch.float64) - 1023 - torch.where(small, 100.0, 0.0)
     return torch.where(bit.isfinite(), found, torch.where(bit.isnan(), -math.inf, math.inf))
 
 

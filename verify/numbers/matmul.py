@@ -224,8 +224,14 @@ class RowBalls:
         return RowBall(self, mid, 0.0, (rounding * GROW + absolute) * (1 + own) * GROW, positive=a.positive)
 
     def matmul(self, a: RowBall, b: RowBall) -> RowBall:
-        """(..., m, k) x (..., k, n), `b` exact. Two exact factors are split, which makes the product nearly exact."""
-        return self._product(a, b) if a.point and b.point else self.matmul_sizes(a, b)[0]
+        """(..., m, k) x (..., k, n), `b` exact. Two exact factors are split, which makes the product nearly exact; not
+        where neither has a number below 0, since nothing cancels there."""
+        if not (a.point and b.point):
+            return self.matmul_sizes(a, b)[0]
+        if not (a.positive and b.positive):
+            return self._product(a, b)
+        mid, own = _chunked(a.mid, b.mid), _gamma_of(a.mid.shape[-1])
+        return RowBall(self, mid, 0.0, (own * mid + a.mid.shape[-1] * TINY) * (1 + 4 * own) * GROW, positive=True)
 
     def matmul_sizes(self, a: RowBall, b: RowBall) -> tuple[RowBall, Callable[[], RowBall]]:
         """a b and |a| |b|, `b` exact."""
@@ -342,7 +348,7 @@ def _doubled(n: Any, a: Ball, b: Ball) -> Ball:
     """In double-double: products of slices are exact (see `RowBalls._product`) and are added in double-double.
 
     Each slice is smaller by 2^-t than the one before. Pairs of them below 2^(-SLICES t) of the largest are left to the
-    radius, as is what the last slices leave.
+    radius, as is what the last slices leave, unless that is too little to be anything.
     """
     k = a.mid.shape[-1]
     if not k:
@@ -363,6 +369,12 @@ def _doubled(n: Any, a: Ball, b: Ball) -> Ball:
         if bool((one != 0).any()) and bool((other != 0).any()):
             radius = radius + one @ other
     radius = (radius * (1 + 8 * k * U) + filled(total.radius, total.mid)) * GROW
+    if all(isinstance(one.rad, float) and not bool(filled(one.tail, one.mid).any()) for one in (a, b)):
+        # Sums that differ by less than what both are multiples of are the same.
+        unit = torch.exp2(last_bits(a.mid, b.mid).clamp(min=-1100.0))
+        some = (a.mid != 0).to(torch.float64) @ (b.mid != 0).to(torch.float64)
+        known = (filled(total.radius, total.mid) == 0) & ((radius < unit) | (some == 0))
+        radius = torch.where(known, 0.0, radius)
     for top in (top_a, top_b):  # where products of slices might underflow
         radius = torch.where((top > 0) & (top < 2.0**-400), torch.nan, radius)
     return Ball(n, total.mid, radius + (radius > 0).to(torch.float64) * k * TINY, tail=total.tail)

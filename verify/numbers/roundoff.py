@@ -38,6 +38,7 @@ import torch
 
 from verify.facts.formats import FORMATS, Format
 from verify.numbers import Undecidable
+from verify.numbers.cpp import on_host
 from verify.numbers.documented import Documented as Documented
 from verify.numbers.functions import FUNCTIONS, LIBRARY, Function, fell, offer
 from verify.numbers.grid import below, last_bit, last_bits
@@ -233,11 +234,8 @@ class Roundoff:
             mid = x.mid + y.mid
             found = n._rounded(mid, x.rad + y.rad + mid.abs() * U, x.error + y.error, underflows=False)
             return replace(found, positive=x.positive and y.positive)
-        mid, left = two_sum(x.mid, y.mid)
-        infinite = mid.isinf() & (x.rad == 0) & (y.rad == 0) & (x.mid.isinf() | y.mid.isinf())
-        rad = torch.where(infinite, 0.0, _up(left.abs() + x.rad + y.rad))
-        error = torch.where(infinite & (x.error == 0) & (y.error == 0), 0.0, _up(x.error + y.error))
-        found = n._rounded(mid, rad, error, underflows=False, most=torch.minimum(x.reach, y.reach))
+        mid, rad, error, most = _sum(x.mid, x.rad, x.error, y.mid, y.rad, y.error)
+        found = n._rounded(mid, rad, error, underflows=False, most=most)
         return replace(found, positive=x.positive and y.positive)
 
     def subtract(self, a: Operand, b: Operand) -> Rough:
@@ -266,8 +264,8 @@ class Roundoff:
     def div(self, a: Operand, b: Operand) -> Rough:
         """|x'/y' - x/y| <= (e_x + |x/y| e_y) / (|y| - e_y); infinite where y' may be zero."""
         n, x, y = self._common(a, b)
-        mid = x.mid / y.mid
         if not n.exact:
+            mid = x.mid / y.mid
             size = mid.abs()
             least = y.mid.abs() - y.rad
             rad = (x.rad + size * (y.rad + y.mid.abs() * (4 * U)) + LEAST) / least * UP
@@ -276,16 +274,7 @@ class Roundoff:
             error = torch.where(room > 0, (x.error + (size + rad) * y.error) / room, math.inf)
             known = n.functions.get(("div", n.compute.name))
             return replace(n._rounded(mid, rad, error, known), positive=x.positive and y.positive)
-        product, left = two_prod(mid, y.mid)
-        rest = ((x.mid - product) - left).abs()  # exact: x - product is, for product near x
-        rest = torch.where(_safe(mid, y.mid, product), rest, rest + x.mid.abs() * (4 * U) + TINY)
-        least = y.mid.abs() - y.rad
-        none = (rest == 0) & (x.rad == 0) & (y.rad == 0)
-        rad = torch.where(none, 0.0, (rest + x.rad + mid.abs() * y.rad) / least * UP + TINY)
-        rad = torch.where(least > 0, rad, math.inf)
-        room = least * (1 - 2.0**-50) - y.error
-        error = torch.where(room > 0, _up((x.error + (mid.abs() + rad) * y.error) / room), math.inf)
-        error = torch.where((x.error == 0) & (y.error == 0) & (least > 0), 0.0, error)
+        mid, rad, error = _quotient(x.mid, x.rad, x.error, y.mid, y.rad, y.error)
         known = n.functions.get(("div", n.compute.name))
         return replace(n._rounded(mid, rad, error, known), positive=x.positive and y.positive)
 
@@ -391,19 +380,10 @@ class Roundoff:
         """A library function: the change from its operand's error, and what is documented of its own."""
         known, x = self._documented(entry.name), self.value(a)
         mid, positive = entry.tensor(x.mid), entry.sign == "positive"
-        bottom = (x.mid == -math.inf) & x.known & (positive and entry.limits)  # 0
-        own = mid.abs() * (self.library[entry.name] * U) + TINY
-        moved = torch.where(x.rad == 0, 0.0, entry.change(x.mid, mid.abs() * UP, x.rad))
-        rad = torch.where(bottom, 0.0, _up(own + moved))
-        held = torch.zeros_like(bottom)
-        if entry.point is not None:
-            at = x.known & (x.mid == entry.point[0])
-            mid, rad = torch.where(at, float(entry.point[1]), mid), torch.where(at, 0.0, rad)
-            held = at if known.points else held
-        error = torch.where(x.error == 0, 0.0, _up(entry.change(x.mid - x.rad, (mid.abs() + rad) * UP, x.error)))
-        error = torch.where(error.isnan() & (x.error != 0), math.inf, error)
+        own = self.library[entry.name] * U
+        mid, rad, error, held = _function(x.mid, x.rad, x.error, mid, own, name=entry.name, points=known.points)
         found = self._rounded(mid, rad, error, known, positive=positive)
-        return replace(found, error=torch.where(held | bottom, 0.0, found.error))
+        return replace(found, error=torch.where(held, 0.0, found.error))
 
     # Along the last axis
 
@@ -588,37 +568,20 @@ class Roundoff:
         units = 1.0 if known is None else known.units
         if not self.exact:
             return self._loosely(mid, rad, error, known, underflows, positive)
-        exact = (rad == 0) & (error == 0)
-        reach = (mid.abs() + rad + error) * UP
-        own = reach * (self.u * units)
-        if underflows:
-            own = own + self._eta() * max(units, 1.0)
-        if most is not None:
-            own = torch.minimum(own, most)
-        if known is None:
-            near = round_to(mid, self.compute)
-            own = torch.where(exact, (near - mid).abs(), own)
-        else:
-            own = own + known.absolute
-        if self.flush:
-            own = own + torch.where((reach > 0) & (mid.abs() - rad - error <= self.flush), self.flush, 0.0)
-        total = torch.where(own > 0, (error + own) * UP, error)
-        beyond = (reach + own >= _overflow(self.compute)) & ~(exact & mid.isinf())
-        total = torch.where(exact & mid.isinf(), 0.0, torch.where(beyond | total.isnan(), math.inf, total))
-        return Rough(self, mid, rad, total, positive)
+        least = self._eta() * max(units, 1.0) if underflows else None
+        absolute = None if known is None else known.absolute
+        given = self.u * units, least, absolute, self.flush or None, _overflow(self.compute)
+        return Rough(self, mid, rad, _rounding(mid, rad, error, most, *given, compute=self.compute), positive)
 
     def _loosely(
         self, mid: Tensor, rad: Tensor, error: Tensor, known: Documented | None, underflows: bool, positive: bool
     ) -> Rough:
         """`_rounded` of any result as of one that is not exact."""
         units, absolute = (1.0, 0.0) if known is None else (known.units, known.absolute)
-        reach = mid.abs() + rad + error
-        least: Any = absolute + (self._eta() * max(units, 1.0) if underflows else 0.0)
-        if self.flush:
-            least = least + torch.where(mid.abs() - rad - error <= self.flush, self.flush, 0.0)
-        total = (error + reach * (self.u * units * UP)) * UP + least
-        over = reach * (1.0 + self.u * units * UP) >= _overflow(self.compute)
-        return Rough(self, mid, rad * UP, torch.where(over, math.inf, total), positive)
+        least = absolute + (self._eta() * max(units, 1.0) if underflows else 0.0)
+        given = self.u * units * UP, least, self.flush or None, _overflow(self.compute)
+        rad, error = _loose(mid, rad, error, *given)
+        return Rough(self, mid, rad, error, positive)
 
     def _stored(self, x: Rough, fmt: Format, *, overflows: bool = True) -> Rough:
         """One rounding of `x` to `fmt`, to nearest: none of a number of `fmt`, and back to an exact value that is one
@@ -628,31 +591,10 @@ class Roundoff:
         n = self.at(fmt)
         if not self.exact and overflows and x.mid.dim():
             return replace(n._loosely(x.mid, x.rad, x.error, None, True, x.positive), n=x.n, held=fmt)
-        exact = x.known
-        near = round_to(x.mid, fmt)
-        back = (near == x.mid) & (x.rad == 0) & (x.error < _quarter(x.mid, fmt)) & (x.mid.abs() > 2 * self.flush)
-        if not overflows:
-            near = torch.where(
-                near.isinf() & x.mid.isfinite(), near.sign() * 2.0 ** (fmt.emax + 1) if fmt != DOUBLE else near, near
-            )
-        own = torch.where(exact, (near - x.mid).abs(), x.reach * n.u + n._eta())
-        own = torch.where(exact & x.mid.isinf(), 0.0, own)
-        error = torch.where(own > 0, (x.error + own) * UP, x.error)
-        # Rounding is monotonic: what is computed lies between the rounded ends of what is to be rounded.
-        away = (x.rad + x.error) * UP
-        ends = [round_to(x.mid + away * sign, fmt) - x.mid for sign in (-1.0, 1.0)]
-        between = (torch.maximum(ends[0].abs(), ends[1].abs()) + x.rad) * UP + x.mid.abs() * (2 * U)
-        error = torch.where(exact, error, torch.minimum(error, torch.maximum(between, x.error)))
-        if self.flush:
-            error = error + torch.where((x.reach > 0) & (x.mid.abs() - x.rad - x.error <= self.flush), self.flush, 0.0)
-        if overflows:
-            error = torch.where((x.reach >= _overflow(fmt)) & ~x.mid.isinf(), math.inf, error)
-        elif fmt != DOUBLE:  # what is beyond the range counts as its end, and so does an infinity
-            end = 2.0 ** (fmt.emax + 1)
-            least = x.mid.abs() - away
-            low = torch.minimum(least, round_to(least, fmt)).clamp(max=end)
-            error = torch.where(x.mid.isfinite() & (x.mid.abs() >= end), torch.minimum(error, end - low), error)
-        return replace(x, error=torch.where(back, 0.0, torch.where(error.isnan(), math.inf, error)), held=fmt)
+        quarter = _quarter(x.mid, fmt)
+        given = n.u, n._eta(), self.flush, _overflow(fmt) if overflows else None
+        error = _storing(x.mid, x.rad, x.error, quarter, *given, fmt=fmt, flushes=bool(self.flush))
+        return replace(x, error=error, held=fmt)
 
     def _common(self, a: Operand, b: Operand) -> tuple[Roundoff, Rough, Rough]:
         """The operands in the system of the wider one, as in `ieee` (C23, 6.3.1.8)."""
@@ -688,19 +630,159 @@ def _up(t: Tensor) -> Tensor:
 
 def _product(x: Rough, y: Rough, exact: bool) -> tuple[Tensor, Tensor, Tensor]:
     """mid, rad and the operands' error of x y; `exact`: which may be 0."""
-    if not exact:
-        size, other = x.mid.abs() + x.rad, y.mid.abs() + y.rad
-        rad = size * (y.rad + other * U) + x.rad * other + LEAST
-        return x.mid * y.mid, rad, size * y.error + (other + y.error) * x.error
-    mid, left = two_prod(x.mid, y.mid)
-    left = torch.where(_safe(x.mid, y.mid, mid), left.abs(), mid.abs() * (4 * U) + TINY)
-    zero = (x.known & (x.mid == 0) & y.mid.isfinite()) | (y.known & (y.mid == 0) & x.mid.isfinite())
-    rad = left + x.mid.abs() * y.rad + y.mid.abs() * x.rad + x.rad * y.rad
-    error = x.size * y.error + y.size * x.error + x.error * y.error
-    clean = (x.error == 0) & (y.error == 0)
+    multiply = _exact_product if exact else _loose_product
+    return multiply(x.mid, x.rad, x.error, y.mid, y.rad, y.error)
+
+
+# What an operation makes of midpoints, radii and errors.
+
+
+@on_host
+def _sum(
+    x: Tensor, x_rad: Tensor, x_error: Tensor, y: Tensor, y_rad: Tensor, y_error: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mid, rad and the operands' error of x + y, and a bound of its rounding error."""
+    mid, left = two_sum(x, y)
+    infinite = mid.isinf() & (x_rad == 0) & (y_rad == 0) & (x.isinf() | y.isinf())
+    rad = torch.where(infinite, 0.0, _up(left.abs() + x_rad + y_rad))
+    error = torch.where(infinite & (x_error == 0) & (y_error == 0), 0.0, _up(x_error + y_error))
+    return mid, rad, error, torch.minimum((x.abs() + x_rad + x_error) * UP, (y.abs() + y_rad + y_error) * UP)
+
+
+@on_host
+def _exact_product(
+    x: Tensor, x_rad: Tensor, x_error: Tensor, y: Tensor, y_rad: Tensor, y_error: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """mid, rad and the operands' error of x y."""
+    mid, left = two_prod(x, y)
+    left = torch.where(_safe(x, y, mid), left.abs(), mid.abs() * (4 * U) + TINY)
+    nothing, none = (x_rad == 0) & (x_error == 0) & (x == 0), (y_rad == 0) & (y_error == 0) & (y == 0)
+    zero = (nothing & y.isfinite()) | (none & x.isfinite())
+    rad = left + x.abs() * y_rad + y.abs() * x_rad + x_rad * y_rad
+    error = (x.abs() + x_rad) * y_error + (y.abs() + y_rad) * x_error + x_error * y_error
+    clean = (x_error == 0) & (y_error == 0)
     error = torch.where(clean, 0.0, _up(error))
-    lost = zero & x.error.isfinite() & y.error.isfinite()
+    lost = zero & x_error.isfinite() & y_error.isfinite()
     return mid, torch.where(lost, 0.0, _up(rad)), torch.where(lost, 0.0, error)
+
+
+@on_host
+def _loose_product(
+    x: Tensor, x_rad: Tensor, x_error: Tensor, y: Tensor, y_rad: Tensor, y_error: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, none of them 0."""
+    size, other = x.abs() + x_rad, y.abs() + y_rad
+    rad = size * (y_rad + other * U) + x_rad * other + LEAST
+    return x * y, rad, size * y_error + (other + y_error) * x_error
+
+
+@on_host
+def _quotient(
+    x: Tensor, x_rad: Tensor, x_error: Tensor, y: Tensor, y_rad: Tensor, y_error: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """mid, rad and the operands' error of x / y."""
+    mid = x / y
+    product, left = two_prod(mid, y)
+    rest = ((x - product) - left).abs()  # exact: x - product is, for product near x
+    rest = torch.where(_safe(mid, y, product), rest, rest + x.abs() * (4 * U) + TINY)
+    least = y.abs() - y_rad
+    none = (rest == 0) & (x_rad == 0) & (y_rad == 0)
+    rad = torch.where(none, 0.0, (rest + x_rad + mid.abs() * y_rad) / least * UP + TINY)
+    rad = torch.where(least > 0, rad, math.inf)
+    room = least * (1 - 2.0**-50) - y_error
+    error = torch.where(room > 0, _up((x_error + (mid.abs() + rad) * y_error) / room), math.inf)
+    return mid, rad, torch.where((x_error == 0) & (y_error == 0) & (least > 0), 0.0, error)
+
+
+@on_host
+def _function(
+    x: Tensor, x_rad: Tensor, x_error: Tensor, mid: Tensor, own: float, *, name: str, points: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mid, rad and the operand's error of a function, of which the library gives `mid`, off by `own` of it at most, and
+    where no rounding errs. points: where the function is exact is documented."""
+    entry = FUNCTIONS[name]
+    known = (x_rad == 0) & (x_error == 0)
+    bottom = (x == -math.inf) & known & (entry.sign == "positive" and entry.limits)  # 0
+    moved = torch.where(x_rad == 0, 0.0, entry.change(x, mid.abs() * UP, x_rad))
+    rad = torch.where(bottom, 0.0, _up(mid.abs() * own + TINY + moved))
+    held = torch.zeros_like(bottom)
+    if entry.point is not None:
+        at = known & (x == entry.point[0])
+        mid, rad = torch.where(at, float(entry.point[1]), mid), torch.where(at, 0.0, rad)
+        held = at if points else held
+    error = torch.where(x_error == 0, 0.0, _up(entry.change(x - x_rad, (mid.abs() + rad) * UP, x_error)))
+    error = torch.where(error.isnan() & (x_error != 0), math.inf, error)
+    return mid, rad, error, held | bottom
+
+
+@on_host
+def _rounding(
+    mid: Tensor, rad: Tensor, error: Tensor, most: Tensor | None, factor: float, least: float | None,
+    absolute: float | None, flush: float | None, overflow: float, *, compute: Format,
+) -> Tensor:  # fmt: skip
+    """The error of an exact result within `rad` of `mid` that is off by `error` from its operands, and rounded once, or
+    by a function that is documented to err by `absolute` too. See `Roundoff._rounded`."""
+    exact = (rad == 0) & (error == 0)
+    reach = (mid.abs() + rad + error) * UP
+    own = reach * factor
+    if least is not None:
+        own = own + least
+    if most is not None:
+        own = torch.minimum(own, most)
+    if absolute is None:
+        own = torch.where(exact, (round_to(mid, compute) - mid).abs(), own)
+    else:
+        own = own + absolute
+    if flush is not None:
+        own = torch.where((reach > 0) & (mid.abs() - rad - error <= flush), own + flush, own)
+    total = torch.where(own > 0, (error + own) * UP, error)
+    beyond = (reach + own >= overflow) & ~(exact & mid.isinf())
+    return torch.where(exact & mid.isinf(), 0.0, torch.where(beyond | total.isnan(), math.inf, total))
+
+
+@on_host
+def _loose(
+    mid: Tensor, rad: Tensor, error: Tensor, factor: float, least: float, flush: float | None, overflow: float
+) -> tuple[Tensor, Tensor]:
+    """Radius and error of any result that is rounded once, see `_rounding`."""
+    reach = mid.abs() + rad + error
+    total = (error + reach * factor) * UP + least
+    if flush is not None:
+        total = torch.where(mid.abs() - rad - error <= flush, total + flush, total)
+    return rad * UP, torch.where(reach * (1.0 + factor) >= overflow, math.inf, total)
+
+
+@on_host
+def _storing(
+    mid: Tensor, rad: Tensor, error: Tensor, quarter: Tensor, u: float, eta: float, flush: float,
+    overflow: float | None, *, fmt: Format, flushes: bool,
+) -> Tensor:  # fmt: skip
+    """The error of a value once it is rounded to `fmt`, see `Roundoff._stored`. quarter: half the way to a neighbour;
+    overflow: what is rounded to infinity, None where an infinity counts as the end of the range."""
+    exact = (rad == 0) & (error == 0)
+    reach = (mid.abs() + rad + error) * UP
+    near = round_to(mid, fmt)
+    back = (near == mid) & (rad == 0) & (error < quarter) & (mid.abs() > 2 * flush)
+    if overflow is None and fmt != DOUBLE:
+        end = torch.copysign(torch.full_like(mid, 2.0 ** (fmt.emax + 1)), mid)
+        near = torch.where(near.isinf() & mid.isfinite(), end, near)
+    own = torch.where(exact, (near - mid).abs(), reach * u + eta)
+    own = torch.where(exact & mid.isinf(), 0.0, own)
+    found = torch.where(own > 0, (error + own) * UP, error)
+    # Rounding is monotonic: what is computed lies between the rounded ends of what is to be rounded.
+    away = (rad + error) * UP
+    ends = [round_to(mid + away * sign, fmt) - mid for sign in (-1.0, 1.0)]
+    between = (torch.maximum(ends[0].abs(), ends[1].abs()) + rad) * UP + mid.abs() * (2 * U)
+    found = torch.where(exact, found, torch.minimum(found, torch.maximum(between, error)))
+    if flushes:
+        found = torch.where((reach > 0) & (mid.abs() - rad - error <= flush), found + flush, found)
+    if overflow is not None:
+        found = torch.where((reach >= overflow) & ~mid.isinf(), math.inf, found)
+    elif fmt != DOUBLE:  # what is beyond the range counts as its end, and so does an infinity
+        most, least = 2.0 ** (fmt.emax + 1), mid.abs() - away
+        low = torch.minimum(least, round_to(least, fmt)).clamp(max=most)
+        found = torch.where(mid.isfinite() & (mid.abs() >= most), torch.minimum(found, most - low), found)
+    return torch.where(back, 0.0, torch.where(found.isnan(), math.inf, found))
 
 
 def _safe(a: Tensor, b: Tensor, product: Tensor) -> Tensor:

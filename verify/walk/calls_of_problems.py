@@ -330,7 +330,7 @@ class Calls:
         """What a cell of these outputs would be."""
         *ways, _ = self.ways(one).items()
         for text, way in ways:
-            if self.as_of(way, outputs) == "passed":
+            if self.as_of(way, outputs, briefly=True) == "passed":
                 self.kept = text
                 return "passed"
         found, eager = self.as_of(one, outputs), None
@@ -343,8 +343,8 @@ class Calls:
             return "passed"
         return found
 
-    def as_of(self, one: Instance, outputs: Outputs, eager: Outputs | None = None) -> str:
-        """The same, beside eager's outputs."""
+    def as_of(self, one: Instance, outputs: Outputs, eager: Outputs | None = None, *, briefly: bool = False) -> str:
+        """The same, beside eager's outputs. briefly: only whether they pass is asked."""
         found, target = [], self.aim(one)
         for name, y in outputs.items():
             flat = y.contiguous().reshape(-1)
@@ -352,7 +352,8 @@ class Calls:
             if len(flat):
                 stated, on = terms(one, target, self.lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
-                found.append(standing_of(term.judge, term.elements, flat, other) if stated else "unjudged")
+                given = term.judge, term.elements, flat, other
+                found.append(standing_of(*given, briefly=briefly) if stated else "unjudged")
         return status.worst(found)
 
     def beside(
@@ -466,7 +467,7 @@ class Calls:
                 return False
         if eager is not None:
             return self.as_of(one, outputs, eager) in ("passed", "deviates")
-        return any(self.as_of(way, outputs) == "passed" for way in self.ways(one).values())
+        return any(self.as_of(way, outputs, briefly=True) == "passed" for way in self.ways(one).values())
 
     def settled(self, given: dict[str, _Wrong | _Left]) -> dict[str, _Wrong]:
         """The calls that are wrong. What another process does not let pass it is asked for again with eager's outputs,

@@ -65,7 +65,10 @@ LEAST = 1 << 24  # elements of a range, a second on a core: a record on the disk
 FEWEST = 4  # portions of a range at least, whose open elements are judged together
 KEPT_PORTIONS = 4  # of a domain of so many what was drawn, launched and judged is kept for the next lowering
 LONGEST = 1 << 26  # elements of a domain of which it is kept, however many portions they are
-SCREENED = 1 << 14  # elements of one up to which double-double looks for those beyond their bounds, else float64
+#: Elements of a call's float64 output up to which double-double looks for those beyond their bounds, else float64, and
+#: those in whole rows that double-double looks at then, about; of those that it leaves open as many go to
+#: multiprecision, and OF_CALLS of more.
+SCREENED, DRAWN, MOST_DOUBTED = 1 << 14, 1 << 12, 64
 #: Elements up to which the host judges them sooner than a GPU that other jobs wait for: of a domain, of which one of
 #: float64 takes as long as sixteen, or of a problem's inputs, a step.
 SMALL = 1 << 18
@@ -778,7 +781,8 @@ class OfOutput:
         farthest first."""
         if self.bounds is None:
             return torch.empty(0, dtype=torch.int64, device=y.device)
-        least, _, special, same = _distance(self._truth(y, double=len(y) <= SCREENED), y)
+        index = torch.arange(len(y), device=y.device)
+        least, _, special, same = _distance(self._truth(index, whole=True, double=len(y) <= SCREENED), y)
         bound = self.bounds.bound.reshape(-1)
         share = torch.where(special, torch.where(same, 0.0, torch.inf), least / bound)
         share = torch.where((special | (least > bound)) & bound.isfinite(), share, 0.0)
@@ -786,27 +790,43 @@ class OfOutput:
         return some[share[some] > 0]
 
     def doubted(self, y: Tensor) -> Tensor:
-        """Places of outputs, of `SCREENED` at most, of which neither double-double nor float64 tells that they keep
-        their bound; of more, those that are picked."""
-        if self.bounds is None or len(y) > SCREENED:
+        """Places of outputs of which neither double-double nor float64 tells that they keep their bound: OF_CALLS drawn
+        ones where there are more than MOST_DOUBTED. Of more than SCREENED outputs those in some rows, and those of the
+        others that float64 tells to exceed it."""
+        if self.bounds is None:
             return self.picked(y, OF_CALLS)
-        bound, open_ = self.bounds.bound.reshape(-1), torch.ones_like(y, dtype=torch.bool)
+        index, far = torch.arange(len(y), device=y.device), y.new_empty(0, dtype=torch.int64)
+        if len(y) > SCREENED:
+            drawn = getattr(self.source, "drawn", None)
+            if drawn is None:
+                return self.picked(y, OF_CALLS)
+            index, far = drawn(DRAWN).to(y.device), self.far(y, SAMPLE_FLOAT64)
+        bound, y = self.bounds.bound.reshape(-1)[index], y[index]
+        open_, wrong = torch.ones_like(index, dtype=torch.bool), torch.zeros_like(index, dtype=torch.bool)
         for double in (True, False):  # of what is below its range float64 knows more
-            truth = self._truth(y, double=double)
-            _, most, special, same = _distance(truth, y)
+            truth = self._truth(index, whole=len(index) == len(self.enclosed[0].mid[0]), double=double)
+            least, most, special, same = _distance(truth, y)
             open_ = open_ & ~(torch.where(special, same, most <= bound) & ((y != 0) | _sign(truth, y)))
             if not bool(open_.any()):
                 break
-        return open_.nonzero()[:, 0]
+            wrong = wrong | torch.where(special, ~same & (truth.radius == 0), least > bound)
+        unknown = index[open_ & ~wrong]
+        if len(unknown) > MOST_DOUBTED:
+            unknown = unknown[torch.tensor(spread(len(unknown), OF_CALLS), device=unknown.device)]
+        found: Tensor = torch.cat([unknown, index[open_ & wrong], far]).unique()  # type: ignore[no-untyped-call]
+        return found
 
-    def _truth(self, y: Tensor, *, double: bool) -> Enclosure:
-        """That of each output."""
+    def _truth(self, index: Tensor, *, whole: bool, double: bool) -> Enclosure:
+        """That of outputs. whole: of all of them, which is kept."""
         if not double:
-            return self.enclosed[0].take(0)
-        if not self._doubled:
-            index = torch.arange(len(y), device=y.device)
-            self._doubled.append(self.source.enclose(self.output, index, double=True, scaled=False)[0].take(0))
-        return self._doubled[0]
+            found = self.enclosed[0].take(0)
+            return found if whole else found.take(index)
+        if whole and self._doubled:
+            return self._doubled[0]
+        found = self.source.enclose(self.output, index, double=True, scaled=False)[0].take(0)
+        if whole:
+            self._doubled.append(found)
+        return found
 
     @property
     def stages(self) -> tuple[bool, ...]:

@@ -1,8 +1,8 @@
 """The judge of elements in one pass over them: code made from the traced tensor function that defines the judgement.
 
 `on` gives the module that makes it for a device, C++ (`cpp`) or Triton (`triton`), with `compiled` and, for admission,
-`mapped`; those of the host are here too. `graph` holds what is traced and the meaning of aten's operations; `plain`
-makes short ways of it. What is not known is `Unsupported`; tensors serve then.
+`mapped`; those of the host are here too. `verify.numbers.graph` holds what is traced and the meaning of aten's
+operations. What is not known is `Unsupported`; tensors serve then.
 """
 
 from __future__ import annotations

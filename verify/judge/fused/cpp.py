@@ -1,7 +1,6 @@
-"""Graphs as C++ for the host: emitted, compiled once for each source, compiler and processor, and called.
+"""The judge of elements in C++, for the host: made of graphs, see `verify.numbers.cpp`.
 
 `compiled` makes the judge of a pure element function; what it finds equals `verify.judge.reduce.reduce_tensors`.
-`mapped` compiles any pure function of tensors, in which form library functions are admitted.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import copy
 import ctypes
 import functools
 import itertools
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,239 +21,16 @@ from verify import native
 from verify.facts.formats import FORMATS, Format
 from verify.judge.chunk import differing
 from verify.judge.element import Judged, Plain
-from verify.judge.fused.graph import BITS, LIBRARY, Graph, Node, name_of, trace
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, SLOTS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import Unsupported
+from verify.numbers.cpp import KINDS, body, build, columns, libraries_in, library_source, pointers
+from verify.numbers.cpp import mapped as mapped  # of this device, for admission
 from verify.numbers.decide import BINS
+from verify.numbers.graph import Graph, name_of, trace
 
 Tensor = torch.Tensor
 HERE = Path(__file__).parent
-_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "iadd": "+", "isub": "-", "imul": "*", "iand": "&"}
-_BINARY |= {"ior": "|", "ixor": "^", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_BINARY |= {"ilt": "<", "ile": "<=", "ieq": "==", "ine": "!="}
-_CALLS = {
-    "max": "maximum", "min": "minimum", "atleast": "atleast", "atmost": "atmost", "neg": "negative", "abs": "absolute",
-    "sqrt": "root", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign",
-    "bits": "bits", "frombits": "frombits", "shl": "shl", "shr": "shr", "value": "value", "toint": "toint",
-    "select": "select", "recip": "reciprocal",
-}  # fmt: skip
-_UNARY = {"ineg": "-", "inot": "~", "not": "~", "count": "-"}
-_STORED = {torch.float64: "double", torch.float32: "float", torch.float16: "int16_t", torch.bfloat16: "int16_t"}
-_STORED |= {dtype: f"{'u' if dtype == torch.uint8 else ''}int{bits}_t" for dtype, bits in BITS.items()}
-#: Functions of lanes.h that are used instead of the C library's.
-OWN = {"exp": "exponential"}
-#: Functions of glibc's vector library that are used instead of the scalar ones, where there is AVX-512. expm1 and log1p
-#: are not: they have been seen to err by more than half of what their entries allows them.
-VECTOR = ("log", "pow", "tanh")
-
-
-# ---------------------------------------------------------------- emission
-
-
-def expression(node: Node, args: Sequence[str]) -> str:
-    """The C++ of one operation on the names of its arguments."""
-    if node.op == "const":
-        return constant(node)
-    if node.op in ("input", "raw"):
-        return _load(node)
-    if node.op == "parameter":
-        return f"all(parameters[{node.attr}])"
-    if node.op in _BINARY:
-        return f"{args[0]} {_BINARY[node.op]} {args[1]}"
-    if node.op in _UNARY:
-        return f"{_UNARY[node.op]}{args[0]}"
-    if node.op in _CALLS:
-        return f"{_CALLS[node.op]}({', '.join(args)})"
-    if node.op == "iabs":
-        return f"select({args[0]} < 0, -{args[0]}, {args[0]})"
-    if node.op == "lib":
-        return f"lib_{node.attr}({', '.join(args)})"
-    if node.op in ("round", "word", "unword", "fma"):
-        return f"{node.op}_{node.attr}({', '.join(args)})"
-    if node.op == "wrap":
-        return f"{args[0]} & 255" if node.attr < 0 else f"wrap<{node.attr}>({args[0]})"
-    raise Unsupported(f"the operation {node.op} in C++")
-
-
-def constant(node: Node) -> str:
-    if node.kind == "m":
-        return f"all(int64_t{{{-int(node.attr)}}})"
-    if node.kind == "i":
-        return f"all(int64_t({node.attr}LL))" if node.attr != -(1 << 63) else "all(INT64_MIN)"
-    value = struct.unpack("<d", struct.pack("<q", node.attr))[0]
-    if value != value or value in (float("inf"), float("-inf")):
-        return f"word({node.attr}LL)" if node.attr != -(1 << 63) else "word(INT64_MIN)"
-    return f"all({value.hex()})"
-
-
-def _load(node: Node) -> str:
-    which, dtype = node.attr
-    stored = _STORED[dtype]
-    if node.op == "raw":
-        return f"load<I>(static_cast<const int{8 * dtype.itemsize}_t*>(in[{which}]) + i)"
-    kind = "D" if dtype in (torch.float64, torch.float32) else "I"
-    loaded = f"load<{kind}>(static_cast<const {stored}*>(in[{which}]) + i)"
-    return f"unword_{name_of(dtype)}({loaded})" if dtype in (torch.float16, torch.bfloat16) else loaded
-
-
-_KINDS = {"d": "D", "i": "I", "m": "I"}
-
-
-def body(graph: Graph, places: Sequence[int]) -> tuple[list[str], dict[int, str]]:
-    """One line for each operation that the places need, of those that are the same for all elements and, by place, of
-    the others; the value at place k is v<k>."""
-    before: list[str] = []
-    each: dict[int, str] = {}
-    divisors: set[int] = set()
-    for p in graph.reached(places):
-        node = graph.nodes[p]
-        names = [f"v{a}" for a in node.args]
-        code = expression(node, names)
-        if node.op == "div" and graph.invariant(node.args[1]) and not graph.invariant(p):
-            if node.args[1] not in divisors:
-                before.append(f"const Divisor d{node.args[1]}({names[1]});")
-                divisors.add(node.args[1])
-            code = f"d{node.args[1]}.divide({names[0]})"
-        line = f"const {_KINDS[node.kind]} v{p} = {code};"
-        if graph.invariant(p):
-            before.append(line)
-        else:
-            each[p] = line
-    return before, each
-
-
-def library_source(names: Sequence[str]) -> str:
-    """Definitions of library functions by name, as they are used: `lib_exp` and so on."""
-    lines = []
-    for name in names:
-        given, passed = ("D a, D b", "a, b") if LIBRARY[name] == 2 else ("D a", "a")
-        call = OWN.get(name) or f"each<std::{name}>"
-        if name in VECTOR and _has_vectors():
-            call = _vector(name)
-            lines.append(f'extern "C" D {call}({given});')
-        lines.append(f"inline D lib_{name}({given}) {{ return {call}({passed}); }}")
-    return "\n".join(lines)
-
-
-def _vector(name: str) -> str:
-    """The name of a function of eight doubles in the x86-64 vector function ABI."""
-    return f"_ZGVeN8{'v' * LIBRARY[name]}_{name}"
-
-
-@functools.cache
-def _has_vectors() -> bool:
-    """Whether the C library has functions of eight doubles, for a processor that has vectors of them."""
-    declared = " ".join(f'extern "C" void {_vector(name)}();' for name in VECTOR)
-    source = f"""#include "lanes.h"
-#ifndef __AVX512F__
-#error narrower vectors
-#endif
-{declared}
-extern "C" void (*const all_of_them[])() = {{{", ".join(map(_vector, VECTOR))}}};
-"""
-    try:
-        build(source)
-    except Unsupported:
-        return False
-    return True
-
-
-# ---------------------------------------------------------------- compilation
-
-
-def build(source: str, optimise: str = "-O2", extra: Sequence[str] = ()) -> ctypes.CDLL:
-    """The shared library of a source that includes lanes.h. Raises Unsupported."""
-    return native.build(source, optimise, extra, HERE / "lanes.h")
-
-
-def libraries_in(graph: Graph, places: Sequence[int]) -> list[str]:
-    return sorted({graph.nodes[p].attr for p in graph.reached(places) if graph.nodes[p].op == "lib"})
-
-
-# ---------------------------------------------------------------- functions of tensors
-
-
-def mapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A pure function of host tensors shaped (n,), of which it gives one or a tuple, compiled for the arguments'
-    dtypes when it is called. For `verify.numbers.admit.library`. The call raises Unsupported."""
-
-    def call(*tensors: Tensor) -> Any:
-        run, single = _mapped(function, tuple(t.dtype for t in tensors))
-        found = run(tensors)
-        return found[0] if single else found
-
-    return call
-
-
-@functools.cache
-def _mapped(
-    function: Callable[..., Any], dtypes: tuple[torch.dtype, ...]
-) -> tuple[Callable[[Sequence[Tensor]], tuple[Tensor, ...]], bool]:
-    kinds: list[torch.dtype] = []
-    single = False
-
-    def names(result: Any) -> dict[str, Any]:
-        nonlocal single
-        single = isinstance(result, torch.Tensor)
-        results = (result,) if single else tuple(result)
-        kinds[:] = [t.dtype for t in results]
-        return {str(k): t for k, t in enumerate(results)}
-
-    graph = trace(lambda *tensors: names(function(*tensors)), dtypes)
-    run = _columns(graph, kinds)
-    return lambda tensors: run(tensors, ()), single
-
-
-def _columns(
-    graph: Graph, kinds: Sequence[torch.dtype]
-) -> Callable[[Sequence[Tensor], Sequence[float]], tuple[Tensor, ...]]:
-    """The graph's outputs as tensors of these dtypes, from host tensors of one shape and the values of parameters."""
-    places = list(graph.outputs.values())
-    stores = [_store(k, place, kind) for k, (place, kind) in enumerate(zip(places, kinds, strict=True))]
-    before, each = body(graph, places)
-    lines = "\n    ".join([*each.values(), *stores])
-    source = f"""#include "lanes.h"
-{library_source(libraries_in(graph, places))}
-extern "C" void run(const void* const* in, const double* parameters, void* const* out, int64_t n) {{
-  const Environment environment;
-  {" ".join(before)}
-  for (int64_t i = 0; i < n; i += LANES) {{
-    {lines}
-  }}
-}}
-"""
-    library = build(source)
-
-    def run(tensors: Sequence[Tensor], parameters: Sequence[float]) -> tuple[Tensor, ...]:
-        n = tensors[0].numel()
-        padded = -(-n // 8) * 8  # whole vectors, whatever their width
-        given = [_padded(t, padded) for t in tensors]
-        found = [torch.empty(padded, dtype=kind) for kind in kinds]
-        values = (ctypes.c_double * max(len(parameters), 1))(*parameters)
-        library.run(_pointers(given), values, _pointers(found), ctypes.c_int64(padded))
-        return tuple(t[:n].reshape(tensors[0].shape) for t in found)
-
-    return run
-
-
-def _store(k: int, place: int, kind: torch.dtype) -> str:
-    if kind == torch.bool:
-        return f"store(static_cast<uint8_t*>(out[{k}]) + i, v{place} & 1);"
-    if kind in (torch.float16, torch.bfloat16):
-        return f"store(static_cast<int16_t*>(out[{k}]) + i, word_{name_of(kind)}(v{place}));"
-    return f"store(static_cast<{_STORED[kind]}*>(out[{k}]) + i, v{place});"
-
-
-def _padded(t: Tensor, size: int) -> Tensor:
-    found = torch.zeros(size, dtype=t.dtype)
-    found[: t.numel()] = t.reshape(-1)
-    return found
-
-
-def _pointers(tensors: Sequence[Tensor]) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
-
 
 # ---------------------------------------------------------------- the judge
 
@@ -347,7 +122,7 @@ class Judge:
         pieces = _pieces(n, threads)
         open_ = torch.empty(n, dtype=torch.int64)
         found = np.zeros(len(pieces), dtype=_FOUND)
-        at = _pointers(columns)
+        at = pointers(columns)
         widths = (ctypes.c_int64 * len(columns))(*(t.element_size() for t in columns))
         values = (ctypes.c_double * max(len(parameters), 1))(*parameters)
         tasks = [
@@ -435,7 +210,7 @@ def settling(element: Element, inputs: tuple[torch.dtype, ...], parameters: int)
     summed = copy.copy(whole)
     summed.outputs = {name: whole.outputs[name] for name in (*_NUMBERS, *_TRUTHS) if name in whole.outputs}
     whole.outputs = {name: whole.outputs[name] for name in names}
-    run = _columns(whole, [whole.kinds[name] for name in names])
+    run = columns(whole, [whole.kinds[name] for name in names])
 
     def each(given: tuple[Tensor, ...], y: Tensor, values: tuple[float, ...]) -> Judged:
         return Judged(**dict(zip(names, run((*given, y, y), values), strict=True)))
@@ -548,9 +323,7 @@ def tile_source(graph: Graph, stores: Sequence[tuple[int, str]]) -> str:
         needed |= {place for place, _ in stores if stage_of.get(place, len(stages) - 1) == k}
         for a in sorted(needed - here):
             if a in stage_of:
-                lines.append(
-                    f"const {_KINDS[graph.nodes[a].kind]} v{a} = load<{_KINDS[graph.nodes[a].kind]}>(s{a} + t);"
-                )
+                lines.append(f"const {KINDS[graph.nodes[a].kind]} v{a} = load<{KINDS[graph.nodes[a].kind]}>(s{a} + t);")
             elif graph.nodes[a].op in ("input", "raw"):
                 lines.append(each[a])
         lines += [each[p] for p in stage]

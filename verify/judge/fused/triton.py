@@ -23,11 +23,11 @@ import torch
 from verify.facts.formats import FORMATS, Format
 from verify.judge.chunk import differing
 from verify.judge.fused.cpp import Element, Likely, Predict, fields_of, plain_fields_of
-from verify.judge.fused.graph import BITS, Graph, Node, name_of, trace
 from verify.judge.reduce import COUNTED, LEADERS, METRICS, SLOTS, InRegion, Reduced
 from verify.judge.regions import REGIONS
 from verify.native import Unsupported, cache, compiling
 from verify.numbers.decide import BINS
+from verify.numbers.graph import BITS, Graph, Node, name_of, trace
 
 Tensor = torch.Tensor
 LANES = 64 if torch.version.hip else 32

@@ -1,4 +1,4 @@
-// The operations of verify.judge.fused.graph on LANES elements at a time, as GNU vectors of the processor's width: of
+// The operations of verify.numbers.graph on LANES elements at a time, as GNU vectors of the processor's width: of
 // wider ones g++ compares and selects element by element. Compile with -ffp-contract=off and without -ffast-math: every
 // operation rounds once.
 

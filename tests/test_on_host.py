@@ -1,0 +1,136 @@
+"""What is compiled of the project's own arithmetic has the bits of the tensors' operations that define it."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from test_fused import doubles
+from verify import native
+from verify.facts.formats import FORMATS
+from verify.numbers import arrays, ball, cpp, grid, roundoff
+from verify.numbers.functions import FUNCTIONS
+
+Tensor = torch.Tensor
+HOSTED = {
+    name: function
+    for module in (arrays, ball, grid, roundoff)
+    for name, function in vars(module).items()
+    if getattr(function, "__code__", None) is cpp.on_host(doubles).__code__
+}
+#: Values of facts by name, and of numbers.
+FACTS: dict[str, tuple[Any, ...]] = {
+    "exact": (True, False), "finite": (True, False), "other": (True, False), "flushes": (False, True),
+    "points": (True, False), "name": tuple(name for name in FUNCTIONS if name not in ("pow", "atan2", "exp2")),
+    "compute": tuple(FORMATS[f] for f in ("float16", "bfloat16", "float32", "float64")),
+    "fmt": tuple(FORMATS[f] for f in ("float16", "bfloat16", "float32", "float64")),
+}  # fmt: skip
+SYSTEMS = {"_rejoined": arrays.BallArrays, "_exponential": arrays.BallDDArrays, "_reduced": arrays.BallDDArrays}
+NUMBERS = {"overflow": 1e38, "flush": 1e-38, "least": 1e-45, "absolute": 1e-38}
+
+
+def data(n: int, seed: int, size: bool) -> Tensor:
+    """float64 of all kinds; size: none below 0, half of them 0."""
+    found = doubles(n, seed)
+    if not size:
+        return found
+    return torch.where(found.isnan() | (torch.arange(n) % 2 == 0), 0.0, found.abs())
+
+
+def given(function: Callable[..., Any], n: int, seed: int) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Arguments of a hosted function: each that may be None is, or is not; and of facts all."""
+    parameters = inspect.signature(function).parameters.values()
+    choices: list[list[Any]] = []
+    for k, p in enumerate(p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD):
+        if "Tensor" in p.annotation:
+            sizes = ("rad", "error", "spread", "width", "most", "quarter", "bit")
+            one: list[Any] = [data(n, 100 * seed + k, p.name.endswith(sizes))]
+        else:
+            one = [NUMBERS.get(p.name, 2.0**-24)]
+        choices.append([*one, None] if "None" in p.annotation else one)
+    facts = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    systems = {"n": SYSTEMS[function.__name__]("cpu")} if "n" in facts else {}
+    facts = [name for name in facts if name != "n"]
+    for arguments in itertools.product(*choices):
+        for values in itertools.product(*(FACTS[name] for name in facts)):
+            yield list(arguments), systems | dict(zip(facts, values, strict=True))
+
+
+def bits(found: Any) -> list[Tensor]:
+    every = [found] if isinstance(found, Tensor) else list(found)
+    return [torch.where(t.isnan(), math.nan, t).view(torch.int64) if t.is_floating_point() else t for t in every]
+
+
+def require_same(function: Callable[..., Any], arguments: list[Any], facts: dict[str, Any]) -> None:
+    compiled, defined = bits(function(*arguments, **facts)), bits(inspect.unwrap(function)(*arguments, **facts))
+    assert len(compiled) == len(defined)
+    for a, b in zip(compiled, defined, strict=True):
+        assert a.dtype == b.dtype and torch.equal(a, b.expand(a.shape)), (function.__name__, facts)
+
+
+@pytest.mark.skipif(native.host() is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("name", HOSTED)
+def test_what_is_compiled_has_the_same_bits(name: str) -> None:
+    function, made = HOSTED[name], 0
+    for k, (arguments, facts) in enumerate(given(function, 2003, 1)):
+        require_same(function, arguments, facts)
+        made += k >= 0
+    mine = {key: found for key, found in cpp._HOSTED.items() if key[0] is inspect.unwrap(function)}
+    assert made and len(mine) >= 1
+    called = {"exp2", "log", "log2", "log10", "log1p", "rsqrt", "sqrt", "asin", "acos", "acosh", "asinh", "atanh"}
+    for (_, _, told), found in mine.items():
+        assert found is not None or called & {value for _, _, value in told}, told
+
+
+def test_all_of_them_are_tried() -> None:
+    assert {"_added", "_multiplied", "_summed", "_factors", "_storing", "_rounding", "_reduced", "_bit"} <= set(HOSTED)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9, 15, 17, 64])
+def test_of_any_number_of_elements(n: int) -> None:
+    """The last ones are fewer than a vector has."""
+    for arguments, facts in itertools.islice(given(HOSTED["_added"], n, 2), 8):
+        require_same(HOSTED["_added"], arguments, facts)
+
+
+def test_tensors_broadcast_and_lie_anywhere() -> None:
+    rows, column, number = doubles(35, 3).reshape(7, 5), doubles(7, 4).reshape(7, 1), doubles(1, 5)[0]
+    for a, b in itertools.permutations((rows, rows.T.contiguous().T, rows[:, :1].expand(7, 5), column, number), 2):
+        if a.dim() or b.dim():
+            require_same(HOSTED["_added"], [a, None, None, b, None, a.abs()], {})
+    require_same(HOSTED["_bit"], [doubles(64, 6)[::2]], {})
+
+
+def test_a_number_is_not_compiled_in() -> None:
+    before = len(cpp._HOSTED)
+    x = doubles(9, 7)
+    for value in (2.0, 3.0, 5.0):
+        require_same(HOSTED["_relative"], [x, value, 0.0], {})
+    assert len(cpp._HOSTED) <= before + 1
+
+
+def test_without_a_compiler_tensors_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpp, "_HOSTED", {})
+    monkeypatch.setenv("VERIFY_NATIVE", "0")
+    native._compiler.cache_clear()
+    try:
+        require_same(HOSTED["_added"], [doubles(9, 8), None, None, doubles(9, 9), None, None], {})
+        assert list(cpp._HOSTED.values()) == [None]
+    finally:
+        monkeypatch.undo()
+        native._compiler.cache_clear()
+
+
+def test_what_calls_a_library_is_not_compiled() -> None:
+    """There are several, and their results differ: also of the square root, of which torch has MKL's."""
+    for function in (torch.exp, torch.sqrt):
+        hosted = cpp.on_host(lambda x, function=function: function(x) * 2.0)
+        x = doubles(99, 10)
+        assert torch.equal(hosted(x).nan_to_num(), (function(x) * 2.0).nan_to_num())
+    assert [found for key, found in cpp._HOSTED.items() if "test_on_host" in key[0].__module__] == [None, None]
