@@ -14,13 +14,13 @@ import torch
 from test_fused import doubles
 from verify import native
 from verify.facts.formats import FORMATS
-from verify.numbers import arrays, ball, cpp, grid, roundoff
+from verify.numbers import arrays, ball, cpp, grid, roundoff, roundoff_scans
 from verify.numbers.functions import FUNCTIONS
 
 Tensor = torch.Tensor
 HOSTED = {
     name: function
-    for module in (arrays, ball, grid, roundoff)
+    for module in (arrays, ball, grid, roundoff, roundoff_scans)
     for name, function in vars(module).items()
     if getattr(function, "__code__", None) is cpp.on_host(doubles).__code__
 }
@@ -31,7 +31,8 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "compute": tuple(FORMATS[f] for f in ("float16", "bfloat16", "float32", "float64")),
     "fmt": tuple(FORMATS[f] for f in ("float16", "bfloat16", "float32", "float64")),
 }  # fmt: skip
-SYSTEMS = {"_rejoined": arrays.BallArrays, "_exponential": arrays.BallDDArrays, "_reduced": arrays.BallDDArrays}
+DOUBLED = arrays.BallDDArrays
+SYSTEMS = {"_rejoined": arrays.BallArrays, "_gathered": DOUBLED, "_exponential": DOUBLED, "_reduced": DOUBLED}
 NUMBERS = {"overflow": 1e38, "flush": 1e-38, "least": 1e-45, "absolute": 1e-38}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -119,8 +120,6 @@ class _LastAxis:
         product, exponent = scan(times, (start, exponent.to(torch.int64)))
         return self._raised(product, exponent)  # type: ignore[no-any-return]
 
-    summed: tuple[Ball, tuple[Ball, Ball]] | None = None  # the last argument of `cumsumexp`, and what it gave
-
     def cumsumexp(self: Any, a: Ball) -> tuple[Ball, Ball]:
         """(m, r) with sum_{j<=i} exp(a_j) = exp(m_i) (1 + r_i): m the running maximum of exact inputs, r >= 0.
 
@@ -129,9 +128,12 @@ class _LastAxis:
         """
         if not a.source:
             raise TypeError("cumsumexp of computed values; expected an exact input")
-        if self.summed is None or self.summed[0] is not a:  # an oracle asks for them, and its scale again
-            self.summed = a, self._cumsumexp(a)
-        return self.summed[1]  # type: ignore[no-any-return]
+        # an oracle asks for them, and its scale again, and then an algorithm's bound
+        asked = type(self), self.bounds.get("exp")
+        known = (found for key, mid, found in _SUMMED if key == asked and (mid is a.mid or _same(mid, a.mid)))
+        m, rest = next(known, None) or self._cumsumexp(a)
+        _SUMMED.append((asked, a.mid, (m, rest)))
+        return replace(m, n=self, span=a.span), replace(rest, n=self)
 
     def _cumsumexp(self: Any, a: Ball) -> tuple[Ball, Ball]:
         def add(x: State, y: State) -> State:
@@ -263,6 +265,7 @@ def _rejoined(
 
 TOGETHER = 1 << 13  # elements of a row
 FEW = 1 << 13  # elements of all rows that are scanned together
+_SUMMED = deque[Any](maxlen=4)  # the last arguments of `cumsumexp`, and what they gave
 KEPT = 400.0  # how far below 0 an exponential, and its products with low parts, are far from the subnormal numbers
 
 
@@ -342,13 +345,12 @@ class BallDDArrays(_LastAxis, BallDD):
         terms = self.where(a == -torch.inf, 0, self.exp(distance))
 
         def add(x: State, y: State) -> State:
-            (m, one, rest), (k, other, more) = x, y
-            first = m >= k
-            larger, smaller = self.where(first, one, other), self.where(first, other, one)
-            return torch.where(first, m, k), larger, self.add(self.add(rest, more), smaller)
+            return _gathered(*x, *y, n=self)
 
-        rest = Ball(self, torch.zeros_like(a.mid), 0.0, Span(1, 0, 0), tail=self._tail(a.mid), sure=True)
-        top, largest, rest = scan(add, (a.mid, terms, rest))
+        zero = torch.zeros_like(a.mid)
+        parts = terms.mid, filled(terms.tail, a.mid), filled(terms.radius, a.mid)
+        top, *found = scan(add, (a.mid, *parts, zero, zero, zero))
+        largest, rest = (Ball(self, mid, rad, LOOSE, tail=tail) for mid, tail, rad in (found[:3], found[3:]))
         nothing = (rest.mid == 0) & (filled(rest.radius, rest.mid) == 0)
         return self._exactly(top, a.span), self.where(nothing, 0, self.div(rest, largest))
 
@@ -364,6 +366,22 @@ class BallDDArrays(_LastAxis, BallDD):
         """k (int64) and expm1(a - k log 2); an undecided ball where a is too large, wide or no number."""
         k, mid, tail, rad = _reduced(a.mid, *known(a), n=self)
         return k, Ball(self, mid, rad, LOOSE, tail=tail)
+
+
+@on_host
+def _gathered(
+    m: Tensor, one: Tensor, one_tail: Tensor, one_rad: Tensor, rest: Tensor, rest_tail: Tensor, rest_rad: Tensor,
+    k: Tensor, other: Tensor, other_tail: Tensor, other_rad: Tensor, more: Tensor, more_tail: Tensor, more_rad: Tensor,
+    *, n: BallDDArrays,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Of two parts of a row, in each the largest element, its exponential and the sum of the others': that of both."""
+    first = m >= k
+    mine, theirs = (one, one_tail, one_rad), (other, other_tail, other_rad)
+    larger = [torch.where(first, x, y) for x, y in zip(mine, theirs, strict=True)]
+    low, tail, rad = (torch.where(first, y, x) for x, y in zip(mine, theirs, strict=True))
+    both = n.add(Ball(n, rest, rest_rad, tail=rest_tail), Ball(n, more, more_rad, tail=more_tail))
+    total = n.add(both, Ball(n, low, rad, tail=tail))
+    return torch.where(first, m, k), *larger, total.mid, filled(total.tail, low), filled(total.radius, low)
 
 
 @on_host
@@ -484,8 +502,13 @@ def _identical(a: Ball, b: Ball) -> bool:
     if a.mid.shape != b.mid.shape or a.span != b.span:
         return False
     pairs = ((a.mid, b.mid), (a.tail, b.tail), (a.radius, b.radius))
-    both = ((filled(x, a.mid).contiguous(), filled(y, b.mid).contiguous()) for x, y in pairs)
-    return all(torch.equal(x.view(torch.int64), y.view(torch.int64)) for x, y in both)
+    return all(_same(filled(x, a.mid), filled(y, b.mid)) for x, y in pairs)
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    """Whether float64 have the same bits."""
+    here = x.shape == y.shape and x.device == y.device
+    return here and torch.equal(x.contiguous().view(torch.int64), y.contiguous().view(torch.int64))
 
 
 def _mapped(function: Callable[[Tensor], Tensor], a: Ball) -> Ball:

@@ -14,6 +14,7 @@ import torch
 
 from verify.numbers import Undecidable
 from verify.numbers.arrays import BallArrays, scan
+from verify.numbers.cpp import on_host
 from verify.numbers.orders import Order
 
 if TYPE_CHECKING:
@@ -205,18 +206,36 @@ def _left_to_right(t: _Terms) -> Tensor:
     logarithm = -torch.log1p(-t.low)
     for _ in range(ROUNDS):
         held = torch.cat([torch.zeros_like(error[..., :1]), error[..., :-1]], -1)
-        more = torch.exp(held.clamp(max=700.0))
-        length = (logarithm * more).clamp(max=math.log(2))
-        share = (t.low * more).clamp(max=0.5)
-        moved = (share * (t.distance + held)).clamp(max=0.2785)
-        carried = torch.log1p(t.old * torch.expm1(held.clamp(max=700.0)))
-        rounding = torch.minimum(t.u * (t.truth + carried), length * t.again + t.twice * (t.truth + carried))
-        delta = (rounding + t.a * length + t.b * share + t.v * moved) * t.again + t.tiny
-        delta = delta * t.joins
+        few = held.clamp(max=700.0)
+        given = held, torch.exp(few), torch.expm1(few), logarithm, t.low, t.distance, t.old
+        length, share, moved, weighed = _operands(*given)
+        sizes = t.truth, torch.log1p(weighed), length, share, moved, t.joins
+        delta = _deltas(*sizes, t.u, t.a, t.b, t.v, t.tiny, t.twice, t.again)
         grown = affine(t.old * torch.exp(delta), torch.expm1(delta))
         better = torch.where(grown.isfinite(), torch.log1p(grown), math.inf) * UP
         error = torch.minimum(error, better)
     return error
+
+
+@on_host
+def _operands(
+    held: Tensor, more: Tensor, grown: Tensor, logarithm: Tensor, low: Tensor, distance: Tensor, old: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """l, q and q d at most, of operands that are off by `held`, and what that makes of what came before."""
+    length = (logarithm * more).clamp(max=math.log(2))
+    share = (low * more).clamp(max=0.5)
+    return length, share, (share * (distance + held)).clamp(max=0.2785), old * grown
+
+
+@on_host
+def _deltas(
+    truth: Tensor, carried: Tensor, length: Tensor, share: Tensor, moved: Tensor, joins: Tensor, u: float, a: float,
+    b: float, v: float, tiny: float, twice: float, again: float,
+) -> Tensor:  # fmt: skip
+    """What each combination is off by."""
+    rounding = torch.minimum(u * (truth + carried), length * again + twice * (truth + carried))
+    delta = (rounding + a * length + b * share + v * moved) * again + tiny
+    return delta * joins
 
 
 def _any_order(t: _Terms, k: Tensor, entropy: Tensor, spread: Tensor) -> Tensor:
