@@ -6,6 +6,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +136,22 @@ def test_what_calls_a_library_is_not_compiled() -> None:
         x = doubles(99, 10)
         assert torch.equal(hosted(x).nan_to_num(), (function(x) * 2.0).nan_to_num())
     assert [found for key, found in cpp._HOSTED.items() if "test_on_host" in key[0].__module__] == [None, None]
+
+
+@pytest.mark.skipif(native.host() is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize(
+    "left", ["", "no JSON", '{"library": "gone.so", "outputs": ["float64"], "single": true}', "{}"]
+)
+def test_what_is_kept_of_it_may_be_spoilt(left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made anew then; and as it is, it is not traced again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for spoilt in (None, left):
+        monkeypatch.setattr(cpp, "_HOSTED", {})
+        for path in tmp_path.rglob("*.json") if spoilt is not None else ():
+            path.write_text(spoilt)
+        require_same(HOSTED["_relative"], [doubles(9, 8), 2.0, 0.0], {})
+        assert None not in cpp._HOSTED.values()
+    assert all("single" in path.read_text() and path.read_text() != left for path in tmp_path.rglob("*.json"))
+    monkeypatch.setattr(cpp, "_HOSTED", {})
+    monkeypatch.setattr(cpp, "_traced", lambda *given: pytest.fail("it is traced again"))
+    require_same(HOSTED["_relative"], [doubles(9, 9), 2.0, 0.0], {})

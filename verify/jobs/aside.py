@@ -29,10 +29,11 @@ class Aside:
         self._hands = [_Hand(pickle.dumps(make)) for _ in range(count)]
 
     def free(self, size: int) -> bool:
-        """Whether one more question, of about so many bytes, would be taken at once and answered soon."""
+        """Whether one more question, of about so many bytes, would be taken at once and answered soon. A large one is
+        for one of several processes: two cores, which share caches, take no less time for it than one."""
         self._receive(0.0)
         if size > BUFFERED:
-            return any(hand.ready and not hand.waiting for hand in self._hands)
+            return len(self._hands) > 1 and any(hand.ready and not hand.waiting for hand in self._hands)
         return any(len(hand.waiting) < HELD for hand in self._hands)
 
     def ask(self, question: Any) -> int:

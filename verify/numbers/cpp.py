@@ -264,28 +264,30 @@ def _hosted(function: Callable[..., Any], kinds: Sequence[Any], facts: Mapping[s
     try:
         path = native.kept(f"{function.__module__} {function.__qualname__} {[*map(str, kinds)]} {told} {_digest()}")
         mine = Path(function.__code__.co_filename).parent == HERE
-        about = json.loads(path.read_text()) if mine and path.exists() else None
-        if about is None:
-            about = _made(*_traced(laid, dtypes, sum(kind is float for kind in kinds)))
+        try:
+            about = json.loads(path.read_text()) if mine else {}
+            library = about["library"] and ctypes.CDLL(str(path.with_name(about["library"])))
+        except (OSError, ValueError, KeyError):
+            about, library = _made(*_traced(laid, dtypes, sum(kind is float for kind in kinds)))
             if mine:
                 with native.written_at_once(path) as partial:
                     partial.write_text(json.dumps(about))
-        if not about["library"]:
+        if not library:
             return None
         outputs = [getattr(torch, name) for name in about["outputs"]]
-        return _caller(ctypes.CDLL(str(path.with_name(about["library"]))), len(dtypes), outputs), about["single"]
-    except (Unsupported, OSError, ValueError):
+        return _caller(library, len(dtypes), outputs), about["single"]
+    except (Unsupported, OSError):
         return None
 
 
-def _made(graph: Graph, single: bool) -> dict[str, Any]:
-    """The name of the library that a graph is compiled to, '' where tensors are to serve, and what it gives."""
+def _made(graph: Graph, single: bool) -> tuple[dict[str, Any], ctypes.CDLL | None]:
+    """What is kept of a compiled graph, and the library, None where tensors are to serve."""
     reached = (graph.nodes[p].op for p in graph.reached(list(graph.outputs.values())))
     if not {"lib", "sqrt"}.isdisjoint(reached):  # MKL's square root, which torch has, does not round correctly
-        return {"library": ""}
+        return {"library": ""}, None
     library = build(_columns_source(graph, list(graph.kinds.values())))
     outputs = [str(kind).removeprefix("torch.") for kind in graph.kinds.values()]
-    return {"library": Path(library._name).name, "outputs": outputs, "single": single}
+    return {"library": Path(library._name).name, "outputs": outputs, "single": single}, library
 
 
 @functools.cache
@@ -345,7 +347,7 @@ def _caller(library: ctypes.CDLL, count: int, kinds: Sequence[torch.dtype]) -> R
 
     def run(tensors: Sequence[Tensor], parameters: Sequence[float]) -> tuple[Tensor, ...]:
         tensors = [t.contiguous() for t in tensors]
-        made = tuple(torch.empty(tensors[0].shape, dtype=kind) for kind in kinds)
+        made = tuple(torch.empty(tensors[0].shape, dtype=kind, device="cpu") for kind in kinds)
         values = (ctypes.c_double * len(parameters))(*parameters) if parameters else None
         library.run(
             inputs(*[t.data_ptr() for t in tensors]), values, outputs(*[t.data_ptr() for t in made]),
