@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -119,7 +120,7 @@ def _conduct_with(
                 on_own=answered, on_left=left.__setitem__ if verb == "kernel" else None,
             )  # fmt: skip
     except KeyboardInterrupt:
-        return complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
+        return complain(_nothing(stop, journal), stop.code)
     except Broken as broken:
         raw = broken.report
         if out is not None and raw["cells"]:
@@ -136,7 +137,7 @@ def _conduct_with(
             if journal is not None and how.temporary and not report.interrupted:
                 journal.remove()
     if nothing:
-        return complain(f"{stop.word} before a cell was complete; nothing was written", stop.code)
+        return complain(_nothing(stop, journal), stop.code)
     code = exit_code(report)
     if report.shard and not report.cells and not report.shard.parts and not report.interrupted:
         print(
@@ -280,8 +281,19 @@ def _ahead(selection: Selection, how: How) -> Iterator[str]:
         yield f"{backend.name}: {told}{' each'[: 5 * (cells > 1)]}, some {spoken(seconds)} {where}"
 
 
+def _nothing(stop: _Stop, journal: Journal | None) -> str:
+    told = f"{stop.word} before a cell was complete; nothing was written"
+    if journal is None or not journal.finished:
+        return told
+    jobs = f"{journal.finished} finished {'job is' if journal.finished == 1 else 'jobs are'}"
+    return f"{told}, but {jobs} kept in {printable(str(journal.path))}; go on with --resume"
+
+
 def _kept(count: int, where: str) -> str:
     return f"{count} complete {'cell is' if count == 1 else 'cells are'} kept in {where}"
+
+
+INSISTED = 5.0  # seconds after which another signal ends what the first one has begun
 
 
 class _Stop:
@@ -292,18 +304,26 @@ class _Stop:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[_Stop]:
-    """Inside, SIGTERM stops a run as Ctrl-C does, so that complete cells are kept."""
+    """Inside, SIGTERM stops a run as Ctrl-C does, so that complete cells are kept. `timeout` sends a signal both to a
+    process and to its group, and people press Ctrl-C twice: cells would be lost while they are put together."""
     stop = _Stop()
+    began: list[float] = []
 
-    def terminate(number: int, frame: object) -> None:
-        stop.word, stop.code = "terminated", TERMINATED
+    def end(number: int, frame: object) -> None:
+        if began and time.monotonic() - began[0] < INSISTED:  # the same one, or a hasty one
+            return
+        began[:] = began or [time.monotonic()]
+        if number == signal.SIGTERM:
+            stop.word, stop.code = "terminated", TERMINATED
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # only the main thread may say what signals do
         yield stop
         return
-    before = signal.signal(signal.SIGTERM, terminate)
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, or another's
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, *[signal.SIGINT] * usual)}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

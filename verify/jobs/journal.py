@@ -23,8 +23,8 @@ SHOWN = 3  # of what makes a journal stale
 
 
 class Journal:
-    """An open journal, which no other run can open. known: what the jobs in it found, by number. replaced: how many an
-    earlier run has left, where they are not gone on with."""
+    """An open journal, which no other run can open. known: what the jobs in it found, by number. finished: how many are
+    in it. replaced: how many jobs an earlier run has left, where they are not gone on with."""
 
     def __init__(self, path: Path, file: int, head: Mapping[str, Any], resume: bool) -> None:
         self.path, self._file = path, file
@@ -58,6 +58,7 @@ class Journal:
                 raise UsageError(
                     f"{str(path)!r} is the journal of another run: {told}; run without --resume to begin anew"
                 )
+        self.finished = len(self.known)
         if lines:
             os.ftruncate(file, sum(map(len, lines)))
             self._head = None
@@ -74,6 +75,7 @@ class Journal:
             self._write(self._head)
             self._begun, self._head = _crc(json.dumps(self._head)), None
         self._write({"job": number, "label": label, "part" if isinstance(found, Mapping) else "cells": found})
+        self.finished += 1
 
     def remove(self) -> None:
         """Where the report holds all that it does."""
