@@ -130,8 +130,10 @@ class _LastAxis:
             raise TypeError("cumsumexp of computed values; expected an exact input")
         # an oracle asks for them, and its scale again, and then an algorithm's bound
         asked = type(self), self.bounds.get("exp")
-        known = (found for key, mid, found in _SUMMED if key == asked and (mid is a.mid or _same(mid, a.mid)))
-        m, rest = next(known, None) or self._cumsumexp(a)
+        held = (found for key, mid, found in _SUMMED if key == asked and (mid is a.mid or _same(mid, a.mid)))
+        m, rest = next(held, None) or self._cumsumexp(a)
+        if a.mid.numel() > FEW:  # of long rows one is held
+            _SUMMED.clear()
         _SUMMED.append((asked, a.mid, (m, rest)))
         return replace(m, n=self, span=a.span), replace(rest, n=self)
 
