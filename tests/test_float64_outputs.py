@@ -165,6 +165,10 @@ def test_of_what_double_double_leaves_open_some_are_judged() -> None:
     places = [int(k) for k in (y.abs() > 1e-3).nonzero()[:, 0][::700]]
     y[places] *= 1 + 1e-13
     assert set(places) <= set(term.elements.doubted(y).tolist())
+    zero = int((one.problem.tensors["x"].reshape(-1) == 0).nonzero()[0, 0])
+    y = right.reshape(-1).clone()
+    y[zero] = -y[zero]
+    assert y[zero] == 0 and zero in term.elements.doubted(y).tolist()
     tiny = (right.reshape(-1).abs() < 1e-307) & (right.reshape(-1) != 0)
     assert tiny.sum() > 500
     y = torch.where(tiny, 0.0, right.reshape(-1))  # flushed

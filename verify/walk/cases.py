@@ -806,10 +806,12 @@ class OfOutput:
         for double in (True, False):  # of what is below its range float64 knows more
             truth = self._truth(index, whole=len(index) == len(self.enclosed[0].mid[0]), double=double)
             least, most, special, same = _distance(truth, y)
-            open_ = open_ & ~(torch.where(special, same, most <= bound) & ((y != 0) | _sign(truth, y)))
+            signed = (y != 0) | _sign(truth, y)
+            open_ = open_ & ~(torch.where(special, same, most <= bound) & signed)
             if not bool(open_.any()):
                 break
             wrong = wrong | torch.where(special, ~same & (truth.radius == 0), least > bound)
+            wrong = wrong | (~signed & _sign(truth, -y))
         unknown = index[open_ & ~wrong]
         if len(unknown) > MOST_DOUBTED:
             unknown = unknown[torch.tensor(spread(len(unknown), OF_CALLS), device=unknown.device)]
