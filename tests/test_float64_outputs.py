@@ -169,6 +169,11 @@ def test_of_what_double_double_leaves_open_some_are_judged() -> None:
     y = right.reshape(-1).clone()
     y[zero] = -y[zero]
     assert y[zero] == 0 and zero in term.elements.doubted(y).tolist()
+    for value in (torch.nan, torch.inf):
+        for place in (places[0], int((right.reshape(-1) != 0).nonzero()[7, 0])):
+            y = right.reshape(-1).clone()
+            y[place] = value
+            assert place in term.elements.doubted(y).tolist()
     tiny = (right.reshape(-1).abs() < 1e-307) & (right.reshape(-1) != 0)
     assert tiny.sum() > 500
     y = torch.where(tiny, 0.0, right.reshape(-1))  # flushed

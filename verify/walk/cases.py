@@ -810,8 +810,8 @@ class OfOutput:
             open_ = open_ & ~(torch.where(special, same, most <= bound) & signed)
             if not bool(open_.any()):
                 break
-            wrong = wrong | torch.where(special, ~same & (truth.radius == 0), least > bound)
-            wrong = wrong | (~signed & _sign(truth, -y))
+            known = (truth.radius == 0) | (~y.isfinite() & (truth.mid.abs() + truth.radius).isfinite())
+            wrong = wrong | torch.where(special, ~same & known, least > bound) | (~signed & _sign(truth, -y))
         unknown = index[open_ & ~wrong]
         if len(unknown) > MOST_DOUBTED:
             unknown = unknown[torch.tensor(spread(len(unknown), OF_CALLS), device=unknown.device)]
