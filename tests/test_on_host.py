@@ -79,12 +79,11 @@ def require_same(function: Callable[..., Any], arguments: list[Any], facts: dict
 @pytest.mark.skipif(native.host() is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("name", HOSTED)
 def test_what_is_compiled_has_the_same_bits(name: str) -> None:
-    function, made = HOSTED[name], 0
-    for k, (arguments, facts) in enumerate(given(function, 2003, 1)):
+    function = HOSTED[name]
+    for arguments, facts in given(function, 2003, 1):
         require_same(function, arguments, facts)
-        made += k >= 0
     mine = {key: found for key, found in cpp._HOSTED.items() if key[0] is inspect.unwrap(function)}
-    assert made and len(mine) >= 1
+    assert mine
     called = {"exp2", "log", "log2", "log10", "log1p", "rsqrt", "sqrt", "asin", "acos", "acosh", "asinh", "atanh"}
     for (_, _, told), found in mine.items():
         assert found is not None or called & {value for _, _, value in told}, told
