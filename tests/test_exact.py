@@ -144,9 +144,10 @@ def one(name: str, scalars: dict[str, float], row: str, y: str, limits: Limits, 
 def test_underflow_gives_room_and_no_more_than_that() -> None:
     """a + b c with b c = 2^-150: half a subnormal, which b c rounded may lose or double."""
     row = "0x1p-126 0x1p-75 0x1p-75"
-    assert one("addcmul", {"value": 1.0}, row, "0x1p-126", Limits(ulp=0.5)).kind is None
-    assert one("addcmul", {"value": 1.0}, row, "0x1.000002p-126", Limits(ulp=0.5)).kind is None
-    found = one("addcmul", {"value": 1.0}, row, "0x1.000008p-126", Limits(ulp=0.5))
+    loose = Limits(ulp=0.51)
+    assert one("addcmul", {"value": 1.0}, row, "0x1p-126", loose).kind is None
+    assert one("addcmul", {"value": 1.0}, row, "0x1.000002p-126", loose).kind is None
+    found = one("addcmul", {"value": 1.0}, row, "0x1.000008p-126", loose)
     assert found.kind == "bound" and found.region == "intermediate" and found.share is not None and found.share > 1
 
 

@@ -90,6 +90,7 @@ def test_double_double_decides_float64(name: str) -> None:
 
 
 ADD, DIV = ("add", {"alpha": 1.0}, "float32"), ("div", {"b": 7.0}, "float32")
+QUOTIENT = ("div", {}, "float32")
 EXP, POW = ("exp", {}, "float32"), ("pow", {}, "float32")
 ADDCMUL, ADDCDIV = ("addcmul", {"value": 1.0}, "float32"), ("addcdiv", {"value": 0.3}, "float32")
 #: Elements that paths once judged differently, or wrongly, and others at edges: kernel, scalars, dtype, inputs, output,
@@ -121,6 +122,10 @@ CORNERS: list[tuple[Any, ...]] = [
     # 0 + (-0 big) is +0
     (*ADDCMUL, "0x0p+0 -0x1p-127 0x1p+64", "0x0p+0", Limits(ulp=1.0, ftz=1.0), "subnormal-operand", "flushed", None),
     (*ADDCMUL, "0x0p+0 -0x1p-127 0x1p+64", "-0x0p+0", Limits(ulp=1.0), "subnormal-operand", "worse", "bound"),
+    # a (1/b), whose 1/b is subnormal: room for a bound of several operations, none for that of one division
+    (*QUOTIENT, "0x1.458f7p+19 -0x1.df8b42p+127", "-0x1.5b983p-109", Limits(ulp=0.5), "intermediate", "worse", "bound"),
+    (*QUOTIENT, "0x1.458f7p+19 -0x1.df8b42p+127", "-0x1.5b983p-109", Limits(ulp=0.51), "intermediate", "worse", None),
+    (*QUOTIENT, "0x1.458f7p+19 -0x1.df8b42p+127", "-0x1.5b9834p-109", Limits(ulp=0.5), "intermediate", "correct", None),
     # t is exact, y half an ULP away, and a hair more
     (*ADD, "0x1p+0 0x1p-24", "0x1p+0", Limits(ulp=0.5), "normal", "correct", None),
     (*ADD, "0x1p+0 0x1p-24", "0x1.000002p+0", Limits(ulp=0.5), "normal", "faithful", None),

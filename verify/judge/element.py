@@ -8,7 +8,7 @@ fused pass (`verify.judge.fused`), so there is no control flow on data. What an 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ CLASSES = ("correct", "faithful", "worse", "flushed", "nan_mismatch", "inf_misma
 _NO_NUMBER = 2.0**1000  # the share of an element that may not err and does
 MARGIN = 2.0**-20  # ULP: more than the roundings of an error of about 1 ULP, relative to its truth, add up to
 UNMOVED = 2.0**500  # the underflow of an intermediate is not taken to move a result beyond it
+ROUNDED = 0.5  # ULP: a bound of no more is that of one operation, which has no intermediates
 LOOSE = 8.0  # a bound of 2^p / LOOSE ULP or more says nothing about results of another binade
 
 
@@ -72,6 +73,11 @@ class Limits:
         """The smallest of the bounds, 0-dim float64."""
         ulp, scaled, steps = (torch.as_tensor(v, dtype=torch.float64, device=device) for v in self.bounds)
         return torch.minimum(torch.minimum(ulp, scaled), steps)
+
+    def room(self, slack: Tensor) -> Tensor:
+        """What underflow of intermediates may add, in absolute terms: nothing to a bound of half an ULP."""
+        ulp = torch.as_tensor(self.ulp, dtype=torch.float64, device=slack.device)
+        return torch.where(ulp <= ROUNDED, 0.0, slack)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -147,6 +153,7 @@ def decide(
     Outputs have any dtype whose values float64 holds. coarse: elements whose error is known no better than to that
     many ULP are left open, since they would spoil sums and histogram.
     """
+    facts = replace(facts, slack=limits.room(facts.slack))
     e, line = facts.truth, Line(fmt, facts.unit)
     top, yv = line.top, line.place(y)
     m, rad, tail = e.within(line)

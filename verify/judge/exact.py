@@ -15,7 +15,7 @@ from mpmath.libmp import from_rational, to_str
 
 from verify.facts.formats import Format
 from verify.facts.truth import Truth
-from verify.judge.element import LOOSE, Limits
+from verify.judge.element import LOOSE, ROUNDED, Limits
 from verify.numbers.ulp import FLUSH_ULP, RANKS, Verdict, ulp, verdict_of
 
 Key = tuple[int, ...]
@@ -36,6 +36,10 @@ class Circumstances:
     over: bool = False
     slack: Fraction | None = Fraction(0)
     flush: Fraction = Fraction(0)
+
+    def under_limits(self, limits: Limits) -> Circumstances:
+        """The same, with what underflow may add to such a bound (`Limits.room`)."""
+        return replace(self, slack=Fraction(0)) if float(limits.ulp) <= ROUNDED else self
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,7 @@ class Exact:
         truth, about, region = decisive, self.circumstances(key), self.region(key)
         if verdict is None or about is None or region is None:
             return None
+        about = about.under_limits(limits)
         measured = verdict.high is not None and verdict.cls != "flushed"
         share, stated = None, True
         if verdict.high is not None:
