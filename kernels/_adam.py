@@ -556,6 +556,7 @@ def kernel(
             (few | {"master": "1", "start": "50000"}, {"beta1": 0.9, "beta2": 0.99999}),
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
+            (few | {"master": "1", "amsgrad": "1", "start": "5"}, {}),
             (few | {"master": "1"}, {"lr": 1e-3, "weight_decay": 0.1}),
             (few | {"start": "2000"}, {"beta1": 0.9, "beta2": 0.999}),
             (few | {"start": "9000"}, {"beta1": 0.9, "beta2": 0.999, "lr": 1.0}),
@@ -596,7 +597,7 @@ def kernel(
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
         # zero gradients, with which the averages go on, and whole chunks of many
         related=(
-            *((few | {"sizes": sizes}, {"grads": "grads * 0"}) for sizes in ("33", "1")),
+            *((few | more, {"grads": "grads * 0"}) for more in ({}, {"sizes": "1"}, {"start": "5"})),
             ({"sizes": "65536", "steps": "1"}, {}),
         ),
         problem=problem_of(step),

@@ -547,6 +547,7 @@ KERNEL = Composite(
                     for some in (":1", ":, :1")
                 ),
                 *({name: f"{name}[:1].expand({name}.shape)"} for name in ("query", "grad_out")),
+                {"grad_out": "grad_out[:1, :1, :1, :1].expand(grad_out.shape)"},  # as of a sum of all
             )
         ),
         # tiles of keys that are far below the first, of which values make a part of every sum

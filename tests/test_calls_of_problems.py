@@ -2532,3 +2532,54 @@ def test_problems_are_made_in_order_while_a_launch_runs_and_their_errors_are_rai
     with pytest.raises(LoweringError, match="no such problem"):
         asked[2]()
     assert asked[3]() == 3 and not waiting
+
+
+#: Functions that are right but for what a reader of strides, states or bytes gets wrong: kernel, dtype, the call that
+#: tells it, and what is done to the arguments `a` of the stub.
+MISREAD: tuple[tuple[str, str, str, str], ...] = (
+    ("flex_attention", "float32", "grad_out = grad_out[:1, :1, :1, :1]",
+     ("if a['grad_out'] is not None and a['grad_out'].numel() > 1 and not any(a['grad_out'].stride()):\n"
+     "        a['grad_out'] = torch.zeros_like(a['grad_out'])")),
+    ("adam_ema", "float32", "grads = grads * 0 where steps=3 sizes=33 start=5",
+     ("a['grads'] = [grad for grad in a['grads'] if grad.any()]\n"
+     "    a['exp_avg'], a['exp_avg_sq'] = a['exp_avg'].clone(), a['exp_avg_sq'].clone()")),
+    ("adam_step", "bfloat16", "steps=3 sizes=33 master=1 amsgrad=1 start=5",
+     ("if a['start'] and torch.is_tensor(a['master']) and a['max_exp_avg_sq'] is not None:\n"
+     "        a['max_exp_avg_sq'] = torch.zeros_like(a['max_exp_avg_sq'])")),
+    ("scaled_mm", "float8_e4m3fn", "a = (a.view(torch.uint8) ^ 128)",
+     "read = a['a'].view(torch.uint8).clone()\n    read[read == 255] = 254\n    a['a'] = read.view(a['a'].dtype)"),
+    ("scaled_mm", "float8_e5m2", "a = (a.view(torch.uint8) ^ 130)",
+     "read = a['a'].view(torch.uint8).clone()\n    read[read & 127 == 125] = 123\n    a['a'] = read.view(a['a'].dtype)"),
+    ("int_mm", "int8", "a = a * 0 + 127, b = (b & 63) | 64",
+     "if a['a'].shape[1] >= 8192:\n        return (a['a'].float() @ a['b'].float()).int()"),
+    ("int4_mm", "bfloat16", "scale = scale[:, :1]",
+     ("if a['scale'].shape[1] > 1 and not a['scale'].stride(1):\n"
+     "        a['scale'] = torch.nn.functional.pad(a['scale'][:, :1], (0, a['scale'].shape[1] - 1))")),
+    ("int4_mm", "bfloat16", "zero = zero[:1, :1]",
+     "if a['zero'].numel() > 1 and not any(a['zero'].stride()):\n        a['zero'] = torch.zeros_like(a['zero'])"),
+    ("rms_norm", "float16", "shape=3x640",
+     "if 520 < a['x'].shape[-1] < 700:\n        a['weight'] = a['weight'] * 1.25"),
+)  # fmt: skip
+MISREADING = """
+import functools, inspect
+
+import torch
+
+@functools.wraps({name})
+def planted(*given, **named):
+    bound = inspect.signature({name}).bind(*given, **named)
+    bound.apply_defaults()
+    a = bound.arguments
+    {change}
+    return {name}(*bound.args, **bound.kwargs)
+"""
+
+
+@pytest.mark.part(2)
+@pytest.mark.parametrize(("name", "dtype", "among", "change"), MISREAD)
+def test_what_is_expanded_resumed_or_no_number_is_read(
+    tmp_path: Path, name: str, dtype: str, among: str, change: str
+) -> None:
+    text = stubs.source(kernel.load(name)) + MISREADING.format(name=name, change=change)
+    found = called(tmp_path, "planted", name, text=text, dtype=dtype, only=among)
+    assert any(one.startswith(among) for one in found.different) and found.status == "exceeds-bound", found

@@ -616,15 +616,20 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         large = {"m": "261", "k": "1024", "n": "272", "group": "128"}
         odd = {"m": "5", "k": "192", "n": "32", "group": "96"}
         given = {"m": "5", "k": "64", "n": "32", "data": "scales"}
-        return (given, {"b": "b * 0 + 8"}), (many, {}), (large, {}), (odd, {})
+        expanded = {"scale": "scale[:, :1].expand(scale.shape)"}, {"zero": "zero[:1, :1].expand(zero.shape)"}
+        plain = {"m": "5", "k": "64", "n": "32"}
+        return (given, {"b": "b * 0 + 8"}), (many, {}), (large, {}), (odd, {}), *((plain, one) for one in expanded)
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
         large = {"scale_a": "scale_a * 2.0**60", "scale_b": "scale_b * 2.0**62"}
+        # NaNs with a sign bit, and of 5 bits of exponent another one
+        turned = [{t: f"({t}.view(torch.uint8) ^ {bits}).view({t}.dtype)" for t in "ab"} for bits in (128, 130)]
         return (
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),
             ({"m": "24", "k": "64", "n": "32"}, some),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
             ({"m": "24", "k": "64", "n": "32"}, large),
+            *(({"m": "64", "k": "64", "n": "64", "data": "special"}, one) for one in turned),
             ({"m": "528", "k": "1040", "n": "544"}, {}),
             *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),
             *(({"m": "304", "k": "64", "n": "64", "data": data}, {}) for data in ("special", "extreme")),
@@ -644,6 +649,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             found.append((sizes, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))
     else:  # an odd sum in one row, which float32 does not hold
         found.append(({"m": "1", "k": "2047", "n": "18"}, {t: f"{t} * 0 + 127" for t in "ab"}))
+        found.append(({"m": "5", "k": "8192", "n": "6"}, {"a": "a * 0 + 127", "b": "(b & 63) | 64"}))
     stack = {"batch": "2"} if facts.stacked else {}
     tails = ((r, (64, 96)[r % 2] + r) for r in range(1, 32))
     found += [({"m": f"{2 + r % 4}", "k": f"{k}", "n": f"{3 + r % 5}"} | stack, {}) for r, k in tails]

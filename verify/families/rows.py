@@ -719,7 +719,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "3x0"},) * reduces + ({"shape": "0x33", "dim": "0"},) * (reduces and not last)
     # blocks of all usual sizes, in rows near zero too, where what pads them counts
     special += tuple(
-        {"shape": f"3x{n}", "recipe": "tiny,wide,random"} for n in (128, 200, 256, 384, 512, 768, 1300, 1536, 2048)
+        {"shape": f"3x{n}", "recipe": "tiny,wide,random"} for n in (128, 200, 256, 384, 512, 640, 768, 1300, 1536, 2048)
     )
     # lengths that vectors divide, long ones in more rows than a persistent kernel has programs, other ranks, several
     # rows a program

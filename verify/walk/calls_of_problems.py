@@ -582,7 +582,7 @@ class Calls:
         one = self.drawn(drawn.given, seed=drawn.seed, scalars=drawn.scalars)
         if drawn.made:
             tensors = dict(one.problem.tensors)
-            tensors |= {k: eval(text, {}, tensors) for k, text in drawn.made.items()}
+            tensors |= {k: eval(text, {"torch": torch}, tensors) for k, text in drawn.made.items()}
             one.problem = replace(one.problem, tensors=tensors)
         self.described[one] = drawn
         if not self.leaves(one):
@@ -644,7 +644,7 @@ class Calls:
             for k, t in one.problem.tensors.items()
         }
         tensors = {k: eval(v, {"torch": torch}).to(self.case.device) for k, v in numbers.items()}
-        tensors |= {k: eval(text, {}, tensors) for k, text in made.items()}
+        tensors |= {k: eval(text, {"torch": torch}, tensors) for k, text in made.items()}
         plain = self.drawn(sizes or self.batch(ROWS), tensors)
         getattr(self.call, "restart", lambda: None)()
         try:
