@@ -2549,7 +2549,7 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("scaled_mm", "float8_e4m3fn", "a = (a.view(torch.uint8) ^ 128)",
      "read = a['a'].view(torch.uint8).clone()\n    read[read == 255] = 254\n    a['a'] = read.view(a['a'].dtype)"),
     ("scaled_mm", "float8_e5m2", "a = (a.view(torch.uint8) ^ 130)",
-     "read = a['a'].view(torch.uint8).clone()\n    read[read & 127 == 125] = 123\n    a['a'] = read.view(a['a'].dtype)"),
+     "read = a['a'].view(torch.uint8).clone()\n    read[read == 253] = 123\n    a['a'] = read.view(a['a'].dtype)"),
     ("int_mm", "int8", "a = a * 0 + 127, b = (b & 63) | 64",
      "if a['a'].shape[1] >= 8192:\n        return (a['a'].float() @ a['b'].float()).int()"),
     ("int4_mm", "bfloat16", "scale = scale[:, :1]",
