@@ -271,7 +271,7 @@ def standing(tally: Tally) -> str:
 def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = None, *, briefly: bool = False) -> str:
     """The status of outputs that have a bound; where a few settle it, which are far beyond theirs, of these alone.
     briefly: only whether they pass is asked."""
-    if not source.stages and len(far := source.far(y)):
+    if True not in source.stages and len(far := source.far(y)):
         found = standing(judge.rest(source, far, y, eager, Formulas(), settled=False))
         if found == "exceeds-bound" or (briefly and found not in ("passed", "deviates")):
             return found
@@ -280,7 +280,7 @@ def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = 
 
 def failing(judge: Judge, reader: Reader, source: Source, y: Tensor) -> tuple[Element, Outcome] | None:
     """An element of outputs y that fails, of those looked at one that is far beyond its bound, and its judgement."""
-    few = source.far(y) if not source.stages else y.new_empty(0)
+    few = source.far(y) if True not in source.stages else y.new_empty(0)
     tally = judge.rest(source, few, y, None, Formulas(), settled=False) if len(few) else judge.doubts(source, y)
     for one in tally.regions.values():
         leaders = (element for _, element in one.leaders[METRICS.index("share")])

@@ -95,7 +95,8 @@ class Source(Protocol):
         ...
 
     def far(self, y: Tensor) -> Tensor:
-        """Where there are no stages, places of a few elements that certainly exceed their bound, the farthest first."""
+        """Where double-double is no stage, places of a few elements that certainly exceed their bound, the farthest
+        first."""
         ...
 
     def place(self, key: Key) -> str:

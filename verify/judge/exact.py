@@ -37,7 +37,7 @@ class Circumstances:
     slack: Fraction | None = Fraction(0)
     flush: Fraction = Fraction(0)
 
-    def under_limits(self, limits: Limits) -> Circumstances:
+    def held_to(self, limits: Limits) -> Circumstances:
         """The same, with what underflow may add to such a bound (`Limits.room`)."""
         return replace(self, slack=Fraction(0)) if float(limits.ulp) <= ROUNDED else self
 
@@ -183,7 +183,7 @@ class Exact:
         truth, about, region = decisive, self.circumstances(key), self.region(key)
         if verdict is None or about is None or region is None:
             return None
-        about = about.under_limits(limits)
+        about = about.held_to(limits)
         measured = verdict.high is not None and verdict.cls != "flushed"
         share, stated = None, True
         if verdict.high is not None:

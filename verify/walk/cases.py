@@ -777,12 +777,13 @@ class OfOutput:
         return torch.cat([drawn, far]).unique() if len(far) else drawn  # type: ignore[no-untyped-call]
 
     def far(self, y: Tensor, count: int = TELLING) -> Tensor:
-        """Of outputs of float64 the places of those that exceed their bound whatever the truth in its enclosure, the
-        farthest first."""
+        """Of outputs of float64 or integers the places of those that exceed their bound whatever the truth in its
+        enclosure, the farthest first."""
         if self.bounds is None:
             return torch.empty(0, dtype=torch.int64, device=y.device)
         index = torch.arange(len(y), device=y.device)
-        least, _, special, same = _distance(self._truth(index, whole=True, double=len(y) <= SCREENED), y)
+        double = len(y) <= SCREENED and not self.on_tensors
+        least, _, special, same = _distance(self._truth(index, whole=True, double=double), y)
         bound = self.bounds.bound.reshape(-1)
         share = torch.where(special, torch.where(same, 0.0, torch.inf), least / bound)
         share = torch.where((special | (least > bound)) & bound.isfinite(), share, 0.0)

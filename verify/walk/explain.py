@@ -453,7 +453,7 @@ def may_be(one: Terms, stated: Stated | None, key: Key, formulas: Formulas) -> s
     truth, about, allowed = truth_of(exact, key), exact.circumstances(key), one.elements.allowed(key)
     if about is None:
         return "undecided"
-    about = about.under_limits(limits)
+    about = about.held_to(limits)
     if truth.kind in ("nan", "+inf", "-inf"):
         told = {"nan": "NaN", "+inf": "inf", "-inf": "-inf"}[truth.kind]
     elif stated is None:
