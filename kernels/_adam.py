@@ -539,12 +539,12 @@ def kernel(
         further += (
             (few | {"amsgrad": "1"}, {}),
             (special, {}),
-            (special | {"sizes": "8200", "steps": "2"}, {}),
+            *((special | {"sizes": sizes, "steps": "2"}, {}) for sizes in ("8200", "20000")),
             (few | {"start": "65536"}, {}),  # where a count of 16 bits begins anew
             (few | {"start": "5", "amsgrad": "1", "maximize": "1"}, {}),
             (few, {"weight_decay": 0.0}),
             (few | {"sizes": "300"}, {"weight_decay": 1e-5}),
-            ({"sizes": "300", "steps": "1"}, {"eps": 1e-15}),
+            *(({"sizes": "300", "steps": "1"} | more, {"eps": 1e-15}) for more in ({}, {"master": "1"})),
             (few, {"lr": 0.0}),
             (few | {"sizes": "80"}, {"eps": 0.0}),
             (few | {"amsgrad": "1", "maximize": "1"}, {"weight_decay": 0.0}),

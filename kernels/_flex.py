@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from verify.facts.formats import FORMATS
+from verify.facts.formats import FORMATS, Format
 from verify.facts.truth import Truth
-from verify.families.composite import Problem
+from verify.families.composite import Problem, encoded
 from verify.inputs import draws
 from verify.kernels.flex_attention import Shape
 from verify.numbers.ball import GROW, Ball
@@ -72,9 +72,9 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
     steps = heads if shape.slopes == "steep" else 8.0 * heads / shape.heads
     reals = draws.exp2(-steps - (seed % 7) / 4)
     slopes = draws.encode(single, torch.where((heads % 2 == 1) & (shape.slopes == "signed"), -reals, reals))
-    table = torch.arange(shape.heads * (2 * shape.reach + 1), dtype=torch.int64)
     size = 10.0 if shape.biases == "large" else 1.0
-    bias = draws.encode(single, size * _normal(draws.Draw(single, table, seed, "bias")))
+    noise = draws.leading(draws.normal, single, shape.heads * (2 * shape.reach + 1), seed, "bias")
+    bias = encoded(size * noise, fmt=single)
     return {
         "soft_cap": shape.soft_cap,
         "window": shape.window,
@@ -141,7 +141,7 @@ class _Recipe:
             reals |= {name: reals[name] * 2.0**-15 for name in ("value", "grad_out")}
         if self.shape.data == "faint":
             reals["value"] = reals["value"] * self._gaps().exp().clamp(max=2.0 ** (fmt.emax - 3))[:, None]
-        return {name: draws.to_tensor(fmt, draws.encode(fmt, real)).contiguous() for name, real in reals.items()}
+        return {name: draws.to_tensor(fmt, encoded(real, fmt=fmt)).contiguous() for name, real in reals.items()}
 
     def strata(self, output: str) -> tuple[tuple[str, ...], Tensor]:
         """`Composite.strata`: heads by recipe, and those in whose sums nothing cancels."""
@@ -271,22 +271,20 @@ class _Recipe:
 
     def _noise(self, name: str) -> Tensor:
         size = self.shape.of_queries if name in ("query", "grad_out") else self.shape.of_keys
-        return _normal(self._draw(name, torch.arange(math.prod(size), dtype=torch.int64))).reshape(size)
+        found: Tensor = draws.leading(draws.normal, *self._of(math.prod(size), name)).reshape(size)
+        return found
 
     def _draw(self, name: str, index: Tensor) -> draws.Draw:
-        return draws.Draw(FORMATS[self.dtype], index, self.seed, f"flex_attention {self.shape.data} {name}")
+        fmt, _, seed, stratum = self._of(0, name)
+        return draws.Draw(fmt, index, seed, stratum)
+
+    def _of(self, count: int, name: str) -> tuple[Format, int, int, str]:
+        return FORMATS[self.dtype], count, self.seed, f"flex_attention {self.shape.data} {name}"
 
 
 def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Tensor]:
     """`Composite.strata`."""
     return _Recipe(problem.dtype, problem.extra["shape"], 0).strata(output)
-
-
-def _normal(draw: draws.Draw) -> Tensor:
-    """Mean 0, variance 1, within +-3.47: the sum of four uniform words."""
-    total = draw.word() + draw.word() + draw.word() + draw.word()
-    reals: Tensor = (total.to(torch.float64) * 2.0**-32 - 2.0) * 1.7320508075688772
-    return reals
 
 
 def unmasked(shape: Shape, tables: Mapping[str, Any], device: Any) -> Tensor | None:

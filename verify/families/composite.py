@@ -12,7 +12,10 @@ from typing import Any, Protocol
 
 import torch
 
+from verify.facts.formats import Format
 from verify.facts.truth import Truth
+from verify.inputs.draws import encode
+from verify.numbers.cpp import on_host
 from verify.numbers.decide import Enclosure
 
 Tensor = torch.Tensor
@@ -55,6 +58,13 @@ class Problem:
         """The same problem with others in place of `read`."""
         keywords = {k: tensors.get(k, v) for k, v in self.keywords.items()}
         return replace(self, tensors={k: tensors[k] for k in self.tensors}, extra={**self.extra, "keywords": keywords})
+
+
+@on_host
+def encoded(reals: Tensor, *, fmt: Format) -> Tensor:
+    """`verify.inputs.draws.encode`."""
+    patterns: Tensor = encode(fmt, reals)
+    return patterns
 
 
 @dataclass(frozen=True)

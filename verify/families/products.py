@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import DTYPES, NARROW, Composite, Setting, UsageError, lazily, suggest, whole_number
-from verify.inputs.domains import TOGETHER
-from verify.inputs.draws import Draw, encode, exp2, to_tensor
+from verify.inputs.draws import Draw, exp2, leading, normal, to_tensor
 from verify.lower.stubs import expression
 
 if TYPE_CHECKING:
@@ -130,12 +129,11 @@ class Products:
 # ---------------------------------------------------------------- data
 
 
-def _normal(draw: Draw) -> Tensor:
-    """Mean 0, variance 1, within +-3.47."""
+def _numbers(draw: Draw) -> Tensor:
+    """(2, n): normal ones, and whole ones from -3 to 3."""
     import torch
 
-    total = draw.word() + draw.word() + draw.word() + draw.word()
-    return (total.to(torch.float64) * 2.0**-32 - 2.0) * 1.7320508075688772
+    return torch.stack([normal(draw), draw.integer(-3, 3).to(torch.float64)])
 
 
 def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype: str, seed: int) -> Tensor:
@@ -149,14 +147,13 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     import torch
 
     batch, lines, k = size
-    index = torch.arange(batch * lines * k, dtype=torch.int64)
-    draw = Draw(FORMATS.get(dtype, FORMATS["float32"]), index, seed, f"products {name}")
-    noise, whole = (t.reshape(batch * lines, k) for t in (_normal(draw), draw.integer(-3, 3).to(torch.float64)))
+    numbers = leading(_numbers, FORMATS["float32"], batch * lines * k, seed, f"products {name}")
+    noise, whole = (t.reshape(batch * lines, k) for t in numbers)
     place, half = torch.arange(k), k // 2
     sparse = (place % max(half, 1)) % 8 == 3
-    turned = noise[:, torch.where(place < half, place, place - half).clamp(max=max(half - 1, 0))] if k else noise
+    turn = torch.where(place < half, place, place - half).clamp(max=max(half - 1, 0))
     sign = torch.where(place < half, 1.0, torch.where(place < 2 * half, -1.0, 0.0))
-    powers = exp2(-torch.arange(6 if dtype == "float8_e4m3fn" else 13).double())
+    powers = torch.tensor([2.0**-n for n in range(6 if dtype == "float8_e4m3fn" else 13)], dtype=torch.float64)
     result = torch.empty(batch * lines, k, dtype=torch.float64)
     for number, kind in enumerate(kinds):
         line, some = torch.arange(batch * lines)[number :: len(kinds), None], noise[number :: len(kinds)]
@@ -170,9 +167,9 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
             case "opposed":
                 tiny = torch.where(again, 2.0**-16, 2.0**-9) if dtype != "float8_e4m3fn" else 2.0**-6
                 small = torch.where(place < half, some * tiny, 0.0)
-                found = torch.where(sparse, small, turned[number :: len(kinds)] * sign)
+                found = torch.where(sparse, small, some[:, turn] * sign)
             case "paired":
-                found = torch.where(sparse, some, turned[number :: len(kinds)])
+                found = torch.where(sparse, some, some[:, turn])
             case _:
                 found = whole[number :: len(kinds)]
         result[number :: len(kinds)] = found
@@ -193,7 +190,7 @@ def _coded(shape: Shape, dtype: str, seed: int) -> dict[str, Tensor]:
     codes = draw.integer(0, 15).reshape(n, shape.k)
     each = Draw(fmt, torch.arange(n * groups), seed, "products groups")
     scale = to_tensor(fmt, each.value(each.integer(-3, 1)) & (fmt.sign_bit - 1)).reshape(n, groups).double()
-    noise, whole = _normal(each).reshape(n, groups), each.integer(-3, 3).reshape(n, groups).double()
+    noise, whole = normal(each).reshape(n, groups), each.integer(-3, 3).reshape(n, groups).double()
     line, half = torch.arange(n)[:, None], max(groups // 2, 1)
     again = line // len(COLUMNS) % 2 == 1
     zero = noise * torch.where(again, 2.0**-16, 4.0)
@@ -311,19 +308,18 @@ def stored(reals: Tensor, dtype: str) -> Tensor:
     """float64 values as a tensor of the dtype: towards zero, 8-bit floats to nearest; int8 from -128 to 127."""
     import torch
 
+    from verify.families.composite import encoded
+
     if dtype == "int8":
         return (reals * WHOLE).round().clamp(-128, 127).to(torch.int8)
     if dtype not in FORMATS:
         return reals.to(torch.float32).to(getattr(torch, dtype))
     fmt = FORMATS[dtype]
-
-    def encoded(part: Tensor) -> Tensor:
-        special = ~part.isfinite()
-        found = to_tensor(fmt, encode(fmt, torch.where(special, 0.0, part)))
-        return torch.where(special, part.to(found.dtype), found)
-
-    parts = reals.reshape(-1).split(TOGETHER) if reals.numel() else (reals,)
-    return torch.cat([encoded(part).reshape(-1) for part in parts]).reshape(reals.shape)
+    if fmt.bits == 64:
+        return reals
+    finite = reals.isfinite()
+    found = to_tensor(fmt, encoded(reals, fmt=fmt))
+    return found if bool(finite.all()) else found.where(finite, reals.to(found.dtype))
 
 
 def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: int, *, facts: Products) -> Problem:
@@ -379,7 +375,7 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
         result = FORMATS[facts.result(dtype)]
         drawn = Draw(result, index[: shape.n], seed, "products bias")
         kinds = index[: shape.n] % len(COLUMNS)  # small where sums nearly cancel, whole where they are
-        bias = torch.where(kinds == COLUMNS.index("whole"), 1.0, _normal(drawn))
+        bias = torch.where(kinds == COLUMNS.index("whole"), 1.0, normal(drawn))
         again = index[: shape.n] // len(COLUMNS) % 2 == 1
         bias = torch.where(kinds == COLUMNS.index("paired"), bias * torch.where(again, 2.0**-15, 2.0**-9), bias)
         bias = _special(bias, seed, "bias", 8) if shape.data == "bias" else bias
@@ -578,6 +574,8 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
         found.append(sizes | {"m": "1", "n": "1"})
         found += [{"m": n, "k": "4099", "n": n, "data": "extreme"} for n in ("72", "130")]
         found += [sizes | {"k": "2047"}, {"m": "150", "k": "4099", "n": "40", "data": "extreme"}]
+        # rows that decoding has, and terms whose sum needs more than 16 bits
+        found += [sizes | {"m": "100", "k": "2047"}, sizes | {"k": "384"}]
         found.append(sizes | {"m": "72", "k": "4099", "n": "160"})
         found += [sizes | {"m": "24", "n": "272"}, sizes | {"m": "5", "k": "16384", "n": "6"}]
     elif not facts.coded:
@@ -618,7 +616,16 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         given = {"m": "5", "k": "64", "n": "32", "data": "scales"}
         expanded = {"scale": "scale[:, :1].expand(scale.shape)"}, {"zero": "zero[:1, :1].expand(zero.shape)"}
         plain = {"m": "5", "k": "64", "n": "32"}
-        return (given, {"b": "b * 0 + 8"}), (many, {}), (large, {}), (odd, {}), *((plain, one) for one in expanded)
+        # a row of one number, which leaves weights as they are
+        alone = {"m": "1", "k": "64", "n": "256"}, {"a": "torch.cat([a[:, :1], a[:, 1:] * 0], 1)"}
+        return (
+            (given, {"b": "b * 0 + 8"}),
+            (many, {}),
+            (large, {}),
+            (odd, {}),
+            alone,
+            *((plain, one) for one in expanded),
+        )
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
         large = {"scale_a": "scale_a * 2.0**60", "scale_b": "scale_b * 2.0**62"}
@@ -629,6 +636,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             ({"m": "24", "k": "64", "n": "32"}, some),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
             ({"m": "24", "k": "64", "n": "32"}, large),
+            ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()", "scale_b": "scale_b * (scale_b > 1)"}),
             *(({"m": "64", "k": "64", "n": "64", "data": "special"}, one) for one in turned),
             ({"m": "528", "k": "1040", "n": "544"}, {}),
             *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),

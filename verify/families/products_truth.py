@@ -18,6 +18,7 @@ import torch
 from verify.facts.truth import ZERO, Truth
 from verify.families.composite import Problem
 from verify.families.products import Products, Shape, decoded, unordered, unread
+from verify.inputs.draws import spread
 from verify.numbers.ball import GROW
 from verify.numbers.decide import Enclosure
 from verify.numbers.fixed import Fixed, FixedMatrices, places_for
@@ -204,6 +205,12 @@ class Truths:
             return t[..., columns] if t.dim() == 1 or name in ("b", "scale_b") else t[rows][..., columns]
 
         return change
+
+    def drawn(self, count: int) -> Tensor:
+        """See `verify.families.composite.Source`."""
+        rows, width = max(self.shape.batch, 1) * self.shape.m, self.shape.n
+        some = torch.tensor(spread(rows, max(1, count // max(width, 1))), device=self.device)
+        return (some[:, None] * width + torch.arange(width, device=self.device)).reshape(-1)
 
     # Multiprecision
 

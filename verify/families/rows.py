@@ -731,12 +731,13 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
             "2x1x2x1x3x33",
             # whole blocks whose number is no power of two, widths of heads, and many rows of as many numbers
             "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
-            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "600x1033", "2x9x20x130",
+            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "1100x1033", "2x9x20x130",
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)
-    # special values in rows of several large blocks, more rows than a grid's second axis holds, and volumes
-    special += ({"shape": "8x20000", "recipe": "one_nan,infinities"}, {"shape": "65600x2", "recipe": "random"})
+    # special values in rows of several large blocks, more rows than a grid's second axis holds, or than
+    # 2^17, and volumes
+    special += ({"shape": "8x20000", "recipe": "one_nan,infinities"}, {"shape": "131100x2", "recipe": "random"})
     special += ({"shape": "2x3x2x2x3", "dim": "1", "recipe": "random"},) * (not last)
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "1x151937", "2x128256"))
@@ -974,6 +975,16 @@ def kernel(
                     {"x": "x.movedim(1, -1).contiguous().movedim(-1, 1)"},
                 )
                 for place in ({}, *([{"dim": "1"}] * (not last)))
+            ),
+            # a number beside which others count for less than float32 holds
+            *(
+                (
+                    (
+                        {"shape": "5x33", "recipe": "random"},
+                        {"x": "(-9 - 20 * x.abs()).index_fill(-1, x.new_zeros(1).long(), 0)"},
+                    ),
+                )
+                * (rows.kind == EXPONENTIALS)
             ),
             *(({"shape": "5x33"}, {w: f"{w} * {by}"}) for w in rows.weights for by in ("0", "0 + 1", "2.0**-6")),
             *(({"shape": "3x1160"}, {w: f"{w}.repeat(2)[1:1161]"}) for w in rows.weights),

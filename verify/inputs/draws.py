@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias, overload
@@ -289,6 +289,35 @@ class Draw:
     def constant(self, text: str) -> Ints:
         """The pattern of a literal (see `Format.parse`)."""
         return self.index * 0 + as_int64(self.fmt, self.fmt.parse(text))
+
+
+def normal(draw: Draw) -> Reals:
+    """Mean 0, variance 1, within +-3.47: the sum of four uniform words."""
+    import torch
+
+    total = draw.word() + draw.word() + draw.word() + draw.word()
+    return (total.to(torch.float64) * 2.0**-32 - 2.0) * 1.7320508075688772
+
+
+#: What `leading` has given, and of how many strata, and of how many of their elements at most, it is kept.
+_LEADING: dict[tuple[Any, ...], Any] = {}
+STRATA, LEADING = 16, 1 << 20
+
+
+def leading(function: Callable[[Draw], Any], fmt: Format, count: int, seed: int, stratum: str) -> Any:
+    """`function` of the first `count` elements of a stratum, which are those of its last dimension, on the host; not to
+    be written to. An element depends on its index alone: what was drawn for more of them is kept and used again."""
+    import torch
+
+    key = function, fmt, seed, stratum
+    found = _LEADING.pop(key, None)
+    if found is None or found.shape[-1] < count:
+        found = function(Draw(fmt, torch.arange(count, dtype=torch.int64), seed, stratum))
+    if found.shape[-1] <= LEADING:
+        _LEADING[key] = found
+        if len(_LEADING) > STRATA:
+            del _LEADING[next(iter(_LEADING))]
+    return found[..., :count]
 
 
 def as_int64(fmt: Format, pattern: int) -> int:

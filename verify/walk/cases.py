@@ -805,7 +805,7 @@ class OfOutput:
         bound, y = self.bounds.bound.reshape(-1)[index], y[index]
         open_, wrong = torch.ones_like(index, dtype=torch.bool), torch.zeros_like(index, dtype=torch.bool)
         for double in (True, False):  # of what is below its range float64 knows more
-            truth = self._truth(index, whole=len(index) == len(self.enclosed[0].mid[0]), double=double)
+            truth = self._truth(index, whole=len(index) == self.bounds.bound.numel(), double=double)
             least, most, special, same = _distance(truth, y)
             signed = (y != 0) | _sign(truth, y)
             open_ = open_ & ~(torch.where(special, same, most <= bound) & signed)
