@@ -12,6 +12,7 @@ import torch
 from verify import backends
 from verify.facts import kernel
 from verify.facts.kernel import Composite
+from verify.judge import chunk
 from verify.judge.cell import standing, standing_of
 from verify.judge.chunk import Judge
 from verify.lower.lowering import Target
@@ -201,3 +202,29 @@ def test_of_many_outputs_some_rows_are_judged_one_by_one(name: str, shape: str, 
     assert place in term.elements.doubted(wrong).tolist()
     assert standing(term.judge.doubts(term.elements, wrong)) in ("exceeds-bound", "suspect")
     assert standing(term.judge.doubts(term.elements, y)) == "passed"
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("mm", "float16"), ("softmax", "float32"), ("linear", "bfloat16")])
+def test_where_only_passing_is_asked_of_tensors_too_a_few_tell_that_it_does_not(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long product in float16 on a GPU is tried by a dozen algorithms, each of which took as long as the one that it
+    keeps."""
+    one, on = instance(name, dtype)
+    eager = lowerings(one.kernel)[0]
+    outputs = one.eager(0, eager, on)
+    assert outputs
+    (term,) = terms(one, on, eager, 0, "", outputs[""])[1].values()
+    right, asked = outputs[""].reshape(-1), list[int]()
+    whole = Judge.rest
+    monkeypatch.setattr(Judge, "rest", lambda *given, **named: asked.append(len(given[2])) or whole(*given, **named))
+    for wrong in (right * 1.1, right.index_fill(0, torch.tensor([5, 9]), 3.0)):
+        asked.clear()
+        assert standing_of(term.judge, term.elements, wrong, briefly=True) == "exceeds-bound"
+        assert sum(asked) <= chunk.FARTHEST
+        assert standing_of(term.judge, term.elements, wrong) == "exceeds-bound"
+    assert standing_of(term.judge, term.elements, right, briefly=True) == "passed"
+    # where the few do not fail all are looked at
+    monkeypatch.setattr(chunk, "farthest", lambda y, facts, count: torch.tensor([0]))
+    assert standing_of(term.judge, term.elements, wrong, briefly=True) == "exceeds-bound"
+    assert standing_of(term.judge, term.elements, right, briefly=True) == "passed"

@@ -275,7 +275,7 @@ def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = 
         found = standing(judge.rest(source, far, y, eager, Formulas(), settled=False))
         if found == "exceeds-bound" or (briefly and found not in ("passed", "deviates")):
             return found
-    return standing(judge.doubts(source, y, eager))
+    return standing(judge.doubts(source, y, eager, briefly=briefly))
 
 
 def failing(judge: Judge, reader: Reader, source: Source, y: Tensor) -> tuple[Element, Outcome] | None:

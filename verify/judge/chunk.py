@@ -19,7 +19,7 @@ import torch
 
 from verify.facts.formats import Format
 from verify.facts.truth import Truth
-from verify.judge.element import CLASSES, Facts, Judged, Limits, decide, keeps
+from verify.judge.element import CLASSES, Facts, Judged, Limits, decide, farthest, keeps
 from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import COUNTED, LEADERS, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
@@ -39,6 +39,8 @@ MOST = 1 << 22
 FEW = 16
 #: ... which may wait for those of other chunks.
 LATER = 1 << 19
+#: Elements by which it is seen that a lowering fails.
+FARTHEST = 2
 
 
 class OracleViolation(Exception):
@@ -200,14 +202,19 @@ class Judge:
             return found
         return found + self.rest(source, index, y, eager, formulas, settled=engine is not None)
 
-    def doubts(self, source: Source, y: Tensor, eager: Tensor | None = None) -> Tally:
+    def doubts(self, source: Source, y: Tensor, eager: Tensor | None = None, *, briefly: bool = False) -> Tally:
         """The tally of those outputs alone that are not seen at once to keep their bound: enough for a status. Of the
-        others the normal ones count as correct, since of these no more than a share may be left unjudged."""
+        others the normal ones count as correct, since of these no more than a share may be left unjudged. briefly: only
+        whether they pass is asked, so that of those which fail a few are enough."""
         if not source.stages:
             index = source.doubted(y)
             found = self.rest(source, index, y, eager, Formulas(), settled=False)
             return found + Tally({"normal": InRegion({"correct": len(y) - len(index)})})
         facts = source.facts(None, y, double=source.stages[0], zeroed=True)
+        if briefly and len(few := farthest(y, facts, FARTHEST)):
+            found = self.rest(source, few, y, eager, Formulas(), settled=False)
+            if any(one.fails or one.lost for one in found.regions.values()):
+                return found
         sure = keeps(y, facts, self.fmt)
         normal = sure & (facts.truth.mid.abs() >= 2.0 ** (self.fmt.emin + 1))
         normal = normal & ~(facts.special | facts.subnormal | facts.under | facts.over)

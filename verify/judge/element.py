@@ -335,6 +335,19 @@ def keeps(y: Tensor, facts: Facts, fmt: Format) -> Tensor:
     return number | (facts.special & (rad == 0) & ((e.mid.isnan() & yv.isnan()) | (yv.isinf() & (yv == e.mid))))
 
 
+def farthest(y: Tensor, facts: Facts, count: int) -> Tensor:
+    """int64: at most so many places of elements that certainly are farther off than their limit, before any slack."""
+    none = torch.zeros(0, dtype=torch.int64, device=y.device)
+    if facts.limit is None or facts.unit is not None:
+        return none
+    e = facts.truth
+    rad = e.radius if e.tail is None else e.radius + e.tail.abs()
+    share = ((y.to(torch.float64) - e.mid).abs() - rad) / facts.limit
+    share = share.where((share > 1) & facts.limit.isfinite() & ~facts.special, 0.0)
+    places: Tensor = share.topk(min(len(y), count)).indices
+    return places[share[places] > 0]
+
+
 @dataclass(frozen=True)
 class Usual:
     """The same of elements of the region normal, in fewer operations than `Plain` takes for all of its regions."""
