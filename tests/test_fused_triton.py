@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
+import verify
 from test_fused import CASES, by_tensors, case, require_same, spoiled
 from verify import backends
 from verify.facts.formats import FORMATS
@@ -248,6 +249,32 @@ def test_a_gpu_settles_plain_tiles_alike(monkeypatch: pytest.MonkeyPatch) -> Non
     if (why := backend.unavailable()) is not None:
         pytest.skip(why)
     require_plain(backend.device, Host(fused.mapped), 1 << 16, monkeypatch)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_what_is_wrong_where_float64_decides_nothing_alone() -> None:
+    """A root that is the other neighbour of those few which lie within 2^-25 of an ULP of halfway between two: its
+    error is more than half an ULP by that."""
+    if (why := (backend := backends.load("cuda")).unavailable()) is not None:
+        pytest.skip(why)
+    planted = []
+
+    def root(x: torch.Tensor) -> torch.Tensor:
+        y = torch.sqrt(x)
+        beyond = torch.where(y.double().square() < x.double(), torch.inf, 0.0).to(y.dtype)
+        other = torch.nextafter(y, beyond)
+        one, middle = y.double(), (y.double() + other.double()) / 2
+        # with exact products: of numbers of 24 and 25 bits
+        near = (x.double() - middle.square()).abs() < 2 * one * (other.double() - one).abs() * 2.0**-25
+        near = near & (x >= 2.0**-100) & x.isfinite()
+        planted.append(int(near.sum()))
+        return torch.where(near, other, y)
+
+    with pytest.raises(verify.Inaccurate) as raised:
+        verify.check(root, "sqrt", dtype=torch.float32, device=backend.device, profile="exhaustive")
+    found = [cell for cell in raised.value.cells if cell.lowering.endswith("root")]
+    assert any(planted) and found and all(cell.status == "exceeds-bound" for cell in found)
+    assert all(0.5 < cell.error.max_ulp < 0.5 + 2.0**-24 for cell in found)
 
 
 @pytest.mark.gpu
