@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import mmap
 import os
 import pickle
 import signal
@@ -32,6 +31,7 @@ from verify.lower.user import Version, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.processes import standby
 from verify.workers.launch import UNDERWAY, LoweringError, NoRoom, words
+from verify.workers.shared import Shared, up
 
 Tensor = torch.Tensor
 TIMEOUT = 60.0  # seconds that a launch may take, beside compilation
@@ -68,7 +68,7 @@ class Worker:
         self.files = [standby.shared() for _ in range(2 * PLACES)]
         self.process = standby.Process("verify.workers.process:main", self.files)
         self.connection = self.process.connection
-        self.maps: list[mmap.mmap | None] = [None] * len(self.files)
+        self.shared = [Shared(file.fileno()) for file in self.files]
         self.asked = 0  # messages so far
         self.underway = deque[tuple[int, str]]()  # those that have no answer, and what they ask for
         self.answers: dict[int, dict[str, Any]] = {}  # that nobody has taken
@@ -129,15 +129,8 @@ class Worker:
         return self.answers.pop(number)
 
     def part(self, which: int, offset: int, size: int) -> Tensor:
-        """uint8 (size,): a part of one of the files, which grows as needed: for each place one of inputs and one of
-        outputs."""
-        held = self.maps[which]
-        if held is None or len(held) < offset + size:
-            grown(descriptor := self.files[which].fileno(), offset + size)
-            held = self.maps[which] = mmap.mmap(descriptor, 0)
-        if not size:
-            return torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
+        """`Shared.part` of one of the files: for each place one of inputs and one of outputs."""
+        return self.shared[which].part(offset, size)
 
     def spent(self) -> float:
         """Seconds that its launches have taken so far: of a processor, or in which something was compiled, perhaps by
@@ -198,22 +191,12 @@ def _ended(code: int | None) -> str:
     return f"by signal {-code}"
 
 
-def grown(descriptor: int, size: int) -> None:
-    """Let a file have at least so many bytes, and one."""
-    if os.fstat(descriptor).st_size < max(size, 1):
-        os.ftruncate(descriptor, _up(max(size, 1), 1 << 20))
-
-
 def laid_out(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Places of outputs of these sizes one after another, in bytes, and where the last one ends."""
     offsets, place = {}, 0
     for key, size in sizes.items():
-        offsets[key], place = place, _up(place + size, 64)
+        offsets[key], place = place, up(place + size, 64)
     return offsets, place
-
-
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
 
 
 def _plain(text: str) -> str:
@@ -538,7 +521,7 @@ class Awaited:
         if end > sent.most:
             raise LoweringError(f"{label} returned {end} bytes; that is more than inputs could need")
         return {
-            key: sent.returned(offsets[key], size).clone().view(dtype).reshape(shape).to(home)
+            key: sent.returned(offsets[key], size).to(home, copy=True).view(dtype).reshape(shape)
             if size
             else torch.empty(shape, dtype=dtype, device=home)
             for key, (shape, dtype, size) in sizes.items()
@@ -562,7 +545,7 @@ class _Sent:
             if key not in held:
                 whole = torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage())
                 held[key] = (place, whole)
-                place = _up(place + len(whole) + BAND, BAND)
+                place = up(place + len(whole) + BAND, BAND)
             number = list(held).index(key)
             kind = str(t.dtype).removeprefix("torch.")
             self.tensors.append((label, number, kind, tuple(t.shape), tuple(t.stride()), t.storage_offset()))
@@ -587,7 +570,7 @@ class _Sent:
         for beside, mine, whole in self._parts():
             if not bool((beside == self.guard).all()):
                 raise LoweringError(f"{label} wrote into memory beside its inputs")
-            if not torch.equal(words(mine), words(whole.cpu())):
+            if not torch.equal(words(mine.to(whole.device)), words(whole)):
                 found[whole.data_ptr()] = mine.clone()
         return found
 

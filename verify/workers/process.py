@@ -44,9 +44,10 @@ from verify.lower.lowering import Breach, Lowering, NotLowered, Target, describe
 from verify.lower.user import user_composite, user_function, user_lowering, writing
 from verify.processes import standby
 from verify.virtual.dispatch import Watching
-from verify.workers import GUARD, grown, laid_out
+from verify.workers import GUARD, laid_out
 from verify.workers.behaviour import digest
 from verify.workers.launch import shared
+from verify.workers.shared import Shared
 
 T = TypeVar("T")
 
@@ -94,8 +95,8 @@ class Waiting:
 
 class Server:
     def __init__(self, connection: Connection, files: Sequence[int]) -> None:
-        self.connection, self.files = connection, files
-        self.maps: list[mmap.mmap | None] = [None] * len(files)
+        self.connection = connection
+        self.shared = [Shared(file) for file in files]
         self.lock = threading.Lock()
         self.busy = threading.Event()
         self.lowerings: dict[str, Lowering] = {}
@@ -219,7 +220,7 @@ class Server:
                 with self.names.replaced():
                     call = self.calls[key] = self.lowerings[text].build(on)
             with torch.inference_mode(how == "inference"):
-                file = self.given(2 * place, 0, size)
+                file = self.shared[2 * place].part(0, size)
                 try:  # with its guards; 'late': where the next inputs are not written
                     inputs = file.to(backend.device, copy=how == "late")
                 except RuntimeError as error:
@@ -338,8 +339,7 @@ class Server:
         if all(tuple(one.get(k) for k in ("type", "device", "layout")) == expected for one in outlines.values()):
             offsets, size = laid_out({str(key): t.numel() * t.element_size() for key, t in returned.items()})
             if size <= most:  # else the parent says so
-                grown(self.files[2 * place + 1], size)
-                self.hand_over(returned, 2 * place + 1, offsets)
+                self.hand_over(returned, self.shared[2 * place + 1].part(0, size), offsets)
         return {
             "outputs": outlines,
             "seconds": seconds,
@@ -371,14 +371,13 @@ class Server:
             changed["random numbers"] = ["going on", "begun anew"]
         return changed
 
-    def hand_over(self, returned: Mapping[Any, torch.Tensor], which: int, offsets: Mapping[str, int]) -> None:
+    def hand_over(self, returned: Mapping[Any, torch.Tensor], file: torch.Tensor, offsets: Mapping[str, int]) -> None:
         """Copy outputs, contiguous, to these offsets of a file."""
         self.last = {}
         for key, t in returned.items():
-            dense = t.detach().resolve_neg().contiguous().cpu()
-            size = dense.numel() * dense.element_size()
-            if size:
-                ctypes.memmove(self.given(which, offsets[str(key)], size).data_ptr(), dense.data_ptr(), size)
+            dense = octets(t)
+            if len(dense):
+                file[offsets[str(key)] :][: len(dense)].copy_(dense)
             if not self.waits(t):
                 self.last[str(key)] = t
 
@@ -414,16 +413,7 @@ class Server:
 
     def holds(self, t: torch.Tensor) -> bool:
         """Whether it lies in a file that the parent has mapped too."""
-        return any(m is not None and inside(t.untyped_storage().data_ptr(), m) for m in self.maps)
-
-    def given(self, which: int, offset: int, size: int) -> torch.Tensor:
-        """uint8 (size,): a part of a mapped file, mapped again where that has grown."""
-        held = self.maps[which]
-        if held is None or len(held) < offset + size:
-            held = self.maps[which] = mmap.mmap(self.files[which], os.fstat(self.files[which]).st_size)
-        if not size:
-            return torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(held, dtype=torch.uint8, count=size, offset=offset)
+        return any(one.holds(t.untyped_storage().data_ptr()) for one in self.shared)
 
     def spoiled(
         self, returned: Any, inputs: Sequence[torch.Tensor], pattern: int
@@ -652,12 +642,6 @@ def spoiled(backend: backends.Backend) -> bool:
     except Exception:
         return True
     return False
-
-
-def inside(address: int, held: mmap.mmap) -> bool:
-    """Whether an address lies in a mapped file."""
-    start = ctypes.addressof(ctypes.c_char.from_buffer(held))
-    return start <= address < start + len(held)
 
 
 def outline(value: Any) -> dict[str, Any]:
