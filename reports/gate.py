@@ -751,7 +751,7 @@ class _Told:
         before, after = before or 0, after or 0
         if before == after:
             return
-        group = self.other if not judged else self.larger if after > before else self.smaller
+        group = self.smaller if after < before else self.larger if judged else self.other
         texts = (str(before), str(after)) if isinstance(after, int) else _apart(before, after)
         group.append(f"{label} {' -> '.join(texts)}")
         self.mixed |= group is self.other and after > before
@@ -798,10 +798,11 @@ def difference(new: Accepted, old: Accepted) -> tuple[list[tuple[str, str]], str
     bits = _bits(new, old)
     formula = f"formula {_formula(old)} -> {_formula(new)}" if steady and new.formula != old.formula else ""
     details = [*told.other, *filter(None, (bits, formula))]
+    same = steady and not bits and bool(new.digest)
     if told.larger:
+        details += ["the same bits, judged otherwise"] if same else []
         region = next((name for name, one in regions.items() if one.larger), "")
         return [("regressed", "; ".join([*told.larger, *told.smaller, *details]))], region
-    same = steady and not bits and bool(new.digest)
     if told.smaller and not (same or told.mixed or any(one.mixed for one in regions.values())):
         region = next((name for name, one in regions.items() if one.smaller), "")
         return [("improved", "; ".join([*told.smaller, *details]))], region
@@ -906,18 +907,22 @@ def _between(new: AcceptedRegion, old: AcceptedRegion, steady: bool) -> _Told:
 #: Of results that differ from launch to launch, how much a share of bad elements or a mean may move: a tenth, and six
 #: standard deviations of as many independent elements.
 CHANCE, DEVIATIONS = 0.1, 6.0
+#: ULP with which an element enters a mean at most, see `verify.reports.schema.Error`.
+CLAMP = 2.0**10
 
 
 def _by_share(told: _Told, new: AcceptedRegion, old: AcceptedRegion) -> None:
     """Adds to `other` what is worse in a region by more than chance, where results differ, or did."""
     if not (new.inputs and old.inputs):
         return
-    pairs = {name: (getattr(old, name) / old.inputs, getattr(new, name) / new.inputs) for name in COUNTS}
-    pairs |= {"mean_ulp": (old.mean_ulp, new.mean_ulp)} if "ulp" in JUDGED[new.metric] else {}
+    counted = (*COUNTS, *(("unjudged",) if old.unjudged is not None else ()))
+    pairs = {name: ((getattr(old, name) or 0) / old.inputs, (getattr(new, name) or 0) / new.inputs) for name in counted}
+    pairs["mean_ulp"] = old.mean_ulp, new.mean_ulp
     for name, (before, after) in pairs.items():
-        spread = math.sqrt(max(before, 1 / old.inputs) / min(new.inputs, old.inputs))
+        most = CLAMP if name == "mean_ulp" and "ulp" not in JUDGED[new.metric] else 1  # of one element
+        spread = math.sqrt(most * max(before, 1 / old.inputs) / min(new.inputs, old.inputs))
         if name not in FAILING and after > before * (1 + CHANCE) + DEVIATIONS * spread:
-            told.other.append(f"{_label(name, new)} {before:.3g} -> {after:.3g}{' of all' if name in COUNTS else ''}")
+            told.other.append(f"{_label(name, new)} {before:.3g} -> {after:.3g}{' of all' if name in counted else ''}")
             told.mixed = True
 
 

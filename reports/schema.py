@@ -627,8 +627,8 @@ class Report(Record):
 
 
 def lacks_regions(cell: Cell) -> str:
-    """What is wrong with a cell of schema 2 that measured something without regions; '' where nothing is."""
-    if cell.regions or not cell.inputs or cell.status in NOT_OF_REGIONS:
+    """What is wrong with a cell of schema 2 that measured something or passed without regions; '' if nothing is."""
+    if cell.regions or cell.status in NOT_OF_REGIONS or not (cell.inputs or cell.status in ("passed", "deviates")):
         return ""
     return f"status {cell.status} of {cell.inputs} inputs without regions"
 

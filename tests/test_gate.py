@@ -34,7 +34,7 @@ from verify.numbers.ulp import FAILING
 from verify.reports import accept as accepting
 from verify.reports import baseline, gate, store
 from verify.reports.accept import Refused, accept
-from verify.reports.baseline import COUNTS, Accepted, Device
+from verify.reports.baseline import COUNTS, Accepted, AcceptedRegion, Device
 from verify.reports.blocks import Line
 from verify.reports.compare import compare as compare_reports
 from verify.reports.compare import load as load_reports
@@ -1282,6 +1282,41 @@ def test_the_gate_compares_the_worst_seen(bench: Bench) -> None:
     assert bench.statuses(value) == (1, {"regressed": 1})
     assert "scaled_ulp 0.7712 -> 0.875" in " ".join(bench.accept(value)[1].split())
     assert bench.statuses(value) == (0, {"passed": 1})
+
+
+ACCEPTED = Accepted(
+    kernel="k", lowering="l", spelling="s", dtype="float32", domain="strata", size=9, seed=0, inputs_digest="a",
+    inputs=9, error=0.5, ulp=900.0, int_ulp=0, mean_ulp=3.0, bias_ulp=0.0,
+)  # fmt: skip
+
+
+def shares(**changed: Any) -> AcceptedRegion:
+    given = {"inputs": 100_000, "error": 0.5, "metric": "share", "bound": 1.0, "ulp": 900.0, "share": 0.5}
+    return AcceptedRegion(**given | {"mean_ulp": 3.0, "unjudged": 0} | changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"mean_ulp": 300.0}, "mean_ulp 3 -> 300"),
+        ({"unjudged": 1000}, "unjudged 0 -> 0.01 of all"),
+        ({"mean_ulp": 3.9, "unjudged": 0}, ""),  # as far as chance goes, of elements that count 1,024 at most
+    ],
+)
+def test_what_chance_does_not_explain_is_a_change_where_results_differ(changed: dict[str, Any], told: str) -> None:
+    """In every metric: most lowerings that are not deterministic add up in another order each time."""
+    old = replace(ACCEPTED, metric="share", distinct=3, regions={"normal": shares()})
+    found = compare(replace(old, regions={"normal": shares(**changed)}), old)
+    assert [status for status, _ in found] == ["changed"] * bool(told) and all(told in text for _, text in found)
+
+
+def test_what_the_bound_does_not_mean_gets_better_too() -> None:
+    old = replace(ACCEPTED, metric="share", digest="a", regions={"normal": shares()})
+    for changed in ({"ulp": 600.0}, {"ulp": 600.0, "mean_ulp": 2.0}):
+        ((status, _),) = compare(replace(old, digest="b", regions={"normal": shares(**changed)}), old)
+        assert status == "improved"
+    ((status, _),) = compare(replace(old, digest="b", regions={"normal": shares(ulp=600.0, mean_ulp=3.5)}), old)
+    assert status == "changed"
 
 
 def test_losing_determinism_is_a_change(bench: Bench) -> None:
