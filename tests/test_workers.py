@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from verify.walk.run import run
 from verify.workers import PLACES, Worker, imported, isolated
 from verify.workers.launch import LoweringError, launch_steady
 from verify.workers.process import spoiled
+from verify.workers.shared import PINNED, Shared
 
 pytestmark = pytest.mark.part(2)
 
@@ -677,3 +679,36 @@ def test_what_needs_no_process_is_done_while_one_starts(
                           scalars={"alpha": 1.0}, user_lowerings=(text,))  # fmt: skip
     assert [cell["lowering"] for cell in run(selection)["cells"]] == ["mine.py:f", "eager"]
     assert done == (["eager", "mine.py:f"] if slow else ["mine.py:f", "eager"])
+
+
+def test_memory_of_two_processes_grows_and_is_pinned_as_long_as_it_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU's driver holds for pinned and is mapped no more, it would copy to in the place of what is there."""
+    pinned: dict[int, int] = {}
+    told: list[int] = []
+
+    def register(address: int, size: int, flags: int) -> int:
+        told.append(size)
+        pinned[address] = size
+        return refused
+
+    driver = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=pinned.pop)
+    refused = 0
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    with standby.shared() as file:
+        one, other = Shared(file.fileno()), Shared(file.fileno())
+        one.part(5, 3).fill_(7)
+        assert other.part(4, 4).tolist() == [0, 7, 7, 7] and not told
+        large = other.part(PINNED, 8)
+        large.fill_(9)
+        assert one.part(PINNED, 8).eq(9).all() and one.part(5, 3).eq(7).all()
+        assert [*pinned.values()] == told == [PINNED + (1 << 20)] * 2
+        assert other.holds(large.data_ptr()) and not one.holds(large.data_ptr())
+        one.part(2 * PINNED, 8).fill_(4)
+        assert len(pinned) == 2 and max(pinned.values()) == 2 * PINNED + (1 << 20)
+        assert other.part(2 * PINNED, 8).eq(4).all() and large.eq(9).all()
+        del one, other
+        assert not pinned
+        refused = 1
+        last = Shared(file.fileno())
+        assert last.part(2 * PINNED, 8).eq(4).all() and last.part(2 * PINNED, 8).eq(4).all() and len(told) == 5

@@ -46,8 +46,13 @@ class Shared:
             return
         self._pinned = int(torch.cuda.cudart().cudaHostRegister(self._address, size, 0)) == 0  # type: ignore[no-untyped-call]
         if not self._pinned:  # or the next launch would be told to have failed
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(Exception):
                 torch.zeros(1, device="cuda")
+
+    def __del__(self) -> None:
+        # what is mapped there later would be taken for this memory
+        with contextlib.suppress(Exception):  # at its end a process may have no torch any more
+            self._unpin()
 
     def _unpin(self) -> None:
         if self._pinned:
