@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from verify.facts.formats import FORMATS, Format
+from verify.facts.formats import FORMATS
 from verify.facts.truth import Truth
 from verify.families.composite import Problem, encoded
 from verify.inputs import draws
@@ -73,7 +73,7 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
     reals = draws.exp2(-steps - (seed % 7) / 4)
     slopes = draws.encode(single, torch.where((heads % 2 == 1) & (shape.slopes == "signed"), -reals, reals))
     size = 10.0 if shape.biases == "large" else 1.0
-    noise = draws.leading(draws.normal, single, shape.heads * (2 * shape.reach + 1), seed, "bias")
+    noise = draws.beginning(draws.normal, single, shape.heads * (2 * shape.reach + 1), seed, "bias")
     bias = encoded(size * noise, fmt=single)
     return {
         "soft_cap": shape.soft_cap,
@@ -271,15 +271,15 @@ class _Recipe:
 
     def _noise(self, name: str) -> Tensor:
         size = self.shape.of_queries if name in ("query", "grad_out") else self.shape.of_keys
-        found: Tensor = draws.leading(draws.normal, *self._of(math.prod(size), name)).reshape(size)
+        fmt, count = FORMATS[self.dtype], math.prod(size)
+        found: Tensor = draws.beginning(draws.normal, fmt, count, self.seed, self._stratum(name)).reshape(size)
         return found
 
     def _draw(self, name: str, index: Tensor) -> draws.Draw:
-        fmt, _, seed, stratum = self._of(0, name)
-        return draws.Draw(fmt, index, seed, stratum)
+        return draws.Draw(FORMATS[self.dtype], index, self.seed, self._stratum(name))
 
-    def _of(self, count: int, name: str) -> tuple[Format, int, int, str]:
-        return FORMATS[self.dtype], count, self.seed, f"flex_attention {self.shape.data} {name}"
+    def _stratum(self, name: str) -> str:
+        return f"flex_attention {self.shape.data} {name}"
 
 
 def strata(problem: Problem, output: str) -> tuple[tuple[str, ...], Tensor]:

@@ -419,3 +419,29 @@ def test_a_small_domain_has_no_empty_stratum() -> None:
     for size in (1, 2, 7, 128, 896):
         domain = domain_of(facts, FORMATS["float32"], {}, "default", limit=size)
         assert domain.size == size and all(s.size for s in domain.strata)
+
+
+def test_the_first_elements_are_those_of_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draws, "_KEPT", {})
+    monkeypatch.setattr(draws, "MOST_KEPT", 100)
+    made: list[int] = []
+
+    def twice(draw: draws.Draw) -> torch.Tensor:
+        made.append(len(draw.index))
+        return torch.stack([draws.normal(draw), draw.integer(-3, 3).double()])
+
+    def asked(count: int, stratum: str = "s", seed: int = 0) -> torch.Tensor:
+        found: torch.Tensor = draws.beginning(twice, FORMATS["float32"], count, seed, stratum)
+        due = draws.Draw(FORMATS["float32"], torch.arange(count), seed, stratum)
+        assert torch.equal(found, torch.stack([draws.normal(due), due.integer(-3, 3).double()]))
+        return found
+
+    for count in (3, 50, 7, 0, 50, 101, 50, 102):
+        assert asked(count).shape == (2, count)
+    assert made == [3, 50, 101, 102]  # too many are not kept, and put none of fewer away
+    asked(9, "t")
+    asked(9, seed=1)
+    assert made[4:] == [9, 9] and len(draws._KEPT) == 3
+    for k in range(draws.STRATA_KEPT):
+        asked(1, f"{k}")
+    assert len(draws._KEPT) == draws.STRATA_KEPT

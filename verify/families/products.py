@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import DTYPES, NARROW, Composite, Setting, UsageError, lazily, suggest, whole_number
-from verify.inputs.draws import Draw, exp2, leading, normal, to_tensor
+from verify.inputs.draws import Draw, beginning, exp2, normal, to_tensor
 from verify.lower.stubs import expression
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     import torch
 
     batch, lines, k = size
-    numbers = leading(_numbers, FORMATS["float32"], batch * lines * k, seed, f"products {name}")
+    numbers = beginning(_numbers, FORMATS["float32"], batch * lines * k, seed, f"products {name}")
     noise, whole = (t.reshape(batch * lines, k) for t in numbers)
     place, half = torch.arange(k), k // 2
     sparse = (place % max(half, 1)) % 8 == 3

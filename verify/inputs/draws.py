@@ -299,24 +299,26 @@ def normal(draw: Draw) -> Reals:
     return (total.to(torch.float64) * 2.0**-32 - 2.0) * 1.7320508075688772
 
 
-#: What `leading` has given, and of how many strata, and of how many of their elements at most, it is kept.
-_LEADING: dict[tuple[Any, ...], Any] = {}
-STRATA, LEADING = 16, 1 << 20
+#: What `beginning` has given, of so many strata and of so many of their elements at most, the last one used at the end.
+_KEPT: dict[tuple[Any, ...], Any] = {}
+STRATA_KEPT, MOST_KEPT = 16, 1 << 18
 
 
-def leading(function: Callable[[Draw], Any], fmt: Format, count: int, seed: int, stratum: str) -> Any:
+def beginning(function: Callable[[Draw], Any], fmt: Format, count: int, seed: int, stratum: str) -> Any:
     """`function` of the first `count` elements of a stratum, which are those of its last dimension, on the host; not to
     be written to. An element depends on its index alone: what was drawn for more of them is kept and used again."""
     import torch
 
     key = function, fmt, seed, stratum
-    found = _LEADING.pop(key, None)
+    found = _KEPT.get(key)
     if found is None or found.shape[-1] < count:
         found = function(Draw(fmt, torch.arange(count, dtype=torch.int64), seed, stratum))
-    if found.shape[-1] <= LEADING:
-        _LEADING[key] = found
-        if len(_LEADING) > STRATA:
-            del _LEADING[next(iter(_LEADING))]
+        if count > MOST_KEPT:
+            return found
+    _KEPT.pop(key, None)
+    _KEPT[key] = found
+    if len(_KEPT) > STRATA_KEPT:
+        del _KEPT[next(iter(_KEPT))]
     return found[..., :count]
 
 
