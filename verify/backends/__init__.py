@@ -9,7 +9,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -251,6 +251,26 @@ def confine(device: str, share: float | None) -> None:
 def _for_tensors(share: float, whole: int) -> int:
     """Bytes that tensors of a process may take of its share of a GPU's `whole` memory."""
     return int(min(FOR_TENSORS * share * whole, max(share * whole - BESIDE_EACH, share * whole / 2)))
+
+
+def pin(address: int, size: int) -> bool | None:
+    """Let GPUs copy to and from this memory of the host directly, until `unpin`, which has to come before it is
+    unmapped: what lies there later would be taken for it. Whether they do; None where no GPU is used so far."""
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:  # type: ignore[no-untyped-call]
+        return True
+    with suppress(Exception):  # or the next launch would be told of it
+        torch.zeros(1, device="cuda")
+    return False
+
+
+def unpin(address: int) -> None:
+    import torch
+
+    torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
 
 
 def room(device: str) -> int:

@@ -9,6 +9,8 @@ import os
 
 import torch
 
+from verify import backends
+
 Tensor = torch.Tensor
 #: Bytes from which on a file is pinned once a GPU is used, to and from which it copies several times as fast then.
 PINNED = 1 << 24
@@ -32,7 +34,7 @@ class Shared:
             self._held = mmap.mmap(self.descriptor, 0)
             self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._held))
         if self._pinned is None and len(self._held) >= PINNED:
-            self._pin(len(self._held))
+            self._pinned = backends.pin(self._address, len(self._held))
         if not size:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(self._held, dtype=torch.uint8, count=size, offset=offset)
@@ -41,22 +43,13 @@ class Shared:
         """Whether an address lies in it."""
         return self._held is not None and self._address <= address < self._address + len(self._held)
 
-    def _pin(self, size: int) -> None:
-        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            return
-        self._pinned = int(torch.cuda.cudart().cudaHostRegister(self._address, size, 0)) == 0  # type: ignore[no-untyped-call]
-        if not self._pinned:  # or the next launch would be told to have failed
-            with contextlib.suppress(Exception):
-                torch.zeros(1, device="cuda")
-
     def __del__(self) -> None:
-        # what is mapped there later would be taken for this memory
         with contextlib.suppress(Exception):  # at its end a process may have no torch any more
             self._unpin()
 
     def _unpin(self) -> None:
         if self._pinned:
-            torch.cuda.cudart().cudaHostUnregister(self._address)  # type: ignore[no-untyped-call]
+            backends.unpin(self._address)
         self._pinned = None
 
 
