@@ -32,7 +32,7 @@ from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import PLACES, Worker, imported, isolated
 from verify.workers.launch import LoweringError, launch_steady
-from verify.workers.process import spoiled
+from verify.workers.process import octets, spoiled
 from verify.workers.shared import PINNED, Shared
 
 pytestmark = pytest.mark.part(2)
@@ -679,6 +679,16 @@ def test_what_needs_no_process_is_done_while_one_starts(
                           scalars={"alpha": 1.0}, user_lowerings=(text,))  # fmt: skip
     assert [cell["lowering"] for cell in run(selection)["cells"]] == ["mine.py:f", "eager"]
     assert done == (["eager", "mine.py:f"] if slow else ["mine.py:f", "eager"])
+
+
+def test_the_bytes_of_a_tensor_are_those_of_its_elements_whatever_its_strides() -> None:
+    """As numpy makes them where there are none: its square root of nothing ended the process."""
+    nothing = torch.zeros(4, dtype=torch.float16).as_strided((0,), (0,))
+    assert octets(nothing).shape == (0,)
+    assert octets(torch.tensor([1.0, 2.0])[1:].as_strided((1,), (0,))).tolist() == [0, 0, 0, 64]
+    assert octets(torch.tensor(2.0)).tolist() == octets(torch.tensor([[-2.0]]).neg()).tolist() == [0, 0, 0, 64]
+    rows = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
+    assert octets(rows.t()).tolist() == [1, 3, 2, 4] and octets(rows[:, :1].expand(2, 2)).tolist() == [1, 1, 3, 3]
 
 
 def test_memory_of_two_processes_grows_and_is_pinned_as_long_as_it_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -622,7 +622,9 @@ def differentiable(t: torch.Tensor) -> bool:
 
 def octets(t: torch.Tensor) -> torch.Tensor:
     """The bytes of its elements, in their order."""
-    return t.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    dense = t.detach().resolve_neg().contiguous()
+    # of one element or none a dimension may have any stride, which a view of bytes refuses
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
 
 
 def alone(part: torch.Tensor) -> torch.Tensor:
