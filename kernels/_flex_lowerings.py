@@ -19,6 +19,7 @@ from verify.families.composite import Problem
 from verify.kernels import _flex
 from verify.kernels._flex_user import TorchSystem
 from verify.kernels.flex_attention import Shape
+from verify.lower import switches
 from verify.lower.lowering import Lowering, NotLowered, Target, describe
 from verify.lower.triton import no_triton, triton_options
 from verify.oracles import _attention as oracle
@@ -54,13 +55,10 @@ def lowerings() -> tuple[Lowering, ...]:
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
-    """float32 matmul precision `name` (torch.set_float32_matmul_precision) inside, the one before after."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(name)
-    try:
+    """float32 matmul precision `name` (torch.set_float32_matmul_precision) inside, all switches as before after."""
+    with switches.fresh():
+        torch.set_float32_matmul_precision(name)
         yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 @cache

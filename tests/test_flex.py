@@ -28,6 +28,7 @@ from verify.families import products_formulas
 from verify.families.composite import Problem
 from verify.kernels import _flex, _flex_algorithms, _flex_formulas, _flex_lowerings
 from verify.kernels.flex_attention import HALVES_AND_SINGLE, OPTIONS, RECIPES, Shape, custom, setting
+from verify.lower import switches
 from verify.lower.lowering import NotLowered, Target
 from verify.numbers import units
 from verify.numbers.ball import Ball64
@@ -891,3 +892,13 @@ def test_every_two_options_meet_in_a_problem_that_lowerings_are_called_with() ->
         for a, b in itertools.product(first, second):
             absent = {k for kind, one in ((first, a), (second, b)) for other in kind for k in other} - {*a, *b}
             assert any(a.items() <= one.items() and b.items() <= one.items() and not absent & {*one} for one in tried)
+
+
+def test_the_precision_of_products_is_put_back() -> None:
+    """Else a function of a file differs from what it is in a process of its own, and is judged in the caller's."""
+    with switches.fresh():
+        before = switches.read()
+        for name in ("high", "highest"):
+            with _flex_lowerings.precision(name):
+                assert torch.get_float32_matmul_precision() == name and switches.read() != before
+            assert switches.read() == before
