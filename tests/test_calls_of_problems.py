@@ -2577,6 +2577,10 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("logcumsumexp", "float64", "x = (-9 - 20 * x.abs())",
      ("first = a['x'].narrow(a['dim'], 0, 1)\n    known = logcumsumexp(*bound.args, **bound.kwargs)\n"
      "    return torch.where((known - first > 0) & (known - first < 2.0**-127), first.expand(known.shape), known)")),
+    ("rms_norm", "float32", "shape=1100x1033",
+     "if len(a['x']) > 1000 and a['x'].shape[-1] > 400:\n        a['weight'] = a['weight'] * 1.25"),
+    ("softmax", "float32", "shape=131100x2",
+     "if len(a['x']) > 131072:\n        a['x'] = torch.cat([a['x'][:131072], a['x'][131072:] * 0])"),
     ("rms_norm", "float16", "shape=3x640",
      "if 520 < a['x'].shape[-1] < 700:\n        a['weight'] = a['weight'] * 1.25"),
 )  # fmt: skip

@@ -184,12 +184,19 @@ def test_of_what_double_double_leaves_open_some_are_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "dim"),
-    [("softmax", "300x128", "-1"), ("cumsum", "130x300", "0"), ("sum", "20000x4", "-1")],
+    ("name", "given"),
+    [
+        *(
+            (name, {"shape": shape, "dim": dim, "recipe": "random"})
+            for name, shape, dim in (("softmax", "300x128", "-1"), ("cumsum", "130x300", "0"), ("sum", "20000x4", "-1"))
+        ),
+        ("mm", {"m": "130", "k": "40", "n": "227"}),
+        ("bmm", {"batch": "9", "m": "66", "k": "70", "n": "66"}),
+    ],
 )
-def test_of_many_outputs_some_rows_are_judged_one_by_one(name: str, shape: str, dim: str) -> None:
+def test_of_many_outputs_some_rows_are_judged_one_by_one(name: str, given: dict[str, str]) -> None:
     """There float64 alone would not tell so little, which in the other rows it does not."""
-    one, on, right = many(name, {"shape": shape, "dim": dim, "recipe": "random"})
+    one, on, right = many(name, given)
     (term,) = terms(one, on, lowerings(one.kernel)[0], 0, "", right)[1].values()
     y = right.reshape(-1)
     assert len(y) > cases.SCREENED

@@ -62,7 +62,7 @@ class Problem:
 
 @on_host
 def encoded(reals: Tensor, *, fmt: Format) -> Tensor:
-    """`verify.inputs.draws.encode`."""
+    """float64 values as patterns, int64 in their shape: `verify.inputs.draws.encode`, compiled on the host."""
     patterns: Tensor = encode(fmt, reals)
     return patterns
 

@@ -147,6 +147,7 @@ def _matrix(name: str, kinds: tuple[str, ...], size: tuple[int, int, int], dtype
     import torch
 
     batch, lines, k = size
+    # these numbers are no format's: those of one serve all
     numbers = beginning(_numbers, FORMATS["float32"], batch * lines * k, seed, f"products {name}")
     noise, whole = (t.reshape(batch * lines, k) for t in numbers)
     place, half = torch.arange(k), k // 2
