@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from verify.kernels.triton.arithmetic import divide, square_root
-from verify.kernels.triton.elementwise import BLOCK, INTERPRETER_BLOCK, WARPS, Device
+from verify.kernels.triton.elementwise import BLOCK, INTERPRETER_BLOCK, WARPS, Device, Loop
 
 Tensor = torch.Tensor
 Step = Callable[[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]], None]
@@ -29,7 +29,7 @@ def averages(m, v, g, w1, w2):
     return tl.fma(first, g - m, m), tl.fma(second, tl.fma(g, g, -v), v)
 
 
-@Device
+@Loop
 def ema(m_ptr, v_ptr, g_ptr, size, w1, w2, MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < size
@@ -43,7 +43,7 @@ def ema(m_ptr, v_ptr, g_ptr, size, w1, w2, MAXIMIZE: tl.constexpr, BLOCK: tl.con
     tl.store(v_ptr + offsets, v.to(v_ptr.dtype.element_ty), mask=inside)
 
 
-@Device
+@Loop
 def update(
     p_ptr, m_ptr, v_ptr, x_ptr, g_ptr, size, w1, w2, eps, weight_decay, lr_decay, rate, inverse_root2,
     DECOUPLED: tl.constexpr, DECAYS: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, BLOCK: tl.constexpr,
@@ -118,7 +118,7 @@ def rounded(value: float) -> float:
 
 
 def _launch(
-    kernel: Device, tensors: tuple[Tensor, ...], values: Mapping[str, Any], options: Mapping[str, Any],
+    kernel: Loop, tensors: tuple[Tensor, ...], values: Mapping[str, Any], options: Mapping[str, Any],
     interpreted: bool,
 ) -> None:  # fmt: skip
     size = tensors[0].numel()
@@ -129,4 +129,4 @@ def _launch(
         with np.errstate(all="ignore"):
             InterpretedFunction(kernel.fn)[(triton.cdiv(size, block),)](*tensors, size, **values, BLOCK=block)
         return
-    kernel[(triton.cdiv(size, BLOCK),)](*tensors, size, **values, BLOCK=BLOCK, num_warps=WARPS, **options)
+    kernel.over(*tensors)[(triton.cdiv(size, BLOCK),)](*tensors, size, **values, BLOCK=BLOCK, num_warps=WARPS, **options)

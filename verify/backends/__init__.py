@@ -222,8 +222,8 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
     kinds = [(one.name, one.major, one.minor, one.total_memory) for one in each]
     seen = os.environ.get(variable, "").split(",") if os.environ.get(variable) else [str(k) for k in range(len(each))]
     alike = [seen[k] for k, kind in enumerate(kinds) if kind == kinds[0]]
-    most = min(8, kinds[0][3] // MEMORY_EACH) if kinds else 0
-    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores() // 2, most * len(alike))))]
+    most = min(16, kinds[0][3] // MEMORY_EACH) if kinds else 0
+    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores(), most * len(alike))))]
 
 
 MEMORY_EACH = 1 << 33  # bytes of a GPU's memory, at least, for each process that uses it

@@ -92,7 +92,7 @@ def processes() -> list[dict[str, str]]:
 
 
 def resources() -> dict[str, float]:
-    return {"CPU": 2.0, "GPU": 0.125}
+    return {"CPU": 1.0, "GPU": 0.0625}
 
 
 def synchronize() -> None:
