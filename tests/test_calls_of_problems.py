@@ -2583,6 +2583,16 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
      "if len(a['x']) > 131072:\n        a['x'] = torch.cat([a['x'][:131072], a['x'][131072:] * 0])"),
     ("rms_norm", "float16", "shape=3x640",
      "if 520 < a['x'].shape[-1] < 700:\n        a['weight'] = a['weight'] * 1.25"),
+    *((name, dtype, sizes,
+       ("tiles = [-(-a[k].shape[d] // 128) for d, k in enumerate('ab')]\n"
+        f"    y = {name}(*bound.args, **bound.kwargs)\n"
+        "    if tiles[0] * tiles[1] > 132:\n"  # an H200 has so many multiprocessors
+        "        row, column = (128 * k for k in divmod(200, tiles[1]))\n"
+        "        y[row : row + 128, column : column + 128] = 0\n"
+        "    return y"))
+      for name, dtype, sizes in (
+          ("mm", "float64", "m=2304 k=32 n=2304"), ("int_mm", "int8", "m=2304 k=32 n=2304"),
+          ("int4_mm", "bfloat16", "m=2304 k=64 n=2304"), ("scaled_mm", "float8_e4m3fn", "m=2304 k=32 n=2304"))),
 )  # fmt: skip
 MISREADING = """
 import functools, inspect

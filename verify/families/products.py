@@ -705,6 +705,16 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     return tuple(found)
 
 
+def _many(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
+    """More tiles of 128 x 128 than a GPU has multiprocessors, 304 at most, of which a persistent kernel computes more
+    than one in a program; some rows of each tile are judged. Stacks have thousands of matrices."""
+    if facts.stacked:
+        return ()
+    some = f"t[::{2304 // 64}]"
+    sizes = {"m": "2304", "k": "64" if facts.coded else "32", "n": "2304"}
+    return ((sizes, sizes | {"m": "64"}, dict.fromkeys(("a", "scale_a", ""), some)),)
+
+
 def _again(facts: Products) -> tuple[dict[str, str], ...]:
     """One small problem, and one large."""
     if facts.coded:
@@ -774,6 +784,7 @@ def kernel(
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
         further=(*((one, {}) for one in (*_shapes(facts), *_extremes(facts))), *further),
         related=_related(facts),
+        many=_many(facts),
         again=_again(facts),
         problem=functools.partial(problem, facts=facts),
         truth=functools.partial(lazily("verify.families.products_truth", "Truths"), facts),

@@ -555,6 +555,9 @@ class Calls:
                 f"{name} where {sizes}" if made else sizes,
                 _Call("a problem of its own", partial(self.sized, one), given, made),
             )
+        for given, some, picked in self.facts.many:
+            sizes = " ".join(f"{k}={v}" for k, v in given.items())
+            yield sizes, _Call(f"of whose output {picked['']} is judged", partial(self.many, given, some, picked))
         if possible("threads", self.call, self.target):
             long = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
@@ -610,6 +613,16 @@ class Calls:
         some = draw.sample(names, each) if each < len(names) else names
         for k in some if len(names) > 1 else ():
             yield from ({k: text} for text in draw.sample(LAYOUTS[1:], 1 + (len(names) < 4)))
+
+    def many(
+        self, given: Mapping[str, str], some: Mapping[str, str], picked: Mapping[str, str]
+    ) -> _Wrong | _Left | None:  # fmt: skip
+        """A problem of which some rows are judged, as one of these alone."""
+        one = self.drawn(given)
+        y = self.launched(one, like=one.eager(0, self.reference, self.aim(one)))
+        tensors = {k: _arranged(picked.get(k, "t"), t) for k, t in one.problem.tensors.items()}
+        outputs = {k: _arranged(picked[""], t) for k, t in y.items()}
+        return self.wrong(_Result(self.drawn(some, tensors), outputs))
 
     def again(self, first: Callable[[], Instance], second: Callable[[], Instance]) -> _Wrong | _Left | None:
         """Other numbers where the last ones were, and other tables of the same sizes: in tensors as new as those, by
