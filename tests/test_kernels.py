@@ -14,7 +14,18 @@ import torch
 
 from verify.facts import bounds
 from verify.facts.formats import FORMATS
-from verify.facts.kernel import DTYPES, METRICS, Kernel, Scalars, Spelling, UsageError, elementwise_names, load
+from verify.facts.kernel import (
+    DTYPES,
+    METRICS,
+    Composite,
+    Kernel,
+    Scalars,
+    Spelling,
+    UsageError,
+    elementwise_names,
+    load,
+    names,
+)
 from verify.inputs.domains import domain_of
 from verify.inputs.draws import to_tensor
 from verify.judge import ledger
@@ -292,3 +303,11 @@ def test_recursive_powers_count_their_multiplications() -> None:
         n = roundings(int(y))
         assert n == int(y) - 1
         assert math.isclose(bound.value, 0.5 if n == 1 else n / (1 - n * 2.0**-24))
+
+
+def test_quick_runs_take_every_case_of_what_calls_draw_nothing_for() -> None:
+    """Calls draw other numbers for a scalar from what it is, which leaves 0 as it is."""
+    composites = [facts for name in names() if isinstance(facts := load(name), Composite) and facts.cases]
+    flags = [facts for facts in composites if 0.0 in facts.cases[0].values()]
+    assert [facts.name for facts in flags] == ["scaled_mm"]
+    assert all(facts.quick_cases == len(facts.cases) for facts in flags)

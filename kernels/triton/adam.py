@@ -129,4 +129,5 @@ def _launch(
         with np.errstate(all="ignore"):
             InterpretedFunction(kernel.fn)[(triton.cdiv(size, block),)](*tensors, size, **values, BLOCK=block)
         return
-    kernel.over(*tensors)[(triton.cdiv(size, BLOCK),)](*tensors, size, **values, BLOCK=BLOCK, num_warps=WARPS, **options)
+    launched = kernel.over(*tensors)[(triton.cdiv(size, BLOCK),)]
+    launched(*tensors, size, **values, BLOCK=BLOCK, num_warps=WARPS, **options)

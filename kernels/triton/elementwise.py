@@ -46,7 +46,7 @@ class Device(triton.JITFunction):  # type: ignore[misc]
         return result
 
 
-class Loop(Device):  # type: ignore[misc]
+class Loop(Device):
     """A kernel over elements, compiled in two forms.
 
     Triton makes one of it for sizes of 1, one for multiples of 16 and one for the rest, and so for each address: as

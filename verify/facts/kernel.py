@@ -281,8 +281,8 @@ class Composite:
     further     what else a user's own lowering is called with: what is given to `custom`, and other scalars
     related     problems in no other layouts, some of whose tensors are made of one another: what is given to `custom`,
                 and expressions of the tensors by the name of the one that they take the place of; the same may be two
-    many        problems of too many rows for all to be judged: what is given to `custom`, what of the rows that are, and
-                these: expressions of each tensor t that has rows, and under '' of an output
+    many        problems of too many rows for all to be judged: what is given to `custom`, what for those that are, and
+                which these are: expressions of each tensor t that has rows, and under '' of an output
     again       what it is called with twice, with other numbers: the first of `sized(33)` unless given
     problem     problem(dtype, setting, scalars, seed) -> verify.families.composite.Problem, on the host
     truth       truth(problem, device, bounds) -> verify.families.composite.Source

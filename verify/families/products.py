@@ -757,6 +757,7 @@ def kernel(
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64"),
     settings: tuple[Setting, ...] = SETTINGS,
     cases: tuple[Mapping[str, float], ...] = ({},),
+    quick_cases: int = 1,
     defaults: Mapping[str, float] = MappingProxyType({}),
     further: tuple[tuple[Mapping[str, str], Mapping[str, float]], ...] = (),
     notes: tuple[str, ...] = (),
@@ -798,6 +799,7 @@ def kernel(
         lowerings=LOWERINGS,
         dtypes=dtypes,
         cases=cases,
+        quick_cases=quick_cases,
         defaults=defaults,
         ways=lazily("verify.families.products_limits", "ways"),
         held="sums of products in 32-bit integers"
