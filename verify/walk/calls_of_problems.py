@@ -621,8 +621,8 @@ class Calls:
         one = self.drawn(given)
         y = self.launched(one, like=one.eager(0, self.reference, self.aim(one)))
         tensors = {k: _arranged(picked.get(k, "t"), t) for k, t in one.problem.tensors.items()}
-        outputs = {k: _arranged(picked[""], t) for k, t in y.items()}
-        return self.wrong(_Result(self.drawn(some, tensors), outputs))
+        rows = self.drawn(some, tensors)
+        return self.wrong(_Result(rows, {k: _arranged(picked[""], t).to(rows.device) for k, t in y.items()}))
 
     def again(self, first: Callable[[], Instance], second: Callable[[], Instance]) -> _Wrong | _Left | None:
         """Other numbers where the last ones were, and other tables of the same sizes: in tensors as new as those, by
