@@ -27,7 +27,7 @@ from verify.workers import Own
 from verify.workers.behaviour import digest
 from verify.workers.process import behaviour_of
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.part(3)
 
 EXAMPLES = {
     name: (kernel, text)

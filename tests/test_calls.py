@@ -53,7 +53,7 @@ from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers.launch import LoweringError, launch_steady
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.part(3)
 
 PLANTED = """
 import ctypes, sys, threading, time
@@ -859,7 +859,7 @@ def called(
         return call_all(case, on, lowering, call, lowerings(on.kernel)[0], sample, mine=mine)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "among"), [
     ("tail", {"1 elements", "5 dimensions"}), ("strides", {"transposed", "sliced", "misaligned"}),
     ("fours", {"3 elements", "0 dimensions", "2 dimensions"}), ("long", {"1 elements", "1025 elements"}),
@@ -950,7 +950,7 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     assert found.status == "unsteady" and any("normal numbers" in call for call in found.different)
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("function", "on", "call"), [
     ("add_hashed", target("add", alpha=1.0), "alpha=-2"), ("add_integer", target("add", alpha=1.0), "alpha=int(5)"),
     ("add_small", target("add", alpha=1.0), "alpha=100"), ("pow_odd", target("pow", y=3.7), "y=-3"),
@@ -1303,7 +1303,7 @@ def cells(
     return tuple(one for one in found if one["lowering"] != "eager")
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("function", "call"), [
     ("cached", "1023 elements"), ("threads", "another thread"), ("tail", "1 elements"),
     ("beyond", "other memory around it"), ("training", "inputs that require grad"),
@@ -1341,7 +1341,7 @@ def test_some_inputs_alone_require_grad(
     assert script.count(".requires_grad_()") == 1 + (function == "add_trained_row") and "torch.enable_grad" in script
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "told"), [
     ("overrun", "wrote into memory beside its output"), ("overrun_out", "wrote into memory beside its output"),
     ("late_input", "its input"), ("late_output", "wrote to its output after it had returned"),
@@ -1408,7 +1408,7 @@ def test_the_edges_of_a_triton_kernels_blocks_are_tried(monkeypatch: pytest.Monk
     assert found["status"] == "unsteady" and found["calls"]["different"] == ["2049 elements"], found["reason"]
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", [k for k in kernel.elementwise_names() if any(kernel.elementwise(k).cases)])
 def test_any_number_may_be_a_scalar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that no draw can aim with: log2 of a base of 0 or 1, and the reciprocal of an exponent of 0."""

@@ -33,7 +33,7 @@ from verify.walk.run import run
 from verify.workers import isolated_composite
 from verify.workers.launch import LoweringError, Outputs, shared
 
-pytestmark = pytest.mark.part(3)
+pytestmark = pytest.mark.part(4)
 
 PLANTED = f"""
 import ctypes, threading, time
@@ -226,7 +226,7 @@ def test_bounds_have_the_shapes_of_outputs(name: str) -> None:
         assert limit is None or limit.bound.shape == y.shape
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_a_user_s_own_has_the_bounds_that_are_tried_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """What keeps them is not looked at again, on whatever backend."""
@@ -355,7 +355,7 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function
     assert (found.status, found.kind) == ("error", "contract") and told in found.told
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("tail", "shape=3x1023 recipe=random", "exceeds-bound"), ("strides", "transposed", "exceeds-bound"),
     ("many", "shape=33x3 recipe=random", "exceeds-bound"), ("neighbour", "other rows beside them", "unsteady"),
@@ -387,7 +387,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, sta
         assert abs(mine - due) > 1e-4 * abs(due), shown
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("cached", "shape=1x3 recipe=random", "exceeds-bound"), ("overrun", "beside its output", "error"),
     ("late", "had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
@@ -409,7 +409,7 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         assert found.made == 7 + len(MEMORY) + len(PICKED) + rest
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("right", "shape=3x", "passed"), ("tail", "shape=3x1023 recipe=random", "exceeds-bound"),
     ("many", "shape=33x3 recipe=random", "exceeds-bound"), ("warm", "shape=3x", "exceeds-bound"),
@@ -1072,7 +1072,7 @@ OF = {
 }  # fmt: skip
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("function", "among"), [
     ("without_nan_in_pairs", "shape=6x64 recipe=one_nan,infinities,tiny"),
     ("without_nan_alone", "shape=33 recipe=one_nan"), ("five", "shape=2x1x3x2x33 recipe=random"),
@@ -1387,7 +1387,7 @@ planted = functools.wraps({name})(spoiled)
 """
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_that_people_use_are_tried(tmp_path: Path, name: str) -> None:
     condition = " or ".join(f"({one})" for one in SHAPES[name].values())
@@ -1523,7 +1523,7 @@ def averages(grads, exp_avg, exp_avg_sq, beta1, beta2, maximize, sizes):
 """
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("function", "name", "dtype", "among"), [
     *(("climbing", "softmax", "float32", f"shape={shape} recipe=climbing") for shape in ("8x4096", "4x20000")),
     *(("guard", "softmax", "float32", f"shape={shape} recipe=gap") for shape in ("4x700", "4x5000")),
@@ -1568,7 +1568,7 @@ def factored(a, b, scale, zero, group):
     assert found.status == "passed", found
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("number", range(len(kernel.load("adam_step").cases)))
 def test_an_average_may_be_corrected_before_its_root_is_taken(tmp_path: Path, number: int, dtype: str) -> None:
@@ -1581,7 +1581,7 @@ def test_an_average_may_be_corrected_before_its_root_is_taken(tmp_path: Path, nu
     assert found.status == "passed", found
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("number", range(len(kernel.load("adamw_step").cases)))
 def test_decay_may_be_a_part_of_the_step(tmp_path: Path, number: int) -> None:
     """As fused optimizers have it: also where the parameter is near the end of the range."""
@@ -1635,7 +1635,7 @@ def lazily(scores):
 """
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("right", "wrong", "among"), [
     # few queries beside many keys: the last block of keys is lost
     ("hidden.all", "(hidden := hidden | (torch.arange(scores.shape[-1]) >= 256) & (scores.shape[-2] < 16)).all",
@@ -1840,7 +1840,7 @@ def whole(t, width):  # without the last part of a head
 """
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("among", BLOCKS)
 def test_blocks_of_attention_are_tried(tmp_path: Path, among: str) -> None:
     text, (right, wrong) = stubs.source(kernel.load("flex_attention")), BLOCKS[among]
@@ -1865,7 +1865,7 @@ def as_packed(t):
     assert found.status == "exceeds-bound", found  # nowhere else is it wrong
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("wrong", [
     "value = value.as_strided(value.shape, key.stride())",
     "grad_out = grad_out.as_strided(grad_out.shape, query.stride())",
@@ -1944,7 +1944,7 @@ INFINITIES = {
 }
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize("text", INFINITIES)
 @pytest.mark.parametrize(("name", "dtype", "among"), [
     ("mm", "bfloat16", "a = a.abs()"), ("mm", "float32", "a = a.abs()"), ("addmm", "float32", "a = a.abs()"),
@@ -2235,7 +2235,7 @@ TO_DOUBLE = """(
     kept = exp_avg.dtype"""
 
 
-@pytest.mark.part(3)
+@pytest.mark.part(4)
 @pytest.mark.parametrize(("right", "wrong", "name", "dtype", "among"), [
     ("enumerate(grads, start", "enumerate(grads if lr else grads[:0], start", "adamw_step", "float32",
      "steps=3 sizes=33 lr=0.0"),
@@ -2436,7 +2436,7 @@ def test_factors_may_be_read_where_alpha_is_0(tmp_path: Path, function: str, sta
     assert found.status == status and found.made == 1, found
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("function", "among"), [
     ("square", "m=33 k=33 n=33"),
     ("sign", "m=1 k=40 n=6 alpha=-1.5 beta=1.0"), ("half", "m=5 n=6 beta=0.5"),
@@ -2472,7 +2472,7 @@ def both(*t, maximize, max_exp_avg_sq=None, **given):
     )
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", ["adam_ema", "adam_step", "rms_norm", "cummax", "addmm"])
 def test_what_torch_does_passes(tmp_path: Path, name: str) -> None:
     found = called(tmp_path, name, name, text=stubs.source(kernel.load(name)))
@@ -2609,7 +2609,7 @@ def planted(*given, **named):
 """
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("name", "dtype", "among", "change"), MISREAD)
 def test_what_few_problems_have_is_read(tmp_path: Path, name: str, dtype: str, among: str, change: str) -> None:
     text = stubs.source(kernel.load(name)) + MISREADING.format(name=name, change=change)

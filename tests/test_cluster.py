@@ -116,7 +116,7 @@ def test_a_lost_process_and_a_lost_node_cost_a_retry(three: Any) -> None:
     assert not any(one.died for one in found) and len({one.value for one in found}) >= 3
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 def test_a_job_that_loses_its_processes_is_given_up(three: Any) -> None:
     make = functools.partial(doubling, (1,))
     found = {
@@ -135,7 +135,7 @@ def odd() -> Callable[[int], Any]:
     return do
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 def test_a_job_is_never_dropped_whatever_its_process_raises(three: Any) -> None:
     found = {one.number: one for one in ended(odd, [[2, 3, 4]], Cluster(three.address, print), {"CPU": 1.0}, 1, known)}
     assert sorted(found) == [2, 3, 4] and (found[2].value, found[4].value) == (2, 4)
@@ -151,7 +151,7 @@ def leaving() -> Callable[[int], Any]:
     return do
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 def test_a_process_that_leaves_late_is_replaced(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the run has lasted: only time without any process that could work counts."""
     stream = ended(leaving, [[0, 1, 2]], Cluster(three.address, print), {"CPU": 1.0}, 1, known)
@@ -193,7 +193,7 @@ def test_an_address_without_ray_is_refused(capsys: pytest.CaptureFixture[str]) -
     assert "--address is for --engine ray" in capsys.readouterr().err
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 def test_the_selection_travels(three: Any, tmp_path: Path) -> None:
     """A lowering of the user's is judged there as here."""
     (tmp_path / "mine.py").write_text("def f(x):\n    return 1 / x\n")

@@ -23,7 +23,7 @@ from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers.launch import LoweringError
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.part(3)
 
 #: The dtype of the trials: a small one, which nearly every kernel has.
 DTYPE = "bfloat16"
@@ -39,7 +39,7 @@ def parameters(name: str) -> list[str]:
     return [argument.arg for argument in function.args.args]
 
 
-@pytest.mark.part(4)
+@pytest.mark.part(6)
 @pytest.mark.parametrize("name", names())
 def test_a_stub_passes_as_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every element of the first setting or of all quick cases. Where eager itself deviates, so does its copy."""
@@ -82,7 +82,7 @@ def test_torchs_own_passes_where_its_bits_depend_on_the_call(
     judged(name, dtype, "cpu", tmp_path, capsys)
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", ["add", "sub"])
 def test_a_stub_has_the_same_bits_where_a_product_overflows(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import re
 import signal
 import subprocess
@@ -112,19 +113,21 @@ def test_an_unknown_target_is_refused_with_near_names() -> None:
         launches("sm_91", "exp", torch.ones(4))
 
 
-def test_a_compilation_over_its_limit_ends_its_process() -> None:
+def test_a_compilation_over_its_limit_ends_its_process(tmp_path: Path) -> None:
     text = """
         import time
         import torch
         from verify.kernels.triton import elementwise, exp
         from verify.virtual.compile import described
         with described("sm_90", print, limit=2.0):
-            elementwise.compiled(exp.exp, None, {})(torch.ones(4))
+            elementwise.compiled(exp.exp, None, {})(torch.ones(16))
             print("launched", flush=True)
             elementwise.unary.compile = lambda *a, **k: time.sleep(9)
-            elementwise.compiled(exp.exp_tlmath, None, {})(torch.ones(4))
+            elementwise.compiled(exp.exp_tlmath, None, {})(torch.ones(16))
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=60)
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}  # where nobody has compiled it
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGALRM, done.stderr
     assert "launched" in done.stdout
 

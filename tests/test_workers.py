@@ -35,7 +35,7 @@ from verify.workers.launch import LoweringError, launch_steady
 from verify.workers.process import octets, spoiled
 from verify.workers.shared import PINNED, Shared
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.part(3)
 
 HEAD = "import ctypes, os, signal, time\nimport torch\n\n\n"
 
@@ -267,7 +267,7 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_lowering_ends_as_stated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     body, status, kind, words = PLANTED[name]
@@ -317,7 +317,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.part(2)
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_an_unusual_right_lowering_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     (found,) = cells(monkeypatch, planted(tmp_path, RIGHT[name]))
