@@ -556,6 +556,8 @@ KERNEL = Composite(
         ({"heads": "2", "q_len": "1", "kv_len": "2050", "head_dim": "16", "backward": "no"}, {}),
         # some queries under a causal mask, and the keys of a long cache
         ({"heads": "2", "q_len": "33", "kv_len": "4170", "head_dim": "16", "mask_mod": "causal", "backward": "no"}, {}),
+        # a longer one for one query
+        ({"heads": "1", "q_len": "1", "kv_len": "33000", "head_dim": "16", "backward": "no"}, {}),
     ),
     batched=lambda rows, length: {"batch": str(rows), "heads": "1", "length": str(length), "head_dim": "16"},
     lowerings=LOWERINGS,

@@ -640,6 +640,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()", "scale_b": "scale_b * (scale_b > 1)"}),
             *(({"m": "64", "k": "64", "n": "64", "data": "special"}, one) for one in turned),
             ({"m": "528", "k": "1040", "n": "544"}, {}),
+            ({"m": "2", "k": "33008", "n": "16"}, {}),
             *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),
             *(({"m": "304", "k": "64", "n": "64", "data": data}, {}) for data in ("special", "extreme")),
         )
@@ -672,6 +673,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         for made in ({"a": "a[..., :1, :].expand(a.shape)"}, {"b": "b[..., :1].expand(b.shape)"}):
             found.append((dict(zip("mkn", ends, strict=True)) | stack, made))
     found.append(({"m": "5", "k": "1", "n": "1"} | stack, {}))
+    found.append(({"m": "2", "k": "33000", "n": "3"} | stack, {}))  # more terms than 15 bits number
     biases = ("bias[:1].expand(bias.shape)", "bias.repeat(2)[1:133]") if facts.bias else ()
     found += [({"m": "24", "k": "40", "n": "132"}, {"bias": bias}) for bias in biases]
     if not facts.stacked:
