@@ -201,6 +201,24 @@ def test_what_is_not_wanted_is_not_done_and_closing_ends_the_processes() -> None
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize(("gpus", "cores", "gib", "own", "due"), [
+    (1, 16, 139, False, 16), (1, 16, 139, True, 8), (2, 64, 139, False, 32), (1, 8, 139, False, 8),
+    (4, 2, 139, True, 4), (1, 64, 24, False, 3), (1, 64, 24, True, 0),
+])  # fmt: skip
+def test_a_run_on_gpus_takes_a_process_a_core(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, cores: int, gib: int, own: bool, due: int
+) -> None:
+    """Up to 16 a GPU, one for 8 GiB of its memory, and half as many beside those of a user's function; of one, none."""
+    like = SimpleNamespace(name="one", major=9, minor=0, total_memory=gib << 30)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda k: like)
+    monkeypatch.setattr(backends, "cores", lambda: cores)
+    monkeypatch.delenv("SEEN", raising=False)
+    backend: Any = SimpleNamespace(processes=lambda: backends.on_gpus("SEEN"))
+    found = run._places([backend], [(1e6, [k]) for k in range(99)], None, own)
+    assert [place["SEEN"] for place in found] == [str(k % gpus) for k in range(due)]
+
+
 @pytest.fixture
 def three_threads() -> Iterator[None]:
     before = torch.get_num_threads()

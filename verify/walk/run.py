@@ -234,13 +234,16 @@ class Broken(Exception):
 
 
 def _places(
-    present: Sequence[Backend], groups: Sequence[tuple[float, list[int]]], workers: int | None
+    present: Sequence[Backend], groups: Sequence[tuple[float, list[int]]], workers: int | None, own: bool
 ) -> list[dict[str, str]]:
-    """The variables of each worker process; none where this process does the jobs."""
+    """The variables of each worker process; none where this process does the jobs. own: beside each a user's function
+    has one, too, on the same GPU."""
     if workers == 1 or not groups:
         return []
     each = [backend.processes() for backend in present]
-    count = workers or min(map(len, each))
+    most = min(map(len, each))
+    gpus = len({str(place) for places in each for place in places if place})
+    count = workers or (max(gpus, most // 2) if own and gpus else most)
     whole, longest = sum(seconds for seconds, _ in groups), max(seconds for seconds, _ in groups)
     if workers is None and whole - max(whole / count, longest) < 2 * STARTING:
         return []
@@ -283,8 +286,8 @@ class _Results:
             make = functools.partial(_worker, *given, 1, 1 / each)
             identify = functools.partial(_identity_there, selection, backends.threads())
             self.stream = cluster.ended(make, [group for _, group in groups], on, needs, workers, identify, self.runs)
-        elif places := _places(present, groups, workers):
-            share, own, here = max(backends.cores() // len(places), 1), bool(selection.user_lowerings), None
+        elif places := _places(present, groups, workers, own := bool(selection.user_lowerings)):
+            share, here = max(backends.cores() // len(places), 1), None
             # unless so many processes were asked for; of a device each has its own
             if own and workers is None and not any(places):
                 self._imported()
