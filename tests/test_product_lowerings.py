@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,3 +171,15 @@ def test_the_interpreter_gives_silu_as_far_as_it_can() -> None:
     single, double = run.run(selection)["cells"]
     assert single["status"] in ("deviates", "passed")  # from triton 3.9 on its fma rounds once
     assert double["status"] == "not-run" and "libdevice" in double["reason"]
+
+
+def test_a_gpu_pads_nothing_by_trial() -> None:
+    """Or a product has a kernel of Inductor's in some runs alone."""
+    from torch._inductor import config
+
+    compiled = [one for one in products_lowerings.lowerings() if one.name.startswith("inductor")]
+    for lowering in compiled:
+        for device, due in (("cpu", {}), ("cuda", {"shape_padding": False})):
+            target: Any = SimpleNamespace(backend=SimpleNamespace(device=device, usual_options={}))
+            assert {k: v for k, v in lowering.flags(target).items() if "padding" in k} == due, lowering.name
+    assert len(compiled) == 3 and "shape_padding" in config.get_config_copy()
