@@ -640,7 +640,6 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()", "scale_b": "scale_b * (scale_b > 1)"}),
             *(({"m": "64", "k": "64", "n": "64", "data": "special"}, one) for one in turned),
             ({"m": "528", "k": "1040", "n": "544"}, {}),
-            ({"m": "2", "k": "33008", "n": "16"}, {}),
             *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),
             *(({"m": "304", "k": "64", "n": "64", "data": data}, {}) for data in ("special", "extreme")),
         )
