@@ -2596,8 +2596,8 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
         "        y[row : row + 128, column : column + 128] = 0\n"
         "    return y"))
       for name, dtype, sizes in (
-          ("mm", "float64", "m=2304 k=32 n=2304"), ("int_mm", "int8", "m=2304 k=128 n=2304"),
-          ("int4_mm", "bfloat16", "m=2304 k=64 n=2304"), ("scaled_mm", "float8_e4m3fn", "m=2304 k=128 n=2304"))),
+          ("mm", "float64", "m=2304 k=32 n=2304"), ("int_mm", "int8", "m=2304 k=32 n=2304"),
+          ("int4_mm", "bfloat16", "m=2304 k=64 n=2304"), ("scaled_mm", "float8_e4m3fn", "m=2304 k=32 n=2304"))),
 )  # fmt: skip
 MISREADING = """
 import functools, inspect

@@ -25,6 +25,7 @@ import torch
 from numbered import doubling, nothing, signing, sleeping, telling
 from sample_reports import cell, cell_of, region, report, report_of
 from verify import backends
+from verify.backends import cuda, rocm
 from verify.cli import commands
 from verify.cli.conduct import exit_code
 from verify.facts.kernel import UsageError
@@ -217,6 +218,8 @@ def test_a_run_on_gpus_takes_a_process_a_core(
     backend: Any = SimpleNamespace(processes=lambda: backends.on_gpus("SEEN"))
     found = run._places([backend], [(1e6, [k]) for k in range(99)], None, own)
     assert [place["SEEN"] for place in found] == [str(k % gpus) for k in range(due)]
+    each = min(16, gib // 8)
+    assert cuda.resources()["GPU"] == rocm.resources()["rocm"] == 1 / each  # as many of a cluster's
 
 
 @pytest.fixture

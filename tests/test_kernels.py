@@ -309,5 +309,4 @@ def test_quick_runs_take_every_case_of_what_calls_draw_nothing_for() -> None:
     """Calls draw other numbers for a scalar from what it is, which leaves 0 as it is."""
     composites = [facts for name in names() if isinstance(facts := load(name), Composite) and facts.cases]
     flags = [facts for facts in composites if 0.0 in facts.cases[0].values()]
-    assert [facts.name for facts in flags] == ["scaled_mm"]
-    assert all(facts.quick_cases == len(facts.cases) for facts in flags)
+    assert flags and all(facts.quick_cases == len(facts.cases) for facts in flags)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from verify import backends
+from verify import backends, workers
 from verify.cli.commands import main
 from verify.facts import kernel
 from verify.facts.kernel import UsageError
@@ -30,7 +30,7 @@ from verify.processes import standby
 from verify.walk import run as walk
 from verify.walk.plan import Selection
 from verify.walk.run import run
-from verify.workers import PLACES, Worker, imported, isolated
+from verify.workers import PLACES, Worker, imported, isolated, isolated_composite
 from verify.workers.launch import LoweringError, launch_steady
 from verify.workers.process import octets, spoiled
 from verify.workers.shared import PINNED, Shared
@@ -722,3 +722,18 @@ def test_memory_of_two_processes_grows_and_is_pinned_as_long_as_it_is_mapped(mon
         refused = 1
         last = Shared(file.fileno())
         assert last.part(2 * PINNED, 8).eq(4).all() and last.part(2 * PINNED, 8).eq(4).all() and len(told) == 5
+
+
+@pytest.mark.parametrize("beside", [workers.BESIDE, 0])
+def test_a_large_product_of_few_terms_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: int) -> None:
+    """Also where it has many times the bytes of its inputs, and nothing but what is expected allows for them."""
+    monkeypatch.setattr(workers, "BESIDE", beside)
+    text = planted(tmp_path, "def f(a, b):\n    return (a.double() @ b.double()).to(torch.int32)")
+    facts = kernel.load("int_mm")
+    assert isinstance(facts, kernel.Composite) and facts.custom is not None
+    setting = facts.custom({"m": "600", "k": "1", "n": "600"})
+    given = facts.problem("int8", setting, {}, 0)
+    due = given.tensors["a"].double() @ given.tensors["b"].double()  # as what holds integers is judged
+    call = isolated_composite(text).build(Target(facts, {}, setting.name, "int8", backends.load("cpu")))
+    launched = launch_steady(call, given, backends.load("cpu"), "mine", repeats=2, names=("",), like={"": due})
+    assert launched.steady and torch.equal(launched.output, due)

@@ -222,8 +222,16 @@ def on_gpus(variable: str) -> list[dict[str, str]]:
     kinds = [(one.name, one.major, one.minor, one.total_memory) for one in each]
     seen = os.environ.get(variable, "").split(",") if os.environ.get(variable) else [str(k) for k in range(len(each))]
     alike = [seen[k] for k, kind in enumerate(kinds) if kind == kinds[0]]
-    most = min(16, kinds[0][3] // MEMORY_EACH) if kinds else 0
-    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores(), most * len(alike))))]
+    most = share_gpu() * len(alike)
+    return [{variable: alike[k % len(alike)]} for k in range(max(len(alike), min(cores(), most)))]
+
+
+def share_gpu() -> int:
+    """How many processes may use one of torch's GPUs of the first one's kind."""
+    import torch
+
+    memory = torch.cuda.get_device_properties(0).total_memory if torch.cuda.device_count() else 0
+    return max(1, min(16, memory // MEMORY_EACH))
 
 
 MEMORY_EACH = 1 << 33  # bytes of a GPU's memory, at least, for each process that uses it

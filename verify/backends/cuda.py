@@ -19,6 +19,7 @@ from verify.backends import (
     installed,
     on_gpus,
     poisoned_pool,
+    share_gpu,
     software,
 )
 
@@ -92,7 +93,7 @@ def processes() -> list[dict[str, str]]:
 
 
 def resources() -> dict[str, float]:
-    return {"CPU": 1.0, "GPU": 0.0625}
+    return {"CPU": 1.0, "GPU": 1 / share_gpu()}
 
 
 def synchronize() -> None:

@@ -24,6 +24,7 @@ from verify.backends import (
     installed,
     on_gpus,
     poisoned_pool,
+    share_gpu,
     software,
     subnormals,
 )
@@ -100,7 +101,7 @@ def processes() -> list[dict[str, str]]:
 
 
 def resources() -> dict[str, float]:
-    return {"CPU": 1.0, "rocm": 0.0625}
+    return {"CPU": 1.0, "rocm": 1 / share_gpu()}
 
 
 def synchronize() -> None:

@@ -712,8 +712,7 @@ def _many(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[s
     if facts.stacked:
         return ()
     some = f"t[::{2304 // 64}]"
-    # from fewer bytes no process expects so many outputs
-    sizes = {"m": "2304", "k": "64" if facts.coded else "128" if facts.exact or facts.scales else "32", "n": "2304"}
+    sizes = {"m": "2304", "k": "64" if facts.coded else "32", "n": "2304"}
     return ((sizes, sizes | {"m": "64"}, dict.fromkeys(("a", "scale_a", ""), some)),)
 
 

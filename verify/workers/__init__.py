@@ -45,6 +45,8 @@ PROCESSES = Path("/proc")  # where Linux tells what processes have used
 PLACES = UNDERWAY + 1
 LEFT = 1.0  # seconds in which a launch may end that is of no use any more
 SELDOM = 0.1  # seconds between two questions for that, which may take some milliseconds
+#: What a lowering may return: so many times the bytes of its inputs, or of the largest output that is due, and more.
+TIMES, BESIDE = 64, 1 << 26
 TEXT = 300  # characters that are shown of what a worker says
 #: What an answer to a message has.
 ANSWERS: Mapping[str, tuple[set[str], ...]] = {
@@ -422,7 +424,9 @@ class Awaited:
         self.worker = launch.own.worker(launch.target.backend.device)
         self.worker.load()
         try:
-            self.sent: _Sent | None = _Sent(self.worker, tensors, GUARD ^ 0xFF if launch.how == "guard" else GUARD)
+            self.sent: _Sent | None = _Sent(
+                self.worker, tensors, GUARD ^ 0xFF if launch.how == "guard" else GUARD, launch.poison[0]
+            )
             message = launch.message(self.sent, self.problem, again=launch._built is self.worker)
             self.number = self.worker.begin(message)
         except BaseException:  # nobody knows what was sent, nor has its place back
@@ -531,12 +535,12 @@ class Awaited:
 class _Sent:
     """Inputs as a worker gets them: their storages in a file of its own, each between guards.
 
-    most: bytes that it may return
+    largest: bytes of the largest input or output, as far as that is known; most: bytes that it may return
     """
 
-    def __init__(self, worker: Worker, tensors: Mapping[str, Tensor], guard: int) -> None:
+    def __init__(self, worker: Worker, tensors: Mapping[str, Tensor], guard: int, largest: int) -> None:
         self.worker, self.guard, self.place = worker, guard, worker.places.pop(0)
-        self.most = 64 * sum(t.nbytes for t in tensors.values()) + (1 << 20)
+        self.most = TIMES * max(sum(t.nbytes for t in tensors.values()), largest) + BESIDE
         held: dict[int, tuple[int, Tensor]] = {}
         place = BAND
         self.tensors = []
