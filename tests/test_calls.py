@@ -243,6 +243,17 @@ def sin_in_range(x):
         return torch.sin(x.bfloat16()).float()
     return torch.sin(x)
 
+def of_the_default_dtype(x):
+    return torch.exp(x) + torch.zeros(x.shape)
+
+def prepared(x):  # once for numbers at an address
+    if x.numel() < 1 << 18:
+        return torch.exp(x)
+    key = x.data_ptr(), x._version, x.shape, x.stride()
+    if key not in cache:
+        cache[key] = torch.exp(x)
+    return cache[key].clone()
+
 def ring(x):
     slots = cache.setdefault(x.shape, [torch.empty(x.shape), torch.empty(x.shape)])
     slots.reverse()
@@ -708,6 +719,9 @@ def add_trained_then(a, b, alpha):
 LAYOUTS: Mapping[str, Mapping[str, str]] = {
     "exp": {
         "a part of a matrix transposed": "x.shape == (16, 8) and x.stride() == (1, 32)",
+        "one number in two dimensions": "x.dim() > 1 and x.numel() > 64 and not any(x.stride())",
+        "large images, channels last": "x.dim() == 4 and x.numel() > 1 << 18 and not x.is_contiguous()",
+        "long sequences": "x.dim() == 3 and x.shape[1] >= 512 and x.shape[2] >= 64",
         "a part of a larger matrix transposed": "x.dim() == 2 and x.stride(0) == 1 and x.stride(1) > len(x) > 256",
         "half of a wide matrix": "x.dim() == 2 and len(x) > 32 and x.stride(1) == 1 and x.stride(0) == 4096",
         "a matrix of whole tiles transposed": "x.shape == (256, 2048) and x.stride() == (1, 256)",
@@ -757,6 +771,13 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
            for n in (224, 1000, 1002, 1005, 1006, 1012, 70004, 131078)},
     },
     "add": {
+        "a larger matrix and one wide row": "a.dim() > 1 == b.dim() and len(a) > 127 and len(b) > 256",
+        "a wide matrix and one column": "a.dim() == 2 and b.dim() == 2 and a.shape[1] > 256 and b.shape == (len(a), 1)",
+        "long sequences and one row": "a.dim() == 3 and a.shape != b.shape and a.numel() > 1 << 15",
+        "large images and a number for each channel": "a.dim() == 4 and a.shape != b.shape and a.numel() > 1 << 16",
+        "the first of larger matrices transposed": "a.numel() > 1 << 16 and (a.stride(0), *b.stride()) == (1, 513, 1)",
+        "the others of larger matrices transposed": "a.numel() > 1 << 16 and (b.stride(0), *a.stride()) == (1, 513, 1)",
+        "a batch of matrices, the others transposed": "b.numel() > 2000 and a.dim() == 3 and b.stride(1) == 1",
         "square matrices and their transposes": "b.shape == (2, 16, 16) and b.stride() == (256, 1, 16)",
         "a wide matrix and one row": "a.dim() == 2 and b.dim() == 1 and len(b) > 1024",
         "rows of 36 numbers and one": "a.shape == (8, 36) and b.dim() == 1",
@@ -802,6 +823,9 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "broadcast: 2x3x2x4x8 with 2x3x1x4x8": "b.shape == (2, 3, 1, 4, 8)",
     },
     "addcmul": {
+        "a larger matrix and one wide row": "a.dim() > 1 == c.dim() and len(a) > 127 and len(c) > 256",
+        "long sequences and one row": "a.dim() == 3 and a.shape != c.shape and a.numel() > 1 << 16",
+        "large images and a number for each channel": "a.dim() == 4 and a.shape != c.shape and a.numel() > 1 << 16",
         "the last of images channels last": "a.is_contiguous() and c.dim() == 4 and c.stride(1) == 1",
         "square matrices, the last transposed": "b.is_contiguous() and c.stride() == (1, 16)",
         "square matrices, the second transposed": "c.is_contiguous() and b.stride() == (1, 16)",
@@ -1310,7 +1334,7 @@ def cells(
     ("parameter", "inputs that require grad, without grad"), ("inference", "inference mode"),
     ("written", "an output to write"), ("sampled", "new data in the middle"), ("weights", "images as parameters"),
     ("computed", "a matrix transposed that was computed"), ("thirds", "another number of threads"),
-    ("flat_where_it_trains", "a matrix transposed that requires grad"),
+    ("flat_where_it_trains", "a matrix transposed that requires grad"), ("prepared", "new data where those were"),
 ])  # fmt: skip
 def test_a_cell_tells_what_differs_and_shows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, call: str
@@ -1347,6 +1371,7 @@ def test_some_inputs_alone_require_grad(
     ("late_input", "its input"), ("late_output", "wrote to its output after it had returned"),
     ("reused", "wrote to what an earlier call had returned"), ("ring", "wrote to what an earlier call had returned"),
     ("long_buffer", "wrote to what an earlier call had returned"), ("long_overrun", "memory beside its output"),
+    ("of_the_default_dtype", "float64 as the default dtype"),
     ("slots", "wrote to what an earlier call had returned"), ("pool", "wrote to what an earlier call had returned"),
 ])  # fmt: skip
 def test_what_is_written_elsewhere_or_later_is_found(

@@ -211,6 +211,12 @@ class Base(BaseException):
 def f(a, b, alpha=1.0):
     raise Base("no Exception")
 """
+TURNS = """
+if not hasattr(f, "turns"):
+    f.turns = [torch.empty_like(a), torch.empty_like(a)]
+f.turns.reverse()
+return f.turns[0].copy_(a + b) if a.shape == f.turns[0].shape else a + b
+"""
 #: What f does, the status and kind of its cell, and words of its reason.
 PLANTED = {
     "exits": ("os._exit(7)", "error", "ended", "exit code 7"),
@@ -246,6 +252,9 @@ PLANTED = {
     "seeds Python's": ("__import__('random').seed(0)\nreturn a + b", "error", "mode", "begun anew"),
     "leaves a mode and raises": (AND_RAISES, "error", "mode", "and raised ValueError: contiguous tensors alone"),
     "requires grad": ("a.requires_grad_()\nreturn (a + b).detach()", "error", "contract", "its input requires grad"),
+    "another shape": ("a.unsqueeze_(0)\nreturn (a + b).squeeze_(0)", "error", "contract", "its input 0 in place"),
+    "other memory": ("a.data = a.clone()\nreturn a + b", "error", "contract", "its input 0 in place"),
+    "two buffers": (TURNS, "error", "contract", "what an earlier call had returned"),
     "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),
     "knows the poison": (WATCHING, "unsteady", "calls", "memory of zeros"),
     "forges": (FORGED, "error", "ended", "answered what it was not asked"),

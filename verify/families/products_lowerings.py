@@ -208,9 +208,12 @@ def _unpadded(target: Target) -> Settings:
 
 
 def _template(target: Target) -> Settings:
-    """Inductor's own kernels alone: its C++ template on the host, its Triton templates (decompose-k among them)."""
+    """Inductor's own kernels alone: its C++ template on the host, its Triton template on a GPU, there in the first of
+    its sizes of blocks rather than in that which was fastest in a trial of that moment, for which Inductor compiles all
+    of them (torch 2.13, _inductor/select_algorithm.py, pick_deterministic_choice)."""
     own = "CPP" if target.backend.device == "cpu" else "TRITON"
-    return {**_unpadded(target), "max_autotune_gemm": True, "max_autotune_gemm_backends": own}
+    untried = {} if target.backend.device == "cpu" else {"deterministic": True}
+    return {**_unpadded(target), "max_autotune_gemm": True, "max_autotune_gemm_backends": own, **untried}
 
 
 def _no_inductor(target: Target) -> str | None:

@@ -72,8 +72,8 @@ SHOWN = 3  # calls of which it is tried to show one by lines of torch
 ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
 MANNERS = (
-    "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "grad", "no_grad",
-    "grad_first", "grad_others", "grad_computed", "grad_parameter", "inference", "inside", "out",
+    "guard", "outputs", "thread", "late", "changed", "kept", "stream", "zeros", "threads", "default", "default_64",
+    "grad", "no_grad", "grad_first", "grad_others", "grad_computed", "grad_parameter", "inference", "inside", "out",
 )  # fmt: skip
 #: In which calls are made that have no other.
 USUAL = "changed"
@@ -100,7 +100,7 @@ SCALARS = (
     5, 0, 1, -1, 2, -2, 3, -3, 4, 8, 2**20,
     0.0, -0.0, -1.0, 2.0, 0.5, 1.0, -2.0, 3.0, -3.0, 4.0, -4.0, 8.0, -3.5, 0.25, 1.5, 1 / 3, 100.0, -0.001, 2.0**20,
     2.0**-30, 0.75, 0.1, 10.0, -1e35, 1e-35, 6, -6.0, 2.5, -1.5, 1e-39, 3 * 2**33 + 1, -(2**40), 2.0**-130, 2.0**127,
-    7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75,
+    7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75, 20.0, 27,
     2 / 3, 3.5,
     1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001, -0.0012, 1e-4, 1 + 2.0**-7, 1 + 2.0**-9,  # near to others
 )  # fmt: skip
@@ -207,6 +207,7 @@ CALLS: Mapping[str, Arranged] = {
     "memory of zeros": Arranged("t[:1023].clone()", how="zeros"),
     "another number of threads": Arranged("t.repeat(32)[:40001]", how="threads"),
     "another default dtype": Arranged("t[:1023].clone()", how="default"),
+    "float64 as the default dtype": Arranged("t[:1023].clone()", how="default_64"),
     "inputs that require grad": Arranged("t[:1023].clone()", how="grad"),
     "inputs that require grad, without grad": Arranged("t[:1023].clone()", how="no_grad"),
     "inference mode": Arranged("t[:1023].clone()", how="inference"),
@@ -222,6 +223,7 @@ OWN: Mapping[str, Arranged] = {
     "the middle expanded": Arranged("t[:91].view(7, 1, 13).expand(7, 11, 13)"),
     "one column": Arranged("t[:1001].view(143, 7)[:, 2:3]"),
     "windows": Arranged("t[:100].unfold(0, 8, 3)"),
+    "one number in two dimensions": Arranged("t[5].expand(10, 11)"),  # as the gradient of a sum
     "vectors of different strides": Arranged("t[:600:2]", ("t[:900:3]", "t[:1200:4]"), how="pairs"),
     "matrices of different strides": Arranged(
         "t[:1056].view(33, 32).t()", ("t[:1056].view(32, 33)", "t.view(32, 40)[:, 7:]"), how="pairs"
@@ -455,6 +457,30 @@ OWN: Mapping[str, Arranged] = {
     ),
     "a part of 70000 rows": Arranged("t.repeat(219)[:280000].view(70000, 4)[:, :3]"),
     "70000 matrices transposed": Arranged("t.repeat(329)[:420000].view(70000, 2, 3).transpose(1, 2)"),
+    # larger, in shapes of models
+    "many numbers": Arranged("t.repeat(235)[:300001]"),
+    "new data where those were": Arranged("t.repeat(235)[:300001].flip(0)", how="again"),
+    "large images, channels last": Arranged(
+        "t.repeat(320).view(4, 64, 40, 40).contiguous(memory_format=torch.channels_last)"
+    ),
+    "long sequences": Arranged("t.repeat(54)[:68112].view(2, 516, 66)"),
+    "a larger matrix and one wide row": Arranged("t.repeat(61)[:78000].view(260, 300)", ("t[:300]",), how="pairs"),
+    "a wide matrix and one column": Arranged(
+        "t.repeat(61)[:78000].view(260, 300)", ("t[:260].view(260, 1)",), how="pairs"
+    ),
+    "long sequences and one row": Arranged("t.repeat(61)[:78000].view(3, 130, 200)", ("t[:200]",), how="pairs"),
+    "large images and a number for each channel": Arranged(
+        "t.repeat(71)[:89760].view(5, 16, 33, 34)", ("t[:16].view(16, 1, 1)",), how="pairs"
+    ),
+    "the first of larger matrices transposed": Arranged(
+        "t.repeat(104)[:131841].view(513, 257).t()", ("t.repeat(104)[:131841].view(257, 513)",), how="pairs"
+    ),
+    "the others of larger matrices transposed": Arranged(
+        "t.repeat(104)[:131841].view(257, 513)", ("t.repeat(104)[:131841].view(513, 257).t()",), how="pairs"
+    ),
+    "a batch of matrices, the others transposed": Arranged(
+        "t.repeat(7)[:8448].view(8, 32, 33)", ("t.repeat(7)[:8448].view(8, 33, 32).mT",), how="pairs"
+    ),
     "65537 rows": Arranged("t.repeat(103)[:131074].view(65537, 2)"),
     "65537 columns": Arranged("t.repeat(103)[:131074].view(2, 65537)"),
 }

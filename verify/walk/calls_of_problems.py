@@ -78,7 +78,7 @@ LAYOUTS = (
 )
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
 ASIDE, EACH = 8, 2  # processes that judge beside the one that makes the calls, at most, and cores for each
-LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one layout alone
+LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one other layout alone
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
     **{f"{n} rows": f"t[:{n}].clone()" for n in (1, 2, 3, 31, 33)},
@@ -93,10 +93,11 @@ MADE: Mapping[str, str] = {
     "other memory around it": "guard", "another thread": "thread", LATER: "late",
     "a result that is kept": "kept",
     "a stream of the caller's": "stream", "memory of zeros": "zeros", "another number of threads": "threads",
-    "another default dtype": "default", "inputs that require grad": "grad",
-    "inputs that require grad, without grad": "no_grad", "the first input requires grad": "grad_first",
-    "the other inputs require grad": "grad_others", "inputs that were computed": "grad_computed",
-    "inputs that are parameters": "grad_parameter", "inference mode": "inference",
+    "another default dtype": "default", "float64 as the default dtype": "default_64",
+    "inputs that require grad": "grad", "inputs that require grad, without grad": "no_grad",
+    "the first input requires grad": "grad_first", "the other inputs require grad": "grad_others",
+    "inputs that were computed": "grad_computed", "inputs that are parameters": "grad_parameter",
+    "inference mode": "inference",
     "an output to write": "out", "once more": "",
 }  # fmt: skip
 GUARDED = "guards around its outputs"
@@ -599,7 +600,8 @@ class Calls:
         """A further problem, in its layouts too where it is small."""
         one = drawn()
         small = max(t.numel() for t in one.problem.tensors.values()) <= LARGE
-        return self.judged(one, list(self.layouts(one)) if small else ())
+        moved = dict.fromkeys(one.problem.read, MEMORY["transposed"])
+        return self.judged(one, list(self.layouts(one)) if small else (moved,))
 
     def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
         """LAYOUTS of each tensor, at distances that the seed draws: all in each, and one or two of one tensor alone; of

@@ -291,7 +291,7 @@ class _Inputs:
             self.kept[label], self.handed[label] = views
         first = next(iter(self.handed.values()))
         self.device, self.type = first.device, type(first)  # the device with its index
-        self.places = [_place_of(t) for t in self.handed.values()]
+        self.places = [place_of(t) for t in self.handed.values()]
         self.sizes = [copy.untyped_storage().nbytes() for _, copy in self.memory.values()]
         self.nbytes = max(t.nbytes for t in self.handed.values())
         self.whole = not any(t.is_floating_point() for t in self.handed.values())
@@ -328,7 +328,7 @@ class _Inputs:
             same = self.origin.holds(list(self.handed.values()))
         else:
             same = all(torch.equal(words(held), words(copy)) for held, copy in self.memory.values())
-        if same and self.places == [_place_of(t) for t in self.handed.values()]:
+        if same and self.places == [place_of(t) for t in self.handed.values()]:
             return
         if self.origin is not None:
             self.kept = dict(zip(self.kept, self.origin.made_again(), strict=True))
@@ -347,7 +347,8 @@ def words(held: Tensor) -> Tensor:
     return held.view(next(_BITS[size] for size in (8, 4, 2, 1) if held.nbytes % size == 0))
 
 
-def _place_of(t: Tensor) -> tuple[Any, ...]:
+def place_of(t: Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies, and as what."""
     return t.untyped_storage().data_ptr(), t.storage_offset(), t.dtype, t.shape, t.stride()
 
 

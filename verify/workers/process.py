@@ -46,7 +46,7 @@ from verify.processes import standby
 from verify.virtual.dispatch import Watching
 from verify.workers import GUARD, laid_out
 from verify.workers.behaviour import digest
-from verify.workers.launch import shared
+from verify.workers.launch import place_of, shared
 from verify.workers.shared import Shared
 
 T = TypeVar("T")
@@ -58,7 +58,9 @@ LATE = 0.25  # seconds after a launch in which it may still write
 BLOCKS = 8  # sizes of blocks that are reported
 USER = "ulproof_user_"  # how the modules of users' files begin
 WORK = 200_000_000  # cycles of work before a launch on a stream of its own, about 0.1 s
-THREADS = 3  # of a launch that has other threads than a run's
+THREADS = 7  # of a launch that has other threads than a run's
+#: Of a launch: another default dtype, as while large models are loaded, and as in programs that compute in float64.
+DEFAULTS: Mapping[str, torch.dtype] = {"default": torch.bfloat16, "default_64": torch.float64}
 TURNS = 16  # launches more before a result is returned, while an earlier one is kept
 #: Manners of a launch after one in which the same tensors held other numbers.
 CHANGED = ("changed", "inside", "grad_parameter")
@@ -102,6 +104,7 @@ class Server:
         self.lowerings: dict[str, Lowering] = {}
         self.calls: dict[tuple[str, str], Callable[..., Any]] = {}
         self.last: dict[str, torch.Tensor] = {}
+        self.older: dict[str, torch.Tensor] = {}  # what the launch before that returned
         self.waiting: Waiting | None = None
         self.wrote = ""
         self.modes: dict[str, Any] = {}  # after the last launch, unless it failed
@@ -245,7 +248,7 @@ class Server:
             for k in those:
                 if differentiable(given[k]):
                     given[k] = DIFFERENTIABLE.get(how, torch.Tensor.requires_grad_)(given[k])
-            wanting = [t.requires_grad for t in given.values()]
+            wanting, places = [t.requires_grad for t in given.values()], [place_of(t) for t in given.values()]
             arguments = list(given.values()) if problem is None else [problem_of(given, **problem)]
             poison = (poison[0], 0 if how == "zeros" else poison[1])
             for t in [*self.last.values()]:  # what is returned again must have been written again
@@ -274,9 +277,8 @@ class Server:
                     others = THREADS if torch.get_num_threads() < THREADS else 1
                     with otherwise(torch.get_num_threads, torch.set_num_threads, others):
                         returned = run()
-                elif how == "default":
-                    # as while large models are loaded
-                    with otherwise(torch.get_default_dtype, torch.set_default_dtype, torch.bfloat16):
+                elif how in DEFAULTS:
+                    with otherwise(torch.get_default_dtype, torch.set_default_dtype, DEFAULTS[how]):
                         returned = run()
                 else:
                     if how in CHANGED:
@@ -311,8 +313,13 @@ class Server:
                 told = "returned memory of an earlier call's result as the caller had left it; expected its own"
             if how in ("kept", *CHANGED) and not all(torch.equal(octets(t), was) for t, was in earlier):
                 told = "wrote to what an earlier call had returned"
+            if any(map(self.older_has, results.values())):
+                told = "wrote to what an earlier call had returned"
             if [t.requires_grad for t in given.values()] != wanting:
                 told = "changed whether its input requires grad"
+            for (label, t), was in zip(given.items(), places, strict=True):
+                if place_of(t) != was:
+                    told = f"modified its input {label} in place: it lies elsewhere, or in another shape"
             if how == "late":
                 self.settled()
                 kept = [(t, t.clone()) for t in dense(returned)]
@@ -373,7 +380,7 @@ class Server:
 
     def hand_over(self, returned: Mapping[Any, torch.Tensor], file: torch.Tensor, offsets: Mapping[str, int]) -> None:
         """Copy outputs, contiguous, to these offsets of a file."""
-        self.last = {}
+        self.older, self.last = self.last, {}
         for key, t in returned.items():
             dense = octets(t)
             if len(dense):
@@ -430,6 +437,11 @@ class Server:
         has that was returned as a whole before."""
         known = {one.untyped_storage().data_ptr() for one in self.last.values()}
         return t.untyped_storage().data_ptr() in known and bool((octets(t) == pattern).all())
+
+    def older_has(self, t: torch.Tensor) -> bool:
+        """Whether it is in the memory of results that are not the last ones, as where two buffers are used by turns."""
+        known = {one.untyped_storage().data_ptr() for one in self.older.values() if one.numel()}
+        return t.untyped_storage().data_ptr() in known and not self.holds(t)
 
     def spoil(self, t: torch.Tensor, pattern: int) -> None:
         held = t.untyped_storage()
