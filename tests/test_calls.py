@@ -1334,7 +1334,7 @@ def cells(
     ("parameter", "inputs that require grad, without grad"), ("inference", "inference mode"),
     ("written", "an output to write"), ("sampled", "new data in the middle"), ("weights", "images as parameters"),
     ("computed", "a matrix transposed that was computed"), ("thirds", "another number of threads"),
-    ("flat_where_it_trains", "a matrix transposed that requires grad"), ("prepared", "new data where those were"),
+    ("flat_where_it_trains", "a matrix transposed that requires grad"), ("prepared", "many numbers and 5 others"),
 ])  # fmt: skip
 def test_a_cell_tells_what_differs_and_shows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, call: str
@@ -1346,7 +1346,7 @@ def test_a_cell_tells_what_differs_and_shows_it(
     if function in ("beyond", "weights", "thirds"):  # no line of torch says what lies beside a tensor
         return
     trains = function in ("training", "computed", "flat_where_it_trains", "sampled")  # other calls show it too
-    assert found["calls"]["different"] == [call] or trains or function in ("cached", "tail")
+    assert found["calls"]["different"] == [call] or trains or function in ("cached", "tail", "prepared")
     shown = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     mine, _, plain = shown.stdout.strip().partition(") tensor(") if ") tensor(" in shown.stdout else ("", "", "")
     assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown

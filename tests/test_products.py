@@ -598,3 +598,35 @@ def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> No
                 y = plan.product(problem.tensors["a"], problem.tensors["b"]).to(getattr(torch, dtype)).double()
                 assert bool(((y - due).abs() <= bound * (1 + 2.0**-20) + due.abs() * 2.0**-40).all()), (name, plan)
         assert bool(bound.isfinite().all()), name
+
+
+def _right(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    return torch.relu(torch.nn.functional.linear(a, b.mT, bias))
+
+
+def _halves(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    """Sums of parts kept in float16, as cuBLAS may: no bound of that tells a fault of a hundredth."""
+    half = a.shape[1] // 2
+    return torch.relu(a[:, :half] @ b[:half] + a[:, half:] @ b[half:] + bias)
+
+
+def _beside(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    y = _right(a, b, bias)
+    y[:, ::7] *= 1 + 2.0**-8
+    return y
+
+
+@pytest.mark.parametrize(("function", "status"), [
+    (_right, "passed"), (_halves, "unjudged"), (_beside, "unjudged|exceeds-bound")
+])  # fmt: skip
+def test_one_known_algorithm_that_is_kept_resolves_what_all_together_do_not(
+    monkeypatch: pytest.MonkeyPatch, function: Any, status: str
+) -> None:
+    """As on an H200, where torch's own product of 1,024 terms in float16 was refused as a user's function."""
+    of = products_limits.place_of
+    there = {"backend": "cuda", "architecture": "hopper", "capability": "9.0"}
+    monkeypatch.setattr(products_limits, "place_of", lambda *given: dataclasses.replace(of(*given), **there))
+    own = next(one for one in facts("linear").settings if one.name == "128x1024x128 relu")
+    found = cell("linear", own, lambda problem: {"": function(*problem.tensors.values())}, "float16")
+    assert found["status"] in status.split("|"), found["reason"]
+    assert (found["status"] == "passed") == ("|" not in found["bound"]["source"])

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from verify.facts.formats import FORMATS
 from verify.facts.kernel import Composite, UsageError, is_file
 from verify.facts.oracle import OracleError
 from verify.inputs.domains import Domain
-from verify.judge import ledger, status
+from verify.judge import status
 from verify.judge.cell import Stated, binades, conclude, overall
 from verify.judge.chunk import OracleViolation
 from verify.judge.tally import WORST, root
@@ -28,7 +28,7 @@ from verify.walk import laws, sweep
 from verify.walk.calls import Called
 from verify.walk.cases import Case, Pointwise, trust
 from verify.walk.plan import Job, Selection
-from verify.walk.walk import Found, Launched, case_of, walk
+from verify.walk.walk import Found, Launched, allowed, case_of, walk
 from verify.workers.launch import LoweringError
 
 
@@ -257,7 +257,7 @@ def cell_of(
     cell: dict[str, Any] = {
         **concluded,
         "properties": of_lowering["properties"],
-        "allowance": _allowed(job, concluded["status"], shown, output, of_lowering["capability"]),
+        "allowance": allowed(job, concluded["status"], shown, output, of_lowering["capability"]),
         "inputs": whole.inputs,
         "regions": records,
         "error": overall(found.readers["exact"], exact, stated if meant == "exact" else None),
@@ -335,16 +335,3 @@ def _anywhere(flags: Any) -> Any:
     if isinstance(flags, Mapping):
         return {name: _anywhere(value) for name, value in flags.items()}
     return flags.rpartition("/site-packages/")[2] if isinstance(flags, str) else flags
-
-
-def _allowed(job: Job, found: str, shown: Collection[str], output: str, capability: str) -> str:
-    """The id of the allowance of a registered cell for its status `found`; '' where it has none for one of the others
-    that it shows: a status hides none that is less severe."""
-    if job.mine or found not in status.ALLOWABLE:
-        return ""
-    target = job.target
-    cell = {"lowering": job.lowering.name, "kernel": target.kernel.name, "dtype": target.dtype}
-    cell |= {"spelling": target.spelling, "output": output}
-    due = [one for one in status.ALLOWABLE if one in shown]  # the worst, `found`, is the first
-    entries = [ledger.allowance(target.backend.name, one, capability, **cell) for one in due]
-    return entries[0].id if entries[0] and all(entries) else ""

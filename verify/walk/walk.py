@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from verify import native
 from verify.facts.formats import Format
 from verify.inputs.draws import spread
-from verify.judge.cell import Reader, Stated, unresolved
+from verify.judge import ledger, status
+from verify.judge.cell import Reader, Stated, standing, unresolved
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
 from verify.judge.tally import Tally
@@ -87,6 +89,9 @@ def walk(
                 other, before = None if eager is None else eager.get(name), found.get(name)
                 found[name] = judged(case, job, number, name, y, other, before, held.setdefault(name, _Held()))
         for name, y in one.results[0].items():
+            if found[name].unresolved and isinstance(case, Instance):
+                every, other = [outputs[name] for outputs in one.results], None if eager is None else eager.get(name)
+                found[name] = narrowed(case, job, name, every, other, found[name])
             exact = found[name].tallies["exact"] + case.digests(number, name, y.reshape(-1))
             distinct = max(found[name].distinct, one.distinct_of(name))
             found[name] = replace(found[name], tallies=found[name].tallies | {"exact": exact}, distinct=distinct)
@@ -139,6 +144,28 @@ def judged(
         known = resolved(elements, index, flat, fmt, stated, strata)
     readers, distinct = {truth: one.reader for truth, one in on.items()}, before.distinct if before else 1
     return Found(tallies, readers, stated, *known, eager is not None, fmt, distinct)
+
+
+def narrowed(
+    case: Instance, job: Job, name: str, every: Sequence[torch.Tensor], eager: torch.Tensor | None, found: Found
+) -> Found:  # fmt: skip
+    """An output that nothing resolves under all known algorithms together, held to one of them alone whose bound does
+    and which all elements keep; as it was found where there is none. An allowance of the ledger comes first."""
+    capability = job.target.backend.capability()
+    if job.lowering.order is not None or allowed(job, "unjudged", {"unjudged"}, name, capability):
+        return found
+    index = torch.tensor(spread(every[0].numel(), RESOLVED), dtype=torch.int64, device=every[0].device)
+    for way in case.ways(job.target).values():
+        flat, strata = every[0].contiguous().reshape(-1), way.strata(name, every[0])
+        stated, on = terms(way, job.target, job.lowering, 0, name, every[0], user=job.mine)
+        if any(resolved(one.elements, index, flat, found.fmt, stated, strata)[1] for one in on.values()):
+            continue
+        one: Found | None = None
+        for y in every:
+            one = judged(way, job, 0, name, y, eager, one, _Held())
+        if one is not None and all(standing(tally) == "passed" for tally in one.tallies.values()):
+            return one
+    return found
 
 
 @dataclass
@@ -252,3 +279,16 @@ def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
         held.clear()
         held.append(Pointwise(*given, moved=not selection.own))
     return held[0]
+
+
+def allowed(job: Job, found: str, shown: Collection[str], output: str, capability: str) -> str:
+    """The id of the allowance of a registered cell for its status `found`; '' where it has none for one of the others
+    that it shows: a status hides none that is less severe."""
+    if job.mine or found not in status.ALLOWABLE:
+        return ""
+    target = job.target
+    cell = {"lowering": job.lowering.name, "kernel": target.kernel.name, "dtype": target.dtype}
+    cell |= {"spelling": target.spelling, "output": output}
+    due = [one for one in status.ALLOWABLE if one in shown]  # the worst, `found`, is the first
+    entries = [ledger.allowance(target.backend.name, one, capability, **cell) for one in due]
+    return entries[0].id if entries[0] and all(entries) else ""
