@@ -243,6 +243,8 @@ def capped(runs: Sequence[Run], backend: str) -> list[dict[Key, Seen]]:
 
     def within(cell: Seen) -> Seen:
         have = allowed.setdefault(cell.allowance, set())
+        if not cell.cap:  # a user's, which has it of a registered one
+            return cell
         if cell.key in have or len(have) < cell.cap:
             have.add(cell.key)
             return cell
@@ -268,7 +270,9 @@ def seen(cell: Cell, fingerprint: object = None) -> Seen:
     elsewhere = {one.id for one in known} - {one.id for one in entries}
     listed = ledger.on_device(cell.backend, ledger.Allowance, facts) if cell.allowance else []
     listed = [one for one in listed if (one.id, one.status) == (cell.allowance, cell.status) and one.names(*place)]
-    allowed = None if is_file(cell.lowering) else next(iter(listed), None)
+    mine = is_file(cell.lowering)
+    as_eager = cell.against_eager is not None and cell.against_eager.different == 0
+    allowed = next(iter(listed), None) if as_eager or not mine else None
     told = _told_of(cell)
     if cell.allowance and allowed is None:
         told = "; ".join(filter(None, [told, f"the ledger has no allowance {cell.allowance} for that"]))
@@ -284,7 +288,7 @@ def seen(cell: Cell, fingerprint: object = None) -> Seen:
         element=_element_command(cell),
         told=told,
         allowance=allowed.id if allowed else "",
-        cap=allowed.cap if allowed else 0,
+        cap=allowed.cap if allowed and not mine else 0,
         unknown=tuple(sorted({*cell.ledger} - {one.id for one in known})),
         foreign=tuple(sorted(elsewhere)),
         deviates=tuple(_deviating(cell)) if ran else (),

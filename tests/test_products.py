@@ -20,8 +20,10 @@ from verify.families import products, products_formulas, products_limits, produc
 from verify.families.products import setting
 from verify.families.products_lowerings import PRECISIONS, set_to
 from verify.families.products_truth import Truths
+from verify.judge import ledger
 from verify.judge.element import Limits, decide
-from verify.judge.status import KINDS
+from verify.judge.ledger import Allowance
+from verify.judge.status import ALLOWABLE, KINDS
 from verify.lower import switches
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.numbers import units
@@ -29,7 +31,10 @@ from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import IeeeSystem, Rounded
 from verify.numbers.roundoff import Roundoff
 from verify.numbers.roundoff_units import Blocks
+from verify.walk.calls import Called
 from verify.walk.cases import Instance, settings_of, terms
+from verify.walk.cells import fill
+from verify.walk.plan import Job, Selection
 
 pytestmark = pytest.mark.part(2)
 
@@ -630,3 +635,31 @@ def test_one_known_algorithm_that_is_kept_resolves_what_all_together_do_not(
     found = cell("linear", own, lambda problem: {"": function(*problem.tensors.values())}, "float16")
     assert found["status"] in status.split("|"), found["reason"]
     assert (found["status"] == "passed") == ("|" not in found["bound"]["source"])
+
+
+@pytest.mark.parametrize(("function", "called", "expected"), [
+    (_right, "passed", True), (_right, "unsteady", False), (_halves, "passed", False)
+])  # fmt: skip
+def test_a_users_function_has_eagers_allowance_with_eagers_bits_alone(
+    monkeypatch: pytest.MonkeyPatch, function: Any, called: str, expected: bool
+) -> None:
+    """Nothing tells more of what torch computes there than of its own call; other calls are excused by nothing."""
+    of = products_limits.place_of
+    there = {"backend": "cuda", "architecture": "hopper", "capability": "9.0"}
+    monkeypatch.setattr(products_limits, "place_of", lambda *given: dataclasses.replace(of(*given), **there))
+    monkeypatch.setattr(Instance, "ways", lambda self, target: {})
+    every = tuple(
+        Allowance("eager", ("*",), ("*",), id=one, status=one, cap=1, reason="as stated") for one in ALLOWABLE
+    )
+    monkeypatch.setattr(ledger, "allowances", lambda *given: every)
+    monkeypatch.setattr(
+        "verify.walk.walk.call_problems", lambda *given, **options: Called(status=called, told="they do")
+    )
+    own = next(one for one in facts("linear").settings if one.name == "128x1024x128 relu")
+    target = Target(facts("linear"), {}, own.name, "float16", CPU)
+    one = Lowering(
+        "mine.py:f", lambda target: lambda problem: {"": function(*problem.tensors.values())}, lambda target: None
+    )
+    [found] = fill(Job(target, one, mine=True, setting=own, calls=True), [], Selection(("linear",)))
+    assert found["status"] == ("unjudged" if called == "passed" else called)
+    assert found["allowance"] == ("unjudged" if expected else "")

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from verify.facts.kernel import UsageError, facts_of, fits, means, names
+from verify.facts.kernel import UsageError, facts_of, fits, is_file, means, names
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES
 
@@ -194,9 +194,10 @@ def holds(text: str, n: Any, tensors: Mapping[str, Any], scalars: Mapping[str, f
 
 
 def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> bool:
-    """Withdraw a cell's allowance where its cap is reached; whether it is. used: cells counted so far, by allowance."""
+    """Withdraw a cell's allowance where its cap is reached; whether it is. used: cells counted so far, by allowance:
+    registered ones, since a user's has it of one of these."""
     name = cell.get("allowance", "")
-    if not name:
+    if not name or is_file(cell["lowering"]):
         return False
     used[name] += 1
     known = allowances(cell["backend"], *filter(None, [capability]))

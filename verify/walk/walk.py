@@ -17,7 +17,7 @@ from verify.judge.cell import Reader, Stated, standing, unresolved
 from verify.judge.element import Limits, decide, resolution
 from verify.judge.regions import REGIONS
 from verify.judge.tally import Tally
-from verify.lower.lowering import Lowering
+from verify.lower.lowering import Lowering, NotLowered
 from verify.lower.lowerings import lowerings
 from verify.walk.calls import Called, Sample, call_all
 from verify.walk.calls_of_problems import call_problems
@@ -68,10 +68,15 @@ def walk(
     held: dict[str, _Held] = {}
     for number in portions:
         eager = None if reference is None else case.eager(number, reference, target)
-        one = launch_steady(
-            call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
-            repeats=repeats_of(first=number == 0, user=job.mine), origin=case.origin(number),
-        )  # fmt: skip
+        try:
+            one = launch_steady(
+                call, case.given(number), case.backend, lowering.name, names=case.outputs, like=eager,
+                repeats=repeats_of(first=number == 0, user=job.mine), origin=case.origin(number),
+            )  # fmt: skip
+        except LoweringError as error:
+            if not (job.mine and reference and error.kind == "raised" and isinstance(case, Instance) and eager is None):
+                raise
+            raise NotLowered(f"it refuses these inputs, as {reference.name} does: {error}") from error
         compiling = one.first if number == 0 else 0.0
         launched += Launched(one.seconds, one.repeats if one.distinct > 1 else 1, one.distinct, one.told, compiling)
         few = not lowering.each_shape or case.portions() == range(1)
@@ -152,7 +157,7 @@ def narrowed(
     """An output that nothing resolves under all known algorithms together, held to one of them alone whose bound does
     and which all elements keep; as it was found where there is none. An allowance of the ledger comes first."""
     capability = job.target.backend.capability()
-    if job.lowering.order is not None or allowed(job, "unjudged", {"unjudged"}, name, capability):
+    if job.lowering.order is not None or (not job.mine and allowed(job, "unjudged", {"unjudged"}, name, capability)):
         return found
     index = torch.tensor(spread(every[0].numel(), RESOLVED), dtype=torch.int64, device=every[0].device)
     for way in case.ways(job.target).values():
@@ -281,13 +286,17 @@ def case_of(job: Job, selection: Selection, held: list[Case]) -> Case:
     return held[0]
 
 
-def allowed(job: Job, found: str, shown: Collection[str], output: str, capability: str) -> str:
-    """The id of the allowance of a registered cell for its status `found`; '' where it has none for one of the others
-    that it shows: a status hides none that is less severe."""
-    if job.mine or found not in status.ALLOWABLE:
+def allowed(
+    job: Job, found: str, shown: Collection[str], output: str, capability: str, *, as_eager: bool = False
+) -> str:  # fmt: skip
+    """The id of the allowance of a cell for its status `found`; '' where it has none for one of the others that it
+    shows: a status hides none that is less severe. as_eager: of a user's own, whether all of its bits are those of the
+    reference, whose allowances it then has."""
+    if (job.mine and not as_eager) or found not in status.ALLOWABLE:
         return ""
     target = job.target
-    cell = {"lowering": job.lowering.name, "kernel": target.kernel.name, "dtype": target.dtype}
+    name = lowerings(target.kernel)[0].name if job.mine else job.lowering.name
+    cell = {"lowering": name, "kernel": target.kernel.name, "dtype": target.dtype}
     cell |= {"spelling": target.spelling, "output": output}
     due = [one for one in status.ALLOWABLE if one in shown]  # the worst, `found`, is the first
     entries = [ledger.allowance(target.backend.name, one, capability, **cell) for one in due]
