@@ -526,11 +526,13 @@ def kernel(
         (few, {"beta1": 0.9, "beta2": 0.99999}),
         ({"sizes": "300", "steps": "2", "gradients": "faint"}, {"beta1": 0.9, "beta2": 0.999}),
         # more than the 2^16 elements of which a block of torch's fused kernels takes as many
-        *(({"sizes": sizes, "steps": "1", "start": "5"}, {}) for sizes in ("65537", "131075")),
-        ({"sizes": "x".join(["3"] * 120), "steps": "2"}, {}),  # torch's kernels take at most 110 tensors at a time
+        ({"sizes": "65537", "steps": "1", "start": "5"}, {}),
+        # torch's kernels take at most 110 tensors at a time, and a byte counts 256
+        ({"sizes": "x".join(["3", "2"] * 130), "steps": "2"}, {}),
         *(({"sizes": "1031", "steps": "2", "start": "3", "gradients": name}, {}) for name in ("special", "extreme")),
-        # tensors after one of several of those blocks, and more elements than a grid may take at once
-        ({"sizes": "70000x3x1000", "steps": "1"}, {}),
+        # tensors after one of several of those blocks, also of several smaller ones, and more elements than a grid may
+        # take at once
+        ({"sizes": "70000x3x5000", "steps": "1"}, {}),
         ({"sizes": "270000", "steps": "1", "start": "2", "maximize": "1"}, {}),
         ({"sizes": "8200", "steps": "2", "start": "3", "gradients": "special"}, {}),
     )
@@ -553,7 +555,7 @@ def kernel(
             (few | {"master": "1", "start": "7"}, {}),
             (few | {"master": "1", "steps": "1"}, {}),
             *((few | {"master": "1", "start": start}, {"beta1": 0.9, "beta2": 0.999}) for start in ("2100", "7000")),
-            (few | {"master": "1", "start": "50000"}, {"beta1": 0.9, "beta2": 0.99999}),
+            (few | {"master": "1", "start": "50000"}, {"beta1": 0.9, "beta2": 0.99999, "lr": 2e-5}),
             (special | {"master": "1"}, {}),
             (few | {"master": "1", "maximize": "1", "amsgrad": "1"}, {}),
             (few | {"master": "1", "amsgrad": "1", "start": "5"}, {}),
@@ -564,6 +566,8 @@ def kernel(
             (few | {"start": "48"}, {"beta1": 0.9, "beta2": 0.999}),
             *((few | {"start": start}, {"beta1": 0.99, "beta2": 0.999}) for start in ("300", "650")),
             (few | {"start": "600"}, {"beta1": 0.999, "beta2": 0.9999}),
+            # late in the tuning of a large model
+            (few | {"start": "50000"}, {"beta1": 0.9, "beta2": 0.99999, "lr": 2e-5}),
             (few | {"start": "20000", "amsgrad": "1"}, {"beta1": 0.9, "beta2": 0.9999}),
             (few | {"start": "5"}, {"weight_decay": 0.0}),
             (few, {"beta2": 0.0}),
@@ -595,10 +599,12 @@ def kernel(
         custom=custom(parameters),
         further=further,
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
-        # zero gradients, with which the averages go on, and whole chunks of many
+        # zero gradients, with which the averages go on, whole chunks of many, and of a tensor after another with the
+        # steps' gradients one after another (a problem's own overlap, see STRIDE)
         related=(
             *((few | more, {"grads": "grads * 0"}) for more in ({}, {"sizes": "1"}, {"start": "5"})),
             ({"sizes": "65536", "steps": "1"}, {}),
+            ({"sizes": "3x131072", "steps": "2", "start": "5"}, {"grads": "grads.contiguous()"}),
         ),
         problem=problem_of(step),
         truth=lazily("verify.kernels._adam_truth", "Trajectory"),

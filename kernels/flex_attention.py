@@ -386,7 +386,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     *_in_pairs(LARGE_OPTIONS),
     # whole blocks under a mask, more than two of them, and parts of the keys that are hidden from all queries
     *({"length": length, "mask_mod": "causal"} for length in ("32", "128")),
-    {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "causal"},
+    {"heads": "1", "head_dim": "64", "length": "300", "mask_mod": "causal"},
     *(
         {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "600", "mask_mod": name}
         for name in ("causal", "document")
@@ -397,15 +397,15 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     *({"heads": "1", "head_dim": "16", "length": "150", "score_mod": name} for name in ("alibi", "relative_bias")),
     {"heads": "8", "kv_heads": "1", "length": "20"},
     {"heads": "8", "kv_heads": "1", "length": "12", "score_mod": "alibi"},
-    {"heads": "12", "kv_heads": "2", "head_dim": "16", "length": "12", "score_mod": "relative_bias"},
+    {"batch": "2", "heads": "12", "kv_heads": "2", "head_dim": "16", "length": "12", "score_mod": "relative_bias"},
     # several blocks with large heads, in batches, in groups, of few queries; many heads; more queries than keys
     {"heads": "1", "head_dim": "128", "length": "150"},
     {"batch": "2", "heads": "1", "head_dim": "16", "length": "150"},
     {"heads": "8", "kv_heads": "1", "head_dim": "16", "length": "70"},
-    *({"heads": "17", "head_dim": "16", "length": "20", "score_mod": name, "mask_mod": "sliding_window", "window": "9"}
-      for name in ("alibi", "relative_bias")),
+    *({"heads": heads, "head_dim": "16", "length": "20", "score_mod": name, "mask_mod": "sliding_window", "window": "9"}
+      for heads, name in (("33", "alibi"), ("17", "relative_bias"))),
     {"batch": "2", "heads": "1", "head_dim": "16", "q_len": "1", "kv_len": "600"},
-    {"heads": "1", "head_dim": "16", "q_len": "300", "kv_len": "160", "mask_mod": "causal"},
+    {"heads": "1", "head_dim": "16", "q_len": "300", "kv_len": "260", "mask_mod": "causal"},
     # groups of several heads, more than two heads of many keys, caps of large heads and others than the usual one
     *({"heads": heads, "kv_heads": "2", "head_dim": "16", "length": "20"} for heads in ("8", "16")),
     {"heads": "3", "head_dim": "16", "length": "530", "mask_mod": "causal", "backward": "no"},
@@ -413,21 +413,23 @@ OTHERS: tuple[Mapping[str, str], ...] = (
        "data": "competing", "backward": "no"}
       for cap in ("9", "40")),
     # heads of 96 numbers and of few, groups of several heads of keys, batches of more than three and of large heads,
-    # caps of many keys, one query of many, parts of blocks of keys, windows wider than blocks, over a thousand queries
+    # gradients under a cap in several blocks, one query of many keys with a usual head, parts of blocks of keys,
+    # windows wider than blocks, and than a thousand keys
     *({"heads": "1", "head_dim": size, "length": "20"} for size in ("96", "4")),
     {"heads": "8", "kv_heads": "4", "head_dim": "16", "length": "20"},
     {"batch": "5", "heads": "1", "head_dim": "16", "length": "20", "mask_mod": "causal"},
     {"batch": "2", "heads": "2", "head_dim": "128", "length": "17"},
-    {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "300", "score_mod": "soft_cap", "data": "competing"},
-    {"heads": "1", "head_dim": "16", "q_len": "1", "kv_len": "2113", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "q_len": "150", "kv_len": "300", "score_mod": "soft_cap", "data": "competing"},
+    {"heads": "2", "kv_heads": "1", "head_dim": "64", "q_len": "1", "kv_len": "2113", "backward": "no"},
     {"heads": "1", "head_dim": "16", "q_len": "33", "kv_len": "145"},
     {"heads": "1", "head_dim": "16", "length": "520", "mask_mod": "sliding_window", "window": "300", "backward": "no"},
-    {"heads": "1", "head_dim": "16", "length": "1130", "mask_mod": "causal", "backward": "no"},
-    # hundreds of heads in a batch, groups of heads with several blocks, gradients of many keys, more queries than keys
-    # and a window, a large head of an odd size
+    {"heads": "1", "head_dim": "16", "length": "1130", "mask_mod": "sliding_window", "window": "1024",
+     "backward": "no"},
+    # hundreds of heads in a batch, groups of heads with several blocks, gradients of some blocks of queries and many
+    # of keys, more queries than keys and a window, a large head of an odd size
     {"batch": "20", "heads": "33", "head_dim": "16", "length": "3"},
     {"heads": "4", "kv_heads": "2", "head_dim": "16", "length": "150"},
-    {"heads": "1", "head_dim": "16", "q_len": "66", "kv_len": "650"},
+    {"heads": "1", "head_dim": "16", "q_len": "130", "kv_len": "650"},
     {"heads": "1", "head_dim": "16", "q_len": "170", "kv_len": "30", "mask_mod": "sliding_window", "window": "20"},
     {"heads": "1", "head_dim": "200", "length": "17"},
     # causal scores where lengths differ and beside a mask, a cap far below the scores, more than eight heads a group
@@ -556,6 +558,18 @@ KERNEL = Composite(
         ({"heads": "2", "q_len": "1", "kv_len": "2050", "head_dim": "16", "backward": "no"}, {}),
         # some queries under a causal mask, and the keys of a long cache
         ({"heads": "2", "q_len": "33", "kv_len": "4170", "head_dim": "16", "mask_mod": "causal", "backward": "no"}, {}),
+        # batches of many heads in several blocks, as in training; groups of five and seven heads, as models have them
+        *(
+            ({"batch": "3", "length": "130", "head_dim": "16"} | one, {})
+            for one in (
+                {"heads": "6", "mask_mod": "causal"},
+                {"heads": "10", "kv_heads": "5", "mask_mod": "document", "backward": "no"},
+            )
+        ),
+        *(
+            ({"heads": heads, "kv_heads": keys, "length": "12", "head_dim": "16", "mask_mod": "causal"}, {})
+            for heads, keys in (("28", "4"), ("40", "8"))
+        ),
         # a longer one for one query
         ({"heads": "1", "q_len": "1", "kv_len": "33000", "head_dim": "16", "backward": "no"}, {}),
     ),

@@ -1315,24 +1315,25 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "batch=2 heads=1 head_dim=16 length=150": "a['query'].shape == (2, 1, 150, 16)",
         "heads=8 kv_heads=1 head_dim=16 length=70": "a['query'].shape == (1, 8, 70, 16)",
         "heads=8 kv_heads=1 length=12 score_mod=alibi": "a['query'].shape[1:3] == (8, 12) and a['key'].shape[1] == 1",
-        "heads=12 kv_heads=2 head_dim=16 length=12 score_mod=relative_bias": "a['query'].shape == (1, 12, 12, 16)",
-        "heads=17 head_dim=16 length=20 score_mod=alibi": "a['query'].shape[1] == 17 and a['slopes'] is not None",
+        "batch=2 heads=12 kv_heads=2 head_dim=16 length=12 score_mod=relative_bias":
+            "a['query'].shape == (2, 12, 12, 16)",
+        "heads=33 head_dim=16 length=20 score_mod=alibi": "a['query'].shape[1] == 33 and a['slopes'] is not None",
         "heads=17 head_dim=16 length=20 score_mod=relative": "a['query'].shape[1] == 17 and a['bias'] is not None",
         "batch=2 heads=1 head_dim=16 q_len=1 kv_len=600": "a['key'].shape == (2, 1, 600, 16)",
-        "heads=1 head_dim=16 q_len=300 kv_len=160 mask_mod=causal": "a['key'].shape == (1, 1, 160, 16)",
+        "heads=1 head_dim=16 q_len=300 kv_len=260 mask_mod=causal": "a['key'].shape == (1, 1, 260, 16)",
         **{f"heads=1 head_dim={size} length=20": f"a['query'].shape[-1] == {size}" for size in (96, 4)},
         "heads=8 kv_heads=4": "a['key'].shape[1] == 4 and a['query'].shape[1] == 8",
         "batch=5 heads=1 head_dim=16 length=20 mask_mod=causal": "len(a['query']) == 5 and a['mask_mod'] == 'causal'",
         "batch=2 heads=2 head_dim=128 length=17": "a['query'].shape == (2, 2, 17, 128)",
-        "heads=1 head_dim=16 q_len=20 kv_len=300 score_mod=soft_cap": "a['key'].shape == (1, 1, 300, 16)",
-        "heads=1 head_dim=16 q_len=1 kv_len=2113": "a['key'].shape[2] == 2113",
+        "heads=1 head_dim=16 q_len=150 kv_len=300 score_mod=soft_cap": "a['key'].shape == (1, 1, 300, 16)",
+        "heads=2 kv_heads=1 head_dim=64 q_len=1 kv_len=2113": "a['key'].shape[2] == 2113",
         "heads=1 head_dim=16 q_len=33 kv_len=145": "a['key'].shape[2] == 145",
         "heads=1 head_dim=16 length=520": "a['window'] == 300",
         "heads=1 head_dim=16 length=1130": "a['query'].shape[2] == 1130",
         "batch=20 heads=33 head_dim=16 length=3": "a['query'].shape[:2] == (20, 33)",
         "batch=3 heads=4 kv_heads=2 length=12": "len(a['query']) == 3 and a['mask_mod'] == 'document'",
         "heads=4 kv_heads=2 head_dim=16 length=150": "a['query'].shape == (1, 4, 150, 16)",
-        "heads=1 head_dim=16 q_len=66 kv_len=650": "a['key'].shape[2] == 650 and a['backward']",
+        "heads=1 head_dim=16 q_len=130 kv_len=650": "a['key'].shape[2] == 650 and a['backward']",
         "heads=2 head_dim=16 q_len=4100 kv_len=9": "a['query'].shape[2] == 4100 and a['backward']",
         "heads=4 kv_heads=2 head_dim=128 length=150 mask_mod=causal":
             "a['query'].shape[1:] == (4, 150, 128) and a['mask_mod'] == 'causal' and a['backward']",
@@ -1365,7 +1366,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "adamw_step": {
         "sizes=65536 steps=1": "a['param'].numel() == 65536",
         "steps=3 sizes=33 master=1 lr=0.001 weight_decay=0.1": "a['weight_decay'] == 0.1 and 'master' in a",
-        "sizes=3x3x": "a['param'].numel() == 360", "steps=3 sizes=33 start=600": "a['start'] == 600",
+        "sizes=3x2x3": "a['param'].numel() == 650", "steps=3 sizes=33 start=600": "a['start'] == 600",
         "steps=3 sizes=33 start=65536": "a['start'] == 65536",
         "steps=1 sizes=33 master=1": "len(a['grads']) == 1 and a['start'] == 0",
         **{f"steps=3 sizes=33 master=1 start={n}": f"a['start'] == {n}" for n in (2100, 7000, 50000)},
@@ -1520,6 +1521,16 @@ def averages(grads, exp_avg, exp_avg_sq, beta1, beta2, maximize, sizes):
         lost = slice(begun if late else min(begun + (1 << 18), begun + n), begun + n)
         m[lost], late, begun = exp_avg[lost], late or n > 1 << 16, begun + n
     return {"exp_avg": m, "exp_avg_sq": v}
+
+def first_tensors(grads, exp_avg, exp_avg_sq, beta1, beta2, maximize, sizes):  # and the first block of each
+    m, v = exp_avg.clone(), exp_avg_sq.clone()
+    for g in -grads if maximize else grads:
+        m, v = torch.lerp(m, g, 1 - beta1), v.mul(beta2).addcmul(g, g, value=1 - beta2)
+    begun = 0
+    for place, n in enumerate(sizes):
+        lost = slice(begun + min(n, 2048 if 0 < place < 256 else 0 if place else n), begun + n)
+        m[lost], begun = exp_avg[lost], begun + n
+    return {"exp_avg": m, "exp_avg_sq": v}
 """
 
 
@@ -1546,7 +1557,9 @@ def averages(grads, exp_avg, exp_avg_sq, beta1, beta2, maximize, sizes):
     ("later_tiles", "mm", "float32", "m=18000 k=32 n=16"),
     ("clamped_codes", "int4_mm", "float16", "m=144 k=64 n=144 data=extreme"),
     ("clamped_scales", "scaled_mm", "float8_e4m3fn", "m=144 k=64 n=144 data=special"),
-    *(("averages", "adam_ema", "float32", f"sizes={sizes} steps=1") for sizes in ("70000x3x1000", "270000")),
+    *(("averages", "adam_ema", "float32", f"sizes={sizes} steps=1") for sizes in ("70000x3x5000", "270000")),
+    *(("first_tensors", "adam_ema", "bfloat16", call) for call in (
+        "sizes=70000x3x5000 steps=1", "sizes=3x2x3", "grads = grads.contiguous() where sizes=3x131072")),
 ])  # fmt: skip
 def test_ways_of_large_problems_are_tried(tmp_path: Path, function: str, name: str, dtype: str, among: str) -> None:
     found = called(tmp_path, function, name, text=LARGE_WAYS, dtype=dtype, only=among)
@@ -1787,7 +1800,7 @@ BLOCKS = {
     "heads=1 head_dim=16 length=290 mask_mod=masked_rows": ("device=device) % 5", "device=device) % 128 % 5"),
     "heads=1 head_dim=16 length=150 score_mod=alibi": ("None, None] * away", "None, None] * within(away)"),
     "heads=1 head_dim=16 length=150 score_mod=relative_bias": ("away.clamp(", "within(away).clamp("),
-    "heads=1 head_dim=16 length=300 mask_mod=causal": ("return found", """
+    "heads=1 head_dim=64 length=300 mask_mod=causal": ("return found", """
     if backward and mask_mod == "causal" and key.shape[2] > 256:
         found["dk"][:, :, 256:] *= 0.5
     return found"""),
@@ -1846,6 +1859,49 @@ def test_blocks_of_attention_are_tried(tmp_path: Path, among: str) -> None:
     text, (right, wrong) = stubs.source(kernel.load("flex_attention")), BLOCKS[among]
     assert right in text
     text = text.replace(right, wrong.lstrip(), 1) + WITHIN
+    found = called(tmp_path, "flex_attention", "flex_attention", text=text, only=among)
+    assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
+
+
+#: Wrong for shapes that models have: how a call that has them begins, the condition, and what is done to which output.
+OF_MODELS = (
+    ("heads=1 head_dim=64 length=300 mask_mod=causal", "backward and q_len >= 256 and d >= 32", "y['dk'] *= 0.5"),
+    *((f"batch=3 length=130 head_dim=16 heads={heads}", "batch >= 3 and heads >= 2 and q_len >= 24",
+       "y['out'][2:] = y['out'][:1]") for heads in (6, 10)),
+    ("batch=3 length=130 head_dim=16 heads=6 mask_mod=causal", "heads >= 5 and q_len >= 128 and backward",
+     "y['dv'][:, 4:] = y['dv'][:, :1]"),
+    ("batch=3 length=130 head_dim=16 heads=10 kv_heads=5", "mask_mod == 'document' and batch >= 2 and q_len >= 100",
+     "y['out'][1:] = 0"),
+    ("heads=2 kv_heads=1 head_dim=64 q_len=1 kv_len=2113", "q_len <= 16 and kv_len >= 1024 and d >= 64",
+     "y['out'] *= 0.5"),
+    *((f"heads={heads} kv_heads={heads // group} length=12", f"group == {group}", f"y['out'][:, {group - 1}] = 0")
+      for heads, group in ((40, 5), (28, 7))),
+    ("heads=40 kv_heads=8 length=12", "kv_heads >= 5 and group >= 2", "y['out'][:, 4 * group :] = y['out'][:, :1]"),
+    ("heads=1 head_dim=16 length=1130 mask_mod=sliding_window window=1024", "600 < window < kv_len",
+     "y['out'][:, :, window:] = 0"),
+    ("heads=1 head_dim=16 q_len=130 kv_len=650", "q_len >= 100 and kv_len >= 3 * q_len", "y['out'][:, :, 63:] = 0"),
+    ("heads=1 head_dim=16 q_len=300 kv_len=260", "q_len > kv_len >= 256", "y['out'] *= 0"),
+    ("batch=2 heads=12 kv_heads=2", "score_mod == 'relative_bias' and batch >= 2 and backward and heads >= 3",
+     "y['dq'] *= 0"),
+    ("heads=1 head_dim=16 q_len=150 kv_len=300 score_mod=soft_cap",
+     "score_mod == 'soft_cap' and backward and q_len >= 140", "y['dk'] *= 0"),
+    ("heads=33 head_dim=16 length=20 score_mod=alibi", "score_mod == 'alibi' and heads > 17 and q_len >= 4",
+     "y['out'][:, 17:] = 0"),
+)  # fmt: skip
+
+
+@pytest.mark.part(4)
+@pytest.mark.parametrize(("among", "condition", "wrong"), OF_MODELS)
+def test_attention_of_the_shapes_of_models_is_tried(tmp_path: Path, among: str, condition: str, wrong: str) -> None:
+    text = stubs.source(kernel.load("flex_attention"))
+    before, after = text.split("    return found\n")
+    text = f"""{before}
+    (batch, heads, q_len, d), (kv_heads, kv_len), y = query.shape, key.shape[1:3], found
+    group = heads // kv_heads
+    if {condition}:
+        {wrong}
+    return found
+{after}"""
     found = called(tmp_path, "flex_attention", "flex_attention", text=text, only=among)
     assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found
 
@@ -2286,6 +2342,15 @@ TO_DOUBLE = """(
     *(("+ eps\n", f"+ eps\n        denominator = denominator.clamp(min=1e-3 * (eps == 0 and {which}))\n", "adamw_step",
        "float32", f"steps=3 sizes=80 {option}=1 eps=0.0")
       for which, option in (("top is not None", "amsgrad"), ("maximize", "maximize"))),
+    # learning rates of large models, and a late start with a long memory
+    *((right, wrong, name, dtype, f"steps=3 sizes=33 {master}start=50000 beta1=0.9 beta2=0.99999 lr=2e-05")
+      for right, wrong in (("value=-lr /", "value=-lr * (lr == 0 or lr >= 1e-4) /"),
+                           ("(1 - beta2**t)", "(1 - beta2**t * (t < 1 << 15))"))
+      for name, dtype, master in (("adam_step", "float32", ""), ("adamw_step", "float32", ""),
+                                  ("adamw_step", "bfloat16", "master=1 "), ("adam_step", "bfloat16", ""))),
+    # the gradients of a step after those of another, of large tensors
+    ("enumerate(grads, start", "enumerate(grads[:1] if grads.stride(0) == len(grads[0]) > 70000 else grads, start",
+     "adam_step", "float32", "grads = grads.contiguous() where sizes=3x131072 steps=2 start=5"),
     # NaNs and infinities of a state, and numbers at the ends of the range
     *((right, wrong, "adam_ema", "float32", f"sizes=1031 steps=2 start=3 gradients={kind}") for right, wrong, kind in (
         ("m, v = exp_avg,", "m, v = exp_avg.nan_to_num(0.0),", "special"),
