@@ -663,3 +663,18 @@ def test_a_users_function_has_eagers_allowance_with_eagers_bits_alone(
     [found] = fill(Job(target, one, mine=True, setting=own, calls=True), [], Selection(("linear",)))
     assert found["status"] == ("unjudged" if called == "passed" else called)
     assert found["allowance"] == ("unjudged" if expected else "")
+
+
+@pytest.mark.parametrize(("refuses", "status"), [(True, "not-run"), (False, "error")])
+def test_a_users_function_may_refuse_what_eager_refuses(
+    monkeypatch: pytest.MonkeyPatch, refuses: bool, status: str
+) -> None:
+    """torch._int_mm takes no matrix of one row on a GPU."""
+    if refuses:
+        monkeypatch.setattr(Instance, "eager", lambda *given: None)
+
+    def raises(problem: Any) -> Any:
+        raise RuntimeError("self.size(0) needs to be greater than 16")
+
+    found = cell("int_mm", facts("int_mm").settings[0], raises, "int8")
+    assert found["status"] == status and "needs to be greater" in found["reason"]
