@@ -44,6 +44,9 @@ KERNEL = products.kernel(
         ({"m": "130", "k": "40", "n": "130", "data": "bias"}, {"beta": 1.0}),
         ({"m": "24", "k": "1", "n": "18"}, {"alpha": 0.7}),
         *(({"m": "6", "n": "7"}, {"alpha": alpha, "beta": -1.25}) for alpha in (-0.75, 0.0)),
+        # the same factor for both, one so small that the product hardly counts, and large ones
+        *(({"m": "6", "n": "7"}, {"alpha": value, "beta": value}) for value in (-1.0, 0.5)),
+        *(({"m": "6", "n": "7"}, {"alpha": alpha, "beta": 1.0}) for alpha in (0.001, 8.0, -4.0)),
         ({"m": "40", "k": "0", "n": "6"}, {"beta": 0.5}),
         ({"m": "5", "k": "0", "n": "6"}, {"beta": 1e-7}),
         ({"m": "5", "k": "0", "n": "6", "data": "bias"}, {"beta": 0.0}),

@@ -484,7 +484,7 @@ def custom(given: Mapping[str, str], dtypes: tuple[str, ...] = DTYPES, coded: bo
 BETWEEN = (
     *((130, k, 130) for k in (4, 24, 72, 88, 96, 112, 140, 1500)),
     *((m, 40, 130) for m in (8, 16, 24, 48)),
-    (16, 4168, 64), (130, 4160, 130), (2, 11008, 16), (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 227),
+    (16, 4168, 136), (130, 4160, 130), (2, 11008, 16), (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 227),
     (40, 32, 2000),
 )  # fmt: skip
 
@@ -500,7 +500,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         few = {"m": "1", "k": "128", "n": "32", "group": "64", "data": "extreme"}
         grouped = (
             {"m": "24", "k": k, "n": "48", "group": group}
-            for k, group in (("320", "64"), ("512", "128"), ("512", "256"))
+            for k, group in (("704", "64"), ("512", "128"), ("1280", "256"))
         )
         wide = (
             {"m": m, "k": k, "n": n, "group": group}
@@ -529,7 +529,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         )
     ]  # fmt: skip
     if not facts.stacked:  # few rows of matrices that models have, several tiles every way, more than multiprocessors
-        models = (("1", "1024", "519"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
+        models = (("1", "1152", "603"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
     between = [one for one in BETWEEN if one[1] < 4000 or not facts.stacked]
@@ -612,7 +612,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     they are: every remainder that a tail of terms may have, parts of tiles beside many, and thousands of matrices."""
     if facts.coded:
         many = {"m": "16", "k": "1152", "n": "32", "group": "128"}
-        large = {"m": "261", "k": "1024", "n": "272", "group": "128"}
+        large = {"m": "261", "k": "1024", "n": "304", "group": "128"}
         odd = {"m": "5", "k": "192", "n": "32", "group": "96"}
         given = {"m": "5", "k": "64", "n": "32", "data": "scales"}
         expanded = {"scale": "scale[:, :1].expand(scale.shape)"}, {"zero": "zero[:1, :1].expand(zero.shape)"}
@@ -639,7 +639,6 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             ({"m": "24", "k": "64", "n": "32"}, large),
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()", "scale_b": "scale_b * (scale_b > 1)"}),
             *(({"m": "64", "k": "64", "n": "64", "data": "special"}, one) for one in turned),
-            ({"m": "528", "k": "1040", "n": "544"}, {}),
             *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),
             *(({"m": "304", "k": "64", "n": "64", "data": data}, {}) for data in ("special", "extreme")),
         )
@@ -683,16 +682,16 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         for m, k, n in ((64, 50, 70), (1050, 60, 1)):
             apart = {"a": f"a.mT.repeat(1, 2)[:, :{m + 8}].contiguous()[:, :{m}].mT", "b": "b.mT.contiguous().mT"}
             found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, apart))
-        beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256), (521, 1031, 522), (512, 512, 512))
+        beyond = ((261, 64, 256), (64, 2166, 64), (1100, 64, 256), (512, 512, 512))
         found += [({"m": f"{m}", "k": f"{k}", "n": f"{n}"}, {}) for m, k, n in beyond]
         if facts.activated:
-            tiles = (("256", "256", "256"), ("521", "1031", "522"), ("512", "512", "512"))
+            tiles = (("256", "256", "256"), ("512", "512", "512"))
             pairs = itertools.product(tiles, ("relu", "silu"))
             found += [({"activation": f, "m": m, "k": k, "n": n}, {}) for (m, k, n), f in pairs]
     if facts.stacked:
         within = "a.transpose(0, 1).contiguous().transpose(0, 1)", "b.permute(2, 0, 1).contiguous().permute(1, 2, 0)"
         found.append(({"batch": "8", "m": "10", "k": "16", "n": "10"}, dict(zip("ab", within, strict=True))))
-        found.append(({"batch": "16", "m": "128", "k": "16", "n": "128"}, {}))
+        found.append(({"batch": "24", "m": "70", "k": "16", "n": "66"}, {}))
         found.append((square, {"a": "a.repeat(1, 2, 1)[:, :33]"}))
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
@@ -701,27 +700,41 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
                 ({"batch": "3", "m": "72", "k": "40", "n": "33"}, {t: f"{t}[:1].expand({t}.shape)" for t in "ab"})
             )
         found.append(({"batch": "4099", "m": "2", "k": "8", "n": "3"}, {}))
-        found.append(({"m": "521", "k": "1031", "n": "522", "batch": "1"}, {}))
         found += [({"m": "128", "k": "128", "n": "128", "batch": size}, {}) for size in ("8", "16")]
     return tuple(found)
 
 
 def _many(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
     """More tiles of 128 x 128 than a GPU has multiprocessors, 304 at most, of which a persistent kernel computes more
-    than one in a program; some rows of each tile are judged. Stacks have thousands of matrices."""
+    than one in a program; several tiles every way, of many terms, also of each matrix of a stack, and of a scaled
+    factor that lies by columns, as torch wants it. Some rows of each are judged."""
+    if facts.coded:
+        return (_some({"m": "2304", "k": "64", "n": "2304"}, 36),)
     if facts.stacked:
-        return ()
-    some = f"t[::{2304 // 64}]"
-    sizes = {"m": "2304", "k": "64" if facts.coded else "32", "n": "2304"}
-    return ((sizes, sizes | {"m": "64"}, dict.fromkeys(("a", "scale_a", ""), some)),)
+        one = {"m": "521", "k": "1031", "n": "522", "batch": "1"}
+        return _some(one, 13), _some({"m": "309", "k": "323", "n": "302", "batch": "3"}, 7)
+    if facts.scales:
+        large = {"m": "617", "k": "1040", "n": "656", "layout": "transposed-b"}
+        several = [large, {"m": "528", "k": "1040", "n": "544"}]
+    else:
+        large = {"m": "617", "k": "1031", "n": "642"}
+        several = [large, *({"activation": f} | large for f in ("relu", "silu") if facts.activated)]
+    return _some({"m": "2304", "k": "32", "n": "2304"}, 36), *(_some(one, 11) for one in several)
+
+
+def _some(sizes: dict[str, str], step: int) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """A problem of which one in `step` rows is judged: an odd step finds every kind of row, and place in a tile."""
+    rows = -(-int(sizes["m"]) // step)
+    return sizes, sizes | {"m": f"{rows}"}, dict.fromkeys(("a", "scale_a", ""), f"t[..., ::{step}, :]")
 
 
 def _again(facts: Products) -> tuple[dict[str, str], ...]:
-    """One small problem, and one large."""
+    """One small problem, and one of more than 2^18 numbers, such as are worth to be kept in another layout."""
     if facts.coded:
-        return {"m": "5", "k": "64", "n": "16"}, {"m": "4", "k": "512", "n": "256"}
+        return {"m": "5", "k": "64", "n": "16"}, {"m": "4", "k": "512", "n": "528"}
     stack = {"batch": "3"} if facts.stacked else {}
-    return {"m": "5", "k": "33", "n": "6"} | stack, {"m": "2", "k": "513", "n": "260"} | stack
+    large = {"m": "2", "k": "513", "n": "260" if facts.stacked else "520"}
+    return {"m": "5", "k": "33", "n": "6"} | stack, large | stack
 
 
 def _sized(n: int, stacked: bool, coded: bool = False) -> tuple[dict[str, str], ...]:

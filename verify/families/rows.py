@@ -721,17 +721,16 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += tuple(
         {"shape": f"3x{n}", "recipe": "tiny,wide,random"} for n in (128, 200, 256, 384, 512, 640, 768, 1300, 1536, 2048)
     )
-    # lengths that vectors divide, long ones in more rows than a persistent kernel has programs, other ranks, several
-    # rows a program
+    # lengths that vectors divide, long ones in many rows, other ranks, large batches, several rows a program
     special += tuple(
         {"shape": shape, "recipe": "random"}
         for shape in (
-            "3x64", "3x1024", "3x3002", "3x4096", "140x2064", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
-            "2x16x64", "2x8x1024", "140x513", "66x520", "20x4100",
+            "3x64", "3x1024", "3x3002", "3x4096", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
+            "2x16x64", "16x10x64", "2x8x1024", "140x513", "66x520", "20x4100",
             "2x1x2x1x3x33",
             # whole blocks whose number is no power of two, widths of heads, and many rows of as many numbers
             "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
-            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "1100x1033", "2x9x20x130",
+            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "3x9x17x130",
         )
     )  # fmt: skip
     special += ({"shape": "4x5000", "recipe": "infinities"},)
@@ -742,7 +741,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     # the widths of usual vocabularies
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "1x151937", "2x128256"))
     special += ({"shape": "2x50257", "recipe": "one_nan,infinities"},)
-    special += ({"shape": "2x3x5x130", "recipe": "wide,infinities"}, {"shape": "10x4096", "recipe": "equal"})
+    special += ({"shape": "4x3x5x130", "recipe": "wide,infinities"}, {"shape": "10x4096", "recipe": "equal"})
     special += ({"shape": "130x200", "recipe": "infinities,one_nan,wide"},)
     # all kinds of numbers in rows of many blocks, and in columns
     special += ({"shape": "20x2056", "recipe": "mixed"},)
@@ -772,7 +771,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("700x40", 0),
         ("2x3x5x33", 3),
         ("2x3x33x5", -2),
-        ("2x3x33x5", 2),
+        ("2x4x70x66", 2),
         ("2x33x3x5", 1),
         ("2x33x3x5", -3),
         ("33x2x3x5", -4),
@@ -781,8 +780,6 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("5x200", 0),
         ("33", 0),
         ("3000x64", 0),
-        ("300x300", 0),
-        ("3x200x300", 1),
         # many columns of many rows, many rows within a stack, many matrices
         ("40x1100", 0),
         ("2x1100x3", 1),
@@ -790,7 +787,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         # two tiles both ways, and images
         ("72x528", 0),
         ("2x66x516", 1),
-        ("2x5x4x4", 1),
+        ("4x21x8x8", 1),
         ("2x40x16x16", 1),
         # sizes that are equal, and many rows of more than one block
         ("2x3x4x4", -2),
@@ -806,14 +803,37 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         ("3x9000", 0),
         ("2x600x40", 1),
         ("2x2000x3", 1),
-        ("80x40x50", 0),
         ("5000x3x2", 1),
         ("3x5x7", -2),
         ("2x3x4x5x6", 0),
         ("2x3x4x5x6", 2),
         ("2x3x4x5x6", 3),
+        ("2x3x2x4x3x5", 3),
+        ("5x7", -2),
     )
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
+
+
+def _many(last: bool) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
+    """Long rows, more of them than a persistent kernel has programs, or than two thousand; a batch of sequences; and
+    columns of which there are several tiles both ways, of a matrix, of each of a batch, and across a batch. Some rows
+    or columns are judged, the last one among them: an odd step finds every place in a tile."""
+    some = [("199x4100", -1, 0, 0, 33), ("2206x1033", -1, 0, 0, 105), ("4x128x1024", -1, 1, 7, 15)]
+    columns = [("520x770", 0, 1, 2, 13), ("16x140x260", 1, 2, 6, 23), ("80x66x70", 0, 2, 0, 23)]
+    return tuple(_picked(*one) for one in (*some, *([] if last else columns)))
+
+
+def _picked(
+    shape: str, dim: int, axis: int, first: int, step: int
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """A problem of which each step-th of an axis is judged: of rows one before them, of columns the last one, which
+    outputs have where these are sums too."""
+    sizes = shape.split("x")
+    sizes[axis] = f"{len(range(first, int(sizes[axis]), step))}"
+    along = {"dim": f"{dim}"} if dim >= 0 else {}
+    every, few = ({"shape": text} | along | {"recipe": "random"} for text in (shape, "x".join(sizes)))
+    taken = f"t[{'..., ' if along else ':, ' * axis}{first}::{step}]"
+    return every, few, {"x": taken, "": taken}
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -933,6 +953,10 @@ def kernel(
         # batch of sequences, weights that code leaves out, that are misaligned or one number, and sums beyond the range
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
+            # one number for all, windows that overlap, and matrices by columns
+            ({"shape": "5x33"}, {"x": "x[:1, :1].expand(x.shape)"}),
+            ({"shape": "9x16"}, {"x": "x.flatten().unfold(0, 16, 4)[:9]"}),
+            ({"shape": "5x24x40"}, {"x": "x.mT.contiguous().mT"}),
             # infinities after a NaN, and before it
             (
                 {"shape": "3x33", "recipe": "one_nan"},
@@ -963,7 +987,7 @@ def kernel(
                 )
                 if not last
             ),
-            *(({"shape": shape, "recipe": "random"}, {}) for shape in ("4x128x1024", "8x8x512")),
+            ({"shape": "8x8x512", "recipe": "random"}, {}),
             *(
                 ({"shape": shape, "recipe": "low"}, {})
                 for shape in ("3x100", "3x300", "3x1030", "3x4100", "3x9001", *(["3x50257"] * (not rows.prefixes)))
@@ -991,6 +1015,7 @@ def kernel(
             *(({"shape": "5x64"}, {w: f"{w}[:1].expand({w}.shape)"}) for w in rows.weights),
             *((({"shape": "3x600"}, {"x": "x.abs().clamp(max=1) * 2.0**126"}),) * (rows.kind == SUMS)),
         ),
+        many=_many(last),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         asks=_asks,
         problem=functools.partial(problem, kind=rows.kind, extremes=extremes, weights=rows.weights),
