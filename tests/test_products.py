@@ -31,6 +31,8 @@ from verify.numbers.functions import LIBRARY
 from verify.numbers.ieee import IeeeSystem, Rounded
 from verify.numbers.roundoff import Roundoff
 from verify.numbers.roundoff_units import Blocks
+from verify.reports.figures import code_of
+from verify.reports.schema import Cell
 from verify.walk.calls import Called
 from verify.walk.cases import Instance, settings_of, terms
 from verify.walk.cells import fill
@@ -637,20 +639,19 @@ def test_one_known_algorithm_that_is_kept_resolves_what_all_together_do_not(
     assert (found["status"] == "passed") == ("|" not in found["bound"]["source"])
 
 
-@pytest.mark.parametrize(("function", "called", "expected"), [
-    (_right, "passed", True), (_right, "unsteady", False), (_halves, "passed", False)
+@pytest.mark.parametrize(("function", "called", "of", "expected"), [
+    (_right, "passed", "eager", True), (_right, "unsteady", "eager", False), (_halves, "passed", "eager", False),
+    (_halves, "passed", "*", True), (_halves, "unsteady", "*", False),
 ])  # fmt: skip
-def test_a_users_function_has_eagers_allowance_with_eagers_bits_alone(
-    monkeypatch: pytest.MonkeyPatch, function: Any, called: str, expected: bool
+def test_a_users_function_has_allowances_for_all_and_with_eagers_bits_eagers(
+    monkeypatch: pytest.MonkeyPatch, function: Any, called: str, of: str, expected: bool
 ) -> None:
     """Nothing tells more of what torch computes there than of its own call; other calls are excused by nothing."""
-    of = products_limits.place_of
+    place_of = products_limits.place_of
     there = {"backend": "cuda", "architecture": "hopper", "capability": "9.0"}
-    monkeypatch.setattr(products_limits, "place_of", lambda *given: dataclasses.replace(of(*given), **there))
+    monkeypatch.setattr(products_limits, "place_of", lambda *given: dataclasses.replace(place_of(*given), **there))
     monkeypatch.setattr(Instance, "ways", lambda self, target: {})
-    every = tuple(
-        Allowance("eager", ("*",), ("*",), id=one, status=one, cap=1, reason="as stated") for one in ALLOWABLE
-    )
+    every = tuple(Allowance(of, ("*",), ("*",), id=one, status=one, cap=1, reason="as stated") for one in ALLOWABLE)
     monkeypatch.setattr(ledger, "allowances", lambda *given: every)
     monkeypatch.setattr(
         "verify.walk.walk.call_problems", lambda *given, **options: Called(status=called, told="they do")
@@ -663,6 +664,7 @@ def test_a_users_function_has_eagers_allowance_with_eagers_bits_alone(
     [found] = fill(Job(target, one, mine=True, setting=own, calls=True), [], Selection(("linear",)))
     assert found["status"] == ("unjudged" if called == "passed" else called)
     assert found["allowance"] == ("unjudged" if expected else "")
+    assert code_of(Cell.model_validate(found)) == (0 if expected else 1)
 
 
 @pytest.mark.parametrize(("refuses", "status"), [(True, "not-run"), (False, "error")])

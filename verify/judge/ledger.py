@@ -28,6 +28,10 @@ METRICS = ("ulp", "scaled_ulp", "int_ulp", "share")
 Entry = TypeVar("Entry", bound="Cells")
 
 
+#: The pattern of an entry that is for every lowering, and so for a user's own.
+ANY = "*"
+
+
 @dataclass(frozen=True)
 class Cells:
     """The cells that an entry matches, by shell patterns. capability: the only device that it applies to."""

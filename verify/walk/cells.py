@@ -251,16 +251,19 @@ def cell_of(
     told = found.tallies[meant].whole
     # of float64 some elements alone are looked at
     as_eager = found.against_eager and fmt.bits < 64 and found.distinct == 1 and not told.counts.get("different", 0)
-    as_eager = as_eager and (launched.calls is None or launched.calls.status == "passed")
     concluded = lawful(concluded, of_lowering["properties"])
     shown = {concluded["status"], *(record["status"] for record in records.values())}
     shown |= {"unsteady"} if found.distinct > 1 else set()
     shown |= {"unjudged"} if found.unresolved else set()
     shown |= {launched.calls.status} if launched.calls else set()
+    allowance = ""
+    if not job.mine or launched.calls is None or launched.calls.status == "passed":
+        capability, same = of_lowering["capability"], job.mine and as_eager
+        allowance = allowed(job, concluded["status"], shown, output, capability, as_eager=same)
     cell: dict[str, Any] = {
         **concluded,
         "properties": of_lowering["properties"],
-        "allowance": allowed(job, concluded["status"], shown, output, of_lowering["capability"], as_eager=as_eager),
+        "allowance": allowance,
         "inputs": whole.inputs,
         "regions": records,
         "error": overall(found.readers["exact"], exact, stated if meant == "exact" else None),

@@ -290,12 +290,12 @@ def allowed(
     job: Job, found: str, shown: Collection[str], output: str, capability: str, *, as_eager: bool = False
 ) -> str:  # fmt: skip
     """The id of the allowance of a cell for its status `found`; '' where it has none for one of the others that it
-    shows: a status hides none that is less severe. as_eager: of a user's own, whether all of its bits are those of the
-    reference, whose allowances it then has."""
-    if (job.mine and not as_eager) or found not in status.ALLOWABLE:
+    shows: a status hides none that is less severe. A user's own has those for every lowering where it is unjudged and
+    nothing else, and those of the reference where all of its bits are that one's (`as_eager`)."""
+    if found not in status.ALLOWABLE or (job.mine and not as_eager and {*shown} - {"passed"} != {"unjudged"}):
         return ""
     target = job.target
-    name = lowerings(target.kernel)[0].name if job.mine else job.lowering.name
+    name = lowerings(target.kernel)[0].name if as_eager else job.lowering.name
     cell = {"lowering": name, "kernel": target.kernel.name, "dtype": target.dtype}
     cell |= {"spelling": target.spelling, "output": output}
     due = [one for one in status.ALLOWABLE if one in shown]  # the worst, `found`, is the first
