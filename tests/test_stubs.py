@@ -115,7 +115,7 @@ def judged(
     allowed = {(*one, "unjudged") for *one, status in eager if status == "allowed"}  # no bound tells anything there
     assert mine and {status for *_, status in mine} <= {"passed", "deviates", "unjudged"}, told.out + told.err
     assert {one for one in mine if one[-1] != "passed"} <= eager | allowed, told.out + told.err
-    assert code == any(status == "unjudged" for *_, status in mine), told.out + told.err
+    assert code == 0, told.out + told.err  # what nothing resolves there, or eager's bits do not, is allowed
 
 
 def test_a_powers_stub_passes_at_exponents_that_torch_treats_apart(tmp_path: Path) -> None:
