@@ -94,8 +94,8 @@ def terms(kernel: Kernel | Composite) -> list[tuple[str, str]]:
 
 ALWAYS = (
     "inputs stay as they are; outputs have memory of their own; the bits are the same in every launch; no entry of the "
-    "ledger excuses it, except where its bits are eager's (status deviates, or allowed) or no lowering of the kernel can "
-    "be told right from wrong (allowed); subnormals may be flushed only where the backend does so by itself"
+    "ledger excuses it, except where its bits are eager's (status deviates, or allowed) or no lowering of the kernel "
+    "can be told right from wrong (allowed); subnormals may be flushed only where the backend does so by itself"
 )
 
 
