@@ -21,8 +21,11 @@ ENCLOSURE = 2.0**-30
 
 
 def code_of(cell: Cell) -> int:
-    """The exit code that the cell causes."""
-    return exit_code(cell.status, user=is_file(cell.lowering), allowed=bool(cell.allowance))
+    """The exit code that the cell causes. A user's own has an allowance where nothing tells right from wrong, or where
+    its bits are eager's."""
+    user, same = is_file(cell.lowering), cell.against_eager is not None and cell.against_eager.different == 0
+    may = not user or same or cell.status == "unjudged"
+    return exit_code(cell.status, user=user, allowed=bool(cell.allowance) and may)
 
 
 def fails(cell: Cell) -> bool:

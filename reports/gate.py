@@ -272,7 +272,8 @@ def seen(cell: Cell, fingerprint: object = None) -> Seen:
     listed = [one for one in listed if (one.id, one.status) == (cell.allowance, cell.status) and one.names(*place)]
     mine = is_file(cell.lowering)
     as_eager = cell.against_eager is not None and cell.against_eager.different == 0
-    allowed = next((one for one in listed if not mine or as_eager or one.lowering == ledger.ANY), None)
+    as_any = cell.status == "unjudged"
+    allowed = next((a for a in listed if not mine or as_eager or (as_any and a.lowering == ledger.ANY)), None)
     told = _told_of(cell)
     if cell.allowance and allowed is None:
         told = "; ".join(filter(None, [told, f"the ledger has no allowance {cell.allowance} for that"]))

@@ -390,10 +390,11 @@ def test_where_squares_overflow_nothing_but_zero_and_the_truth_passes(spoil: Any
 # ---------------------------------------------------------------- resolution
 
 
-@pytest.mark.parametrize("name", ["sum", "cumsum"])
-def test_a_cell_whose_bounds_say_nothing_is_unjudged(name: str) -> None:
-    """2^20 random numbers alone, where a bound is as large as what it bounds, and its own settings of that length."""
-    for recipe, expected in (("random", "unjudged"), ("random,exact", "passed")):
+@pytest.mark.parametrize(("name", "alone"), [("sum", "passed"), ("cumsum", "unjudged")])
+def test_a_cell_whose_bounds_say_nothing_is_unjudged(name: str, alone: str) -> None:
+    """2^20 random numbers alone, where a bound is as large as what it bounds, unless one known algorithm is kept that
+    resolves them; and its own settings of that length."""
+    for recipe, expected in (("random", alone), ("random,exact", "passed")):
         setting = rows.setting("s", (2, 1 << 20), recipe=recipe)
         found = status(name, "float16", planted.CORRECT[name], setting)
         assert found["status"] == expected, found["reason"]

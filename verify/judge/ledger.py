@@ -201,7 +201,7 @@ def cap(cell: dict[str, Any], used: Counter[str], capability: str = "") -> bool:
     """Withdraw a cell's allowance where its cap is reached; whether it is. used: cells counted so far, by allowance:
     registered ones, since a user's has it of one of these."""
     name = cell.get("allowance", "")
-    if not name or is_file(cell["lowering"]):
+    if not name or is_file(cell.get("lowering", "")):
         return False
     used[name] += 1
     known = allowances(cell["backend"], *filter(None, [capability]))
