@@ -182,4 +182,6 @@ def test_a_gpu_pads_nothing_by_trial() -> None:
         for device, due in (("cpu", {}), ("cuda", {"shape_padding": False})):
             target: Any = SimpleNamespace(backend=SimpleNamespace(device=device, usual_options={}))
             assert {k: v for k, v in lowering.flags(target).items() if "padding" in k} == due, lowering.name
-    assert len(compiled) == 3 and "shape_padding" in config.get_config_copy()
+            tried = "max_autotune_gemm" in lowering.flags(target) and device == "cuda"
+            assert lowering.flags(target).get("deterministic", False) == tried, lowering.name
+    assert len(compiled) == 3 and {"shape_padding", "deterministic"} <= config.get_config_copy().keys()
