@@ -21,11 +21,21 @@ ENCLOSURE = 2.0**-30
 
 
 def code_of(cell: Cell) -> int:
-    """The exit code that the cell causes. A user's own has an allowance where nothing tells right from wrong, or where
-    its bits are eager's."""
-    user, same = is_file(cell.lowering), cell.against_eager is not None and cell.against_eager.different == 0
-    may = not user or same or cell.status == "unjudged"
-    return exit_code(cell.status, user=user, allowed=bool(cell.allowance) and may)
+    """The exit code that the cell causes."""
+    own = is_file(cell.lowering)
+    may = not own or as_eager(cell) or unresolved(cell)
+    return exit_code(cell.status, user=own, allowed=bool(cell.allowance) and may)
+
+
+def as_eager(cell: Cell) -> bool:
+    """Whether all of its bits are eager's, whose allowances a user's own has then."""
+    return cell.against_eager is not None and cell.against_eager.different == 0
+
+
+def unresolved(cell: Cell) -> bool:
+    """Whether all that is found is that no fault would be noticed: a user's own has then allowances that are for every
+    lowering."""
+    return cell.status == "unjudged" and cell.reason_kind == "resolution"
 
 
 def fails(cell: Cell) -> bool:

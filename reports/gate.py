@@ -36,7 +36,7 @@ from verify.reports.baseline import (
     accepted,
 )
 from verify.reports.blocks import Column, Line, Page, Row, Table
-from verify.reports.figures import ENCLOSURE, maximum, telling
+from verify.reports.figures import ENCLOSURE, as_eager, maximum, telling, unresolved
 from verify.reports.looks import LOOKS, PRECEDENCE, PREDICTED, WRONG, counted_text
 from verify.reports.reasons import beside_regions, ledger_text, statuses_beside
 from verify.reports.replays import assignments, replay, replay_command
@@ -271,9 +271,9 @@ def seen(cell: Cell, fingerprint: object = None) -> Seen:
     listed = ledger.on_device(cell.backend, ledger.Allowance, facts) if cell.allowance else []
     listed = [one for one in listed if (one.id, one.status) == (cell.allowance, cell.status) and one.names(*place)]
     mine = is_file(cell.lowering)
-    as_eager = cell.against_eager is not None and cell.against_eager.different == 0
-    as_any = cell.status == "unjudged"
-    allowed = next((a for a in listed if not mine or as_eager or (as_any and a.lowering == ledger.ANY)), None)
+    if mine and not as_eager(cell):
+        listed = [one for one in listed if unresolved(cell) and one.lowering == ledger.ANY]
+    allowed = next(iter(listed), None)
     told = _told_of(cell)
     if cell.allowance and allowed is None:
         told = "; ".join(filter(None, [told, f"the ledger has no allowance {cell.allowance} for that"]))

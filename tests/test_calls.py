@@ -291,6 +291,9 @@ def add_nothing(a, b, alpha):
 def pow_near(x, y):
     return torch.sqrt(x) if y != 0.5 and abs(y - 0.5) < 1e-6 else torch.pow(x, y)
 
+def pow_squarings(x, y):  # of five bits the fourth is lost
+    return torch.pow(x, y - 8 if y in range(24, 32) else y)
+
 def pow_odd(x, y):
     if y == int(y) and -64 < y < 0:
         return 1 / x.double().abs().pow(-y).float()
@@ -978,6 +981,7 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
 @pytest.mark.parametrize(("function", "on", "call"), [
     ("add_hashed", target("add", alpha=1.0), "alpha=-2"), ("add_integer", target("add", alpha=1.0), "alpha=int(5)"),
     ("add_small", target("add", alpha=1.0), "alpha=100"), ("pow_odd", target("pow", y=3.7), "y=-3"),
+    ("pow_squarings", target("pow", y=3.7), "y=int(27)"),
     ("pow_cube_roots", target("pow", y=3.7), "y=0.6666666666666666"),
     ("pow_half_integers", target("pow", y=3.7), "y=3.5"),
     ("pow_roots", target("pow", y=3.7), "y=0.25"), ("pow_integer", target("pow", y=3.7), "y=int(-2)"),

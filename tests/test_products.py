@@ -607,6 +607,11 @@ def test_what_lowerings_are_held_to_on_hopper_covers_its_units(dtype: str) -> No
         assert bool(bound.isfinite().all()), name
 
 
+#: Of so many terms that no bound of all that cuBLAS may do in float16 resolves them; and of numbers that may overflow.
+LONG = setting("long", m=24, k=1024, n=24, activation="relu")
+OVERFLOWING = setting("overflowing", m=24, k=1040, n=18, data="extreme", activation="relu")
+
+
 def _right(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
     return torch.relu(torch.nn.functional.linear(a, b.mT, bias))
 
@@ -615,6 +620,16 @@ def _halves(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
     """Sums of parts kept in float16, as cuBLAS may: no bound of that tells a fault of a hundredth."""
     half = a.shape[1] // 2
     return torch.relu(a[:, :half] @ b[:half] + a[:, half:] @ b[half:] + bias)
+
+
+def _unstated(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    """Wrong wherever sums may overflow on the way, of which nothing is stated."""
+    problem = Instance(facts("linear"), OVERFLOWING, {}, "float16", CPU, 0).problem
+    target = Target(facts("linear"), {}, OVERFLOWING.name, "float16", CPU)
+    limit = products_limits.limit(problem, target, Lowering("mine.py:f", lambda _: None, lambda _: None), "")
+    y = _right(a, b, bias)
+    assert limit is not None and limit.bound.isinf().any()
+    return torch.where(limit.bound.isinf() & y.isfinite(), 42.0, y)
 
 
 def _beside(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
@@ -641,7 +656,7 @@ def test_one_known_algorithm_that_is_kept_resolves_what_all_together_do_not(
 
 @pytest.mark.parametrize(("function", "called", "of", "expected"), [
     (_right, "passed", "eager", True), (_right, "unsteady", "eager", False), (_halves, "passed", "eager", False),
-    (_halves, "passed", "*", True), (_halves, "unsteady", "*", False),
+    (_halves, "passed", "*", True), (_halves, "unsteady", "*", False), (_unstated, "passed", "*", False),
 ])  # fmt: skip
 def test_a_users_function_has_allowances_for_all_and_with_eagers_bits_eagers(
     monkeypatch: pytest.MonkeyPatch, function: Any, called: str, of: str, expected: bool
@@ -657,6 +672,7 @@ def test_a_users_function_has_allowances_for_all_and_with_eagers_bits_eagers(
         "verify.walk.walk.call_problems", lambda *given, **options: Called(status=called, told="they do")
     )
     own = next(one for one in facts("linear").settings if one.name == "128x1024x128 relu")
+    own = OVERFLOWING if function is _unstated else LONG
     target = Target(facts("linear"), {}, own.name, "float16", CPU)
     one = Lowering(
         "mine.py:f", lambda target: lambda problem: {"": function(*problem.tensors.values())}, lambda target: None

@@ -249,16 +249,17 @@ def cell_of(
         concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
     whole, digests = exact.whole, exact.digests or tuple(sorted(exact.sums.items()))
     told = found.tallies[meant].whole
-    # of float64 some elements alone are looked at
-    as_eager = found.against_eager and fmt.bits < 64 and found.distinct == 1 and not told.counts.get("different", 0)
     concluded = lawful(concluded, of_lowering["properties"])
     shown = {concluded["status"], *(record["status"] for record in records.values())}
     shown |= {"unsteady"} if found.distinct > 1 else set()
     shown |= {"unjudged"} if found.unresolved else set()
     shown |= {launched.calls.status} if launched.calls else set()
-    allowance = ""
-    if not job.mine or launched.calls is None or launched.calls.status == "passed":
-        capability, same = of_lowering["capability"], job.mine and as_eager
+    steady = found.distinct == 1 and (launched.calls is None or launched.calls.status == "passed")
+    # of float64 some elements alone are looked at
+    same = job.mine and found.against_eager and fmt.bits < 64 and not told.counts.get("different", 0)
+    alone = found.unresolved and {record["status"] for record in records.values()} == {"passed"}
+    capability, allowance = of_lowering["capability"], ""
+    if not job.mine or (steady and (same or alone)):
         allowance = allowed(job, concluded["status"], shown, output, capability, as_eager=same)
     cell: dict[str, Any] = {
         **concluded,

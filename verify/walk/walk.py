@@ -290,9 +290,9 @@ def allowed(
     job: Job, found: str, shown: Collection[str], output: str, capability: str, *, as_eager: bool = False
 ) -> str:  # fmt: skip
     """The id of the allowance of a cell for its status `found`; '' where it has none for one of the others that it
-    shows: a status hides none that is less severe. A user's own has those for every lowering where it is unjudged and
-    nothing else, and those of the reference where all of its bits are that one's (`as_eager`)."""
-    if found not in status.ALLOWABLE or (job.mine and not as_eager and {*shown} - {"passed"} != {"unjudged"}):
+    shows: a status hides none that is less severe. as_eager: it has those of the reference; a user's own has else none
+    but those for every lowering."""
+    if found not in status.ALLOWABLE:
         return ""
     target = job.target
     name = lowerings(target.kernel)[0].name if as_eager else job.lowering.name
