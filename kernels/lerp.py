@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from verify.facts.bounds import HALVES, rounded, through_float32
 from verify.facts.formats import Format
-from verify.facts.kernel import Checks, Kernel, Property, Scalars, Spelling
+from verify.facts.kernel import Bound, Checks, Kernel, Property, Scalars, Spelling
 from verify.facts.properties import finite, fixed, odd
 from verify.facts.spellings import as_tensor, elementwise, function
 from verify.inputs.corners import RESULTS, SUMS, beside, ordinary
@@ -22,6 +23,14 @@ def scalar(scalars: Scalars) -> bool:
 
 def tensor(scalars: Scalars) -> bool:
     return "w" not in scalars
+
+
+def above(scalars: Scalars) -> bool:
+    return scalars.get("w", 0.0) > 2
+
+
+def below(scalars: Scalars) -> bool:
+    return scalars.get("w", 0.0) <= -0.5
 
 
 #: Where implementations switch sides, and where one end point is the result.
@@ -102,17 +111,33 @@ def domain(fmt: Format, tensors: tuple[str, ...], scalars: Scalars, size: int) -
 LOW = "|w| < 1/2: difference, product and sum err by 3u(|a| + |w (b - a)|)"
 #: |b - w'(b - a)| with w' = 1 - w: three roundings on w'(b - a), one on the result, |result| <= |a| + |w (b - a)|.
 HIGH_SCALAR = (
-    "w in [1/2, 1]: 1 - w is exact for a rounded w (Sterbenz), whose own rounding moves the result by u |w (b - a)|, "
+    "w in [1/2, 2]: 1 - w is exact for a rounded w (Sterbenz), whose own rounding moves the result by u |w (b - a)|, "
     "or is rounded once from the host's double; difference, product and result follow, on |1 - w| <= |w|"
 )
 HIGH_TENSOR = (
     "w in [1/2, 2]: 1 - w is exact (Sterbenz); w <= -1/2: it has one rounding and |1 - w| <= 3|w|, so that "
     "coefficient, difference and product count 9 and the result 1"
 )
+#: Beyond, where 1 - w is rounded too.
+ABOVE = "w > 2: |1 - w| < |w|, so that weight, coefficient, difference, product and result count 1 each"
+BELOW = "w <= -1/2: |1 - w| <= 3|w|, so that coefficient, difference and product count 9, weight and result 1 each"
 
 
 def finite_ends(a: Any, b: Any, w: Any) -> Any:
     return finite(a, b, b - a)
+
+
+def far(n: int, why: str, applies: Callable[[Scalars], bool]) -> tuple[Bound, ...]:
+    """Of a scalar weight, for n roundings in the compute dtype; one more where half types round it first, or all."""
+    where: dict[str, Any] = {"metric": "scaled_ulp", "applies": applies}
+    strict = f"every step in the dtype, the weight too; {why}"
+    return (
+        *rounded(n + 1, strict, dtypes=HALVES, lowering="inductor-strict*", **where),
+        *through_float32(n + 1, why, lowering="metal*", **where),
+        *rounded(n + 1, strict, dtypes=HALVES, backend="mps", **where),
+        *rounded(n, why, **where),
+        *through_float32(n + 1, why, **where),
+    )
 
 
 TWO_SIDED = ("eager", "inductor*", "triton*", "metal*")
@@ -131,6 +156,8 @@ KERNEL = Kernel(
     },
     domain=domain,
     bounds=(
+        *far(5, ABOVE, above),
+        *far(11, BELOW, below),
         *rounded(
             10,
             f"every step in the dtype; {HIGH_TENSOR}",
@@ -177,7 +204,7 @@ KERNEL = Kernel(
             "a beside b": lambda f, v, t, s: beside(f, v["a"] / v["b"], 1.0, 3),
         },
         in_cases=(({"w": 0.9}, {name: SUMS[name] for name in SUMS if name not in RESULTS}),),
-        scalars=({"w": 0.25}, {"w": 0.3}, {"w": -0.7}),
+        scalars=({"w": 0.25}, {"w": 0.3}, {"w": -0.7}, {"w": 3.0}),
     ),
     triton="verify.kernels.triton.lerp",
 )

@@ -28,7 +28,7 @@ ORACLE = Oracle(
     rows=ROWS,
     formulas=(
         # Eager CUDA, Triton's sqrt_rn, Inductor C++.
-        written("sqrt(x)", rounds_once=True),
+        written("sqrt(x)"),
         # The shape of fast approximations.
         written("x * (1/sqrt(x))"),
     ),

@@ -28,11 +28,11 @@ from verify.reports.gate import (
     Verdict,
     bound_text,
     capped,
-    compare,
+    differences,
     groups,
     inputs_text,
     read_whole,
-    told,
+    told_of_groups,
 )
 from verify.reports.text import count_text
 
@@ -187,7 +187,7 @@ def _plan(device: Device, runs: Sequence[Run], root: Path, allow: tuple[str, ...
             result = replace(cell.result, environment=environment)
             twice = cells.setdefault(key, result)
             if twice is not result:
-                if result.distinct == twice.distinct == 1 and compare(result, twice):
+                if result.distinct == twice.distinct == 1 and differences(result, twice):
                     raise UsageError(f"two of the reports differ in {cell.name!r}: accept one of them")
                 cells[key] = _worst_seen(result, twice)
     entries = [text for texts in allowances.values() for text in texts]
@@ -214,7 +214,7 @@ def _change(new: Accepted, old: Accepted | None, backend: str) -> Change | None:
     inputs = inputs_text(new, old)
     if not inputs and bool(new.regions) != bool(old.regions):
         return Change("changed", name, f"now {'with' if new.regions else 'without'} regions")
-    facts = [f"inputs {inputs}"] if inputs else [text for _, text in compare(new, old)]
+    facts = [f"inputs {inputs}"] if inputs else [text for _, text in differences(new, old)]
     if bound_text(new) != bound_text(old):
         facts.append(f"bound {bound_text(old)} -> {bound_text(new)}")
     if facts:
@@ -270,7 +270,7 @@ def accept_page(done: Acceptance) -> Page:
 def refused_page(refused: Refused) -> Page:
     """What must be resolved before accepting, each with the command that replays it."""
     together = groups(refused.verdicts)
-    blocks = [block for verdicts in together[:SHOWN] for block in told(verdicts, "bad")]
+    blocks = [block for verdicts in together[:SHOWN] for block in told_of_groups(verdicts, "bad")]
     if len(together) > SHOWN:
         blocks.append(Line(f"and {count_text(sum(map(len, together[SHOWN:])), 'cell')} more", kind="bad"))
     if any(verdict.status == "exceeds-bound" for verdict in refused.verdicts):

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic import ConfigDict, Field, NonNegativeFloat, TypeAdapter
 
-from verify.facts.kernel import UsageError
+from verify.facts.kernel import PROFILES, UsageError
 from verify.judge.status import ALLOWABLE
 from verify.numbers.ulp import FAILING
 from verify.reports import store
@@ -48,7 +48,6 @@ from verify.reports.text import ScalarsKey, scalars_key, scalars_text
 SCHEMA = 2
 #: Versions that are read. Of version 1 every cell is stale: it has no regions.
 READ = (1, 2)
-PROFILES = ("quick", "default", "exhaustive")
 
 #: Metrics in the order in which they are printed.
 MAXIMA = ("ulp", "int_ulp", "scaled_ulp", "share")

@@ -1,7 +1,7 @@
 """Reports side by side: cells aligned, each difference given the one kind that matters most.
 
 What is printed of it is in `verify.reports.compare_page`; whether a difference is acceptable is the gate's business.
-Elements are named by `verify.exchange`, which computes again; nothing here does.
+Elements are named by `verify.walk.recompute`, which computes again; nothing here does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS = (
     "not run",
 )
 #: Which one names a cell of several kinds: anything worse, then anything better, so that neither hides the other.
-PRECEDENCE = (*KINDS[:4], *KINDS[6:10], *KINDS[4:6], *KINDS[10:])
+KINDS_BY_WEIGHT = (*KINDS[:4], *KINDS[6:10], *KINDS[4:6], *KINDS[10:])
 #: Kinds of cells that ran on both sides with equal inputs.
 COMPARED = (*KINDS[: KINDS.index("not compared")], "equal")
 
@@ -181,7 +181,7 @@ class Pair:
     @property
     def kind(self) -> str:
         """The one that matters most."""
-        return min(self.kinds, key=PRECEDENCE.index)
+        return min(self.kinds, key=KINDS_BY_WEIGHT.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from verify.reports import invariance, store
 from verify.reports.figures import fails, figures, figures_of
 from verify.reports.looks import COUNTED, LOOKS, PRECEDENCE, PREDICTED
 from verify.reports.reasons import beside_regions, calls_text, lacking, parts_of, why_failed
-from verify.reports.replays import assignments, replay, replay_command, replay_place
+from verify.reports.replays import Replays, assignments, replay_command, replay_place
 from verify.reports.text import printable, scalars_text, upward
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ class _Pool:
         rows = self.tables[table]
         return rows.setdefault(_encode(values), len(rows))
 
-    def add(self, cell: Cell) -> None:
+    def add(self, cell: Cell, replays: Replays) -> None:
         if not self.columns:
             self.columns.update((name, []) for name in (*COLUMNS, *OWN, "binades"))
         timing = cell.timing
         own = (cell.digest, f"{timing.kernel_s:.2g}", f"{timing.check_s:.2g}", timing.mp_elements)
         statistics = cell.error.binades if cell.error else []
         number = self.binades.setdefault(_encode(_binades(statistics)), len(self.binades)) if statistics else -1
-        values = (*map(self.index, _facts(cell, self)), *own, number)
+        values = (*map(self.index, _facts(cell, self, replays)), *own, number)
         for column, value in zip(self.columns.values(), values, strict=False):
             column.append(value)
 
@@ -143,7 +143,7 @@ def embed(paths: Sequence[str | Path], baseline: str | Path | None = None) -> Em
     for path in paths:
         source = _Source(str(path))
         take = _taker(source, pool, alone=len(paths) == 1, judged=baseline is not None)
-        source.head, _ = store.scan(path, take)
+        source.head, _ = store.scan_under(path, take)
         sources.append(source)
     if not pool.columns:
         raise NothingToCompare(f"nothing to show: no cell in {', '.join(str(path) for path in paths)}")
@@ -217,23 +217,23 @@ def _shown(value: Any) -> Any:
 # Cells
 
 
-def _taker(source: _Source, pool: _Pool, alone: bool, judged: bool) -> Callable[[Cell], None]:
+def _taker(source: _Source, pool: _Pool, alone: bool, judged: bool) -> Callable[[Cell, Report], None]:
     """The function that takes each cell of a report. alone: no other report can hold the same cell."""
     from verify.reports.baseline import cell_name
 
-    def take(cell: Cell) -> None:
+    def take(cell: Cell, head: Report) -> None:
         source.backends.append(cell.backend)
         places = source.places.setdefault(cell.backend, set())
         if not alone:
             places.add(hash((cell.key, cell.domain.kind, cell.domain.size, cell.domain.seed)))
         if judged:
             source.names.append(cell_name(cell))
-        pool.add(cell)
+        pool.add(cell, Replays.of(head))
 
     return take
 
 
-def _facts(cell: Cell, pool: _Pool) -> tuple[Any, ...]:
+def _facts(cell: Cell, pool: _Pool, replays: Replays) -> tuple[Any, ...]:
     """A cell's values in the order of COLUMNS."""
     error, formula, bound, rounded = cell.error, cell.formula, cell.bound, cell.error_rounded_scalar
     domain = cell.domain
@@ -255,8 +255,8 @@ def _facts(cell: Cell, pool: _Pool) -> tuple[Any, ...]:
         None if bound is None else [bound.value, bound.metric, bound.truth, bound.source],
         None if error is None else _numbers(error, pool),
         None if rounded is None else _numbers(rounded, pool),
-        _replay(cell),
-        _elements(cell.worst, cell, pool),
+        _replay(cell, replays),
+        _elements(cell.worst, cell, pool, replays),
         [
             list(map(_trust, cell.trust)),
             {name: value if isinstance(value, str) else json.dumps(value) for name, value in cell.flags.items()},
@@ -269,11 +269,15 @@ def _facts(cell: Cell, pool: _Pool) -> tuple[Any, ...]:
             [fails(cell), cell.allowance, cell.reason_kind, cell.ledger, beside_regions(cell)],
             calls_text(cell),
         ],
-        [pool.row("region", _region(name, cell.regions[name], cell, pool)) for name in REGIONS if name in cell.regions],
+        [
+            pool.row("region", _region(name, cell.regions[name], cell, pool, replays))
+            for name in REGIONS
+            if name in cell.regions
+        ],
     )
 
 
-def _region(name: str, region: Region, cell: Cell, pool: _Pool) -> list[Any]:
+def _region(name: str, region: Region, cell: Cell, pool: _Pool, replays: Replays) -> list[Any]:
     """A region for the page, which sorts and colours by the figures as shown."""
     error, why, told = region.error, region.reason, figures_of(region)
     kept = region.resolution
@@ -287,7 +291,7 @@ def _region(name: str, region: Region, cell: Cell, pool: _Pool) -> list[Any]:
         [getattr(error, name) for name in FAILING],
         region.unjudged,
         None if kept is None else ["-" if one is None else upward(one, 3) for one in (kept.median, kept.p90)],
-        _elements(region.worst, cell, pool),
+        _elements(region.worst, cell, pool, replays),
         pool.index(None if region.bound is None else region.bound.source or (cell.bound.source if cell.bound else "")),
     ]
 
@@ -322,20 +326,20 @@ def _binades(binades: Sequence[Binade]) -> list[list[float]]:
     ]
 
 
-def _replay(cell: Cell) -> tuple[str, str, str]:
+def _replay(cell: Cell, replays: Replays) -> tuple[str, str, str]:
     """What the replay commands of a cell's elements have in common: the beginning; of an element without inputs, what
     stands before its index and after it."""
-    place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
+    place = replays.place(cell)
     start = replay_command(cell.kernel, place, cell.scalars, ()).removesuffix("--input=")
     command = replay_place(cell.kernel, place, cell.scalars, (), (cell.output, 0, cell.domain.seed))
     before, _, after = command.removeprefix(start).rpartition("--index 0")
     return start, f"{before}--index ", after
 
 
-def _elements(worst: Sequence[Worst], cell: Cell, pool: _Pool) -> list[int]:
+def _elements(worst: Sequence[Worst], cell: Cell, pool: _Pool, replays: Replays) -> list[int]:
     inputs = "".join(text for one in worst for text in one.inputs)
     plain = _PLAIN.fullmatch(inputs) is not None and all(all(one.inputs) for one in worst)
-    return [pool.row("element", _element(one, None if plain else replay(cell, one))) for one in worst]
+    return [pool.row("element", _element(one, None if plain else replays.element(cell, one))) for one in worst]
 
 
 def _errors(worst: Worst) -> str:

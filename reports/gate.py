@@ -6,6 +6,7 @@ outputs for continuous integration in `verify.reports.ci`.
 
 from __future__ import annotations
 
+import functools
 import glob
 import json
 import math
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from verify.facts.kernel import UsageError, facts_of, is_file, suggest
+from verify.facts.kernel import PROFILES, UsageError, facts_of, is_file, load, names, suggest
 from verify.judge import ledger
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, STATUSES, combined, exit_code
@@ -39,13 +40,13 @@ from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.figures import ENCLOSURE, as_eager, maximum, telling, unresolved
 from verify.reports.looks import LOOKS, PRECEDENCE, PREDICTED, WRONG, counted_text
 from verify.reports.reasons import beside_regions, ledger_text, statuses_beside
-from verify.reports.replays import assignments, replay, replay_command
+from verify.reports.replays import Replays, assignments, replay_command
 from verify.reports.schema import Cell, Worst
 from verify.reports.text import count_text, upward
 
 #: These fail whatever is asked for: without a truth, or without a result, nothing else can be said.
 ALWAYS_FAIL = ("oracle-violation", "error")
-#: What `--fail-on` may name, and which of them fail by default.
+#: What `--fail-on` may name beside these, and which of them fail by default.
 CHOICES = PRECEDENCE[2:-1]
 FAIL_ON = (*WRONG[2:], "regressed", "changed", "not-run")
 
@@ -98,6 +99,7 @@ class Seen:
     foreign: tuple[str, ...] = ()
     deviates: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
+    lowering: str = ""
 
     @property
     def excusable(self) -> bool:
@@ -220,7 +222,7 @@ class Run:
 
 def read(path: str | Path) -> Run:
     """The report in `path`, reduced. Raises UsageError."""
-    head, cells = store.scan_under(path, lambda cell, head: seen(cell, head.environment.get(cell.backend)))
+    head, cells = store.scan_under(path, lambda cell, head: seen(cell, Replays.of(head)))
     by_key = {(cell.backend, cell.key): cell for cell in cells}
     shard = f"{head.shard.index} of {head.shard.of}" if head.shard else ""
     return Run(str(path), head.profile, head.seed, head.interrupted, head.environment, by_key, shard)
@@ -257,8 +259,10 @@ def capped(runs: Sequence[Run], backend: str) -> list[dict[Key, Seen]]:
     ]
 
 
-def seen(cell: Cell, fingerprint: object = None) -> Seen:
-    """fingerprint: of the device that it ran on, for which an entry of the ledger has to be."""
+def seen(cell: Cell, replays: Replays) -> Seen:
+    """replays: of its report, whose environment tells the device that it ran on, for which an entry of the ledger has
+    to be."""
+    fingerprint = replays.environment.get(cell.backend)
     ran = cell.error is not None and cell.status not in ("not-run", "error", "oracle-violation")
     # what excuses a user's own where its bits are eager's is what excuses eager
     lowering = "eager" if is_file(cell.lowering) else cell.lowering
@@ -286,7 +290,8 @@ def seen(cell: Cell, fingerprint: object = None) -> Seen:
         result=accepted(cell) if ran else None,
         undecided=cell.judged.undecided if cell.error else 0,
         beside=statuses_beside(cell),
-        element=_element_command(cell),
+        element=_element_command(cell, replays),
+        lowering=replays.place(cell)[2],
         told=told,
         allowance=allowed.id if allowed else "",
         cap=allowed.cap if allowed and not mine else 0,
@@ -343,28 +348,35 @@ def _at(worst: Worst) -> str:
     return f"{','.join(worst.inputs) or f'element {worst.index}'} -> {worst.output}"
 
 
-def _kernel_command(key: Key, backend: str, profile: str, seed: int) -> str:
-    """`verify kernel` of one cell."""
-    kernel, lowering, spelling, dtype, scalars, _ = key
+def _kernel_command(key: Key, lowering: str, backend: str, profile: str, seed: int) -> str:
+    """`verify kernel` of one cell. lowering: as commands name it."""
+    kernel, _, spelling, dtype, scalars, _ = key
     words = ["verify", "kernel", kernel, "--lowering", lowering, "--dtype", dtype, "--spelling", spelling]
     words += ["--backend", backend]
     for name, value, _ in scalars:
         words += ["--scalar", f"{name}={value!r}"]
+    words += ["--scalar", "none"] if not scalars and _has_scalars(kernel) else []
     return shlex.join([*words, "--profile", profile, "--seed", str(seed)])
 
 
-def _element_command(cell: Cell) -> str:
+@functools.cache
+def _has_scalars(kernel: str) -> bool:
+    """Whether a kernel has cases with scalars, which a command runs unless tensors alone are asked for."""
+    return kernel in names() and any(load(kernel).cases)
+
+
+def _element_command(cell: Cell, replays: Replays) -> str:
     """`verify explain` of the element that tells most: one of a class that fails, else the largest error.
 
     '' where `Accepted` names it: a command for each of 100,000 cells would take a second.
     """
     for region in telling(cell).values() if cell.status != "passed" else ():
         if region.status != "passed" and region.worst:
-            return replay(cell, region.worst[0])
+            return replays.element(cell, region.worst[0])
     if not cell.worst or (cell.status == "passed" and 0 < baseline.length(cell.worst[0]) <= baseline.LONGEST_INPUTS):
         return ""
     telling_one = next((one for one in cell.worst if one.error_class in FAILING), cell.worst[0])
-    return replay(cell, cell.worst[0] if cell.status == "passed" else telling_one)
+    return replays.element(cell, cell.worst[0] if cell.status == "passed" else telling_one)
 
 
 def _element_of(cell: Seen, region: str = "") -> str:
@@ -374,7 +386,7 @@ def _element_of(cell: Seen, region: str = "") -> str:
     if not inputs and (cell.element or result is None or not result.worst_inputs):
         return cell.element
     assert result is not None
-    place = (result.dtype, cell.backend, result.lowering, result.spelling)
+    place = (result.dtype, cell.backend, cell.lowering, result.spelling)
     return replay_command(result.kernel, place, result.scalars, inputs or result.worst_inputs)
 
 
@@ -396,7 +408,7 @@ def gate(
     root = Path(root)
     baseline.ensure_folder(root)
     for status in fail_on:
-        if status not in CHOICES:
+        if status not in (*ALWAYS_FAIL, *CHOICES):
             raise UsageError(suggest("status", status, CHOICES))
     with store.no_collection():
         return _judge([read_whole(path) for path in paths], root, tuple(fail_on), tuple(allow), tuple(only))
@@ -546,7 +558,7 @@ def _telling(verdict: Verdict) -> tuple[bool, int]:
 
 def _no_baseline(root: Path, device: Device, profile: str) -> str:
     folder = baseline.folder_of(root, device)
-    others = [name for name in baseline.PROFILES if (folder / f"{name}.json").exists()]
+    others = [name for name in PROFILES if (folder / f"{name}.json").exists()]
     if others:
         return f"{device} has no baseline for profile {profile} (it has {', '.join(others)})"
     known = sorted(path.parent.name for path in root.glob("*/*.json"))
@@ -614,7 +626,7 @@ class Context:
         elif status in ("exceeds-bound", "deviates") or status == cell.status != "passed":
             command = _element_of(cell)
         if status != "passed" and not command:
-            command = _kernel_command(cell.key, self.backend, run.profile, run.seed)
+            command = _kernel_command(cell.key, cell.lowering, self.backend, run.profile, run.seed)
         command = command and assignments(run.environment.get(self.backend)) + command
         note = "" if status in ALWAYS_FAIL or cell.told in reason else cell.told
         return Verdict(
@@ -631,7 +643,7 @@ class Context:
         lacking = runs[0].path if len(runs) == 1 else f"{len(runs)} reports"
         reason = f"accepted, and missing from {lacking}"
         then = self.base.environments.get(old.environment) if self.base else None
-        command = assignments(then) + _kernel_command(old.key, self.backend, self.profile, old.seed)
+        command = assignments(then) + _kernel_command(old.key, old.lowering, self.backend, self.profile, old.seed)
         name = old.name(self.backend)
         words = name, self.where, self.profile, reason, "", command, old.kernel, old.lowering
         return Verdict("not-run", *words, predicted=self.predicted)
@@ -762,7 +774,7 @@ class _Told:
         self.mixed |= group is self.other and after > before
 
 
-def compare(new: Accepted, old: Accepted) -> list[tuple[str, str]]:
+def differences(new: Accepted, old: Accepted) -> list[tuple[str, str]]:
     """What differs between two results for the same inputs: at most one of regressed, changed and improved.
 
     Inputs are fixed, so no difference is noise, but that of enclosures: see ENCLOSURE. Regressed: a larger maximum in
@@ -1061,13 +1073,13 @@ def gate_page(outcome: Outcome) -> Page:
     blocks: list[Table | Line] = [_counts(outcome)] if outcome.verdicts else []
     bad = groups(verdict for verdict in outcome.verdicts if verdict.fails)
     for verdicts in bad[:SHOWN]:
-        blocks += told(verdicts, "bad")
+        blocks += told_of_groups(verdicts, "bad")
     if len(bad) > SHOWN:
         rest = sum(map(len, bad[SHOWN:]))
         blocks.append(Line(f"and {count_text(rest, 'cell')} more that fail; --json FILE lists all", kind="bad"))
     remarks = [v for v in outcome.verdicts if not v.fails and v.status != "passed"]
     for verdicts in groups(remarks)[:SHOWN]:
-        blocks += told(verdicts, LOOKS[verdicts[0].status].tone)[:1]
+        blocks += told_of_groups(verdicts, LOOKS[verdicts[0].status].tone)[:1]
     blocks += [Line(notice, label="note:") for notice in outcome.notices]
     allowed = any(verdict.status in FAIL_ON for verdict in outcome.verdicts)
     passed = "plain" if outcome.predicted else "good"
@@ -1105,7 +1117,7 @@ def groups(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
     return list(groups.values())
 
 
-def told(verdicts: Sequence[Verdict], kind: str) -> list[Table | Line]:
+def told_of_groups(verdicts: Sequence[Verdict], kind: str) -> list[Table | Line]:
     first = verdicts[0]
     names = [verdict.cell for verdict in verdicts[:NAMED]]
     if len(verdicts) > NAMED:

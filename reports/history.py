@@ -514,8 +514,8 @@ def _text(value: object) -> str:
 
 
 def query(archive: Archive, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows of one SELECT over the view `cells`. Raises UsageError for anything else, for DuckDB's
-    errors, and for more than MAX_ROWS rows."""
+    """Column names and rows of one SELECT over the views `cells` and `regions`. Raises UsageError for anything else,
+    for DuckDB's errors, and for more than MAX_ROWS rows."""
     import duckdb
 
     run = archive.connection
@@ -523,7 +523,8 @@ def query(archive: Archive, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]
         statements = run.extract_statements(sql)
         if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
             raise UsageError(
-                "--sql takes one SELECT over the view `cells`, such as: SELECT kernel, max(error) FROM cells GROUP BY 1"
+                "--sql takes one SELECT over the views `cells` and `regions`, such as: "
+                "SELECT kernel, max(error) FROM cells GROUP BY 1"
             )
         run.execute("BEGIN TRANSACTION READ ONLY")  # a SELECT may begin with WITH x AS (INSERT ...)
         rows = run.execute(statements[0]).fetchmany(MAX_ROWS + 1)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from verify.facts.kernel import is_file
 
 if TYPE_CHECKING:
-    from verify.reports.schema import Cell, Worst
+    from verify.reports.schema import Cell, Report, Worst
 
 
 #: Variables that choose what code runs (`verify.backends`), which a replay needs as the run had them. No other is taken
@@ -23,11 +28,41 @@ def assignments(fingerprint: object) -> str:
     return "".join(f"{name}={shlex.quote(str(found[name]))} " for name in VARIABLES if name in found)
 
 
-def replay(cell: Cell, worst: Worst) -> str:
-    """The command that computes one element of a cell again."""
-    place = (cell.dtype, cell.backend, cell.lowering, cell.spelling)
-    spot = (cell.output, worst.index, cell.domain.seed)
-    return replay_place(cell.kernel, place, cell.scalars, worst.inputs, spot)
+@dataclass(frozen=True)
+class Replays:
+    """The commands that compute elements of a report's cells again. command: the one that made it."""
+
+    environment: Mapping[str, Any]
+    command: str = ""
+
+    @classmethod
+    def of(cls, report: Report) -> Replays:
+        return cls(report.environment, report.command)
+
+    @cached_property
+    def _files(self) -> dict[str, str]:
+        """A user's own lowerings as the command names them, with the folder, by the names that cells have."""
+        words: list[str] = []
+        with suppress(ValueError):  # whoever wrote the report wrote that, too
+            words = shlex.split(self.command)
+        return {word.rpartition("/")[2]: word for word in words if is_file(word)}
+
+    def place(self, cell: Cell) -> tuple[str, str, str, str]:
+        """As `replay_command` takes it."""
+        return cell.dtype, cell.backend, self._files.get(cell.lowering, cell.lowering), cell.spelling
+
+    def element(self, cell: Cell, worst: Worst) -> str:
+        """Of one element, without what stands before it on another machine; '' where no command can import the
+        function."""
+        if "process" in cell.flags:
+            return ""
+        spot = (cell.output, worst.index, cell.domain.seed)
+        return replay_place(cell.kernel, self.place(cell), cell.scalars, worst.inputs, spot)
+
+    def __call__(self, cell: Cell, worst: Worst) -> str:
+        """Of one element; '' as by `element`."""
+        command = self.element(cell, worst)
+        return command and assignments(self.environment.get(cell.backend)) + command
 
 
 def replay_place(

@@ -13,6 +13,7 @@ from verify.reports.blocks import Column, Legend, Line, Page, Row, Table, headin
 from verify.reports.figures import counted, fails, figures, figures_of, headline, share, telling
 from verify.reports.looks import COUNTED, LOOKS, PREDICTED, counted_text, tally, tally_text, tone
 from verify.reports.reasons import lacking, parts_of, statuses_beside
+from verify.reports.replays import Replays
 from verify.reports.text import count_text, percent, scalars_text, upward
 from verify.reports.witnesses import (
     FAILURES_SHOWN,
@@ -37,6 +38,7 @@ def kernel_page(report: Report, name: str) -> Page:
     cells = [cell for cell in report.cells if cell.kernel == name]
     compared = [cell for cell in cells if cell.error is not None]
     own = [cell for cell in cells if is_file(cell.lowering)]
+    replays = Replays.of(report)
     blocks: list[Table | Line] = [*_verdicts(own)]
     title = f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}"
     if any(map(fails, own)) or (own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN):
@@ -49,12 +51,12 @@ def kernel_page(report: Report, name: str) -> Page:
                 *blocks,
                 _overview(compared),
                 *(Line(text, label=f"formula of {lowering}:") for lowering, text in formulas),
-                *worst_lines(passed, report.environment),
-                *first_failures(own, report.environment),
-                *deviation_lines(own, report.environment, FAILURES_SHOWN // 2),
+                *worst_lines(passed, replays),
+                *first_failures(own, replays),
+                *deviation_lines(own, replays, FAILURES_SHOWN // 2),
                 *remark_lines(own),
                 _totals(cells),
-                Line(f"every case apart: {'name a --dtype, or ' * many}write them with --json FILE"),
+                *([_apart(many)] if report.command else []),
             ),
         )
     if compared:
@@ -64,9 +66,13 @@ def kernel_page(report: Report, name: str) -> Page:
             _accuracy(compared, legend, report.environment),
             Line(f"{spellings}; where all give the same bits, one row stands for them", label="spellings:"),
             *legend.lines(),
-            *worst_lines((cell for cell in compared if not fails(cell)), report.environment),
+            *worst_lines((cell for cell in compared if not fails(cell)), replays),
         ]
-    return Page(title, (*blocks, *_told_of(cells, report.environment)))
+    return Page(title, (*blocks, *_told_of(cells, replays)))
+
+
+def _apart(many: bool) -> Line:
+    return Line(f"every case apart: {'name a --dtype, or ' * many}write them with --json FILE")
 
 
 def _verdicts(own: Sequence[Cell]) -> Iterator[Line]:
@@ -110,7 +116,7 @@ def run_page(report: Report) -> Page:
         groups.setdefault((cell.kernel, _backend(cell)), []).append(cell)
     rows = tuple(Row(_summary(*key, cells, names)) for key, cells in groups.items())
     title = f"errors against the real number, profile {report.profile}, seed {report.seed}"
-    return Page(title, (Table(columns, rows), *_told_of(report.cells, report.environment)))
+    return Page(title, (Table(columns, rows), *_told_of(report.cells, Replays.of(report))))
 
 
 def report_page(report: Report) -> Page:
@@ -124,11 +130,11 @@ def report_page(report: Report) -> Page:
     return Page(page.title, (*lines, *page.blocks))
 
 
-def _told_of(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:
+def _told_of(cells: Sequence[Cell], replays: Replays) -> list[Line]:
     """The lines below the tables of all cells."""
     return [
-        *failure_lines(cells, environment),
-        *deviation_lines(cells, environment),
+        *failure_lines(cells, replays),
+        *deviation_lines(cells, replays),
         *remark_lines(cells),
         _totals(cells),
     ]

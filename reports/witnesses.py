@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from verify.facts.kernel import is_file
 from verify.judge.status import STATUSES
@@ -12,7 +12,7 @@ from verify.reports.blocks import Line
 from verify.reports.figures import excess_of, fails, headline, share, telling, worst_of
 from verify.reports.looks import LOOKS
 from verify.reports.reasons import beside_regions, excess, region_reason, why_failed
-from verify.reports.replays import assignments, replay
+from verify.reports.replays import Replays
 from verify.reports.text import count_text, percent, scalars_text, upward
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FAILURES_SHOWN = WORST_SHOWN = 4
 
 
-def worst_lines(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
+def worst_lines(cells: Iterable[Cell], replays: Replays) -> list[Line]:
     """The worst element of each lowering: the user's own first, then by share of the bound, then by ULP."""
 
     def badness(cell: Cell) -> tuple[bool, float, float]:
@@ -37,9 +37,13 @@ def worst_lines(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[L
     ranked = sorted(best.values(), key=badness, reverse=True)[:WORST_SHOWN]
     lines = [Line(_element(worst_of(cell)[0]), label=f"worst {_place(cell)}:") for cell in ranked]
     if ranked:
-        command = replay(ranked[0], worst_of(ranked[0])[0])
-        lines.append(Line(assignments(environment.get(ranked[0].backend)) + command, kind="command"))
+        lines += _command(replays, ranked[0], worst_of(ranked[0]))
     return lines
+
+
+def _command(replays: Replays, cell: Cell, worst: Sequence[Worst]) -> list[Line]:
+    """The line with the command for the first of these elements, where there is one."""
+    return [Line(text, kind="command") for text in (replays(cell, one) for one in worst[:1]) if text]
 
 
 def _element(worst: Worst) -> str:
@@ -59,19 +63,19 @@ def _place(cell: Cell) -> str:
     return " ".join(filter(None, words))
 
 
-def failure_lines(cells: Iterable[Cell], environment: Mapping[str, Any]) -> list[Line]:
+def failure_lines(cells: Iterable[Cell], replays: Replays) -> list[Line]:
     """Each failing cell with its reason; where regions fail, one line for each of them, with its worst element."""
     failed = sorted(filter(fails, cells), key=lambda cell: STATUSES.index(cell.status))
-    lines = [line for cell in failed[:FAILURES_SHOWN] for line in _failure(cell, environment)]
+    lines = [line for cell in failed[:FAILURES_SHOWN] for line in _failure(cell, replays)]
     if len(failed) > FAILURES_SHOWN:
         lines.append(Line(f"and {len(failed) - FAILURES_SHOWN} more failing cells, all in the report", kind="bad"))
     return lines
 
 
-def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = None) -> list[Line]:
+def _failure(cell: Cell, replays: Replays, shown: int | None = None) -> list[Line]:
     """What is wrong with a cell, its numbers before its other calls. shown: how many of its regions are listed; the
     rest are counted."""
-    before, named = assignments(environment.get(cell.backend)), f"{cell.kernel} {_place(cell)}"
+    named = f"{cell.kernel} {_place(cell)}"
     regions = {name: one for name, one in telling(cell).items() if one.status not in ("passed", "deviates")}
     lines: list[Line] = []
     if not cell.regions:
@@ -79,18 +83,18 @@ def _failure(cell: Cell, environment: Mapping[str, Any], shown: int | None = Non
         if cell.worst:
             telling_one = _telling(cell)
             lines.append(Line(_element(telling_one), label="    "))
-            lines.append(Line(before + replay(cell, telling_one), kind="command"))
+            lines += _command(replays, cell, [telling_one])
     for name, region in list(regions.items())[:shown]:
         lines.append(_status_line(region.status, f"{named}: {region_reason(name, region)}"))
         lines += [Line(_element(one), label="    ") for one in region.worst[:1]]
-        lines += [Line(before + replay(cell, one), kind="command") for one in region.worst[:1]]
+        lines += _command(replays, cell, region.worst)
     if rest := list(regions)[shown:] if shown else ():
         lines.append(Line(f"and in {', '.join(rest)}", kind="bad"))
     lines += [_status_line(status, f"{named}: {text}") for status, text in beside_regions(cell)]
     return lines + [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
 
 
-def first_failures(cells: Sequence[Cell], environment: Mapping[str, Any]) -> list[Line]:
+def first_failures(cells: Sequence[Cell], replays: Replays) -> list[Line]:
     """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status, after
     some lowerings with one reason alone; the others are counted."""
     failed: dict[str, list[Cell]] = {}
@@ -99,7 +103,7 @@ def first_failures(cells: Sequence[Cell], environment: Mapping[str, Any]) -> lis
     lines: list[Line] = []
     for place, group in enumerate(failed.values()):
         first = min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status)))
-        told = _failure(first, environment, shown=1)
+        told = _failure(first, replays, shown=1)
         lines += told if place < FAILURES_SHOWN // 2 else told[:1]
         others: dict[str, list[Cell]] = {}
         for one in group:
@@ -114,7 +118,7 @@ def _status_line(status: str, text: str) -> Line:
     return Line(text, label=f"{status}:", kind=LOOKS[status].tone)
 
 
-def deviation_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown: int = FAILURES_SHOWN) -> list[Line]:
+def deviation_lines(cells: Iterable[Cell], replays: Replays, shown: int = FAILURES_SHOWN) -> list[Line]:
     """What the ledger covers, one line for each region and set of entries: the cells, the reason, the worst element."""
     groups: dict[tuple[str, ...], list[tuple[Cell, Region | None]]] = {}
     for cell in cells:
@@ -132,9 +136,9 @@ def deviation_lines(cells: Iterable[Cell], environment: Mapping[str, Any], shown
         lines.append(
             Line(f"{place}{reason}{at}", label=f"deviates, {count_text(len(members), 'cell')}:", kind="deviates")
         )
-        for one in (cell.worst if most is None else most.worst)[:1]:
-            lines.append(Line(_element(one), label="    "))
-            lines.append(Line(assignments(environment.get(cell.backend)) + replay(cell, one), kind="command"))
+        worst = cell.worst if most is None else most.worst
+        lines += [Line(_element(one), label="    ") for one in worst[:1]]
+        lines += _command(replays, cell, worst)
     rest = list(groups.values())[shown:]
     if rest:
         more = len({id(cell) for members in rest for cell, _ in members})

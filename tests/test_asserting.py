@@ -111,7 +111,16 @@ def test_the_assertion_of_pytest(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     assert "1 failed, 1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
-    assert "sqrt: errors against the real number" in done.stdout and "Traceback" not in done.stdout
+    assert done.stdout.count("sqrt: errors against the real number") == 1 and "Traceback" not in done.stdout
+    told = " ".join(done.stdout.split())
+    assert f"--lowering {tmp_path}/test_own.py:bad" in told and "--json FILE" in told
+
+
+def test_a_function_that_no_command_can_import_is_shown_without_commands() -> None:
+    with pytest.raises(verify.Inaccurate) as caught:
+        verify.check(lambda x: torch.sqrt(x) * 1.001, "sqrt", dtype="float16")
+    assert "exceeds-bound" in str(caught.value)
+    assert "verify explain" not in str(caught.value) and "--json" not in str(caught.value)
 
 
 def test_an_absent_device_and_a_case_that_does_not_fit() -> None:

@@ -242,6 +242,19 @@ def row_of(lowering: str = "triton", dtype: str = "float32", target: str = "sm_9
     return Audited(Asked("exp", lowering, dtype, target, True), one, blocks=blocks)
 
 
+def test_a_reason_in_other_words_is_no_change() -> None:
+    """Whether a row is compiled is; words are for people."""
+    asked = row_of().asked
+
+    def told(now: Audited, then: Audited) -> list[str]:
+        return audit.changed([now], {audit._key(then.record()): then.record()})
+
+    first, second = (Audited(asked, None, reason=text) for text in ("has it not for this GPU", "is not for this GPU"))
+    assert told(first, second) == told(row_of(), row_of()) == []
+    assert told(first, row_of()) == [f"{asked.label}: has it not for this GPU; accepted: compiled"]
+    assert told(row_of(), first) == [f"{asked.label}: compiled; accepted: has it not for this GPU"]
+
+
 def test_an_accepted_row_that_is_gone_is_told() -> None:
     """Of a lowering that has another name, or that no file has any more."""
     others = [row_of(name) for name in ("triton-old", "inductor", "a.py:f")]

@@ -16,7 +16,7 @@ from page_reports import HOSTILE, binades, hostile, library, regions, save
 from sample_reports import cell, error, report
 from verify.reports import html as page
 from verify.reports.figures import figures
-from verify.reports.replays import replay
+from verify.reports.replays import Replays
 from verify.reports.schema import Cell
 from verify.reports.text import printable
 
@@ -380,7 +380,7 @@ def test_a_command_is_copied_whole(site: str, visit: Open) -> None:
     tab.wait_for_selector("#worst .copy:has-text('Copied')")
     copied = tab.evaluate("navigator.clipboard.readText()")
     cells = [Cell.model_validate(one) for one in library()["cells"] if one["kernel"] == "addcmul"]
-    expected = {replay(one, one.worst[0]) for one in cells if one.worst and one.dtype == "float32"}
+    expected = {Replays({}).element(one, one.worst[0]) for one in cells if one.worst and one.dtype == "float32"}
     assert copied in expected and copied.startswith("verify explain addcmul --dtype float32")
     assert tab.inner_text("#said") == "Copied"
 

@@ -39,7 +39,7 @@ from verify.reports.blocks import Line
 from verify.reports.compare import compare as compare_reports
 from verify.reports.compare import load as load_reports
 from verify.reports.compare import place_json
-from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, compare
+from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, differences
 from verify.reports.replays import VARIABLES, assignments
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
@@ -631,7 +631,7 @@ def milder(status: str) -> int:
 
 
 def status_of(new: Accepted, old: Accepted) -> str:
-    found = compare(new, old)
+    found = differences(new, old)
     assert len(found) <= 1 and all(reason for _, reason in found)
     return found[0][0] if found else "passed"
 
@@ -647,7 +647,7 @@ def test_numbers_that_differ_are_told_apart_and_never_understated(a: float, b: f
 
 @given(results())
 def test_a_result_compared_with_itself_is_no_difference(one: Accepted) -> None:
-    assert compare(one, replace(one)) == []
+    assert differences(one, replace(one)) == []
 
 
 @given(results(), results(), st.sampled_from(["error", *COUNTS]), st.integers(1, 20))
@@ -743,6 +743,7 @@ def test_fail_on_allow_and_only(bench: Bench) -> None:
     code, _, problem = bench.run("gate", bench.write(value), "--only", "lerp")
     assert code == 2 and "--only 'lerp': no cell" in problem
     assert bench.run("gate", bench.write(value), "--only", "addcmul", "--only", "lerp")[0] == 2  # nor the second
+    assert bench.statuses(value, "--fail-on", "error,oracle-violation,stale,improved")[0] == 0  # as the last line says
     code, _, problem = bench.run("gate", bench.write(value), "--fail-on", "regresed")
     assert code == 2 and "did you mean regressed?" in problem
 
@@ -1306,16 +1307,16 @@ def shares(**changed: Any) -> AcceptedRegion:
 def test_what_chance_does_not_explain_is_a_change_where_results_differ(changed: dict[str, Any], told: str) -> None:
     """In every metric: most lowerings that are not deterministic add up in another order each time."""
     old = replace(ACCEPTED, metric="share", distinct=3, regions={"normal": shares()})
-    found = compare(replace(old, regions={"normal": shares(**changed)}), old)
+    found = differences(replace(old, regions={"normal": shares(**changed)}), old)
     assert [status for status, _ in found] == ["changed"] * bool(told) and all(told in text for _, text in found)
 
 
 def test_what_the_bound_does_not_mean_gets_better_too() -> None:
     old = replace(ACCEPTED, metric="share", digest="a", regions={"normal": shares()})
     for changed in ({"ulp": 600.0}, {"ulp": 600.0, "mean_ulp": 2.0}):
-        ((status, _),) = compare(replace(old, digest="b", regions={"normal": shares(**changed)}), old)
+        ((status, _),) = differences(replace(old, digest="b", regions={"normal": shares(**changed)}), old)
         assert status == "improved"
-    ((status, _),) = compare(replace(old, digest="b", regions={"normal": shares(ulp=600.0, mean_ulp=3.5)}), old)
+    ((status, _),) = differences(replace(old, digest="b", regions={"normal": shares(ulp=600.0, mean_ulp=3.5)}), old)
     assert status == "changed"
 
 
@@ -1424,6 +1425,28 @@ def test_every_variable_of_a_backend_is_set_by_replays(monkeypatch: pytest.Monke
     assert "variables" not in cpu.fingerprint()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     assert assignments(cpu.fingerprint()) == "ATEN_CPU_CAPABILITY=default "
+
+
+def test_a_replay_names_the_file_as_the_command_did(bench: Bench) -> None:
+    value = whole(cell(lowering="mine.py:f", scalars={}, status="exceeds-bound", reason="r"))
+    value["command"] = "ATEN_CPU_CAPABILITY=avx2 verify kernel addcmul --lowering 'some folder/mine.py:f' --seed 0"
+    told = [one["replay"] for one in bench.gate(value)[1]]
+    told += [one.text for one in kernel_page(Report.model_validate(value), "addcmul").blocks if isinstance(one, Line)]
+    commands = [text for text in told if "verify explain" in text]
+    assert len(commands) >= 2
+    for text in commands:
+        words = shlex.split(text)
+        assert words[words.index("--lowering") + 1] == "some folder/mine.py:f"
+    value["command"] = "verify kernel 'not closed"
+    assert all("--lowering mine.py:f" in one["replay"] for one in bench.gate(value)[1])
+
+
+def test_a_cell_without_scalars_is_run_again_without_any(bench: Bench) -> None:
+    value = whole(cell(kernel="lerp", scalars={}), cell(kernel="exp", scalars={}), cell(kernel="lerp"))
+    bench.accept(value)
+    value["cells"].clear()
+    found = [one["replay"].partition(" --scalar ")[2].split()[:1] for one in bench.gate(value)[1]]
+    assert sorted(found) == [[], ["none"], ["value=0.3"]]
 
 
 def test_a_replay_of_a_cell_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

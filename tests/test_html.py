@@ -29,7 +29,7 @@ from verify.reports import html as page
 from verify.reports.blocks import Table
 from verify.reports.figures import figures, figures_of
 from verify.reports.reasons import why_failed
-from verify.reports.replays import replay
+from verify.reports.replays import Replays
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Cell, Report
 from verify.reports.text import printable, upward
@@ -167,7 +167,7 @@ def test_replay_commands_are_the_terminals(tmp_path: Path, value: dict[str, Any]
     checked = 0
     for raw, one in zip(value["cells"], shown, strict=True):
         parsed = Cell.model_validate(raw)
-        expected = [printable(replay(parsed, worst)) for worst in parsed.worst]
+        expected = [printable(Replays({}).element(parsed, worst)) for worst in parsed.worst]
         assert commands(one) == expected
         checked += len(expected)
     assert checked
@@ -184,7 +184,7 @@ def test_recorded_reports_are_told_as_on_the_terminal(path: Path) -> None:
             assert dict(zip(embedded.NUMBERS, one["numbers"], strict=False))["max_ulp"] == parsed.error.max_ulp
             regions = [dict(zip(embedded.REGION_FIGURES, region[4:10], strict=True)) for region in one["regions"]]
             assert regions == [figures_of(parsed.regions[name]) for name in REGIONS if name in parsed.regions]
-        assert commands(one) == [replay(parsed, worst) for worst in parsed.worst]
+        assert commands(one) == [Replays({}).element(parsed, worst) for worst in parsed.worst]
         for shown, worst in zip(one["worst"], parsed.worst, strict=True):
             assert shown[4].split(" ")[0] == ("-" if worst.ulp is None else upward(worst.ulp))
             if worst.scaled_ulp not in (None, worst.ulp):

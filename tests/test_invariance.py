@@ -16,7 +16,7 @@ from verify import backends
 from verify.cli import commands
 from verify.facts import kernel
 from verify.lower import stubs
-from verify.lower.lowering import Lowering
+from verify.lower.lowering import Lowering, Target
 from verify.lower.lowerings import lowerings
 from verify.reports import invariance, markdown, store
 from verify.reports.embedded import embed
@@ -45,9 +45,13 @@ def planted(name: str) -> Any:
         return lambda problem: {"": PLANTED[name](problem.tensors["x"])}
 
     lowering = Lowering(name, build, lambda target: None)
-    facts = kernel.load("sum")
+    return invariance_of(target_of("sum"), lowering, 100)
+
+
+def target_of(name: str, **scalars: float) -> Target:
+    facts = kernel.load(name)
     assert isinstance(facts, kernel.Composite)
-    return invariance_of(facts, lowering, backends.load("cpu"), "float32", 100)
+    return Target(facts, {**facts.cases[0], **scalars}, facts.settings[0].name, "float32", backends.load("cpu"))
 
 
 def test_rows_that_are_summed_alone_are_invariant() -> None:
@@ -70,9 +74,8 @@ def test_the_place_and_the_other_rows_are_found() -> None:
 @pytest.mark.parametrize("length", [1, max(SIZES)])
 def test_weights_are_no_rows(length: int) -> None:
     """Where a row is as long as the largest batch has rows, too."""
-    facts = kernel.load("rms_norm")
-    assert isinstance(facts, kernel.Composite)
-    found = invariance_of(facts, lowerings(facts)[0], backends.load("cpu"), "float32", length)
+    target = target_of("rms_norm")
+    found = invariance_of(target, lowerings(target.kernel)[0], length)
     assert not found.reason and found.invariant
 
 
@@ -94,9 +97,38 @@ def test_the_command_tells_and_writes_it(tmp_path: Path, capsys: pytest.CaptureF
     assert "kernels of rows" in capsys.readouterr().err
     assert commands.main(["kernel", "cumsum", "--length", "33"]) == 2
     assert "--length is for --invariance" in capsys.readouterr().err
-    for option in (["--shard", "1/2"], ["--resume"], ["--journal", str(tmp_path / "j")], ["--jobs", "2"]):
+    refused = "--shard 1/2|--resume|--journal j|--jobs 2|--engine ray|--address a:1|--keep-code k|--profile quick"
+    for option in map(str.split, f"{refused}|--algorithm any:float32|--set n=3|--spelling rows".split("|")):
         assert commands.main([*words, *option]) == 2
         assert f"{option[0]} is of no use with --invariance" in capsys.readouterr().err
+
+
+def test_scalars_and_seed_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    """Planted: bits that depend on the batch for one eps alone, or for the numbers of one seed."""
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "import torch\n\ndef f(x, weight, eps):\n"
+        "    y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)\n"
+        "    return y * 1.5 if eps == 0.125 and len(x) > 40 else y\n"
+    )
+    words = ["kernel", "rms_norm", "--invariance", "--length", "16", "--dtype", "float32", "--backend", "cpu"]
+    words += ["--lowering", f"{own}:f", "--json", str(tmp_path / "i.json")]
+    for options, eps, differing in (([], None, 0), (["--scalar", "eps=0.125"], 0.125, 5)):
+        assert commands.main([*words, *options]) == 0
+        (found,) = (one for one in json.loads((tmp_path / "i.json").read_text())["rows"] if one["lowering"] != "eager")
+        assert len(found["differing"]) == differing and (eps is None or found["scalars"] == {"eps": eps})
+    target = target_of("sum")
+    drawn: list[torch.Tensor] = []
+    lowering = Lowering(
+        "own", lambda target: lambda problem: drawn.append(problem.tensors["x"]) or {"": problem.tensors["x"].sum(1)},
+        lambda target: None,
+    )  # fmt: skip
+    firsts = []
+    for seed in (0, 7):
+        drawn.clear()
+        invariance_of(target, lowering, 16, seed)
+        firsts.append(drawn[0])
+    assert not torch.equal(*firsts)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -31,6 +32,7 @@ from verify.inputs.draws import to_tensor
 from verify.judge import ledger
 from verify.lower.layouts import LAYOUTS
 from verify.lower.lowerings import lowering_names
+from verify.numbers.ulp import ulp
 
 KERNELS = [load(name) for name in elementwise_names()]
 BACKENDS = ("cpu", "cuda", "rocm", "mps")
@@ -90,7 +92,8 @@ def test_spellings_and_profiles(kernel: Kernel) -> None:
 
 
 def places(kernel: Kernel) -> Iterator[tuple[str, str, str, str, Scalars]]:
-    for scalars, spelling in kernel.targets("default"):
+    others = ((scalars, kernel.default_spelling(scalars)) for scalars in kernel.checks.scalars)
+    for scalars, spelling in (*kernel.targets("default"), *others):
         for lowering in (*lowering_names(kernel), "mine.py:mine"):
             for backend in BACKENDS:
                 for dtype in kernel.dtypes:
@@ -310,3 +313,24 @@ def test_quick_runs_take_every_case_of_what_calls_draw_nothing_for() -> None:
     composites = [facts for name in names() if isinstance(facts := load(name), Composite) and facts.cases]
     flags = [facts for facts in composites if 0.0 in facts.cases[0].values()]
     assert flags and all(facts.quick_cases == len(facts.cases) for facts in flags)
+
+
+@pytest.mark.parametrize("w", [-0.5, -0.7, -1.0, -30.0, 1.5, 2.5, 3.0])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_lerps_two_sided_form_keeps_its_bound_for_any_weight(w: float, dtype: str) -> None:
+    """As torch documents it, in float32: of -0.7 it is more than 4 scaled ULP off, where |1 - w| is more than |w|."""
+    kernel, fmt = load("lerp"), FORMATS[dtype]
+    assert isinstance(kernel, Kernel)
+    where = {"lowering": "mine.py:f", "backend": "cpu", "spelling": "out-of-place", "dtype": dtype}
+    bound = kernel.bound(**where, scalars={"w": w})
+    assert bound is not None and bound.metric == "scaled_ulp"
+    one, generator = np.float32, np.random.default_rng(0)
+    a, b = (generator.uniform(-1, 1, 20_000).astype(dtype) for _ in range(2))
+    b[::2] = (b[::2] * one(2.0**-8)).astype(dtype)
+    y = (b.astype(one) - (b.astype(one) - a.astype(one)) * (one(1) - one(w))).astype(dtype)
+    worst = Fraction(0)
+    for p, q, r in zip(a.tolist(), b.tolist(), y.tolist(), strict=True):
+        wd = Fraction(w) * (Fraction(q) - Fraction(p))
+        worst = max(worst, abs(Fraction(r) - Fraction(p) - wd) / ulp(abs(Fraction(p)) + abs(wd), fmt))
+    assert worst <= Fraction(bound.value)
+    assert dtype == "float16" or worst > bound.value / 8

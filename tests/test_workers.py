@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import multiprocessing.connection
 import os
+import re
 import subprocess
 import sys
 import time
@@ -349,6 +350,29 @@ def test_a_clock_that_the_file_replaces_is_not_asked(monkeypatch: pytest.MonkeyP
 def test_an_endless_loop_ends_with_the_time_that_a_launch_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (found,) = cells(monkeypatch, planted(tmp_path, "while True: pass"), timeout=1.0)
     assert (found["status"], found["reason_kind"]) == ("error", "timeout") and "within 1 s" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "compiles", "told"),
+    [
+        (0.2, False, "within 0.2 s (--timeout),"), (0.6, False, "within 0.6 s (--timeout),"),
+        (0.3, True, "within 0.4 s with what it compiles,"),
+    ],
+)  # fmt: skip
+def test_the_limit_that_was_reached_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, timeout: float, compiles: bool, told: str
+) -> None:
+    """A launch may take as long as --timeout says, also where that is more than what compiling may take."""
+    monkeypatch.setattr(workers, "COMPILATION", 0.4)
+    worker = Worker(planted(tmp_path, "return a + b"), composite=False, timeout=timeout, memory=0)
+    worker.load()
+    due = worker.begin({"do": "settle"})
+    monkeypatch.setattr(worker, "connection", SimpleNamespace(
+        poll=lambda left: time.sleep(0.05 if compiles else left) or compiles,
+        recv_bytes=lambda: json.dumps({"compiling": True}).encode(),
+    ))  # fmt: skip
+    with pytest.raises(LoweringError, match=re.escape(told)):
+        worker.take(due)
 
 
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

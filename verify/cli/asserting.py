@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,8 +14,7 @@ import pytest
 import torch
 
 from verify import backends
-from verify.facts.kernel import Composite, NothingToCompare, UsageError, is_file, load, suggest
-from verify.inputs.domains import PROFILES
+from verify.facts.kernel import PROFILES, BackendAbsent, Composite, UsageError, is_file, load, suggest
 from verify.processes import standby
 from verify.reports.figures import code_of
 from verify.reports.run_page import kernel_page
@@ -67,7 +67,8 @@ def check(
         user_lowerings=() if function else (text,), functions={text: function} if function else {}, scalars=scalars,
         setting=setting, algorithm=algorithm, seed=seed, timeout=timeout, memory=memory,
     )  # fmt: skip
-    report = Report.model_validate(run(selection))
+    command = "" if function else shlex.join(["verify", "kernel", kernel, "--lowering", text])
+    report = Report.model_validate({**run(selection), "command": command})
     if report.interrupted:  # what is complete says nothing of the rest
         raise KeyboardInterrupt
     doubtful = any(cell.status == "oracle-violation" for cell in report.cells)
@@ -81,14 +82,15 @@ def check(
 def assert_accurate(fn: Callable[..., Any], kernel: str, **options: Any) -> None:
     """`check` as a pytest assertion; the test is skipped where the device is absent."""
     __tracebackhide__ = True
+    failure = ""
     try:
         check(fn, kernel, **options)
     except Inaccurate as error:
-        pytest.fail(str(error), pytrace=False)
-    except NothingToCompare as why:
-        if not str(why).startswith("backend "):
-            raise
+        failure = str(error)
+    except BackendAbsent as why:
         pytest.skip(str(why))
+    if failure:  # outside, or pytest would print what was raised before, too
+        pytest.fail(failure, pytrace=False)
 
 
 def _named(fn: Callable[..., Any]) -> tuple[str, Callable[..., Any] | None]:

@@ -80,6 +80,7 @@ from verify.facts.kernel import (
     DTYPES,
     NARROW,
     Composite,
+    Kernel,
     NothingToCompare,
     UsageError,
     comma_list,
@@ -200,7 +201,7 @@ def kernel(
     scalar: Scalars = None,
     setting: Settings = None,
     algorithm: Algorithm = "",
-    timeout: Timeout = 60.0,
+    timeout: Timeout = None,
     memory: Memory = None,
     profile: Profile = "default",
     triples: Triples = False,
@@ -233,13 +234,21 @@ def kernel(
             raise UsageError(f"{option} {amount:g}; expected a number above 0")
     asked = wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm
     selection = selection_of(*asked, here=engine == "local", jobs=jobs)
-    selection = dataclasses.replace(selection, timeout=timeout, memory=memory, triples=triples_of(triples, profile))
+    for option, given in (("--timeout", timeout), ("--memory", memory)):
+        if given is not None and not selection.user_lowerings:
+            raise UsageError(f"{option} is for a lowering of your own, --lowering FILE.py:FUNCTION; leave it out")
+    selection = dataclasses.replace(
+        selection, timeout=timeout or selection.timeout, memory=memory, triples=triples_of(triples, profile)
+    )
     if length and not invariance:
         raise UsageError("--length is for --invariance; the shape of rows is given by --set")
     if invariance:
-        for option, given in (("--shard", shard), ("--journal", journal), ("--resume", resume), ("--jobs", jobs)):
-            if given:
-                raise UsageError(f"{option} is of no use with --invariance, which is no run of jobs; leave it out")
+        of_jobs: dict[str, object] = {"--shard": shard, "--journal": journal, "--resume": resume, "--jobs": jobs}
+        of_jobs |= {"--engine": engine != "local", "--address": address, "--keep-code": keep_code}
+        of_jobs |= {"--profile": profile != "default", "--triples": triples}
+        of_jobs |= {"--algorithm": algorithm, "--set": setting, "--spelling": spelling}
+        for option in (name for name, given in of_jobs.items() if given):
+            raise UsageError(f"{option} is of no use with --invariance, which compares rows with themselves")
         raise typer.Exit(_invariance(selection, tuple(length or (64, 1000, 4096)), json_file))
     keep_launches(keep_code)
     how = how_of(jobs, engine, address, shard, journal, resume, json_file)
@@ -484,14 +493,19 @@ def explain(
     Its exact value, the correctly rounded result, each lowering's bits, error and class, and the
     formulas step by step; of a composite kernel its terms.
     """
-    composite = isinstance(load(name), Composite)
+    of = load(name)
+    composite = isinstance(of, Composite)
     ensure_known("dtype", [dtype], DTYPES + NARROW)
     if composite and (index is None or values is not None):
         raise UsageError(f"{name} is a composite kernel: expected --index N, the place in its output, and no --input")
-    if not composite and (values is None or index is not None or output is not None or setting):
-        raise UsageError(
-            f"{name} is an elementwise kernel: expected --input HEX,HEX... and no --index, --output, --set"
-        )
+    if composite and spelling and len(spelling) > 1:
+        raise UsageError(f"--spelling {' and '.join(spelling)}: an element lies in one; name one")
+    for option, given in (("--index", index is not None), ("--output", output is not None), ("--set", setting)):
+        if given and not composite:
+            raise UsageError(f"{option} is for composite kernels, and {name} is an elementwise one; leave it out")
+    if isinstance(of, Kernel) and values is None:
+        wanted = ",".join(["HEX"] * len(of.tensors(scalars_of(scalar) or {})))
+        raise UsageError(f"{name} is an elementwise kernel: expected --input {wanted}")
     begin(lowering)
     from verify.reports import store
     from verify.reports.explain_page import explain_page, explain_place_page
@@ -704,7 +718,9 @@ def history(
     ] = None,
     sql: Annotated[
         str | None,
-        typer.Option("--sql", metavar="SELECT", help="Run a query on the view `cells` (docs/history.md) instead."),
+        typer.Option(
+            "--sql", metavar="SELECT", help="Run a query on the views `cells` and `regions` (docs/history.md) instead."
+        ),
     ] = None,
     limit: Limit = 40,
     markdown_file: Markdown = None,

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from verify.facts.kernel import DTYPES, NARROW, UsageError, is_file, load, names, suggest
+from verify.facts.kernel import DTYPES, NARROW, PROFILES, UsageError, is_file, load, names, suggest
 
 if TYPE_CHECKING:
     from verify.walk.plan import Selection
 
-PROFILES = ("quick", "default", "exhaustive")
 ENGINES = ("local", "ray")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A kernel of `verify list`.", autocompletion=names)]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Kernels of `verify list`.", autocompletion=names)]
@@ -64,8 +63,10 @@ Algorithm = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float,
-    typer.Option("--timeout", metavar="SECONDS", help="For a launch of your own lowering, not counting compilation."),
+    float | None,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="For a launch of your own lowering, not counting compilation. [60]"
+    ),
 ]
 Memory = Annotated[
     float | None,
@@ -79,7 +80,7 @@ Jobs = Annotated[
         metavar="N",
         min=1,
         help="Processes that share the work; the report does not depend on it. [as many as pay: one a core, with GPUs "
-        "one for two cores and at most 8 for each GPU; 1 for little work]",
+        "at most 16 for each, and one for 8 GiB of its memory; 1 for little work]",
     ),
 ]
 Engine = Annotated[

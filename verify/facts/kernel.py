@@ -20,6 +20,7 @@ from verify.facts.oracle import Oracle
 
 METRICS = ("ulp", "int_ulp", "scaled_ulp")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+PROFILES = ("quick", "default", "exhaustive")
 #: Formats of inputs only, which matrix products take.
 NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 Scalars = Mapping[str, float]
@@ -47,6 +48,13 @@ class Unfinished(UsageError):
 
 class NothingToCompare(Exception):
     """Nothing could run, for example because a backend is not present: the reason, exit code 3."""
+
+
+class BackendAbsent(NothingToCompare):
+    """A backend that was asked for is not present. reasons: why, by its name."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"backend {name} is not present: {why}" for name, why in reasons.items()))
 
 
 @dataclass(frozen=True)

@@ -58,18 +58,15 @@ class Formula:
     `scalars` names the parameters that must be Python scalars for the formula to apply
     (None: any). `applies(scalars)` narrows it further. Scalars reach `evaluate` as Python
     floats: arithmetic between them is the double arithmetic that a framework does on the host;
-    meeting a tensor rounds them to the compute format. `rounds_once`: the formula is the real
-    function correctly rounded, so that an exhaustive sweep need not evaluate it. `admissible`: it is
-    an association, a fused form or a wider accumulator of the reference spelling, so that where an
-    intermediate of that overflows an implementation may have its bits. `wrong`: it is not the function at all,
-    but what a known defect computes.
+    meeting a tensor rounds them to the compute format. `admissible`: it is an association, a fused form or a wider
+    accumulator of the reference spelling, so that where an intermediate of that overflows an implementation may have
+    its bits. `wrong`: it is not the function at all, but what a known defect computes.
     """
 
     text: str
     evaluate: Callable[..., Any]
     scalars: frozenset[str] | None = None
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True
-    rounds_once: bool = False
     admissible: bool = False
     wrong: bool = False
 
@@ -82,7 +79,6 @@ def formula(
     *,
     scalars: tuple[str, ...] | None = None,
     applies: Callable[[dict[str, float]], bool] = lambda scalars: True,
-    rounds_once: bool = False,
     admissible: bool = False,
     wrong: bool = False,
 ) -> Callable[[Callable[..., Any]], Formula]:
@@ -90,7 +86,7 @@ def formula(
 
     def wrap(evaluate: Callable[..., Any]) -> Formula:
         names = None if scalars is None else frozenset(scalars)
-        return Formula(text, evaluate, names, applies, rounds_once, admissible, wrong)
+        return Formula(text, evaluate, names, applies, admissible, wrong)
 
     return wrap
 

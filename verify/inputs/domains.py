@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from verify.facts.formats import Format
+from verify.facts.kernel import PROFILES
 from verify.inputs.draws import Bits, Draw, as_int64, to_tensor
 
-__all__ = ["CHUNK", "PROFILES", "Domain", "Draw", "Stratum", "domain_of"]
+__all__ = ["CHUNK", "Domain", "Draw", "Stratum", "domain_of"]
 
 CHUNK = 1 << 20
 #: Elements of a larger exhaustive domain that have one digest, so that there are few of them.
 LONG_CHUNK = 1 << 40
 #: The stratum of special values, which lists them all instead of drawing them.
 LISTED = "specials"
-PROFILES = ("quick", "default", "exhaustive")
 #: The first BLOCK elements of a larger domain of strata are the same whatever its size.
 BLOCK = 1 << 20
 #: Elements that are drawn at once: on the host what they need stays in the processor's cache, and on a GPU, of several

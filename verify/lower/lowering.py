@@ -204,4 +204,6 @@ def describe(error: BaseException, path: Path | None = None) -> str:
     with contextlib.suppress(Exception):  # an exception of the user's may have no text
         text = str(getattr(error, "error_message", None) or error)  # Triton's own text begins with source code
     message = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if message.startswith("0 active drivers"):  # triton 3.7, runtime/driver.py
+        message += " Triton finds no GPU here: --backend virtual-cuda or virtual-rocm predicts its kernels without one"
     return f"{type(error).__name__}{': ' + message if message else ''}{place}"

@@ -318,7 +318,7 @@ def changed(rows: Sequence[Audited], before: Mapping[Key, Mapping[str, Any]]) ->
         now, then = row.record(), before.get(_key(row.record()))
         if then is None:
             told.append(f"{row.asked.label}: not in the baseline")
-        elif row.reason != then["reason"]:
+        elif bool(row.reason) != bool(then["reason"]):  # the words are for people
             told.append(f"{row.asked.label}: {row.reason or 'compiled'}; accepted: {then['reason'] or 'compiled'}")
         elif row.census and (differing := _differing(now, then)):
             versions = f"triton {then['version']}, now {now['version']}"

@@ -20,6 +20,7 @@ from verify import backends
 from verify.backends import Backend
 from verify.facts.formats import FORMATS, Format
 from verify.facts.kernel import (
+    BackendAbsent,
     Composite,
     Kernel,
     NothingToCompare,
@@ -263,7 +264,7 @@ def _backend(name: str | None) -> Backend:
     if name is not None:
         chosen = backends.load(name)
         if (why := chosen.unavailable()) is not None:
-            raise NothingToCompare(f"backend {name} is not present: {why}")
+            raise BackendAbsent({name: why})
         return chosen
     present = (one for one in map(backends.load, backends.names()) if one.unavailable() is None)
     found = next(present, None)

@@ -7,18 +7,17 @@ depends on the other requests in the batch. How far such bits are from the real 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from verify.backends import Backend
 from verify.facts import kernel
 from verify.facts.kernel import Composite, Setting, UsageError
 from verify.families.composite import Problem
 from verify.lower.lowering import Lowering, NotLowered, Target
-from verify.walk.plan import Selection, backends_of, jobs_of
+from verify.walk.plan import Job, Selection, backends_of, jobs_of
 from verify.walk.progress import Progress
 from verify.workers.launch import LoweringError, Outputs, bits, launch_steady
 
@@ -26,7 +25,6 @@ Tensor = torch.Tensor
 #: Sizes of batches: powers of two, where kernels change how they divide the work, and beside them.
 SIZES = (2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 65, 128, 129, 256)
 PLACED = 64  # size of the batch in which rows are placed elsewhere, and beside others
-SEED = 0
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class Found:
     row        the first such row in the smallest of them, and steps, by how many representable numbers its elements
                differ at most, in any batch
     place      whether bits depend on the place in the batch; contents: on the other rows
+    scalars    those that it was called with
     reason     why it did not run; '' where it did
     failed     whether that is a fault of the lowering's
     """
@@ -53,6 +52,7 @@ class Found:
     steps: int = 0
     place: bool = False
     contents: bool = False
+    scalars: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     failed: bool = False
 
@@ -61,23 +61,23 @@ class Found:
         return not (self.reason or self.differing or self.place or self.contents)
 
     def record(self) -> dict[str, Any]:
-        return asdict(self) | {"differing": list(self.differing), "invariant": self.invariant}
+        return {**vars(self), "differing": list(self.differing), "invariant": self.invariant}
 
 
-def invariance_of(facts: Composite, lowering: Lowering, backend: Backend, dtype: str, length: int) -> Found:
-    """Judge one lowering of a kernel that has `batched`."""
-    about = Found(facts.name, lowering.name, backend.name, dtype, length)
-    scalars = facts.cases[0] if facts.cases else {}
+def invariance_of(target: Target, lowering: Lowering, length: int, seed: int = 0) -> Found:
+    """Judge one lowering of a kernel that has `batched`, whatever the target's spelling."""
+    facts, scalars, dtype, backend = target.kernel, target.scalars, target.dtype, target.backend
+    about = Found(facts.name, lowering.name, backend.name, dtype, length, scalars=scalars)
 
     def prepared(rows: int) -> tuple[Problem, Setting]:
         assert facts.custom is not None and facts.batched is not None
         setting = facts.custom(facts.batched(rows, length))
-        return facts.problem(dtype, setting, dict(scalars), SEED), setting
+        return facts.problem(dtype, setting, dict(scalars), seed), setting
 
     largest, setting = prepared(max(SIZES))
     one = prepared(1)[0].tensors
     batched = frozenset(name for name, t in largest.tensors.items() if t.shape != one[name].shape)
-    target = Target(facts, scalars, setting.name, dtype, backend)
+    target = replace(target, spelling=setting.name)
     if reason := backend.dtype_unavailable(dtype) or lowering.reason(target):
         return replace(about, reason=reason)
 
@@ -165,11 +165,15 @@ def walk(selection: Selection, lengths: Sequence[int], progress: Progress | None
                 raise UsageError(f"{facts.name} has no batch: --invariance is for kernels of rows, such as softmax")
             for dtype in selection.dtypes or facts.dtypes:
                 of_it = replace(selection, kernels=(facts.name,), dtypes=(dtype,))
-                chosen = {job.lowering.name: job.lowering for job in jobs_of(of_it, backend)}
-                jobs += [(facts, one, backend, dtype, length) for length in lengths for one in chosen.values()]
+                chosen: dict[str, Job] = {}
+                for job in jobs_of(of_it, backend):
+                    chosen.setdefault(job.lowering.name, job)
+                jobs += [(one, length) for length in lengths for one in chosen.values()]
     rows = []
-    for done, (facts, lowering, backend, dtype, length) in enumerate(jobs):
+    for done, (job, length) in enumerate(jobs):
+        target = job.target
         if progress:
-            progress(done, len(jobs), f"next: {facts.name} {dtype} {lowering.name}, length {length}")
-        rows.append(invariance_of(facts, lowering, backend, dtype, length).record())
+            named = f"{target.kernel.name} {target.dtype} {job.lowering.name}"
+            progress(done, len(jobs), f"next: {named}, length {length}")
+        rows.append(invariance_of(target, job.lowering, length, selection.seed).record())
     return {"invariance": 1, "environment": {b.name: b.fingerprint() for b in present}, "rows": rows}

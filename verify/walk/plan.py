@@ -17,9 +17,9 @@ from verify.facts.formats import FORMATS
 from verify.facts.kernel import (
     DTYPES,
     NARROW,
+    BackendAbsent,
     Composite,
     Kernel,
-    NothingToCompare,
     Scalars,
     Setting,
     UsageError,
@@ -293,7 +293,7 @@ def backends_of(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
         else:
             absent[name] = reason
     if not found or (selection.backends and absent):
-        raise NothingToCompare("; ".join(f"backend {name} is not present: {why}" for name, why in absent.items()))
+        raise BackendAbsent(absent)
     return found, absent
 
 

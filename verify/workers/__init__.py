@@ -113,16 +113,17 @@ class Worker:
         self.underway.append((self.asked, message["do"]))
         return self.asked
 
-    def take(self, number: int, limit: float = COMPILATION) -> dict[str, Any]:
+    def take(self, number: int, limit: float | None = None) -> dict[str, Any]:
         """The answer to the message of that number, once. Its process ends where that takes more seconds than `limit`,
         or than a launch may, or where the wait is interrupted."""
+        whole = max(self.timeout, COMPILATION) if limit is None else limit
         if (work := self.meanwhile) is not None:
             self.meanwhile = None
             with torch.enable_grad():  # of which the launch knows nothing
                 work()
         while number not in self.answers:
             due, do = self.underway.popleft()
-            answer = self._answer(min(self.timeout, limit), "launch", limit)
+            answer = self._answer(min(self.timeout, whole), "launch", whole)
             # two may answer, where the file has forked
             if answer.pop("number", None) != due or set(answer) not in ANSWERS[do]:
                 self.end()
@@ -156,11 +157,15 @@ class Worker:
         self.process.start()
         try:
             while True:
-                left = min(last + limit, began + compiled) - time.monotonic()
+                end, most, why = min(
+                    (last + limit, limit, " (--timeout)" if what == "launch" and limit == self.timeout else ""),
+                    (began + compiled, compiled, " with what it compiles"),
+                )
+                left = end - time.monotonic()
                 if left <= 0 or not self.connection.poll(left):
                     self.end()
-                    told = f"the {what} did not end within {limit:g} s (--timeout), its process was ended"
-                    raise LoweringError(told if what == "launch" else told.replace(" (--timeout)", ""), "timeout")
+                    told = f"the {what} did not end within {most:g} s{why}, its process was ended"
+                    raise LoweringError(told, "timeout")
                 answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
                 if not answer.get("compiling"):
                     if self.process.poll() is not None:  # who answers is another
@@ -323,12 +328,12 @@ class Launch:
         guards beside all that torch allocates; 'thread', from another thread; 'late', of which `settle` tells whether
         more is written; 'changed', where the same tensors held other numbers in a launch just before, whose result is
         to stay, or 'inside', where some in the middle did; 'kept', after others of which the first one's result is to
-        stay; 'zeros', with those in fresh memory; 'threads', with other threads; 'default', with another default dtype;
-        'grad' and 'no_grad', with inputs that require grad, enabled or not; 'grad_first' and 'grad_others', where the
-        first alone does or all but it; 'grad_computed', where each was computed; 'grad_parameter', where they are
-        parameters, and as in 'changed'; 'inference', in that mode, with tensors of it; 'stream', on a stream of the
-        caller's, see `verify.workers.process.streamed`; 'out', with an output to write where `out` is None by
-        default."""
+        stay; 'zeros', with those in fresh memory; 'threads', with other threads; 'default' and 'default_64', with
+        bfloat16 and float64 as the default dtype; 'grad' and 'no_grad', with inputs that require grad, enabled or not;
+        'grad_first' and 'grad_others', where the first alone does or all but it; 'grad_computed', where each was
+        computed; 'grad_parameter', where they are parameters, and as in 'changed'; 'inference', in that mode, with
+        tensors of it; 'stream', on a stream of the caller's, see `verify.workers.process.streamed`; 'out', with an
+        output to write where `out` is None by default."""
         self.how = how
         try:
             yield

@@ -1,6 +1,6 @@
 """The judge of elements in C++, for the host: made of graphs, see `verify.numbers.cpp`.
 
-`compiled` makes the judge of a pure element function; what it finds equals `verify.judge.reduce.reduce_tensors`.
+`compiled` makes the judge of a pure element function; what it finds equals `verify.judge.reduce.reduce`.
 """
 
 from __future__ import annotations
