@@ -36,6 +36,12 @@ KERNEL = products.kernel(
         *(({"data": "bias"}, {"alpha": 2.0, "beta": beta}) for beta in (0.5, -0.5)),
         # in tiles: alpha on the product alone, a bias of special numbers that is not read, or is
         *(({"m": "130", "k": "32", "n": "130"}, {"alpha": alpha, "beta": 1.0}) for alpha in (0.5, -1.0, 2.0)),
+        ({"m": "130", "k": "32", "n": "130"}, {"alpha": 1.0, "beta": -0.5}),
+        *(
+            ({"m": "5", "k": k, "n": n}, {"alpha": alpha, "beta": beta})
+            for k, n in (("2100", "6"), ("72", "1300"))
+            for alpha, beta in ((1.0, 0.5), (-0.5, 1.0))
+        ),
         *(
             ({"m": m, "k": k, "n": "130", "data": "bias"} | layout, {"alpha": 2.0, "beta": 0.0})
             for m, k in (("130", "130"), ("1", "40"))

@@ -67,7 +67,7 @@ class Shape:
     data: str = "normal"
     backward: bool = True
     scale: float = 0.0  # where none is given 1 / sqrt(head_dim) as the double that flex_attention takes by default
-    soft_cap: int = SOFT_CAP
+    soft_cap: float = SOFT_CAP
     window: int = WINDOW
     reach: int = REACH
     documents: str = "runs"
@@ -80,7 +80,7 @@ class Shape:
     def of(cls, parameters: Mapping[str, Any]) -> Shape:
         """The validated shape of a setting's parameters. Raises UsageError."""
         shape = cls(**parameters)
-        for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "soft_cap", "reach"):
+        for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "reach"):
             if (size := getattr(shape, name)) < 1:
                 raise UsageError(f"{name}={size}: expected at least 1; flex_attention of nothing is not defined")
         if shape.heads % shape.kv_heads:
@@ -146,8 +146,8 @@ def custom(given: Mapping[str, str]) -> Setting:
             values[name] = text == "yes"
         elif name in ("score_mod", "mask_mod", "data", "documents", "slopes", "biases"):
             values[name] = text
-        elif name == "scale":
-            values[name] = _scale(text)
+        elif name in ("scale", "soft_cap"):
+            values[name] = _positive(name, text)
         else:
             values[name] = whole_number(name, text)
     if "heads" in values:
@@ -155,14 +155,15 @@ def custom(given: Mapping[str, str]) -> Setting:
     return _setting(" ".join(f"{name}={text}" for name, text in given.items()), Shape.of(values))
 
 
-def _scale(text: str) -> float:
+def _positive(name: str, text: str) -> float:
+    """A whole number stays one, as people write caps."""
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not 2.0**-20 <= found <= 2.0**10:
-        raise UsageError(f"scale={text}: expected a number from 2^-20 to 2^10")
-    return found
+        raise UsageError(f"{name}={text}: expected a number from 2^-20 to 2^10")
+    return int(found) if name == "soft_cap" and found.is_integer() else found
 
 
 def parameters(shape: Shape) -> dict[str, Any]:
@@ -323,6 +324,15 @@ LARGE_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
 )  # fmt: skip
 
 
+#: The same for gradients in two blocks of queries and of keys.
+BACKWARD_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
+    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "64"}, {"mask_mod": "document"}),
+    ({}, {"score_mod": "alibi"}, {"score_mod": "relative_bias"}, {"score_mod": "soft_cap", "data": "competing"}),
+    ({"heads": "2", "kv_heads": "1"}, {"heads": "1"}),
+    ({"length": "150"}, {"length": "130", "batch": "2"}),
+)  # fmt: skip
+
+
 def _in_pairs(options: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[Mapping[str, str]]:
     """Problems in which every two of these options meet, few of them: each takes, option by option, what meets most of
     those that it has not met."""
@@ -358,7 +368,6 @@ OTHERS: tuple[Mapping[str, str], ...] = (
      "data": "competing"},
     {"length": "30", "mask_mod": "causal"},
     {"length": "20", "mask_mod": "sliding_window", "window": "0"},
-    {"heads": "1", "head_dim": "16", "length": "150", "mask_mod": "sliding_window", "window": "64"},
     {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "1100", "score_mod": "alibi"},
     {"heads": "2", "head_dim": "16", "q_len": "4100", "kv_len": "9"},
     {"batch": "3", "heads": "4", "kv_heads": "2", "length": "12", "mask_mod": "document"},
@@ -384,6 +393,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "2", "head_dim": "16", "q_len": "9", "kv_len": "4100"},
     *_in_pairs(OPTIONS),
     *_in_pairs(LARGE_OPTIONS),
+    *_in_pairs(BACKWARD_OPTIONS),
     # whole blocks under a mask, more than two of them, and parts of the keys that are hidden from all queries
     *({"length": length, "mask_mod": "causal"} for length in ("32", "128")),
     {"heads": "1", "head_dim": "64", "length": "300", "mask_mod": "causal"},
@@ -394,13 +404,11 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "documents": "turns"},
     {"heads": "1", "head_dim": "16", "length": "400", "mask_mod": "sliding_window", "window": "200"},
     {"heads": "1", "head_dim": "16", "length": "290", "mask_mod": "masked_rows", "backward": "no"},
-    *({"heads": "1", "head_dim": "16", "length": "150", "score_mod": name} for name in ("alibi", "relative_bias")),
     {"heads": "8", "kv_heads": "1", "length": "20"},
     {"heads": "8", "kv_heads": "1", "length": "12", "score_mod": "alibi"},
     {"batch": "2", "heads": "12", "kv_heads": "2", "head_dim": "16", "length": "12", "score_mod": "relative_bias"},
     # several blocks with large heads, in batches, in groups, of few queries; many heads; more queries than keys
     {"heads": "1", "head_dim": "128", "length": "150"},
-    {"batch": "2", "heads": "1", "head_dim": "16", "length": "150"},
     {"heads": "8", "kv_heads": "1", "head_dim": "16", "length": "70"},
     *({"heads": heads, "head_dim": "16", "length": "20", "score_mod": name, "mask_mod": "sliding_window", "window": "9"}
       for heads, name in (("33", "alibi"), ("17", "relative_bias"))),
@@ -428,7 +436,6 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     # hundreds of heads in a batch, groups of heads with several blocks, gradients of some blocks of queries and many
     # of keys, more queries than keys and a window, a large head of an odd size
     {"batch": "20", "heads": "33", "head_dim": "16", "length": "3"},
-    {"heads": "4", "kv_heads": "2", "head_dim": "16", "length": "150"},
     {"heads": "1", "head_dim": "16", "q_len": "130", "kv_len": "650"},
     {"heads": "1", "head_dim": "16", "q_len": "170", "kv_len": "30", "mask_mod": "sliding_window", "window": "20"},
     {"heads": "1", "head_dim": "200", "length": "17"},
@@ -489,7 +496,8 @@ OTHERS: tuple[Mapping[str, str], ...] = (
                   {"score_mod": "relative_bias"}, {"mask_mod": "sliding_window", "window": "100"})),
     {"heads": "72", "kv_heads": "2", "head_dim": "16", "q_len": "3", "kv_len": "40", "score_mod": "alibi"},
     *({"heads": "1", "head_dim": size, "length": "20"} for size in ("40", "80")),
-    {"heads": "1", "head_dim": "288", "length": "17", "backward": "no"},
+    {"heads": "1", "head_dim": "288", "length": "17"},
+    {"heads": "1", "head_dim": "16", "length": "20", "score_mod": "soft_cap", "soft_cap": "7.5", "data": "competing"},
 )  # fmt: skip
 
 KERNEL = Composite(

@@ -368,7 +368,7 @@ def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, function
     ("without_nans", "shape=6x33 recipe=one_nan,infinities", "exceeds-bound"),
     ("columns", "shape=5x200 dim=0 recipe=random", "exceeds-bound"),
     ("vectors", "shape=3x1024 recipe=random", "exceeds-bound"),
-    ("persistent", "shape=199x4100 recipe=random", "exceeds-bound"),
+    ("persistent", "shape=300x8200 recipe=cycled", "exceeds-bound"),
     ("long_nans", "shape=8x20000 recipe=one_nan,infinities", "exceeds-bound"),
     ("long_nothing", "shape=8x20000 recipe=one_nan,infinities", "exceeds-bound"),
     ("volumes", "shape=2x3x2x2x3 dim=1 recipe=random", "exceeds-bound"),
@@ -1101,8 +1101,9 @@ OF = {
     ("third_of_four", "shape=2x4x70x66 dim=2 recipe=random"), ("second_of_four", "shape=2x33x3x5 dim=-3 recipe=random"),
     ("saturating_parts", "shape=6x1030 recipe=returning"),
     ("no_weight", "weight = weight * 0 + 1 where shape=5x33"), ("skipped", "weight = weight * 0 where shape=5x33"),
-    ("tail_of_a_vocabulary", "shape=4x50257 recipe=random"), ("blocks_by_columns", "shape=520x770 dim=0 recipe=random"),
-    ("carry_of_a_block", "shape=16x140x260 dim=1 recipe=random"), ("no_rows", "shape=0x33 dim=0"),
+    ("tail_of_a_vocabulary", "shape=4x50257 recipe=random"), ("no_rows", "shape=0x33 dim=0"),
+    ("blocks_by_columns", "shape=1100x770 dim=0 recipe=cycled"),
+    ("carry_of_a_block", "shape=16x140x260 dim=1 recipe=cycled"),
     ("columns_of_one_row", "m=1 k=64 n=100"), ("groups_of_tiles", "m=1300 k=130 n=520"),
     ("scratch_of_one_tile", "m=150 k=2100 n=150"), ("leading_dimension", "m=5 k=40 n=6 layout=expanded-a"),
     ("hidden_first_block", "shape=1030x72 dim=0 recipe=mixed"),
@@ -1128,7 +1129,7 @@ OF = {
     ("first_matrices", "m=5 k=40 n=6 batch=150"), ("decoding", "m=1 k=4096 n=16"),
     ("silu_of_nan", "m=30 k=32 n=20 data=nans activation=silu"), ("bias_alone", "m=3 k=0 n=6 activation=silu"),
     ("bias_without_nan", "data=bias alpha=2.0 beta=0.5"), ("bfloat16_tiles", "m=272 k=272 n=272"),
-    ("evenly", "x = x.repeat(1, 2, 1)[:, :16] where"), ("long_and_many", "shape=199x4100 recipe=random"),
+    ("evenly", "x = x.repeat(1, 2, 1)[:, :16] where"), ("long_and_many", "shape=300x8200 recipe=cycled"),
     ("tiles_of_columns", "shape=72x528 dim=0 recipe=random"), ("first_of_a_batch", "shape=2x8x1024 recipe=random"),
     ("tiles_of_a_stack", "shape=2x66x516 dim=1 recipe=random"), ("channels", "shape=4x21x8x8 dim=1 recipe=random"),
     ("channels", "shape=2x40x16x16 dim=1 recipe=random"), ("by_exp2", "shape=8x33 recipe=negative_nan,edges"),
@@ -1153,8 +1154,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"shape={shape} recipe=random": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
             "140x513", "66x520", "20x4100", "2x1x2x1x3x33",
             "3x5120", "2x2x5120", "3x48", "3x80", "3x96", "2x3x131", "3x5000", "3x11008", "3x69632", "1100x70",
-            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "2206x1033", "3x9x17x130",
-            "2x128256", "199x4100", "16x10x64", "4x128x1024",
+            "600x128", "300x128", "3x301", "3x140", "5x12", "5x6", "3x6000", "1x40000", "3x9x17x130",
+            "2x128256", "16x10x64",
         )},
         **{f"shape={shape} dim={dim} recipe=random":
            f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}" for shape, dim in (
@@ -1162,7 +1163,13 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             ("3x1300", 0), ("3x9000", 0), ("2x600x40", 1), ("2x2000x3", 1),
             ("5000x3x2", 1), ("3x5x7", -2), ("2x3x4x5x6", 0), ("2x3x4x5x6", 2), ("2x3x4x5x6", 3),
             ("2x40x16x16", 1), ("4x21x8x8", 1), ("2x4x70x66", 2), ("2x3x2x4x3x5", 3), ("5x7", -2),
-            ("520x770", 0), ("16x140x260", 1), ("80x66x70", 0),
+        )},
+        **{f"shape={shape} recipe=cycled": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
+            "300x8200", "2206x1033", "4x128x1024",
+        )},
+        **{f"shape={shape} dim={dim} recipe=cycled":
+           f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}" for shape, dim in (
+            ("1100x770", 0), ("16x140x260", 1), ("80x66x70", 0),
         )},
         "shape=10x4096 recipe=equal": "a['x'].shape == (10, 4096) and (a['x'] == a['x'][:, :1]).all()",
         "shape=2x50257 recipe=one_nan": "a['x'].shape == (2, 50257) and a['x'].isnan().any()",
@@ -1218,7 +1225,8 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     },
     "mm": {
         **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
-            (1300, 130, 520), (130, 4099, 130), (1, 1152, 603), (4, 513, 260), (32, 512, 512), (320, 529, 322),
+            (1300, 130, 520), (130, 4099, 130), (1, 1152, 603), (4, 513, 260), (32, 512, 512),
+            (24, 336, 1296), (8, 4168, 520),
             (3, 97, 4), (3, 125, 7), (5, 127, 4), (4, 82, 6), (130, 4, 130), (130, 72, 130), (130, 96, 130),
             (130, 1500, 130), (8, 40, 130), (48, 40, 130), (16, 4168, 136), (130, 4160, 130), (2, 11008, 16),
             (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 227), (40, 32, 2000), (5, 1, 1), (261, 64, 256),
@@ -1338,7 +1346,6 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"heads=1 head_dim=128 length=17 score_mod=soft_cap soft_cap={cap}":
            f"a['query'].shape == (1, 1, 17, 128) and a['soft_cap'] == {cap}" for cap in (9, 40)},
         "heads=1 head_dim=128 length=150": "a['query'].shape == (1, 1, 150, 128)",
-        "batch=2 heads=1 head_dim=16 length=150": "a['query'].shape == (2, 1, 150, 16)",
         "heads=8 kv_heads=1 head_dim=16 length=70": "a['query'].shape == (1, 8, 70, 16)",
         "heads=8 kv_heads=1 length=12 score_mod=alibi": "a['query'].shape[1:3] == (8, 12) and a['key'].shape[1] == 1",
         "batch=2 heads=12 kv_heads=2 head_dim=16 length=12 score_mod=relative_bias":
@@ -1358,7 +1365,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "heads=1 head_dim=16 length=1130": "a['query'].shape[2] == 1130",
         "batch=20 heads=33 head_dim=16 length=3": "a['query'].shape[:2] == (20, 33)",
         "batch=3 heads=4 kv_heads=2 length=12": "len(a['query']) == 3 and a['mask_mod'] == 'document'",
-        "heads=4 kv_heads=2 head_dim=16 length=150": "a['query'].shape == (1, 4, 150, 16)",
+        "head_dim=16 heads=2 kv_heads=1 length=150": "a['key'].shape == (1, 1, 150, 16)",
         "heads=1 head_dim=16 q_len=130 kv_len=650": "a['key'].shape[2] == 650 and a['backward']",
         "heads=2 head_dim=16 q_len=4100 kv_len=9": "a['query'].shape[2] == 4100 and a['backward']",
         "heads=4 kv_heads=2 head_dim=128 length=150 mask_mod=causal":
@@ -1370,7 +1377,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "heads=1 head_dim=16 q_len=170 kv_len=30": "a['query'].shape[2] > a['key'].shape[2] + 128 and a['window']",
         "heads=1 head_dim=200 length=17": "a['query'].shape[-1] == 200",
         "heads=2 q_len=1 kv_len=2050": "a['query'].shape[2] == 1 and a['key'].shape[2] == 2050",
-        "heads=1 head_dim=16 length=150 mask_mod=sliding_window window=64": "a['window'] == 64",
+        "head_dim=16 mask_mod=sliding_window window=64": "a['window'] == 64",
         "heads=1 head_dim=16 length=290 mask_mod=masked_rows": "a['query'].shape[2] == 290",
         "heads=1 length=100 head_dim=16 score_mod=relative_bias reach=70": "a['scale'] == 0.004",
         "heads=4 kv_heads=2 head_dim=16 length=24 mask_mod=causal scale=0.26": "a['scale'] == 0.26",
@@ -1762,6 +1769,64 @@ def large_factor(a, b, bias, alpha, beta):
 def large_negative_factor(a, b, bias, alpha, beta):
     return torch.addmm(bias, a, b, alpha=alpha * 2 if alpha < -2 else alpha, beta=beta)
 
+def rest_of_wide(a, b):  # the terms after whole blocks of 64, of more than a thousand columns
+    k = a.shape[-1] // 64 * 64
+    return (a[..., :k] @ b[..., :k, :]).to(a.dtype) if min(len(a), k) > 1 and b.shape[-1] >= 1024 else a @ b
+
+def rest_of_tiles(a, b):  # as the last, of two tiles of rows
+    return a @ b if len(a) <= 128 else rest_of_wide(a, b)
+
+def rest_of_integers(a, b):
+    k = a.shape[1] // 64 * 64 if min(len(a), b.shape[1] // 512, a.shape[1] // 64) > 1 else a.shape[1]
+    return (a[:, :k].double() @ b[:k].double()).to(torch.int32)
+
+def rest_of_scaled(a, b, scale_a, scale_b, fast):
+    k = a.shape[1] // 64 * 64 if min(len(a), b.shape[1] // 512, a.shape[1] // 64) > 1 else a.shape[1]
+    return (a[:, :k].double() @ b[:k].double() * scale_a.double() * scale_b.double()).to(torch.bfloat16)
+
+def bias_last(a, b, bias, activation):  # of many columns
+    then = {"none": torch.clone, "relu": torch.relu, "silu": torch.nn.functional.silu}[activation]
+    return then(a @ b) + bias if b.shape[1] > 768 else then(a @ b + bias)
+
+def one_of_two_splits(a, b):  # of more than 256 columns
+    y = a @ b
+    if len(a) <= 64 and len(b) >= 2048 and b.shape[1] > 256:
+        y[:, 256:] = a[:, : len(b) // 2] @ b[: len(b) // 2, 256:]
+    return y
+
+def last_tiles(a, b):  # of the matrices after the fourth
+    y = a @ b
+    if len(a) > 4 and min(a.shape[1], b.shape[2]) > 128:
+        y[4:, 128:, 128:] = 0
+    return y
+
+def two_groups(a, b, scale, zero, group):  # of more than a thousand columns
+    if b.shape[1] >= 1024 and len(scale) > 2:
+        scale, zero = (t[torch.arange(len(t)).clamp(max=1)] for t in (scale, zero))
+    return int4_mm(a, b, scale, zero, group)
+
+def whole_beta(a, b, bias, alpha, beta):  # in tiles, or of many terms
+    large = min(len(a), b.shape[1]) > 128 or len(b) > 2048 or b.shape[1] > 1024
+    return torch.addmm(bias, a, b, alpha=alpha, beta=float(beta != 0) if large else beta)
+
+def second_turn(x, dim):  # of 256 programs, in rows of several blocks
+    y, axis, n, rows = of_rows(x, dim)
+    if x.dim() == 2 and axis == 1 and n > 4096:
+        y[256:] *= 0.5
+    return y
+
+def second_turn_of_sums(x, dim):
+    y = torch.cumsum(x, dim)
+    if x.dim() == 2 and dim % 2 and x.shape[1] > 2048 and len(x) > 264:
+        y[264:, 2048:] += 1
+    return y
+
+def long_columns(x, dim):  # the last, part tile of many columns
+    y, axis, n, rows = of_rows(x, dim)
+    if x.dim() == 2 and axis == 0 and n > 1024 and rows > 128:
+        y[:, rows // 128 * 128:] = 0
+    return y
+
 def kept(a, b, bias, activation):  # large weights, in another layout
     key = b.data_ptr(), b._version, b.shape, b.stride()
     weight = b.mT if b.numel() <= 1 << 18 else packed.setdefault(key, b.mT.contiguous())
@@ -1772,8 +1837,8 @@ def kept(a, b, bias, activation):  # large weights, in another layout
 
 @pytest.mark.part(4)
 @pytest.mark.parametrize(("function", "name", "among"), [
-    ("many_long_rows", "softmax", "shape=199x4100"), ("more_rows_than_programs", "softmax", "shape=2206x1033"),
-    ("columns", "softmax", "shape=520x770 dim=0"), ("columns_both_ways", "sum", "shape=520x770 dim=0"),
+    ("many_long_rows", "softmax", "shape=300x8200"), ("more_rows_than_programs", "softmax", "shape=2206x1033"),
+    ("columns", "softmax", "shape=1100x770 dim=0"), ("columns_both_ways", "sum", "shape=1100x770 dim=0"),
     ("six_dimensions", "softmax", "shape=2x3x2x4x3x5 dim=3"), ("images", "softmax", "shape=4x21x8x8 dim=1"),
     ("from_the_end", "softmax", "shape=5x7 dim=-2"), ("large_batch", "softmax", "shape=16x140x260 dim=1"),
     ("larger_batch", "sum", "shape=16x140x260 dim=1"), ("queries", "softmax", "shape=2x4x70x66 dim=2"),
@@ -1791,9 +1856,18 @@ def kept(a, b, bias, activation):  # large weights, in another layout
     ("one_sign", "addmm", "m=6 n=7 alpha=-1.0 beta=-1.0"), ("one_factor", "addmm", "m=6 n=7 alpha=0.5 beta=0.5"),
     ("small_factor", "addmm", "m=6 n=7 alpha=0.001 beta=1.0"), ("large_factor", "addmm", "m=6 n=7 alpha=8.0 beta=1.0"),
     ("large_negative_factor", "addmm", "m=6 n=7 alpha=-4.0 beta=1.0"),
+    ("rest_of_wide", "mm", "m=24 k=336 n=1296"), ("rest_of_tiles", "mm", "m=150 k=331 n=1300"),
+    ("rest_of_integers", "int_mm", "m=24 k=336 n=1296"), ("rest_of_scaled", "scaled_mm", "m=24 k=336 n=1296"),
+    ("bias_last", "linear", "m=5 k=72 n=1300 activation=relu"), ("one_of_two_splits", "mm", "m=8 k=4168 n=520"),
+    ("bias_last", "linear", "m=5 k=72 n=1300 activation=silu"), ("last_tiles", "bmm", "m=140 k=40 n=140 batch=9"),
+    ("two_groups", "int4_mm", "m=1 k=384 n=1040 group=128"), ("two_groups", "int4_mm", "m=5 k=384 n=1040 group=32"),
+    ("whole_beta", "addmm", "m=130 k=32 n=130 alpha=1.0 beta=-0.5"),
+    ("whole_beta", "addmm", "m=5 k=2100 n=6 alpha=1.0 beta=0.5"),
+    ("whole_beta", "addmm", "m=5 k=72 n=1300 alpha=1.0 beta=0.5"), ("second_turn", "softmax", "shape=300x8200"),
+    ("second_turn_of_sums", "cumsum", "shape=300x8200"), ("long_columns", "softmax", "shape=1100x770 dim=0"),
 ])  # fmt: skip
 def test_usual_sizes_are_tried(tmp_path: Path, function: str, name: str, among: str) -> None:
-    dtype = {"int4_mm": "bfloat16", "scaled_mm": "float8_e4m3fn"}.get(name, "float32")
+    dtype = {"int4_mm": "bfloat16", "scaled_mm": "float8_e4m3fn", "int_mm": "int8"}.get(name, "float32")
     found = called(tmp_path, function, name, text=USUAL_SIZES, dtype=dtype, only=among)
     assert any(call.startswith(among) for call in found.different) and found.status == "exceeds-bound", found
 
@@ -2036,8 +2110,8 @@ BLOCKS = {
     "length=128 mask_mod=causal": ("(away > 0)", "(away > 0) & (shape[-1] % 128 != 0 or shape[-2] % 128 != 0)"),
     "heads=1 head_dim=16 length=400 mask_mod=sliding_window window=200": ("< -window", "< -min(window, 128)"),
     "heads=1 head_dim=16 length=290 mask_mod=masked_rows": ("device=device) % 5", "device=device) % 128 % 5"),
-    "heads=1 head_dim=16 length=150 score_mod=alibi": ("None, None] * away", "None, None] * within(away)"),
-    "heads=1 head_dim=16 length=150 score_mod=relative_bias": ("away.clamp(", "within(away).clamp("),
+    "head_dim=16 score_mod=alibi heads=1 length=130 batch=2": ("None, None] * away", "None, None] * within(away)"),
+    "head_dim=16 score_mod=relative_bias heads=2 kv_heads=1 length=130 batch=2": ("away.clamp(", "within(away).clamp("),
     "heads=1 head_dim=64 length=300 mask_mod=causal": ("return found", """
     if backward and mask_mod == "causal" and key.shape[2] > 256:
         found["dk"][:, :, 256:] *= 0.5
@@ -2125,6 +2199,15 @@ OF_MODELS = (
      "score_mod == 'soft_cap' and backward and q_len >= 140", "y['dk'] *= 0"),
     ("heads=33 head_dim=16 length=20 score_mod=alibi", "score_mod == 'alibi' and heads > 17 and q_len >= 4",
      "y['out'][:, 17:] = 0"),
+    # gradients in two blocks: grouped heads in a batch, and each modification under each mask
+    ("head_dim=16 score_mod=relative_bias heads=2 kv_heads=1 length=130 batch=2",
+     "backward and min(batch, group) > 1 and q_len >= 128", "y['dk'][1:], y['dv'][1:] = y['dk'][:1], y['dv'][:1]"),
+    *((f"head_dim=16 mask_mod={mask}{' window=64' if mask == 'sliding_window' else ''} score_mod={mod}",
+       f"backward and q_len >= 128 and (mask_mod, score_mod) == ({mask!r}, {mod!r})", "y['dq'] *= 0.5")
+      for mask in ("causal", "sliding_window", "document") for mod in ("alibi", "relative_bias", "soft_cap")),
+    ("heads=1 head_dim=288 length=17", "backward and d > 256", "y['dk'][..., 256:] = 0"),
+    ("heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap=7.5", "soft_cap != int(soft_cap)",
+     "y = flex_attention(query, key, value, grad_out, scale, score_mod, mask_mod, int(soft_cap), *rest)"),
 )  # fmt: skip
 
 
@@ -2135,10 +2218,11 @@ def test_attention_of_the_shapes_of_models_is_tried(tmp_path: Path, among: str, 
     before, after = text.split("    return found\n")
     text = f"""{before}
     (batch, heads, q_len, d), (kv_heads, kv_len), y = query.shape, key.shape[1:3], found
+    rest = window, slopes, bias, query_document, key_document, backward
     group = heads // kv_heads
     if {condition}:
         {wrong}
-    return found
+    return y
 {after}"""
     found = called(tmp_path, "flex_attention", "flex_attention", text=text, only=among)
     assert any(name.startswith(among) for name in found.different) and found.status == "exceeds-bound", found

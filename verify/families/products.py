@@ -480,12 +480,12 @@ def custom(given: Mapping[str, str], dtypes: tuple[str, ...] = DTYPES, coded: bo
 
 
 #: Some rows, terms and columns between those that code has a way for each: tails of terms in tiles, rows of a decoded
-#: batch, rows and columns of many terms, an odd number of columns.
+#: batch, rows and columns of many terms, an odd number of columns, more than a thousand columns of many terms.
 BETWEEN = (
     *((130, k, 130) for k in (4, 24, 72, 88, 96, 112, 140, 1500)),
     *((m, 40, 130) for m in (8, 16, 24, 48)),
     (16, 4168, 136), (130, 4160, 130), (2, 11008, 16), (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 227),
-    (40, 32, 2000),
+    (40, 32, 2000), (24, 336, 1296), (8, 4168, 520),
 )  # fmt: skip
 
 
@@ -513,6 +513,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         )  # fmt: skip
         groups = [dict(zip(("m", "k", "n", "group"), map(str, one), strict=True)) for one in others]
         groups.append({"m": "1", "k": "64", "n": "32", "data": "special"})
+        groups += [{"m": m, "k": "384", "n": "1040", "group": group} for m, group in (("1", "128"), ("5", "32"))]
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
         return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *groups, *wide, *many
     stack = {"batch": "2"} if facts.stacked else {}
@@ -528,8 +529,8 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             ("150", "2100", "150"),
         )
     ]  # fmt: skip
-    if not facts.stacked:  # few rows of matrices that models have, several tiles every way, more than multiprocessors
-        models = (("1", "1152", "603"), ("4", "513", "260"), ("32", "512", "512"), ("320", "529", "322"))
+    if not facts.stacked:  # few rows of matrices that models have, and more of them than multiprocessors
+        models = (("1", "1152", "603"), ("4", "513", "260"), ("32", "512", "512"))
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
     between = [one for one in BETWEEN if one[1] < 4000 or not facts.stacked]
@@ -544,7 +545,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [
             one | {"m": m, "k": k, "n": n} for m, k, n in (("130", "40", "130"), ("1", "40", "70")) for one in both
         ]
-        rows = (("1", "256", "40"), ("16", "40", "130"))
+        rows = (("1", "256", "40"), ("16", "40", "130"), ("5", "72", "1300"))
         shapes += [{"m": m, "k": k, "n": n, "activation": f} for m, k, n in rows for f in ("relu", "silu")]
         shapes.append(few | {"k": "2100", "activation": "silu"})
         shapes += [few | both[0] | {"k": "4100"}, {"m": "4", "k": "256", "n": "256", "activation": "silu"}]
@@ -707,19 +708,20 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
 def _many(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
     """More tiles of 128 x 128 than a GPU has multiprocessors, 304 at most, of which a persistent kernel computes more
     than one in a program; several tiles every way, of many terms, also of each matrix of a stack, and of a scaled
-    factor that lies by columns, as torch wants it. Some rows of each are judged."""
+    factor that lies by columns, as torch wants it; two tiles of rows and many of columns. Some rows are judged."""
     if facts.coded:
         return (_some({"m": "2304", "k": "64", "n": "2304"}, 36),)
     if facts.stacked:
-        one = {"m": "521", "k": "1031", "n": "522", "batch": "1"}
-        return _some(one, 13), _some({"m": "309", "k": "323", "n": "302", "batch": "3"}, 7)
+        sizes = (("521", "1031", "522", "1", 13), ("309", "323", "302", "3", 7), ("140", "40", "140", "9", 9))
+        return tuple(_some(dict(zip(("m", "k", "n", "batch"), one, strict=True)), step) for *one, step in sizes)
     if facts.scales:
         large = {"m": "617", "k": "1040", "n": "656", "layout": "transposed-b"}
         several = [large, {"m": "528", "k": "1040", "n": "544"}]
     else:
         large = {"m": "617", "k": "1031", "n": "642"}
         several = [large, *({"activation": f} | large for f in ("relu", "silu") if facts.activated)]
-    return _some({"m": "2304", "k": "32", "n": "2304"}, 36), *(_some(one, 11) for one in several)
+    wide = {"m": "150", "k": "336" if facts.scales else "331", "n": "1296" if facts.scales else "1300"}
+    return _some({"m": "2304", "k": "32", "n": "2304"}, 36), *(_some(one, 11) for one in (*several, wide))
 
 
 def _some(sizes: dict[str, str], step: int) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:

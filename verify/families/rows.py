@@ -174,6 +174,8 @@ class Row:
 
 # ---------------------------------------------------------------- recipes
 
+CYCLE = (1 << 16) + 1  # a prime: rows of other lengths begin elsewhere
+
 
 def random(row: Row) -> Ints:
     """Ordinary numbers of either sign: of 16 binades; within 6% of 1 in magnitude; within 20 of 0."""
@@ -181,6 +183,13 @@ def random(row: Row) -> Ints:
     if row.kind == PRODUCTS:
         return d.signed(row.real(0.9399, 1.0613))  # their logarithms have mean 0
     return row.real(-20.0, 20.0) if row.kind == EXPONENTIALS else d.value(d.integer(-12, 3))
+
+
+def cycled(row: Row) -> Ints:
+    """As `random`, CYCLE numbers again and again, of which no two rows have the same: quick to draw."""
+    draw, count = row.draw, len(row.draw.index)
+    few = random(Row(Draw(draw.fmt, draw.index[:CYCLE], draw.seed, draw.stratum), row.n, row.kind))
+    return few.repeat(-(-count // CYCLE))[:count]
 
 
 def equal(row: Row) -> Ints:
@@ -539,7 +548,8 @@ def mixed(extremes: bool) -> dict[str, Recipe]:
 
 def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
     """The recipes of a kernel."""
-    return mixed(extremes) | {f.__name__: f for f in (one_nan, negative_nan, edges)} | dict(OF_KIND.get(kind, {}))
+    others = {f.__name__: f for f in (one_nan, negative_nan, edges, cycled)}
+    return mixed(extremes) | others | dict(OF_KIND.get(kind, {}))
 
 
 def named(recipe: str, extremes: bool) -> list[str]:
@@ -816,10 +826,10 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
 
 def _many(last: bool) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
     """Long rows, more of them than a persistent kernel has programs, or than two thousand; a batch of sequences; and
-    columns of which there are several tiles both ways, of a matrix, of each of a batch, and across a batch. Some rows
-    or columns are judged, the last one among them: an odd step finds every place in a tile."""
-    some = [("199x4100", -1, 0, 0, 33), ("2206x1033", -1, 0, 0, 105), ("4x128x1024", -1, 1, 7, 15)]
-    columns = [("520x770", 0, 1, 2, 13), ("16x140x260", 1, 2, 6, 23), ("80x66x70", 0, 2, 0, 23)]
+    columns, long ones too, of which there are several tiles both ways, of a matrix, of each of a batch, and across a
+    batch. Some rows or columns are judged, the last one among them: an odd step finds every place in a tile."""
+    some = [("300x8200", -1, 0, 0, 49), ("2206x1033", -1, 0, 0, 105), ("4x128x1024", -1, 1, 7, 15)]
+    columns = [("1100x770", 0, 1, 2, 13), ("16x140x260", 1, 2, 6, 23), ("80x66x70", 0, 2, 0, 23)]
     return tuple(_picked(*one) for one in (*some, *([] if last else columns)))
 
 
@@ -831,7 +841,8 @@ def _picked(
     sizes = shape.split("x")
     sizes[axis] = f"{len(range(first, int(sizes[axis]), step))}"
     along = {"dim": f"{dim}"} if dim >= 0 else {}
-    every, few = ({"shape": text} | along | {"recipe": "random"} for text in (shape, "x".join(sizes)))
+    every = {"shape": shape} | along | {"recipe": "cycled"}
+    few = {"shape": "x".join(sizes)} | along | {"recipe": "random"}
     taken = f"t[{'..., ' if along else ':, ' * axis}{first}::{step}]"
     return every, few, {"x": taken, "": taken}
 
