@@ -1302,6 +1302,7 @@ def test_a_refusal_is_listed_and_no_fault(tmp_path: Path) -> None:
 def test_a_remark_tells_what_was_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (found,) = cells(monkeypatch, tmp_path, "refusing")
     assert found["status"] == "passed" and "calls refused: " in found["reason"]
+    assert "contiguous vectors only" in found["reason"]  # why the first was
 
 
 def test_an_input_that_requires_grad_may_be_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import itertools
 import math
 import random
 import re
+import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -567,7 +568,9 @@ class Called:
     def remark(self) -> str:
         """For people: what is wrong, else what is not as in the plain call."""
         parts = {"refused": self.refused, "not made": self.untried}
-        rest = (f"calls {what}: {listed(names)}" for what, names in parts.items() if names)
+        rest = [f"calls {what}: {listed(names)}" for what, names in parts.items() if names]
+        if self.refused:
+            rest[0] += f" ({textwrap.shorten(next(iter(self.refused.values())), 120)})"
         return self.told or "; ".join(filter(None, (self.excused, *rest)))
 
     def record(self) -> dict[str, Any]:
