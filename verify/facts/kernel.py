@@ -51,10 +51,12 @@ class NothingToCompare(Exception):
 
 
 class BackendAbsent(NothingToCompare):
-    """A backend that was asked for is not present. reasons: why, by its name."""
+    """A backend that was asked for is not present."""
 
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"backend {name} is not present: {why}" for name, why in reasons.items()))
+    @classmethod
+    def of(cls, reasons: Mapping[str, str]) -> BackendAbsent:
+        """reasons: by the names of backends."""
+        return cls("; ".join(f"backend {name} is not present: {why}" for name, why in reasons.items()))
 
 
 @dataclass(frozen=True)

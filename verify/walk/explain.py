@@ -264,7 +264,7 @@ def _backend(name: str | None) -> Backend:
     if name is not None:
         chosen = backends.load(name)
         if (why := chosen.unavailable()) is not None:
-            raise BackendAbsent({name: why})
+            raise BackendAbsent.of({name: why})
         return chosen
     present = (one for one in map(backends.load, backends.names()) if one.unavailable() is None)
     found = next(present, None)

@@ -293,7 +293,7 @@ def backends_of(selection: Selection) -> tuple[list[Backend], dict[str, str]]:
         else:
             absent[name] = reason
     if not found or (selection.backends and absent):
-        raise BackendAbsent(absent)
+        raise BackendAbsent.of(absent)
     return found, absent
 
 
