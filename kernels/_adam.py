@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from verify.facts.kernel import Composite, Setting, UsageError, lazily, whole_number
+from verify.facts.kernel import Composite, Setting, UsageError, in_pairs, lazily, whole_number
 from verify.facts.oracle import single
 
 if TYPE_CHECKING:
@@ -503,6 +503,19 @@ def {{name}}(
         found["master"] = p
     return found
 """
+#: Every two of which meet in a problem, options as texts and scalars as numbers: few numbers, whole vectors between
+#: parts of them, more tensors than a launch takes of five lists each.
+TOGETHER: tuple[tuple[Mapping[str, Any], ...], ...] = (
+    tuple({"sizes": sizes, "steps": "2"} for sizes in ("33", "2056x7x16", "x".join(["5"] * 40))),
+    ({}, {"maximize": "1"}),
+    ({}, {"start": "20"}),
+)
+#: The same of whole steps.
+OF_STEPS: tuple[tuple[Mapping[str, Any], ...], ...] = (
+    ({}, {"amsgrad": "1"}),
+    ({}, {"master": "1"}),
+    ({}, {"weight_decay": 0.0}, {"lr": 0.0}),
+)
 DECAYS = {
     "adam_step": "        g = g.add(p, alpha=weight_decay) if weight_decay else g\n",
     "adamw_step": "        p = p * (1 - lr * weight_decay)\n",
@@ -588,6 +601,11 @@ def kernel(
                 )
             ),
         )
+    pairs = in_pairs([*TOGETHER, *([] if ema else OF_STEPS)])
+    further += tuple(
+        ({k: v for k, v in one.items() if isinstance(v, str)}, {k: v for k, v in one.items() if not isinstance(v, str)})
+        for one in pairs
+    )
     return Composite(
         name=name,
         summary=summary,

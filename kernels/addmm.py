@@ -39,7 +39,7 @@ KERNEL = products.kernel(
         ({"m": "130", "k": "32", "n": "130"}, {"alpha": 1.0, "beta": -0.5}),
         *(
             ({"m": "5", "k": k, "n": n}, {"alpha": alpha, "beta": beta})
-            for k, n in (("2100", "6"), ("72", "1300"))
+            for k, n in (("4168", "6"), ("72", "1300"))
             for alpha, beta in ((1.0, 0.5), (-0.5, 1.0))
         ),
         *(

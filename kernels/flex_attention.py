@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from verify.facts.kernel import Composite, Setting, UsageError, lazily, suggest, whole_number
+from verify.facts.kernel import Composite, Setting, UsageError, in_pairs, lazily, suggest, whole_number
 from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
 #: Reach of the relative bias, in keys either way.
@@ -334,22 +334,7 @@ BACKWARD_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
 
 
 def _in_pairs(options: Sequence[Sequence[Mapping[str, str]]]) -> Iterator[Mapping[str, str]]:
-    """Problems in which every two of these options meet, few of them: each takes, option by option, what meets most of
-    those that it has not met."""
-    kinds = range(len(options))
-    left = {(i, a, j, b) for i in kinds for j in kinds if i < j
-            for a in range(len(options[i])) for b in range(len(options[j]))}  # fmt: skip
-    while left:
-        i, a, j, b = min(left)
-        taken = {i: a, j: b}
-        for k in (k for k in kinds if k not in taken):
-            met = [
-                sum((*((m, taken[m], k, c) if m < k else (k, c, m, taken[m])),) in left for m in taken)
-                for c in range(len(options[k]))
-            ]
-            taken[k] = met.index(max(met))
-        left -= {(m, taken[m], n, taken[n]) for m in kinds for n in kinds if m < n}
-        yield {"head_dim": "16"} | {k: v for m in kinds for k, v in options[m][taken[m]].items()}
+    return ({"head_dim": "16"} | one for one in in_pairs(options))
 
 
 #: What no setting has and code takes apart: few queries with many keys, lengths that differ under a mask, several
@@ -396,7 +381,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     *_in_pairs(BACKWARD_OPTIONS),
     # whole blocks under a mask, more than two of them, and parts of the keys that are hidden from all queries
     *({"length": length, "mask_mod": "causal"} for length in ("32", "128")),
-    {"heads": "1", "head_dim": "64", "length": "300", "mask_mod": "causal"},
+    {"heads": "1", "head_dim": "64", "length": "300", "mask_mod": "causal", "scale": "0.2"},
     *(
         {"heads": "1", "head_dim": "16", "q_len": "3", "kv_len": "600", "mask_mod": name}
         for name in ("causal", "document")
@@ -408,7 +393,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "8", "kv_heads": "1", "length": "12", "score_mod": "alibi"},
     {"batch": "2", "heads": "12", "kv_heads": "2", "head_dim": "16", "length": "12", "score_mod": "relative_bias"},
     # several blocks with large heads, in batches, in groups, of few queries; many heads; more queries than keys
-    {"heads": "1", "head_dim": "128", "length": "150"},
+    {"heads": "1", "head_dim": "128", "length": "150", "scale": "0.2"},
     {"heads": "8", "kv_heads": "1", "head_dim": "16", "length": "70"},
     *({"heads": heads, "head_dim": "16", "length": "20", "score_mod": name, "mask_mod": "sliding_window", "window": "9"}
       for heads, name in (("33", "alibi"), ("17", "relative_bias"))),
@@ -455,7 +440,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     # wider windows and reaches, one query of a usual head
     {"heads": "1", "head_dim": "16", "length": "620", "mask_mod": "sliding_window", "window": "512", "backward": "no"},
     {"heads": "1", "head_dim": "16", "length": "300", "score_mod": "relative_bias", "reach": "200", "backward": "no"},
-    {"heads": "2", "head_dim": "128", "q_len": "1", "kv_len": "300", "backward": "no"},
+    {"heads": "2", "head_dim": "128", "q_len": "1", "kv_len": "300", "backward": "no", "scale": "0.2"},
     # whole blocks of keys are hidden before the first that is seen
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document", "backward": "no"},
     {"heads": "1", "head_dim": "16", "length": "300", "mask_mod": "sliding_window", "window": "20", "backward": "no"},
@@ -465,11 +450,12 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     )),
     # grouped heads as models have them, in prefill, with a window, a cap or a bias, with one query and with a few
     *({"heads": "4", "kv_heads": "2", **one} for one in (
-        {"head_dim": "16", "length": "150", "score_mod": "relative_bias", "backward": "no"},
-        {"head_dim": "128", "length": "150", "mask_mod": "causal"},
-        {"head_dim": "128", "length": "300", "mask_mod": "sliding_window", "window": "100", "backward": "no"},
+        {"head_dim": "128", "length": "150", "score_mod": "relative_bias", "reach": "40", "backward": "no"},
+        {"head_dim": "128", "length": "150", "mask_mod": "causal", "batch": "2"},
+        {"head_dim": "64", "length": "150", "mask_mod": "causal", "batch": "2", "backward": "no"},
+        {"head_dim": "128", "length": "300", "mask_mod": "sliding_window", "window": "200", "backward": "no"},
         {"head_dim": "256", "length": "70", "mask_mod": "sliding_window", "window": "20", "score_mod": "soft_cap",
-         "soft_cap": "9", "backward": "no"},
+         "soft_cap": "9", "backward": "no", "batch": "2"},
         {"head_dim": "128", "q_len": "1", "kv_len": "600", "batch": "2", "backward": "no"},
         {"head_dim": "128", "q_len": "4", "kv_len": "330", "mask_mod": "causal", "backward": "no"},
     )),
@@ -562,7 +548,19 @@ KERNEL = Composite(
         ),
         # tiles of keys that are far below the first, of which values make a part of every sum
         ({"heads": "1", "q_len": "17", "kv_len": "300", "head_dim": "16", "data": "faint", "backward": "no"}, {}),
-        # one query and the keys of some whole parts and a rest
+        # one query in a batch of large groups, and the keys of some whole parts and a rest
+        (
+            {
+                "batch": "3",
+                "heads": "8",
+                "kv_heads": "1",
+                "q_len": "1",
+                "kv_len": "700",
+                "head_dim": "128",
+                "backward": "no",
+            },
+            {},
+        ),
         ({"heads": "2", "q_len": "1", "kv_len": "2050", "head_dim": "16", "backward": "no"}, {}),
         # some queries under a causal mask, and the keys of a long cache
         ({"heads": "2", "q_len": "33", "kv_len": "4170", "head_dim": "16", "mask_mod": "causal", "backward": "no"}, {}),
@@ -572,6 +570,8 @@ KERNEL = Composite(
             for one in (
                 {"heads": "6", "mask_mod": "causal"},
                 {"heads": "10", "kv_heads": "5", "mask_mod": "document", "backward": "no"},
+                # more blocks of queries than a GPU has multiprocessors
+                {"heads": "24", "kv_heads": "8", "mask_mod": "causal", "backward": "no"},
             )
         ),
         *(

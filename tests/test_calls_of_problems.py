@@ -1102,7 +1102,7 @@ OF = {
     ("saturating_parts", "shape=6x1030 recipe=returning"),
     ("no_weight", "weight = weight * 0 + 1 where shape=5x33"), ("skipped", "weight = weight * 0 where shape=5x33"),
     ("tail_of_a_vocabulary", "shape=4x50257 recipe=random"), ("no_rows", "shape=0x33 dim=0"),
-    ("blocks_by_columns", "shape=1100x770 dim=0 recipe=cycled"),
+    ("blocks_by_columns", "shape=3100x610 dim=0 recipe=cycled"),
     ("carry_of_a_block", "shape=16x140x260 dim=1 recipe=cycled"),
     ("columns_of_one_row", "m=1 k=64 n=100"), ("groups_of_tiles", "m=1300 k=130 n=520"),
     ("scratch_of_one_tile", "m=150 k=2100 n=150"), ("leading_dimension", "m=5 k=40 n=6 layout=expanded-a"),
@@ -1131,7 +1131,7 @@ OF = {
     ("bias_without_nan", "data=bias alpha=2.0 beta=0.5"), ("bfloat16_tiles", "m=272 k=272 n=272"),
     ("evenly", "x = x.repeat(1, 2, 1)[:, :16] where"), ("long_and_many", "shape=300x8200 recipe=cycled"),
     ("tiles_of_columns", "shape=72x528 dim=0 recipe=random"), ("first_of_a_batch", "shape=2x8x1024 recipe=random"),
-    ("tiles_of_a_stack", "shape=2x66x516 dim=1 recipe=random"), ("channels", "shape=4x21x8x8 dim=1 recipe=random"),
+    ("tiles_of_a_stack", "shape=2x66x516 dim=1 recipe=random"), ("channels", "shape=20x21x4x4 dim=1 recipe=random"),
     ("channels", "shape=2x40x16x16 dim=1 recipe=random"), ("by_exp2", "shape=8x33 recipe=negative_nan,edges"),
     ("several_rows", "shape=8x64 recipe=random"), ("several_rows", "shape=64x32 recipe=random"),
     *(("carried_by_powers", f"shape=1x{n} recipe=random") for n in (8192, 16384, 32768)),
@@ -1162,14 +1162,14 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
             ("48x40", 0), ("256x12", 0), ("2x64x24", 1), ("5001x40", 0), ("20000x4", 0),
             ("3x1300", 0), ("3x9000", 0), ("2x600x40", 1), ("2x2000x3", 1),
             ("5000x3x2", 1), ("3x5x7", -2), ("2x3x4x5x6", 0), ("2x3x4x5x6", 2), ("2x3x4x5x6", 3),
-            ("2x40x16x16", 1), ("4x21x8x8", 1), ("2x4x70x66", 2), ("2x3x2x4x3x5", 3), ("5x7", -2),
+            ("2x40x16x16", 1), ("20x21x4x4", 1), ("2x4x70x66", 2), ("2x3x2x4x3x5", 3), ("5x7", -2),
         )},
         **{f"shape={shape} recipe=cycled": f"a['x'].shape == {tuple(map(int, shape.split('x')))}" for shape in (
             "300x8200", "2206x1033", "4x128x1024",
         )},
         **{f"shape={shape} dim={dim} recipe=cycled":
            f"a['x'].shape == {tuple(map(int, shape.split('x')))} and a['dim'] == {dim}" for shape, dim in (
-            ("1100x770", 0), ("16x140x260", 1), ("80x66x70", 0),
+            ("3100x610", 0), ("16x140x260", 1), ("80x66x70", 0),
         )},
         "shape=10x4096 recipe=equal": "a['x'].shape == (10, 4096) and (a['x'] == a['x'][:, :1]).all()",
         "shape=2x50257 recipe=one_nan": "a['x'].shape == (2, 50257) and a['x'].isnan().any()",
@@ -1226,10 +1226,10 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "mm": {
         **{f"m={m} k={k} n={n}": f"a['a'].shape == ({m}, {k}) and a['b'].shape == ({k}, {n})" for m, k, n in (
             (1300, 130, 520), (130, 4099, 130), (1, 1152, 603), (4, 513, 260), (32, 512, 512),
-            (24, 336, 1296), (8, 4168, 520),
+            (24, 400, 1296), (8, 2096, 500),
             (3, 97, 4), (3, 125, 7), (5, 127, 4), (4, 82, 6), (130, 4, 130), (130, 72, 130), (130, 96, 130),
             (130, 1500, 130), (8, 40, 130), (48, 40, 130), (16, 4168, 136), (130, 4160, 130), (2, 11008, 16),
-            (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 227), (40, 32, 2000), (5, 1, 1), (261, 64, 256),
+            (1, 4096, 130), (1, 1280, 800), (3000, 100, 1), (130, 40, 227), (40, 32, 2000), (5, 1, 1), (261, 64, 256),
             (64, 2166, 64), (1100, 64, 256), (617, 1031, 642), (512, 512, 512),
         )},
         "a = a.repeat(1, 2)[:, :257].contiguous()[:, :-1]": "a['a'].shape == (64, 256) and a['a'].stride(0) == 257",
@@ -1258,11 +1258,11 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         **{f"m={m} k={k} n={n} batch={size}": f"a['a'].shape == {(size, m, k)} and a['b'].shape == {(size, k, n)}"
            for m, k, n, size in (
             (66, 70, 66, 9), (34, 40, 34, 70), (1, 40, 70, 40), (70, 40, 1, 40), (140, 264, 20, 3),
-            (128, 64, 64, 8), (521, 1031, 522, 1), (309, 323, 302, 3),
+            (128, 64, 64, 8), (521, 1031, 522, 1), (309, 323, 302, 6),
             (200, 64, 200, 3), (130, 300, 64, 3), (4, 4, 4, 3), (16, 16, 16, 200), (700, 40, 6, 1),
             (128, 128, 128, 8), (128, 128, 128, 16),
         )},
-        "batch=24 m=70 k=16 n=66": "a['a'].shape == (24, 70, 16)",
+        "batch=24 m=74 k=99 n=66": "a['a'].shape == (24, 74, 99)",
         "a = a.transpose(0, 1).contiguous().transpose(0, 1), b = b.permute(2, 0, 1)":
             "a['a'].stride() == (16, 128, 1) and a['b'].stride() == (16, 1, 128)",
         "a = a[:1].expand(a.shape), b = b[:1].expand(b.shape)": "a['a'].stride(0) == a['b'].stride(0) == 0",
@@ -1370,7 +1370,7 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
         "heads=2 head_dim=16 q_len=4100 kv_len=9": "a['query'].shape[2] == 4100 and a['backward']",
         "heads=4 kv_heads=2 head_dim=128 length=150 mask_mod=causal":
             "a['query'].shape[1:] == (4, 150, 128) and a['mask_mod'] == 'causal' and a['backward']",
-        "heads=4 kv_heads=2 head_dim=128 length=300": "a['query'].shape[1:] == (4, 300, 128) and a['window'] == 100",
+        "heads=4 kv_heads=2 head_dim=128 length=300": "a['query'].shape[1:] == (4, 300, 128) and a['window'] == 200",
         "heads=4 kv_heads=2 head_dim=256 length=70": "a['query'].shape[1:] == (4, 70, 256) and a['window'] == 20",
         "heads=4 kv_heads=2 head_dim=128 q_len=1 kv_len=600": "a['query'].shape == (2, 4, 1, 128)",
         "heads=4 kv_heads=2 head_dim=128 q_len=4 kv_len=330": "a['query'].shape == (1, 4, 4, 128)",
@@ -1385,11 +1385,11 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "rms_norm": {
         "weight = weight[:1].expand": "a['weight'].stride(0) == 0 and len(a['weight']) > 1",
         "weight = weight.repeat(2)[1:1161]": "len(a['weight']) == 1160 and a['weight'].data_ptr() % 16",
-        "shape=3x1100 recipe=small eps=1e-08": "a['x'].shape == (3, 1100) and a['eps'] == 1e-8",
+        "shape=2x5x1104 recipe=small eps=1e-08": "a['x'].shape == (2, 5, 1104) and a['eps'] == 1e-8",
         "shape=2x9001 recipe=small": "a['x'].shape == (2, 9001)",
         "shape=6x33 recipe=small eps=1e-06": "a['eps'] == 1e-6",
-        "shape=6x4096 recipe=random,infinities weights=special":
-            "a['weight'].isinf().any() and len(a['weight']) == 4096",
+        "shape=9x4104 recipe=random,infinities weights=special":
+            "a['weight'].isinf().any() and len(a['weight']) == 4104",
         "shape=6x33 recipe=small eps=1e-12": "a['eps'] == 1e-12", "shape=6x33 recipe=small eps=4.0": "a['eps'] == 4",
     },
     "adam_ema": {
@@ -1827,6 +1827,24 @@ def long_columns(x, dim):  # the last, part tile of many columns
         y[:, rows // 128 * 128:] = 0
     return y
 
+def padded(x, dim):  # long rows are taken for adjacent ones
+    y = torch.softmax(x, dim)
+    if x.dim() == 2 and x.shape[1] > 24576 and x.stride(0) > x.shape[1]:
+        y[1:] = y[:1]
+    return y
+
+def turned(a, b):  # a second block of 256 columns, of weights that lie by columns
+    y = a @ b
+    if min(y.shape) > 256 and b.stride(0) == 1 < b.stride(1):
+        y[:, 256:] = 0
+    return y
+
+def one_long_row(x, dim):  # of those that a program has
+    y = torch.sum(x, dim)
+    if x.dim() == 2 and dim % 2 and x.shape[1] > 24576 and len(x) > 8:
+        y[len(x) // 2 :] += 1e6
+    return y
+
 def kept(a, b, bias, activation):  # large weights, in another layout
     key = b.data_ptr(), b._version, b.shape, b.stride()
     weight = b.mT if b.numel() <= 1 << 18 else packed.setdefault(key, b.mT.contiguous())
@@ -1838,8 +1856,8 @@ def kept(a, b, bias, activation):  # large weights, in another layout
 @pytest.mark.part(4)
 @pytest.mark.parametrize(("function", "name", "among"), [
     ("many_long_rows", "softmax", "shape=300x8200"), ("more_rows_than_programs", "softmax", "shape=2206x1033"),
-    ("columns", "softmax", "shape=1100x770 dim=0"), ("columns_both_ways", "sum", "shape=1100x770 dim=0"),
-    ("six_dimensions", "softmax", "shape=2x3x2x4x3x5 dim=3"), ("images", "softmax", "shape=4x21x8x8 dim=1"),
+    ("columns", "softmax", "shape=3100x610 dim=0"), ("columns_both_ways", "sum", "shape=3100x610 dim=0"),
+    ("six_dimensions", "softmax", "shape=2x3x2x4x3x5 dim=3"), ("images", "softmax", "shape=20x21x4x4 dim=1"),
     ("from_the_end", "softmax", "shape=5x7 dim=-2"), ("large_batch", "softmax", "shape=16x140x260 dim=1"),
     ("larger_batch", "sum", "shape=16x140x260 dim=1"), ("queries", "softmax", "shape=2x4x70x66 dim=2"),
     ("heights", "sum", "shape=2x4x70x66 dim=2"), ("across_a_batch", "sum", "shape=80x66x70 dim=0"),
@@ -1849,22 +1867,24 @@ def kept(a, b, bias, activation):  # large weights, in another layout
     ("heads", "rms_norm", "shape=4x3x5x130"),
     ("square", "mm", "m=617 k=1031 n=642"), ("decoded", "mm", "m=1 k=1152 n=603"),
     ("decoded_few", "mm", "m=16 k=4168 n=136"),
-    ("many_matrices", "bmm", "batch=24 m=70 k=16 n=66"), ("large_matrices", "bmm", "m=309 k=323 n=302 batch=3"),
+    ("many_matrices", "bmm", "batch=24 m=74 k=99 n=66"), ("large_matrices", "bmm", "m=309 k=323 n=302 batch=6"),
     ("eight_scales", "int4_mm", "m=24 k=704 n=48 group=64"), ("large_groups", "int4_mm", "m=24 k=1280 n=48 group=256"),
     ("columns_of_codes", "int4_mm", "m=261 k=1024 n=304 group=128"),
     ("scaled_by_columns", "scaled_mm", "m=617 k=1040 n=656 layout=transposed-b"),
     ("one_sign", "addmm", "m=6 n=7 alpha=-1.0 beta=-1.0"), ("one_factor", "addmm", "m=6 n=7 alpha=0.5 beta=0.5"),
     ("small_factor", "addmm", "m=6 n=7 alpha=0.001 beta=1.0"), ("large_factor", "addmm", "m=6 n=7 alpha=8.0 beta=1.0"),
     ("large_negative_factor", "addmm", "m=6 n=7 alpha=-4.0 beta=1.0"),
-    ("rest_of_wide", "mm", "m=24 k=336 n=1296"), ("rest_of_tiles", "mm", "m=150 k=331 n=1300"),
-    ("rest_of_integers", "int_mm", "m=24 k=336 n=1296"), ("rest_of_scaled", "scaled_mm", "m=24 k=336 n=1296"),
-    ("bias_last", "linear", "m=5 k=72 n=1300 activation=relu"), ("one_of_two_splits", "mm", "m=8 k=4168 n=520"),
+    ("rest_of_wide", "mm", "m=24 k=400 n=1296"), ("rest_of_tiles", "mm", "m=150 k=331 n=1300"),
+    ("rest_of_integers", "int_mm", "m=24 k=400 n=1296"), ("rest_of_scaled", "scaled_mm", "m=24 k=400 n=1296"),
+    ("bias_last", "linear", "m=5 k=72 n=1300 activation=relu"), ("one_of_two_splits", "mm", "m=8 k=2096 n=500"),
     ("bias_last", "linear", "m=5 k=72 n=1300 activation=silu"), ("last_tiles", "bmm", "m=140 k=40 n=140 batch=9"),
     ("two_groups", "int4_mm", "m=1 k=384 n=1040 group=128"), ("two_groups", "int4_mm", "m=5 k=384 n=1040 group=32"),
     ("whole_beta", "addmm", "m=130 k=32 n=130 alpha=1.0 beta=-0.5"),
-    ("whole_beta", "addmm", "m=5 k=2100 n=6 alpha=1.0 beta=0.5"),
+    ("whole_beta", "addmm", "m=5 k=4168 n=6 alpha=1.0 beta=0.5"),
     ("whole_beta", "addmm", "m=5 k=72 n=1300 alpha=1.0 beta=0.5"), ("second_turn", "softmax", "shape=300x8200"),
-    ("second_turn_of_sums", "cumsum", "shape=300x8200"), ("long_columns", "softmax", "shape=1100x770 dim=0"),
+    ("second_turn_of_sums", "cumsum", "shape=300x8200"), ("padded", "softmax", "x = x.repeat(1, 2)[:, :50304]"),
+    ("turned", "mm", "b = b.mT.contiguous().mT where m=261"), ("one_long_row", "sum", "shape=20x24601"),
+    ("long_columns", "softmax", "shape=3100x610 dim=0"),
 ])  # fmt: skip
 def test_usual_sizes_are_tried(tmp_path: Path, function: str, name: str, among: str) -> None:
     dtype = {"int4_mm": "bfloat16", "scaled_mm": "float8_e4m3fn", "int_mm": "int8"}.get(name, "float32")
@@ -2044,7 +2064,7 @@ def lazily(scores):
     ("slopes[:, None, None] * away", "slopes[:, None, None] * (-away.abs() if away.shape[0] >= 160 else away)",
      "heads=1 head_dim=16 q_len=300 kv_len=300 score_mod=alibi slopes=steep"),
     ("bias[:, away", "bias.roll(int(len(bias) == 4 and away.shape[0] >= 64), 0)[:, away",
-     "heads=4 kv_heads=2 head_dim=16 length=150 score_mod=relative_bias"),
+     "heads=4 kv_heads=2 head_dim=128 length=150 score_mod=relative_bias"),
     ("(query_document[:, None] != key_document)",
      "((query_document[:, None] != key_document) & ((away.abs() > 64) | (shape[-2] < 320)))",
      "head_dim=256 backward=no mask_mod=document score_mod=relative_bias q_len=330"),
@@ -2838,6 +2858,24 @@ def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, fun
     assert int(found.told.split(" of ")[0]) <= 14 and f"the smallest: {smallest}, " in found.told  # so many are square
 
 
+@pytest.mark.parametrize(("name", "dtype", "condition"), [
+    ("adam_step", "bfloat16", "top is not None and len(sizes) > 30"),
+    ("adamw_step", "float32", "top is not None and len(sizes) > 30"),
+    ("adam_step", "bfloat16", "wide and len(sizes) > 1"),
+    ("adam_step", "bfloat16", "wide and any(n % 8 == 0 and n > 1031 for n in sizes)"),
+    ("adam_step", "bfloat16", "wide and maximize and max(sizes) > 1031"),
+    ("adamw_step", "float32", "top is not None and not maximize and weight_decay == 0"),
+    ("adamw_step", "float32", "lr == 0 and maximize"),
+])  # fmt: skip
+def test_options_of_a_step_meet(tmp_path: Path, name: str, dtype: str, condition: str) -> None:
+    text = stubs.source(kernel.load(name)).replace("exp_avg_sq, lr,", "exp_avg_sq, sizes, lr,", 1)
+    found = '    found = {"param"'
+    assert "sizes, lr" in text and found in text
+    text = text.replace(found, f"    if {condition}:\n        m = m * 2\n{found}")
+    made = called(tmp_path, name, name, text=text, dtype=dtype)
+    assert made.status == "exceeds-bound" and any("sizes=" in one for one in made.different), made
+
+
 def test_options_of_a_step_are_tried_alone(tmp_path: Path) -> None:
     text = (
         stubs.source(kernel.load("adam_step"))
@@ -2983,8 +3021,8 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
         "        y[row : row + 128, column : column + 128] = 0\n"
         "    return y"))
       for name, dtype, sizes in (
-          ("mm", "float64", "m=2304 k=32 n=2304"), ("int_mm", "int8", "m=2304 k=32 n=2304"),
-          ("int4_mm", "bfloat16", "m=2304 k=64 n=2304"), ("scaled_mm", "float8_e4m3fn", "m=2304 k=32 n=2304"))),
+          ("mm", "float64", "m=2304 k=72 n=2304"), ("int_mm", "int8", "m=2304 k=72 n=2304"),
+          ("int4_mm", "bfloat16", "m=2304 k=96 n=2304"), ("scaled_mm", "float8_e4m3fn", "m=2304 k=80 n=2304"))),
 )  # fmt: skip
 MISREADING = """
 import functools, inspect

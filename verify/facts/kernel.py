@@ -406,6 +406,25 @@ def finished(known: Iterable[str]) -> tuple[list[Kernel | Composite], list[Unfin
     return kernels, wrong
 
 
+def in_pairs(options: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Problems in which every two of these options meet, few of them: each takes, option by option, what meets most of
+    those that it has not met."""
+    kinds = range(len(options))
+    left = {(i, a, j, b) for i in kinds for j in kinds if i < j
+            for a in range(len(options[i])) for b in range(len(options[j]))}  # fmt: skip
+    while left:
+        i, a, j, b = min(left)
+        taken = {i: a, j: b}
+        for k in (k for k in kinds if k not in taken):
+            met = [
+                sum((*((m, taken[m], k, c) if m < k else (k, c, m, taken[m])),) in left for m in taken)
+                for c in range(len(options[k]))
+            ]
+            taken[k] = met.index(max(met))
+        left -= {(m, taken[m], n, taken[n]) for m in kinds for n in kinds if m < n}
+        yield {k: v for m in kinds for k, v in options[m][taken[m]].items()}
+
+
 def mistake(error: Exception) -> str | None:
     """One line for an error that a file of kernels/ or oracles/ raised itself; None for any other error."""
     import traceback

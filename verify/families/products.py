@@ -484,8 +484,8 @@ def custom(given: Mapping[str, str], dtypes: tuple[str, ...] = DTYPES, coded: bo
 BETWEEN = (
     *((130, k, 130) for k in (4, 24, 72, 88, 96, 112, 140, 1500)),
     *((m, 40, 130) for m in (8, 16, 24, 48)),
-    (16, 4168, 136), (130, 4160, 130), (2, 11008, 16), (1, 4096, 130), (1, 512, 2048), (3000, 100, 1), (130, 40, 227),
-    (40, 32, 2000), (24, 336, 1296), (8, 4168, 520),
+    (16, 4168, 136), (130, 4160, 130), (2, 11008, 16), (1, 4096, 130), (1, 1280, 800), (3000, 100, 1), (130, 40, 227),
+    (40, 32, 2000), (24, 400, 1296), (8, 2096, 500),
 )  # fmt: skip
 
 
@@ -533,7 +533,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         models = (("1", "1152", "603"), ("4", "513", "260"), ("32", "512", "512"))
         shapes += [{"m": m, "k": k, "n": n} for m, k, n in (*models, ("18000", "32", "16"))]
     shapes.append({"m": "130", "k": "4099", "n": "130"} | stack)
-    between = [one for one in BETWEEN if one[1] < 4000 or not facts.stacked]
+    between = [one for one in BETWEEN if one[1] < 2000 or not facts.stacked]
     shapes += [{"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack for m, k, n in between]
     if facts.activated:
         few = {"m": "3", "k": "40", "n": "6"}
@@ -545,7 +545,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [
             one | {"m": m, "k": k, "n": n} for m, k, n in (("130", "40", "130"), ("1", "40", "70")) for one in both
         ]
-        rows = (("1", "256", "40"), ("16", "40", "130"), ("5", "72", "1300"))
+        rows = (("1", "256", "40"), ("16", "40", "130"), ("5", "72", "1300"), ("8", "520", "264"))
         shapes += [{"m": m, "k": k, "n": n, "activation": f} for m, k, n in rows for f in ("relu", "silu")]
         shapes.append(few | {"k": "2100", "activation": "silu"})
         shapes += [few | both[0] | {"k": "4100"}, {"m": "4", "k": "256", "n": "256", "activation": "silu"}]
@@ -663,9 +663,10 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     tails = ((r, (64, 96)[r % 2] + r) for r in range(1, 32))
     found += [({"m": f"{2 + r % 4}", "k": f"{k}", "n": f"{3 + r % 5}"} | stack, {}) for r, k in tails]
     # as a layer has its weights, and as their gradients are computed
-    for m, k, n in ((1, 1000, 100), (8, 512, 512), (32, 1024, 64), (130, 520, 130)):
+    for m, k, n in ((1, 1000, 100), (8, 512, 512), (32, 1024, 64), (130, 520, 130), (261, 72, 272)):
         found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack, {"b": both["b"]}))
-    found.append(({"m": "130", "k": "1030", "n": "72"} | stack, {"a": both["a"]}))
+    for m, k, n in ((130, 1030, 72), (261, 72, 272)):
+        found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack, {"a": both["a"]}))
     found.append(({"m": "70", "k": "520", "n": "130"} | stack, both))
     if not facts.exact:
         ends = ("130", "40", "40")
@@ -692,7 +693,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     if facts.stacked:
         within = "a.transpose(0, 1).contiguous().transpose(0, 1)", "b.permute(2, 0, 1).contiguous().permute(1, 2, 0)"
         found.append(({"batch": "8", "m": "10", "k": "16", "n": "10"}, dict(zip("ab", within, strict=True))))
-        found.append(({"batch": "24", "m": "70", "k": "16", "n": "66"}, {}))
+        found.append(({"batch": "24", "m": "74", "k": "99", "n": "66"}, {}))
+        found.append(({"batch": "12", "m": "70", "k": "72", "n": "70", "layout": "transposed-b"}, {}))
         found.append((square, {"a": "a.repeat(1, 2, 1)[:, :33]"}))
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
@@ -710,9 +712,9 @@ def _many(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[s
     than one in a program; several tiles every way, of many terms, also of each matrix of a stack, and of a scaled
     factor that lies by columns, as torch wants it; two tiles of rows and many of columns. Some rows are judged."""
     if facts.coded:
-        return (_some({"m": "2304", "k": "64", "n": "2304"}, 36),)
+        return (_some({"m": "2304", "k": "96", "n": "2304"}, 36),)
     if facts.stacked:
-        sizes = (("521", "1031", "522", "1", 13), ("309", "323", "302", "3", 7), ("140", "40", "140", "9", 9))
+        sizes = (("521", "1031", "522", "1", 13), ("309", "323", "302", "6", 13), ("140", "40", "140", "9", 9))
         return tuple(_some(dict(zip(("m", "k", "n", "batch"), one, strict=True)), step) for *one, step in sizes)
     if facts.scales:
         large = {"m": "617", "k": "1040", "n": "656", "layout": "transposed-b"}
@@ -720,8 +722,9 @@ def _many(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[s
     else:
         large = {"m": "617", "k": "1031", "n": "642"}
         several = [large, *({"activation": f} | large for f in ("relu", "silu") if facts.activated)]
-    wide = {"m": "150", "k": "336" if facts.scales else "331", "n": "1296" if facts.scales else "1300"}
-    return _some({"m": "2304", "k": "32", "n": "2304"}, 36), *(_some(one, 11) for one in (*several, wide))
+    k, n, few = ("336", "1296", "80") if facts.scales else ("331", "1300", "72")
+    several.append({"m": "150", "k": k, "n": n})
+    return _some({"m": "2304", "k": few, "n": "2304"}, 36), *(_some(one, 11) for one in several)
 
 
 def _some(sizes: dict[str, str], step: int) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:

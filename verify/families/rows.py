@@ -752,7 +752,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += tuple({"shape": shape, "recipe": "random"} for shape in ("4x50257", "1x151937", "2x128256"))
     special += ({"shape": "2x50257", "recipe": "one_nan,infinities"},)
     special += ({"shape": "4x3x5x130", "recipe": "wide,infinities"}, {"shape": "10x4096", "recipe": "equal"})
-    special += ({"shape": "130x200", "recipe": "infinities,one_nan,wide"},)
+    for shape in ("130x200", "80x1200", "260x40"):
+        special += ({"shape": shape, "recipe": "infinities,one_nan,wide"},)
     # all kinds of numbers in rows of many blocks, and in columns
     special += ({"shape": "20x2056", "recipe": "mixed"},)
     special += ({"shape": "1030x72", "dim": "0", "recipe": "mixed"},) * (not last)
@@ -767,8 +768,8 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         (("40x1100", "0"), ("72x528", "0"), ("2000x5", "0"), ("2x66x516", "1"), ("2x3x33x5", "2")) if not last else ()
     )
     special += tuple({"shape": shape, "dim": dim, "recipe": "wide,infinities,one_nan"} for shape, dim in columns)
-    for n in (33, 1030, 4096) if weighted else ():
-        special += ({"shape": f"6x{n}", "recipe": "random,infinities", "weights": "special"},)
+    for shape in ("6x33", "6x1030", "9x4104") if weighted else ():
+        special += ({"shape": shape, "recipe": "random,infinities", "weights": "special"},)
     if reduces:
         special += tuple({"shape": f"3x{n}", "recipe": "parts"} for n in (4096, 65536, 262144))
     if last:
@@ -797,7 +798,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
         # two tiles both ways, and images
         ("72x528", 0),
         ("2x66x516", 1),
-        ("4x21x8x8", 1),
+        ("20x21x4x4", 1),
         ("2x40x16x16", 1),
         # sizes that are equal, and many rows of more than one block
         ("2x3x4x4", -2),
@@ -828,8 +829,10 @@ def _many(last: bool) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, s
     """Long rows, more of them than a persistent kernel has programs, or than two thousand; a batch of sequences; and
     columns, long ones too, of which there are several tiles both ways, of a matrix, of each of a batch, and across a
     batch. Some rows or columns are judged, the last one among them: an odd step finds every place in a tile."""
-    some = [("300x8200", -1, 0, 0, 49), ("2206x1033", -1, 0, 0, 105), ("4x128x1024", -1, 1, 7, 15)]
-    columns = [("1100x770", 0, 1, 2, 13), ("16x140x260", 1, 2, 6, 23), ("80x66x70", 0, 2, 0, 23)]
+    some = [("300x8200", -1, 0, 0, 49), ("20x24601", -1, 0, 2, 13), ("2206x1033", -1, 0, 0, 105)]
+    some.append(("4x128x1024", -1, 1, 7, 15))
+    columns = [("3100x610", 0, 1, 2, 19), ("200x1100", 0, 1, 0, 157), ("3x2100x40", 1, 2, 0, 13)]
+    columns += [("16x140x260", 1, 2, 6, 23), ("80x66x70", 0, 2, 0, 23)]
     return tuple(_picked(*one) for one in (*some, *([] if last else columns)))
 
 
@@ -935,7 +938,7 @@ def kernel(
                 ({"shape": shape, "recipe": recipe}, one)
                 for one in others
                 if rows.kind == SQUARES
-                for shape, recipe in (("6x33", "small"), ("60x33", "equal"), ("3x1100", "small"))
+                for shape, recipe in (("6x33", "small"), ("60x33", "equal"), ("2x5x1104", "small"))
             ),
             *((({"shape": "2x9001", "recipe": "small"}, {}),) * (rows.kind == SQUARES)),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
@@ -984,6 +987,8 @@ def kernel(
                 for n in (96, 100)
                 for place in ({}, *([{"dim": "0"}] * (not last)))
             ),
+            # a vocabulary beside what pads it
+            ({"shape": "2x50257"}, {"x": "x.repeat(1, 2)[:, :50304].contiguous()[:, :-47]"}),
             # parts of longer rows and of more heads, columns of a transposed matrix, one number for a whole column
             ({"shape": "2x3x4x33"}, {"x": "x.repeat(1, 2, 1, 1)[:, :3]"}),
             *(

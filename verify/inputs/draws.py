@@ -301,7 +301,7 @@ def normal(draw: Draw) -> Reals:
 
 #: What `beginning` has given, of so many strata and of so many of their elements at most, the last one used at the end.
 _KEPT: dict[tuple[Any, ...], Any] = {}
-STRATA_KEPT, MOST_KEPT = 16, 1 << 18
+STRATA_KEPT, MOST_KEPT = 16, 1 << 20
 
 
 def beginning(function: Callable[[Draw], Any], fmt: Format, count: int, seed: int, stratum: str) -> Any:
