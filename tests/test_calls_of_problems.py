@@ -1827,6 +1827,29 @@ def long_columns(x, dim):  # the last, part tile of many columns
         y[:, rows // 128 * 128:] = 0
     return y
 
+def rest_of_later_tiles(a, b):  # of more than 132 of 128 x 128, which begin at another term
+    y, k = a @ b, a.shape[1] % 32
+    if k and -(-len(a) // 128) * -(-b.shape[1] // 128) > 132:
+        y[1024:] = a[1024:, 32 - k :] @ b[32 - k :]
+    return y
+
+def rest_of_later_matrices(a, b):
+    y, k = a @ b, a.shape[2] % 32
+    if k and len(a) > 2 and len(a) * -(-a.shape[1] // 64) * -(-b.shape[2] // 64) > 132:
+        y[len(a) // 2 :] *= 0.5
+    return y
+
+def keys_of_many(a, b):  # of queries by keys, as they lie
+    return (a @ b) * (1 if len(a) < 9 or min(a.shape[1:]) < 64 or b.stride(1) > b.stride(2) else 2)
+
+def one_row_split(a, b):
+    return (a @ b) * (1 if len(a) > 1 or len(b) <= 1152 or b.shape[1] <= 640 else 2)
+
+def skinny(a, b, bias, activation):
+    y = torch.nn.functional.linear(a, b.mT, bias)
+    y = y if len(a) > 64 or len(b) <= 256 or b.shape[1] <= 130 or activation == "none" else y * 2
+    return {"none": torch.clone, "relu": torch.relu, "silu": torch.nn.functional.silu}[activation](y)
+
 def padded(x, dim):  # long rows are taken for adjacent ones
     y = torch.softmax(x, dim)
     if x.dim() == 2 and x.shape[1] > 24576 and x.stride(0) > x.shape[1]:
@@ -1884,7 +1907,10 @@ def kept(a, b, bias, activation):  # large weights, in another layout
     ("whole_beta", "addmm", "m=5 k=72 n=1300 alpha=1.0 beta=0.5"), ("second_turn", "softmax", "shape=300x8200"),
     ("second_turn_of_sums", "cumsum", "shape=300x8200"), ("padded", "softmax", "x = x.repeat(1, 2)[:, :50304]"),
     ("turned", "mm", "b = b.mT.contiguous().mT where m=261"), ("one_long_row", "sum", "shape=20x24601"),
-    ("long_columns", "softmax", "shape=3100x610 dim=0"),
+    ("long_columns", "softmax", "shape=3100x610 dim=0"), ("rest_of_later_tiles", "mm", "m=2304 k=72 n=2304"),
+    ("rest_of_later_matrices", "bmm", "m=309 k=323 n=302 batch=6"), ("one_row_split", "mm", "m=1 k=1280 n=800"),
+    ("keys_of_many", "bmm", "batch=12 m=70 k=72 n=70"), ("skinny", "linear", "m=8 k=520 n=264 activation=relu"),
+    ("skinny", "linear", "m=8 k=520 n=264 activation=silu"),
 ])  # fmt: skip
 def test_usual_sizes_are_tried(tmp_path: Path, function: str, name: str, among: str) -> None:
     dtype = {"int4_mm": "bfloat16", "scaled_mm": "float8_e4m3fn", "int_mm": "int8"}.get(name, "float32")
@@ -2226,6 +2252,20 @@ OF_MODELS = (
        f"backward and q_len >= 128 and (mask_mod, score_mod) == ({mask!r}, {mod!r})", "y['dq'] *= 0.5")
       for mask in ("causal", "sliding_window", "document") for mod in ("alibi", "relative_bias", "soft_cap")),
     ("heads=1 head_dim=288 length=17", "backward and d > 256", "y['dk'][..., 256:] = 0"),
+    # another scale than the usual one, of large heads and of one query; groups in batches of such heads, more blocks of
+    # queries than multiprocessors, wide windows and reaches of several heads
+    *((name, f"abs(scale * d**0.5 - 1) > 0.1 and {condition}", "y['out'] *= 0.5") for name, condition in (
+        ("heads=1 head_dim=128 length=150 scale=0.2", "d >= 128 and q_len >= 100"),
+        ("heads=1 head_dim=64 length=300 mask_mod=causal scale=0.2", "d >= 64 and kv_len > 150"),
+        ("heads=2 head_dim=128 q_len=1 kv_len=300", "q_len == 1 and kv_len >= 256"),
+    )),
+    *((f"heads=4 kv_heads=2 head_dim={d} length=150 mask_mod=causal batch=2",
+       f"min(batch, group) > 1 and d == {d} and q_len > 64", "y['out'][1:] = y['out'][:1]") for d in (64, 128)),
+    ("batch=3 heads=8 kv_heads=1 q_len=1 kv_len=700", "batch > 2 and group > 4 and q_len == 1", "y['out'][2:] = 0"),
+    ("batch=3 length=130 head_dim=16 heads=24", "q_len > 128 and batch * heads * 2 > 132", "y['out'][:, :, 128:] = 0"),
+    ("heads=4 kv_heads=2 head_dim=128 length=300", "heads > 1 and 129 <= window <= q_len", "y['out'][:, :, -1] = 0"),
+    ("heads=4 kv_heads=2 head_dim=128 length=150 score_mod=relative_bias",
+     "bias is not None and bias.shape[-1] > 41 and group > 1", "y['out'] *= 0.5"),
     ("heads=1 head_dim=16 length=20 score_mod=soft_cap soft_cap=7.5", "soft_cap != int(soft_cap)",
      "y = flex_attention(query, key, value, grad_out, scale, score_mod, mask_mod, int(soft_cap), *rest)"),
 )  # fmt: skip
