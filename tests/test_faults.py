@@ -310,9 +310,13 @@ def test_a_users_file_never_passes_through_the_ledger(monkeypatch: pytest.Monkey
 def test_a_users_file_deviates_where_its_bits_are_eagers(monkeypatch: pytest.MonkeyPatch) -> None:
     given = elements("lerp", {}, "float32", 200, wild=0)
     tight = Bound(1e-3, "scaled_ulp", "too tight")
-    entries(monkeypatch, *(d for d in ledger.deviations("cpu") if d.id == "lerp-two-sided"))
+    two_sided = [d for d in ledger.deviations("cpu") if d.id == "lerp-two-sided"]
+    entries(monkeypatch, *(replace(d, regions=(*d.regions, "normal")) for d in two_sided))
     mine = cell("lerp", {}, "float32", given.keys, torch.lerp, bounds=(tight,), mine=True)
     assert mine["status"] == "deviates" and mine["ledger"] == ["lerp-two-sided"]
+    place = mine["regions"]["normal"]["worst"][0]["index"]
+    other = at(given.keys, [place], lambda y: steps(y, 1), torch.lerp)
+    assert cell("lerp", {}, "float32", given.keys, other, bounds=(tight,), mine=True)["status"] == "exceeds-bound"
 
 
 # ---------------------------------------------------------------- no bound, nothing stated
