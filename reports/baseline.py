@@ -169,6 +169,7 @@ class Accepted:
     formula                             the candidates that reproduce every bit; null where there is no candidate
     digest                              of all output bits
     worst_index, _inputs, _output       the worst element: where it is in the domain, and hex floats
+    ftz                                 whether the lowering is expected to flush; null in files that kept none
     environment                         key of a fingerprint in the file's head; empty: the one most cells have
     source                              digest of the files that define the kernel
     repeats, distinct                   launches of a lowering that is not deterministic, and different results seen
@@ -219,6 +220,7 @@ class Accepted:
     worst_inputs: list[str] = field(default_factory=list)
     worst_output: str = ""
     flags: Free = field(default_factory=dict)
+    ftz: bool | None = None
     environment: str = ""
     source: str = ""
     repeats: NonNegativeInt = 1
@@ -285,6 +287,7 @@ def accepted(cell: Cell, environment: str = "") -> Accepted:
         digest=cell.digest,
         **_kept(cell.worst),
         flags=cell.flags,
+        ftz=cell.ftz,
         environment=environment,
         source=cell.source,
         repeats=cell.repeats,

@@ -746,7 +746,7 @@ class Context:
 _figures = operator.attrgetter(
     "status", "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct",
     "mean_ulp", "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions", "properties", "calls",
-    "refused", "different", "exact", "bound", "flags",
+    "refused", "different", "exact", "bound", "flags", "ftz",
 )  # fmt: skip
 
 
@@ -853,8 +853,8 @@ def _lost(new: Accepted, old: Accepted) -> list[str]:
 
 
 def _judged_by_less(new: Accepted, old: Accepted) -> list[str]:
-    """A bound that is wider, another one, or none where there was one; a resolution that is none: what passes so may
-    not have passed before."""
+    """A bound that is wider, another one, or none where there was one; a resolution that is none; flushing that is
+    expected: what passes so may not have passed before."""
     told = []
     parts: list[tuple[str, Accepted | AcceptedRegion, Accepted | AcceptedRegion]] = [("", new, old)]
     parts += [(f" in {name}", new.regions[name], old.regions[name]) for name in _common(new, old)]
@@ -865,6 +865,8 @@ def _judged_by_less(new: Accepted, old: Accepted) -> list[str]:
         resolved = getattr(then, "resolution", None)
         if resolved is not None and getattr(now, "resolution", None) is None:
             told.append(f"the resolution is {resolved:.3g} -> none{at}")
+    if new.ftz and old.ftz is False:
+        told.append("flushed numbers are expected now")
     if old.bound is not None and new.truth != old.truth:
         told.append(f"against {old.truth} -> {new.truth} scalars")
     return told

@@ -201,6 +201,7 @@ MUTANTS = [
         at("cells", 0, "bound", "value", value=1.6), "changed", "under the bound 1.5 scaled_ulp -> 1.6", 1, id="wider"
     ),
     pytest.param(at("cells", 0, "flags", value={"ftz": True}), "stale", "with flags", 0, id="flags"),
+    pytest.param(at("cells", 0, "ftz", value=True), "changed", "flushed numbers are expected now", 1, id="flushing"),
     pytest.param(lambda value: value["cells"].pop(0), "not-run", "accepted, and missing from", 1, id="cell dropped"),
     pytest.param(
         lambda value: value["cells"].append(cell(kernel="lerp")), "not-run", "never accepted", 1, id="cell added"
