@@ -7,10 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from verify.facts.kernel import Composite, Setting, UsageError, in_pairs, lazily, whole_number
+from verify.facts.kernel import Composite, Setting, UsageError, drawn_size, in_pairs, lazily, whole_number
 from verify.facts.oracle import single
 
 if TYPE_CHECKING:
@@ -522,6 +524,15 @@ DECAYS = {
 }
 
 
+def _drawn(draw: Random, ema: bool) -> dict[str, str]:
+    """`Composite.drawn`."""
+    sizes = [drawn_size(draw, 3000) for _ in range(drawn_size(draw, 8))]
+    found = {"sizes": "x".join(map(str, sizes)), "steps": f"{draw.randrange(1, 5)}"}
+    found |= {"start": f"{drawn_size(draw, 1 << 16)}"} if draw.randrange(2) else {}
+    switches = ("maximize",) if ema else ("maximize", "amsgrad", "master")
+    return found | {name: "1" for name in switches if draw.randrange(2)}
+
+
 def kernel(
     step: Callable[..., Any], summary: str, settings: tuple[Setting, ...], cases: tuple[Scalars, ...]
 ) -> Composite:
@@ -616,6 +627,7 @@ def kernel(
         parameters=parameters,
         custom=custom(parameters),
         further=further,
+        drawn=partial(_drawn, ema=ema),
         sized=lambda n: ({"sizes": f"{n}", "steps": "2"}, {"sizes": f"{n}x3"}),
         # zero gradients, with which the averages go on, whole chunks of many, and of a tensor after another with the
         # steps' gradients one after another (a problem's own overlap, see STRIDE)

@@ -307,12 +307,14 @@ def unmasked(shape: Shape, tables: Mapping[str, Any], device: Any) -> Tensor | N
 
 @dataclass(frozen=True)
 class _Enclosed:
-    """An output in balls, flattened: midpoint and radius, and a lower and an upper bound of the scale."""
+    """An output in balls, flattened: midpoint and radius, a lower and an upper bound of the scale, and where rows of
+    `out` see no key."""
 
     mid: Tensor
     rad: Tensor
     scale: Tensor
     largest: Tensor
+    nothing: Tensor | None = None
 
 
 @dataclass
@@ -344,7 +346,8 @@ class AttentionTruth:
             found = self._balls[output]
             parts = (found.mid, found.rad, found.scale)
             mid, rad, scale = parts if index is None else (t[index.to(t.device)] for t in parts)
-            zero = self._zero(output, index, mid, rad)
+            zero = found.nothing if index is None or found.nothing is None else found.nothing[index.to(mid.device)]
+            zero = self._zero(output, index, mid, rad) if zero is None else zero
             if zero is None:
                 return Enclosure(mid[None], rad[None]), scale[None]
             mid, rad = (torch.where(zero, 0.0, t) for t in (mid, rad))
@@ -457,7 +460,7 @@ class AttentionTruth:
         mid, tail, rad, least = (part.to(self.device) for part in (mid, tail, rad, least))
         empty = self._nothing(output, index).to(self.device)
         none = (mid == 0) & (rad == 0)
-        either = none & (~empty if output == "out" else output != "logsumexp")
+        either = none & (output != "logsumexp")
         if output == "logsumexp":  # the sign of log(1) is multiprecision's
             rad = torch.where(none, TINY_SCALE, rad)
         if output in ("out", "logsumexp"):
@@ -622,7 +625,7 @@ class AttentionTruth:
         if oracle.OUTPUTS[output] == "query":
             if not bool(self._nothing(output, torch.tensor([index]))[0]):
                 return None
-            return {"out": Truth("+0"), "logsumexp": Truth("-inf"), "dq": Truth("either-zero")}[output]
+            return Truth("-inf" if output == "logsumexp" else "either-zero")
         heads = range(h * self.shape.group, (h + 1) * self.shape.group)
         return None if any(self._rows_that_see(b, head, row) for head in heads) else Truth("either-zero")
 
@@ -817,12 +820,13 @@ def _enclosed(name: str, blocks: list[tuple[Tensor, ...]], hidden: list[Tensor |
     rad = rad * GROW + mid.abs() * 2.0**-52
     size, spread = scale.abs(), spread * GROW
     lower, upper = size * (1 - 2.0**-40) - spread, size * (1 + 2.0**-40) + spread
+    empty = None
     if name in ("out", "logsumexp") and any(part is not None for part in hidden):
         sized = zip(hidden, blocks, strict=True)
         empty = torch.cat([torch.zeros_like(b[0], dtype=torch.bool) if part is None else part for part, b in sized])
         mid = torch.where(empty, 0.0 if name == "out" else -torch.inf, mid)
         rad = torch.where(empty, 0.0, rad)
-    return _Enclosed(mid, rad, lower.clamp(min=TINY_SCALE), upper)
+    return _Enclosed(mid, rad, lower.clamp(min=TINY_SCALE), upper, empty if name == "out" else None)
 
 
 def _reals(a: Fixed) -> Array:

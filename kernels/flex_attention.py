@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from random import Random
 from typing import Any
 
-from verify.facts.kernel import Composite, Setting, UsageError, in_pairs, lazily, suggest, whole_number
+from verify.facts.kernel import Composite, Setting, UsageError, drawn_size, in_pairs, lazily, suggest, whole_number
 from verify.oracles.flex_attention import MASK_MODS, SCORE_MODS, SOFT_CAP, SPECIAL, WINDOW
 
 #: Reach of the relative bias, in keys either way.
@@ -486,6 +487,37 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "16", "length": "20", "score_mod": "soft_cap", "soft_cap": "7.5", "data": "competing"},
 )  # fmt: skip
 
+DRAWN = 1 << 15  # scores of a drawn problem, at most
+
+
+def _drawn(draw: Random) -> Mapping[str, str]:
+    """`Composite.drawn`."""
+    while True:
+        queries, keys = drawn_size(draw, 500), drawn_size(draw, 2000)
+        batch, group, heads = draw.choice((1, 1, 2, 3)), draw.choice((1, 1, 2, 3, 4, 8)), draw.choice((1, 1, 2, 3))
+        if batch * group * heads * queries * keys <= DRAWN:
+            break
+    found = {"batch": f"{batch}", "heads": f"{group * heads}", "kv_heads": f"{heads}"}
+    found |= {"q_len": f"{queries}", "kv_len": f"{keys if draw.randrange(3) else queries}"}
+    found |= {"head_dim": f"{draw.choice((16, 32, 64, 80, 96, 128, 192, 256, drawn_size(draw, 300)))}"}
+    mask, modified = draw.choice(tuple(MASK_MODS)), draw.choice(tuple(SCORE_MODS))
+    found |= {"mask_mod": mask, "score_mod": modified, "backward": draw.choice(("yes", "no"))}
+    if mask == "sliding_window":
+        found["window"] = f"{drawn_size(draw, keys)}"
+    if mask == "document":
+        found["documents"] = draw.choice(tuple(DOCUMENTS))
+    match modified:
+        case "soft_cap":
+            found |= {"soft_cap": draw.choice(("5", "9", "12.5", "30", "50")), "data": "competing"}
+        case "alibi":
+            found["slopes"] = draw.choice(tuple(SLOPES))
+        case "relative_bias":
+            found |= {"reach": f"{drawn_size(draw, 300)}", "biases": draw.choice(tuple(BIASES))}
+    found |= {"data": draw.choice(("normal", "competing", "uniform"))} if modified != "soft_cap" else {}
+    found |= {"scale": f"{draw.uniform(0.02, 1.0):.3g}"} if not draw.randrange(3) else {}
+    return found
+
+
 KERNEL = Composite(
     name="flex_attention",
     summary="softmax attention with score_mod and mask_mod: output, logsumexp, gradients of query, key and value",
@@ -524,6 +556,7 @@ KERNEL = Composite(
         ({"heads": "4", "kv_heads": "1", "length": "33", "head_dim": "32"}, {}),
         *((one, {}) for one in OTHERS),
     ),
+    drawn=_drawn,
     again=(
         {"heads": "1", "head_dim": "16", "length": "33"},
         *(

@@ -34,8 +34,8 @@ SPECIAL = (
     (
         "the query sees no key",
         "out",
-        "+0",
-        f"{_EAGER}, math_attention: _safe_softmax gives 0 for a row of -inf; {_TEMPLATE}",
+        "either-zero",
+        f"{_EAGER}, math_attention: _safe_softmax gives weights 0 for a row of -inf; {_TEMPLATE}",
     ),
     (
         "the query sees no key",

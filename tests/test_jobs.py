@@ -526,6 +526,15 @@ def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytes
     assert path.read_bytes() == before
 
 
+def test_a_journal_is_a_regular_file(tmp_path: Path) -> None:
+    """Root would remove /dev/null at the end of a run."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="is no regular file"), journal.opened(path, {}, resume=False):
+        pass
+    assert path.exists()
+
+
 def test_a_full_disk_from_the_beginning_promises_no_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int, data: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import importlib
+import math
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from verify.facts.oracle import Oracle
@@ -289,6 +291,7 @@ class Composite:
     sized       sized(n) -> what is given to `custom` for problems of the size n, in each sense that the kernel has; ()
                 where that is too much for a small problem; see `verify.walk.calls_of_problems`
     further     what else a user's own lowering is called with: what is given to `custom`, and other scalars
+    drawn       drawn(random.Random) -> what is given to `custom` for a problem of drawn sizes and options
     related     problems in no other layouts, some of whose tensors are made of one another: what is given to `custom`,
                 and expressions of the tensors by the name of the one that they take the place of; the same may be two
     many        problems of too many rows for all to be judged: what is given to `custom`, what for those that are, and
@@ -336,6 +339,7 @@ class Composite:
     stub: str
     sized: Callable[[int], tuple[Mapping[str, str], ...]]
     further: tuple[tuple[Mapping[str, str], Scalars], ...] = ()
+    drawn: Callable[[Random], Mapping[str, str]] | None = None
     related: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...] = ()
     many: tuple[tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]], ...] = ()
     again: tuple[Mapping[str, str], ...] = ()
@@ -423,6 +427,18 @@ def in_pairs(options: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[st
             taken[k] = met.index(max(met))
         left -= {(m, taken[m], n, taken[n]) for m in kinds for n in kinds if m < n}
         yield {k: v for m in kinds for k, v in options[m][taken[m]].items()}
+
+
+def drawn_size(draw: Random, most: int) -> int:
+    """A size from 1 to `most`, small ones as often as large ones: of all, of multiples of a power of two, of powers of
+    two, or of the sizes beside these."""
+    found = int(2 ** draw.uniform(0, math.log2(most + 1)))
+    kind, step, beside = draw.randrange(4), 2 ** draw.randrange(1, 8), draw.choice((-1, 1))
+    if kind == 1 and found >= step:
+        found -= found % step
+    elif kind > 1:
+        found = 2 ** (found.bit_length() - 1) + (beside if kind == 3 else 0)
+    return min(max(found, 1), most)
 
 
 def mistake(error: Exception) -> str | None:

@@ -11,11 +11,22 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from verify.facts.formats import FORMATS
-from verify.facts.kernel import DTYPES, NARROW, Composite, Setting, UsageError, lazily, suggest, whole_number
+from verify.facts.kernel import (
+    DTYPES,
+    NARROW,
+    Composite,
+    Setting,
+    UsageError,
+    drawn_size,
+    lazily,
+    suggest,
+    whole_number,
+)
 from verify.inputs.draws import Draw, beginning, exp2, normal, to_tensor
 from verify.lower.stubs import expression
 
@@ -733,6 +744,36 @@ def _some(sizes: dict[str, str], step: int) -> tuple[dict[str, str], dict[str, s
     return sizes, sizes | {"m": f"{rows}"}, dict.fromkeys(("a", "scale_a", ""), f"t[..., ::{step}, :]")
 
 
+#: Elements of an output, and products, of a drawn problem: judging takes about 10 ms.
+DRAWN_ELEMENTS, DRAWN_PRODUCTS = 1 << 15, 1 << 22
+
+
+def _drawn(facts: Products, draw: Random) -> dict[str, str]:
+    """`Composite.drawn`; for codes, whole groups and tiles of 16 columns."""
+    while True:
+        m, k, n = (drawn_size(draw, most) for most in (600, 4200, 600))
+        batch = drawn_size(draw, 40) if facts.stacked else 1
+        group = draw.choice((32, 64, 96, 128, 256))
+        if facts.coded:
+            k, n = -(-k // group) * group, -(-n // 16) * 16
+        if batch * m * n <= DRAWN_ELEMENTS and batch * m * k * n <= DRAWN_PRODUCTS:
+            break
+    found = {"m": f"{m}", "k": f"{k}", "n": f"{n}"}
+    found |= {"batch": f"{batch}"} if facts.stacked else {}
+    found |= {"group": f"{group}"} if facts.coded else {}
+    activation = draw.choice(ACTIVATIONS) if facts.activated else "none"
+    found |= {"activation": activation} if facts.activated else {}
+    layouts = [
+        one for one in LAYOUTS if (one != "interleaved" or facts.stacked) and not ("expand" in one and facts.exact)
+    ]
+    if draw.randrange(2):
+        found["layout"] = draw.choice(layouts)
+    # infinities before a silu are not tried
+    if activation != "silu" and not facts.exact and not draw.randrange(4):
+        found["data"] = "special"
+    return found
+
+
 def _again(facts: Products) -> tuple[dict[str, str], ...]:
     """One small problem, and one of more than 2^18 numbers, such as are worth to be kept in another layout."""
     if facts.coded:
@@ -803,6 +844,7 @@ def kernel(
         custom=functools.partial(custom, dtypes=dtypes, coded=facts.coded),
         sized=functools.partial(_sized, stacked=facts.stacked, coded=facts.coded),
         further=(*((one, {}) for one in (*_shapes(facts), *_extremes(facts))), *further),
+        drawn=functools.partial(_drawn, facts),
         related=_related(facts),
         many=_many(facts),
         again=_again(facts),

@@ -11,10 +11,11 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from verify.facts.formats import FORMATS, Format
-from verify.facts.kernel import Composite, Setting, UsageError, comma_list, lazily, suggest, whole_number
+from verify.facts.kernel import Composite, Setting, UsageError, comma_list, drawn_size, lazily, suggest, whole_number
 from verify.facts.oracle import Oracle
 from verify.inputs.draws import Draw, Ints, exp2, mix, pack, to_tensor
 from verify.lower.stubs import expression
@@ -825,6 +826,27 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
 
+DRAWN = 1 << 15  # elements of a drawn problem, at most
+
+
+def _drawn(draw: Random, kind: str, extremes: bool, last: bool, weighted: bool) -> dict[str, str]:
+    """`Composite.drawn`."""
+    length = drawn_size(draw, 9000)
+    left, others = DRAWN // length, []
+    for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3, 4))):
+        others.append(drawn_size(draw, max(1, left)))
+        left //= others[-1]
+    draw.shuffle(others)
+    place = len(others) if last else draw.randrange(len(others) + 1)
+    shape = [*others[:place], length, *others[place:]]
+    found = {"shape": "x".join(map(str, shape)), "dim": f"{place - len(shape) * draw.randrange(2)}"}
+    found |= {"layout": draw.choice(LAYOUTS)} if draw.randrange(2) else {}
+    found |= {"weights": draw.choice(WEIGHTS)} if weighted else {}
+    # nothing is stated of an infinite weight beside squares that overflow
+    known = sorted({*recipes_of(kind, extremes)} - ({"wide"} if found.get("weights") == "special" else set()))
+    return found | {"recipe": ",".join(draw.sample(known, draw.randrange(1, 4)))}
+
+
 def _many(last: bool) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
     """Long rows, more of them than a persistent kernel has programs, or than two thousand; a batch of sequences; and
     columns, long ones too, of which there are several tiles both ways, of a matrix, of each of a batch, and across a
@@ -963,6 +985,7 @@ def kernel(
             *((({"shape": "2x20000", "recipe": "edges"}, {}),) * (rows.kind == PRODUCTS)),
             *((({"shape": "2x131075", "recipe": "stairs"}, {}),) * (rows.kind == EXPONENTIALS and rows.prefixes)),
         ),
+        drawn=functools.partial(_drawn, kind=rows.kind, extremes=extremes, last=last, weighted=bool(rows.weights)),
         # numbers of which a row has one, rows that a batch repeats, rows at different distances or of longer ones, a
         # batch of sequences, weights that code leaves out, that are misaligned or one number, and sums beyond the range
         related=(

@@ -209,7 +209,10 @@ def bound_of(problem: Problem, facts: Rows, one: Algorithm, confidence: float | 
         found = n.result(one.formula(n, *values, order=one.order, **problem.scalars))
         error = found.error
         if facts.kind == SQUARES:  # their reciprocal root is 0 then, and so is its product with a finite number
-            error = torch.where(squares_overflow(part), (found.mid.abs() + found.rad) * UP, error)
+            beyond = squares_overflow(part)
+            error = torch.where(beyond, (found.mid.abs() + found.rad) * UP, error)
+            for t in others:  # but where it meets an infinite weight
+                error = torch.where(beyond & t.isinf(), math.inf, error)
         parts.append(settled(error, found.mid, special, nan, storage))
     return placed(problem, facts, torch.cat(parts))
 

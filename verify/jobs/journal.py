@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -107,6 +108,8 @@ def opened(path: str | Path, head: Mapping[str, Any], *, resume: bool) -> Iterat
     except OSError as error:
         raise UsageError(f"cannot write to the journal {str(path)!r}: {error.strerror}") from None
     try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):  # which the end of the run would remove
+            raise UsageError(f"the journal {str(path)!r} is no regular file; name one by --journal")
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed, also by a death
             if os.fstat(file).st_nlink:

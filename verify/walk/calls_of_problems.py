@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import random
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -76,6 +76,7 @@ LAYOUTS = (
     "torch.stack([t.transpose(1, 2)] * 3, 2)[:, :, 1].transpose(1, 2) if t.dim() > 2 else torch.cat([t, t])[len(t):]",
     "t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t",
 )
+DRAWN = 10  # problems of sizes and options that nobody has written down
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
 ASIDE, EACH = 8, 2  # processes that judge beside the one that makes the calls, at most, and cores for each
 LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one other layout alone
@@ -212,6 +213,7 @@ class Calls:
         ]
         if scalars and case.scalars:
             self.further.append((target.kernel.sized(33)[0], drawn_scalars(case.scalars, case.seed)))
+        self.further += [(given, {}) for given in self.chosen(case)]
         self.further.sort(key=lambda one: _work(one[0]))  # where time runs out, it is for few large ones
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
         self.mine = mine
@@ -227,6 +229,13 @@ class Calls:
             self.batched = frozenset(name for name, t in more.items() if t.shape != one[name].shape)
         self.blank = {str(self.batch(ROWS)): self.drawn(self.batch(ROWS))}  # of which nothing is asked
         self.plain = self.drawn(self.batch(ROWS), next(iter(self.blank.values())).problem.tensors)
+
+    def chosen(self, case: Instance) -> Iterator[Mapping[str, str]]:
+        """Problems that the seed draws, others for each dtype and case of scalars."""
+        draw, facts = Random(f"{case.seed} {self.facts.name} {case.dtype} {sorted(case.scalars.items())}"), self.facts
+        for given in (facts.drawn(draw) for _ in range(DRAWN)) if facts.drawn is not None else ():
+            if facts.custom is not None and case.dtype in facts.custom(given).dtypes:
+                yield given
 
     @cached_property
     def due(self) -> Outputs:
@@ -607,7 +616,7 @@ class Calls:
         """LAYOUTS of each tensor, at distances that the seed draws: all in each, and one or two of one tensor alone; of
         many problems in some, and of some tensors."""
         names, everything = list(one.problem.tensors), list(one.problem.read)
-        draw = random.Random(f"{self.case.seed} {one.setting.name}")
+        draw = Random(f"{self.case.seed} {one.setting.name}")
         away = {k: draw.randrange(len(LAYOUTS)) for k in everything}
         each = max(1, ARRANGED // len(self.further))
         for place in sorted(draw.sample(range(len(LAYOUTS)), min(each, len(LAYOUTS)))):
