@@ -3125,6 +3125,7 @@ def test_sizes_that_nobody_has_written_down_are_tried(
         *few,
         *(int(n) for one in given for text in one.values() for n in re.findall(r"\d+", text)),
     }
+    numbers |= {n // 32 for n in numbers}  # groups of codes
     text = stubs.source(facts) + MEMORIZED.replace("NAME", name).replace("NUMBERS", f"{sorted(numbers)}")
     dtype = "bfloat16" if name == "int4_mm" else "float32"
 
