@@ -22,6 +22,7 @@ from verify import backends, workers
 from verify.cli.commands import main
 from verify.facts import kernel
 from verify.facts.kernel import UsageError
+from verify.families.composite import Problem
 from verify.inputs import domains
 from verify.jobs import pool
 from verify.judge.status import exit_code
@@ -29,11 +30,13 @@ from verify.lower.lowering import NotLowered, Target, Unsuited
 from verify.lower.user import user_composite
 from verify.processes import standby
 from verify.walk import run as walk
+from verify.walk.cases import problem_digest
 from verify.walk.plan import Selection
 from verify.walk.run import run
 from verify.workers import PLACES, Worker, imported, isolated, isolated_composite
-from verify.workers.launch import LoweringError, launch_steady
-from verify.workers.process import octets, spoiled
+from verify.workers.behaviour import _bits
+from verify.workers.launch import LoweringError, launch_steady, octets
+from verify.workers.process import spoiled
 from verify.workers.shared import PINNED, Shared
 
 pytestmark = pytest.mark.part(3)
@@ -722,6 +725,11 @@ def test_the_bytes_of_a_tensor_are_those_of_its_elements_whatever_its_strides() 
     assert octets(torch.tensor(2.0)).tolist() == octets(torch.tensor([[-2.0]]).neg()).tolist() == [0, 0, 0, 64]
     rows = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
     assert octets(rows.t()).tolist() == [1, 3, 2, 4] and octets(rows[:, :1].expand(2, 2)).tolist() == [1, 1, 3, 3]
+    alone = torch.tensor([[2.0, 1.0]])[:, ::2]  # as `--set shape=1x1 --set layout=strided` has it
+    assert alone.contiguous().stride() == (2, 2) and octets(alone).tolist() == [0, 0, 0, 64]
+    one = Problem({"x": alone}, {}, {}, "float32", {})
+    assert problem_digest(one) == problem_digest(replace(one, tensors={"x": alone.clone()}))
+    assert _bits(alone) == _bits(alone.clone())
 
 
 def test_memory_of_two_processes_grows_and_is_pinned_as_long_as_it_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ from verify.numbers import NotAdmitted, admit
 from verify.numbers.decide import WORDS, Enclosure
 from verify.numbers.decide import digests as of_chunks
 from verify.numbers.ieee import HOST
-from verify.workers.launch import Given, LoweringError, Origin, Outputs, launch_steady
+from verify.workers.launch import Given, LoweringError, Origin, Outputs, launch_steady, octets
 
 Tensor = torch.Tensor
 #: Names of the kinds of data of a problem, and which of them each element of an output is of (int64, flat).
@@ -1072,7 +1072,7 @@ def problem_digest(problem: Problem) -> str:
     hasher = hashlib.sha256()
     for name, t in problem.tensors.items():
         hasher.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
-        hasher.update(t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        hasher.update(octets(t).numpy().tobytes())
     facts = {"parameters": dict(problem.parameters), "scalars": dict(problem.scalars), "dtype": problem.dtype}
     hasher.update(json.dumps(facts, sort_keys=True, default=str).encode())
     return hasher.hexdigest()[:16]

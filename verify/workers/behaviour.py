@@ -210,8 +210,9 @@ def _bits(value: Any) -> Any:
             return kind
         if value.layout != torch.strided or value.nbytes > LARGEST:
             raise _TooMuch
-        flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        return (*kind, hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest())
+        from verify.workers.launch import octets
+
+        return (*kind, hashlib.sha256(octets(value.detach().cpu().resolve_conj()).numpy().tobytes()).hexdigest())
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         if value.dtype.hasobject or value.nbytes > LARGEST:
             raise _TooMuch

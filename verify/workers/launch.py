@@ -342,6 +342,13 @@ class _Inputs:
             raise LoweringError(f"lowering {name} modified its input {label} in place: {told}")
 
 
+def octets(t: Tensor) -> Tensor:
+    """The bytes of its elements, in their order."""
+    dense = t.detach().resolve_neg().contiguous()
+    # of one element or none a dimension may have any stride, which a view of bytes refuses
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
+
+
 def words(held: Tensor) -> Tensor:
     """Bits as the widest integers that fit, which are compared fastest."""
     return held.view(next(_BITS[size] for size in (8, 4, 2, 1) if held.nbytes % size == 0))

@@ -46,7 +46,7 @@ from verify.processes import standby
 from verify.virtual.dispatch import Watching
 from verify.workers import GUARD, laid_out
 from verify.workers.behaviour import digest
-from verify.workers.launch import place_of, shared
+from verify.workers.launch import octets, place_of, shared
 from verify.workers.shared import Shared
 
 T = TypeVar("T")
@@ -630,13 +630,6 @@ def dense(returned: Mapping[str, Any]) -> list[torch.Tensor]:
 
 def differentiable(t: torch.Tensor) -> bool:
     return t.is_floating_point() and t.dtype.itemsize > 1
-
-
-def octets(t: torch.Tensor) -> torch.Tensor:
-    """The bytes of its elements, in their order."""
-    dense = t.detach().resolve_neg().contiguous()
-    # of one element or none a dimension may have any stride, which a view of bytes refuses
-    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
 
 
 def alone(part: torch.Tensor) -> torch.Tensor:
