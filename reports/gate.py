@@ -746,7 +746,7 @@ class Context:
 _figures = operator.attrgetter(
     "status", "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct",
     "mean_ulp", "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions", "properties", "calls",
-    "refused", "different", "exact", "bound", "flags", "ftz",
+    "refused", "different", "bits", "binade_mean_ulp", "exact", "bound", "flags", "ftz",
 )  # fmt: skip
 
 
@@ -843,18 +843,25 @@ def _lost(new: Accepted, old: Accepted) -> list[str]:
         if name in old.exact and value > old.exact[name] and not math.isclose(value, old.exact[name], rel_tol=ENCLOSURE)
     ]
     fewer = old.calls and new.calls is not None and new.calls < old.calls
+    steady = new.distinct == old.distinct == 1
+    others = sorted(name for name, bits in new.bits.items() if old.bits.get(name, bits) != bits) if steady else []
+    binade = ""
+    if steady and (old.binade_mean_ulp or 0.0) < (new.binade_mean_ulp or 0.0) and old.binade_mean_ulp is not None:
+        binade = f"mean_ulp of the worst binade {' -> '.join(_apart(old.binade_mean_ulp, new.binade_mean_ulp or 0.0))}"
     return [
         *(f"no longer judged: the property {name}" for name in gone),
         *([f"calls refused now: {', '.join(refused)}"] if refused else []),
         *([f"other calls {old.calls} -> {new.calls}"] if fewer else []),
         *([f"calls that give other bits now: {', '.join(different)}"] if different else []),
+        *([f"calls that give bits other than their own: {', '.join(others)}"] if others else []),
+        *([binade] if binade else []),
         *(f"{name} against exact scalars {old.exact[name]:.6g} -> {new.exact[name]:.6g}" for name in figures),
     ]
 
 
 def _judged_by_less(new: Accepted, old: Accepted) -> list[str]:
-    """A bound that is wider, another one, or none where there was one; a resolution that is none; flushing that is
-    expected: what passes so may not have passed before."""
+    """A bound that is wider, another one, or none where there was one; a resolution that is coarser, or none; flushing
+    that is expected: what passes so may not have passed before."""
     told = []
     parts: list[tuple[str, Accepted | AcceptedRegion, Accepted | AcceptedRegion]] = [("", new, old)]
     parts += [(f" in {name}", new.regions[name], old.regions[name]) for name in _common(new, old)]
@@ -862,9 +869,11 @@ def _judged_by_less(new: Accepted, old: Accepted) -> list[str]:
         if then.bound is not None and (now.bound is None or now.bound > then.bound or now.metric != then.metric):
             after = "none" if now.bound is None else f"{now.bound:.6g} {now.metric}"
             told.append(f"under the bound {then.bound:.6g} {then.metric} -> {after}{at}")
-        resolved = getattr(then, "resolution", None)
-        if resolved is not None and getattr(now, "resolution", None) is None:
-            told.append(f"the resolution is {resolved:.3g} -> none{at}")
+        fine, coarse = (getattr(one, "resolution", None) for one in (then, now))
+        # nearer results make it coarser, too, up to twice
+        most = 1 + RESOLVED if new.digest and new.digest == old.digest else 2.0
+        if fine is not None and (coarse is None or coarse > fine * most):
+            told.append(f"the resolution is {fine:.3g} -> {'none' if coarse is None else f'{coarse:.3g}'}{at}")
     if new.ftz and old.ftz is False:
         told.append("flushed numbers are expected now")
     if old.bound is not None and new.truth != old.truth:
@@ -956,7 +965,7 @@ def _without_noise(new: Accepted, old: Accepted) -> Accepted:
     """`new` with the old figures where they are, for the same bits, the same but for ENCLOSURE."""
     if not new.digest or _bits(new, old) or not new.distinct == old.distinct == 1:
         return new
-    kept = _close(new, old, ("error", *MAXIMA, *OUTSIDE, "mean_ulp", "bias_ulp"))
+    kept = _close(new, old, ("error", *MAXIMA, *OUTSIDE, "mean_ulp", "bias_ulp", "binade_mean_ulp"))
     regions = dict(new.regions)
     for name in _common(new, old):
         part, then = new.regions[name], old.regions[name]
@@ -969,7 +978,7 @@ def _close(new: Accepted | AcceptedRegion, old: Accepted | AcceptedRegion, names
     kept: dict[str, Any] = {}
     for name in names:
         before, after = getattr(old, name), getattr(new, name)
-        least = ENCLOSURE if name in ("mean_ulp", "bias_ulp") else 0.0
+        least = ENCLOSURE if name in ("mean_ulp", "bias_ulp", "binade_mean_ulp") else 0.0
         both = isinstance(before, float) and isinstance(after, float)
         if both and math.isclose(before, after, rel_tol=ENCLOSURE, abs_tol=least):
             kept[name] = before
@@ -1053,9 +1062,9 @@ def _source(new: Accepted, old: Accepted) -> str:
         pairs = {name: (old.regions[name].bound, new.regions[name].bound) for name in _common(new, old)}
         told += [f"under the bound {a} -> {b} in {name}" for name, (a, b) in pairs.items() if a != b]
     for name in _common(new, old):
-        before, after = old.regions[name].resolution, new.regions[name].resolution
-        if before is not None and (after is None or not math.isclose(before, after, rel_tol=RESOLVED)):
-            told.append(f"with the resolution {before:.3g} -> {'none' if after is None else f'{after:.3g}'} in {name}")
+        fine, coarse = old.regions[name].resolution, new.regions[name].resolution
+        if fine is not None and coarse is not None and not math.isclose(fine, coarse, rel_tol=RESOLVED):
+            told.append(f"with the resolution {fine:.3g} -> {coarse:.3g} in {name}")
     if new.flags != old.flags:
         told.append(f"with flags {json.dumps(old.flags)} -> {json.dumps(new.flags)}")
     return ", ".join(told)

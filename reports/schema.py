@@ -344,6 +344,7 @@ class Calls(Record):
     made       how many calls gave a result
     status     that they give the cell, by themselves; '' where they say nothing against it
     different  names of those whose bits are others (`verify.walk.calls.CALLS`); `note`: why that is no fault
+    bits       digests of what those of an elementwise function gave
     untried    those for which there was no time
     refused    those that the lowering refused, with its exception
     script     lines of Python that show the smallest that is different
@@ -352,6 +353,7 @@ class Calls(Record):
     made: NonNegativeInt
     status: Literal[""] | Status = ""
     different: Strings = Field(default_factory=list)
+    bits: Annotated[dict[str, str], AfterValidator(_sorted)] = Field(default_factory=dict)
     note: str = ""
     untried: Strings = Field(default_factory=list)
     refused: Annotated[dict[str, str], AfterValidator(_sorted)] = Field(default_factory=dict)

@@ -166,7 +166,7 @@ def ensure_writable(path: str | Path) -> None:
     """Raise UsageError unless `write` to `path` can succeed: call it before hours of computing."""
     if str(path) == "-":
         return
-    path = Path(path)
+    named, path = str(path), Path(path)
     try:
         if path.is_dir():
             raise IsADirectoryError("it is a directory; expected a file name")
@@ -177,7 +177,7 @@ def ensure_writable(path: str | Path) -> None:
             temporary.open("x").close()
             temporary.unlink()
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write to {str(path)!r}: {why(error)}") from None
+        raise UsageError(f"cannot write to {named!r}: {why(error)}") from None
 
 
 def lines(report: Report, *, short: bool = False) -> Iterator[str]:

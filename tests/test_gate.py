@@ -595,6 +595,47 @@ def test_calls_that_are_not_made_for_want_of_time_are_missed(bench: Bench) -> No
     assert told["status"] == "changed" and "calls that give other bits now: misaligned" in told["reason"]
 
 
+def test_a_call_of_bits_of_its_own_gives_the_same_ones_again(bench: Bench) -> None:
+    """An eager `lerp` that was wrong by 7 steps where one input is transposed, within its bound, passed."""
+    made = {"made": 20, "different": ["transposed"], "bits": {"transposed": "ab12"}, "note": "as eager's"}
+    value = whole(cell(calls=made))
+    bench.accept(value)
+    assert bench.statuses(value) == (0, {"passed": 1})
+    value["cells"][0]["calls"] = {**made, "bits": {"transposed": "cd34"}}
+    _, (told,) = bench.gate(value)
+    assert told["status"] == "changed" and "calls that give bits other than their own: transposed" in told["reason"]
+
+
+def test_a_binade_that_gets_worse_is_told_whatever_the_others_do(bench: Bench) -> None:
+    """An exp whose other results were nearer, and those from 1 to 2 farther off, was an improvement."""
+    of = {"measured": 10, "misrounded": 3, "max_ulp": 0.9, "bias_ulp": 0.0}
+    value = whole(cell())
+    value["cells"][0]["error"]["binades"] = [{"exponent": k, "mean_ulp": 0.3, **of} for k in (-1, 0)]
+    bench.accept(value)
+    assert bench.statuses(value) == (0, {"passed": 1})
+    better(value)
+    assert bench.statuses(value) == (0, {"improved": 1})
+    value["cells"][0]["error"]["binades"][1]["mean_ulp"] = 0.6
+    _, (told,) = bench.gate(value)
+    assert told["status"] == "changed" and "mean_ulp of the worst binade 0.3 -> 0.6" in told["reason"]
+
+
+@pytest.mark.parametrize(
+    ("median", "digest", "status"),
+    [(1e-7, "", "passed"), (1.01e-7, "", "changed"), (0.9e-7, "", "stale"), (0.5, "", "changed"), (None, "", "changed"),
+     (1.5e-7, "ab13", "stale"), (2.5e-7, "ab13", "changed")],
+)  # fmt: skip
+def test_a_coarser_resolution_is_a_change(bench: Bench, median: float | None, digest: str, status: str) -> None:
+    def one(median: float | None, digest: str, largest: float) -> dict[str, Any]:
+        resolution = None if median is None else {"median": median, "p90": median}
+        part = region(resolution=resolution, max_scaled_ulp=largest)
+        return whole(cell_of({"normal": part}, **({"digest": digest} if digest else {})), schema=2)
+
+    bench.accept(one(1e-7, "", 0.75))
+    _, (told,) = bench.gate(one(median, digest, 0.7 if digest else 0.75))
+    assert told["status"] == status, told
+
+
 def test_a_known_deviation_is_told_until_it_gets_worse(bench: Bench) -> None:
     known = cell(reason="known deviation: powf (scaled_ulp 9 exceeds 1.5)", error=error(max_scaled_ulp=9.0))
     value = whole(known)

@@ -409,6 +409,7 @@ def test_shards_are_merged_to_the_whole(tmp_path: Path) -> None:
         assert commands.main([*words, files[k], "--shard", f"{k}/2"]) == 0
     assert all(0 < len(store.read(file).cells) < len(store.read(files[0]).cells) for file in files[1:])
     whole = tmp_path / "whole.json"
+    assert commands.main(["merge", *files[:0:-1], "-o", files[1]]) == 2  # the shard would be gone
     assert commands.main(["merge", *files[:0:-1], "-o", str(whole)]) == 0
     assert without_timing(whole) == without_timing(Path(files[0]))
     for given, told in (

@@ -164,6 +164,18 @@ def test_silu_and_relu_of_a_product() -> None:
             assert truth.kind == "either-zero" if t == 0 else abs(float(truth.lo) - t) <= abs(t) * 1e-13
 
 
+def test_a_silu_that_no_format_holds_is_decided() -> None:
+    """It was left undecided below -2,800, where exp(y) has more places than multiprecision takes, and so refused."""
+    own = setting("own", m=1, k=1, n=1, activation="silu")
+    for y in (-2000.0, -3000.0, -4095.0, -4097.0, -(2.0**14), -(2.0**100)):
+        one = facts("linear").problem("float32", own, {}, 0)
+        tensors = {name: torch.full_like(t, {"b": 1.0, "bias": 0.0}.get(name, y)) for name, t in one.tensors.items()}
+        source = facts("linear").truth(replace(one, tensors=tensors), "cpu", {})
+        *_, truth = source.exact("", 0)
+        assert -(2.0**-1000) < truth.lo <= truth.hi < 0
+        assert FORMATS["float64"].round(truth.lo) == FORMATS["float64"].round(truth.hi) == FORMATS["float64"].sign_bit
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 42.0, 0.0, -1e38, "largest"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_beyond_the_range_both_judges_refuse_finite_numbers_alone(dtype: str, value: float | str) -> None:

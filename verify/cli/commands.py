@@ -400,7 +400,7 @@ def merge(
     from verify.reports.run_page import run_page
     from verify.walk.merge import merged
 
-    store.ensure_writable(out)
+    ensure_writable(out, reading=report)
     parts = [store.read(file) for file in report]
     whole = merged(parts)
     store.write(whole, out)

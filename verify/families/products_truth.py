@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verify.facts.truth import ZERO, Truth
+from verify.facts.truth import TINY, ZERO, Truth
 from verify.families.composite import Problem
 from verify.families.products import Products, Shape, decoded, unordered, unread
 from verify.inputs.draws import spread
@@ -226,6 +226,9 @@ class Truths:
                 return
         value = self._element(index, oracle.product)
         if self.activation == "silu":
+            if value.truth(0, 0).hi <= -4096:  # |y| exp(y) < 2^-5000, which no format holds
+                yield Truth.real(Fraction(-1, 1 << 5000), -TINY)
+                return
             places = PLACES
             while places <= MOST_PLACES:
                 n = FixedMatrices(places + 2 * value.n.places)

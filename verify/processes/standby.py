@@ -222,7 +222,12 @@ def drop() -> None:
     _standing = None
 
 
-atexit.register(drop)
+def _leave() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one, while it ends
+    drop()
+
+
+atexit.register(_leave)
 
 
 def divide(channel: int) -> None:

@@ -8,6 +8,7 @@ and Python scalars that code treats apart; what that gives is judged by a truth 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import random
@@ -36,7 +37,7 @@ from verify.judge.element import decide
 from verify.judge.status import STATUSES
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.walk.cases import Pointwise, Terms, terms
-from verify.workers.launch import UNDERWAY, Begun, LoweringError, bits, launch_steady
+from verify.workers.launch import UNDERWAY, Begun, LoweringError, bits, launch_steady, octets
 
 Tensor = torch.Tensor
 S = TypeVar("S")
@@ -524,6 +525,7 @@ class Called:
 
     made, refused    how many gave a result, and those that the lowering refused, with its exception
     different        those whose bits are others
+    bits             digests of what those of an elementwise function gave
     untried          those that were not made, for want of time or of a process that answers
     status, kind     what they give the cell, with the kind of its reason, and `told`, a line for people
     excused          why different bits are no fault
@@ -534,6 +536,7 @@ class Called:
     made: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
     different: tuple[str, ...] = ()
+    bits: Mapping[str, str] = field(default_factory=dict)
     untried: tuple[str, ...] = ()
     status: str = "passed"
     kind: str = "calls"
@@ -574,7 +577,12 @@ class Called:
         return self.told or "; ".join(filter(None, (self.excused, *rest)))
 
     def record(self) -> dict[str, Any]:
-        lists = {"different": list(self.different), "untried": list(self.untried), "refused": dict(self.refused)}
+        lists = {
+            "different": list(self.different),
+            "bits": dict(self.bits),
+            "untried": list(self.untried),
+            "refused": dict(self.refused),
+        }
         status = "" if self.status == "passed" else self.status
         return {"made": self.made, "status": status, **lists, "note": self.excused, "script": self.script.splitlines()}
 
@@ -655,6 +663,10 @@ class _One:
     broken: str = ""
     note: str = ""
 
+    @property
+    def digest(self) -> str:
+        return "" if self.y is None else hashlib.sha256(octets(self.y).cpu().numpy().tobytes()).hexdigest()[:8]
+
     def told(self, fmt: Format) -> str:
         if self.y is None:
             return self.broken + self.note
@@ -698,6 +710,7 @@ def call_all(
     found, wrong = tried(begin, lambda name: f"{name}, {table[name]}" if name in table else name, call, _sifted)
     if not wrong or found.told:
         return found
+    found = replace(found, bits={name: one.digest for name, one in wrong.items() if one.y is not None})
     beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
     if not wrong:
         return replace(found, status="exceeds-bound", told=beyond)
