@@ -170,7 +170,7 @@ def test_a_silu_that_no_format_holds_is_decided() -> None:
     for y in (-2000.0, -3000.0, -4095.0, -4097.0, -(2.0**14), -(2.0**100)):
         one = facts("linear").problem("float32", own, {}, 0)
         tensors = {name: torch.full_like(t, {"b": 1.0, "bias": 0.0}.get(name, y)) for name, t in one.tensors.items()}
-        source = facts("linear").truth(replace(one, tensors=tensors), "cpu", {})
+        source = facts("linear").truth(dataclasses.replace(one, tensors=tensors), "cpu", {})
         *_, truth = source.exact("", 0)
         assert -(2.0**-1000) < truth.lo <= truth.hi < 0
         assert FORMATS["float64"].round(truth.lo) == FORMATS["float64"].round(truth.hi) == FORMATS["float64"].sign_bit
