@@ -28,7 +28,7 @@ from verify.oracles.products import Factors
 
 Tensor = torch.Tensor
 #: Binary places beyond those of the products, where a function is to be evaluated; the most.
-PLACES, MOST_PLACES = 96, 4096
+PLACES, MOST_PLACES = 96, 6144
 #: Relative width of the widest truth that is given.
 NARROW = Fraction(1, 1 << 64)
 #: Elements of the rows that double-double takes at once.
