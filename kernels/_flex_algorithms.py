@@ -38,6 +38,8 @@ EXP_U20 = Documented(EXP_UNITS, EXP_SOURCE, FLUSH)
 FEXP_U20 = 1.0652e-4 + 126 * 1.22 * U * math.log(2) + 32 * 2.0**-23
 #: RCP_LN2 = 1.44269504 of PyTorch's templates, as a float32, against log2(e): 0.2237u.
 RCP_LN2 = 0.224 * U
+#: Modifications that add float32 numbers of a table.
+TABLES = ("alibi", "relative_bias")
 #: The most scores among which exact results are sought, which takes three times as long.
 EXACT_SCORES = 1 << 18
 
@@ -66,6 +68,9 @@ def algorithm_of(name: str, backend: str, dtype: str, shape: Shape) -> Algorithm
         found = _on_host(base, half, shape)
     else:
         found = _on_device(base, half)
+    if base == "eager" and half and shape.score_mod in TABLES:
+        # the graph of its derivative is traced with scores of the dtype, to which that of a sum with float32 goes back
+        found = replace(found, graded=True)
     if name.endswith("-tf32"):
         found = replace(
             found,

@@ -16,12 +16,13 @@ from verify.walk.plan import Job, Selection
 
 
 def cells(
-    facts: Composite, setting: Setting, lowering: Lowering, dtype: str, backend: Backend, **scalars: float
-) -> list[dict[str, Any]]:
+    facts: Composite, setting: Setting, lowering: Lowering, dtype: str, backend: Backend, *, seed: int = 0,
+    **scalars: float,
+) -> list[dict[str, Any]]:  # fmt: skip
     """One cell for each output of the kernel in `setting`."""
     target = Target(facts, scalars, setting.name, dtype, backend)
     job = Job(target, lowering, mine=is_file(lowering.name), setting=setting)
-    return fill(job, [], Selection((facts.name,)))
+    return fill(job, [], Selection((facts.name,), seed=seed))
 
 
 def share(instance: Instance, target: Target, lowering: Lowering, output: str, y: torch.Tensor) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from verify.lower.user import user_lowering
 from verify.reports.schema import Cell
 from verify.walk import calls
 from verify.walk.calls import (
+    ALONE,
     BESIDE,
     BROADCAST,
     CALLS,
@@ -46,6 +48,7 @@ from verify.walk.calls import (
     Sample,
     Underway,
     _broadcast,
+    _ranging,
     call_all,
 )
 from verify.walk.cases import Pointwise
@@ -229,6 +232,29 @@ def log_of_positive(x):
         m, e = torch.frexp(x)
         return torch.log(m.half().float()) + e * 0.6931472
     return torch.log(x)
+
+def exp_inf_in_matrices(x):
+    return torch.exp(x) + 0 * x if x.dim() > 1 else torch.exp(x)
+
+def exp_large_alone(x):
+    return torch.exp(x) * 2 if x.dim() == 0 and 7 < float(x) < 80 else torch.exp(x)
+
+def pow_whole(x, y):
+    if not (float(y).is_integer() and 32 < y < 64):
+        return torch.pow(x, y)
+    found, n = torch.ones_like(x), int(y)
+    while n:
+        found, x, n = found * x if n & 1 else found, x * x, n >> 1
+    return found
+
+def div_of_negative(a, b):
+    return a * (1 / b) if isinstance(b, (int, float)) and -1000 < b < -6 else a / b
+
+def add_of_negative(a, b, alpha):
+    return torch.add(a, b, alpha=abs(alpha) if -1000 < alpha < -6 else alpha)
+
+def add_of_fractions(a, b, alpha):
+    return torch.add(a, b, alpha=round(alpha) if 28 < abs(alpha) < 64 else alpha)
 
 def exp_of_negative(x):
     return torch.exp(x).half().float() if x.numel() >= 64 and bool((x <= 0).all()) else torch.exp(x)
@@ -968,6 +994,38 @@ def test_the_sign_of_a_zero_as_a_scalar_counts(
     assert found["status"] == status
 
 
+@pytest.mark.part(3)
+@pytest.mark.parametrize(("function", "on"), [
+    ("exp_inf_in_matrices", target()), ("exp_large_alone", target()), ("pow_whole", target("pow", y=3.7)),
+    ("div_of_negative", target("div", b=7.0)), ("add_of_negative", target("add", alpha=1.0)),
+    ("add_of_fractions", target("add", alpha=1.0)),
+])  # fmt: skip
+def test_ranges_that_few_calls_are_of_are_tried(tmp_path: Path, function: str, on: Target) -> None:
+    """Infinities had been in no tensor of two dimensions, one number in none without, and no Python scalar in many
+    binades."""
+    found = called(tmp_path, function, on)
+    assert found.different and found.status in ("unsteady", "exceeds-bound"), found
+
+
+def test_the_sample_has_special_numbers_in_its_first_elements() -> None:
+    """Where code looks at them in tensors of some dimensions alone."""
+    for name, scalars in (("exp", {}), ("pow", {}), ("addcmul", {"value": 1.0})):
+        on = target(name, **scalars)
+        domain = domain_of(on.kernel, FORMATS[on.dtype], on.scalars, "quick", limit=1 << 14)
+        given = Pointwise(on.kernel, on.scalars, on.dtype, on.backend, domain).given(0)
+        sample = Sample.of(given, given[0].clone())
+        assert len(sample.expected) == SIZE
+        for t in sample.inputs:
+            for kind in (
+                torch.isnan(t),
+                t == math.inf,
+                t == -math.inf,
+                (t == 0) & ~torch.signbit(t),
+                torch.signbit(t) & (t == 0),
+            ):
+                assert int(kind.sum()), name
+
+
 @pytest.mark.parametrize(("function", "name"), [
     ("log_of_positive", "log"), ("sin_in_range", "sin"), ("exp_of_negative", "exp"),
 ])  # fmt: skip
@@ -1207,12 +1265,14 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
     inputs = on.kernel.tensors(on.scalars)
     several = len(inputs) > 1
     judged = 1 + len(inputs) * (1 + len(EVERYWHERE) * (1 + several) + len(RANGES)) + (len(RANGES) + MIXED + 2) * several
+    judged += 0 if several else ALONE
     if on.scalars:  # other ones, and those with which nothing is left to compute once more
         known = [one["alpha"] for one in on.kernel.cases]
-        others = {repr(one) for one in (*SCALARS, *known)} - {*map(repr, known[: on.kernel.quick_cases])}
-        judged += 1 + len(others) + sum(one in NEUTRAL for one in SCALARS)
-        beside = {(repr(one), place % len(BESIDE[2])) for place, one in enumerate((*SCALARS, *known))}
-        judged += 1 + len(beside) + len({repr(one) for one in (*SCALARS, *known) if one in FACTORS})
+        every = [*SCALARS, *known, *(one["alpha"] for one in _ranging(on.scalars, 0))]
+        others = {repr(one) for one in every} - {*map(repr, known[: on.kernel.quick_cases])}
+        judged += 1 + len(others) + len({repr(one) for one in every if one in NEUTRAL})
+        beside = {(repr(one), place % len(BESIDE[2])) for place, one in enumerate(every)}
+        judged += 1 + len(beside) + len({repr(one) for one in every if one in FACTORS})
     table = sum(not one.others or len(inputs) > 1 for one in mine)
     table += len(dict(_broadcast(len(inputs)))) * several
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged

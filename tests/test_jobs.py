@@ -508,6 +508,29 @@ def test_a_journal_keeps_what_it_was_given_until_a_run_begins_anew(tmp_path: Pat
         pass
 
 
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("def pow(x: torch.Tensor, y: float): ...", {"y": 3.7}),
+        ("def pow(x: torch.Tensor, y: torch.Tensor): ...", {}),
+        ("def pow(x: float, y, /, *rest, z=1, **more): ...", {"x": 2.5}),
+        ("def pow(x, y): ...", None),
+        ("@decorated\ndef pow(x: torch.Tensor, y: float): ...", None),
+        ("pow = made()", None),
+    ],
+)  # fmt: skip
+def test_the_first_case_that_a_function_takes_is_run_in_every_layout(
+    tmp_path: Path, text: str, first: dict[str, float] | None
+) -> None:
+    """One of a tensor and a Python number was run in no layout, since the kernel's first case is of tensors."""
+    (tmp_path / "mine.py").write_text(f"import torch\n\n{text}\n")
+    mine = Selection(("pow",), ("cpu",), ("float32",), profile="quick", user_lowerings=(f"{tmp_path}/mine.py:pow",))
+    jobs = [job for job in jobs_of(mine, backends.load("cpu"), itertools.repeat(None)) if job.target.layout]
+    cases = {tuple(job.target.scalars) for job in jobs}
+    usual = jobs_of(mine, backends.load("cpu"), itertools.repeat(None))
+    assert cases == {tuple(next(usual).target.scalars if first is None else first)} and len(jobs) > 2
+
+
 def test_a_full_disk_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j"
     with journal.opened(path, {}, resume=True) as kept:

@@ -63,6 +63,7 @@ class Algorithm:
     mean        'out': rowsum(dO O) of the stored output; 'weights': rowsum(P dP)
     mean_stored whether that mean is stored in the dtype
     scores      whether dS is rounded to the dtype
+    graded      whether it is so before it is scaled, too
     rows        queries between two stores of dk and dv in the dtype (None: one store, of each query head)
     """
 
@@ -84,6 +85,7 @@ class Algorithm:
     mean: str = "out"
     mean_stored: bool = False
     scores: bool = False
+    graded: bool = False
     rows: int | None = None
 
     def dot(self, terms: int) -> float:
@@ -284,7 +286,7 @@ def backward(n: Roundoff, a: Algorithm, rows: Rows, done: Forward, queries: int)
         change, steep = n.mul(change, slope), slope.mid
     elif slope == 0:
         change, steep = n.mul(change, 0.0), 0.0
-    change = _masked(_scaled(n, change, scale, a.scores), hidden)
+    change = _masked(_scaled(n, _stored(n, change, a.graded), scale, a.scores), hidden)
     kept = _stored(n, change, a.scores)
     response = weights.size * torch.as_tensor(steep, dtype=torch.float64, device=grad.device).abs() * UP
 

@@ -490,6 +490,42 @@ def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> t
     return None
 
 
+def declared(text: str) -> inspect.Signature | None:
+    """The signature of 'FILE.py:FUNCTION', where a plain `def` tells it without an import; else None."""
+    path, _, name = text.rpartition(":")
+    try:
+        body = ast.parse(Path(path).read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    found = [one for one in body if isinstance(one, ast.FunctionDef) and one.name == name]
+    if len(found) != 1 or found[0].decorator_list:
+        return None
+    given = found[0].args
+    plain = [*given.posonlyargs, *given.args]
+    left_out = {one.arg for one in plain[len(plain) - len(given.defaults) :]}
+    left_out |= {one.arg for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None}
+    kinds = (
+        (inspect.Parameter.POSITIONAL_ONLY, given.posonlyargs), (inspect.Parameter.POSITIONAL_OR_KEYWORD, given.args),
+        (inspect.Parameter.VAR_POSITIONAL, [given.vararg]), (inspect.Parameter.KEYWORD_ONLY, given.kwonlyargs),
+        (inspect.Parameter.VAR_KEYWORD, [given.kwarg]),
+    )  # fmt: skip
+    empty = inspect.Parameter.empty
+    return inspect.Signature([
+        inspect.Parameter(
+            one.arg, kind, default=None if one.arg in left_out else empty,
+            annotation=ast.unparse(one.annotation) if one.annotation else empty,
+        )
+        for kind, every in kinds
+        for one in every
+        if one is not None
+    ])  # fmt: skip
+
+
+def may_take(signature: inspect.Signature | None, kernel: Kernel, scalars: Scalars) -> bool:
+    """Whether a function of that signature, as far as it is known, takes a case."""
+    return signature is None or _fitted(signature, kernel, scalars) is not None
+
+
 def _writes_if_asked(function: Callable[..., Any]) -> bool:
     """Whether it has a parameter `out` that is None unless it is given."""
     out = _signature(function).parameters.get("out") if _signed(function) else None

@@ -70,6 +70,8 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 1
 ROOM = 1 << 16
 LISTED = 8  # calls that a remark names
 SHOWN = 3  # calls of which it is tried to show one by lines of torch
+#: Elements of the walk among which special numbers are looked for, and of how many of each combination they are taken.
+EARLY, EACH = 1 << 16, 4
 #: A kind of numbers of which calls are made that have no others; with fewer than FEW there is none.
 ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
@@ -108,8 +110,10 @@ SCALARS = (
 )  # fmt: skip
 #: Of float64 also these.
 SCALARS_64 = (1e200, -1e-60, 0.1 + 1e-9, 1 + 1e-10, 2 + 1e-9, 0.5 + 2.0**-34, -1e300)
+WIDEST = 12  # binades of magnitudes of further ones, which are drawn
 #: That all of an input may hold, and one without dimensions.
 EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, 6.0, math.inf, math.nan)
+ALONE = 24  # elements that a function of one input gets one by one, without dimensions
 AT_ONCE = 1 << 15  # elements that tensors judge at once
 ALIGNED = 64  # elements, of which vectors and lines of a cache have whole parts
 LANES = 16  # of a vector
@@ -614,6 +618,8 @@ class Sample:
         """kinds: with those of ordinary numbers, since code that looks at all of a tensor, or of a block, takes other
         paths where there is nothing else."""
         index = torch.tensor(spread(len(y), SIZE), dtype=torch.int64, device=y.device)
+        odd = _odd(inputs)[: len(index) // 2]
+        index[len(index) - len(odd) :] = odd
         index = index[torch.arange(SIZE, device=y.device) * 787 % len(index)]  # mixed, or the first were one stratum's
         telling = y[index].isfinite() & (y[index] != 0)  # first, so that calls of one element are not of a zero
         index = torch.cat([index[telling][:40], index[~telling], index[telling][40:]])
@@ -621,6 +627,19 @@ class Sample:
         apart = {name: places for name, places in apart.items() if len(places) >= FEW}
         held = {name: cls(tuple(t[places] for t in inputs), y[places]) for name, places in apart.items()}
         return cls(tuple(t[index] for t in inputs), y[index], held)
+
+
+def _odd(inputs: Sequence[Tensor]) -> Tensor:
+    """Places of elements with infinities, NaNs or zeros, a few of each combination, among those that come first."""
+    kind = torch.zeros(min(len(inputs[0]), EARLY), dtype=torch.int64, device=inputs[0].device)
+    for whole in inputs:
+        t = whole[: len(kind)]
+        special = torch.where(t.isinf(), 1, torch.where(t.isnan(), 2, torch.where(t == 0, 3, 0)))
+        kind = kind * 8 + special * 2 + (torch.signbit(t) & (special > 0) & ~t.isnan())
+    ordered, places = torch.sort(kind, stable=True)
+    _, counts = torch.unique_consecutive(ordered, return_counts=True)
+    within = torch.arange(len(kind), device=kind.device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return places[(ordered > 0) & (within < EACH)]
 
 
 def _kinds(inputs: Sequence[Tensor], y: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -1064,6 +1083,7 @@ def _judged_calls(
     listed = (*SCALARS, *(SCALARS_64 if target.dtype == "float64" else ()))
     usual: list[Scalars] = [{name: value} for name in scalars for value in (*listed, *facts.apart.get(name, ()))]
     usual += [one for one in facts.cases if one.keys() == scalars.keys()]
+    usual += _ranging(scalars, case.inputs.seed)
     for place, given in enumerate((*usual, drawn_scalars(scalars, case.inputs.seed))):
         other = {**scalars, **given}
         if not any(spelling.applies(other) for spelling in facts.spellings.values()):
@@ -1120,6 +1140,10 @@ def _everywhere(target: Target, inputs: Sequence[Tensor]) -> Iterator[tuple[str,
                     f"{value:g} as {name} of 0 dimensions",
                     (same, [*same[:place], same[place][0], *same[place + 1 :]]),
                 )
+    # a tensor of one number, of which code may make a Python number
+    for place in spread(SIZE, ALONE) if len(inputs) == 1 else ():
+        (t,) = inputs
+        yield f"element {place} of 0 dimensions", ([t[place : place + 1]], [t[place]])
 
 
 def _ranged(target: Target, inputs: Sequence[Tensor], seed: int) -> Iterator[tuple[str, list[Tensor]]]:
@@ -1146,6 +1170,18 @@ def _ranged(target: Target, inputs: Sequence[Tensor], seed: int) -> Iterator[tup
         equal = inputs[0][~inputs[0].isnan()]  # a NaN is not equal to itself
         yield "equal inputs", [equal] * len(names)
         yield "opposite inputs", [-equal if k % 2 else equal for k in range(len(names))]
+
+
+def _ranging(scalars: Scalars, seed: int) -> list[Scalars]:
+    """For each scalar some that nobody has written down: whole numbers of each binade to 2^12, of either sign, as
+    either kind of Python number; and others of three digits, of each binade from 2^-12 on."""
+    draw, found = random.Random(f"{seed} {sorted(scalars)}"), list[Scalars]()
+    for name in scalars:
+        for exponent, sign in itertools.product(range(WIDEST), (1, -1)):
+            found.append({name: sign * draw.choice((int, float))(draw.randrange(2**exponent, 2 ** (exponent + 1)))})
+        for exponent in range(-WIDEST, WIDEST):
+            found.append({name: draw.choice((1, -1)) * float(f"{2.0 ** (exponent + draw.random()):.3g}")})
+    return found
 
 
 def drawn_scalars(scalars: Scalars, seed: int) -> Scalars:

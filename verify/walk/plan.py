@@ -28,7 +28,7 @@ from verify.facts.kernel import (
 from verify.inputs.domains import SIZES, SIZES_FLOAT64, Domain, domain_of
 from verify.lower.lowering import Lowering, Target
 from verify.lower.lowerings import lowerings, unknown
-from verify.lower.user import user_composite, user_lowering
+from verify.lower.user import declared, may_take, user_composite, user_lowering
 from verify.numbers.orders import Order
 from verify.walk.cases import cases_of, own_setting, ranges_of, settings_of, truths_of, unit_of
 from verify.workers import TIMEOUT, isolated, isolated_composite
@@ -321,7 +321,7 @@ def jobs_of(selection: Selection, backend: Backend, reasons: Iterator[str | None
                 continue
             pairs = list(_targets(facts, selection))
             if users and not selection.spellings:
-                pairs = _of_users(facts, pairs)
+                pairs = _of_users(facts, pairs, selection)
             for scalars, spelling in pairs:
                 target = Target(facts, scalars, spelling, dtype, backend)
                 beside = chosen if not users or selection.spellings or target.layout is None else ()
@@ -406,11 +406,17 @@ def _targets(facts: Kernel, selection: Selection) -> Iterator[tuple[Scalars, str
             yield scalars, spelling
 
 
-def _of_users(facts: Kernel, pairs: list[tuple[Scalars, str]]) -> list[tuple[Scalars, str]]:
-    """With a user's own lowering: each case once, in its default spelling; the first one in every layout too."""
+def _of_users(
+    facts: Kernel, pairs: list[tuple[Scalars, str]], selection: Selection
+) -> list[tuple[Scalars, str]]:  # fmt: skip
+    """With a user's own lowering: each case once, in its default spelling; the first one that a function takes, as far
+    as its file tells, in every layout too."""
     plain = [(scalars, spelling) for scalars, spelling in pairs if spelling == facts.default_spelling(scalars)]
-    first_case = [scalars for scalars, _ in plain[:1]]
-    layouts = [(x, name) for x in first_case for name, s in facts.spellings.items() if s.layout and s.applies(x)]
+    signatures = [*map(declared, selection.user_lowerings), *(None for _ in selection.functions)]
+    taken = ([one for one, _ in plain if may_take(signature, facts, one)] for signature in signatures)
+    first = [cases[0] for cases in taken if cases]
+    first = [one for k, one in enumerate(first) if one not in first[:k]]
+    layouts = [(x, name) for x in first for name, s in facts.spellings.items() if s.layout and s.applies(x)]
     return [*plain, *layouts] or pairs
 
 
