@@ -490,8 +490,11 @@ def _fitted(signature: inspect.Signature, kernel: Kernel, scalars: Scalars) -> t
     return None
 
 
-def declared(text: str) -> inspect.Signature | None:
-    """The signature of 'FILE.py:FUNCTION', where a plain `def` tells it without an import; else None."""
+def declared(text: str, function: Callable[..., Any] | None = None) -> inspect.Signature | None:
+    """The signature of a function, or of 'FILE.py:FUNCTION' where a plain `def` tells it without an import; else
+    None."""
+    if function is not None:
+        return _signature(function) if _signed(function) else None
     path, _, name = text.rpartition(":")
     try:
         body = ast.parse(Path(path).read_bytes()).body

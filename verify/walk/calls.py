@@ -630,7 +630,8 @@ class Sample:
 
 
 def _odd(inputs: Sequence[Tensor]) -> Tensor:
-    """Places of elements with infinities, NaNs or zeros, a few of each combination, among those that come first."""
+    """Places of elements with infinities, NaNs or zeros, a few of each combination, among those that come first; one of
+    each before others."""
     kind = torch.zeros(min(len(inputs[0]), EARLY), dtype=torch.int64, device=inputs[0].device)
     for whole in inputs:
         t = whole[: len(kind)]
@@ -639,7 +640,8 @@ def _odd(inputs: Sequence[Tensor]) -> Tensor:
     ordered, places = torch.sort(kind, stable=True)
     _, counts = torch.unique_consecutive(ordered, return_counts=True)
     within = torch.arange(len(kind), device=kind.device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-    return places[(ordered > 0) & (within < EACH)]
+    found = (ordered > 0) & (within < EACH)
+    return places[found][torch.argsort(within[found], stable=True)]
 
 
 def _kinds(inputs: Sequence[Tensor], y: Tensor) -> Iterator[tuple[str, Tensor]]:

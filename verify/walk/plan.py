@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import heapq
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -412,7 +413,7 @@ def _of_users(
     """With a user's own lowering: each case once, in its default spelling; the first one that a function takes, as far
     as its file tells, in every layout too."""
     plain = [(scalars, spelling) for scalars, spelling in pairs if spelling == facts.default_spelling(scalars)]
-    signatures = [*map(declared, selection.user_lowerings), *(None for _ in selection.functions)]
+    signatures = [*map(declared, selection.user_lowerings), *itertools.starmap(declared, selection.functions.items())]
     taken = ([one for one, _ in plain if may_take(signature, facts, one)] for signature in signatures)
     first = [cases[0] for cases in taken if cases]
     first = [one for k, one in enumerate(first) if one not in first[:k]]
