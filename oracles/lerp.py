@@ -53,10 +53,15 @@ def two_sides(scalars: dict[str, float]) -> bool:
     return abs(scalars.get("w", 1.0)) >= 0.5
 
 
+def whole(scalars: dict[str, float]) -> bool:
+    """With a scalar weight other than 1 the form with -(1 - w) has the same zeros, too."""
+    return scalars.get("w", 1.0) == 1.0
+
+
 # The vector body of eager CPU: fmadd of a selected base and coefficient (Lerp.h, lerp_vec).
-@formula("|w| < 1/2: fma(w, b-a, a); else: fma(w-1, b-a, b)", scalars=())
+@formula("|w| < 1/2: fma(w, b-a, a); else: fma(w-1, b-a, b)", applies=whole)
 def two_sided_selected(n: Any, a: Any, b: Any, w: Any) -> Any:
-    low = abs(w) < 0.5
+    low, w = abs(weight(n, w)) < 0.5, weight(n, w)
     return n.fma(n.where(low, w, w - 1), b - a, n.where(low, a, b))
 
 

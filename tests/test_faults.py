@@ -260,6 +260,14 @@ def test_an_entry_covers_no_other_region_and_kind(monkeypatch: pytest.MonkeyPatc
     assert found["status"] == "exceeds-bound" and found["ledger"] == []
 
 
+def test_a_scalar_weight_of_one_deviates_as_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two zeros torch's vectors give the second, where its other forms give +0: no formula of a scalar did."""
+    monkeypatch.setitem(domains.SIZES, "quick", 13)
+    one = Selection(("lerp",), ("cpu",), ("float32",), ("eager",), ("out-of-place",), "quick", scalars={"w": 1.0})
+    (found,) = run(one)["cells"]
+    assert found["status"] == "deviates" and found["ledger"] == ["lerp-two-sided"]
+
+
 def test_an_entry_with_a_formula_covers_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's lerp in its two-sided form; one bit beside it is covered by nothing."""
     given = elements("lerp", {}, "float32", 400, wild=0)
