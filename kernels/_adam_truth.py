@@ -236,7 +236,7 @@ class Trajectory:
         place = PLACES[output]
         mid, rad, scale = (t if index is None else t[index] for t in self.ends[place])
         if not double:
-            return Enclosure(mid[None], rad[None]), scale[None]
+            return Enclosure(mid[None], rad[None], either=self._either(output, mid, rad)), scale[None]
         assert index is not None
         if self.problem.tensors["exp_avg"].numel() <= WHOLE:
             finer = tuple(t[index] for t in self.finer[place])
@@ -247,7 +247,14 @@ class Trajectory:
         special = ~mid.isfinite() & (rad == 0)
         zero = torch.zeros_like(mid)
         mid, rad, tail = (torch.where(special, *one)[None] for one in zip((mid, zero, zero), finer, strict=True))
-        return Enclosure(mid, rad, tail), scale[None]
+        return Enclosure(mid, rad, tail, either=self._either(output, mid[0], rad[0])), scale[None]
+
+    def _either(self, output: str, mid: Tensor, rad: Tensor) -> Tensor | None:
+        """Where an average is a zero of either sign: of an average and a zero gradient nothing says whether what is
+        left of the average is 0 m or g - g."""
+        if PLACES[output] != 1 or self.problem.scalars["beta1"]:
+            return None
+        return ((mid == 0) & (rad == 0))[None]
 
     @cached_property
     def finer(self) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
@@ -297,6 +304,8 @@ class Trajectory:
                 *_, last = self.walk(index, precision)
                 self._found[key] = last[-1]
             found: Truth = self._found[key][PLACES[output]].truth()
+            if PLACES[output] == 1 and not self.problem.scalars["beta1"] and found.kind in ("+0", "-0"):
+                found = Truth("either-zero")
             yield found
             if found.exact:
                 return

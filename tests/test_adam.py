@@ -117,6 +117,23 @@ def by_arb(one: Problem, index: int) -> dict[str, Any]:
     }
 
 
+def test_an_average_that_forgets_has_zeros_of_either_sign() -> None:
+    """Of beta1 = 0 one of them had been asked for: lerp(m, g, 1) gives the other."""
+    facts = kernel.load("adam_ema")
+    assert isinstance(facts, kernel.Composite) and facts.custom is not None
+    own = facts.custom({"sizes": "300", "steps": "1", "start": "3"})
+    for beta1 in (0.0, 0.5):
+        one = facts.problem("float32", own, {"beta1": beta1, "beta2": 0.9}, 0)
+        zero = (one.tensors["grads"][0] == 0) & (one.tensors["exp_avg"] != 0)
+        source = facts.truth(one, "cpu", {})
+        found, _ = source.enclose("exp_avg")
+        place = int(zero.nonzero()[0])
+        kind = next(source.exact("exp_avg", place)).kind
+        assert (
+            (found.either is not None and bool(found.either[0][zero].all())) == (beta1 == 0) == (kind == "either-zero")
+        )
+
+
 @pytest.mark.skipif(flint is None, reason="python-flint, the second truth, is not installed")
 @pytest.mark.parametrize("options", [{}, {"start": 900}, {"maximize": 1}, {"amsgrad": 1, "start": 3}], ids=str)
 @pytest.mark.parametrize("name", KERNELS)

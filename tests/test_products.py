@@ -164,6 +164,34 @@ def test_silu_and_relu_of_a_product() -> None:
             assert truth.kind == "either-zero" if t == 0 else abs(float(truth.lo) - t) <= abs(t) * 1e-13
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (-1.0, -1.0), (-3.0, 1e-5), (0.7, -1.3), (-0.5, 0.0)])
+def test_infinities_have_the_signs_of_their_terms(alpha: float, beta: float) -> None:
+    """That of alpha had been left out: beside infinities and a negative alpha right products were refused."""
+    own = setting("own", m=30, k=8, n=20, data="special")
+    one = facts("addmm").problem("float64", own, {"alpha": alpha, "beta": beta}, 0)
+    one.tensors["bias"][::5] = torch.tensor([math.inf, -math.inf, math.nan, 2.0])
+    due = torch.addmm(one.tensors["bias"], one.tensors["a"], one.tensors["b"], alpha=alpha, beta=beta)
+    found, _ = facts("addmm").truth(one, "cpu", {}).enclose("")
+    nan = due.isnan().reshape(-1)
+    assert bool((due == math.inf).any() and (due == -math.inf).any() and nan.any())
+    assert bool((found.mid[0].isnan() == nan).all())
+    wide = due.reshape(-1).isinf()
+    assert torch.equal(found.mid[0][wide], due.reshape(-1)[wide]) and bool(found.mid[0][~nan & ~wide].isfinite().all())
+
+
+def test_scales_turn_infinities() -> None:
+    own = setting("own", m=64, k=32, n=32, data="special")
+    one = facts("scaled_mm").problem("float8_e5m2", own, {"fast": 0.0}, 0)
+    one.tensors["scale_a"][::3] *= -1
+    one.tensors["scale_b"][:, ::5] = 0
+    a, b, scale_a, scale_b = (one.tensors[name].double() for name in ("a", "b", "scale_a", "scale_b"))
+    due = ((a @ b) * scale_a * scale_b).reshape(-1)
+    found, _ = facts("scaled_mm").truth(one, "cpu", {}).enclose("")
+    wide = due.isinf()
+    assert bool((due == -math.inf).any()) and torch.equal(found.mid[0][wide], due[wide])
+    assert torch.equal(found.mid[0].isnan(), due.isnan())
+
+
 def test_a_silu_that_no_format_holds_is_decided() -> None:
     """It was left undecided below -2,800, where exp(y) has more places than multiprecision takes, and so refused."""
     own = setting("own", m=1, k=1, n=1, activation="silu")

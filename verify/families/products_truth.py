@@ -87,14 +87,13 @@ class Truths:
             return torch.where(t.isfinite(), t.sign(), t)
 
         found = small(given["a"]) @ small(given["b"])
-        beta = self.problem.scalars.get("beta", 1.0)
-        if not self.problem.scalars.get("alpha", 1.0):
-            found = torch.zeros_like(found)
+        alpha, beta = (self.problem.scalars.get(name, 1.0) for name in ("alpha", "beta"))
+        found = found * alpha if alpha else torch.zeros_like(found)
         if "bias" in given and beta:
             found = found + small(given["bias"]) * beta
-        if "scale_a" in given:  # of scales that are no numbers, and 0 times one
+        if "scale_a" in given:
             both = small(given["scale_a"]) * small(given["scale_b"])
-            found = torch.where(both.isnan(), math.nan, found)
+            found = torch.where(both.isnan(), math.nan, found * torch.where(both.isinf(), 1.0, both))
         if (unknown := unread(self.problem)) is not None:  # of which nothing is stated
             found = torch.where(unknown, math.nan, found)
         if self._unordered is not None:
