@@ -42,6 +42,8 @@ KEPT_SCORES = 1 << 16
 KEPT_ROWS = 256
 #: Binary places of the first multiprecision evaluation, and the last.
 PLACES, MOST_PLACES = 128, 4096
+#: Below every format's numbers: of weights whose exponent has more binary places than these not even the sign is known.
+NOTHING = Fraction(1, 1 << 2000)
 #: Score modifications whose derivative is 1.
 LINEAR = ("none", "causal", "alibi", "relative_bias")
 #: The size of scores, of either sign, in the recipes of data.
@@ -533,11 +535,14 @@ class AttentionTruth:
         if rational is not None:
             yield rational
             return
-        places = self._places
+        places, truth = self._places, None
         while places <= MOST_PLACES:
             with contextlib.suppress(Inexact, ZeroDivisionError):
-                yield self._fixed(output, b, h, row, places).truth(self._inside(output, row), column)
+                truth = self._fixed(output, b, h, row, places).truth(self._inside(output, row), column)
+                yield truth
             places *= 2
+        if truth is not None and truth.kind == "real" and -NOTHING < truth.lo <= 0 <= truth.hi < NOTHING:
+            yield Truth("either-zero")
 
     def scale(self, output: str, index: int) -> Truth | None:
         """The scale from the balls, since only its binade matters: below the normal range there is one."""

@@ -418,6 +418,15 @@ def test_eager_rounds_the_gradients_of_scores_with_a_bias_twice(seed: int) -> No
     assert {cell["status"] for cell in found} <= {"passed", "unjudged"}  # these settings are for no resolution
 
 
+def test_what_no_format_holds_is_a_zero_of_either_sign() -> None:
+    """Of weights below exp(-2^14) multiprecision found no sign, and the cell was refused."""
+    given = problem("float32", batch=1, heads=3, kv_heads=3, q_len=15, kv_len=4, head_dim=16, score_mod="causal",
+                    data="steep", scale=0.951, seed=64)  # fmt: skip
+    source = truth(given)
+    kinds = [list(source.exact("dq", place))[-1].kind for place in range(0, 15 * 16, 16)]
+    assert "either-zero" in kinds and set(kinds) <= {"either-zero", "real"}
+
+
 def test_explain_names_the_terms() -> None:
     given = problem("float32", q_len=12, kv_len=12, mask_mod="causal", data="competing")
     source = truth(given)

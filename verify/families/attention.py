@@ -33,6 +33,8 @@ FLOAT32 = FORMATS["float32"]
 #: Unit roundoffs of float32, and of float64, in which bounds are evaluated.
 U = 2.0**-24
 U64 = 2.0**-53
+#: Where float32 has an infinity.
+BEYOND = 2.0**128 * (1 - U / 2)
 #: Numbers below this are flushed to 0 by approximate exponentials.
 FLUSH = 2.0**-126
 #: Float64 evaluates the formulas that the algorithms evaluate in float32: its errors are below this share of theirs.
@@ -173,6 +175,7 @@ def product(n: Roundoff, a: Algorithm, x: Rough | Tensor, y: Tensor, terms: int,
     grown = (1 + a.dot(terms)) * (1 + a.product) * (1 + inputs) * (1 + scaling) * (1 + scaling) - 1
     least = (terms + 2) * float(FLOAT32.smallest_subnormal)
     error = (grown * (size + carried) + carried) * (factor * UP) + least
+    error = torch.where((size + carried) * UP < BEYOND, error, math.inf)  # a partial sum may leave the range
     rad = size * (2 * (y.shape[-2] + 2) * U64 * factor)
     if not given:
         rad = rad + error * OWN
