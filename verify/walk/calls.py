@@ -1143,7 +1143,7 @@ def _everywhere(target: Target, inputs: Sequence[Tensor]) -> Iterator[tuple[str,
                     (same, [*same[:place], same[place][0], *same[place + 1 :]]),
                 )
     # a tensor of one number, of which code may make a Python number
-    for place in spread(SIZE, ALONE) if len(inputs) == 1 else ():
+    for place in spread(len(inputs[0]), ALONE) if len(inputs) == 1 else ():
         (t,) = inputs
         yield f"element {place} of 0 dimensions", ([t[place : place + 1]], [t[place]])
 
