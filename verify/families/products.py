@@ -749,13 +749,17 @@ DRAWN_ELEMENTS, DRAWN_PRODUCTS = 1 << 15, 1 << 22
 
 
 def _drawn(facts: Products, draw: Random) -> dict[str, str]:
-    """`Composite.drawn`; for codes, whole groups and tiles of 16 columns."""
+    """`Composite.drawn`; for codes, whole groups and tiles of 16 columns; of integers and scales three in four have
+    sizes that CUDA's libraries take."""
+    whole = 16 if facts.scales else 8 if facts.exact else 1
     while True:
         m, k, n = (drawn_size(draw, most) for most in (600, 4200, 600))
         batch = drawn_size(draw, 40) if facts.stacked else 1
         group = draw.choice((32, 64, 96, 128, 256))
         if facts.coded:
             k, n = -(-k // group) * group, -(-n // 16) * 16
+        if whole > 1 and draw.randrange(4):
+            m, k, n = max(m, 17), -(-k // whole) * whole, -(-n // whole) * whole
         if batch * m * n <= DRAWN_ELEMENTS and batch * m * k * n <= DRAWN_PRODUCTS:
             break
     found = {"m": f"{m}", "k": f"{k}", "n": f"{n}"}
