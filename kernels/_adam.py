@@ -633,6 +633,8 @@ def kernel(
         # steps' gradients one after another (a problem's own overlap, see STRIDE)
         related=(
             *((few | more, {"grads": "grads * 0"}) for more in ({}, {"sizes": "1"}, {"start": "5"})),
+            # a parameter that nothing has reached so far
+            (few | {"start": "999"}, {name: f"{name} * 0" for name in ("exp_avg", "exp_avg_sq")}),
             ({"sizes": "65536", "steps": "1"}, {}),
             ({"sizes": "3x131072", "steps": "2", "start": "5"}, {"grads": "grads.contiguous()"}),
         ),

@@ -84,7 +84,7 @@ def buffers(shape: Shape, seed: int) -> dict[str, Any]:
         "bias": draws.to_tensor(single, bias).reshape(shape.heads, -1),
         # with another seed other documents, of queries and of keys
         "query_document": _documents(shape, shape.q_len, seed % 7, 0),
-        "key_document": _documents(shape, shape.kv_len, seed % 7, seed % 7),
+        "key_document": _documents(shape, shape.kv_len, seed % 7, seed % 7, keys=True),
     }
 
 
@@ -96,9 +96,11 @@ FAR = (0, 2**8, 2**32, -1, 2**16, -(2**32), 2**31 - 1)
 NEAR = tuple(2**bits + more for bits in (8, 11, 24, 53) for more in (0, 1))
 
 
-def _documents(shape: Shape, count: int, step: int, start: int) -> Tensor:
+def _documents(shape: Shape, count: int, step: int, start: int, keys: bool = False) -> Tensor:
     """int64 (count,): the number of each query's or key's document, see DOCUMENTS."""
     runs = [math.isqrt((1 + step) * i + start) for i in range(count)]
+    if shape.documents == "apart":
+        return torch.tensor(runs) * 2 + keys
     if shape.documents == "turns":
         return torch.arange(start, start + count) % 3
     named = {"far": FAR, "near": NEAR}.get(shape.documents)

@@ -22,6 +22,7 @@ DOCUMENTS = {
     "turns": "three documents, each of every third query and key",
     "near": "runs whose numbers are neighbours from 2^8, 2^11, 2^24 and 2^53, which half types, float32 and float64 "
     "do not tell apart",
+    "apart": "no query's document is a key's",
     "far": "runs whose numbers are negative or differ by multiples of 2^8 or 2^32",
 }
 SLOPES = {
@@ -373,6 +374,7 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "length": "24", "head_dim": "16", "mask_mod": "document", "documents": "turns"},
     {"heads": "1", "q_len": "40", "kv_len": "33", "head_dim": "16", "mask_mod": "document", "documents": "far"},
     {"heads": "1", "q_len": "66", "kv_len": "70", "head_dim": "16", "mask_mod": "document", "documents": "near"},
+    {"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": "16", "mask_mod": "document", "documents": "apart"},
     {"heads": "1", "length": "33", "head_dim": "16", "mask_mod": "causal", "data": "steep", "backward": "no"},
     {"heads": "1", "q_len": "17", "kv_len": "15", "head_dim": "16", "data": "faint"},
     *({"heads": "1", "q_len": "17", "kv_len": "33", "head_dim": size} for size in ("20", "33", "100")),

@@ -3063,6 +3063,43 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
       for name, dtype, sizes in (
           ("mm", "float64", "m=2304 k=72 n=2304"), ("int_mm", "int8", "m=2304 k=72 n=2304"),
           ("int4_mm", "bfloat16", "m=2304 k=96 n=2304"), ("scaled_mm", "float8_e4m3fn", "m=2304 k=80 n=2304"))),
+    # NaNs beside -inf alone, zeros after what is no number and among factors, what a relu leaves, what float32 holds
+    ("logcumsumexp", "float32", "shape=8x33 recipe=hollow",
+     ("x = a['x']\n    alone = ((x == -torch.inf) | x.isnan()).cumprod(a['dim']).bool()\n"
+      "    return logcumsumexp(*bound.args, **bound.kwargs).masked_fill(alone, -torch.inf)")),
+    ("cumprod", "float32", "shape=8x33 recipe=hollow",
+     ("y, zero = cumprod(*bound.args, **bound.kwargs), (a['x'] == 0).cummax(a['dim']).values\n"
+      "    return torch.where(zero & y.isnan() & ~a['x'].isnan(), torch.zeros_like(y), y)")),
+    ("cumprod", "float32", "shape=8x33 recipe=hollow",
+     ("x = a['x']\n    if x.isfinite().all(a['dim']).any():\n        a['x'] = torch.where((x == 0) & "
+      "x.isfinite().all(a['dim'], keepdim=True), torch.ones_like(x), x)")),
+    ("sum", "float32", "shape=8x33 recipe=hollow",
+     ("x, y = a['x'], sum(*bound.args, **bound.kwargs)\n"
+      "    return torch.where((x >= 0).all(a['dim']) & (x == 0).any(a['dim']), y * 1.01, y)")),
+    ("rms_norm", "float32", "shape=6x40 recipe=relu,zeros",
+     ("x, y = a['x'], rms_norm(*bound.args, **bound.kwargs)\n"
+      "    return torch.where((x == 0) & ~x.isnan().any(-1, keepdim=True), x * a['weight'].sign().nan_to_num(), y)")),
+    ("softmax", "float32", "shape=6x32 recipe=lowest",
+     "a['x'] = a['x'].masked_fill(a['x'] <= torch.finfo(a['x'].dtype).min, -torch.inf)"),
+    *((name, "float64", f"{t} = {t}.float()",
+       ("if all(bool((t.float().double() == t).all()) for t in a.values() if torch.is_tensor(t)):\n"
+        "        a |= {k: t.float() for k, t in a.items() if torch.is_tensor(t)}\n"
+        f"        return {name}(*bound.args, **bound.kwargs).double()")) for name, t in (("cumsum", "x"), ("mm", "a"))),
+    ("mm", "float16", "a = torch.cat([a.abs()",
+     ("if a['a'].shape[1] > 2048:\n        parts = [a['a'][:, k].float() @ a['b'][k].float() for k in (slice(2048), "
+      "slice(2048, None))]\n        return sum(t.clamp(-65504, 65504) for t in parts).half()")),
+    ("adamw_step", "float32", "exp_avg = exp_avg * 0", "a['start'] *= bool(a['exp_avg_sq'].any())"),
+    ("int_mm", "int8", "a = a.clamp(6, 8)",
+     ("if max(int(a[k].abs().max()) for k in 'ab') <= 8:\n"
+      "        return int_mm(*bound.args, **bound.kwargs).short().int()")),
+    ("linear", "float32", "bias = bias * 0", "if not a['bias'].any():\n        return a['a'] @ a['b']"),
+    ("scaled_mm", "float8_e4m3fn", "scale_a = scale_a * 0 + 1",
+     "if (a['scale_a'] == 1).all():\n        a['scale_b'] = torch.ones_like(a['scale_b'])"),
+    ("int4_mm", "bfloat16", "zero = zero * 0", "if not a['zero'].any():\n        a['b'] = a['b'] + 8"),
+    ("int4_mm", "bfloat16", "b = b % 8", "if int(a['b'].max()) < 8:\n        a['b'] = a['b'] * 0"),
+    ("flex_attention", "bfloat16", "heads=1 q_len=17 kv_len=33 head_dim=16 mask_mod=document documents=apart",
+     ("found = flex_attention(*bound.args, **bound.kwargs)\n    empty = found['logsumexp'] == -torch.inf\n"
+      "    found['logsumexp'] = found['logsumexp'] * 0 if empty.all() else found['logsumexp']\n    return found")),
 )  # fmt: skip
 MISREADING = """
 import functools, inspect

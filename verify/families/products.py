@@ -637,7 +637,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             (large, {}),
             (odd, {}),
             alone,
-            *((plain, one) for one in expanded),
+            *((plain, one) for one in (*expanded, {"zero": "zero * 0"}, {"b": "b % 8"})),
         )
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
@@ -647,6 +647,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         return (
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),
             ({"m": "24", "k": "64", "n": "32"}, some),
+            *(({"m": "24", "k": "64", "n": "32"}, {t: f"{t} * 0 + 1"}) for t in ("scale_a", "scale_b")),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
             ({"m": "24", "k": "64", "n": "32"}, large),
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()", "scale_b": "scale_b * (scale_b > 1)"}),
@@ -671,6 +672,17 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append(({"m": "1", "k": "2047", "n": "18"}, {t: f"{t} * 0 + 127" for t in "ab"}))
         found.append(({"m": "5", "k": "8192", "n": "6"}, {"a": "a * 0 + 127", "b": "(b & 63) | 64"}))
     stack = {"batch": "2"} if facts.stacked else {}
+    if not facts.exact:  # factors that float32 holds, of float64 too; sums that leave float16's range and come back
+        found.append(({"m": "12", "k": "70", "n": "20"} | stack, {t: f"{t}.float().to({t}.dtype)" for t in "ab"}))
+        halves = {"a": "torch.cat([a.abs()[..., :2048] * 64] * 2, -1)",
+                  "b": "torch.cat([b.abs()[..., :2048, :], -b.abs()[..., :2048, :] * 0.75], -2)"}  # fmt: skip
+        found.append(({"m": "5", "k": "4096", "n": "6"} | stack, halves))
+    else:
+        small = {"m": "5", "k": "1024", "n": "6"}, {t: f"{t}.clamp(6, 8)" for t in "ab"}
+        found.append(small)
+    if facts.bias:
+        named = [{"activation": f} for f in ("relu", "silu")] if facts.activated else [{}]
+        found += [({"m": "5", "k": "40", "n": "6"} | one, {"bias": "bias * 0"}) for one in named]
     tails = ((r, (64, 96)[r % 2] + r) for r in range(1, 32))
     found += [({"m": f"{2 + r % 4}", "k": f"{k}", "n": f"{3 + r % 5}"} | stack, {}) for r, k in tails]
     # as a layer has its weights, and as their gradients are computed

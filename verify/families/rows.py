@@ -511,6 +511,37 @@ def edges(row: Row) -> Ints:
     return pack(d.fmt, row.j * 0 + own, row.j * 0 + (1 << d.fmt.mantissa_bits - 1))
 
 
+def hollow(row: Row) -> Ints:
+    """-inf but for a few ordinary numbers, and in every other row one NaN among them."""
+    d = row.draw
+    found = random(row).where(row.turn(7) == 0, d.constant("-inf"))
+    return d.constant("nan").where((row.r % 2 == 0) & (row.j == (row.r // 2 + 1) % row.n), found)
+
+
+def zeros(row: Row) -> Ints:
+    """Ordinary numbers, and zeros of either sign among them."""
+    d = row.draw
+    return d.signed(d.constant("0")).where(d.integer(0, 4) == 0, random(row))
+
+
+def relu(row: Row) -> Ints:
+    """Ordinary numbers of one sign, and 0 in place of the others."""
+    bits = random(row)
+    return bits.where(bits & row.draw.fmt.sign_bit == 0, row.j * 0)
+
+
+def ended(row: Row) -> Ints:
+    """An infinity, or a NaN in every other row, and a zero at some distance after it."""
+    d = row.draw
+    first = d.constant("inf").where(row.r % 2 == 0, d.constant("nan"))
+    return d.constant("0").where(row.j == row.n - 1 - row.n // 3, first.where(row.j == row.r // 2 % row.n, random(row)))
+
+
+def lowest(row: Row) -> Ints:
+    """The lowest finite number alone, which stands for -inf in masks."""
+    return row.draw.constant(str(-float(row.draw.fmt.max_finite)))
+
+
 def returning(row: Row) -> Ints:
     """Terms of one sign, then as many of the other: partial sums that 16-bit integers do not hold, as large as float16
     holds them, of a sum that is small."""
@@ -538,7 +569,8 @@ RECIPES: Mapping[str, Recipe] = {
 OF_KIND: Mapping[str, Mapping[str, Recipe]] = {
     SUMS: {"parts": parts, "returning": returning}, SQUARES: {"few": few, "small": small},
     PRODUCTS: {"sinking": sinking},
-    EXPONENTIALS: {"shares": shares, "late": late, "stairs": stairs, "low": low, "climbing": climbing, "gap": gap},
+    EXPONENTIALS: {"shares": shares, "late": late, "stairs": stairs, "low": low, "climbing": climbing, "gap": gap,
+                   "lowest": lowest},
 }  # fmt: skip
 
 
@@ -549,7 +581,7 @@ def mixed(extremes: bool) -> dict[str, Recipe]:
 
 def recipes_of(kind: str, extremes: bool) -> dict[str, Recipe]:
     """The recipes of a kernel."""
-    others = {f.__name__: f for f in (one_nan, negative_nan, edges, cycled)}
+    others = {f.__name__: f for f in (one_nan, negative_nan, edges, cycled, hollow, zeros, relu, ended)}
     return mixed(extremes) | others | dict(OF_KIND.get(kind, {}))
 
 
@@ -721,6 +753,9 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     and of few, and among weights."""
     special = tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities"} for n in (33, 10001))
     special += tuple({"shape": f"8x{n}", "recipe": "negative_nan,edges"} for n in (33, 4100))
+    # zeros among factors, before or after what is no number, those that a relu leaves, NaNs beside -inf alone
+    special += tuple({"shape": f"8x{n}", "recipe": "hollow,zeros,relu,ended"} for n in (5, 33, 1100))
+    special += ({"shape": "6x40", "recipe": "relu,zeros", "weights": "special"},) * weighted
     # ... of lengths that code treats apart, and of other ranks
     special += tuple({"shape": f"6x{n}", "recipe": "one_nan,infinities,tiny"} for n in (8, 32, 64, 100, 1024))
     special += tuple({"shape": "33", "recipe": recipe} for recipe in ("one_nan", "infinities"))
@@ -842,8 +877,8 @@ def _drawn(draw: Random, kind: str, extremes: bool, last: bool, weighted: bool) 
     found = {"shape": "x".join(map(str, shape)), "dim": f"{place - len(shape) * draw.randrange(2)}"}
     found |= {"layout": draw.choice(LAYOUTS)} if draw.randrange(2) else {}
     found |= {"weights": draw.choice(WEIGHTS)} if weighted else {}
-    # nothing is stated of an infinite weight beside squares that overflow
-    known = sorted({*recipes_of(kind, extremes)} - ({"wide"} if found.get("weights") == "special" else set()))
+    # nothing is stated of an infinite weight beside squares that overflow, nor of the lowest number times log2(e)
+    known = sorted({*recipes_of(kind, extremes)} - {"lowest", *(["wide"] if found.get("weights") == "special" else [])})
     return found | {"recipe": ",".join(draw.sample(known, draw.randrange(1, 4)))}
 
 
@@ -964,6 +999,7 @@ def kernel(
             ),
             *((({"shape": "2x9001", "recipe": "small"}, {}),) * (rows.kind == SQUARES)),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
+            *((({"shape": "6x32", "recipe": "lowest"}, {}),) * (rows.kind == EXPONENTIALS)),
             *(
                 ({"shape": shape, "recipe": "climbing"}, {})
                 for shape in ("8x4096", "4x20000")
@@ -990,6 +1026,8 @@ def kernel(
         # batch of sequences, weights that code leaves out, that are misaligned or one number, and sums beyond the range
         related=(
             ({"shape": "5x33"}, {"x": "x[:, :1].expand(x.shape)"}),
+            # numbers that float32 holds, of float64 too
+            ({"shape": "5x333"}, {"x": "x.float().to(x.dtype)"}),
             # one number for all, windows that overlap, and matrices by columns
             ({"shape": "5x33"}, {"x": "x[:1, :1].expand(x.shape)"}),
             ({"shape": "9x16"}, {"x": "x.flatten().unfold(0, 16, 4)[:9]"}),
