@@ -407,6 +407,7 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         problems = len(sizes) + len(facts.further) + len(facts.related) + len(facts.many)
         rest = problems + len(MADE) - 3  # no streams, and one input alone
         # the plain call, guards, other rows, rows again and again, new data, more numbers on other threads
+        rest += calls_of_problems.DRAWN
         assert found.made == 7 + len(MEMORY) + len(PICKED) + rest
 
 

@@ -524,7 +524,7 @@ def test_what_is_no_longer_judged_is_a_change(bench: Bench) -> None:
     assert "changed" not in bench.statuses(beside)[1]  # another cell of the run made them
     # a bound that says less, element by element, is another bound
     _, (verdict,) = bench.gate(one(resolution=0.5))
-    assert verdict["status"] == "stale" and "with the resolution 0.001 -> 0.5 in normal" in verdict["reason"]
+    assert verdict["status"] == "changed" and "the resolution is 0.001 -> 0.5 in normal" in verdict["reason"]
 
 
 def test_a_fact_that_is_not_told_is_not_the_accepted_one(bench: Bench) -> None:
