@@ -249,12 +249,13 @@ class Trajectory:
         mid, rad, tail = (torch.where(special, *one)[None] for one in zip((mid, zero, zero), finer, strict=True))
         return Enclosure(mid, rad, tail, either=self._either(output, mid[0], rad[0])), scale[None]
 
+    def _forgets(self, output: str) -> bool:
+        """Whether the zeros of an output may have either sign: nothing says whether what beta1 = 0 leaves of an average
+        is 0 m or m - m."""
+        return PLACES[output] == 1 and not self.problem.scalars["beta1"]
+
     def _either(self, output: str, mid: Tensor, rad: Tensor) -> Tensor | None:
-        """Where an average is a zero of either sign: of an average and a zero gradient nothing says whether what is
-        left of the average is 0 m or g - g."""
-        if PLACES[output] != 1 or self.problem.scalars["beta1"]:
-            return None
-        return ((mid == 0) & (rad == 0))[None]
+        return ((mid == 0) & (rad == 0))[None] if self._forgets(output) else None
 
     @cached_property
     def finer(self) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
@@ -304,7 +305,7 @@ class Trajectory:
                 *_, last = self.walk(index, precision)
                 self._found[key] = last[-1]
             found: Truth = self._found[key][PLACES[output]].truth()
-            if PLACES[output] == 1 and not self.problem.scalars["beta1"] and found.kind in ("+0", "-0"):
+            if found.kind in ("+0", "-0") and self._forgets(output):
                 found = Truth("either-zero")
             yield found
             if found.exact:

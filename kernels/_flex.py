@@ -350,8 +350,11 @@ class AttentionTruth:
             found = self._balls[output]
             parts = (found.mid, found.rad, found.scale)
             mid, rad, scale = parts if index is None else (t[index.to(t.device)] for t in parts)
-            zero = found.nothing if index is None or found.nothing is None else found.nothing[index.to(mid.device)]
-            zero = self._zero(output, index, mid, rad) if zero is None else zero
+            zero = found.nothing
+            if zero is None:
+                zero = self._zero(output, index, mid, rad)
+            elif index is not None:
+                zero = zero[index.to(zero.device)]
             if zero is None:
                 return Enclosure(mid[None], rad[None]), scale[None]
             mid, rad = (torch.where(zero, 0.0, t) for t in (mid, rad))

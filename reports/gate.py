@@ -845,16 +845,17 @@ def _lost(new: Accepted, old: Accepted) -> list[str]:
     fewer = old.calls and new.calls is not None and new.calls < old.calls
     steady = new.distinct == old.distinct == 1
     others = sorted(name for name, bits in new.bits.items() if old.bits.get(name, bits) != bits) if steady else []
-    binade = ""
-    if steady and (old.binade_mean_ulp or 0.0) < (new.binade_mean_ulp or 0.0) and old.binade_mean_ulp is not None:
-        binade = f"mean_ulp of the worst binade {' -> '.join(_apart(old.binade_mean_ulp, new.binade_mean_ulp or 0.0))}"
+    before, after = old.binade_mean_ulp, new.binade_mean_ulp
+    worse = []
+    if steady and before is not None and after is not None and after > before:
+        worse.append(f"mean_ulp of the worst binade {' -> '.join(_apart(before, after))}")
     return [
         *(f"no longer judged: the property {name}" for name in gone),
         *([f"calls refused now: {', '.join(refused)}"] if refused else []),
         *([f"other calls {old.calls} -> {new.calls}"] if fewer else []),
         *([f"calls that give other bits now: {', '.join(different)}"] if different else []),
         *([f"calls that give bits other than their own: {', '.join(others)}"] if others else []),
-        *([binade] if binade else []),
+        *worse,
         *(f"{name} against exact scalars {old.exact[name]:.6g} -> {new.exact[name]:.6g}" for name in figures),
     ]
 

@@ -24,7 +24,7 @@ from verify import backends
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import UsageError, load
 from verify.facts.truth import Truth
-from verify.families import products_formulas
+from verify.families import attention, products_formulas
 from verify.families.composite import Problem
 from verify.kernels import _flex, _flex_algorithms, _flex_formulas, _flex_lowerings
 from verify.kernels.flex_attention import HALVES_AND_SINGLE, OPTIONS, RECIPES, Shape, custom, setting
@@ -416,6 +416,16 @@ def test_eager_rounds_the_gradients_of_scores_with_a_bias_twice(seed: int) -> No
     own = custom(given | {"score_mod": "relative_bias", "reach": "64", "biases": "large"})
     found = cells(FACTS, own, _flex_lowerings.lowerings()[0], "bfloat16", CPU, seed=seed)
     assert {cell["status"] for cell in found} <= {"passed", "unjudged"}  # these settings are for no resolution
+
+
+def test_nothing_is_stated_of_products_beyond_the_range() -> None:
+    """A sum was bounded that float32 does not hold."""
+    any_order = attention.Algorithm("any", _flex_algorithms.EXP_U20)
+    n = any_order.system(FORMATS["bfloat16"], "cpu", False)
+    for size, finite in ((2.0**58, True), (2.0**61, False)):  # of 64 products the square
+        x, y = (torch.full(shape, size, dtype=torch.float64) for shape in ((3, 64), (64, 5)))
+        found = attention.product(n, any_order, x, y, 64)
+        assert bool(found.value.error.isfinite().all()) == finite
 
 
 def test_what_no_format_holds_is_a_zero_of_either_sign() -> None:
