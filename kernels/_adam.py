@@ -643,6 +643,7 @@ def kernel(
         limit=lazily("verify.kernels._adam_algorithms", "limit_of"),
         strata=strata,
         formulas=formulas,
+        pointwise=True,
         implementations=IMPLEMENTATIONS,
         lowerings=LOWERINGS,
         cases=cases,

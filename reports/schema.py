@@ -40,7 +40,7 @@ READ = (1, 2)
 #: Statuses that a cell may have regardless of its regions: they concern its launches, not its elements.
 WHOLE = ("oracle-violation", "error", "unsteady")
 #: Reasons for which a cell may be worse than all of its regions, because they do not concern single elements.
-WHOLE_REASONS = ("property", "resolution", "calls")
+WHOLE_REASONS = ("property", "resolution", "bias", "calls")
 #: Tolerance for figures computed in floating point.
 _SLACK = 1 + 2.0**-40
 #: Statuses that no region has.

@@ -20,13 +20,13 @@ from verify.facts.formats import FORMATS
 from verify.facts.kernel import Bound
 from verify.inputs import domains
 from verify.judge import ledger, status
-from verify.judge.cell import UNJUDGED, Reader, Stated, accounting, conclude, exceeds, overall
+from verify.judge.cell import UNJUDGED, Reader, Stated, accounting, conclude, exceeds, leaning, overall
 from verify.judge.chunk import Judge, OracleViolation
 from verify.judge.element import Limits
 from verify.judge.ledger import Allowance
 from verify.judge.regions import REGIONS
 from verify.judge.status import ALLOWABLE, FAILURES, REASONS, STATUSES, exit_code
-from verify.judge.tally import Element, Fit, InRegion, Tally
+from verify.judge.tally import Element, Fit, InRegion, Lean, Tally
 from verify.walk.plan import Selection
 from verify.walk.run import run
 
@@ -160,6 +160,29 @@ def test_what_else_fails_is_accounted_for_by_no_formula() -> None:
     found = record(one, name="intermediate", formulas=FITS)
     assert found["status"] == "exceeds-bound" and "1 element NaN" in found["reason"]["text"]
     assert "2 elements where an intermediate overflows: the bits of a + b*c" in found["reason"]["text"]
+
+
+# ---------------------------------------------------------------- one side of all known formulas
+
+
+def leans(*each: Lean) -> str:
+    return leaning(Tally(formulas={str(k): Fit(mismatches=1, lean=one) for k, one in enumerate(each)}))
+
+
+def test_what_lies_to_one_side_of_every_formula_is_told() -> None:
+    down, up, away = Lean(4096, -2048, 3, 2048), Lean(4096, 900, 0, 900), Lean(4096, 3, 1024, 1024)
+    assert "-0.5 steps along the number line, in the mean of 4096 elements" in leans(down)
+    assert "+0.22 steps" in leans(down, up) and "+0.25 steps away from zero" in leans(down, away)
+    assert not leans(down, Lean(4096, 100, -300, 4000))  # about the results of one
+    assert not leans() and not leans(Lean())
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1))
+def test_chance_is_no_side(count: int, share: float) -> None:
+    """Steps of +-1 with a share of either sign: seven standard errors and an eighth of a step are due to chance."""
+    up = int(count * share)
+    one = Lean(count, up - (count - up), 0, count)
+    assert bool(leans(one)) == (abs(one.along) / count > 1 / 8 + 7 / math.sqrt(count))
 
 
 # ---------------------------------------------------------------- cells

@@ -454,6 +454,54 @@ def test_an_output_that_changes_makes_no_other_one_unsteady() -> None:
     assert "not deterministic" in other["reason"] and other["distinct"] == 2
 
 
+#: An average of squares that is rounded to one side: each element keeps the bound of eager's two roundings, and a
+#: thousand steps lose half of it.
+ONE_SIDED = """
+import torch
+
+def nearest(x):
+    return x.bfloat16()
+
+def cut(x):
+    return (x.view(torch.int32) & -(1 << 16)).view(torch.float32).bfloat16()
+
+def raised(x):
+    return ((x.view(torch.int32) + 0xFFFF) & -(1 << 16)).view(torch.float32).bfloat16()
+
+def adam_ema(grads, exp_avg, exp_avg_sq, beta1, beta2):
+    m, v = exp_avg, exp_avg_sq
+    for g in grads:
+        m, v = torch.lerp(m, g, 1 - beta1), rounded(beta2 * v.float() + (1 - beta2) * g.float() ** 2)
+    return {"exp_avg": m, "exp_avg_sq": v}
+
+def adamw_step(param, grads, exp_avg, exp_avg_sq, lr, beta1, beta2, eps, weight_decay, start):
+    p, m, v = (t.float() for t in (param, exp_avg, exp_avg_sq))
+    for t, g in enumerate(grads.float(), start + 1):
+        m, v = torch.lerp(m, g, 1 - beta1), beta2 * v + (1 - beta2) * g * g
+        size = v.sqrt() / (1 - beta2**t) ** 0.5 + eps
+        p = (p * (1 - lr * weight_decay)).addcdiv(m, size, value=-lr / (1 - beta1**t))
+    return {"param": rounded(p), "exp_avg": m.bfloat16(), "exp_avg_sq": v.bfloat16()}
+"""
+
+
+@pytest.mark.parametrize("how", ["nearest", "cut", "raised"])
+@pytest.mark.parametrize(("name", "output"), [("adam_ema", "exp_avg_sq"), ("adamw_step", "param")])
+def test_results_on_one_side_are_suspect(tmp_path: Path, name: str, output: str, how: str) -> None:
+    (own := tmp_path / "own.py").write_text(f"{ONE_SIDED}\nrounded = {how}\n")
+    mine = (f"{own}:{name}",)
+    selection = Selection((name,), ("cpu",), ("bfloat16",), (), ("1 step, resumed",), user_lowerings=mine)
+    for job in jobs_of(selection, backends.load("cpu")):
+        cells = fill(replace(job, calls=False), [], selection) if job.mine else []
+        for one in cells:
+            if how == "nearest" or one["output"] != output:
+                assert one["status"] == "passed"
+                continue
+            assert (one["status"], one["reason_kind"]) == ("suspect", "bias") and exit_code("suspect", user=True) == 1
+            side = "away from zero" if output == "param" else "along the number line"
+            told = one["reason"].split(", in the mean of")[0]
+            assert told.startswith(f"rounded to one side: {'-' if how == 'cut' else '+'}") and side in told
+
+
 # ---------------------------------------------------------------- what a user's function is called with
 
 USERS = """

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from verify.judge.reduce import COUNTED, LEADERS, METRICS
 from verify.judge.regions import REGIONS
 from verify.judge.status import FAILURES
-from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading, restored, root, total
+from verify.judge.tally import Binade, Element, Fit, InRegion, Lean, Tally, leading, restored, root, total
 from verify.numbers.decide import BINS
 from verify.numbers.ulp import CLASSES
 
@@ -45,6 +45,10 @@ def region(rng: random.Random, chunk: int) -> InRegion:
     )
 
 
+def lean(rng: random.Random) -> Lean:
+    return Lean(rng.randrange(9), rng.randrange(-9, 9), rng.randrange(-9, 9), rng.randrange(9))
+
+
 @st.composite
 def parts(draw: st.DrawFn) -> list[Tally]:
     """Tallies of different chunks."""
@@ -57,7 +61,7 @@ def parts(draw: st.DrawFn) -> list[Tally]:
                 regions={name: region(rng, chunk) for name in rng.sample(REGIONS, rng.randrange(4))},
                 binades={e: Binade(*(rng.randrange(9) for _ in range(4)), -rng.randrange(9)) for e in exponents},
                 formulas={
-                    text: Fit(count, element(rng, chunk) if count else None, rng.randrange(3), rng.random() < 0.5)
+                    text: Fit(count, element(rng, chunk) if count else None, rng.randrange(3), rng.random() < 0.5, lean(rng))
                     for text in TEXTS
                     if (count := rng.randrange(4)) or rng.random() < 0.5
                 },
@@ -136,7 +140,7 @@ def full_region() -> InRegion:
 
 
 def full() -> Tally:
-    return Tally({"normal": full_region()}, {0: Binade(1, 1, 1, 1, 1)}, {"f": Fit(1, Element(1), 1, True)},
+    return Tally({"normal": full_region()}, {0: Binade(1, 1, 1, 1, 1)}, {"f": Fit(1, Element(1), 1, True, Lean(1, 1, 1, 1))},
                  ((0, 1),), ((0, 1),), {0: 1})  # fmt: skip
 
 

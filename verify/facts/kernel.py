@@ -311,6 +311,7 @@ class Composite:
     implementations  module with `lowerings() -> tuple[Lowering, ...]`, the reference first; `build`
                 gives a callable of the problem that returns {output: tensor}
     lowerings   their names, in that order: listing them must not import torch
+    pointwise   whether each element comes from those at its place alone, and is rounded by itself
     held        what a user's own lowering is held to, in words
     stub        the source of a function that begins one, see `verify.lower.stubs`
     ways        ways(problem, target) -> {text: limit, a function as below}: single algorithms that a user's own may
@@ -357,6 +358,7 @@ class Composite:
     custom: Callable[[Mapping[str, str]], Setting] | None = None
     batched: Callable[[int, int], Mapping[str, str]] | None = None
     formulas: Callable[..., Any] | None = None
+    pointwise: bool = False
     searched: Callable[..., Any] | None = None
     cases: tuple[Scalars, ...] = ({},)
     quick_cases: int = 1

@@ -24,8 +24,8 @@ from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import COUNTED, LEADERS, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
-from verify.judge.tally import Binade, Element, Fit, InRegion, Tally, leading
-from verify.numbers.decide import BINS, CLAMP_ULP, QUANTUM, WORDS, Enclosure
+from verify.judge.tally import Binade, Element, Fit, InRegion, Lean, Tally, leading
+from verify.numbers.decide import BINS, CLAMP_ULP, QUANTUM, WORDS, Enclosure, Line
 from verify.numbers.decide import digests as of_chunks
 from verify.numbers.scaled import FAR
 
@@ -124,13 +124,19 @@ class Formulas:
     """Candidates for identification. predict(index): each candidate's results for the elements at `index` (None: all).
 
     admissible: the candidates that may account for elements where an intermediate of the reference overflows. places:
-    for a candidate that does not cover all elements, those it does (int64); predict(index) leaves it out.
+    for a candidate that does not cover all elements, those it does (int64); predict(index) leaves it out. apart:
+    whether each element is rounded by itself, so that outputs lie on both sides of a formula's results.
     """
 
     predict: Callable[[Tensor | None], Mapping[str, Tensor]] = lambda index: {}
     admissible: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
     places: Mapping[str, Tensor] = field(default_factory=dict)
+    apart: bool = False
+
+    def leans(self, y: Tensor, fmt: Format) -> dict[str, Lean]:
+        """On which side of each candidate's results the outputs y lie; {} where that tells nothing."""
+        return {text: lean_of(y, f, fmt) for text, f in self.predict(None).items()} if self.apart else {}
 
     def wrong(self, y: Tensor) -> Iterator[tuple[int, int]]:
         """For each candidate, how many of the outputs y it misses, and the first of them (-1: none)."""
@@ -185,8 +191,10 @@ class Judge:
             reduced = Reduced((), (), tuple(formulas.wrong(y)), source.picked(y))
         else:
             reduced = engine(y, eager, self.limits.values, self._ahead(source, sampled, y))
+        leans = formulas.leans(y, self.fmt)
         for text, (count, first) in zip(formulas.names, reduced.formulas, strict=True):
-            fits[text] = Fit(count, self._element(source, first, y) if count else None)
+            witness = self._element(source, first, y) if count else None
+            fits[text] = Fit(count, witness, lean=leans.get(text, Lean()))
         found = self._tally(source, reduced, None, y, fits)
         index = reduced.open.to(y.device)
         if engine is not None and len(index):
@@ -417,6 +425,15 @@ def differing(a: Tensor, b: Tensor) -> Tensor:
     """Elements whose bits differ, two NaNs counting as equal."""
     word = WORDS[8 * a.element_size()]
     return (a.contiguous().view(word) != b.contiguous().view(word)) & ~(torch.isnan(a) & torch.isnan(b))
+
+
+def lean_of(y: Tensor, f: Tensor, fmt: Format) -> Lean:
+    """On which side of a formula's results f, of shape (n,) as outputs y are, these lie."""
+    line, near = Line(fmt), f.to(torch.float64)
+    normal = (near.abs() >= 2.0**fmt.emin) & near.isfinite() & y.isfinite()
+    steps = line.steps(y, near)[normal].clamp(-4, 4)
+    outward = torch.where(near[normal] < 0, -steps, steps)
+    return Lean(len(steps), int(steps.sum()), int(outward.sum()), int(steps.square().sum()))
 
 
 def patterns(t: Tensor, fmt: Format) -> list[int]:

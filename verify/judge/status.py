@@ -44,6 +44,7 @@ REASONS = (
     "calls",  # other bits for another size, shape, stride, address, neighbour or thread
     "no-bound",
     "resolution",  # nothing smaller than the element itself would be seen
+    "bias",  # on one side of what every known algorithm gives
     "contract",  # shape, dtype, device, inputs modified, output not written
     "raised",
     "ended",  # the lowering's process ended: a signal, an exit code

@@ -123,22 +123,44 @@ class Binade:
 
 
 @dataclass(frozen=True)
+class Lean:
+    """On which side of a formula's results f the outputs y lie, where f is normal: how many there are, and the sums of
+    y - f, of |y| - |f| and of (y - f)^2, in representable steps, each difference at most 4."""
+
+    count: int = 0
+    along: int = 0
+    outward: int = 0
+    squares: int = 0
+
+    def __add__(self, other: Lean) -> Lean:
+        return Lean(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+    @property
+    def mean(self) -> float:
+        """The mean of the differences along the number line or away from zero, whichever is larger."""
+        return max(self.along, self.outward, key=abs) / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True)
 class Fit:
     """How one formula's predictions compare with the outputs: mismatches over all elements, and the first of them.
 
-    admissible: it may account for `lost` elements; lost: how many of these it does not reproduce.
+    admissible: it may account for `lost` elements; lost: how many of these it does not reproduce. lean: where it is
+    asked for.
     """
 
     mismatches: int = 0
     witness: Element | None = None
     lost: int = 0
     admissible: bool = False
+    lean: Lean = Lean()
 
     def __add__(self, other: Fit) -> Fit:
         witnesses = [w for w in (self.witness, other.witness) if w is not None]
         first = min(witnesses, key=lambda w: w.index, default=None)
         either = self.admissible or other.admissible
-        return Fit(self.mismatches + other.mismatches, first, self.lost + other.lost, either)
+        lean = self.lean + other.lean
+        return Fit(self.mismatches + other.mismatches, first, self.lost + other.lost, either, lean)
 
 
 @dataclass(frozen=True)
@@ -201,7 +223,8 @@ def restored(record: Mapping[str, Any]) -> Tally:
         return InRegion(**{**one, **lists})
 
     def fit(one: Mapping[str, Any]) -> Fit:
-        return Fit(**{**one, "witness": None if one["witness"] is None else element(one["witness"])})
+        witness = None if one["witness"] is None else element(one["witness"])
+        return Fit(**{**one, "witness": witness, "lean": Lean(**one["lean"])})
 
     return (
         Tally(

@@ -1012,7 +1012,8 @@ class Instance:
         def predicted(index: Tensor | None) -> Mapping[str, Tensor]:
             return given if index is None else {text: t[index] for text, t in given.items() if text not in places}
 
-        return Formulas(predicted, names=tuple(given), places=places)
+        apart = self.kernel.pointwise and format_of(y).bits == 16  # others err by their scalars' roundings, all alike
+        return Formulas(predicted, names=tuple(given), places=places, apart=apart)
 
     def _predictions(self, output: str) -> Iterator[tuple[str, Tensor]]:
         """Each formula's prediction of `output`, kept as far as KEPT bytes hold it."""

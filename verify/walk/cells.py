@@ -18,7 +18,7 @@ from verify.facts.kernel import Composite, UsageError, is_file
 from verify.facts.oracle import OracleError
 from verify.inputs.domains import Domain
 from verify.judge import status
-from verify.judge.cell import Stated, binades, conclude, overall
+from verify.judge.cell import Stated, binades, conclude, leaning, overall
 from verify.judge.chunk import OracleViolation
 from verify.judge.tally import WORST, root
 from verify.lower.lowering import NotLowered, Target, Unsuited
@@ -247,12 +247,15 @@ def cell_of(
         concluded = weighed(concluded, launched.calls.status, launched.calls.kind, launched.calls.remark)
     if found.unresolved:
         concluded = weighed(concluded, "unjudged", "resolution", found.unresolved)
+    if leans := leaning(exact):
+        concluded = weighed(concluded, "suspect", "bias", leans)
     whole, digests = exact.whole, exact.digests or tuple(sorted(exact.sums.items()))
     told = found.tallies[meant].whole
     concluded = lawful(concluded, of_lowering["properties"])
     shown = {concluded["status"], *(record["status"] for record in records.values())}
     shown |= {"unsteady"} if found.distinct > 1 else set()
     shown |= {"unjudged"} if found.unresolved else set()
+    shown |= {"suspect"} if leans else set()
     shown |= {launched.calls.status} if launched.calls else set()
     steady = found.distinct == 1 and (launched.calls is None or launched.calls.status == "passed")
     # of float64 some elements alone are looked at
