@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,10 @@ if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     # They share the cores: torch's threads spin, and more of them than cores wait for one another.
     # The processes that tests start inherit it.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(workers))))
+
+# A shell's background jobs ignore Ctrl-C, and so would all that they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A kernel's first call compiles, which takes seconds, so deadlines and "too slow" say nothing here. A failure is
 # explained by its element, not by the lines that ran.

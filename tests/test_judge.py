@@ -153,6 +153,13 @@ CORNERS: list[tuple[Any, ...]] = [
     (*EXP, "-0x1.9ep+6", "0x0p+0", Limits(ulp=1.0), "subnormal-result", "faithful", None),
     (*EXP, "-0x1.8p+6", "-0x0p+0", Limits(ulp=1.0, ftz=1.0), "subnormal-result", "flushed", None),
     (*EXP, "-0x1p+10", "-0x0p+0", Limits(ulp=1.0), "subnormal-result", "zero_sign", "zero-sign"),
+    # a flush keeps the sign where the smallest subnormal number is due
+    ("div", {}, "float16", "0x1.7bp-13 -0x1.b7p+11", "0x0p+0", Limits(ulp=0.5, ftz=1.0),
+     "subnormal-result", "zero_sign", "zero-sign"),
+    ("sigmoid", {}, "bfloat16", "-0x1.7p+6", "-0x0p+0", Limits(scaled=1.0, ftz=1.0),
+     "subnormal-result", "zero_sign", "zero-sign"),
+    # no intermediate of an infinite operand overflows, of which double-double knows as little as of infinity
+    ("pow", {"y": -0.5}, "float32", "-inf", "nan", Limits(), "special", "nan_mismatch", "nan"),
     # FTZ is declared, and the element is beyond what flushing can do
     (*EXP, "-0x1.8p+6", "0x1p-126", Limits(ulp=1.0, ftz=1.0), "subnormal-result", "worse", "bound"),
     (*EXP, "-0x1.5cp+6", "0x0p+0", Limits(ulp=1.0, ftz=1.0), "normal", "worse", "bound"),
@@ -177,6 +184,21 @@ def test_corners(corner: tuple[Any, ...]) -> None:
     assert not contradictions(given, y, limits_)
     (said,) = judging.by_multiprecision(given, y, limits_)
     assert said is not None and (said.region, said.cls, said.kind) == (region, cls, kind)
+
+
+@pytest.mark.parametrize(("output", "eager", "closer", "farther"), [
+    ("0x1p+0", "-inf", 0, 0), ("inf", "-inf", 1, 0), ("inf", "0x1.fffffep+127", 1, 0), ("0x0p+0", "inf", 0, 1),
+])  # fmt: skip
+def test_beside_an_infinite_truth_what_equals_it_is_closer(output: str, eager: str, closer: int, farther: int) -> None:
+    """And nothing else is: the distance from it is no number."""
+    given, y = one("pow", {"y": -0.5}, "float32", "-0x0p+0", output)
+    other = tensor([F32.parse(eager)], F32)
+    for double in (False, True):
+        facts = given.about.facts(given.inputs, y, double=double, zeroed=True)
+        found = decide(y, facts, F32, Limits(), other)
+        assert (int(found.closer), int(found.farther), int(found.different)) == (closer, farther, 1)
+    told = given.exact.against(given.keys[0], *(judging.patterns(t, F32)[0] for t in (y, other)))
+    assert told == {(1, 0): "closer", (0, 1): "farther", (0, 0): "tied"}[closer, farther]
 
 
 def test_a_power_far_beyond_the_format_needs_no_multiprecision() -> None:

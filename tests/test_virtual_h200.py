@@ -35,8 +35,9 @@ RECORDED = Path(__file__).parent.parent / "reports" / "recorded"
 
 
 #: Of which torch 2.13's Inductor makes other code than 2.11's, which was recorded: fma(b, alpha, a) where that had
-#: a + alpha*b; fma(w, b-a, a); libdevice.mul_rn before an fma; pow by the toolkit's libdevice, and by 1/x.
+#: a + alpha*b; fma(w, b-a, a); libdevice.mul_rn before an fma; pow by the toolkit's libdevice, and by 1/x; division_rounding for 1/x too.
 OTHER_CODE = {
+    ("reciprocal", "inductor-strict"),
     ("add", "inductor-strict", ("alpha", 0.3)), ("addcmul", "inductor", ("value", 0.3)), ("lerp", "inductor-strict"),
     ("lerp", "inductor", ("w", 0.9)), ("lerp", "inductor-strict", ("w", 0.9)), ("lerp", "inductor-strict", ("w", 0.4)),
     ("pow", "inductor-strict"), ("pow", "inductor-strict", ("y", 3.7)), ("pow", "inductor-strict", ("y", -2.0)),

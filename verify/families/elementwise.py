@@ -77,7 +77,7 @@ class Elementwise:
         special = special | ~finite
         if self.oracle.arithmetic:  # such as x / 0, or 0 / 0
             special = special | ((torch.isnan(truth.mid) | torch.isinf(truth.mid)) & (truth.radius == 0))
-        under, over, unsure = self._intermediates(n, values, finite)
+        under, over, unsure = self._intermediates(n, values, inputs, finite)
         # with a special operand, underflow does not move a result slightly: 0 inf is a NaN
         over, under = over | (under & special), under & ~special
         if isinstance(n, BallScaled) and unit is not None:
@@ -225,7 +225,9 @@ class Elementwise:
             for end, other in ((low, 0.0), (high, 2.0**1000))
         )
 
-    def _intermediates(self, n: Ball64, values: dict[str, Any], finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _intermediates(
+        self, n: Ball64, values: dict[str, Any], inputs: tuple[Tensor, ...], finite: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Where a finite intermediate is below the normal range of the working format, where it is above, and where
         that is not known. finite: elements whose operands are.
 
@@ -240,7 +242,11 @@ class Elementwise:
         for name in self.names:
             zero = zero | (values[name].mid == 0)
         low, high = range_of(self.fmt)
-        for part in self._watched(n, values):
+        watched = self._watched(n, values)
+        plain: tuple[Any, ...] = (None,) * len(watched)
+        if n.double and not isinstance(n, BallScaled):  # double-double knows no infinity
+            plain = self._watched(self.ball, self._values(self.ball, inputs))
+        for part, other in zip(watched, plain, strict=True):
             if isinstance(n, BallScaled):
                 (below, aside), (within, above) = (
                     _beside(n.within(part, e), float(bound / Fraction(2) ** e), finite)
@@ -249,10 +255,12 @@ class Elementwise:
                 inside, off = aside & within, part.radius
             else:
                 size, off = part.mid.abs().expand_as(finite), _off(part, finite)
+                if other is not None:
+                    size, off = torch.where(finite, size, other.mid.abs()), torch.where(finite, off, _off(other, finite))
                 off = torch.where(off > 0, off + size * 2.0**-51, off)  # the ends below are rounded themselves
                 below, above = size + off < float(low), size - off > float(high)
                 inside = (size - off >= float(low)) & (size + off <= float(high))
-            mid = part.mid.expand_as(finite)
+            mid = part.mid.expand_as(finite) if other is None else torch.where(finite, part.mid, other.mid)
             counts = ~((mid == 0) & ((off == 0) | zero)) & (torch.isfinite(mid) | (finite & ~zero))
             under, over = under | (counts & below), over | (counts & above)
             unsure = unsure | (counts & ~below & ~above & ~inside)
@@ -322,7 +330,7 @@ def judgement(
 
     def element(inputs: tuple[Tensor, ...], y: Tensor, eager: Tensor | None, parameters: tuple[Any, ...]) -> Judged:
         facts = about.facts(inputs, y, double=double, zeroed=double)
-        return decide(y, facts, about.fmt, Limits(*parameters), eager, math.inf if double else COARSE)
+        return decide(y, facts, about.fmt, Limits(*parameters), eager, COARSE)
 
     return element
 

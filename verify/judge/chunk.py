@@ -255,7 +255,7 @@ class Judge:
         part, other = y[index], None if eager is None else eager[index]
         facts = source.facts(index, part, double=double, zeroed=True)
         judged = decide(
-            part, facts, self.fmt, self.limits, other, math.inf if double != source.stages[0] else source.coarse
+            part, facts, self.fmt, self.limits, other, source.coarse
         )
         reduced = reduce(judged, source.first(index), self.fmt)
         found = self._tally(source, reduced, index, y, {})

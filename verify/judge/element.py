@@ -230,7 +230,7 @@ def decide(
     if facts.zeroed is not None and facts.flush is not None:
         allowed, perhaps = _flushed_within(yv, distance, least, inverse, heavy, light, facts, limits, line)
         ftz = torch.as_tensor(limits.ftz, device=y.device) > 0
-        explained = ftz & allowed & beyond & measured
+        explained = ftz & allowed & beyond & measured & ~sign_miss
         beyond = beyond & ~(ftz & perhaps)
         flush, measured = flush | explained, measured & ~explained
         faithful, rest, inf_miss = faithful & ~explained, rest & ~explained, inf_miss & ~explained
@@ -287,7 +287,9 @@ def decide(
 
     different = closer = farther = tie = torch.zeros_like(settled)
     if eager is not None:
-        different, closer, farther, tie = _compare(yv, line.place(eager), m, rad, tail, nan, number, line)
+        different, closer, farther, tie = _compare(
+            yv, line.place(eager), m, rad, tail, nan, number, infinite, line
+        )
     error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, line)
     open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
     if facts.unit is not None:  # limited numbers do not show so large an error
@@ -571,16 +573,18 @@ def _beside_edges(
 
 
 def _compare(
-    yv: Tensor, ev: Tensor, m: Tensor, rad: Tensor, tail: Tensor | None, nan: Tensor, number: Tensor, line: Line
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """different, closer, farther, and those that only a closer look tells apart.
+    yv: Tensor, ev: Tensor, m: Tensor, rad: Tensor, tail: Tensor | None, nan: Tensor, number: Tensor, infinite: Tensor,
+    line: Line,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """different, closer, farther, and those that only a closer look tells apart. infinite: the truth is.
 
     |y - t| < |e - t| where t is on y's side of the midpoint: where y - e and (y - t) + (e - t) have opposite signs.
     Neighbours cancel in that sum, so that it is taken with all that its additions leave.
     """
     ynan, enan = torch.isnan(yv), torch.isnan(ev)
     different = ~(((ev == yv) & (torch.signbit(ev) == torch.signbit(yv))) | (enan & ynan))
-    measurable = different & number & ~enan & (yv != ev)
+    numbers = different & number & ~enan
+    measurable, hits = numbers & (yv != ev) & ~infinite, numbers & infinite
     y, e, mid = (v.clamp(-line.top, line.top) for v in (yv, ev, m))
     (u, u_left), (v, v_left) = two_sum(y, -mid), two_sum(e, -mid)
     s, left = two_sum(u, v)
@@ -594,8 +598,8 @@ def _compare(
     measurable = measurable & ~tie
     one_nan, due = different & (ynan != enan), nan == ynan  # the one with a NaN where the truth is NaN is closer
     below = y < e
-    closer = (measurable & torch.where(below, side > 0, side < 0)) | (one_nan & due)
-    farther = (measurable & torch.where(below, side < 0, side > 0)) | (one_nan & ~due)
+    closer = (measurable & torch.where(below, side > 0, side < 0)) | (one_nan & due) | (hits & (y == mid))
+    farther = (measurable & torch.where(below, side < 0, side > 0)) | (one_nan & ~due) | (hits & (e == mid))
     return different, closer, farther, tie
 
 

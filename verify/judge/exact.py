@@ -197,7 +197,8 @@ class Exact:
                     break
             else:
                 return None
-        if measured and limits.ftz and share is not None and share > 1 and self._within_flushing(key, y, about, limits):
+        far = measured and verdict.cls != "zero_sign" and share is not None and share > 1
+        if far and limits.ftz and self._within_flushing(key, y, about, limits):
             verdict, measured = replace(verdict, cls="flushed"), False
         kind = self._kind(verdict, measured, share, about, limits)
         if kind is None and self._short(key, y, verdict, about, limits, limit):
