@@ -26,7 +26,7 @@ from verify.inputs.domains import Domain, domain_of
 from verify.inputs.draws import spread
 from verify.judge.chunk import patterns
 from verify.judge.element import CLASSES, Facts, Judged, Limits, decide
-from verify.judge.exact import Exact
+from verify.judge.exact import Exact, Outcome
 from verify.judge.regions import REGIONS
 from verify.judge.status import KINDS
 from verify.lower.lowering import Lowering, Target
@@ -206,6 +206,14 @@ class Said:
             bool(judged.lost[k]), bool(judged.unjudged[k]), int(judged.steps[k]),
         )  # fmt: skip
 
+    @classmethod
+    def by(cls, o: Outcome | None) -> Said | None:
+        """What multiprecision found."""
+        if o is None:
+            return None
+        counted = o.verdict.high is not None and o.verdict.cls != "flushed"
+        return cls(o.region, o.verdict.cls, o.kind, o.lost, o.unjudged, o.verdict.steps if counted else 0)
+
 
 def judged(given: Elements, y: Tensor, limits: Limits, *, double: bool, zeroed: bool) -> Judged:
     return decide(y, given.about.facts(given.inputs, y, double=double, zeroed=zeroed), given.fmt, limits)
@@ -225,16 +233,8 @@ def by_first_pass(given: Elements, y: Tensor, limits: Limits) -> list[Said | Non
 
 
 def by_multiprecision(given: Elements, y: Tensor, limits: Limits) -> list[Said | None]:
-    found: list[Said | None] = []
-    for key, bits in zip(given.keys, patterns(y, given.fmt), strict=True):
-        o = given.exact.outcome(key, bits, limits)
-        if o is None:
-            found.append(None)
-            continue
-        counted = o.verdict.high is not None and o.verdict.cls != "flushed"
-        steps = o.verdict.steps if counted else 0
-        found.append(Said(o.region, o.verdict.cls, o.kind, o.lost, o.unjudged, steps))
-    return found
+    keyed = zip(given.keys, patterns(y, given.fmt), strict=True)
+    return [Said.by(given.exact.outcome(key, bits, limits)) for key, bits in keyed]
 
 
 class AsOutput:
@@ -280,22 +280,38 @@ def output_of(given: Elements, y: Tensor, limit: float) -> OfOutput:
 def by_output(
     given: Elements, y: Tensor, limit: float, *, exactly: bool = False, double: bool = False
 ) -> list[Said | None]:
-    about = output_of(given, y, limit)
-    exact = about.exact
-    if not exactly:
-        facts: Facts = about.facts(torch.arange(len(y)) if double else None, y, double=double, zeroed=False)
-        found = decide(y, facts, given.fmt, Limits())
-        return [Said.of(found, k) for k in range(len(y))]
-    told: list[Said | None] = []
-    for k, bits in enumerate(patterns(y, given.fmt)):
-        o = exact.outcome((k,), bits, Limits(), about.allowed((k,)))
-        counted = o is not None and o.verdict.high is not None and o.verdict.cls != "flushed"
-        told.append(
-            None
-            if o is None
-            else Said(o.region, o.verdict.cls, o.kind, o.lost, o.unjudged, o.verdict.steps if counted else 0)
-        )
-    return told
+    about, index = output_of(given, y, limit), torch.arange(len(y))
+    if exactly:
+        return of_outcomes(about, y, given.fmt, Limits(), index)
+    return of_facts(about, y, given.fmt, Limits(), index if double else None, double=double)
+
+
+def of_facts(
+    about: OfOutput, y: Tensor, fmt: Format, limits: Limits, index: Tensor | None, *, double: bool
+) -> list[Said | None]:
+    """What tensors say of the outputs y of elements at `index`, None for all."""
+    facts: Facts = about.facts(index, y, double=double, zeroed=False)
+    found = decide(y, facts, fmt, limits)
+    return [Said.of(found, k) for k in range(len(y))]
+
+
+def of_outcomes(about: OfOutput, y: Tensor, fmt: Format, limits: Limits, index: Tensor) -> list[Said | None]:
+    """What multiprecision says of them."""
+    keyed = zip(about.keys(index), patterns(y, fmt), strict=True)
+    return [Said.by(about.exact.outcome(key, bits, limits, about.allowed(key))) for key, bits in keyed]
+
+
+def elsewhere(y: Tensor, fmt: Format, rng: random.Random) -> Tensor:
+    """Outputs in whose place others may be: as they are, some steps away, with another sign or a bit flipped, zeros,
+    infinities, NaNs and the largest number."""
+    found = []
+    for bits in patterns(y, fmt):
+        sign, magnitude = bits & fmt.sign_bit, bits & ~fmt.sign_bit
+        moved = sign | max(0, min(fmt.inf_bits, magnitude + rng.choice((-900, -40, -7, -2, -1, 1, 2, 7, 40, 900))))
+        ends = (0, fmt.inf_bits, fmt.inf_bits - 1, fmt.nan_bits)
+        flipped = bits ^ 1 << rng.randrange(fmt.bits)
+        found.append(rng.choice((bits, moved, moved, bits ^ fmt.sign_bit, flipped, sign | rng.choice(ends))))
+    return tensor(found, fmt)
 
 
 #: The paths of elements, by name.

@@ -31,14 +31,17 @@ from verify.judge.exact import Exact
 from verify.judge.fused import cpp
 from verify.judge.reduce import COUNTED
 from verify.judge.tally import Tally
+from verify.lower.lowering import Target
+from verify.lower.lowerings import lowerings
 from verify.numbers.decide import Enclosure
 from verify.numbers.ulp import Verdict
 from verify.walk import cases
-from verify.walk.cases import Pointwise
+from verify.walk.cases import Instance, Pointwise, format_of, terms
 
 Tensor = torch.Tensor
 F32 = FORMATS["float32"]
 KERNELS = tuple(kernel.elementwise_names())
+COMPOSITES = tuple(name for name in kernel.names() if name not in KERNELS)
 
 
 def case_of(name: str, dtype: str) -> Mapping[str, float]:
@@ -59,7 +62,7 @@ def test_every_path_says_the_same_of_an_element(name: str, dtype: str) -> None:
         assert not found, "\n".join(found)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.part(8)
 @pytest.mark.parametrize("dtype", [*DTYPES, "float64"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_path_says_the_same_of_many_elements(name: str, dtype: str) -> None:
@@ -304,6 +307,44 @@ def test_how_far_a_suspect_goes_is_told_by_tensors_and_multiprecision_alike(turn
 
 
 @pytest.mark.part(2)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_every_path_says_the_same_of_an_output(name: str, dtype: str) -> None:
+    """Of elements of problems with drawn sizes, options and recipes, special numbers among them, whose outputs are
+    eager's or others."""
+    facts, cpu, rng = kernel.load(name), backends.load("cpu"), random.Random(hashed(name, dtype))
+    assert isinstance(facts, kernel.Composite) and facts.drawn is not None and facts.custom is not None
+    eager, compared = lowerings(facts)[0], 0
+    for seed in range(6):
+        setting = facts.custom(facts.drawn(rng))
+        if dtype not in setting.dtypes:
+            continue
+        case, on = (
+            Instance(facts, setting, facts.cases[0], dtype, cpu, seed),
+            Target(facts, facts.cases[0], "", dtype, cpu),
+        )
+        if sum(t.numel() for t in case.problem.tensors.values()) > 1 << 16:
+            continue
+        for output, y in (case.eager(0, eager, on) or {}).items():
+            if not y.numel() or format_of(y).bits > 32:
+                continue
+            flat, index = y.contiguous().reshape(-1), torch.tensor(rng.sample(range(y.numel()), min(16, y.numel())))
+            _, terms_ = terms(case, on, eager, 0, output, y, user=True)
+            term, fmt = terms_["exact"], format_of(y)
+            some = judging.elsewhere(flat[index], fmt, rng)
+            told = [
+                judging.of_facts(term.elements, some, fmt, term.judge.limits, index, double=double)
+                for double in (False, True)
+            ]
+            told.append(judging.of_outcomes(term.elements, some, fmt, term.judge.limits, index))
+            for k, said in enumerate(zip(*told, strict=True)):
+                settled = {one for one in said if one is not None}
+                assert len(settled) == 1, (setting.parameters, output, int(index[k]), said)
+                compared += sum(one is not None for one in said)
+    assert compared > 48 or not any(dtype in one.dtypes for one in facts.settings)
+
+
+@pytest.mark.part(2)
 @pytest.mark.parametrize("turn", [0, 1, 2])
 @pytest.mark.parametrize(("name", "dtype"), [("exp", "float32"), ("addcmul", "float16"), ("div", "bfloat16")])
 def test_what_is_seen_at_once_to_keep_its_bound_does(name: str, dtype: str, turn: int) -> None:
@@ -479,7 +520,7 @@ def test_every_path_gives_the_same_tally(name: str) -> None:
     assert tallies["tensors"].whole.inputs == 48
 
 
-@pytest.mark.exhaustive
+@pytest.mark.part(8)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_path_gives_the_same_tally_of_many_elements(name: str, dtype: str) -> None:

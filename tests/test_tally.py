@@ -61,7 +61,9 @@ def parts(draw: st.DrawFn) -> list[Tally]:
                 regions={name: region(rng, chunk) for name in rng.sample(REGIONS, rng.randrange(4))},
                 binades={e: Binade(*(rng.randrange(9) for _ in range(4)), -rng.randrange(9)) for e in exponents},
                 formulas={
-                    text: Fit(count, element(rng, chunk) if count else None, rng.randrange(3), rng.random() < 0.5, lean(rng))
+                    text: Fit(
+                        count, element(rng, chunk) if count else None, rng.randrange(3), rng.random() < 0.5, lean(rng)
+                    )
                     for text in TEXTS
                     if (count := rng.randrange(4)) or rng.random() < 0.5
                 },
@@ -140,7 +142,8 @@ def full_region() -> InRegion:
 
 
 def full() -> Tally:
-    return Tally({"normal": full_region()}, {0: Binade(1, 1, 1, 1, 1)}, {"f": Fit(1, Element(1), 1, True, Lean(1, 1, 1, 1))},
+    fit = Fit(1, Element(1), 1, True, Lean(1, 1, 1, 1))
+    return Tally({"normal": full_region()}, {0: Binade(1, 1, 1, 1, 1)}, {"f": fit},
                  ((0, 1),), ((0, 1),), {0: 1})  # fmt: skip
 
 

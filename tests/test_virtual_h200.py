@@ -35,7 +35,8 @@ RECORDED = Path(__file__).parent.parent / "reports" / "recorded"
 
 
 #: Of which torch 2.13's Inductor makes other code than 2.11's, which was recorded: fma(b, alpha, a) where that had
-#: a + alpha*b; fma(w, b-a, a); libdevice.mul_rn before an fma; pow by the toolkit's libdevice, and by 1/x; division_rounding for 1/x too.
+#: a + alpha*b; fma(w, b-a, a); libdevice.mul_rn before an fma; pow by the toolkit's libdevice, and by 1/x; and 1/x
+#: rounded correctly.
 OTHER_CODE = {
     ("reciprocal", "inductor-strict"),
     ("add", "inductor-strict", ("alpha", 0.3)), ("addcmul", "inductor", ("value", 0.3)), ("lerp", "inductor-strict"),

@@ -247,6 +247,7 @@ class Elementwise:
         if n.double and not isinstance(n, BallScaled):  # double-double knows no infinity
             plain = self._watched(self.ball, self._values(self.ball, inputs))
         for part, other in zip(watched, plain, strict=True):
+            mid = part.mid.expand_as(finite)
             if isinstance(n, BallScaled):
                 (below, aside), (within, above) = (
                     _beside(n.within(part, e), float(bound / Fraction(2) ** e), finite)
@@ -254,13 +255,13 @@ class Elementwise:
                 )
                 inside, off = aside & within, part.radius
             else:
-                size, off = part.mid.abs().expand_as(finite), _off(part, finite)
+                off = _off(part, finite)
                 if other is not None:
-                    size, off = torch.where(finite, size, other.mid.abs()), torch.where(finite, off, _off(other, finite))
+                    mid, off = torch.where(finite, mid, other.mid), torch.where(finite, off, _off(other, finite))
+                size = mid.abs()
                 off = torch.where(off > 0, off + size * 2.0**-51, off)  # the ends below are rounded themselves
                 below, above = size + off < float(low), size - off > float(high)
                 inside = (size - off >= float(low)) & (size + off <= float(high))
-            mid = part.mid.expand_as(finite) if other is None else torch.where(finite, part.mid, other.mid)
             counts = ~((mid == 0) & ((off == 0) | zero)) & (torch.isfinite(mid) | (finite & ~zero))
             under, over = under | (counts & below), over | (counts & above)
             unsure = unsure | (counts & ~below & ~above & ~inside)

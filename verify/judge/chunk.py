@@ -254,9 +254,7 @@ class Judge:
             return Tally(), index
         part, other = y[index], None if eager is None else eager[index]
         facts = source.facts(index, part, double=double, zeroed=True)
-        judged = decide(
-            part, facts, self.fmt, self.limits, other, source.coarse
-        )
+        judged = decide(part, facts, self.fmt, self.limits, other, source.coarse)
         reduced = reduce(judged, source.first(index), self.fmt)
         found = self._tally(source, reduced, index, y, {})
         found += self._failing(source, judged, index, y, other, formulas)

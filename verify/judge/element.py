@@ -287,9 +287,7 @@ def decide(
 
     different = closer = farther = tie = torch.zeros_like(settled)
     if eager is not None:
-        different, closer, farther, tie = _compare(
-            yv, line.place(eager), m, rad, tail, nan, number, infinite, line
-        )
+        different, closer, farther, tie = _compare(yv, line.place(eager), m, rad, tail, nan, number, infinite, line)
     error, edged = _beside_edges(error, spread, whole, signed, yv, m, tail, inverse, line)
     open_ = ~settled | unclear | tie | (measured & ((spread > coarse) | edged))
     if facts.unit is not None:  # limited numbers do not show so large an error

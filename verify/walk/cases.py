@@ -700,7 +700,7 @@ class OfOutput:
         if limit is not None:
             slack = torch.where(torch.isinf(limit.bound), torch.inf, slack)
         return Facts(
-            truth, special, false, under & ~special, over & ~special, false, slack,
+            truth, special, false, under & ~special, over, false, slack,
             scale=None if low is None else (low, low),
             limit=None if limit is None else limit.bound, beyond=() if limit is None else limit.beyond,
             infinite=self.infinite if self.infinite is None or index is None else self.infinite[index], unit=unit,
