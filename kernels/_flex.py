@@ -682,19 +682,18 @@ class AttentionTruth:
         found: Fixed = values[output]
         return found
 
-    def _fixed_head(self, n: Any, b: int, h: int, rows: list[int]) -> oracle.Head:
-        """Rows of one head as values of a multiprecision system."""
+    def _fixed_head(self, n: Any, b: int, h: int, rows: list[int], keys: Array | None = None) -> oracle.Head:
+        """Rows of one head as values of a multiprecision system; keys: those that are looked at, None for all."""
         shape, host, g = self.shape, self._host, h // self.shape.group
         queries = np.array(rows, dtype=np.int64)
-        place = oracle.Place(
-            np.array([[b]]), np.array([[h]]), queries[:, None], np.arange(shape.kv_len, dtype=np.int64)[None, :]
-        )
+        columns = np.arange(shape.kv_len) if keys is None else keys
+        place = oracle.Place(np.array([[b]]), np.array([[h]]), queries[:, None], columns[None, :])
         mask = oracle.visible(shape.score_mod, shape.mask_mod, place, self._host_tables)
         seen = None if mask is None else mask.any(-1, keepdims=True)
         return oracle.Head(
             query=n.input(host["query"][b, h][queries]),
-            key=self._keys_or_values(n, "key", b, g),
-            value=self._keys_or_values(n, "value", b, g),
+            key=self._keys_or_values(n, "key", b, g, keys),
+            value=self._keys_or_values(n, "value", b, g, keys),
             grad_out=n.input(host["grad_out"][b, h][queries]) if shape.backward else None,
             scale=shape.scale,
             score_mod=self.score_mod,
@@ -704,10 +703,10 @@ class AttentionTruth:
             empty=None if seen is None or seen.all() else ~seen,
         )
 
-    def _keys_or_values(self, n: Any, name: str, b: int, g: int) -> Any:
-        """A head's keys or values in `n`, whose integers are made once for each precision."""
-        if not isinstance(n, FixedMatrices):
-            return n.input(self._host[name][b, g])
+    def _keys_or_values(self, n: Any, name: str, b: int, g: int, keys: Array | None) -> Any:
+        """A head's keys or values in `n`, those of `keys`; of all the integers are made once for each precision."""
+        if keys is not None:
+            return n.input(self._host[name][b, g][keys])
         key = ("input", n.places, name, b, g)
         if key not in self._kept:
             self._kept[key] = n.input(self._host[name][b, g])
@@ -783,7 +782,8 @@ class AttentionTruth:
         for i, some in rows.items():
             key = ("rational", b, i, tuple(some))
             if key not in self._kept:
-                self._kept[key] = oracle.attention(n, self._fixed_head(n, b, i, some)).outputs
+                keys = self._keys_seen(b, i, row) if query else np.arange(self.shape.kv_len)
+                self._kept[key] = oracle.attention(n, self._fixed_head(n, b, i, some, keys)).outputs
             total = total + self._kept[key][output].value()
         return total.truth(self._inside(output, row), column)
 

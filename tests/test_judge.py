@@ -344,6 +344,26 @@ def test_every_path_says_the_same_of_an_output(name: str, dtype: str) -> None:
     assert compared > 48 or not any(dtype in one.dtypes for one in facts.settings)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_product_beyond_float64_is_no_infinity(dtype: str) -> None:
+    """Seen with `--seed 3` to end a run as an oracle violation: tensors called it special."""
+    facts, cpu = kernel.load("cumprod"), backends.load("cpu")
+    assert isinstance(facts, kernel.Composite) and facts.custom is not None
+    blank = Instance(facts, facts.custom({"shape": "3x150"}), {}, dtype, cpu, 0)
+    fmt, (name,) = FORMATS[dtype], facts.inputs
+    x = torch.full((3, 150), 2.0**15, dtype=blank.problem.tensors[name].dtype)
+    x[1, 70:], x[2, 0] = 2.0**-14, math.inf
+    case, target = blank.of({name: -x}), Target(facts, {}, "", dtype, cpu)
+    (y,) = (case.eager(0, lowerings(facts)[0], target) or {}).values()
+    flat, index = y.reshape(-1), torch.arange(0, 450, 7)
+    _, told = terms(case, target, lowerings(facts)[0], 0, "", y, user=True)
+    term, some = told["exact"], flat[index]
+    due = judging.of_outcomes(term.elements, some, fmt, term.judge.limits, index)
+    for double in (False, True):
+        assert judging.of_facts(term.elements, some, fmt, term.judge.limits, index, double=double) == due
+    assert {one.region for one in due if one is not None} >= {"overflow", "special"}
+
+
 @pytest.mark.part(2)
 @pytest.mark.parametrize("turn", [0, 1, 2])
 @pytest.mark.parametrize(("name", "dtype"), [("exp", "float32"), ("addcmul", "float16"), ("div", "bfloat16")])

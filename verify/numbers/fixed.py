@@ -286,7 +286,8 @@ class RationalMatrices:
     """
 
     def input(self, values: Array) -> Rational:
-        return self._each(Fraction, np.asarray(values, dtype=np.float64))
+        different, where = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True)  # few of a half type
+        return Rational(self, self._each(Fraction, different).values[where].reshape(np.shape(values)))
 
     def index(self, values: Array) -> Rational:
         return self._each(lambda v: Fraction(int(v)), np.asarray(values))
