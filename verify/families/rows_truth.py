@@ -211,7 +211,8 @@ class Slices:
             else:
                 mid, rad = torch.where(hit, _POINTS[str(row.gives)], mid), torch.where(hit, 0.0, rad)
             tail = None if tail is None else torch.where(hit, 0.0, tail)
-        if rows.dtype != torch.float64:  # a product beyond float64 is beyond the format too, and no infinity
+        # a product beyond float64 is no infinity, and beyond other formats whatever it is
+        if self.facts.kind == PRODUCTS and rows.dtype != torch.float64:
             mid = torch.where(mid.isinf() & ~special, torch.copysign(torch.full_like(mid, 2.0**1000), mid), mid)
         scale = None
         if scaled and self.oracle.scale is not None:
