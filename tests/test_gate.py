@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sample_reports import cell, cell_of, deviating, error, not_run, region, report
+from verify import backends
 from verify.backends import cpu, mps
 from verify.cli.commands import main
 from verify.facts.kernel import UsageError, load
@@ -1462,8 +1463,9 @@ def test_a_fingerprint_without_variables_sets_none(fingerprint: Any) -> None:
 
 
 def test_every_variable_of_a_backend_is_set_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {*cpu.VARIABLES, *mps.VARIABLES} == set(VARIABLES)
-    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    assert {*cpu.VARIABLES, *mps.VARIABLES, *backends.VARIABLES} == set(VARIABLES)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     assert "variables" not in cpu.fingerprint()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     assert assignments(cpu.fingerprint()) == "ATEN_CPU_CAPABILITY=default "

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sample_reports import cell, report
 from verify import backends
@@ -22,6 +25,7 @@ from verify.reports import invariance, markdown, store
 from verify.reports.embedded import embed
 from verify.reports.run_page import kernel_page
 from verify.reports.schema import Report
+from verify.walk import invariance as invariance_walk
 from verify.walk.invariance import SIZES, invariance_of
 
 #: How the rows of x are summed.
@@ -31,6 +35,36 @@ PLANTED = {
     "by place": lambda x: torch.cat([ordered(x[k : k + 1], k % 2 == 0) for k in range(len(x))]),
     "by others": lambda x: ordered(x, bool(x[1::2].abs().sum() > x[::2].abs().sum() * 1.5)),
 }
+
+
+#: What is no sum of rows, whatever the batch.
+WRONG = {
+    "another shape": (lambda x: x[:, :1].double().sum(1, keepdim=True).float(), "shape"),
+    "another dtype": (lambda x: x.double().sum(1), "float64"),
+    "not all written": (lambda x: torch.empty(len(x)), "not all"),
+    "by chance": (lambda x: x.sum(1) * torch.rand(1), "not deterministic"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_row_of_the_kernels_is_no_finding(name: str) -> None:
+    call, told = WRONG[name]
+    lowering = Lowering(name, lambda target: lambda problem: {"": call(problem.tensors["x"])}, lambda target: None)
+    found = invariance_of(target_of("sum"), lowering, 100)
+    assert found.failed and told in found.reason and not found.invariant
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
+def test_numbers_between_two_are_counted_beyond_63_bits(a: float, b: float) -> None:
+    ordinals = (invariance_walk._ordinal(torch.tensor([v], dtype=torch.float64)).numpy() for v in (a, b))
+    found = invariance_walk._steps(*ordinals)
+    assert found == abs(place(a) - place(b))
+
+
+def place(v: float) -> int:
+    """The number of a float64 among all of them, from 0 up and down."""
+    size = int.from_bytes(struct.pack(">d", abs(v)), "big")
+    return -size if v < 0 else size
 
 
 def ordered(x: torch.Tensor, forwards: bool) -> torch.Tensor:

@@ -587,10 +587,22 @@ def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(
     other = [
         one.model_copy(update={"dtype": "float32", "flags": flags}) for one in first.cells if "mine" in one.lowering
     ]
-    with pytest.raises(UsageError, match=r"different versions of mine.py:f, or of what it imports"):
+    with pytest.raises(UsageError, match=r"different versions of mine.py, or of what it imports"):
         merged([first, first.model_copy(update={"cells": other})])
+    another = [one.model_copy(update={"lowering": "mine.py:g"}) for one in other]
+    with pytest.raises(UsageError, match=r"different versions of mine.py"):
+        merged([first, first.model_copy(update={"cells": another})])
     same = [one.model_copy(update={"dtype": "float32"}) for one in first.cells if "mine" in one.lowering]
     assert len(merged([first, first.model_copy(update={"cells": same})]).cells) == len(first.cells) + len(same)
+
+
+def test_a_journal_is_of_the_variables_that_change_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resumed without fused multiplications, a report held the code of both."""
+    monkeypatch.delenv("TRITON_DEFAULT_FP_FUSION", raising=False)
+    before = run.identity(SMALL)
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
+    assert "environment" in journal.differences(before, run.identity(SMALL))
+    assert not journal.differences(run.identity(SMALL), run.identity(SMALL))
 
 
 def test_a_journal_and_a_shard_are_of_all_files_that_decide_cells() -> None:

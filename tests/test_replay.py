@@ -54,6 +54,14 @@ def test_kept_launches_give_the_same_bits(kept: Path, capsys: pytest.CaptureFixt
     assert all(one["chunks"] and not one["differing"] for one in told)
 
 
+def test_where_triton_launches_nothing_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It failed each lowering of a CPU without a GPU beside it."""
+    monkeypatch.setenv(keep.VARIABLE, "")
+    given = ["--backend", "cpu", "--dtype", "float16", "--profile", "quick", "--keep-code", str(tmp_path / "kept")]
+    assert main(["kernel", "reciprocal", "--lowering", "eager", "--spelling", "out-of-place", *given]) == 0
+    assert not list((tmp_path / "kept").iterdir())
+
+
 def _off_by_one(patched: pytest.MonkeyPatch) -> None:
     table = approx.recorded("sm_90", "ex2")
     assert table is not None
@@ -150,6 +158,13 @@ def _cut(place: Path, record: dict[str, Any]) -> None:
         lambda place, record: record["arguments"][0].update(stride=["a"]),
         lambda place, record: record["arguments"][0].update(offset=-5),
         lambda place, record: record.update(grid=[1, 2]),
+        lambda place, record: record.update(grid=[2**40, 1, 1]),
+        lambda place, record: record.update(grid=[0, 1, 1]),
+        lambda place, record: record.update(num_warps=3),
+        lambda place, record: record.update(num_warps="4"),
+        lambda place, record: record.update(shared=2**50),
+        lambda place, record: record.update(shared=-1),
+        lambda place, record: record["arguments"].append({"name": "n", "kind": "i32", "value": "x"}),
         lambda place, record: record.update(after=[1]),
         lambda place, record: record["after"].update({name: due[:-1] for name, due in record["after"].items()}),
         lambda place, record: record["after"].update(nope=["0"]),
@@ -241,6 +256,13 @@ def test_an_archive_is_replayed_as_its_folder(kept: Path, tmp_path: Path, capsys
         for part in ("launches", "data", "code"):
             packed.add(kept / part, part)
     assert [one.record() for one in replay(archive)] == [one.record() for one in replay(kept)]
+    with tarfile.open(tmp_path / "named.tar", "w") as packed:  # as `tar cf named.tar kept` makes it
+        packed.add(kept, "kept")
+    assert [one.record() for one in replay(tmp_path / "named.tar")] == [one.record() for one in replay(kept)]
+    with tarfile.open(tmp_path / "other.tar", "w") as packed:
+        packed.add(kept / "code", "code")
+    assert main(["replay", str(tmp_path / "other.tar")]) == 2
+    assert "other.tar holds no kept launches" in capsys.readouterr().err
     archive.write_bytes(archive.read_bytes()[:-1000])
     assert main(["replay", str(archive)]) == 2
     assert "is not an archive of kept launches" in capsys.readouterr().err

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +17,12 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from verify.backends import cuda
+from verify.facts.kernel import NothingToCompare
 from verify.kernels.triton import elementwise
 from verify.virtual import approx, lanes, ptx
-from verify.virtual.compile import Argument, Launch, Unsupported, described
+from verify.virtual.compile import Argument, Fault, Launch, Unsupported, described
+from verify.walk.plan import Selection
+from verify.walk.run import run as run_all
 
 try:
     lanes.library()
@@ -221,5 +226,80 @@ def test_an_access_outside_the_tensors_is_told() -> None:
         big = [a if a.kind != "i32" else type(a)(a.name, a.kind, 1 << 20) for a in one.arguments]
         executed(type(one)(one.name, one.target, (1024, 1, 1), tuple(big), one.metadata, one.files))
 
-    with pytest.raises(Unsupported, match="outside the tensors of the launch"):
+    with pytest.raises(Fault, match="outside its tensors"):
         run("add", torch.ones(4096), torch.ones(4096), execute=moved)
+
+
+def test_a_grid_that_no_device_has_is_told() -> None:
+    def moved(one: Launch) -> None:
+        executed(type(one)(one.name, one.target, (1, 65536, 1), one.arguments, one.metadata, one.files))
+
+    with pytest.raises(Fault, match=r"a grid of \(1, 65536, 1\); CUDA has at most"):
+        run("add", torch.ones(8), torch.ones(8), execute=moved)
+
+
+#: An inverse whose last store or load is one element too many, and which computes with torch and numpy.
+USERS = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, out, n, loads, stores, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    y = 1.0 / tl.load(x + at, at < loads).to(tl.float32)
+    tl.store(out + at, y, at < stores)
+
+def launched(x, loads, stores):
+    x, out = x.contiguous(), torch.empty_like(x.contiguous())
+    n = out.numel()
+    if n:
+        kernel[(triton.cdiv(n, 1024),)](x, out, n, n + loads, n + stores, BLOCK=1024)
+    return out
+
+def right(x):
+    return launched(x, 0, 0)
+
+def loads(x):
+    return launched(x, 1, 0)
+
+def stores(x):
+    return launched(x, 0, 1)
+
+def foreach(x):
+    y = x.clone()
+    torch._foreach_reciprocal_([y])
+    return y
+
+def numbers(x):
+    return torch.from_numpy(1 / x.numpy())
+
+def arrays(x):
+    import numpy
+    return torch.from_numpy(1 / numpy.asarray(x))
+"""
+
+
+@pytest.mark.parametrize(("function", "status", "told"), [
+    ("right", "passed", ""),
+    ("loads", "error", "launched a load of 2 x 1 bytes outside its tensors"),
+    ("stores", "error", "launched a store of 2 x 1 bytes outside its tensors"),
+    ("foreach", "not-run", "computes with torch._foreach_reciprocal_"),
+    ("numbers", "not-run", "torch.Tensor.numpy"),
+    ("arrays", "not-run", "torch.Tensor.__array__"),
+])  # fmt: skip
+def test_what_a_users_kernel_may_not_do_is_told(tmp_path: Path, function: str, status: str, told: str) -> None:
+    """What a store beside the tensors raised was taken for the function's own refusal of such a call; what torch and
+    numpy computed in place was this machine's arithmetic."""
+    (own := tmp_path / "own.py").write_text(USERS)
+    selection = Selection(
+        ("reciprocal",), ("virtual-cuda",), ("float16",), profile="quick", spellings=("out-of-place", "tail"),
+        user_lowerings=(f"{own}:{function}",),
+    )  # fmt: skip
+    if status == "not-run":
+        with pytest.raises(NothingToCompare, match=re.escape(told)):
+            run_all(selection)
+        return
+    cells = [one for one in run_all(selection)["cells"] if "own.py" in one["lowering"]]
+    statuses = {one["status"] for one in cells}
+    assert statuses == ({status} if status == "passed" else {status, "not-run"})
+    assert any(told in one["reason"] for one in cells)

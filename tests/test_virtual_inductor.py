@@ -55,7 +55,7 @@ def test_an_in_place_function_leaves_its_result() -> None:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (lambda x, y, z: (x.reshape(16, 64) @ y.reshape(64, 16)).exp(), "it computes with torch.mm"),
+        (lambda x, y, z: (x.reshape(16, 64) @ y.reshape(64, 16)).exp(), "the lowering computes with torch.mm"),
         (lambda x, y, z: x.reshape(10, 100) @ y.reshape(100, 10), "Inductor asks the GPU itself"),
         (lambda x, y, z: x.view(-1), "Inductor generates no Triton kernel"),
     ],

@@ -18,7 +18,7 @@ from verify.backends import cuda
 from verify.kernels.triton import products
 from verify.numbers import units
 from verify.virtual import approx, lanes, matrix, ptx
-from verify.virtual.compile import Argument, Launch, Unsupported, described
+from verify.virtual.compile import Argument, Fault, Launch, Unsupported, described
 from verify.walk.plan import Selection
 from verify.walk.run import run
 
@@ -186,7 +186,7 @@ def test_a_planted_fault_shows(
         plant(monkeypatch)
     try:
         noticed = not torch.equal(product(a, b, target, changed=changed), due)
-    except Unsupported as why:  # an address outside the tensors, or beyond what is shared
+    except (Fault, Unsupported) as why:  # an address outside the tensors, or beyond what is shared
         noticed = "outside" in str(why) or "beyond" in str(why)
     finally:
         monkeypatch.undo()

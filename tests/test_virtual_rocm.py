@@ -84,7 +84,7 @@ def mine(path: Path, text: str, backend: str = "virtual-rocm") -> Any:
 def test_a_lowering_that_computes_with_torch_is_not_run(tmp_path: Path, backend: str) -> None:
     """Its arithmetic would be this machine's."""
     call = mine(tmp_path / "mine.py", "import torch\n\ndef exp(x):\n    return torch.exp(x)\n", backend)
-    with pytest.raises(NotLowered, match=r"it computes with torch\.exp, which a virtual device has no code of"):
+    with pytest.raises(NotLowered, match=r"computes with torch\.exp, which a virtual device has no code of"):
         call(torch.ones(3))
 
 

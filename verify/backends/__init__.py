@@ -347,9 +347,26 @@ def answer(*command: str) -> str | None:
         return None
 
 
-def software() -> dict[str, Any]:
-    """The part of a fingerprint that every backend shares."""
+#: Variables of the environment with which the same code gives other bits: Triton's and LLVM's, Inductor's, cuBLAS's.
+VARIABLES = (
+    "DISABLE_LLVM_OPT",
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCHINDUCTOR_CPP_ENABLE_FLOATING_POINT_CONTRACT_FLAG",
+    "TORCHINDUCTOR_EMULATE_DIVISION_ROUNDING",
+    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS",
+    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS_ON_SAVED_TENSORS",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TRITON_DEFAULT_FP_FUSION",
+    "TRITON_F32_DEFAULT",
+)
+
+
+def software(own: Iterable[str] = ()) -> dict[str, Any]:
+    """The part of a fingerprint that every backend shares. `variables`: those of VARIABLES and of a backend's own that
+    are set, only where there are any: no other environment is one that names what the machine has anyway."""
+    given = {name: os.environ[name] for name in (*own, *VARIABLES) if name in os.environ}
     return {
+        **({"variables": given} if given else {}),
         "torch": _version("torch"),
         "triton": _version("triton"),
         "python": platform.python_version(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -52,18 +51,15 @@ def capability() -> str:
 
 
 def fingerprint() -> dict[str, Any]:
-    """`variables` only where there are any: one that names what the machine has anyway makes no other environment."""
     import torch
 
-    variables = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
     return {
         "backend": name,
         "chip": _model(),
         "capability": capability(),
         "threads": threads(),
         "flush_denormal": bool(torch.tensor(2.0**-149) * 1 == 0),
-        **({"variables": variables} if variables else {}),
-        **software(),
+        **software(VARIABLES),
     }
 
 

@@ -6,7 +6,6 @@ and of Metal here is read in torch's sources and in Apple's Metal Shading Langua
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -86,8 +85,7 @@ def fingerprint() -> dict[str, Any]:
         "metal": _metal_version(),
         "denormals": subnormals(device, DTYPES),
         "rounding": _rounding(),
-        "variables": {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ},
-        **software(),
+        **software(VARIABLES),
     }
 
 

@@ -91,7 +91,7 @@ class Model(Device):
     def launching(self) -> Iterator[None]:
         from verify.virtual import approx, ptx
         from verify.virtual.compile import Launch, described, unwatched
-        from verify.virtual.moves import MovesOnly
+        from verify.virtual.moves import KeptHere, MovesOnly
 
         chip = self.capability()
 
@@ -104,7 +104,7 @@ class Model(Device):
                 self._used["mul, add"] = "as in PTX, where ptxas may contract"
             ptx.launch(one, approx.of_chip(chip, self.end))
 
-        with described(chip, unwatched(execute)), MovesOnly():  # type: ignore[no-untyped-call]
+        with described(chip, unwatched(execute)), MovesOnly(), KeptHere():  # type: ignore[no-untyped-call]
             yield
 
 

@@ -55,13 +55,13 @@ class Model(Device):
     def launching(self) -> Iterator[None]:
         from verify.virtual import amdgcn
         from verify.virtual.compile import Launch, described, unwatched
-        from verify.virtual.moves import MovesOnly
+        from verify.virtual.moves import KeptHere, MovesOnly
 
         def launched(launch: Launch) -> None:
             amdgcn.execute(launch, self.approximation)
             self._used.update(dict.fromkeys(amdgcn.parse(launch.code, launch.name).modelled, self.how))
 
-        with described(amdgcn.TARGET, unwatched(launched)), MovesOnly():  # type: ignore[no-untyped-call]
+        with described(amdgcn.TARGET, unwatched(launched)), MovesOnly(), KeptHere():  # type: ignore[no-untyped-call]
             yield
 
 

@@ -22,7 +22,7 @@ from verify.facts.kernel import Kernel, Scalars, Spelling, UsageError
 from verify.lower.layouts import LAYOUTS, Layout
 from verify.processes.start import uninterrupted
 from verify.virtual import keep
-from verify.virtual.compile import Unsupported
+from verify.virtual.compile import Fault, Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +133,7 @@ def here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., A
     """The call as made on the target's backend: a virtual device executes its launches on the CPU, and `--keep-code`
     keeps them in a folder."""
     virtual = backends.virtual(target.backend)
-    kept = keep.folder() is not None
+    kept = keep.folder() is not None and not isinstance(target.backend.triton_options("default"), str)
     if virtual is None and not kept:
         return call
 
@@ -147,6 +147,8 @@ def here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., A
                 return call(*given)
         except Unsupported as why:
             raise NotLowered(str(why)) from why
+        except Fault as why:
+            raise Breach(str(why)) from why
 
     scalars = "".join(f" {key}={value!r}" for key, value in target.scalars.items())
     label = f"{target.kernel.name}{scalars} {target.dtype} {name} {target.spelling}"

@@ -34,6 +34,8 @@ TARGETS: Mapping[str, tuple[str, int | str, int]] = {
     "gfx1100": ("hip", "gfx1100", 32),
     "gfx1201": ("hip", "gfx1201", 32),
 }
+#: The most blocks in x, y and z that CUDA launches (CUDA C Programming Guide, table of technical specifications).
+GRID = (2**31 - 1, 65535, 65535)
 #: Shared memory of a block in bytes, the most that a kernel may ask for (CUDA C Programming Guide, table of compute
 #: capabilities; CDNA 3 and RDNA ISA guides, LDS).
 SHARED: Mapping[str, int] = {
@@ -53,6 +55,10 @@ BACKENDS: Mapping[str, str] = {"cuda": "cuda", "hip": "rocm"}
 
 class Unsupported(NothingToCompare):
     """A virtual device does not model an instruction or feature, which the message names. Exit code 3."""
+
+
+class Fault(Exception):
+    """A launch did what no device allows; the message goes on from who launched it."""
 
 
 @dataclass(frozen=True)
@@ -192,13 +198,14 @@ def _digested(stage: Callable[[Any, dict[str, Any]], Any], options: Any, module:
 
 
 def unwatched(execute: Callable[P, R]) -> Callable[P, R]:
-    """The function outside torch's dispatch modes: it does the device's work, or records it, and not the lowering's."""
+    """The function outside torch's modes: it does the device's work, or records it, and not the lowering's."""
 
     @functools.wraps(execute)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        from torch._C import DisableTorchFunction
         from torch.utils._python_dispatch import _disable_current_modes
 
-        with _disable_current_modes():
+        with _disable_current_modes(), DisableTorchFunction():
             return execute(*args, **kwargs)
 
     return run

@@ -14,7 +14,7 @@ import numpy as np
 
 from verify.native import Unsupported as NotBuilt
 from verify.native import build
-from verify.virtual.compile import Unsupported
+from verify.virtual.compile import Fault, Unsupported
 
 Array = np.ndarray
 #: Directions of rounding, in PTX's names, as `lanes.cpp` numbers them.
@@ -74,7 +74,7 @@ class Memory:
         self.high = np.array([high for _, high in ranges], np.uint64)
 
     def load(self, address: Array, bits: int, count: int = 1) -> list[Array]:
-        """`count` neighbouring words of each lane. Raises Unsupported for an address outside, or askew."""
+        """`count` neighbouring words of each lane. Raises Fault for an address outside, or askew."""
         out = [np.empty(address.size, f"u{bits // 8}") for _ in range(count)]
         self._move("load", address, bits, out)
         return out
@@ -92,5 +92,5 @@ class Memory:
         if bad >= 0:
             where = int(address[bad])
             near = min(self.low.tolist(), key=lambda low: abs(where - low), default=0)
-            raise Unsupported(f"a {name} of {bits // 8} x {len(words)} bytes outside the tensors of the launch: "
-                              f"{where - near:+d} bytes from the begin of the nearest")  # fmt: skip
+            raise Fault(f"launched a {name} of {bits // 8} x {len(words)} bytes outside its tensors: {where - near:+d} "
+                        "bytes from the begin of the nearest")  # fmt: skip

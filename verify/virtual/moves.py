@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from verify.virtual.compile import Unsupported
@@ -24,13 +25,30 @@ MOVES = frozenset((
 ))  # fmt: skip
 
 
+#: What gives the memory of a tensor to others, such as numpy, which no mode sees compute.
+GIVEN_AWAY = frozenset((torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__))
+
+
+class KeptHere(TorchFunctionMode):
+    """Inside, what takes a tensor's numbers out of torch raises Unsupported."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in GIVEN_AWAY:
+            raise Unsupported(
+                f"the lowering takes numbers out of torch with torch.Tensor.{func.__name__}, and may compute with them "
+                "what a virtual device has no code of"
+            )
+        return func(*args, **(kwargs or {}))
+
+
 class MovesOnly(Watching):  # type: ignore[no-untyped-call]
-    """Inside, an operator that gives floats by computing raises Unsupported, which names it."""
+    """Inside, an operator that gives or writes floats by computing raises Unsupported, which names it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        computed = any(leaf.is_floating_point() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
-        if computed and name not in MOVES:
-            raise Unsupported(f"it computes with torch.{name}, which a virtual device has no code of")
+        written = (args, kwargs) if func._schema.is_mutable else ()  # lists of tensors are written without a result
+        leaves = (leaf for leaf in tree_leaves((result, written)) if isinstance(leaf, torch.Tensor))
+        if name not in MOVES and any(leaf.is_floating_point() for leaf in leaves):
+            raise Unsupported(f"the lowering computes with torch.{name}, which a virtual device has no code of")
         return result

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from verify.virtual import approx, lanes, matrix
-from verify.virtual.compile import Launch, Unsupported
+from verify.virtual.compile import GRID, Fault, Launch, Unsupported
 
 Array = Any  # of numpy, whose dtypes no annotation says
 Select = Any  # slice(None), or indices of the threads that take part
@@ -292,7 +292,7 @@ class Machine:
             raise Unsupported(f"{which} memory in a kernel that declares none")
         address = address & np.uint64(0xFFFFFFFF)  # pointers into these spaces have 32 bits
         if bool((address >= size).any()):
-            raise Unsupported(f"a {which} address beyond the {size} bytes that there are")
+            raise Fault(f"launched an access to {which} memory beyond the {size} bytes that there are")
         owner = (self.block if which == "shared" else self.thread)[at].astype(np.uint64)
         start = held.ctypes.data
         memory = lanes.Memory([(start, start + held.size)])
@@ -347,12 +347,14 @@ class Machine:
 
 def launch(one: Launch, model: approx.Mufu) -> None:
     """Execute a launch on the memory of its tensors. Raises Unsupported, before anything ran, for what is not modelled,
-    and at an access outside the tensors."""
+    and Fault for too large a grid and at an access outside the tensors."""
     execute(one, one.code, model)
 
 
 def execute(one: Launch, text: str, model: approx.Mufu) -> None:
     """`launch` with other code."""
+    if any(size > most for size, most in zip(one.grid, GRID, strict=True)):
+        raise Fault(f"launched {one.name} on a grid of {one.grid}; CUDA has at most {GRID}")
     program = program_of(text, int(one.metadata.shared))
     ranges = []
     values: list[int] = []
@@ -364,7 +366,7 @@ def execute(one: Launch, text: str, model: approx.Mufu) -> None:
                 ranges.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
             values.append(0 if value is None else value.data_ptr())
         else:
-            values.append(_bits(argument.kind, value))
+            values.append(bits_of(argument.kind, value))
     scratch = np.zeros(max(int(getattr(one.metadata, "global_scratch_size", 0) or 0), 1), np.uint8)
     if scratch.size > 1:
         raise Unsupported(f"{one.name} uses global scratch memory")
@@ -382,7 +384,7 @@ def execute(one: Launch, text: str, model: approx.Mufu) -> None:
         Machine(program, some, one.grid, parameters, memory, data, model).run()
 
 
-def _bits(kind: str, value: Any) -> int:
+def bits_of(kind: str, value: Any) -> int:
     """The bits that a launch passes for a number."""
     if kind in ("fp32", "f32"):
         return int(np.float32(value).view(np.uint32))

@@ -6,6 +6,7 @@ where the kernels ran.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
 import re
@@ -19,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from verify.facts.kernel import UsageError
-from verify.virtual.compile import TARGETS, Argument, Launch, Unsupported
+from verify.virtual.compile import GRID, SHARED, TARGETS, Argument, Fault, Launch, Unsupported
 from verify.virtual.keep import CHUNK, digests
 
 
@@ -63,13 +64,16 @@ def replay(place: Path) -> Iterator[Replayed]:
                 archive.extractall(folder, filter="data")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
             raise UsageError(f"{place} is not an archive of kept launches: {str(error).partition(': -')[0]}") from None
-        yield from _replayed_of(Path(folder))
+        top = Path(folder)
+        inside = [top, *(one for one in top.iterdir() if one.is_dir())]  # archived by its name, or as what it holds
+        yield from _replayed_of(next((one for one in inside if (one / "launches").is_dir()), top), told=place)
 
 
-def _replayed_of(place: Path) -> Iterator[Replayed]:
+def _replayed_of(place: Path, told: Path | None = None) -> Iterator[Replayed]:
+    """told: what to name in place of the folder."""
     files = sorted((place / "launches").glob("*.json"))
     if not files:
-        raise UsageError(f"{place} holds no kept launches; expected a folder written by --keep-code")
+        raise UsageError(f"{told or place} holds no kept launches; expected a folder written by --keep-code")
     for file in files:
         try:
             read = _read(place, json.loads(file.read_text()))
@@ -114,7 +118,7 @@ def _replayed(file: Path, about: About, one: Launch, program: Any, after: dict[s
 
     try:
         ptx.launch(one, approx.of_chip(one.target))
-    except Unsupported as why:
+    except (Fault, Unsupported) as why:
         return Replayed(*about, {}, reason=str(why))
     differing, chunks = {}, 0
     for argument in one.arguments:
@@ -139,10 +143,14 @@ def launch_of(place: Path, record: dict[str, Any]) -> Launch:
     """The launch to be executed, with the memory that it began with, on the host."""
     import torch
 
+    from verify.virtual.ptx import bits_of
+
     storages: dict[tuple[str, Any], Any] = {}
     arguments = []
     for given in record["arguments"]:
         if "data" not in given:
+            with contextlib.suppress(Unsupported):  # that the launch's own execution tells of
+                bits_of(given["kind"], given["value"])  # what is no number raises ValueError here
             arguments.append(Argument(given["name"], given["kind"], given["value"]))
             continue
         key = given["data"], given.get("storage")
@@ -154,10 +162,21 @@ def launch_of(place: Path, record: dict[str, Any]) -> Launch:
         arguments.append(
             Argument(given["name"], given["kind"], whole.as_strided(given["shape"], given["stride"], given["offset"]))
         )
-    metadata = SimpleNamespace(num_warps=record["num_warps"], shared=record["shared"], global_scratch_size=0)
+    warps, shared = (_whole(record, name) for name in ("num_warps", "shared"))
+    if not 0 < warps <= 32 or warps & (warps - 1) or not 0 <= shared <= max(SHARED.values()):
+        raise ValueError(f"num_warps={warps} and shared={shared}; no GPU launches such a block")
+    metadata = SimpleNamespace(num_warps=warps, shared=shared, global_scratch_size=0)
     code = place / "code" / _plain(record["code"])
     x, y, z = map(int, record["grid"])
+    if not all(0 < size <= most for size, most in zip((x, y, z), GRID, strict=True)):
+        raise ValueError(f"a grid of {(x, y, z)}; expected at least one block in x, y and z, and at most {GRID}")
     return Launch(record["name"], record["target"], (x, y, z), tuple(arguments), metadata, {code.suffix[1:]: code})
+
+
+def _whole(record: dict[str, Any], name: str) -> int:
+    if not isinstance(value := record[name], int):
+        raise ValueError(f"{name}={value!r}; expected a whole number")
+    return value
 
 
 def _plain(name: str) -> str:

@@ -1399,6 +1399,8 @@ def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Ta
     # no line of torch says what lies in other memory, some need more lines than there are, and no element no number
     if arranged.how in ("guard", "stream", "zeros", "threads", "default", "grad_parameter") or not len(one.expected):
         return ""
+    if backends.virtual(target.backend):  # nor are launches on a device that is not there
+        return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
         chosen = [torch.cat([t[one.place :][:1], others[: period - 1]]) for t, others in both]

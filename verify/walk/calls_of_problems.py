@@ -660,7 +660,7 @@ class Calls:
         """Lines of torch that show, in a process of their own, that a call on rows goes wrong, of simple numbers; ''
         where they do not show it."""
         family, text = self.facts.family, MEMORY.get(name) or PICKED.get(name)
-        if not isinstance(family, Rows) or not (text or sizes):
+        if not isinstance(family, Rows) or not (text or sizes) or backends.virtual(self.target.backend):
             return ""
         one = self.drawn(sizes or self.batch(ROWS))
         numbers = {

@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from verify.facts import kernel
 from verify.facts.kernel import Composite, Setting, UsageError
 from verify.families.composite import Problem
 from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.lowerings import lowerings
 from verify.walk.plan import Job, Selection, backends_of, jobs_of
 from verify.walk.progress import Progress
-from verify.workers.launch import LoweringError, Outputs, bits, launch_steady
+from verify.workers.launch import REPEATS, LoweringError, Outputs, bits, launch_steady
 
 Tensor = torch.Tensor
 #: Sizes of batches: powers of two, where kernels change how they divide the work, and beside them.
@@ -81,16 +83,29 @@ def invariance_of(target: Target, lowering: Lowering, length: int, seed: int = 0
     if reason := backend.dtype_unavailable(dtype) or lowering.reason(target):
         return replace(about, reason=reason)
 
-    def launch(rows: Sequence[int], data: Problem = largest) -> Outputs:
+    def launch(
+        rows: Sequence[int], data: Problem = largest, of: Lowering = lowering, repeats: int = 1,
+        like: Outputs | None = None,
+    ) -> Outputs:  # fmt: skip
         """The outputs for these rows of the largest problem, in this order."""
         problem, setting = prepared(len(rows))
         tensors = {name: t[list(rows)] if name in batched else t for name, t in data.tensors.items()}
-        call = lowering.build(replace(target, spelling=setting.name))
+        call = of.build(replace(target, spelling=setting.name))
         given = replace(problem, tensors=tensors).to(backend.check_device)
         names = facts.outputs_of(setting)
-        return launch_steady(call, given, backend, lowering.name, names=names, repeats=1).results[0]
+        found = launch_steady(call, given, backend, of.name, names=names, repeats=repeats, like=like)
+        if not found.steady:
+            raise LoweringError(f"lowering {of.name} is not deterministic: {found.told}", "unsteady")
+        return found.results[0]
+
+    def checked(rows: Sequence[int]) -> Outputs:
+        """The same, launched several times, all of it written, in the shapes and dtypes of the reference's outputs."""
+        reference = lowerings(facts)[0]
+        known = lowering.name == reference.name or reference.reason(target)
+        return launch(rows, repeats=REPEATS, like=None if known else launch(rows, of=reference))
 
     try:
+        checked([0])
         alone = _joined([launch([row]) for row in range(max(SIZES))])
         differing: list[int] = []
         first, steps = -1, 0
@@ -101,7 +116,7 @@ def invariance_of(target: Target, lowering: Lowering, length: int, seed: int = 0
                 differing.append(size)
                 steps = max(steps, most)
         order = [(5 * k + 3) % PLACED for k in range(PLACED)]
-        here = launch(range(PLACED))
+        here = checked(range(PLACED))
         moved, _ = _compared(launch(order), here, order)
         others, _ = _compared(
             launch(range(PLACED), _beside(largest, batched)), here, range(0, PLACED, 2), range(0, PLACED, 2)
@@ -139,9 +154,15 @@ def _compared(
         unequal = (bits(mine) != bits(theirs)) & ~(mine.isnan() & theirs.isnan())
         if bool(unequal.any()):
             wrong |= set(unequal.reshape(len(mine), -1).any(1).nonzero()[:, 0].tolist())
-            a, b = (_ordinal(part[unequal]) for part in (mine, theirs))
-            most = max(most, int((a - b).abs().max()))
+            most = max(most, _steps(*(_ordinal(part[unequal]).cpu().numpy() for part in (mine, theirs))))
     return sorted(wrong), most
+
+
+def _steps(a: np.ndarray, b: np.ndarray) -> int:
+    """The most numbers from those numbered a to those numbered b (int64), of which there may be 2^64."""
+    sizes = (np.abs(part).astype(np.uint64) for part in (a, b))
+    across = next(sizes) + next(sizes)
+    return int(np.where((a < 0) == (b < 0), np.abs(a - b).astype(np.uint64), across).max())
 
 
 def _ordinal(t: Tensor) -> Tensor:

@@ -36,8 +36,8 @@ def merged(reports: Sequence[Report]) -> Report:
         are = "1 cell is" if len(repeated) == 1 else f"{len(repeated)} cells are"
         raise UsageError(f"{are} in two reports, the first {place}; name each report once")
     versions = defaultdict[str, set[str]](set)
-    for cell in cells:
-        versions[cell.lowering].add(str(cell.flags.get("source", "")))
+    for cell in cells:  # of a file, whichever function of it
+        versions[cell.lowering.rpartition(":")[0] or cell.lowering].add(str(cell.flags.get("source", "")))
     if two := next((name for name, known in versions.items() if len(known - {""}) > 1), ""):
         raise UsageError(f"the reports are of different versions of {two}, or of what it imports; run them again")
     sources = defaultdict[str, set[str]](set)
