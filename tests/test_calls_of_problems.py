@@ -24,6 +24,7 @@ from verify.lower import stubs
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
 from verify.lower.user import user_composite
+from verify.numbers.orders import Order
 from verify.walk import calls_of_problems
 from verify.walk.calls import Called
 from verify.walk.calls_of_problems import LENGTH, MADE, MEMORY, PICKED, ROWS, SIZES, Calls, _Ahead, call_problems
@@ -191,21 +192,49 @@ def called(
     dtype: str = "float32",
     only: str | tuple[str, ...] = "",
     number: int = 0,
+    order: Order | None = None,
 ) -> Called:
     """The calls of a planted function, in this process or apart. only: how the names of those begin that are made;
-    number: of the case of scalars."""
+    number: of the case of scalars; order: that it declares."""
     own = tmp_path / "mine.py"
     own.write_text(text)
     facts, backend = kernel.load(name), backends.load("cpu")
     assert isinstance(facts, Composite)
     on = Target(facts, facts.cases[number], facts.settings[0].name, dtype, backend)
     case = Instance(facts, facts.settings[0], facts.cases[number], dtype, backend, 0)
-    lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}")
+    lowering = (isolated_composite if apart else user_composite)(f"{own}:{function}", order)
     call = lowering.build(on)
     table = Calls.table
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Calls, "table", lambda self: ((k, one) for k, one in table(self) if k.startswith(only)))
         return call_problems(case, on, lowering, call, lowerings(facts)[0]).settled(call)
+
+
+TREE = """
+import torch
+
+def tree(x, dim):
+    x = x.movedim(dim, -1)
+    y, far = x.contiguous().float(), 1
+    while far < x.shape[-1]:
+        y = torch.cat([y[..., :far], y[..., far:] * y[..., :-far]], -1)
+        far *= 2
+    return y.to(x.dtype).movedim(-1, dim).clone()
+
+def lost(x, dim):
+    y = tree(x, dim)
+    return torch.where((y.abs() > 0.5) & (y.abs() < 0.51), y * 1.01, y)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_a_declared_order_says_nothing_of_is_named_and_no_fault(tmp_path: Path, dtype: str) -> None:
+    """Factors whose product leaves the range in a tree, though no prefix does; without a declaration nobody knows."""
+    tree = Order.parse("tree:float32")
+    found = called(tmp_path, "tree", "cumprod", text=TREE, dtype=dtype, order=tree)
+    assert found.status == "passed" and "in the declared order" in found.excused
+    assert called(tmp_path, "tree", "cumprod", text=TREE, dtype=dtype).status == "unjudged"
+    assert called(tmp_path, "lost", "cumprod", text=TREE, dtype=dtype, order=tree).status == "exceeds-bound"
 
 
 COMPOSITES = [name for name in kernel.names() if isinstance(kernel.load(name), Composite)]
