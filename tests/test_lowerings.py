@@ -463,6 +463,22 @@ def test_ledger_entries_still_fail() -> None:
     assert any("bound" in entry.kinds for entry in known) == bool(wrong.any())
 
 
+def test_threads_keep_their_parts_of_a_sum_in_the_half_type() -> None:
+    """Which an entry says of sums of 2^15 elements and more, and the bound does not."""
+    x, threads = torch.zeros(1 << 16, dtype=torch.float16), torch.get_num_threads()
+    x[0], x[1], x[1 << 15] = 12696.0, 4.5, 1534.0
+    try:
+        sums = []
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            sums.append(float(x.sum()))
+        assert sums == [14232.0, 14240.0]
+    finally:
+        torch.set_num_threads(threads)
+    assert ledger.known("cpu", lowering="eager", kernel="sum", dtype="float16", spelling="length-2^16-counted")
+    assert not ledger.known("cpu", lowering="eager", kernel="sum", dtype="float32", spelling="length-2^16-counted")
+
+
 def test_ledger_matches_cells() -> None:
     assert ledger.known("cpu", lowering="eager", kernel="exp", dtype="float32", spelling="out-of-place") == ()
     entry = ledger.not_run("cpu", lowering="triton-interpreter", kernel="tanh", dtype="float64")

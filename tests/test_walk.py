@@ -171,6 +171,10 @@ def test_an_entry_that_nothing_needs_is_an_error(monkeypatch: pytest.MonkeyPatch
     found = [dict(unneeded), dict(unneeded)]
     ledger.unneeded(found)
     assert [c["status"] for c in found] == ["deviates", "error"] and "no longer fails" in found[1]["reason"]
+    monkeypatch.setattr(ledger, "deviations", lambda backend: (replace(known, drawn=True),))
+    found = [dict(unneeded), dict(unneeded)]
+    ledger.unneeded(found)
+    assert [c["status"] for c in found] == ["deviates"] * 2
 
 
 # ---------------------------------------------------------------- portions and equal bits

@@ -84,6 +84,7 @@ class Deviation(Cells):
     overflow  only where a named intermediate overflows
     zero      only where the output is a zero
     infinite  only where it is an infinity
+    drawn     whether a run may not need it, since it depends on the numbers that the seed draws
     """
 
     id: str = ""
@@ -98,6 +99,7 @@ class Deviation(Cells):
     overflow: bool = False
     zero: bool = False
     infinite: bool = False
+    drawn: bool = False
 
     def __post_init__(self) -> None:
         name = f"ledger entry {self.id or '?'}"
@@ -218,7 +220,7 @@ def unneeded(cells: list[dict[str, Any]], capabilities: Mapping[str, str] | None
     for name in dict.fromkeys(cell["backend"] for cell in cells):
         for entry in deviations(name, *filter(None, [(capabilities or {}).get(name, "")])):
             meant = {k for k in names() if fits(k, entry.kernel)}
-            if entry.status != "deviates" or not meant <= ran:
+            if entry.status != "deviates" or entry.drawn or not meant <= ran:
                 continue
             covered = [
                 cell
