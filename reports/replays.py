@@ -9,37 +9,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from verify.facts import environment
 from verify.facts.kernel import is_file
 
 if TYPE_CHECKING:
     from verify.reports.schema import Cell, Report, Worst
 
 
-#: Variables that choose what code runs (`verify.backends`), which a replay needs as the run had them. No other is taken
-#: from a report into a command.
-VARIABLES = (
-    "ATEN_CPU_CAPABILITY",
-    "PYTORCH_MPS_FAST_MATH",
-    "PYTORCH_ENABLE_MPS_FALLBACK",
-    "PYTORCH_MPS_PREFER_METAL",
-    "DISABLE_LLVM_OPT",
-    "NVIDIA_TF32_OVERRIDE",
-    "TORCHINDUCTOR_CPP_ENABLE_FLOATING_POINT_CONTRACT_FLAG",
-    "TORCHINDUCTOR_EMULATE_DIVISION_ROUNDING",
-    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS",
-    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS_ON_SAVED_TENSORS",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "TRITON_DEFAULT_FP_FUSION",
-    "TRITON_F32_DEFAULT",
-)
-
-
 def assignments(fingerprint: object) -> str:
-    """What stands before a replay on the machine with this fingerprint, so that the same code runs."""
+    """What stands before a replay on the machine with this fingerprint, so that the same code runs. No other variables
+    are taken from a report into a command."""
     found = fingerprint.get("variables") if isinstance(fingerprint, dict) else None
     if not isinstance(found, dict):
         return ""
-    return "".join(f"{name}={shlex.quote(str(found[name]))} " for name in VARIABLES if name in found)
+    return "".join(f"{name}={shlex.quote(str(found[name]))} " for name in environment.EVERY if name in found)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sample_reports import cell, cell_of, deviating, error, not_run, region, report
-from verify import backends
-from verify.backends import cpu, mps
+from verify.backends import cpu
 from verify.cli.commands import main
+from verify.facts import environment
 from verify.facts.kernel import UsageError, load
 from verify.judge import ledger
 from verify.judge.status import STATUSES
@@ -41,7 +41,7 @@ from verify.reports.compare import compare as compare_reports
 from verify.reports.compare import load as load_reports
 from verify.reports.compare import place_json
 from verify.reports.gate import ALWAYS_FAIL, JUDGED, PRECEDENCE, differences
-from verify.reports.replays import VARIABLES, assignments
+from verify.reports.replays import assignments
 from verify.reports.run_page import kernel_page, run_page
 from verify.reports.schema import Report
 from verify.walk.calls import Called
@@ -1463,12 +1463,12 @@ def test_a_fingerprint_without_variables_sets_none(fingerprint: Any) -> None:
 
 
 def test_every_variable_of_a_backend_is_set_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {*cpu.VARIABLES, *mps.VARIABLES, *backends.VARIABLES} == set(VARIABLES)
-    for name in VARIABLES:
+    for name in environment.EVERY:
         monkeypatch.delenv(name, raising=False)
     assert "variables" not in cpu.fingerprint()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    assert assignments(cpu.fingerprint()) == "ATEN_CPU_CAPABILITY=default "
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
+    assert assignments(cpu.fingerprint()) == "ATEN_CPU_CAPABILITY=default TRITON_DEFAULT_FP_FUSION=0 "
 
 
 def test_a_replay_names_the_file_as_the_command_did(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from verify.facts import environment
 from verify.facts.kernel import VIRTUAL, UsageError, facts_of, suggest
 
 
@@ -347,24 +348,10 @@ def answer(*command: str) -> str | None:
         return None
 
 
-#: Variables of the environment with which the same code gives other bits: Triton's and LLVM's, Inductor's, cuBLAS's.
-VARIABLES = (
-    "DISABLE_LLVM_OPT",
-    "NVIDIA_TF32_OVERRIDE",
-    "TORCHINDUCTOR_CPP_ENABLE_FLOATING_POINT_CONTRACT_FLAG",
-    "TORCHINDUCTOR_EMULATE_DIVISION_ROUNDING",
-    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS",
-    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS_ON_SAVED_TENSORS",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "TRITON_DEFAULT_FP_FUSION",
-    "TRITON_F32_DEFAULT",
-)
-
-
 def software(own: Iterable[str] = ()) -> dict[str, Any]:
-    """The part of a fingerprint that every backend shares. `variables`: those of VARIABLES and of a backend's own that
-    are set, only where there are any: no other environment is one that names what the machine has anyway."""
-    given = {name: os.environ[name] for name in (*own, *VARIABLES) if name in os.environ}
+    """The part of a fingerprint that every backend shares. `variables`: those of `verify.facts.environment` that are
+    set, its own among them, only where there are any: what names what the machine has anyway makes no other one."""
+    given = {name: os.environ[name] for name in (*own, *environment.SHARED) if name in os.environ}
     return {
         **({"variables": given} if given else {}),
         "torch": _version("torch"),

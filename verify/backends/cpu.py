@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verify.backends import CK_TEMPLATES, CUTLASS_TEMPLATES, NO_METAL, TRITON_CODE, cores, software, threads
+from verify.facts import environment
 
 name = "cpu"
 library = "glibc"
@@ -29,8 +30,6 @@ inert_options = {
 }
 usual_options: Mapping[str, Any] = {}
 
-#: Variables that change what runs.
-VARIABLES = ("ATEN_CPU_CAPABILITY",)
 #: glibc's mallopt(3): malloc fills what it hands out with the complement of this byte.
 M_PERTURB = -6
 
@@ -59,7 +58,7 @@ def fingerprint() -> dict[str, Any]:
         "capability": capability(),
         "threads": threads(),
         "flush_denormal": bool(torch.tensor(2.0**-149) * 1 == 0),
-        **software(VARIABLES),
+        **software(environment.OF_CPU),
     }
 
 

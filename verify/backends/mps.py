@@ -21,6 +21,7 @@ from verify.backends import (
     software,
     subnormals,
 )
+from verify.facts import environment
 
 name = "mps"
 library = "Apple"
@@ -43,9 +44,6 @@ inert_options = {
 usual_options: Mapping[str, Any] = {}
 
 DTYPES = ("float16", "bfloat16", "float32")
-#: Variables that change what runs. PYTORCH_MPS_FAST_MATH sets the math mode of every library that the process compiles
-#: (aten/src/ATen/native/mps/OperationUtils.mm, compileLibrary); with the fallback, what Metal lacks runs on the CPU.
-VARIABLES = ("PYTORCH_MPS_FAST_MATH", "PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_MPS_PREFER_METAL")
 #: Since when Metal's compiler knows `#pragma METAL fp math_mode` (MSL 1.6.3: Xcode 16, the SDK of macOS 15).
 PRAGMAS_SINCE = (15, 0)
 
@@ -85,7 +83,7 @@ def fingerprint() -> dict[str, Any]:
         "metal": _metal_version(),
         "denormals": subnormals(device, DTYPES),
         "rounding": _rounding(),
-        **software(VARIABLES),
+        **software(environment.OF_MPS),
     }
 
 
