@@ -181,6 +181,7 @@ def test_what_lies_to_one_side_of_every_formula_is_told() -> None:
 def test_chance_is_no_side(count: int, share: float) -> None:
     """Steps of +-1 with a share of either sign: seven standard errors and an eighth of a step are due to chance."""
     up = int(count * share)
+    assert not Lean().aside
     one = Lean(count, up - (count - up), 0, count)
     assert bool(leans(one)) == (abs(one.along) / count > 1 / 8 + 7 / math.sqrt(count))
 

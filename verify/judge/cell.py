@@ -4,7 +4,6 @@ status; `verify.judge.status` orders statuses. A cell's status is its worst regi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 UNJUDGED = Fraction(1, 100)
 #: The smallest share of a composite kernel's cell that a resolving stratum may hold.
 STRATUM = 0.05
-#: The mean distance, in steps, from the results of every known formula beyond which a cell's outputs lie to one side,
-#: and what chance adds to it, in standard errors: by Hoeffding's inequality below 10^-10.
-LEANING, ERRORS = 1 / 8, 7.0
 _COLUMN = {"ulp": "ulp", "scaled_ulp": "scaled", "share": "share"}
 _SLACK = 1 + 2.0**-40  # of upper bounds computed in floating point
 _WORDS = {
@@ -347,7 +343,7 @@ def leaning(tally: Tally) -> str:
     """How far outputs lie to one side of what every known formula gives, where each element is rounded by itself; ''
     where they lie about the results of one, or none is asked about."""
     leans = [fit.lean for fit in tally.formulas.values() if fit.lean.count]
-    if not leans or any(abs(one.mean) <= LEANING + ERRORS * math.sqrt(one.squares) / one.count for one in leans):
+    if not all(one.aside for one in leans) or not leans:
         return ""
     one = min(leans, key=lambda one: abs(one.mean))
     side = "along the number line" if abs(one.along) >= abs(one.outward) else "away from zero"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
@@ -134,9 +134,16 @@ class Formulas:
     places: Mapping[str, Tensor] = field(default_factory=dict)
     apart: bool = False
 
-    def leans(self, y: Tensor, fmt: Format) -> dict[str, Lean]:
-        """On which side of each candidate's results the outputs y lie; {} where that tells nothing."""
-        return {text: lean_of(y, f, fmt) for text, f in self.predict(None).items()} if self.apart else {}
+    def leans(self, y: Tensor, fmt: Format, missed: Iterable[int]) -> dict[str, Lean]:
+        """On which side of the candidates' results the outputs y lie, of one alone where they lie about its results; {}
+        where that tells nothing. missed: how many outputs each candidate misses."""
+        found: dict[str, Lean] = {}
+        predicted = self.predict(None) if self.apart else {}
+        for _, text in sorted(zip(missed, self.names, strict=True)) if predicted else ():
+            found[text] = lean_of(y, predicted[text], fmt)
+            if not found[text].aside:
+                return {text: found[text]}
+        return found
 
     def wrong(self, y: Tensor) -> Iterator[tuple[int, int]]:
         """For each candidate, how many of the outputs y it misses, and the first of them (-1: none)."""
@@ -191,7 +198,7 @@ class Judge:
             reduced = Reduced((), (), tuple(formulas.wrong(y)), source.picked(y))
         else:
             reduced = engine(y, eager, self.limits.values, self._ahead(source, sampled, y))
-        leans = formulas.leans(y, self.fmt)
+        leans = formulas.leans(y, self.fmt, (count for count, _ in reduced.formulas))
         for text, (count, first) in zip(formulas.names, reduced.formulas, strict=True):
             witness = self._element(source, first, y) if count else None
             fits[text] = Fit(count, witness, lean=leans.get(text, Lean()))

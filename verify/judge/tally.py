@@ -21,6 +21,9 @@ from verify.numbers.decide import BINS, QUANTUM
 from verify.numbers.ulp import CLASSES
 
 WORST = 5
+#: The mean distance from a formula's results, in steps, beyond which outputs lie to one side of them, and what chance
+#: adds to it, in standard errors: by Hoeffding's inequality below 10^-10.
+LEANING, ERRORS = 1 / 8, 7.0
 _WORD = (1 << 64) - 1
 
 
@@ -139,6 +142,11 @@ class Lean:
     def mean(self) -> float:
         """The mean of the differences along the number line or away from zero, whichever is larger."""
         return max(self.along, self.outward, key=abs) / self.count if self.count else 0.0
+
+    @property
+    def aside(self) -> bool:
+        """Whether that is more than chance explains."""
+        return bool(self.count) and abs(self.mean) > LEANING + ERRORS * math.sqrt(self.squares) / self.count
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from verify.virtual.dispatch import Watching
 #: Operators that copy, arrange, fill or convert (each number rounded once, to nearest, as on any device).
 MOVES = frozenset((
     "alias", "as_strided", "cat", "clone", "constant_pad_nd", "copy_", "detach", "empty", "empty_like",
-    "empty_strided", "expand", "fill_", "flip", "full", "full_like", "gather", "index", "index_select",
-    "lift_fresh", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
+    "empty_strided", "expand", "fill_", "flip", "_foreach_copy_", "_foreach_zero_", "full", "full_like", "gather",
+    "index", "index_select", "lift_fresh", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
+    "ones", "ones_like",
     "permute", "repeat", "resolve_conj", "resolve_neg", "select", "set_", "slice", "split", "split_with_sizes",
     "squeeze", "stack", "t", "_to_copy", "transpose", "unbind", "unfold", "_unsafe_view", "unsqueeze", "view",
     "zero_", "zeros", "zeros_like",
