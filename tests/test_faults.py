@@ -455,7 +455,7 @@ def test_an_output_that_changes_makes_no_other_one_unsteady() -> None:
 
 
 #: An average of squares that is rounded to one side: each element keeps the bound of eager's two roundings, and a
-#: thousand steps lose half of it.
+#: thousand steps lose more than half of it.
 ONE_SIDED = """
 import torch
 

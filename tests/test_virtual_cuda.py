@@ -240,7 +240,7 @@ def test_a_grid_that_no_device_has_is_told() -> None:
 
 #: An inverse whose last store or load is one element too many, and which computes with torch and numpy.
 USERS = """
-import torch, triton
+import math, torch, triton
 import triton.language as tl
 
 @triton.jit
@@ -273,6 +273,10 @@ def foreach(x):
 def numbers(x):
     return torch.from_numpy(1 / x.numpy())
 
+def listed(x):
+    inverse = [1 / v if v else math.copysign(math.inf, v) for v in x.flatten().tolist()]
+    return torch.tensor(inverse, dtype=x.dtype).view(x.shape)
+
 def arrays(x):
     import numpy
     return torch.from_numpy(1 / numpy.asarray(x))
@@ -281,6 +285,7 @@ def arrays(x):
 
 @pytest.mark.parametrize(("function", "status", "told"), [
     ("right", "passed", ""),
+    ("listed", "passed", ""),  # the host's arithmetic, on a GPU as well
     ("loads", "error", "launched a load of 2 x 1 bytes outside its tensors"),
     ("stores", "error", "launched a store of 2 x 1 bytes outside its tensors"),
     ("foreach", "not-run", "computes with torch._foreach_reciprocal_"),
