@@ -268,6 +268,16 @@ def test_a_scalar_weight_of_one_deviates_as_the_ledger_says(monkeypatch: pytest.
     assert found["status"] == "deviates" and found["ledger"] == ["lerp-two-sided"]
 
 
+def test_a_compiled_foreach_lerp_rounds_its_weight_to_the_half_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(domains.SIZES, "quick", 13)
+    one = Selection(
+        ("lerp",), ("cpu",), ("bfloat16",), ("inductor",), ("_foreach_ in-place",), "quick", scalars={"w": 0.9}
+    )
+    (found,) = run(one)["cells"]
+    assert found["status"] == "deviates" and "foreach-weight-stored" in found["ledger"]
+    assert found["regions"]["normal"]["status"] == "deviates"
+
+
 def test_an_entry_with_a_formula_covers_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's lerp in its two-sided form; one bit beside it is covered by nothing."""
     given = elements("lerp", {}, "float32", 400, wild=0)
