@@ -26,7 +26,7 @@ KERNEL = rows.kernel(
         kind=rows.SQUARES,
         call=lambda torch, x, weight, *, dim, eps: torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps),
         algorithms=algorithms,
-        forms={oracle.by_stored: ("rsqrt",)},
+        forms={oracle.by_stored: ("rsqrt",), oracle.by_norm: ("rsqrt",)},
         held="x (1 / sqrt(mean x^2 + eps)) w in the orders of the known lowerings, or the one it declares (else "
         f"suspect), rsqrt within 2 ULP, {_orders.WIDE}",
         counted=True,

@@ -83,3 +83,9 @@ def by_function(n: Any, x: Any, weight: Any, *, eps: float, order: Any) -> Any:
 def by_stored(n: Any, x: Any, weight: Any, *, eps: float, order: Any) -> Any:
     """The normalized number is kept in the dtype before it meets its weight, as in transformers' LlamaRMSNorm."""
     return n.cast(x * n.rsqrt(n.sum(x * x, order) / n.count(x) + eps), n.storage) * weight
+
+
+def by_norm(n: Any, x: Any, weight: Any, *, eps: float, order: Any) -> Any:
+    """The squared Euclidean norm in place of the sum of squares, as a library's norm gives it."""
+    norm = n.sqrt(n.sum(x * x, order))
+    return x * n.rsqrt(norm * norm / n.count(x) + eps) * weight

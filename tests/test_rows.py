@@ -434,3 +434,20 @@ def test_rms_norm_as_llama_rounds_it_is_suspect_and_passes_once_declared() -> No
     wrong = planted.lowering(lambda x, dim, weight, eps: as_llama(x, dim, weight, eps, torch.bfloat16))
     found = filled(facts("rms_norm"), setting, "bfloat16", replace(wrong, order=Order.parse("tree:float32")))
     assert found["status"] == "exceeds-bound", found["reason"]
+
+
+def by_norm(x: Tensor, dim: int, weight: Tensor, eps: float, narrow: torch.dtype = torch.float32) -> Tensor:
+    """rms_norm of a library's norm."""
+    norm = torch.linalg.vector_norm(x.to(narrow).float(), dim=dim, keepdim=True)
+    return (x.float() * torch.rsqrt(norm * norm / x.shape[dim] + eps) * weight.float()).to(x.dtype)
+
+
+def test_rms_norm_by_a_librarys_norm_is_suspect_and_passes_once_declared() -> None:
+    setting, mine = facts("rms_norm").spellings["length-2"], planted.lowering(by_norm)
+    undeclared = filled(facts("rms_norm"), setting, "float32", mine)
+    assert (undeclared["status"], undeclared["reason_kind"]) == ("suspect", "order")
+    declared = filled(facts("rms_norm"), setting, "float32", replace(mine, order=Order.parse("tree:float32")))
+    assert declared["status"] == "passed", declared["reason"]
+    wrong = planted.lowering(functools.partial(by_norm, narrow=torch.bfloat16))
+    found = filled(facts("rms_norm"), setting, "float32", replace(wrong, order=Order.parse("tree:float32")))
+    assert found["status"] == "exceeds-bound", found["reason"]
