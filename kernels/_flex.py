@@ -31,9 +31,9 @@ from verify.oracles import flex_attention as oracle
 Tensor = torch.Tensor
 Array: TypeAlias = Any  # of numpy
 
-#: Scores that the truth keeps at a time: on the host half a GiB of all that is made of them; on an accelerator, two
-#: tensors of them take 1 GiB (a quarter of that many where there are gradients, which take eight).
-HOST_SCORES, DEVICE_SCORES = 1 << 20, 1 << 26
+#: Scores that the truth keeps at a time: on the host a quarter of a GiB of all that is made of them; on an accelerator,
+#: two tensors of them take 1 GiB (a quarter of that many where there are gradients, which take eight).
+HOST_SCORES, DEVICE_SCORES = 1 << 19, 1 << 26
 #: Scores of one double-double pass, which keeps some fifty tensors of them.
 DOUBLE_SCORES = 1 << 20
 #: Scores of a head whose double-double values are kept.
