@@ -596,6 +596,32 @@ def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(
     assert len(merged([first, first.model_copy(update={"cells": same})]).cells) == len(first.cells) + len(same)
 
 
+def test_modules_of_other_folders_are_a_part_of_a_version_unless_they_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was resumed after a change of one held cells of both."""
+    own, other, installed = tmp_path / "own" / "mine.py", tmp_path / "src", tmp_path / "lib" / "site-packages"
+    for folder in (own.parent, other / "ops", installed):
+        folder.mkdir(parents=True)
+    own.write_text("import json, ops.core, elsewhere\nf = ops.core.f\n")
+    (other / "ops" / "__init__.py").write_text("from .scales import SCALE\n")
+    (other / "ops" / "scales.py").write_text("SCALE = 1.0\n")
+    (other / "ops" / "core.py").write_text("import torch\n\ndef f(x):\n    return torch.exp(x)\n")
+    (installed / "elsewhere.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(other), *sys.path, str(installed)])
+    names = ["mine.py", "ops/__init__.py", "ops/core.py", "ops/scales.py"]
+    assert list(user.sources(f"{own}:f")) == names
+    before, version = user.source_digest(f"{own}:f"), user.Version(f"{own}:f")
+    (other / "ops" / "scales.py").write_text("SCALE = 2.0\n")
+    assert user.source_digest(f"{own}:f") != before
+    with pytest.raises(UsageError, match=r"mine.py, or what it imports, changed while it was judged"):
+        version.ensure_kept()
+    (own.parent / "ops").mkdir()
+    assert list(user.sources(f"{own}:f")) == names
+    (own.parent / "ops" / "__init__.py").write_text("")  # which Python finds first
+    assert list(user.sources(f"{own}:f")) == ["mine.py", "ops/__init__.py"]
+
+
 def test_a_journal_is_of_the_variables_that_change_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resumed without fused multiplications, a report held the code of both."""
     monkeypatch.delenv("TRITON_DEFAULT_FP_FUSION", raising=False)

@@ -10,8 +10,10 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
 import os
 import sys
+import sysconfig
 import time
 import types
 import warnings
@@ -19,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -270,39 +273,65 @@ BUILT = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".metal", ".so")
 
 
 def sources(text: str) -> dict[str, Path]:
-    """The file of 'FILE.py:FUNCTION', what it imports from its folder, directly or not, and what extensions there are
-    built from. Raises UsageError where there is no such file."""
+    """The file of 'FILE.py:FUNCTION', what it imports, directly or not, from its folder or another one of `sys.path`
+    where nothing is installed, and what extensions are built from in its folder; by their names there. Raises
+    UsageError where there is no such file."""
     _label(text)
     path = Path(text.rpartition(":")[0])
     folder, found = path.resolve().parent, dict[str, Path]()
-    waiting = [path, *(one for one in folder.iterdir() if one.suffix in BUILT)]
+    roots = [folder, *_roots()]
+    waiting = [(one, folder) for one in (path, *(one for one in folder.iterdir() if one.suffix in BUILT))]
     while waiting:
-        one = waiting.pop()
-        name = os.path.relpath(one.resolve(), folder)
+        one, root = waiting.pop()
+        name = os.path.relpath(one.resolve(), root)
         if name in found or not one.is_file():
             continue
         found[name] = one
-        if one.suffix != ".py":
-            continue
-        with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():  # importing it will tell
-            warnings.simplefilter("ignore")
-            for node in ast.walk(ast.parse(one.read_bytes())):
-                if isinstance(node, ast.Import | ast.ImportFrom):
-                    waiting += _named(node, folder, one)
+        if one.suffix == ".py":
+            for level, words in _imports(one, one.stat().st_mtime_ns):
+                waiting += _named(level, words, one, [root] if level else roots)
     return dict(sorted(found.items()))
 
 
-def _named(node: ast.Import | ast.ImportFrom, folder: Path, file: Path) -> Iterator[Path]:
-    """Where an import may find what it names, but for this project's own."""
-    base, module = folder, ""
-    if isinstance(node, ast.ImportFrom):
-        base, module = (file.parents[node.level - 1] if node.level else folder), node.module or ""
-    for alias in node.names:
-        words = f"{module}.{alias.name}".strip(".").split(".")
-        if words[0] != "verify":
-            for k in range(1, len(words) + 1):
-                place = base.joinpath(*words[:k])
-                yield from (place.with_suffix(".py"), place / "__init__.py")
+def _roots() -> Iterator[Path]:
+    """The folders of `sys.path` whose modules are a user's: neither Python's own nor installed."""
+    paths = sysconfig.get_paths()
+    own = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
+    for entry in dict.fromkeys(sys.path):
+        root = Path(entry).resolve()
+        installed = {"site-packages", "dist-packages"}.intersection(root.parts)
+        if root.is_dir() and not installed and not any(root.is_relative_to(one) for one in own):
+            yield root
+
+
+@lru_cache(4096)
+def _imports(path: Path, changed: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """The level (0: absolute) and the words of each name that a file imports; `changed` is when the file was."""
+    found: list[tuple[int, tuple[str, ...]]] = []
+    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():  # importing it will tell
+        warnings.simplefilter("ignore")
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                level, module = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
+                names = (f"{module}.{alias.name}".strip(".") for alias in node.names)
+                found += [(level, tuple(name.split("."))) for name in names]
+    return tuple(found)
+
+
+def _named(level: int, words: Sequence[str], file: Path, roots: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Where an import of `file` may find what it names, and below which of the roots, but for this project's own."""
+    if level:
+        base, root = file.parents[level - 1], roots[0]
+    elif words[0] == "verify":
+        return
+    else:
+        top = words[0]
+        modules = (one for one in roots if (one / f"{top}.py").is_file() or (one / top / "__init__.py").is_file())
+        namespaces = (one for one in roots if (one / top).is_dir())  # of which any module is found first
+        base = root = next(itertools.chain(modules, namespaces, roots))
+    for k in range(1, len(words) + 1):
+        place = base.joinpath(*words[:k])
+        yield from ((place.with_suffix(".py"), root), (place / "__init__.py", root))
 
 
 def source_digest(text: str) -> str:
@@ -329,7 +358,7 @@ class Version:
                 return
         path = self.label.rpartition(":")[0]
         told = "changed while it was judged, so that cells would be of two versions"
-        raise UsageError(f"{path}, or what it imports from its folder, {told}; run it again")
+        raise UsageError(f"{path}, or what it imports, {told}; run it again")
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:
