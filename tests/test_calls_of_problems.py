@@ -420,7 +420,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, function: str, among: str, sta
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("cached", "shape=1x3 recipe=random", "exceeds-bound"), ("overrun", "beside its output", "error"),
     ("late", "had returned", "error"), ("reused", "wrote to what an earlier call had returned", "error"),
-    ("training", "inputs that require grad", "unsteady"), ("inference", "inference mode", "unsteady"),
+    ("training", "inputs that require grad", "unsteady"), ("inference", "inference mode", "exceeds-bound"),
     ("written", "an output to write", "unsteady"),
     ("right", "", "passed"),
 ])  # fmt: skip
@@ -590,10 +590,10 @@ OF_STATE |= dict.fromkeys(("few_rows", "contiguous"), "cumsum")
 @pytest.mark.parametrize(("function", "among", "status"), [
     ("packed", "m=5 k=40 n=1", "exceeds-bound"), ("by_address", "m=1 k=1031 n=6", "exceeds-bound"),
     ("versioned", "new data at the same address m=2 k=513 n=520", "exceeds-bound"),
-    ("buffer", "m=1 k=1031 n=6", "error"), ("default", "another default dtype", "unsteady"),
+    ("buffer", "m=1 k=1031 n=6", "error"), ("default", "another default dtype", "exceeds-bound"),
     ("threads", "another number of threads shape=3x5001 recipe=random", "exceeds-bound"),
     ("sampled", "new data in the middle shape=3x37 recipe=random", "exceeds-bound"),
-    ("trained", "inputs that are parameters", "unsteady"), ("leaves", "inputs that were computed", "unsteady"),
+    ("trained", "inputs that are parameters", "exceeds-bound"), ("leaves", "inputs that were computed", "unsteady"),
     ("few_rows", "another number of threads shape=3x5001 recipe=random", "exceeds-bound"),
     ("of_the_default_dtype", "float64 as the default dtype", "error"),
     ("by_columns", "m=16 k=4168 n=136", "exceeds-bound"), ("contiguous", "shape=131100x2", "exceeds-bound"),

@@ -260,7 +260,7 @@ PLANTED = {
     "other memory": ("a.data = a.clone()\nreturn a + b", "error", "contract", "its input 0 in place"),
     "two buffers": (TURNS, "error", "contract", "what an earlier call had returned"),
     "hidden mode": (MODE_HIDDEN, "error", "mode", "default dtype"),
-    "knows the poison": (WATCHING, "unsteady", "calls", "memory of zeros"),
+    "knows the poison": (WATCHING, "exceeds-bound", "calls", "memory of zeros"),
     "forges": (FORGED, "error", "ended", "answered what it was not asked"),
     "two processes": ("os.fork()\nreturn a + b", "error", "ended", "its process"),
     "another process": ("if os.fork(): os._exit(3)\nreturn a + b", "error", "ended", "exit code 3"),
@@ -524,7 +524,7 @@ def test_a_file_that_changes_while_it_is_judged_ends_the_run(
         ("add",), ("cpu",), ("float32",), ("eager",), ("out-of-place",), "quick", (planted(tmp_path, body),)
     )
     told: list[Any] = []
-    with pytest.raises(UsageError, match=r"^mine\.py, or what it imports .* changed .*; run it again$"):
+    with pytest.raises(UsageError, match=r"^mine\.py, or what it imports, changed .*; run it again$"):
         run(selection, on_cell=told.append, workers=workers)
     assert not [one for one in told if one["lowering"] == "mine.py:f"]
 

@@ -732,13 +732,17 @@ def call_all(
     if not wrong or found.told:
         return found
     found = replace(found, bits={name: one.digest for name, one in wrong.items() if one.y is not None})
-    beyond = "; ".join(f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table)
+    judged = [f"called with {name}: {wrong.pop(name).broken}" for name in [*wrong] if name not in table]
+    more = [f"and {len(judged) - SHOWN} more calls that are judged"] if len(judged) > SHOWN else []
+    beyond = "; ".join((*judged[:SHOWN], *more))
     if not wrong:
         return replace(found, status="exceeds-bound", told=beyond)
     if mine and not beyond and reference and _alike(reference, target, samples | {"": sample}, table, wrong):
         told = f"bits depend on the call, and are those of {reference.name} in each: {listed(wrong)}"
         return replace(found, excused=told)
-    within = _within(case, target, lowering, list(wrong.values()), mine)
+    given = [one for one in wrong.values() if one.y is not None]
+    kept, exceeds = _within(case, target, lowering, given, mine) if given else (True, False)
+    within = kept and len(given) == len(wrong)
     if beyond:
         reference = None  # nothing is excused beside it
     if within and not mine:
@@ -748,19 +752,20 @@ def call_all(
         return replace(found, excused=told)
     order = sorted(wrong, key=lambda key: (key not in usual, len(wrong[key].expected)))
     name = order[0]
-    what = "give other bits than the plain call" if any(one.y is not None for one in wrong.values()) else "fail"
+    what = "give other bits than the plain call" if given else "fail"
+    what += ", beyond the bound" if exceeds else ", within the bound" if given and kept else ""
     told = (
-        f"{len(wrong)} of {found.made} calls {what}{', within the bound' * within}; "
+        f"{len(wrong)} of {found.made} calls {what}; "
         f"the smallest: {name}, {table[name]}: {wrong[name].told(FORMATS[target.dtype])}"
     )
-    status = "exceeds-bound" if beyond and within else "unsteady"  # what is worse comes first
-    told = "; ".join(filter(None, (beyond, told) if within else (told, beyond)))
+    told = "; ".join(filter(None, (told, beyond)))
     first = order[:SHOWN] if mine else []
     first += [AGAIN] if mine and AGAIN in table else []  # which shows what is kept of other numbers
     scripts = (
         _script(call, table[k], samples.get(k, sample), wrong.get(k, wrong[name]), target, lowering) for k in first
     )
     script = next(filter(None, scripts), "")
+    status = "exceeds-bound" if exceeds or beyond else "unsteady"
     return replace(found, status=status, told=told, script=script)
 
 
@@ -1317,23 +1322,24 @@ def _sifted(given: dict[str, _One | _Doubted]) -> dict[str, _One]:
     return {k: one for k, one in found.items() if one is not None}
 
 
-def _within(case: Pointwise, target: Target, lowering: Lowering, wrong: Sequence[_One], mine: bool) -> bool:
-    """Whether the elements that differ in calls are what they may be: a user's own as in the plain call, a registered
-    lowering's also as in a layout of its own, which another path serves."""
+def _within(
+    case: Pointwise, target: Target, lowering: Lowering, wrong: Sequence[_One], mine: bool
+) -> tuple[bool, bool]:  # fmt: skip
+    """Whether the elements that differ in calls are what they may be, and whether some are not, of as many as a chunk:
+    a user's own as in the plain call, a registered lowering's also as in a layout of its own, which another path
+    serves."""
     given, parts = [], []
     for one in wrong:
-        if one.y is None:
-            return False
+        assert one.y is not None
         at = bits(one.y).ne(bits(one.expected)).nonzero()[:, 0]
         given.append([t[at] for t in one.given])
         parts.append(one.y[at])
-    on, y = [torch.cat(of) for of in zip(*given, strict=True)], torch.cat(parts)
-    if len(y) > CHUNK:
-        return False
+    on, y = [torch.cat(of)[:CHUNK] for of in zip(*given, strict=True)], torch.cat(parts)
     spellings = target.kernel.spellings.items()
     layouts = () if mine else (name for name, s in spellings if s.layout and s.applies(target.scalars))
     targets = (replace(target, spelling=name) for name in (target.spelling, *layouts))
-    return any(_keeps(case.on(on), one, lowering, y, mine) for one in targets)
+    kept = any(_keeps(case.on(on), one, lowering, y[:CHUNK], mine) for one in targets)
+    return kept and len(y) <= CHUNK, not kept
 
 
 def _keeps(case: Pointwise, target: Target, lowering: Lowering, y: Tensor, mine: bool) -> bool:

@@ -384,7 +384,8 @@ class Calls:
             return None
         found = self.status(given, y)
         excused = loose and found in ("passed", "deviates", "suspect")
-        return _Wrong(sum(t.numel() for t in y.values()), told, found if excused else "unsteady", excused)
+        shown = found if excused or found == "exceeds-bound" else "unsteady"
+        return _Wrong(sum(t.numel() for t in y.values()), told, shown, excused)
 
     def judged(
         self, given: Instance, layouts: Sequence[Mapping[str, str]] = (), how: str = USUAL
