@@ -77,6 +77,8 @@ def accept(
     show, with `reason`. Cells that the reports lack are kept, unless `prune`. Nothing is written where anything is
     refused; each file is replaced as a whole. Another `accept` into the folder waits. Raises UsageError and Refused.
     """
+    if not str(root):
+        raise UsageError("the baseline's folder has no name: '' was given; '.' is this folder")
     root = Path(root)
     with _alone(root):
         return _accept(paths, root, allow, reason, prune)
@@ -100,6 +102,9 @@ def _accept(
         raise UsageError("--allow PATTERN and --reason TEXT go together: the budget records why an error is accepted")
     with store.no_collection():
         runs = [read_whole(path) for path in paths]
+        if prune and (cut := [str(run.path) for run in runs if run.interrupted]):
+            told = "was" if len(cut) == 1 else "were"
+            raise UsageError(f"{', '.join(cut)} {told} interrupted: --prune would remove what was not reached")
         plans = [_plan(device, members, root, tuple(allow), reason) for device, members in _by_device(runs)]
     refused = [verdict for plan in plans for verdict in plan.refused]
     if refused:

@@ -165,6 +165,8 @@ def write_bytes(data: Iterable[bytes], path: str | Path) -> None:
 def ensure_writable(path: str | Path) -> None:
     """Raise UsageError unless `write` to `path` can succeed: call it before hours of computing."""
     if str(path) == "-":
+        if getattr(sys.stdout, "name", "") == os.devnull:  # by `verify.cli.commands.main`, as by >&-
+            raise UsageError("cannot write to '-': standard output is closed")
         return
     named, path = str(path), Path(path)
     try:

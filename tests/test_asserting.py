@@ -130,6 +130,12 @@ def test_an_absent_device_and_a_case_that_does_not_fit() -> None:
         verify.check(torch.sqrt, "sqrt", device="mps")
 
 
+@pytest.mark.parametrize("fn", [None, "mine.py:f"])
+def test_what_is_no_function_is_refused(fn: Any) -> None:
+    with pytest.raises(UsageError, match=rf"^fn={fn!r}; expected a function; of FILE.py:FUNCTION, import the function"):
+        verify.check(fn, "sqrt", dtype="float16", device="cpu")
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

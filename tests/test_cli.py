@@ -1005,6 +1005,21 @@ def test_an_output_that_takes_nothing_is_told_in_one_line(tmp_path: Path) -> Non
     assert (command("list >&-", tmp_path).returncode, command("kernel nosuch 2>&-", tmp_path).returncode) == (0, 2)
 
 
+def test_standard_output_takes_all_or_the_command_fails(tmp_path: Path) -> None:
+    """Unbuffered, as CI often has it, what a short write leaves out was lost, and the exit code was 0."""
+    report = tmp_path / "r.json"
+    assert invoke("kernel", "sqrt", "--dtype", "float16", "--profile", "quick", "--json", str(report)) == 0
+    unbuffered = f"export PYTHONUNBUFFERED=1; {shlex.quote(sys.executable)} -m verify report r.json"
+    for limit, code, size in (("unlimited", 0, 0), ("20", 2, 20 * 1024)):
+        done = command(f"--version; ulimit -f {limit}; {unbuffered} --html - > page.html", tmp_path)
+        assert done.returncode == code and ("File too large" in done.stderr) == bool(code), done.stderr
+        assert (tmp_path / "page.html").stat().st_size == size or not size
+    done = command("list > /dev/null; set -o pipefail; " + unbuffered + " --html - | head -c 10", tmp_path)
+    assert done.returncode == 141
+    done = command("report r.json --markdown - >&-", tmp_path)
+    assert done.returncode == 2 and "cannot write to '-': standard output is closed" in done.stderr
+
+
 ENDING = """
 import atexit, sys
 from verify import __main__

@@ -914,7 +914,9 @@ def test_accept_keeps_other_cells_unless_told(bench: Bench) -> None:
     assert kept is not None and len(kept.cells) == 3
     torch_versions = {kept.environments[one.environment]["torch"]: one.digest for one in kept.cells.values()}
     assert torch_versions["2.14.0"] == "99" and len(torch_versions) == 2
-    code, out, _ = bench.accept(part, "--prune")
+    code, _, told = bench.accept(part, "--prune")  # which removed what the run had not reached
+    assert code == 2 and "interrupted: --prune would remove what was not reached" in " ".join(told.split())
+    code, out, _ = bench.accept(part | {"interrupted": False}, "--prune")
     assert "removed, 2 cells" in out
     kept = baseline.read(bench.root, DEVICE, "quick")
     assert kept is not None and [one.digest for one in kept.cells.values()] == ["99"]

@@ -596,6 +596,13 @@ def test_what_a_users_file_imports_is_a_part_of_what_a_journal_or_a_shard_is_of(
     assert len(merged([first, first.model_copy(update={"cells": same})]).cells) == len(first.cells) + len(same)
 
 
+def test_a_merge_of_no_cell_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty.json"
+    store.write(Report.model_validate({**run.run(SMALL), "cells": []}), empty)
+    assert commands.main(["merge", str(empty), "-o", str(tmp_path / "out.json")]) == 3
+    assert "empty.json: no cell in any of them" in capsys.readouterr().err
+
+
 def test_modules_of_other_folders_are_a_part_of_a_version_unless_they_are_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

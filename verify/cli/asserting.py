@@ -52,6 +52,8 @@ def check(
     or no case fits, UsageError for unknown names and options that the command would refuse, KeyboardInterrupt where it
     is interrupted.
     """
+    if not callable(fn):
+        raise UsageError(f"fn={fn!r}; expected a function; of FILE.py:FUNCTION, import the function")
     _ensure_valid(kernel, profile, scalars, setting, seed, timeout, memory)
     text, function = _named(fn)
     name = _backend(device)

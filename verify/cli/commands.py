@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import io
 import json
 import math
 import os
@@ -139,6 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the process ends)
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):  # by PYTHONUNBUFFERED; what a short write left out would be lost
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks
@@ -406,6 +410,8 @@ def merge(
     store.write(whole, out)
     if whole.cells:
         print_to(run_page(whole), sys.stderr if out == "-" else sys.stdout)
+    else:
+        complain(f"{', '.join(map(printable, report))}: no cell in any of them", NOTHING)
     tell_parts(whole)
     for file, part in zip(report, parts, strict=True):
         if part.interrupted:

@@ -251,7 +251,10 @@ def _pattern(fmt: Format, name: str, text: str) -> int:
     try:
         if re.search(r"[ep][+-]?\d{6}", text.lower()):
             raise ValueError(f"{text!r} has an exponent far outside {fmt.name}")
-        return fmt.parse(text)
+        bits = fmt.parse(text)
+        if text.startswith("#") and len(text) - 1 < fmt.bits // 4:  # of a narrower format, most likely
+            raise ValueError(f"{text!r} has {len(text) - 1} digits, where patterns of {fmt.name} have {fmt.bits // 4}")
+        return bits
     except (ValueError, ZeroDivisionError) as error:
         why = str(error) if fmt.name in str(error) else f"{text!r} is not a number"
         raise UsageError(
