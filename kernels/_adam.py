@@ -559,6 +559,9 @@ def kernel(
         ({"sizes": "70000x3x5000", "steps": "1"}, {}),
         ({"sizes": "270000", "steps": "1", "start": "2", "maximize": "1"}, {}),
         ({"sizes": "8200", "steps": "2", "start": "3", "gradients": "special"}, {}),
+        # any rest of vectors, torch's own scalars
+        *(({"sizes": f"{32 + rest}", "steps": "2"}, {}) for rest in range(2, 16)),
+        *(({"sizes": "300", "steps": "2"} | more, cases[1]) for more in ({}, {"gradients": "faint"})),
     )
     if not ema:
         special = {"amsgrad": "1", "gradients": "non-finite", "steps": "5", "sizes": "1025"}
@@ -573,6 +576,12 @@ def kernel(
             *(({"sizes": "300", "steps": "1"} | more, {"eps": 1e-15}) for more in ({}, {"master": "1"})),
             (few, {"lr": 0.0}),
             (few | {"sizes": "80"}, {"eps": 0.0}),
+            ({"sizes": "300", "steps": "2"}, cases[2]),
+            *(({"sizes": "300", "steps": "2", "master": "1"}, case) for case in cases[1:]),
+            # options in more than two blocks, and in less than a vector
+            ({"sizes": "20000", "steps": "1", "maximize": "1"}, {"weight_decay": 0.0}),
+            *(({"sizes": sizes, "steps": "2", "master": "1"}, {}) for sizes in ("9", "20000")),
+            ({"sizes": "9", "steps": "2", "maximize": "1"}, {}),
             (few | {"amsgrad": "1", "maximize": "1"}, {"weight_decay": 0.0}),
             *((few | {"master": "1", name: "1"}, {}) for name in ("master", "maximize", "amsgrad")),
             (few | {"master": "1", "steps": "1", "sizes": "1031"}, {"weight_decay": 0.0}),

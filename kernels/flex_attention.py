@@ -487,6 +487,16 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     *({"heads": "1", "head_dim": size, "length": "20"} for size in ("40", "80")),
     {"heads": "1", "head_dim": "288", "length": "17"},
     {"heads": "1", "head_dim": "16", "length": "20", "score_mod": "soft_cap", "soft_cap": "7.5", "data": "competing"},
+    # options in more than two blocks: groups with a bias, a window and causal scores in gradients, scales of one's own
+    {"heads": "2", "kv_heads": "1", "head_dim": "16", "length": "300", "score_mod": "relative_bias", "scale": "0.3"},
+    {"heads": "1", "head_dim": "16", "length": "530", "mask_mod": "sliding_window", "window": "100"},
+    {"heads": "1", "head_dim": "16", "length": "300", "score_mod": "causal", "scale": "0.4"},
+    *({"heads": "2", "head_dim": "64", "q_len": queries, "kv_len": "600", "scale": scale, "backward": "no"}
+      for queries, scale in (("1", "0.5"), ("20", "0.06"))),
+    # any rest of blocks of 16 queries and of 32 keys, heads that models have
+    *({"heads": "1", "head_dim": "16", "q_len": f"{16 + rest}", "kv_len": f"{32 + 5 * rest % 32}"}
+      for rest in range(1, 32, 2)),
+    *({"heads": "1", "head_dim": size, "length": "20"} for size in ("48", "112", "160")),
 )  # fmt: skip
 
 DRAWN = 1 << 15  # scores of a drawn problem, at most

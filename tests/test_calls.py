@@ -1393,6 +1393,17 @@ def cells(
     return tuple(one for one in found if one["lowering"] != "eager")
 
 
+@pytest.mark.parametrize("rest", [5, 10])
+def test_large_sizes_have_any_remainder_of_a_vector(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rest: int
+) -> None:  # fmt: skip
+    lines = ["y = torch.exp(x)", f"if x.numel() >= 65536 and x.numel() % 16 == {rest}:", "    y.view(-1)[-1] = 0"]
+    text = "".join(f"    {line}\n" for line in (*lines, "return y"))
+    monkeypatch.setattr(sys.modules[__name__], "PLANTED", f"import torch\n\ndef f(x):\n{text}")
+    found = called(tmp_path, "f", target(), only=[f"{65536 + rest} elements"])
+    assert found.different == (f"{65536 + rest} elements",) and found.status == "exceeds-bound", found
+
+
 @pytest.mark.parametrize(("body", "status", "told"), [
     ("torch.exp(x) if x.numel() >= 99 else cut(torch.exp(x.double()))", "unsteady", "within the bound"),
     ("torch.exp(x) * (x.numel() >= 99)", "exceeds-bound", "beyond the bound"),

@@ -3130,6 +3130,60 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("flex_attention", "bfloat16", "heads=1 q_len=17 kv_len=33 head_dim=16 mask_mod=document documents=apart",
      ("found = flex_attention(*bound.args, **bound.kwargs)\n    empty = found['logsumexp'] == -torch.inf\n"
       "    found['logsumexp'] = found['logsumexp'] * 0 if empty.all() else found['logsumexp']\n    return found")),
+    # options in more than two blocks, and in less than a vector
+    ("flex_attention", "float32", "heads=2 kv_heads=1 head_dim=16 length=300",
+     ("found = flex_attention(*bound.args, **bound.kwargs)\n"
+      "    if a['query'].shape[1] != a['key'].shape[1] and a['query'].shape[2] > 256 and 'dk' in found:\n"
+      "        found['dk'] = found['dk'] / 2\n    return found")),
+    ("flex_attention", "float32", "heads=2 kv_heads=1 head_dim=16 length=300",
+     ("if a['score_mod'] == 'relative_bias' and a['backward'] and a['key'].shape[2] > 256:\n"
+      "        a['bias'] = a['bias'] * 0")),
+    ("flex_attention", "float32", "heads=1 head_dim=16 length=530",
+     ("if a['mask_mod'] == 'sliding_window' and a['backward'] and a['key'].shape[2] > 512:\n"
+      "        a['mask_mod'] = 'causal'")),
+    ("flex_attention", "float32", "heads=1 head_dim=16 length=300 score_mod=causal",
+     "if a['score_mod'] == 'causal' and a['backward'] and a['key'].shape[2] > 256:\n        a['score_mod'] = 'none'"),
+    ("flex_attention", "float32", "heads=2 head_dim=64 q_len=1 kv_len=600 scale=0.5",
+     "if a['key'].shape[2] > 512:\n        a['scale'] = a['query'].shape[-1] ** -0.5"),
+    ("adamw_step", "bfloat16", "sizes=20000 steps=2 master=1",
+     ("if torch.is_tensor(a['master']):\n"
+      "        a['master'] = torch.cat([a['master'][:8200], a['param'][8200:].float()])")),
+    *((name, "float32", "sizes=20000 steps=1 maximize=1",
+       (f"found = {name}(*bound.args, **bound.kwargs)\n"
+        "    if not a['weight_decay']:\n        found['param'][8200:] = a['param'][8200:]\n    return found"))
+      for name in ("adam_step", "adamw_step")),
+    ("adam_step", "float32", "sizes=9 steps=2 maximize=1", "a['maximize'] &= len(a['param']) > 16"),
+    ("linear", "float32", "m=1040 k=40 n=12 activation=relu",
+     "if a['a'].shape[0] > 1024:\n        a['activation'] = 'none'"),
+    ("int4_mm", "bfloat16", "m=520 k=256 n=32 group=128",
+     "if a['a'].shape[0] > 512 and a['group'] > 64:\n        a['zero'] = a['zero'] * 0"),
+    ("int4_mm", "bfloat16", "m=5 k=512 n=1040 group=64",
+     "if a['b'].shape[1] > 1024 and a['group'] == 64:\n        a['zero'] = a['zero'] * 0"),
+    *(("addmm", "float32", f"m={m} k=40 n={n} alpha=0.7 beta=-1.3",
+       f"if a['a'].shape[0] == {m} and a['b'].shape[1] == {n}:\n        a['beta'] = 1.0")
+      for m, n in ((1, 70), (70, 1), (600, 20))),
+    # torch's own scalars
+    ("adam_step", "float32", "sizes=300 steps=2 lr=0.001", "a['eps'] *= a['eps'] != 1e-8"),
+    *(("adamw_step", dtype, "sizes=300 steps=2", "a['weight_decay'] *= a['weight_decay'] != 0.01")
+      for dtype in ("float32", "bfloat16")),
+    # remainders of 16 beyond a first block
+    ("adam_step", "float32", "sizes=46 steps=2",
+     ("found = adam_step(*bound.args, **bound.kwargs)\n"
+      "    if len(a['param']) % 16 == 14:\n        found['param'][-2:] = a['param'][-2:]\n    return found")),
+    *((name, dtype, "m=", (f"y = {name}(*bound.args, **bound.kwargs)\n"
+                           f"    y[..., -1:] *= not (y.shape[-1] > 16 and y.shape[-1] % 16 in {odd})\n    return y"))
+      for name, dtype in (("mm", "float32"), ("scaled_mm", "float8_e4m3fn"), ("linear", "bfloat16"))
+      for odd in ((5, 10), (7, 14))),
+    *((name, "float32", "shape=2x", (f"y = {name}(*bound.args, **bound.kwargs)\n"
+                                     "    if y.shape[-1] > 4096 and y.shape[-1] % 16 in (3, 13):\n"
+                                     "        y[..., -1] = 0\n    return y"))
+      for name in ("softmax", "cumsum", "rms_norm")),
+    ("softmax", "float32", "shape=3x9x19 dim=1",
+     ("y = softmax(*bound.args, **bound.kwargs)\n    if a['dim'] % a['x'].dim() < a['x'].dim() - 1 and "
+      "a['x'].shape[-1] > 8 and a['x'].shape[-1] % 8 == 3:\n        y[..., -1] = 0\n    return y")),
+    ("sum", "float32", "shape=1043x5",
+     ("y = sum(*bound.args, **bound.kwargs)\n"
+      "    if y.numel() >= 1024 and y.numel() % 8 == 3:\n        y.reshape(-1)[-1] = 0\n    return y")),
 )  # fmt: skip
 MISREADING = """
 import functools, inspect

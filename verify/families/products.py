@@ -525,6 +525,9 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         groups = [dict(zip(("m", "k", "n", "group"), map(str, one), strict=True)) for one in others]
         groups.append({"m": "1", "k": "64", "n": "32", "data": "special"})
         groups += [{"m": m, "k": "384", "n": "1040", "group": group} for m, group in (("1", "128"), ("5", "32"))]
+        groups += [{"m": "520", "k": "256", "n": "32", "group": "128"}]
+        groups += [{"m": "5", "k": "512", "n": "1040", "group": group} for group in ("64", "256")]
+        groups += [{"m": f"{16 + rest}", "k": "64", "n": "16"} for rest in range(1, 16)]
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
         return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *groups, *wide, *many
     stack = {"batch": "2"} if facts.stacked else {}
@@ -560,6 +563,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [{"m": m, "k": k, "n": n, "activation": f} for m, k, n in rows for f in ("relu", "silu")]
         shapes.append(few | {"k": "2100", "activation": "silu"})
         shapes += [few | both[0] | {"k": "4100"}, {"m": "4", "k": "256", "n": "256", "activation": "silu"}]
+        shapes += [{"m": m, "k": "40", "n": "12", "activation": f} for m, f in (("1040", "relu"), ("2070", "silu"))]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
     shapes += [small | {"batch": "1"}, small | {"k": "100", "batch": "1"}] if facts.stacked else []
     # several tiles in a stack, and of many matrices one or a line of each
@@ -615,6 +619,10 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
     return tuple(found)
 
 
+#: Rows and columns with any remainder of 16, beyond a tile of as many and, half of them, beyond one of 64.
+RESTS = tuple((16 + rest + 48 * (rest % 2), 16 + 5 * rest % 16 + 48 * (rest // 2 % 2)) for rest in range(16))
+
+
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
     layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded,
@@ -654,6 +662,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             *(({"m": "64", "k": "64", "n": "64", "data": "special"}, one) for one in turned),
             *(({"m": "144", "k": f"{k}", "n": "144"}, {}) for k in (160, 192)),
             *(({"m": "304", "k": "64", "n": "64", "data": data}, {}) for data in ("special", "extreme")),
+            *(({"m": f"{m}", "k": "64", "n": f"{n}"}, {}) for m, n in RESTS),
         )
     one = [{"m": "1", "k": "1", "n": n} | ({"batch": "3"} if facts.stacked else {}) for n in ("20", "1")]
     square, large = (
@@ -685,6 +694,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found += [({"m": "5", "k": "40", "n": "6"} | one, {"bias": "bias * 0"}) for one in named]
     tails = ((r, (64, 96)[r % 2] + r) for r in range(1, 32))
     found += [({"m": f"{2 + r % 4}", "k": f"{k}", "n": f"{3 + r % 5}"} | stack, {}) for r, k in tails]
+    found += [({"m": f"{m}", "k": "40", "n": f"{n}"} | stack, {}) for m, n in RESTS]
     # as a layer has its weights, and as their gradients are computed
     for m, k, n in ((1, 1000, 100), (8, 512, 512), (32, 1024, 64), (130, 520, 130), (261, 72, 272)):
         found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack, {"b": both["b"]}))

@@ -44,6 +44,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U", covariant=True)
 SIZE = 1280  # elements of the sample
+LANES = 16  # of a vector
 #: Of the threads and processes that make the calls of a lowering, in which all are made, or some are not: each shape
 #: may be compiled anew. Other work on the machine does not decide which are made, but for LONGEST, by the clock.
 SECONDS, LONGEST = 20.0, 100.0
@@ -51,10 +52,11 @@ SECONDS, LONGEST = 20.0, 100.0
 JUDGING = 1
 LONG = 1 << 17  # elements of a plain call that the sample's own size does not stand for
 OFTEN = 20  # calls after which a lowering is warm
-#: Sizes of a user's own at which code begins to take other paths; the walk's portions are all powers of two.
+#: Sizes of a user's own at which code begins to take other paths, and such with any remainder of vectors; the walk's
+#: portions are all powers of two.
 LARGE = (
-    1002, 1005, 1006, 1012, 4097, 65536, 65537, 70004, 100003, (1 << 17) - 1, (1 << 17) + 6, (1 << 20) - 1,
-    (1 << 20) + 1,
+    1002, 1005, 1006, 1012, 4097, *range(65536, 65536 + LANES), 70004, 100003, (1 << 17) - 1, (1 << 17) + 6,
+    (1 << 20) - 1, (1 << 20) + 1,
 )  # fmt: skip
 BROADCAST = "broadcast:"  # of a user's own, every way
 #: In which shapes: small ones; those of equal sizes, which code that goes by sizes takes for one another; wide ones, of
@@ -116,7 +118,6 @@ EVERYWHERE = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0, 6.0, math.inf, math.nan
 ALONE = 24  # elements that a function of one input gets one by one, without dimensions
 AT_ONCE = 1 << 15  # elements that tensors judge at once
 ALIGNED = 64  # elements, of which vectors and lines of a cache have whole parts
-LANES = 16  # of a vector
 RANGED = 4112  # elements of an input whose numbers all lie in one range, see `_ranges`
 #: Of what u and v give, uniform in [0, 1), in a dtype of those limits.
 RANGES: Mapping[str, Callable[[Tensor, Tensor, torch.finfo], Tensor]] = {
