@@ -774,8 +774,10 @@ def call_problems(
         found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, calls.settled)
         beyond = {name: one for name, one in wrong.items() if not one.loose}
         name, shown = "", ""
+        worst = status.worst(one.status for one in beyond.values())
         if beyond and not found.told:
-            name = min(beyond, key=lambda key: (beyond[key].moved, beyond[key].elements))
+            telling = [key for key, one in beyond.items() if one.status == worst]
+            name = min(telling, key=lambda key: (beyond[key].moved, beyond[key].elements))
             shown = beyond[name].shown()
     if calls.unstated:
         why = "in the declared order" if lowering.order is not None else "which have eager's bits"
@@ -788,7 +790,6 @@ def call_problems(
     if not beyond:
         told = f"bits depend on size or place, as those of known lowerings do, and keep their bound: {listed(wrong)}"
         return replace(found, excused="; ".join(filter(None, (told, found.excused))))
-    worst = status.worst(one.status for one in beyond.values())
     ended = "cannot be judged" if worst == "unjudged" else "fail"
     told = f"{len(beyond)} of {found.made} calls {ended}; the smallest: {name}, {table[name].text}: {shown}"
     return replace(
