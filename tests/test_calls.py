@@ -41,6 +41,7 @@ from verify.walk.calls import (
     OWN,
     RANGES,
     SCALARS,
+    SHOWN,
     SIZE,
     WHOLE,
     Arranged,
@@ -951,7 +952,8 @@ def elements(name: str) -> int:
 def test_what_code_treats_apart_is_judged(tmp_path: Path, function: str, on: Target, call: str, told: str) -> None:
     found = called(tmp_path, function, on)
     assert found.status == "exceeds-bound" and call in found.different
-    assert f"called with {call}: " in found.told and told in found.told, found.told
+    few = len(found.different) <= SHOWN  # of which it tells
+    assert (f"called with {call}: " in found.told) >= few and told in found.told, found.told
 
 
 @pytest.mark.parametrize(("function", "status"), [
@@ -961,7 +963,7 @@ def test_a_scalar_that_nobody_has_written_down_is_judged(tmp_path: Path, functio
     """Beside eager's bits of x^3.7, which depend on the call."""
     found = called(tmp_path, function, target("pow", y=3.7))
     assert found.status == status and ("y=3.375" in found.different) == (status != "passed"), found.told
-    assert status == "passed" or "called with y=3.375: " in found.told
+    assert status == "passed" or "more calls that are judged" in found.told
 
 
 @pytest.mark.parametrize(("function", "on"), [

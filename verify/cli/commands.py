@@ -7,6 +7,7 @@ Everything heavy (torch, triton, pydantic, rich) is imported inside the command 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import io
@@ -14,7 +15,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,16 +141,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the process ends)
-    raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):  # by PYTHONUNBUFFERED; what a short write left out would be lost
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks
     start.settle()
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="verify", standalone_mode=False)
-        sys.stdout.flush()
+        with _buffered():
+            code = app(args=None if arguments is None else list(arguments), prog_name="verify", standalone_mode=False)
+            sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as error:
         # the reader has gone, as in `verify run --json - | head -1`; typer makes an exit with code 1 of that
         if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
@@ -176,6 +175,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = mistake(error)
         return blame(error) if told is None else complain(told, ORACLE_VIOLATION)
     return code or 0
+
+
+@contextlib.contextmanager
+def _buffered() -> Iterator[None]:
+    """Standard output has a buffer, also where PYTHONUNBUFFERED says otherwise: what a short write leaves out would be
+    lost. Each line is written at once."""
+    usual, raw = sys.stdout, getattr(sys.stdout, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        yield
+        return
+    sys.stdout = whole = io.TextIOWrapper(
+        io.BufferedWriter(raw), usual.encoding, "backslashreplace", line_buffering=True
+    )
+    try:
+        yield
+    finally:
+        sys.stdout = usual
+        whole.detach().detach()  # or it would close what it wrote to
 
 
 def _drop_output() -> None:
