@@ -316,6 +316,7 @@ def test_bounds_that_are_told_are_those_of_a_users_file() -> None:
     ("def f(x, axis): return x.softmax(axis)",
      "takes (x, axis), but is called by position with the inputs of softmax: x; by name it may have dim"),
     ("def f(x, dim): return x.softmax(dim), 3", "returned 2 values; expected 1 at most, a tensor"),
+    ("def f(x, dim): return (x.softmax(dim),)", "returned a tuple of one value; expected a tensor"),
     ("async def f(x, dim): return x.softmax(dim)", "is async and returns a coroutine"),
 ])  # fmt: skip
 def test_a_function_that_cannot_be_what_is_asked_for_is_told_in_words(

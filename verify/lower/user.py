@@ -225,9 +225,11 @@ def user_composite(
                 result = _written(result, given["out"])
             if isinstance(result, Mapping):
                 return dict(result)
+            outputs = kernel.outputs
             if not isinstance(result, tuple | list):
                 result = (result,)
-            outputs = kernel.outputs
+            elif len(outputs) == len(result) == 1:  # callers would have to unpack it
+                raise Breach(f"returned a {type(result).__name__} of one value; expected a tensor")
             if len(result) > len(outputs):
                 many = f"returned {len(result)} values; expected {len(outputs)} at most"
                 raise Breach(many + (f": {', '.join(outputs)}" if len(outputs) > 1 else ", a tensor"))

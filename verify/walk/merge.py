@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verify.facts.kernel import UsageError
+from verify.jobs.journal import differences
 from verify.judge import ledger
 from verify.reports.schema import Cell, Part, Report, Shard
 
@@ -24,11 +25,8 @@ def merged(reports: Sequence[Report]) -> Report:
     first = reports[0]
     for other in reports[1:]:
         for name in ("environment", "profile", "seed", "converted_from"):
-            if _undated(getattr(other, name)) != _undated(getattr(first, name)):
-                raise UsageError(
-                    f"the reports differ in {name}: {getattr(first, name)} and {getattr(other, name)}; "
-                    "join reports of one run only"
-                )
+            if found := differences(_undated(getattr(first, name)), _undated(getattr(other, name)), name):
+                raise UsageError(f"the reports differ in {found}; join reports of one run only")
     cells = [cell for report in reports for cell in report.cells]
     repeated = [key for key, times in Counter(cell.key for cell in cells).items() if times > 1]
     if repeated:
