@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -425,29 +426,24 @@ def as_llama(x: Tensor, dim: int, weight: Tensor, eps: float, squares: torch.dty
     return weight * (x.float() * torch.rsqrt(mean + eps)).to(x.dtype)
 
 
-def test_rms_norm_as_llama_rounds_it_is_suspect_and_passes_once_declared() -> None:
-    setting, mine = facts("rms_norm").spellings["length-33"], planted.lowering(as_llama)
-    undeclared = filled(facts("rms_norm"), setting, "bfloat16", mine)
-    assert (undeclared["status"], undeclared["reason_kind"]) == ("suspect", "order")
-    declared = filled(facts("rms_norm"), setting, "bfloat16", replace(mine, order=Order.parse("tree:float32")))
-    assert declared["status"] == "passed", declared["reason"]
-    wrong = planted.lowering(lambda x, dim, weight, eps: as_llama(x, dim, weight, eps, torch.bfloat16))
-    found = filled(facts("rms_norm"), setting, "bfloat16", replace(wrong, order=Order.parse("tree:float32")))
-    assert found["status"] == "exceeds-bound", found["reason"]
-
-
 def by_norm(x: Tensor, dim: int, weight: Tensor, eps: float, narrow: torch.dtype = torch.float32) -> Tensor:
     """rms_norm of a library's norm."""
     norm = torch.linalg.vector_norm(x.to(narrow).float(), dim=dim, keepdim=True)
     return (x.float() * torch.rsqrt(norm * norm / x.shape[dim] + eps) * weight.float()).to(x.dtype)
 
 
-def test_rms_norm_by_a_librarys_norm_is_suspect_and_passes_once_declared() -> None:
-    setting, mine = facts("rms_norm").spellings["length-2"], planted.lowering(by_norm)
-    undeclared = filled(facts("rms_norm"), setting, "float32", mine)
+@pytest.mark.parametrize(("mine", "setting", "dtype", "wrong"), [
+    (as_llama, "length-33", "bfloat16", functools.partial(as_llama, squares=torch.bfloat16)),
+    (by_norm, "length-2", "float32", functools.partial(by_norm, narrow=torch.bfloat16)),
+])  # fmt: skip
+def test_rms_norm_in_another_form_is_suspect_and_passes_once_declared(
+    mine: Callable[..., Tensor], setting: str, dtype: str, wrong: Callable[..., Tensor]
+) -> None:
+    own, of = planted.lowering(mine), facts("rms_norm").spellings[setting]
+    undeclared = filled(facts("rms_norm"), of, dtype, own)
     assert (undeclared["status"], undeclared["reason_kind"]) == ("suspect", "order")
-    declared = filled(facts("rms_norm"), setting, "float32", replace(mine, order=Order.parse("tree:float32")))
+    order = Order.parse("tree:float32")
+    declared = filled(facts("rms_norm"), of, dtype, replace(own, order=order))
     assert declared["status"] == "passed", declared["reason"]
-    wrong = planted.lowering(functools.partial(by_norm, narrow=torch.bfloat16))
-    found = filled(facts("rms_norm"), setting, "float32", replace(wrong, order=Order.parse("tree:float32")))
+    found = filled(facts("rms_norm"), of, dtype, replace(planted.lowering(wrong), order=order))
     assert found["status"] == "exceeds-bound", found["reason"]
