@@ -166,6 +166,7 @@ class Accepted:
     calls, refused, different           how many other calls were made or refused, null as above; names of the latter,
                                         and of those whose bits are others, null in files of versions that kept none
     bits                                digests of what those of an elementwise function gave
+    errors                              the largest error of each that has a problem of its own
     binade_mean_ulp                     the mean of the worst binade; null where the report has none
     exact                               where the judged maxima are against rounded scalars: those against exact ones
     formula                             the candidates that reproduce every bit; null where there is no candidate
@@ -216,6 +217,7 @@ class Accepted:
     refused: list[str] = field(default_factory=list)
     different: list[str] | None = None
     bits: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, NonNegativeFloat] = field(default_factory=dict)
     binade_mean_ulp: NonNegativeFloat | None = None
     exact: dict[str, NonNegativeFloat] = field(default_factory=dict)
     formula: list[str] | None = None
@@ -287,6 +289,7 @@ def accepted(cell: Cell, environment: str = "") -> Accepted:
         refused=sorted(cell.calls.refused) if cell.calls else [],
         different=sorted(cell.calls.different) if cell.calls else [],
         bits=cell.calls.bits if cell.calls else {},
+        errors=cell.calls.errors if cell.calls else {},
         binade_mean_ulp=max((one.mean_ulp for one in judged.binades), default=None),
         exact={} if cell.error is None or judged is cell.error else _against_exact(cell.error),
         formula=None if formula is None else [formula.identified] if formula.identified else sorted(formula.survivors),

@@ -60,6 +60,9 @@ JUDGED = {"ulp": ("ulp",), "int_ulp": ("int_ulp", "ulp"), "scaled_ulp": ("scaled
 #: Of a median over elements of one problem, which enclosures and their bounds move by less.
 RESOLVED = 1e-3
 
+#: Calls of which a larger error is told.
+CALLS = 3
+
 #: Figures of elements outside the normal range; the one in the bound's metric is judged too.
 OUTSIDE = ("range_ulp", *dict.fromkeys(RANGE.values()))
 
@@ -461,11 +464,13 @@ def _function(key: Key) -> tuple[str, str, str]:
 @dataclass(frozen=True)
 class Calling:
     """The other calls of a function: of its cells some make them, and which ones depends on what is run beside them.
-    most: that one cell made; names of those that any of them refused, and that gave other bits."""
+    most: that one cell made; names of those that any of them refused, and that gave other bits; the largest errors of
+    those with problems of their own, which several cases of scalars have."""
 
     most: int = 0
     refused: frozenset[str] = frozenset()
     different: frozenset[str] = frozenset()
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, result: Accepted, accepted: bool) -> Accepted:
         """The result with the calls of its function where it has none; an accepted one with its own, and all names."""
@@ -473,7 +478,8 @@ class Calling:
             return result
         different = None if result.different is None else sorted(self.different)
         calls = result.calls if accepted else result.calls or self.most  # a run may be of cells that make none
-        return replace(result, calls=calls, refused=sorted(self.refused), different=different)
+        refused, errors = sorted(self.refused), dict(self.errors)
+        return replace(result, calls=calls, refused=refused, different=different, errors=errors)
 
 
 def _calling(results: Iterable[Accepted | None]) -> dict[tuple[str, str, str], Calling]:
@@ -482,7 +488,8 @@ def _calling(results: Iterable[Accepted | None]) -> dict[tuple[str, str, str], C
         if one is not None and one.calls:
             other = found.get(function := _function(one.key), Calling())
             names = other.refused | {*one.refused}, other.different | {*(one.different or ())}
-            found[function] = Calling(max(other.most, one.calls), *names)
+            errors = {k: max(e, other.errors.get(k, 0.0)) for k, e in one.errors.items()}
+            found[function] = Calling(max(other.most, one.calls), *names, {**other.errors, **errors})
     return found
 
 
@@ -746,7 +753,7 @@ class Context:
 _figures = operator.attrgetter(
     "status", "error", "metric", "truth", *MAXIMA, *OUTSIDE, *COUNTS, "violations", "formula", "digest", "distinct",
     "mean_ulp", "bias_ulp", "inputs", "worst_index", "worst_inputs", "worst_output", "regions", "properties", "calls",
-    "refused", "different", "bits", "binade_mean_ulp", "exact", "bound", "flags", "ftz",
+    "refused", "different", "bits", "errors", "binade_mean_ulp", "exact", "bound", "flags", "ftz",
 )  # fmt: skip
 
 
@@ -845,6 +852,12 @@ def _lost(new: Accepted, old: Accepted) -> list[str]:
     fewer = old.calls and new.calls is not None and new.calls < old.calls
     steady = new.distinct == old.distinct == 1
     others = sorted(name for name, bits in new.bits.items() if old.bits.get(name, bits) != bits) if steady else []
+    farther = [
+        f"{name}: {old.errors[name]:.3g} -> {error:.3g} ulp"
+        for name, error in sorted(new.errors.items())
+        if steady and name in old.errors and error > 2 * old.errors[name] + 0.5
+    ]
+    more = [f"and {len(farther) - CALLS} more"] if len(farther) > CALLS else []
     before, after = old.binade_mean_ulp, new.binade_mean_ulp
     worse = []
     if steady and before is not None and after is not None and after > before:
@@ -855,6 +868,7 @@ def _lost(new: Accepted, old: Accepted) -> list[str]:
         *([f"other calls {old.calls} -> {new.calls}"] if fewer else []),
         *([f"calls that give other bits now: {', '.join(different)}"] if different else []),
         *([f"calls that give bits other than their own: {', '.join(others)}"] if others else []),
+        *([f"larger errors of other calls: {'; '.join((*farther[:CALLS], *more))}"] if farther else []),
         *worse,
         *(f"{name} against exact scalars {old.exact[name]:.6g} -> {new.exact[name]:.6g}" for name in figures),
     ]

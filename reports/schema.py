@@ -345,6 +345,7 @@ class Calls(Record):
     status     that they give the cell, by themselves; '' where they say nothing against it
     different  names of those whose bits are others (`verify.walk.calls.CALLS`); `note`: why that is no fault
     bits       digests of what those of an elementwise function gave
+    errors     the largest error of each that has a problem of its own and passes, in ULP of the truth or of its scale
     untried    those for which there was no time
     refused    those that the lowering refused, with its exception
     script     lines of Python that show the smallest that is different
@@ -354,6 +355,7 @@ class Calls(Record):
     status: Literal[""] | Status = ""
     different: Strings = Field(default_factory=list)
     bits: Annotated[dict[str, str], AfterValidator(_sorted)] = Field(default_factory=dict)
+    errors: Annotated[dict[str, NonNegativeFloat], AfterValidator(_sorted)] = Field(default_factory=dict)
     note: str = ""
     untried: Strings = Field(default_factory=list)
     refused: Annotated[dict[str, str], AfterValidator(_sorted)] = Field(default_factory=dict)

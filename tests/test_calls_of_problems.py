@@ -504,7 +504,32 @@ def test_who_judges_in_another_process_asks_no_device(monkeypatch: pytest.Monkey
     outputs = lowering.build(on)(keeps.__self__.drawn(given).problem)
     outputs = {key: y.double() if y.dtype == torch.int32 else y for key, y in outputs.items()}
     dtypes = {key: y.dtype for key, y in outputs.items()}
-    assert keeps(pickle.dumps((calls_of_problems.Drawn(given), dtypes, outputs, None)))
+    assert keeps(pickle.dumps((calls_of_problems.Drawn(given), dtypes, outputs, None))) is not None
+
+
+SUMMED = """
+import torch
+
+def near(x, dim):
+    return torch.sum(x.double(), dim).to(x.dtype)
+
+def far(x, dim):
+    y = torch.zeros_like(x.select(dim, 0))
+    for one in x.unbind(dim):
+        y = y + one
+    return y
+"""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_errors_of_problems_are_kept(tmp_path: Path, apart: bool) -> None:
+    """Also where other processes judge them."""
+    near, far = (
+        called(tmp_path, function, "sum", apart, SUMMED, only="shape=3x").errors for function in ("near", "far")
+    )
+    assert near.keys() >= far.keys() and len(far) > 20
+    assert all(error <= 0.51 for error in near.values())
+    assert far["shape=3x1024 recipe=random"] > 2 * near["shape=3x1024 recipe=random"] + 0.5
 
 
 def test_who_judges_takes_a_zero_for_no_other() -> None:

@@ -607,6 +607,18 @@ def test_a_call_of_bits_of_its_own_gives_the_same_ones_again(bench: Bench) -> No
     assert told["status"] == "changed" and "calls that give bits other than their own: transposed" in told["reason"]
 
 
+def test_a_larger_error_of_another_call_is_a_change(bench: Bench) -> None:
+    """A `sum` that adds up one number after another in rows of a length that no cell has was stale at most."""
+    made = {"made": 20, "errors": {"shape=50x4096": 0.85, "shape=3x64": 0.5}}
+    value = whole(cell(calls=made))
+    bench.accept(value)
+    for ulp, status in ((0.85, "passed"), (2.1, "passed"), (522.0, "changed")):
+        value["cells"][0]["calls"] = {**made, "errors": {"shape=50x4096": ulp, "shape=3x65": 9.0}}
+        _, (told,) = bench.gate(value)
+        assert told["status"] == status, told
+    assert "larger errors of other calls: shape=50x4096: 0.85 -> 522 ulp" in told["reason"]
+
+
 def test_a_binade_that_gets_worse_is_told_whatever_the_others_do(bench: Bench) -> None:
     """An exp whose other results were nearer, and those from 1 to 2 farther off, was an improvement."""
     of = {"measured": 10, "misrounded": 3, "max_ulp": 0.9, "bias_ulp": 0.0}

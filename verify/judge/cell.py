@@ -268,14 +268,17 @@ def standing(tally: Tally) -> str:
     return st.worst(_standing(name, one, True, accounted) for name, one in tally.regions.items() if one.inputs)
 
 
-def standing_of(judge: Judge, source: Source, y: Tensor, eager: Tensor | None = None, *, briefly: bool = False) -> str:
+def standing_of(
+    judge: Judge, source: Source, y: Tensor, eager: Tensor | None = None, *, briefly: bool = False,
+    errors: list[float] | None = None,
+) -> str:  # fmt: skip
     """The status of outputs that have a bound; where a few settle it, which are far beyond theirs, of these alone.
-    briefly: only whether they pass is asked."""
+    briefly: only whether they pass is asked; errors: see `Judge.doubts`."""
     if True not in source.stages and len(far := source.far(y)):
         found = standing(judge.rest(source, far, y, eager, Formulas(), settled=False))
         if found == "exceeds-bound" or (briefly and found not in ("passed", "deviates")):
             return found
-    return standing(judge.doubts(source, y, eager, briefly=briefly))
+    return standing(judge.doubts(source, y, eager, briefly=briefly, errors=errors))
 
 
 def failing(judge: Judge, reader: Reader, source: Source, y: Tensor) -> tuple[Element, Outcome] | None:

@@ -19,7 +19,7 @@ import torch
 
 from verify.facts.formats import Format
 from verify.facts.truth import Truth
-from verify.judge.element import CLASSES, Facts, Judged, Limits, decide, farthest, keeps
+from verify.judge.element import CLASSES, Facts, Judged, Limits, decide, error_of, farthest, keeps
 from verify.judge.exact import Allowed, Exact, Key, Outcome, decimal, finite
 from verify.judge.reduce import COUNTED, LEADERS, Reduced, first_of, reduce
 from verify.judge.regions import REGIONS
@@ -217,15 +217,21 @@ class Judge:
             return found
         return found + self.rest(source, index, y, eager, formulas, settled=engine is not None)
 
-    def doubts(self, source: Source, y: Tensor, eager: Tensor | None = None, *, briefly: bool = False) -> Tally:
+    def doubts(
+        self, source: Source, y: Tensor, eager: Tensor | None = None, *, briefly: bool = False,
+        errors: list[float] | None = None,
+    ) -> Tally:  # fmt: skip
         """The tally of those outputs alone that are not seen at once to keep their bound: enough for a status. Of the
         others the normal ones count as correct, since of these no more than a share may be left unjudged. briefly: only
-        whether they pass is asked, so that of those which fail a few are enough."""
+        whether they pass is asked, so that of those which fail a few are enough. errors: takes the largest one of all
+        outputs (`error_of`), where they have stages."""
         if not source.stages:
             index = source.doubted(y)
             found = self.rest(source, index, y, eager, Formulas(), settled=False)
             return found + Tally({"normal": InRegion({"correct": len(y) - len(index)})})
         facts = source.facts(None, y, double=source.stages[0], zeroed=True)
+        if errors is not None:
+            errors.append(error_of(y, facts, self.fmt))
         if briefly and len(few := farthest(y, facts, FARTHEST)):
             found = self.rest(source, few, y, eager, Formulas(), settled=False)
             if any(one.fails or one.lost for one in found.regions.values()):

@@ -335,6 +335,19 @@ def keeps(y: Tensor, facts: Facts, fmt: Format) -> Tensor:
     return number | (facts.special & (rad == 0) & ((e.mid.isnan() & yv.isnan()) | (yv.isinf() & (yv == e.mid))))
 
 
+def error_of(y: Tensor, facts: Facts, fmt: Format) -> float:
+    """The largest error of outputs that are numbers, in ULP of the truth, or of its scale where that is larger, as far
+    as midpoints tell."""
+    e, yv = facts.truth, y.to(torch.float64)
+    size = e.mid.abs() if facts.scale is None else torch.maximum(e.mid.abs(), facts.scale[1])
+    counted = yv.isfinite() & e.mid.isfinite() & (size > 0) & size.isfinite() & ~facts.special
+    if facts.unit is not None or not bool(counted.any()):
+        return 0.0
+    exponent = torch.frexp(size.where(counted, 1.0)).exponent.clamp(min=fmt.emin + 1)
+    distance = (yv - e.mid if e.tail is None else yv - e.mid - e.tail).abs()
+    return float((distance * torch.exp2((fmt.precision - exponent).double())).where(counted, 0.0).max())
+
+
 def farthest(y: Tensor, facts: Facts, count: int) -> Tensor:
     """int64: at most so many places of elements that certainly are farther off than their limit, before any slack."""
     none = torch.zeros(0, dtype=torch.int64, device=y.device)

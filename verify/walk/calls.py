@@ -531,6 +531,7 @@ class Called:
     made, refused    how many gave a result, and those that the lowering refused, with its exception
     different        those whose bits are others
     bits             digests of what those of an elementwise function gave
+    errors           of those with problems of their own that pass, the largest error, see `error_of`
     untried          those that were not made, for want of time or of a process that answers
     status, kind     what they give the cell, with the kind of its reason, and `told`, a line for people
     excused          why different bits are no fault
@@ -542,6 +543,7 @@ class Called:
     refused: Mapping[str, str] = field(default_factory=dict)
     different: tuple[str, ...] = ()
     bits: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
     untried: tuple[str, ...] = ()
     status: str = "passed"
     kind: str = "calls"
@@ -585,6 +587,7 @@ class Called:
         lists = {
             "different": list(self.different),
             "bits": dict(self.bits),
+            "errors": dict(self.errors),
             "untried": list(self.untried),
             "refused": dict(self.refused),
         }

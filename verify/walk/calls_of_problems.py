@@ -222,6 +222,8 @@ class Calls:
         self.kept = ""  # the algorithm whose bound was, last
         self.fails = False  # whether outputs were beyond all bounds; others are then held to fewer, see `ways`
         self.dtypes: dict[tuple[str, ...], dict[str, torch.dtype]] = {}  # of outputs, by which of them there are
+        self.seen: list[float] = []  # the largest error of each of a call's outputs
+        self.errors: dict[str, float] = {}  # of each call with a problem of its own that passes
         self.unstated: dict[str, None] = {}  # problems of whose elements nothing is stated, that pass
         self.batched: frozenset[str] = frozenset()
         if self.facts.batched:
@@ -365,7 +367,7 @@ class Calls:
                 stated, on = terms(one, target, self.lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
                 given = term.judge, term.elements, flat, other
-                found.append(standing_of(*given, briefly=briefly) if stated else "unjudged")
+                found.append(standing_of(*given, briefly=briefly, errors=self.seen) if stated else "unjudged")
         return status.worst(found)
 
     def beside(
@@ -468,8 +470,20 @@ class Calls:
         question = drawn, self.dtypes_of(result.one), dict(result.outputs), eager and dict(eager)
         return self.aside.ask(pickle.dumps(question))
 
-    def keeps(self, question: bytes) -> bool:
-        """In another process: whether outputs pass beyond doubt, or beside eager's."""
+    def noting(self, name: str, make: Callable[[], _Wrong | _Left | None]) -> _Wrong | _Left | None:
+        """Make a call, and keep its error."""
+        self.seen = []
+        found = make()
+        if found is None and self.seen:
+            self.errors[name] = max(self.seen)
+        return found
+
+    def keeps(self, question: bytes) -> float | None:
+        """In another process: the largest error of outputs that pass beyond doubt, or beside eager's, else None."""
+        self.seen = []
+        return max(self.seen, default=0.0) if self.passes(question) else None
+
+    def passes(self, question: bytes) -> bool:
         drawn, dtypes, outputs, eager = pickle.loads(question)
         if self.last is None or self.last[0] != repr(drawn):  # by which -0.0 is another scalar than 0.0
             self.last = repr(drawn), self.prepared(drawn)
@@ -485,7 +499,12 @@ class Calls:
     def settled(self, given: dict[str, _Wrong | _Left]) -> dict[str, _Wrong]:
         """The calls that are wrong. What another process does not let pass it is asked for again with eager's outputs,
         and what it does not then is judged here."""
-        again = {name: one if isinstance(one, _Wrong) else self.doubted(one) for name, one in given.items()}
+        again: dict[str, _Wrong | _Left] = {}
+        for name, one in given.items():
+            self.seen = []
+            again[name] = one if isinstance(one, _Wrong) else self.doubted(one)
+            if self.seen:
+                self.errors[name] = max(self.seen)
         found: dict[str, _Wrong] = {}
         for name, one in again.items():
             if isinstance(one, _Wrong):
@@ -499,7 +518,9 @@ class Calls:
     def unanswered(self, left: _Left) -> list[_Result]:
         """The results that are not beyond doubt."""
         assert self.aside is not None
-        return [result for number, result in left.results.items() if not self.aside.answer(number)]
+        answers = [(result, self.aside.answer(number)) for number, result in left.results.items()]
+        self.seen += [error for _, error in answers if error is not None]
+        return [result for result, error in answers if error is None]
 
     def doubted(self, left: _Left) -> _Wrong | _Left:
         """Questions about the results that are not beyond doubt, beside eager's outputs; what is wrong where one has
@@ -744,7 +765,7 @@ class _Judging:
         self.scalars, self.dtype, self.spelling = dict(target.scalars), target.dtype, target.spelling
         self.seed, self.name, self.order = seed, lowering.name, lowering.order
 
-    def __call__(self) -> Callable[[bytes], bool]:
+    def __call__(self) -> Callable[[bytes], float | None]:
         torch.set_num_threads(JUDGING)
         facts, backend = load(self.kernel), cast(Backend, _Told(*self.backend))
         assert isinstance(facts, Composite) and facts.custom is not None
@@ -770,7 +791,9 @@ def call_problems(
     with backends.sharing(backends.threads(), JUDGING), _aside(case, target, lowering, count) as aside:
         calls = Calls(case, target, lowering, reference, call, mine, scalars, aside)
         table = dict(calls.table())
-        make: dict[str, Callable[[], _Wrong | _Left | None]] = {name: one.make for name, one in table.items()}
+        make: dict[str, Callable[[], _Wrong | _Left | None]] = {
+            name: partial(calls.noting, name, one.make) for name, one in table.items()
+        }
         found, wrong = tried(make, lambda name: f"{name}, {table[name].text}", call, calls.settled)
         beyond = {name: one for name, one in wrong.items() if not one.loose}
         name, shown = "", ""
@@ -779,6 +802,8 @@ def call_problems(
             telling = [key for key, one in beyond.items() if one.status == worst]
             name = min(telling, key=lambda key: (beyond[key].moved, beyond[key].elements))
             shown = beyond[name].shown()
+    if mine:
+        found = replace(found, errors={name: float(f"{error:.3g}") for name, error in calls.errors.items()})
     if calls.unstated:
         why = "in the declared order" if lowering.order is not None else "which have eager's bits"
         told = f"nothing is stated of some elements, {why}: {listed(calls.unstated)}"
