@@ -451,13 +451,13 @@ def test_what_another_process_judges_is_found_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: str, among: str, status: str
 ) -> None:
     """Where there are many cores; the reasons are those of a judgement here."""
-    asked: list[bool] = []
+    asked: list[float | None] = []
     answer = Aside.answer
-    monkeypatch.setattr(Aside, "answer", lambda self, number: asked.append(bool(answer(self, number))) or asked[-1])
+    monkeypatch.setattr(Aside, "answer", lambda self, number: asked.append(answer(self, number)) or asked[-1])
     monkeypatch.setattr(calls_of_problems, "ASIDE", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     found = called(tmp_path, function, apart=True, only=among)
-    assert found.status == status and asked and all(asked) == (status == "passed"), found
+    assert found.status == status and asked and (None not in asked) == (status == "passed"), found
     assert status == "passed" or any(name.startswith(among) for name in found.different)
 
 
@@ -480,7 +480,7 @@ def test_what_another_process_doubts_it_is_asked_for_again(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(Calls, "ask", asking)
     monkeypatch.setattr(Calls, "wrong", lambda self, one: here.append(one) or wrong(self, one))
-    monkeypatch.setattr(Aside, "answer", lambda self, number: bool(answer(self, number)) and number in again)
+    monkeypatch.setattr(Aside, "answer", lambda self, number: (answer(self, number), None)[number not in again])
     found = called(tmp_path, function, apart=True, only="shape=33x")
     assert found.status == status and first, found
     assert [*map(id, first.values())] == [*map(id, again.values())]
@@ -3190,6 +3190,8 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     *(("addmm", "float32", f"m={m} k=40 n={n} alpha=0.7 beta=-1.3",
        f"if a['a'].shape[0] == {m} and a['b'].shape[1] == {n}:\n        a['beta'] = 1.0")
       for m, n in ((1, 70), (70, 1), (600, 20))),
+    ("scaled_mm", "float8_e4m3fn", "scale_b = scale_b[:, :1]",
+     "if a['scale_b'].stride(-1) == 0:\n        a['scale_b'] = a['scale_b'] * 2"),
     # torch's own scalars
     ("adam_step", "float32", "sizes=300 steps=2 lr=0.001", "a['eps'] *= a['eps'] != 1e-8"),
     *(("adamw_step", dtype, "sizes=300 steps=2", "a['weight_decay'] *= a['weight_decay'] != 0.01")

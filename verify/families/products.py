@@ -654,6 +654,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         turned = [{t: f"({t}.view(torch.uint8) ^ {bits}).view({t}.dtype)" for t in "ab"} for bits in (128, 130)]
         return (
             ({"m": "24", "k": "64", "n": "32"}, {"scale_a": "scale_a[:1].expand(scale_a.shape)"}),
+            ({"m": "24", "k": "64", "n": "32"}, {"scale_b": "scale_b[:, :1].expand(scale_b.shape)"}),
             ({"m": "24", "k": "64", "n": "32"}, some),
             *(({"m": "24", "k": "64", "n": "32"}, {t: f"{t} * 0 + 1"}) for t in ("scale_a", "scale_b")),
             ({"m": "1", "k": "64", "n": "32"}, {"scale_a": "-scale_a.abs()"}),
