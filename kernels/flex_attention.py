@@ -493,9 +493,9 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     {"heads": "1", "head_dim": "16", "length": "300", "score_mod": "causal", "scale": "0.4"},
     *({"heads": "2", "head_dim": "64", "q_len": queries, "kv_len": "600", "scale": scale, "backward": "no"}
       for queries, scale in (("1", "0.5"), ("20", "0.06"))),
-    # any rest of blocks of 16 queries and of 32 keys, heads that models have
-    *({"heads": "1", "head_dim": "16", "q_len": f"{16 + rest}", "kv_len": f"{32 + 5 * rest % 32}"}
-      for rest in range(1, 32, 2)),
+    # any rest of blocks of 16 queries and of 16 keys, heads that models have
+    *({"heads": "1", "head_dim": "16", "q_len": f"{16 + rest}", "kv_len": f"{32 + 5 * rest % 16 + 16 * (rest % 2)}"}
+      for rest in range(16)),
     *({"heads": "1", "head_dim": size, "length": "20"} for size in ("48", "112", "160")),
 )  # fmt: skip
 

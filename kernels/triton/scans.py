@@ -64,8 +64,8 @@ def log_add_exp(a, b):
 
 @partial(Device, noinline=True)
 def log_add_exp_apart(a, b):
-    """`log_add_exp` of two numbers, called: put in, it is some forty times in a scan, which takes five times as long to
-    compile."""
+    """`log_add_exp` of two numbers, called: put in, it is 155 times in the scan of a block of 1,024, which takes five
+    times as long to compile."""
     return log_add_exp(a, b)
 
 

@@ -794,7 +794,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += ({"shape": "20x2056", "recipe": "mixed"},)
     # any remainder of vectors of 16 in long rows, in many of them, and in columns
     special += tuple({"shape": f"2x{(1024, 4096)[rest % 2] + rest}", "recipe": "random"} for rest in range(1, 16))
-    special += tuple({"shape": f"{1040 + rest}x5", "recipe": "random"} for rest in range(1, 16, 2))
+    special += tuple({"shape": f"{1040 + rest}x5", "recipe": "random"} for rest in range(1, 16))
     special += tuple({"shape": f"3x9x{16 + rest}", "dim": "1", "recipe": "random"} for rest in range(1, 16) if not last)
     special += ({"shape": "1030x72", "dim": "0", "recipe": "mixed"},) * (not last)
     special += ({"shape": "2x1100x3", "dim": "1", "recipe": "one_nan,infinities,random"},) * (not last)

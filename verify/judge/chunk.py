@@ -224,14 +224,14 @@ class Judge:
         """The tally of those outputs alone that are not seen at once to keep their bound: enough for a status. Of the
         others the normal ones count as correct, since of these no more than a share may be left unjudged. briefly: only
         whether they pass is asked, so that of those which fail a few are enough. errors: takes the largest one of all
-        outputs (`error_of`), where they have stages."""
+        outputs (`error_of`), where that is known."""
         if not source.stages:
             index = source.doubted(y)
             found = self.rest(source, index, y, eager, Formulas(), settled=False)
             return found + Tally({"normal": InRegion({"correct": len(y) - len(index)})})
         facts = source.facts(None, y, double=source.stages[0], zeroed=True)
-        if errors is not None:
-            errors.append(error_of(y, facts, self.fmt))
+        if errors is not None and (error := error_of(y, facts, self.fmt)) is not None:
+            errors.append(error)
         if briefly and len(few := farthest(y, facts, FARTHEST)):
             found = self.rest(source, few, y, eager, Formulas(), settled=False)
             if any(one.fails or one.lost for one in found.regions.values()):

@@ -335,14 +335,16 @@ def keeps(y: Tensor, facts: Facts, fmt: Format) -> Tensor:
     return number | (facts.special & (rad == 0) & ((e.mid.isnan() & yv.isnan()) | (yv.isinf() & (yv == e.mid))))
 
 
-def error_of(y: Tensor, facts: Facts, fmt: Format) -> float:
+def error_of(y: Tensor, facts: Facts, fmt: Format) -> float | None:
     """The largest error of outputs that are numbers, in ULP of the truth, or of its scale where that is larger, as far
-    as midpoints tell."""
+    as midpoints tell; None where they do not: of float64, and of no number."""
+    if facts.unit is not None or fmt.bits == 64:
+        return None
     e, yv = facts.truth, y.to(torch.float64)
     size = e.mid.abs() if facts.scale is None else torch.maximum(e.mid.abs(), facts.scale[1])
     counted = yv.isfinite() & e.mid.isfinite() & (size > 0) & size.isfinite() & ~facts.special
-    if facts.unit is not None or not bool(counted.any()):
-        return 0.0
+    if not bool(counted.any()):
+        return None
     exponent = torch.frexp(size.where(counted, 1.0)).exponent.clamp(min=fmt.emin + 1)
     distance = (yv - e.mid if e.tail is None else yv - e.mid - e.tail).abs()
     return float((distance * torch.exp2((fmt.precision - exponent).double())).where(counted, 0.0).max())

@@ -478,10 +478,11 @@ class Calls:
             self.errors[name] = max(self.seen)
         return found
 
-    def keeps(self, question: bytes) -> float | None:
-        """In another process: the largest error of outputs that pass beyond doubt, or beside eager's, else None."""
+    def keeps(self, question: bytes) -> list[float] | None:
+        """In another process: the errors, as far as they are known, of outputs that pass beyond doubt, or beside
+        eager's; None of others."""
         self.seen = []
-        return max(self.seen, default=0.0) if self.passes(question) else None
+        return self.seen if self.passes(question) else None
 
     def passes(self, question: bytes) -> bool:
         drawn, dtypes, outputs, eager = pickle.loads(question)
@@ -519,8 +520,8 @@ class Calls:
         """The results that are not beyond doubt."""
         assert self.aside is not None
         answers = [(result, self.aside.answer(number)) for number, result in left.results.items()]
-        self.seen += [error for _, error in answers if error is not None]
-        return [result for result, error in answers if error is None]
+        self.seen += [error for _, errors in answers for error in errors or ()]
+        return [result for result, errors in answers if errors is None]
 
     def doubted(self, left: _Left) -> _Wrong | _Left:
         """Questions about the results that are not beyond doubt, beside eager's outputs; what is wrong where one has
@@ -765,7 +766,7 @@ class _Judging:
         self.scalars, self.dtype, self.spelling = dict(target.scalars), target.dtype, target.spelling
         self.seed, self.name, self.order = seed, lowering.name, lowering.order
 
-    def __call__(self) -> Callable[[bytes], float | None]:
+    def __call__(self) -> Callable[[bytes], list[float] | None]:
         torch.set_num_threads(JUDGING)
         facts, backend = load(self.kernel), cast(Backend, _Told(*self.backend))
         assert isinstance(facts, Composite) and facts.custom is not None
