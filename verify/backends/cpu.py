@@ -33,6 +33,9 @@ usual_options: Mapping[str, Any] = {}
 #: glibc's mallopt(3): malloc fills what it hands out with the complement of this byte.
 M_PERTURB = -6
 
+#: Bytes: more than any bin that holds one size, less than malloc maps.
+SORTING = 1 << 16
+
 
 def unavailable() -> str | None:
     return None
@@ -79,16 +82,20 @@ def poisoned(size: int, pattern: int) -> Iterator[None]:
     """By mallopt where the C library is glibc; elsewhere by freeing a filled block of that size."""
     import torch
 
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
         torch.full((size,), pattern, dtype=torch.uint8)
         yield
         return
-    mallopt(M_PERTURB, pattern ^ 0xFF)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    libc.mallopt(M_PERTURB, pattern ^ 0xFF)
+    # mallopt leaves the chunks of its fast bins unsorted, and a small one that malloc meets there is not filled; an
+    # allocation that none of them fits sorts them.
+    libc.free(libc.malloc(SORTING))
     try:
         yield
     finally:
-        mallopt(M_PERTURB, 0)
+        libc.mallopt(M_PERTURB, 0)
 
 
 def inductor_unavailable() -> str | None:
