@@ -13,6 +13,10 @@ KERNEL = products.kernel(
         triton="verify.kernels.triton.products",
         call=lambda torch, a, b, bias, *, alpha, beta: torch.addmm(bias, a, b, alpha=alpha, beta=beta),
         bias=True,
+        scalars=tuple(
+            ({"alpha": alpha, "beta": beta}, {} if beta else {"data": "bias"})
+            for alpha, beta in ((1.0, 1.0), (0.7, -1.3), (2.0, 0.0), (0.0, 0.5), (0.0, 0.0), (-0.5, 1.0), (1.0, 0.5))
+        ),
     ),
     cases=({"alpha": 1.0, "beta": 1.0}, {"alpha": 0.7, "beta": -1.3}, {"alpha": 2.0, "beta": 0.0}),
     defaults={"alpha": 1.0, "beta": 1.0},

@@ -12,7 +12,7 @@ import importlib
 import math
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -294,6 +294,8 @@ class Composite:
     drawn       drawn(random.Random) -> what is given to `custom` for a problem of drawn sizes and options
     related     problems in no other layouts, some of whose tensors are made of one another: what is given to `custom`,
                 and expressions of the tensors by the name of the one that they take the place of; the same may be two
+    crossed     crossed() -> problems in which every two of many conditions meet: what is given to `custom`, expressions
+                of the tensors as in `related`, or of each tensor t that they take the place of, and other scalars
     many        problems of too many rows for all to be judged: what is given to `custom`, what for those that are, and
                 which these are: expressions of each tensor t that has rows, and under '' of an output
     again       what it is called with twice, with other numbers: the first of `sized(33)` unless given
@@ -342,6 +344,7 @@ class Composite:
     further: tuple[tuple[Mapping[str, str], Scalars], ...] = ()
     drawn: Callable[[Random], Mapping[str, str]] | None = None
     related: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...] = ()
+    crossed: Callable[[], tuple[tuple[Mapping[str, str], Mapping[str, str], Scalars], ...]] = tuple
     many: tuple[tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]], ...] = ()
     again: tuple[Mapping[str, str], ...] = ()
     ways: Callable[..., Mapping[str, Callable[..., Any]]] = lambda problem, target: {}
@@ -412,23 +415,48 @@ def finished(known: Iterable[str]) -> tuple[list[Kernel | Composite], list[Unfin
     return kernels, wrong
 
 
-def in_pairs(options: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+def in_pairs(
+    options: Sequence[Sequence[Mapping[str, Any]]], fits: Callable[[Mapping[str, Any]], bool] = lambda one: True
+) -> Iterator[dict[str, Any]]:
     """Problems in which every two of these options meet, few of them: each takes, option by option, what meets most of
-    those that it has not met."""
+    those that it has not met, by turns where several do. Most faults of programs need one or two conditions at once
+    (Kuhn, Wallace, Gallo, IEEE Transactions on Software Engineering 30(6), 2004, table 1).
+
+    fits    whether what two or more options give may be part of a problem; where it is, some value of each other option
+            is to fit too
+    """
+
+    def merged(taken: Mapping[int, int]) -> dict[str, Any]:
+        return {k: v for m in sorted(taken) for k, v in options[m][taken[m]].items()}
+
     kinds = range(len(options))
     left = {(i, a, j, b) for i in kinds for j in kinds if i < j
-            for a in range(len(options[i])) for b in range(len(options[j]))}  # fmt: skip
+            for a in range(len(options[i])) for b in range(len(options[j])) if fits(merged({i: a, j: b}))}  # fmt: skip
+    turn = 0
     while left:
         i, a, j, b = min(left)
         taken = {i: a, j: b}
         for k in (k for k in kinds if k not in taken):
-            met = [
-                sum((*((m, taken[m], k, c) if m < k else (k, c, m, taken[m])),) in left for m in taken)
-                for c in range(len(options[k]))
-            ]
-            taken[k] = met.index(max(met))
+            several = [(turn + c) % len(options[k]) for c in range(len(options[k]))]
+            met = {
+                c: sum((*((m, taken[m], k, c) if m < k else (k, c, m, taken[m])),) in left for m in taken)
+                for c in several
+                if fits(merged({**taken, k: c}))
+            }
+            taken[k] = max(met, key=met.__getitem__)
         left -= {(m, taken[m], n, taken[n]) for m in kinds for n in kinds if m < n}
-        yield {k: v for m in kinds for k, v in options[m][taken[m]].items()}
+        turn += 1
+        yield merged(taken)
+
+
+def parted(
+    one: Mapping[str, Any], tensors: Collection[str] = ()
+) -> tuple[dict[str, str], dict[str, str], dict[str, float]]:
+    """A problem of `in_pairs` as `Composite.crossed` has it: what is given to `custom`, expressions of `tensors` that
+    are not these themselves, and scalars, which are numbers."""
+    scalars = {k: v for k, v in one.items() if not isinstance(v, str)}
+    made = {k: v for k, v in one.items() if k in tensors and v not in (k, "t")}
+    return {k: v for k, v in one.items() if k not in tensors and k not in scalars}, made, scalars
 
 
 def drawn_size(draw: Random, most: int) -> int:

@@ -23,7 +23,9 @@ from verify.facts.kernel import (
     Setting,
     UsageError,
     drawn_size,
+    in_pairs,
     lazily,
+    parted,
     suggest,
     whole_number,
 )
@@ -123,6 +125,7 @@ class Products:
     result    result(dtype of a and b) -> the format in which outputs are judged
     triton    the module of the Triton kernel, with `run` and `interpreted`
     stub      the start of a user's own lowering, where `call` is not a single expression
+    scalars   choices of its scalars, each of which is tried in problems of all kinds, with what `custom` is given too
     """
 
     call: Callable[..., Any]
@@ -135,6 +138,7 @@ class Products:
     result: Callable[[str], str] = lambda dtype: dtype
     triton: str | None = None
     stub: str = ""
+    scalars: tuple[tuple[Mapping[str, float], Mapping[str, str]], ...] = (({}, {}),)
 
 
 # ---------------------------------------------------------------- data
@@ -343,10 +347,11 @@ def problem(dtype: str, setting: Setting, scalars: Mapping[str, float], seed: in
 
     shape = Shape.of(setting.parameters)
     size = max(shape.batch, 1)
+    often = max(400, 4 * shape.k)  # of many terms all results would be NaN
     a = _matrix("a", ROWS, (size, shape.m, shape.k), dtype, seed)
     b = _matrix("b", COLUMNS, (size, shape.n, shape.k), dtype, seed)
     if shape.data in ("special", "nans"):
-        a, b = _special(a, seed, "a"), _special(b, seed, "b")
+        a, b = _special(a, seed, "a", often), _special(b, seed, "b", often)
     if shape.data == "nans":
         a, b = (t.where(~t.isinf(), 1.0) for t in (a, b))
     if shape.data == "extreme":
@@ -676,7 +681,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         nothing = [{t: f"{t}.new_zeros({t}.shape)"} for t in "ab"]
         found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
-        for sizes in (square, {"m": "5", "k": "1040", "n": "6"}):  # no infinity meets its opposite
+        many = {"m": "5", "k": "1040", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
+        for sizes in (square, many):  # no infinity meets its opposite
             found.append((sizes, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))
     else:  # an odd sum in one row, which float32 does not hold
         found.append(({"m": "1", "k": "2047", "n": "18"}, {t: f"{t} * 0 + 127" for t in "ab"}))
@@ -739,6 +745,63 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append(({"batch": "4099", "m": "2", "k": "8", "n": "3"}, {}))
         found += [({"m": "128", "k": "128", "n": "128", "batch": size}, {}) for size in ("8", "16")]
     return tuple(found)
+
+
+#: Rows and columns, terms, and matrices of a stack, that code has ways of its own for.
+AREAS = (
+    (1, 1), (1, 6), (1, 144), (1, 2100), (6, 1), (300, 1), (5, 6), (72, 80), (264, 272), (6, 2100), (1040, 6),
+)  # fmt: skip
+TERMS = (0, 1, 8, 64, 264, 1100, 4104)
+STACKS = (1, 3, 12, 70)
+#: What a factor lies in, as expressions of it: itself, columns, longer rows, their second half, longer columns, and
+#: one row or column that is repeated.
+FACTORS = (
+    "t", "t.mT.contiguous().mT", "torch.cat([t, t], -1)[..., :t.shape[-1]]", "torch.cat([t, t], -1)[..., t.shape[-1]:]",
+    "torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT",
+)  # fmt: skip
+REPEATED = {"a": "t[..., :1, :].expand(t.shape)", "b": "t[..., :1].expand(t.shape)"}
+SHARED = ("t[:1].expand(t.shape)", "t[:1].mT.contiguous().mT.expand(t.shape)")
+#: Elements of a factor or an output of a crossed problem, at most: judging takes about 10 ms.
+CROSSED_ELEMENTS = 1 << 18
+
+
+def _crossed(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, float]], ...]:
+    """`Composite.crossed`: sizes, data, where each tensor lies, activations and scalars."""
+    whole = 16 if facts.scales or facts.coded else 8 if facts.exact else 1
+    areas = [{"m": f"{m}", "n": f"{-(-n // whole) * whole}"} for m, n in AREAS]
+    terms = [{"k": f"{-(-k // whole) * whole}"} for k in TERMS if not (k == 1 and whole > 1)]
+    groups = (("64", "32"), ("128", "64"), ("512", "128"), ("1280", "256"), ("2112", "32"))
+    kinds = ["mixed", "extreme"] if facts.exact else ["mixed", "extreme", "special"]
+    kinds += ["bias"] * facts.bias + ["nans"] * facts.activated + ["scales"] * (facts.scales or facts.coded)
+    kinds += ["zeros"] * facts.coded
+    repeated, shared = not (facts.exact or facts.coded), SHARED if facts.stacked else ()
+    made = {name: [*FACTORS, *([text] if repeated else []), *shared] for name, text in REPEATED.items()}
+    if facts.bias:
+        made["bias"] = ["t", "t[:1].expand(t.shape)", "torch.cat([t, t])[len(t) :]"]
+    if facts.scales:
+        made["scale_a"] = ["t", "t[:1].expand(t.shape)", "t * (t < 1)", "-t"]
+        made["scale_b"] = ["t", "t[:, :1].expand(t.shape)", "t * (t < 1)"]
+    if facts.coded:
+        made |= {"scale": [*FACTORS[:3]], "zero": [*FACTORS[:3], "t * 0"]}
+    options: list[list[dict[str, Any]]] = [
+        areas,
+        [{"k": k, "group": group} for k, group in groups] if facts.coded else terms,
+        [{"batch": f"{size}"} for size in STACKS] if facts.stacked else [{}],
+        [{"data": kind} for kind in kinds],
+        [{"activation": name} for name in ACTIVATIONS] if facts.activated else [{}],
+        [{**given, **scalars} for scalars, given in facts.scalars],
+        *([{name: text} for text in texts] for name, texts in made.items()),
+    ]
+
+    def fits(of: Mapping[str, Any]) -> bool:
+        m, k, n, batch = (int(of.get(name, "1")) for name in ("m", "k", "n", "batch"))
+        if of.get("activation") == "silu" and of.get("data") in ("special", "bias", "extreme"):
+            return False  # nothing is stated of infinities, and small results are many to be judged in multiprecision
+        if of.get("data") == "scales" and of.get("k") == "0":
+            return False  # nothing is stated of infinite scales of nothing
+        return batch * max(m * n, m * k, k * n) <= CROSSED_ELEMENTS
+
+    return tuple(parted(one, made) for one in in_pairs(options, fits))
 
 
 def _many(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, str]], ...]:
@@ -873,6 +936,7 @@ def kernel(
         further=(*((one, {}) for one in (*_shapes(facts), *_extremes(facts))), *further),
         drawn=functools.partial(_drawn, facts),
         related=_related(facts),
+        crossed=functools.partial(_crossed, facts),
         many=_many(facts),
         again=_again(facts),
         problem=functools.partial(problem, facts=facts),

@@ -15,7 +15,18 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from verify.facts.formats import FORMATS, Format
-from verify.facts.kernel import Composite, Setting, UsageError, comma_list, drawn_size, lazily, suggest, whole_number
+from verify.facts.kernel import (
+    Composite,
+    Setting,
+    UsageError,
+    comma_list,
+    drawn_size,
+    in_pairs,
+    lazily,
+    parted,
+    suggest,
+    whole_number,
+)
 from verify.facts.oracle import Oracle
 from verify.inputs.draws import Draw, Ints, exp2, mix, pack, to_tensor
 from verify.lower.stubs import expression
@@ -865,6 +876,40 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     return (*({"shape": shape, "dim": f"{dim}", "recipe": "random"} for shape, dim in places), *special)
 
 
+#: Sizes, and the dimension along which rows lie, that code has ways of its own for: few and many numbers, some blocks
+#: of them, many rows, stacks, and columns likewise.
+ALONG = (("5x4", -1), ("4x64", -1), ("4x1100", -1), ("4x4200", -1), ("1040x12", -1), ("2x3x5x33", -1))
+ACROSS = (("40x6", 0), ("1100x5", 0), ("2100x8", 0), ("12x1040", 0), ("3x600x5", 1), ("2x40x36", 1))
+#: What the tensor lies in: itself, columns, longer rows, their second half, and rows apart; at last, zeros.
+PLACED = (
+    "x", "x.movedim(0, -1).contiguous().movedim(-1, 0)", "torch.cat([x, x], -1)[..., :x.shape[-1]]",
+    "torch.cat([x, x], -1)[..., x.shape[-1]:]", "x.repeat_interleave(2, 0)[::2]", "x.new_zeros(x.shape)",
+)  # fmt: skip
+TOGETHER = 4  # recipes of one crossed problem
+
+
+def _crossed(
+    kind: str, extremes: bool, last: bool, weighted: bool, others: tuple[Mapping[str, float], ...]
+) -> tuple[tuple[dict[str, str], dict[str, str], dict[str, float]], ...]:
+    """`Composite.crossed`: sizes, numbers, where they lie, weights and scalars; special numbers in very long rows."""
+    names = sorted({*recipes_of(kind, extremes)} - {"lowest"})  # times log2(e) it is infinite
+    count = -(-len(names) // TOGETHER)
+    options: list[list[Mapping[str, Any]]] = [
+        [{"shape": shape, "dim": f"{dim}"} for shape, dim in (*ALONG, *(() if last else ACROSS))],
+        [{"recipe": ",".join(names[k::count])} for k in range(count)],
+        [{"weights": name} for name in WEIGHTS] if weighted else [{}],
+        [{"x": text} for text in PLACED],
+        [{}, *others],
+    ]
+
+    def fits(of: Mapping[str, Any]) -> bool:
+        # nothing is stated of an infinite weight beside squares that overflow
+        return not (of.get("weights") == "special" and "wide" in of.get("recipe", "").split(","))
+
+    long = {"shape": "3x70001", "recipe": ",".join(("one_nan", "infinities", *(["gap"] * (kind == EXPONENTIALS))))}
+    return (*(parted(one, ("x",)) for one in in_pairs(options, fits)), (long, {}, {}))
+
+
 DRAWN = 1 << 15  # elements of a drawn problem, at most
 
 
@@ -999,7 +1044,7 @@ def kernel(
                 ({"shape": shape, "recipe": recipe}, one)
                 for one in others
                 if rows.kind == SQUARES
-                for shape, recipe in (("6x33", "small"), ("60x33", "equal"), ("2x5x1104", "small"))
+                for shape, recipe in (("6x33", "small"), ("60x33", "equal"), ("40x300", "equal"), ("2x5x1104", "small"))
             ),
             *((({"shape": "2x9001", "recipe": "small"}, {}),) * (rows.kind == SQUARES)),
             *((({"shape": "6x4160", "recipe": "late"}, {}),) * (rows.kind == EXPONENTIALS)),
@@ -1096,6 +1141,7 @@ def kernel(
             *(({"shape": "5x64"}, {w: f"{w}[:1].expand({w}.shape)"}) for w in rows.weights),
             *((({"shape": "3x600"}, {"x": "x.abs().clamp(max=1) * 2.0**126"}),) * (rows.kind == SUMS)),
         ),
+        crossed=functools.partial(_crossed, rows.kind, extremes, last, bool(rows.weights), others),
         many=_many(last),
         custom=functools.partial(custom, kind=rows.kind, extremes=extremes, reduces=rows.reduces, last=last),
         asks=_asks,

@@ -79,7 +79,8 @@ LAYOUTS = (
 DRAWN = 10  # problems of sizes and options that nobody has written down
 ARRANGED = 120  # how often the further problems together are tried with all of their tensors in other layouts
 ASIDE, EACH = 8, 2  # processes that judge beside the one that makes the calls, at most, and cores for each
-LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in one other layout alone
+LARGE = 1 << 18  # elements of a tensor beyond which a further problem is tried in few other layouts
+APART = "transposed", "sliced"  # those of MEMORY
 #: Some rows, as expressions of each tensor t that has them.
 PICKED: Mapping[str, str] = {
     **{f"{n} rows": f"t[:{n}].clone()" for n in (1, 2, 3, 31, 33)},
@@ -101,6 +102,7 @@ MADE: Mapping[str, str] = {
     "inference mode": "inference",
     "an output to write": "out", "once more": "",
 }  # fmt: skip
+LOOSE = "threads", "default", "default_64"  # manners in which other bits are excused within the bound
 GUARDED = "guards around its outputs"
 NO_ERROR = 1e290  # times a bound: it is 0
 BEYOND = {
@@ -216,7 +218,7 @@ class Calls:
         self.further += [(given, {}) for given in self.chosen(case)]
         self.further.sort(key=lambda one: _work(one[0]))  # where time runs out, it is for few large ones
         self.case, self.target, self.lowering, self.reference, self.call = case, target, lowering, reference, call
-        self.mine = mine
+        self.mine, self.scalars = mine, scalars
         self.ahead = _Ahead(getattr(call, "meanwhile", lambda work: None))
         self.last: tuple[str, Instance] | None = None  # that `keeps` was asked for
         self.kept = ""  # the algorithm whose bound was, last
@@ -394,16 +396,27 @@ class Calls:
     ) -> _Wrong | _Left | None:  # fmt: skip
         """What is wrong with a call whose outputs are to keep their bound, also with the inputs in other layouts."""
         left = bool(self.known) and self.leaves(given)
+        results: list[_Result] = []
+        with closing(self.results(given, layouts, how, {} if left else self.shaped(given))) as found:
+            for result in found:
+                if left:
+                    results.append(result)
+                elif wrong := self.wrong(result):
+                    return wrong
+        return self.asked(self.described[given], results) if left else None
+
+    def results(
+        self, given: Instance, layouts: Sequence[Mapping[str, str]], how: str, like: Outputs | None
+    ) -> Generator[_Result]:
+        """What a call gives, and then what it gives of the inputs in other layouts, where bits are other ones. To be
+        closed."""
         moved = [
             given.reading({k: _arranged(layout.get(k, "t"), t) for k, t in given.problem.read.items()})
             for layout in layouts
         ]
-        like = {} if left else self.shaped(given)
         with closing(self.in_turn([(given, how), *((one, "") for one in moved)])) as launches:
             plain = next(launches).result(like)
-            results = [_Result(given, plain, how=how)]
-            if not left and (wrong := self.wrong(results.pop())):
-                return wrong
+            yield _Result(given, plain, how=how)
             for one, layout, launch in zip(moved, layouts, launches, strict=True):
                 try:
                     y = launch.result(plain)
@@ -412,10 +425,7 @@ class Calls:
                         raise
                     continue
                 if _differing(y, plain):
-                    results.append(_Result(one, y, layout))
-                    if not left and (wrong := self.wrong(results.pop())):
-                        return wrong
-        return self.asked(self.described[given], results) if left else None
+                    yield _Result(one, y, layout)
 
     def wrong(self, result: _Result) -> _Wrong | None:
         """What is wrong with outputs that are to keep their bound."""
@@ -568,7 +578,7 @@ class Calls:
             how = MADE[name]
             some = how not in ("grad_first", "grad_others") or len(self.plain.problem.tensors) > 1
             if some and possible(how, self.call, self.target):
-                make = partial(self.beside, self.plain, "", how == "threads", how)
+                make = partial(self.beside, self.plain, "", how in LOOSE, how)
                 yield name, _Call("the plain call's tensors", make)
 
     def own_problems(self) -> Iterator[tuple[str, _Call]]:
@@ -582,13 +592,14 @@ class Calls:
             text = "a problem of its own, see --set" + " and --scalar" * bool(scalars)
             one = self.ahead(partial(self.prepared, Drawn(given, scalars=scalars)))
             yield name, _Call(text, partial(self.arranged, one), None if scalars else given)
-        for given, made in self.facts.related:
+        crossed = [one for one in self.facts.crossed() if self.scalars or not one[2]]
+        for given, made, scalars in (*((*one, {}) for one in self.facts.related), *crossed):
             name = ", ".join(f"{k} = {text}" for k, text in made.items())
-            sizes = " ".join(f"{k}={v}" for k, v in given.items())
-            one = self.ahead(partial(self.prepared, Drawn(given, made=made)))
+            sizes = " ".join(f"{k}={v}" for k, v in {**given, **scalars}.items())
+            one = self.ahead(partial(self.prepared, Drawn(given, scalars=scalars, made=made)))
             yield (
                 f"{name} where {sizes}" if made else sizes,
-                _Call("a problem of its own", partial(self.sized, one), given, made),
+                _Call("a problem of its own", partial(self.sized, one), None if scalars else given, made),
             )
         for given, some, picked in self.facts.many:
             sizes = " ".join(f"{k}={v}" for k, v in given.items())
@@ -598,6 +609,11 @@ class Calls:
             name = "another number of threads " + " ".join(f"{k}={v}" for k, v in long.items())
             one = self.ahead(partial(self.prepared, Drawn(long)))
             yield name, _Call("a problem of its own", partial(self.sized, one, "threads"))
+        if possible("out", self.call, self.target):
+            large = next(iter(self.facts.sized(SIZES[-1]) or self.facts.sized(33)))
+            name = "an output to write " + " ".join(f"{k}={v}" for k, v in large.items())
+            one = self.ahead(partial(self.prepared, Drawn(large)))
+            yield name, _Call("a problem of its own", partial(self.sized, one, "out"))
         if possible("inside", self.call, self.target):
             alone = next(iter(self.facts.sized(37)))  # a size that no other call has
             one = self.ahead(partial(self.prepared, Drawn(alone)))
@@ -620,7 +636,7 @@ class Calls:
         one = self.drawn(drawn.given, seed=drawn.seed, scalars=drawn.scalars)
         if drawn.made:
             tensors = dict(one.problem.tensors)
-            tensors |= {k: eval(text, {"torch": torch}, tensors) for k, text in drawn.made.items()}
+            tensors |= {k: _made(text, k, tensors) for k, text in drawn.made.items()}
             one.problem = replace(one.problem, tensors=tensors)
         self.described[one] = drawn
         if not self.leaves(one):
@@ -634,8 +650,11 @@ class Calls:
         """A further problem, in its layouts too where it is small."""
         one = drawn()
         small = max(t.numel() for t in one.problem.tensors.values()) <= LARGE
-        moved = dict.fromkeys(one.problem.read, MEMORY["transposed"])
-        return self.judged(one, list(self.layouts(one)) if small else (moved,))
+        return self.judged(one, list(self.layouts(one)) if small else self.apart(one))
+
+    def apart(self, one: Instance) -> list[Mapping[str, str]]:
+        """Layouts of the tensors of a large problem."""
+        return [dict.fromkeys(one.problem.read, MEMORY[name]) for name in APART]
 
     def layouts(self, one: Instance) -> Iterator[Mapping[str, str]]:
         """LAYOUTS of each tensor, at distances that the seed draws: all in each, and one or two of one tensor alone; of
@@ -653,12 +672,16 @@ class Calls:
     def many(
         self, given: Mapping[str, str], some: Mapping[str, str], picked: Mapping[str, str]
     ) -> _Wrong | _Left | None:  # fmt: skip
-        """A problem of which some rows are judged, as one of these alone."""
+        """A problem of which some rows are judged, as one of these alone; also in other layouts."""
         one = self.drawn(given)
-        y = self.launched(one, like=one.eager(0, self.reference, self.aim(one)))
         tensors = {k: _arranged(picked.get(k, "t"), t) for k, t in one.problem.tensors.items()}
-        rows = self.drawn(some, tensors)
-        return self.wrong(_Result(rows, {k: _arranged(picked[""], t).to(rows.device) for k, t in y.items()}))
+        rows, like = self.drawn(some, tensors), one.eager(0, self.reference, self.aim(one))
+        with closing(self.results(one, self.apart(one), "", like)) as found:
+            for result in found:
+                taken = {k: _arranged(picked[""], t).to(rows.device) for k, t in result.outputs.items()}
+                if wrong := self.wrong(replace(result, one=rows, outputs=taken)):
+                    return wrong
+        return None
 
     def again(self, first: Callable[[], Instance], second: Callable[[], Instance]) -> _Wrong | _Left | None:
         """Other numbers where the last ones were, and other tables of the same sizes: in tensors as new as those, by
@@ -693,7 +716,7 @@ class Calls:
             for k, t in one.problem.tensors.items()
         }
         tensors = {k: eval(v, {"torch": torch}).to(self.case.device) for k, v in numbers.items()}
-        tensors |= {k: eval(text, {"torch": torch}, tensors) for k, text in made.items()}
+        tensors |= {k: _made(text, k, tensors) for k, text in made.items()}
         plain = self.drawn(sizes or self.batch(ROWS), tensors)
         getattr(self.call, "restart", lambda: None)()
         try:
@@ -824,9 +847,15 @@ def call_problems(
 
 
 def _arranged(text: str, t: Tensor) -> Tensor:
+    return _made(text, "t", {"t": t})
+
+
+def _made(text: str, name: str, tensors: Mapping[str, Tensor]) -> Tensor:
+    """An expression of the tables of calls, of tensors by name and of the one of that name as t."""
+    t = tensors[name]
     bytes_ = t.view(torch.uint8) if t.element_size() == 1 else t  # torch moves no floats of 8 bits
-    arranged: Tensor = eval(text, {"torch": torch, "t": bytes_})  # an expression of the tables above
-    return arranged.view(t.dtype)
+    made: Tensor = eval(text, {"torch": torch}, {**tensors, "t": bytes_})
+    return made.view(t.dtype)
 
 
 def _work(given: Mapping[str, str]) -> int:
