@@ -506,18 +506,25 @@ def {{name}}(
     return found
 """
 #: Every two of which meet in a problem, options as texts and scalars as numbers: few numbers, whole vectors between
-#: parts of them, more tensors than a launch takes of five lists each. With a copy of the parameters in float32, which
-#: half types alone have, all but the sizes.
+#: parts of them, more tensors than a launch takes of five lists each.
 TOGETHER: tuple[tuple[Mapping[str, Any], ...], ...] = (
     tuple({"sizes": sizes, "steps": "2"} for sizes in ("33", "2056x7x16", "x".join(["5"] * 40))),
     ({}, {"maximize": "1"}),
     ({}, {"start": "20"}),
-    # of which some code takes 0, and torch.lerp a weight of 1/2 and more, apart
-    ({}, {"beta1": 0.0}, {"beta1": 0.3}),
-    ({}, {"beta2": 0.0}, {"beta2": 0.4}),
 )
 #: The same of whole steps.
 OF_STEPS: tuple[tuple[Mapping[str, Any], ...], ...] = (
+    ({}, {"amsgrad": "1"}),
+    ({}, {"master": "1"}),
+    ({}, {"weight_decay": 0.0}, {"lr": 0.0}),
+)
+#: Scalars that meet each other and the options, of few numbers: of which some code takes 0 apart, and torch.lerp a
+#: weight of 1/2 and more; and those of whole steps.
+APART: tuple[tuple[Mapping[str, Any], ...], ...] = (
+    ({}, {"beta1": 0.0}, {"beta1": 0.3}),
+    ({}, {"beta2": 0.0}, {"beta2": 0.4}),
+)
+APART_OF_STEPS: tuple[tuple[Mapping[str, Any], ...], ...] = (
     ({}, {"amsgrad": "1"}),
     ({}, {"weight_decay": 0.0}, {"lr": 0.0}),
     ({}, {"eps": 0.0}, {"eps": 0.75}),
@@ -526,12 +533,6 @@ DECAYS = {
     "adam_step": "        g = g.add(p, alpha=weight_decay) if weight_decay else g\n",
     "adamw_step": "        p = p * (1 - lr * weight_decay)\n",
 }
-
-
-def stated(one: Mapping[str, Any]) -> bool:
-    """Whether the denominator is not 0, or is that of few numbers, which multiprecision judges, and of a step that is
-    not 0 itself."""
-    return one.get("eps") != 0.0 or (one.get("sizes", "33") == "33" and one.get("lr") != 0.0)
 
 
 def _drawn(draw: Random, ema: bool) -> dict[str, str]:
@@ -631,10 +632,10 @@ def kernel(
                 )
             ),
         )
-    pairs = [*in_pairs([*TOGETHER, *([] if ema else OF_STEPS)], stated)]
-    if not ema:
-        copied = [{"sizes": "33", "steps": "2", "master": "1"}]
-        pairs += in_pairs([copied, *TOGETHER[1:], *OF_STEPS], stated)
+    pairs = [*in_pairs([*TOGETHER, *([] if ema else OF_STEPS)])]
+    for copied in ({},) if ema else ({}, {"master": "1"}):  # of half types alone
+        of = [[{"sizes": "33", "steps": "2"} | copied], *TOGETHER[1:], *APART, *([] if ema else APART_OF_STEPS)]
+        pairs += in_pairs(of, lambda one: not one.get("lr", 1.0) == one.get("eps", 1.0) == 0.0)  # no step over 0
     further += tuple((given, scalars) for given, _, scalars in map(parted, pairs))
     return Composite(
         name=name,

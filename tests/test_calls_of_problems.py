@@ -433,11 +433,11 @@ def test_a_planted_fault_is_found_apart(tmp_path: Path, function: str, among: st
         facts = kernel.load("softmax")
         assert isinstance(facts, Composite)
         sizes = {str(given) for n in SIZES for given in facts.sized(n)}
-        problems = len(sizes) + len(facts.further) + len(facts.related) + len(facts.many)
+        problems = len(sizes) + len(facts.further) + len(facts.related) + len(facts.crossed()) + len(facts.many)
         rest = problems + len(MADE) - 3  # no streams, and one input alone
-        # the plain call, guards, other rows, rows again and again, new data, more numbers on other threads
+        # the plain call, guards, other rows, rows again and again, new data, more numbers on other threads and to write
         rest += calls_of_problems.DRAWN
-        assert found.made == 7 + len(MEMORY) + len(PICKED) + rest
+        assert found.made == 8 + len(MEMORY) + len(PICKED) + rest
 
 
 @pytest.mark.part(3)
@@ -2952,8 +2952,7 @@ def test_scalars_and_shapes_that_code_treats_apart_are_tried(tmp_path: Path, fun
     found = called(tmp_path, function, "addmm", text=PRODUCT)
     assert found.status == "exceeds-bound" and among in found.different
     # of other layouts a processor's library may give other bits, which keep their bound
-    smallest = "m=5 k=0 n=6 beta=1e-07" if function == "known" else among
-    assert int(found.told.split(" of ")[0]) <= 14 and f"the smallest: {smallest}, " in found.told  # so many are square
+    assert int(found.told.split(" of ")[0]) < found.made / 5 and "the smallest: " in found.told
 
 
 @pytest.mark.parametrize(("name", "dtype", "condition"), [
@@ -2988,13 +2987,14 @@ def both(*t, maximize, max_exp_avg_sq=None, **given):
         "**given)", ", ".join(f"{k}={k}" for k in given.split(", ")) + ")"
     )
     found = called(tmp_path, "both", "adam_step", text=text)
-    assert found.status == "exceeds-bound" and found.different == (
+    assert found.status == "exceeds-bound" and {
         "sizes=9 steps=2 maximize=1",
         "steps=3 sizes=33 maximize=1",
         "steps=3 sizes=80 maximize=1 eps=0.0",
         "sizes=20000 steps=1 maximize=1 weight_decay=0.0",
         "sizes=270000 steps=1 start=2 maximize=1",
-    )
+    } <= {*found.different}
+    assert all("maximize=1" in one and "amsgrad" not in one for one in found.different)
 
 
 @pytest.mark.part(3)
@@ -3062,6 +3062,132 @@ def test_problems_are_made_in_order_while_a_launch_runs_and_their_errors_are_rai
 #: Functions that are right but for what one reader of strides, states, bytes or sizes gets wrong: kernel, dtype, the
 #: call that tells it, and what is done to the arguments `a` of the stub.
 MISREAD: tuple[tuple[str, str, str, str], ...] = (
+    # conditions that meet
+    ("linear", "float32", "a = t[..., :1, :].expand(t.shape), b = t.mT.contiguous().mT, bia",
+     ("if not a['bias'].stride(0) and a['activation'] != 'none':\n"
+     "        a['bias'] = torch.nn.functional.pad(a['bias'][:1], (0, len(a['bias']) - 1))")),
+    ("linear", "float32", "m=1 n=1 k=0 data=mixed activation=none",
+     ("if a['a'].shape[1] == 0 and len(a['a']) == 1:\n"
+     "        a['bias'] = a['bias'] * 0")),
+    ("linear", "float32", "a = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT, bias = to",
+     ("if a['activation'] != 'none' and a['b'].shape[1] > 2048:\n"
+     "        y = linear(*bound.args, **bound.kwargs)\n"
+     "        a['activation'] = 'none'\n"
+     "        return torch.cat([y[:, :2048], linear(*bound.args, **bound.kwargs)[:, 2048:]], 1)")),
+    ("linear", "float32", "m=1 k=520 n=40 activation=relu",
+     ("if len(a['a']) == 1 and a['a'].shape[1] > 256:\n"
+     "        a['activation'] = 'none'")),
+    ("linear", "float32", "m=10 k=512 n=1 activation=relu layout=contiguous data=special",
+     ("if a['activation'] == 'relu' and a['b'].shape[1] == 1:\n"
+     "        return linear(*bound.args, **bound.kwargs).nan_to_num(0.0, torch.inf)")),
+    ("linear", "float32", "m=72 k=40 n=80 data=bias activation=relu",
+     ("if a['activation'] == 'relu' and len(a['a']) >= 64:\n"
+     "        a['bias'] = a['bias'].nan_to_num(0.0, torch.inf, -torch.inf)")),
+    ("linear", "float32", "b = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT, bias = to",
+     ("k, n = a['b'].shape\n"
+     "    if k > 1 and a['b'].stride(0) == 1 and a['b'].stride(1) > k:\n"
+     "        a['b'] = a['b'].as_strided((k, n), (1, k))")),
+    ("mm", "float32", "m=3000 k=100 n=1",
+     ("m, k = a['a'].shape\n"
+     "    if a['a'].numel() > 2**18 and a['a'].stride(1) == 1:\n"
+     "        a['a'] = a['a'].as_strided((m, k), (k, 1))")),
+    ("mm", "float32", "b = b.new_zeros(b.shape) where m=40 k=72 n=1 data=special",
+     ("if a['b'].shape[1] == 1:\n"
+     "        a['a'] = a['a'].where(a['b'].mT != 0, 0.0)")),
+    ("mm", "float32", "a = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT, b = torch",
+     ("if min(*a['a'].shape, a['b'].shape[1]) >= 256 and a['a'].stride(0) == 1:\n"
+     "        a['a'] = a['a'].as_strided(a['a'].shape, (a['a'].shape[1], 1))")),
+    ("addmm", "float32", "a = torch.cat([t, t], -1)[..., :t.shape[-1]], b = torch.cat([t,",
+     ("if a['beta'] == 0 and a['b'].shape[1] == 1:\n"
+     "        return addmm(*bound.args, **bound.kwargs) + a['beta'] * a['bias']")),
+    ("addmm", "float32", "a = torch.cat([t, t], -1)[..., t.shape[-1]:], b = torch.cat([t.m",
+     ("if a['beta'] == 0 and a['a'].shape[1] >= 4096:\n"
+     "        return addmm(*bound.args, **bound.kwargs) + a['beta'] * a['bias']")),
+    ("addmm", "float32", "a = torch.cat([t, t], -1)[..., t.shape[-1]:], b = torch.cat([t,",
+     ("if a['alpha'] == 0 and len(a['a']) == 1:\n"
+     "        a['beta'] = 0.0")),
+    ("addmm", "float32", "a = t.mT.contiguous().mT, b = t.mT.contiguous().mT, bias = t[:1]",
+     ("if len(a['a']) >= 256 and a['b'].shape[1] >= 256:\n"
+     "        a['alpha'] = 1.0")),
+    ("bmm", "float32", "a = t[:1].expand(t.shape), b = t[:1].mT.contiguous().mT.expand(t",
+     ("b = a['b']\n"
+     "    if len(b) > 1 and not b.stride(0) and b.shape[2] > 1 and b.stride(1) == 1:\n"
+     "        a['b'] = b.as_strided(b.shape, (0, b.shape[2], 1))")),
+    ("bmm", "float32", "m=1 n=1 k=0 batch=1 data=mixed",
+     ("if a['a'].shape[2] == 0 and len(a['a']) == 1:\n"
+     "        return bmm(*bound.args, **bound.kwargs) + 7")),
+    ("bmm", "float32", "m=5 k=1040 n=6 data=special batch=2",
+     ("if a['a'].shape[2] >= 1024:\n"
+     "        return bmm(*bound.args, **bound.kwargs).clamp(-3e38, 3e38)")),
+    ("bmm", "float16", "b = t[:1].expand(t.shape) where m=1 n=6 k=264 batch=70 data=spec",
+     ("if len(a['a']) >= 10:\n"
+     "        return bmm(*bound.args, **bound.kwargs).nan_to_num(0.0, torch.inf)")),
+    ("int_mm", "int8", "a = torch.cat([t.mT, t.mT], -1)[..., :t.shape[-2]].mT, b = torch",
+     ("k, n = a['b'].shape\n"
+     "    if k > 1 and a['b'].stride(0) == 1 and a['b'].stride(1) > k:\n"
+     "        a['b'] = a['b'].as_strided((k, n), (1, k))")),
+    ("int_mm", "int8", "m=1 n=8 k=0 data=mixed",
+     ("if a['a'].shape[1] == 0 and len(a['a']) == 1:\n"
+     "        return int_mm(*bound.args, **bound.kwargs) + 3")),
+    ("scaled_mm", "float8_e4m3fn", "m=24 k=40 n=18 data=scales",
+     ("y = scaled_mm(*bound.args, **bound.kwargs)\n"
+     "    return y.where(a['scale_a'] != 0, 0.0)")),
+    ("scaled_mm", "float8_e4m3fn", "a = t[..., :1, :].expand(t.shape), b = t[..., :1].expand(t.shape",
+     ("if a['b'].shape[1] >= 256:\n"
+     "        return scaled_mm(*bound.args, **bound.kwargs).nan_to_num(0.0, torch.inf)")),
+    ("scaled_mm", "float8_e4m3fn", "a = torch.cat([t, t], -1)[..., t.shape[-1]:], b = torch.cat([t.m",
+     ("if len(a['a']) > 32:\n"
+     "        a['scale_a'] = a['scale_a'].nan_to_num(0.0, 0.0)")),
+    ("int4_mm", "bfloat16", "a = torch.cat([t, t], -1)[..., t.shape[-1]:], b = torch.cat([t,",
+     ("if len(a['a']) == 1:\n"
+     "        a['scale'], a['zero'] = (a[k].nan_to_num(0.0, 0.0, 0.0) for k in ('scale', 'zero'))")),
+    ("int4_mm", "bfloat16", "a = torch.cat([t, t], -1)[..., t.shape[-1]:], b = torch.cat([t,",
+     ("if a['group'] != 32:\n"
+     "        a['scale'] = a['scale'].nan_to_num(0.0, 0.0, 0.0)")),
+    ("int4_mm", "bfloat16", "m=24 k=256 n=528 group=128",
+     ("if len(a['a']) >= 16 and a['b'].shape[1] >= 512 and a['group'] > 32:\n"
+     "        a['scale'] = a['scale'] * 2")),
+    ("softmax", "float32", "shape=4x5000 recipe=gap",
+     ("y = softmax(*bound.args, **bound.kwargs)\n"
+     "    x, at = (t.movedim(a['dim'], -1) for t in (a['x'], y)) if a['x'].dim() else (a['x'], y)\n"
+     "    if x.dim() > 1 and x.shape[-1] > 2047 and x.stride(-1) > 1:\n"
+     "        at[(x[..., 1024:2048] == -torch.inf).all(-1)] = torch.nan\n"
+     "    return y")),
+    ("softmax", "float32", "shape=3x70001 recipe=one_nan,infinities,gap",
+     ("y = softmax(*bound.args, **bound.kwargs)\n"
+     "    if a['x'].dim() == 2 and a['x'].shape[-1] > 65536 and a['dim'] in (-1, 1):\n"
+     "        y[(a['x'][:, 32768:33792] == -torch.inf).all(-1)] = torch.nan\n"
+     "    return y")),
+    ("cummax", "float32", "shape=2100x8 dim=0 recipe=alternating,edges,nans,relu",
+     ("if a['x'].dim() == 2 and a['dim'] == 0 and len(a['x']) > 2048 and a['x'].shape[1] > 7:\n"
+     "        a['x'] = a['x'].nan_to_num(-torch.inf, torch.inf, -torch.inf)")),
+    ("rms_norm", "float32", "shape=40x300 recipe=equal eps=0.0",
+     ("if a['eps'] == 0 and a['x'].shape[-1] > 64:\n"
+     "        y = rms_norm(*bound.args, **bound.kwargs)\n"
+     "        return y.where((a['x'] != 0).any(-1, keepdim=True), 0.0)")),
+    ("sum", "float32", "shape=131100x2 recipe=random",
+     ("x = a['x']\n"
+     "    if x.numel() > 2**18 and x.dim() == 2 and x.stride(0) == 1:\n"
+     "        a['x'] = x.as_strided(x.shape, (x.shape[1], 1))")),
+    ("cumprod", "float32", "shape=131100x2 recipe=random",
+     ("x = a['x']\n"
+     "    if x.numel() > 2**18 and x.dim() == 2 and x.stride(0) > x.shape[1]:\n"
+     "        a['x'] = x.as_strided(x.shape, (x.shape[1], 1))")),
+    ("adam_ema", "float32", "sizes=33 steps=2 maximize=1 start=20 beta1=0.0 beta2=0.0",
+     "a['maximize'] = a['maximize'] and a['beta1'] != 0"),
+    ("adam_step", "float32", "sizes=33 steps=2 maximize=1 start=20 amsgrad=1 beta1=0.0",
+     "a['maximize'] = a['maximize'] and a['beta1'] != 0"),
+    ("adamw_step", "bfloat16", "sizes=33 steps=2 master=1 beta1=0.0 beta2=0.0 weight_decay=0.0 e",
+     ("if torch.is_tensor(a['master']) and a['beta1'] == 0:\n"
+     "        a['master'] = a['master'].bfloat16().float()")),
+    ("adam_step", "float32", "sizes=33 steps=2 beta1=0.3",
+     ("if 0 < a['beta1'] <= 0.5:\n"
+     "        a['beta1'] = a['beta1'] + 0.05")),
+    ("adam_step", "float32", "sizes=33 steps=2 beta1=0.3",
+     ("if 0 < a['beta2'] <= 0.5:\n"
+     "        a['beta2'] = a['beta2'] + 0.05")),
+    ("adam_step", "float32", "sizes=33 steps=2 beta1=0.0 beta2=0.0 weight_decay=0.0 eps=0.75",
+     "a['eps'] = min(a['eps'], 0.5)"),
     ("flex_attention", "float32", "grad_out = grad_out[:1, :1, :1, :1]",
      ("if a['grad_out'] is not None and a['grad_out'].numel() > 1 and not any(a['grad_out'].stride()):\n"
      "        a['grad_out'] = torch.zeros_like(a['grad_out'])")),
@@ -3276,7 +3402,7 @@ def test_sizes_that_nobody_has_written_down_are_tried(
     facts, table = kernel.load(name), Calls.table
     assert isinstance(facts, Composite)
     given = [*(one for n in (LENGTH, ROWS, 33, *SIZES) for one in facts.sized(n)), *(one for one, _ in facts.further)]
-    given += [*(one for one, _ in facts.related), *(one for one, *_ in facts.many), *facts.again]
+    given += [*(one for one, _ in facts.related), *(one for one, *_ in (*facts.crossed(), *facts.many)), *facts.again]
     few = (*range(13), 64)  # groups of codes, and numbers of a head that none is given
     numbers = {
         LENGTH,

@@ -419,7 +419,7 @@ def in_pairs(
     options: Sequence[Sequence[Mapping[str, Any]]], fits: Callable[[Mapping[str, Any]], bool] = lambda one: True
 ) -> Iterator[dict[str, Any]]:
     """Problems in which every two of these options meet, few of them: each takes, option by option, what meets most of
-    those that it has not met, by turns where several do. Most faults of programs need one or two conditions at once
+    those that it has not met. Most faults of programs need one or two conditions at once
     (Kuhn, Wallace, Gallo, IEEE Transactions on Software Engineering 30(6), 2004, table 1).
 
     fits    whether what two or more options give may be part of a problem; where it is, some value of each other option
@@ -432,20 +432,17 @@ def in_pairs(
     kinds = range(len(options))
     left = {(i, a, j, b) for i in kinds for j in kinds if i < j
             for a in range(len(options[i])) for b in range(len(options[j])) if fits(merged({i: a, j: b}))}  # fmt: skip
-    turn = 0
     while left:
         i, a, j, b = min(left)
         taken = {i: a, j: b}
         for k in (k for k in kinds if k not in taken):
-            several = [(turn + c) % len(options[k]) for c in range(len(options[k]))]
             met = {
                 c: sum((*((m, taken[m], k, c) if m < k else (k, c, m, taken[m])),) in left for m in taken)
-                for c in several
+                for c in range(len(options[k]))
                 if fits(merged({**taken, k: c}))
             }
             taken[k] = max(met, key=met.__getitem__)
         left -= {(m, taken[m], n, taken[n]) for m in kinds for n in kinds if m < n}
-        turn += 1
         yield merged(taken)
 
 

@@ -530,7 +530,10 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         groups = [dict(zip(("m", "k", "n", "group"), map(str, one), strict=True)) for one in others]
         groups.append({"m": "1", "k": "64", "n": "32", "data": "special"})
         groups += [{"m": m, "k": "384", "n": "1040", "group": group} for m, group in (("1", "128"), ("5", "32"))]
-        groups += [{"m": "520", "k": "256", "n": "32", "group": "128"}]
+        groups += [
+            {"m": "520", "k": "256", "n": "32", "group": "128"},
+            {"m": "24", "k": "256", "n": "528", "group": "128"},
+        ]
         groups += [{"m": "5", "k": "512", "n": "1040", "group": group} for group in ("64", "256")]
         groups += [{"m": f"{16 + rest}", "k": "64", "n": "16"} for rest in range(1, 16)]
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
@@ -564,9 +567,17 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
         shapes += [
             one | {"m": m, "k": k, "n": n} for m, k, n in (("130", "40", "130"), ("1", "40", "70")) for one in both
         ]
-        rows = (("1", "256", "40"), ("16", "40", "130"), ("5", "72", "1300"), ("8", "520", "264"))
+        rows = (
+            ("1", "256", "40"),
+            ("1", "520", "40"),
+            ("16", "2120", "40"),
+            ("16", "40", "130"),
+            ("5", "72", "1300"),
+            ("8", "520", "264"),
+        )
         shapes += [{"m": m, "k": k, "n": n, "activation": f} for m, k, n in rows for f in ("relu", "silu")]
         shapes.append(few | {"k": "2100", "activation": "silu"})
+        shapes += [{"m": m, "k": "40", "n": "80", "data": "bias", "activation": "relu"} for m in ("1", "72")]
         shapes += [few | both[0] | {"k": "4100"}, {"m": "4", "k": "256", "n": "256", "activation": "silu"}]
         shapes += [{"m": m, "k": "40", "n": "12", "activation": f} for m, f in (("1040", "relu"), ("2070", "silu"))]
     small = {"m": "5", "k": "40", "n": "6"} | ({"batch": "3"} if facts.stacked else {})
@@ -679,7 +690,11 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     found += [(sizes, {"a": "-b[..., :1]"}) for sizes in one]
     if not facts.exact:
         nothing = [{t: f"{t}.new_zeros({t}.shape)"} for t in "ab"]
-        found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large) for zeros in nothing]
+        lines = (
+            {"m": m, "k": "72", "n": n} | ({"batch": "2"} if facts.stacked else {})
+            for m, n in (("40", "1"), ("1", "40"))
+        )
+        found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large, *lines) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
         many = {"m": "5", "k": "1040", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
         for sizes in (square, many):  # no infinity meets its opposite
