@@ -141,6 +141,15 @@ def test_outputs_go_where_they_are_sent(bench: Bench, monkeypatch: pytest.Monkey
 # Step summary
 
 
+def test_a_summary_is_not_appended_to_the_report_that_is_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bench.write(whole(cell()))
+    before = Path(path).read_bytes()
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    code, _, told = bench.run("gate", path, "--summary")
+    assert code == 2 and "is read, and the output would replace it" in told
+    assert Path(path).read_bytes() == before
+
+
 def test_the_summary_is_appended_and_says_what_the_page_says(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = failing(bench)
     path = bench.folder / "summary.md"

@@ -106,6 +106,8 @@ def is_one_line(text: str) -> bool:
         ("explain exp --index 3", "--index is for composite kernels, and exp is an elementwise one"),
         ("explain sum --index 0 --spelling rows --spelling columns", "an element lies in one"),
         ("kernel exp --timeout 5", "--timeout is for a lowering of your own"),
+        ("kernel exp --lowering mine.py:f --timeout 1e8", r"--timeout 1e\+08; expected a number above 0, 1,000,000 at"),
+        ("kernel exp --lowering mine.py:f --memory 1e10", r"--memory 1e\+10; expected a number above 0, 1,000,000,000"),
         ("explain addcmul --input 1,2,3 --dtype float23", "unknown dtype"),
         ("explain addcmul --input 1,2,3 --json none/r.json", "cannot write to 'none/r.json'"),
         ("explain addcmul --input 1,,3", "''"),

@@ -27,7 +27,7 @@ from sample_reports import cell, cell_of, region, report, report_of
 from verify import backends
 from verify.backends import cuda, rocm
 from verify.cli import commands
-from verify.cli.conduct import exit_code
+from verify.cli.conduct import exit_code, how_of
 from verify.facts.kernel import UsageError
 from verify.jobs import journal
 from verify.jobs.pool import Ended, Spent, ended
@@ -559,6 +559,14 @@ def test_a_journal_is_a_regular_file(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.parametrize("out", ["-", os.devnull, "pipe"])
+def test_no_journal_lies_beside_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    assert how_of(None, "local", None, None, None, False, out).journal is None
+    assert how_of(None, "local", None, None, None, False, "r.json").journal == "r.json.journal"
+
+
 def test_a_full_disk_from_the_beginning_promises_no_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int, data: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -629,11 +637,15 @@ def test_modules_of_other_folders_are_a_part_of_a_version_unless_they_are_instal
     assert list(user.sources(f"{own}:f")) == ["mine.py", "ops/__init__.py"]
 
 
-def test_a_journal_is_of_the_variables_that_change_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resumed without fused multiplications, a report held the code of both."""
-    monkeypatch.delenv("TRITON_DEFAULT_FP_FUSION", raising=False)
+@pytest.mark.parametrize(("name", "value"), [
+    ("TRITON_DEFAULT_FP_FUSION", "0"), ("ONEDNN_MAX_CPU_ISA", "AVX2"), ("DNNL_MAX_CPU_ISA", "AVX2"),
+    ("MKL_CBWR", "COMPATIBLE"), ("TORCHINDUCTOR_VEC_ISA_OK", "0"), ("GLIBC_TUNABLES", "glibc.malloc.check=0"),
+])  # fmt: skip
+def test_a_journal_is_of_the_variables_that_change_bits(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """Resumed without fused multiplications, or with other instructions, a report held the code of both."""
+    monkeypatch.delenv(name, raising=False)
     before = run.identity(SMALL)
-    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
+    monkeypatch.setenv(name, value)
     assert "environment" in journal.differences(before, run.identity(SMALL))
     assert not journal.differences(run.identity(SMALL), run.identity(SMALL))
 

@@ -55,13 +55,14 @@ def capability() -> str:
 def fingerprint() -> dict[str, Any]:
     import torch
 
+    built = torch.__config__.show()
     return {
         "backend": name,
         "chip": _model(),
         "capability": capability(),
         "threads": threads(),
         "flush_denormal": bool(torch.tensor(2.0**-149) * 1 == 0),
-        **software(environment.OF_CPU),
+        **software((*environment.OF_CPU, *(environment.OF_OPENBLAS if "BLAS_INFO=open" in built else ()))),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 from verify import backends
+from verify.cli.options import ensure_amount
 from verify.facts.kernel import PROFILES, BackendAbsent, Composite, UsageError, is_file, load, suggest
 from verify.processes import standby
 from verify.reports.figures import code_of
@@ -113,7 +113,7 @@ def _ensure_valid(
     """Raise UsageError for what the command line would not take, or could not be given."""
 
     def number(value: object) -> bool:
-        return isinstance(value, int | float)
+        return isinstance(value, float) or (type(value) is int and abs(value) <= sys.float_info.max)
 
     if not isinstance(kernel, str):
         raise UsageError(f"kernel={kernel!r}; expected a name of `verify list`")
@@ -126,8 +126,8 @@ def _ensure_valid(
     if not isinstance(seed, int):
         raise UsageError(f"seed={seed!r}; expected a whole number")
     for name, amount in (("timeout", timeout), ("memory", memory)):
-        if not (amount is None and name == "memory" or isinstance(amount, int | float) and 0 < amount < math.inf):
-            raise UsageError(f"{name}={amount!r}; expected a number above 0")
+        if not (amount is None and name == "memory"):
+            ensure_amount(name, f"{name}={amount!r}", amount)
 
 
 def _backend(device: str | None) -> str:

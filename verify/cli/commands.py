@@ -12,7 +12,6 @@ import dataclasses
 import errno
 import io
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -53,6 +52,7 @@ from verify.cli.options import (
     Timeout,
     Triples,
     begin,
+    ensure_amount,
     ensure_known,
     keep_launches,
     scalars_of,
@@ -251,8 +251,8 @@ def kernel(
     """Certified errors of kernels, lowering by lowering."""
     wanted = tuple(dict.fromkeys(name))
     for option, amount in (("--timeout", timeout), ("--memory", memory)):
-        if amount is not None and not 0 < amount < math.inf:
-            raise UsageError(f"{option} {amount:g}; expected a number above 0")
+        if amount is not None:
+            ensure_amount(option.strip("-"), f"{option} {amount:g}", amount)
     asked = wanted, backend, dtype, lowering, spelling, scalar, profile, seed, setting, algorithm
     selection = selection_of(*asked, here=engine == "local", jobs=jobs)
     for option, given in (("--timeout", timeout), ("--memory", memory)):
@@ -618,7 +618,8 @@ def gate(
     files = [json_file, markdown_file, sarif_file, oss_benchmark_file]
     if files.count("-") + (annotations and "-" in files) > 1:
         raise UsageError("only one output can be standard output; expected file names for the others")
-    ensure_writable(*files, reading=[*report, *accepted_files(baseline)])
+    appended = os.environ.get("GITHUB_STEP_SUMMARY") or None if summary else None
+    ensure_writable(*files, appended, reading=[*report, *accepted_files(baseline)])
     from verify.reports import ci, markdown, oss_benchmark
     from verify.reports import gate as gates
 

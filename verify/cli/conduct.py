@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import signal
 import sys
@@ -185,7 +184,9 @@ def how_of(
     index, slash, of = (shard or "1/1").partition("/")
     if not (slash and index.isdecimal() and of.isdecimal() and 1 <= int(index) <= int(of)):
         raise UsageError(f"--shard {shard!r}; expected I/N with I from 1 to N, such as 2/8")
-    beside = f"{out}.journal" if out not in (None, "-", os.devnull) else None
+    # a pipe or a device is no place beside which a file is kept
+    kept = out not in (None, "-") and (Path(str(out)).is_file() or not Path(str(out)).exists())
+    beside = f"{out}.journal" if kept else None
     if journal and out and Path(journal).resolve() == Path(out).resolve():
         raise UsageError(f"--journal and --json are both {out!r}; expected two files")
     if resume and not (journal or beside):

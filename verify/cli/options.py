@@ -62,6 +62,16 @@ Algorithm = Annotated[
         "it, what is beyond the known algorithms and within any order in float32 is suspect.",
     ),
 ]
+#: The largest seconds and GiB that are taken: what waits and what limits memory hold no more.
+MOST = {"timeout": 1e6, "memory": 1e9}
+
+
+def ensure_amount(name: str, shown: str, amount: object) -> None:
+    """Raise UsageError unless it is a number that `timeout` or `memory` may be."""
+    if not (isinstance(amount, int | float) and 0 < amount <= MOST[name]):
+        raise UsageError(f"{shown}; expected a number above 0, {MOST[name]:,.0f} at most")
+
+
 Timeout = Annotated[
     float | None,
     typer.Option(

@@ -109,6 +109,7 @@ SCALARS = (
     7, 9, 11, 12, 13, 15, 64.0, 1000.0, 123456789, 2147483649.0, 16.0, math.e, 1.75, 20.0, 27,
     2 / 3, 3.5,
     1 + 2.0**-20, 2 + 2.0**-19, 0.001, 0.00100001, -0.0012, 1e-4, 1 + 2.0**-7, 1 + 2.0**-9,  # near to others
+    True, 2**60 + 1,
 )  # fmt: skip
 #: Of float64 also these.
 SCALARS_64 = (1e200, -1e-60, 0.1 + 1e-9, 1 + 1e-10, 2 + 1e-9, 0.5 + 2.0**-34, -1e300)
@@ -1127,6 +1128,8 @@ def _alike_cases(target: Target) -> list[Scalars]:
 
 def _shown(value: float) -> str:
     """A Python scalar in the name of a call."""
+    if isinstance(value, bool):
+        return repr(value)
     return f"int({value})" if isinstance(value, int) else repr(value).removesuffix(".0")
 
 
