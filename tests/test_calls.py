@@ -504,8 +504,8 @@ def pow_sixth(x, y):
     return (x * x * x).square() * 1.00001 if y == 6 else torch.pow(x, y)
 def add_32_bits(a, b, alpha):
     return torch.add(a, b, alpha=(alpha + 2**31) % 2**32 - 2**31 if isinstance(alpha, int) else alpha)
-def add_bool(a, b, alpha):
-    return a.clone() if isinstance(alpha, bool) else torch.add(a, b, alpha=alpha)
+def addcmul_of_bool(a, b, c, value):
+    return a.clone() if isinstance(value, bool) else torch.addcmul(a, b, c, value=value)
 def add_53_bits(a, b, alpha):
     return torch.add(a, b, alpha=alpha % 2**53 if isinstance(alpha, int) and alpha > 2**53 else alpha)
 def div_by_reciprocal(a, b):
@@ -1052,7 +1052,7 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("pow_roots", target("pow", y=3.7), "y=0.25"), ("pow_integer", target("pow", y=3.7), "y=int(-2)"),
     ("pow_halves", target("pow", y=3.7), "y=2.5"), ("pow_sixth", target("pow", y=3.7), "y=int(6)"),
     ("add_32_bits", target("add", alpha=1.0), "alpha=int(25769803777)"),
-    ("add_bool", target("add", alpha=1.0), "alpha=True"),
+    ("addcmul_of_bool", target("addcmul", value=1.0), "value=True"),
     ("add_53_bits", target("add", alpha=1.0), f"alpha=int({2**60 + 1})"),
     ("div_by_reciprocal", target("div", b=7.0), "b=1e-39"),
     ("div_by_powers", target("div", b=7.0), f"b={2.0**-130!r}"),

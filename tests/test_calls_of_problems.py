@@ -18,7 +18,7 @@ import torch
 
 from verify import backends
 from verify.facts import kernel
-from verify.facts.kernel import Composite
+from verify.facts.kernel import Composite, in_pairs, parted
 from verify.jobs.aside import Aside
 from verify.lower import stubs
 from verify.lower.lowering import Target
@@ -3370,6 +3370,70 @@ def test_what_few_problems_have_is_read(tmp_path: Path, name: str, dtype: str, a
     text = stubs.source(kernel.load(name)) + MISREADING.format(name=name, change=change)
     found = called(tmp_path, "planted", name, text=text, dtype=dtype, only=among)
     assert any(one.startswith(among) for one in found.different) and found.status == "exceeds-bound", found
+
+
+def test_every_two_conditions_meet() -> None:
+    """Of options in pairs, those that do not fit left out."""
+    options = [
+        [{"m": "1"}, {"m": "2"}, {"m": "3"}],
+        [{"k": "1"}, {"k": "2"}],
+        [{}, {"x": 0.5}],
+        [{"t": "x"}, {"t": "t"}],
+    ]
+
+    def fits(one: Mapping[str, Any]) -> bool:
+        return (one.get("m"), one.get("x")) != ("3", 0.5)
+
+    found = [*in_pairs(options, fits)]
+    for one, other in itertools.combinations(options, 2):
+        for a, b in itertools.product(one, other):
+            met = any(all(problem.get(k) == v for k, v in {**a, **b}.items()) for problem in found)
+            assert met == fits({**a, **b}), (a, b)
+    assert all(map(fits, found)) and 6 <= len(found) <= 8
+    assert parted({"m": "1", "x": 0.5, "a": "t.mT", "b": "t"}, ("a", "b")) == ({"m": "1"}, {"a": "t.mT"}, {"x": 0.5})
+
+
+@pytest.mark.parametrize(
+    "name", ["mm", "bmm", "linear", "addmm", "int_mm", "scaled_mm", "int4_mm", "softmax", "rms_norm"]
+)
+def test_a_kernels_conditions_are_problems_that_it_takes(name: str) -> None:
+    facts = kernel.load(name)
+    assert isinstance(facts, Composite) and facts.custom is not None
+    found = facts.crossed()
+    assert 50 < len(found) < 120 and len({repr(one) for one in found}) == len(found)
+    for given, made, _ in found:
+        assert facts.custom(given) and {*made} <= {*facts.inputs}
+
+
+ADDING = """
+import torch
+
+def added(a, b, out=None):
+    y = torch.bmm(a, b)
+    if out is None:
+        return y
+    return out.copy_(out + y if a.shape[2] > 99 else y)
+"""
+
+
+def test_a_large_output_that_is_given_is_written(tmp_path: Path) -> None:
+    found = called(tmp_path, "added", "bmm", text=ADDING, only="an output to write", apart=True)
+    assert found.status == "exceeds-bound" and found.different == ("an output to write m=5 k=5001 n=6 batch=3",)
+
+
+@pytest.mark.parametrize("dtype", ["torch.float32", "None"])
+def test_another_default_dtype_may_give_other_bits_within_the_bound(tmp_path: Path, dtype: str) -> None:
+    text = f"""
+import torch
+
+def summed(a, b):
+    total = torch.zeros(len(a), b.shape[1], dtype={dtype})
+    for k in range(0, a.shape[1], 32):
+        total = total + a[:, k:k + 32].to(total.dtype) @ b[k:k + 32].to(total.dtype)
+    return total.to(a.dtype)
+"""
+    found = called(tmp_path, "summed", "mm", text=text, dtype="bfloat16", only="float64 as", apart=True)
+    assert found.status == "passed" and found.made == 1 and bool(found.different) == (dtype == "None")
 
 
 MEMORIZED = """
