@@ -435,6 +435,13 @@ def test_a_scalar_that_is_no_number_is_refused() -> None:
         verify.check(torch.add, "add", dtype=torch.float32, device="cpu", scalars={"alpha": float("inf")})
 
 
+@pytest.mark.parametrize("exponent", [3, 3.0])
+def test_a_scalar_may_be_an_integer(exponent: float) -> None:
+    """As on the command line, the number; an int was an exception in pow's own facts."""
+    cells = verify.check(lambda x, y: torch.pow(x, y), "pow", dtype="float16", device="cpu", scalars={"y": exponent})
+    assert {cell.status for cell in cells} == {"passed"} and all(cell.scalars == {"y": 3.0} for cell in cells)
+
+
 def test_what_is_interrupted_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever Ctrl-C meets it: as the function runs in this process, or while the one of its own is waited for."""
 

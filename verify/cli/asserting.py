@@ -66,7 +66,8 @@ def check(
             text, function = Path(path).name + text.removeprefix(path), fn
     selection = Selection(
         (kernel,), (name,), () if dtype is None else (str(dtype).removeprefix("torch."),), profile=profile,
-        user_lowerings=() if function else (text,), functions={text: function} if function else {}, scalars=scalars,
+        user_lowerings=() if function else (text,), functions={text: function} if function else {},
+        scalars=None if scalars is None else {key: float(value) for key, value in scalars.items()},
         setting=setting, algorithm=algorithm, seed=seed, timeout=timeout, memory=memory,
     )  # fmt: skip
     command = "" if function else shlex.join(["verify", "kernel", kernel, "--lowering", text])
