@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import random
 import subprocess
 import sys
 import warnings
@@ -27,7 +26,7 @@ from verify.lower.lowering import NotLowered, Target
 from verify.lower.user import examine, user_lowering
 from verify.walk.cases import Pointwise
 from verify.workers import isolated
-from verify.workers.launch import POISON, REPEATS, LoweringError, bits, launch_steady, repeats_of
+from verify.workers.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
 
 SIZE = 1 << 16
 
@@ -374,24 +373,31 @@ def test_memory_is_poisoned_for_the_outputs_size_too() -> None:
     assert asked == [32, 400]
 
 
+#: So many of a size malloc keeps for its thread are taken, of those that were freed.
+FREED = """
+import ctypes, random, torch
+from verify.backends import cpu
+from verify.workers.launch import POISON
+
+libc, chance = cpu._libc(), random.Random(0)
+held, seen = [], set()
+for turn in range(1000):
+    size = chance.randrange(88, 208, 8)
+    freed = [libc.malloc(size) for _ in range(60)]
+    for place in freed[::2]:
+        ctypes.memset(place, chance.randrange(0x10, 0x50), size)
+        libc.free(place)
+    held += freed[1::2] + [libc.malloc(size) for _ in range(7)]
+    with cpu.poisoned(4, POISON[turn % 2]):
+        seen |= {t.view(torch.uint8)[0].item() for t in (torch.empty(4), torch.empty(16))}
+print(seen == {*POISON[:2]})
+"""
+
+
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
 def test_small_memory_that_was_freed_is_poisoned_too() -> None:
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    chance = random.Random(0)
-    held, seen = [], set()
-    for turn in range(1000):
-        size = chance.randrange(88, 208, 8)
-        freed = [libc.malloc(size) for _ in range(60)]
-        for place in freed[::2]:
-            ctypes.memset(place, chance.randrange(0x10, 0x50), size)
-            libc.free(place)
-        held += freed[1::2] + [libc.malloc(size) for _ in range(7)]  # so many of a size malloc keeps for its thread
-        with cpu.poisoned(4, POISON[turn % 2]):
-            seen |= {t.view(torch.uint8)[0].item() for t in (torch.empty(4), torch.empty(16))}
-    for place in held:
-        libc.free(place)
-    assert seen == set(POISON[:2])
+    """In a process of its own, where no other thread allocates. 1% of such tensors were not filled."""
+    assert subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True).stdout == "True\n"
 
 
 @pytest.mark.parametrize("size", [3, 100, 1000, SIZE, 1 << 20])

@@ -6,6 +6,7 @@ import ctypes
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ usual_options: Mapping[str, Any] = {}
 #: glibc's mallopt(3): malloc fills what it hands out with the complement of this byte.
 M_PERTURB = -6
 
-#: Bytes: more than any bin that holds one size, less than malloc maps.
-SORTING = 1 << 16
+#: Bytes that malloc always maps by themselves, and does not keep (DEFAULT_MMAP_THRESHOLD_MAX is 2^25).
+SORTING = 1 << 26
 
 
 def unavailable() -> str | None:
@@ -78,21 +79,28 @@ def synchronize() -> None:
     pass
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    return libc
+
+
 @contextmanager
 def poisoned(size: int, pattern: int) -> Iterator[None]:
     """By mallopt where the C library is glibc; elsewhere by freeing a filled block of that size."""
     import torch
 
-    libc = ctypes.CDLL(None)
+    libc = _libc()
     if not hasattr(libc, "mallopt"):
         torch.full((size,), pattern, dtype=torch.uint8)
         yield
         return
-    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    libc.mallopt(M_PERTURB, pattern ^ 0xFF)
-    # mallopt leaves the chunks of its fast bins unsorted, and a small one that malloc meets there is not filled; an
-    # allocation that none of them fits sorts them.
+    # mallopt leaves the chunks of its fast bins unsorted, and a small one that malloc meets there is not filled: an
+    # allocation that none of them fits sorts them first.
+    libc.mallopt(M_PERTURB, 0)
     libc.free(libc.malloc(SORTING))
+    libc.mallopt(M_PERTURB, pattern ^ 0xFF)
     try:
         yield
     finally:
