@@ -67,6 +67,17 @@ def test_what_would_not_be_taken_at_once_waits_for_one_that_is_idle(two: Aside) 
     assert not two.free(large) and two.free(8)
 
 
+def test_who_asks_does_not_wait_for_one_that_is_busy(two: Aside) -> None:
+    """Questions of more than a socket holds."""
+    began = time.monotonic()
+    for _ in range(2 * HELD):
+        two.ask(60)
+        two.ask(b"0" * (1 << 22))
+    assert time.monotonic() - began < 30
+    two.end()
+    assert time.monotonic() - began < 50
+
+
 def test_the_processes_end(two: Aside) -> None:
     processes = [hand.process for hand in two._hands]
     two.ask(60)

@@ -8,12 +8,14 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import wait
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from verify.processes import standby
 
 HELD = 4  # questions that a process holds, at most
-BUFFERED = 1 << 16  # bytes of a question that one takes while it is busy, on every system
+LARGEST = 1 << 19  # bytes of a question that one takes which holds others
 LONGEST = 60.0  # seconds after which one that has not answered is given up
 
 
@@ -29,10 +31,10 @@ class Aside:
         self._hands = [_Hand(pickle.dumps(make)) for _ in range(count)]
 
     def free(self, size: int) -> bool:
-        """Whether one more question, of about so many bytes, would be taken at once and answered soon. A large one is
-        for one of several processes: two cores, which share caches, take no less time for it than one."""
+        """Whether one more question, of about so many bytes, would be answered soon. A large one is for one of several
+        processes: two cores, which share caches, take no less time for it than one."""
         self._receive(0.0)
-        if size > BUFFERED:
+        if size > LARGEST:
             return len(self._hands) > 1 and any(hand.ready and not hand.waiting for hand in self._hands)
         return any(len(hand.waiting) < HELD for hand in self._hands)
 
@@ -53,7 +55,7 @@ class Aside:
 
     def end(self) -> None:
         for hand in self._hands:
-            hand.process.end(group=True)
+            hand.end()
         self._hands = []
 
     def _receive(self, seconds: float) -> None:
@@ -66,22 +68,38 @@ class Aside:
                 elif seconds and hand.waiting and not ready:
                     raise EOFError  # it hangs
             except (EOFError, OSError):
-                hand.process.end(group=True)
+                hand.end()
                 self._hands.remove(hand)
 
 
 class _Hand:
-    """A process, and the numbers of the questions that it has not answered."""
+    """A process, and the numbers of the questions that it has not answered. A thread sends them: who asks does not wait
+    for one that is busy."""
 
     def __init__(self, make: bytes) -> None:
         self.process, self.waiting, self.ready = standby.Process("verify.jobs.pool:serve"), deque[int](), False
         self.process.connection.send((sys.path, {}, make, False))
+        self._questions = SimpleQueue[Any]()
+        self._sender = Thread(target=self._send, daemon=True)
 
     def ask(self, number: int, question: Any) -> None:
         self.process.start()
         self.waiting.append(number)
+        self._questions.put((question,))
+        if self._sender.ident is None:
+            self._sender.start()
+
+    def end(self) -> None:
+        self.process.kill(group=True)  # with which the sender, too, ends
+        self._questions.put(())
+        if self._sender.ident is not None:
+            self._sender.join()
+        self.process.end(group=True)
+
+    def _send(self) -> None:
         with contextlib.suppress(OSError):  # it has died, which `take` tells
-            self.process.connection.send(question)
+            for (question,) in iter(self._questions.get, ()):
+                self.process.connection.send(question)
 
     def take(self) -> dict[int, Any]:
         """What it has sent: that it is ready, or an answer. Raises EOFError or OSError where it has died."""
