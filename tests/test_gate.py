@@ -1453,7 +1453,9 @@ ASSIGNED = {"ATEN_CPU_CAPABILITY": "avx2", "PYTORCH_MPS_FAST_MATH": "1; echo"}
 def test_replays_set_the_variables_that_chose_the_code(bench: Bench) -> None:
     value = whole(cell(), cell(dtype="float16"))
     # what a report may hold and a command must not: any other variable, any other shape
-    value["environment"]["cpu"]["variables"] = ASSIGNED | {"LD_PRELOAD": "evil.so", "x; y": "z"}
+    value["environment"]["cpu"]["variables"] = ASSIGNED | {
+        "LD_PRELOAD": "evil.so", "TORCHINDUCTOR_CPP_MARCH": "native -fplugin=evil.so", "x; y": "z",
+    }  # fmt: skip
     bench.accept(value)
     worse(value)
     del value["cells"][1]
@@ -1480,6 +1482,8 @@ def test_every_variable_of_a_backend_is_set_by_replays(monkeypatch: pytest.Monke
     for name in environment.EVERY:
         monkeypatch.delenv(name, raising=False)
     assert "variables" not in cpu.fingerprint()
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_MARCH", "x86-64-v3")
+    assert cpu.fingerprint()["variables"] == {"TORCHINDUCTOR_CPP_MARCH": "x86-64-v3"}
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
     assert assignments(cpu.fingerprint()) == "ATEN_CPU_CAPABILITY=default TRITON_DEFAULT_FP_FUSION=0 "

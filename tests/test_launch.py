@@ -373,7 +373,8 @@ def test_memory_is_poisoned_for_the_outputs_size_too() -> None:
     assert asked == [32, 400]
 
 
-#: So many of a size malloc keeps for its thread are taken, of those that were freed.
+#: Small chunks are freed, and as many of them taken again as malloc keeps for a thread, which leaves the others to its
+#: bins.
 FREED = """
 import ctypes, random, torch
 from verify.backends import cpu

@@ -62,7 +62,7 @@ Algorithm = Annotated[
         "it, what is beyond the known algorithms and within any order in float32 is suspect.",
     ),
 ]
-#: The largest seconds and GiB that are taken: what waits and what limits memory hold no more.
+#: The largest seconds and GiB that are taken: poll(2) waits less than 2^31 ms, and setrlimit(2) takes less than 2^63 B.
 MOST = {"timeout": 1e6, "memory": 1e9}
 
 

@@ -26,7 +26,7 @@ OF_OPENBLAS = ("OPENBLAS_CORETYPE",)
 #: native/mps/OperationUtils.mm, compileLibrary); with the fallback, what Metal lacks runs on the CPU.
 OF_MPS = ("PYTORCH_MPS_FAST_MATH", "PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_MPS_PREFER_METAL")
 #: LLVM's, Triton's, Inductor's that select or order operations (torch/_inductor/config.py), and those of cuBLAS and its
-#: like, which every backend may meet. None that names a file or a program: replays take them from reports.
+#: like, which every backend may meet. None that names a file or a program.
 SHARED = (
     "CUBLASLT_WORKSPACE_SIZE",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -81,4 +81,7 @@ SHARED = (
     "TRITON_F32_DEFAULT",
     "TRITON_OVERRIDE_ARCH",
 )
-EVERY = (*OF_CPU, *OF_OPENBLAS, *OF_MPS, *SHARED)
+#: In a compiler's command line, where it could name a file: no replay takes it from a report.
+WITHHELD = ("TORCHINDUCTOR_CPP_MARCH",)
+#: What replays take from reports.
+EVERY = tuple(name for name in (*OF_CPU, *OF_OPENBLAS, *OF_MPS, *SHARED) if name not in WITHHELD)
