@@ -114,10 +114,11 @@ def log_sums(n: Roundoff, x: Rough, order: Order) -> tuple[Tensor, Tensor, Tenso
     Each combination is off by some delta: exp(c) = exp(delta)(exp(left) + exp(right)). With p_j = exp(x_j - L), the
     terms' weights, the error D of a result has exp(D) = sum p_j exp(D_j), D_j the sum of the deltas on the path of x_j.
 
-    |delta| <= r + a l + q (b + v d): r = min(u|c|, l) of the sum, whose larger operand is a number of the format; a of
-    log1p, l its value; b of exp, whose argument is off by v d, v the unit roundoff of the operation; q = exp(-d) / (1 +
-    exp(-d)), the smaller operand's share of the node. l <= log 2, q <= 1/2 and q d <= 0.2785 for any operands. Operands
-    that are off by e move d by at most 2 e, with which l and q grow by exp(2 e) at most, as |dl/dd| = q <= l.
+    |delta| <= r + a l + q (b + v d): r = min(u|c|, l) of the sum, whose larger operand is a number of the format, or
+    half a unit for u|c| where c is subnormal in an accumulator that is narrower than `compute`; a of log1p, l its
+    value; b of exp, whose argument is off by v d, v the unit roundoff of the operation; q = exp(-d) / (1 + exp(-d)),
+    the smaller operand's share of the node. l <= log 2, q <= 1/2 and q d <= 0.2785 for any operands. Operands that are
+    off by e move d by at most 2 e, with which l and q grow by exp(2 e) at most, as |dl/dd| = q <= l.
 
     From left to right M = exp(D) - 1 obeys M_i = w M_{i-1} exp(delta) + exp(delta) - 1, w = exp(L_{i-1} - L_i); what
     is below the truth errs by less (Jensen). A bound that holds without any knowledge of the weights, E_i = (1 + u)
@@ -145,8 +146,9 @@ def log_sums(n: Roundoff, x: Rough, order: Order) -> tuple[Tensor, Tensor, Tenso
     a, b = known["log1p"].units * v, known["exp"].units * v
     u = float(order.accumulator.unit_roundoff)
     u = u + v * (1 + u) if order.accumulator != n.compute else u
+    half = float(order.accumulator.smallest_subnormal) / 2 if order.accumulator.emin > n.compute.emin else 0.0
     tiny = float(n.compute.smallest_normal) + known["exp"].absolute + known["log1p"].absolute
-    parts = _Terms(truth, joins.to(torch.float64), old, new, distance.abs(), a, b, u, v, tiny)
+    parts = _Terms(truth, joins.to(torch.float64), old, new, distance.abs(), a, b, u, v, half, tiny)
     if order.kind == "sequential":
         error = _left_to_right(parts)
     else:
@@ -189,12 +191,12 @@ class _Terms:
 
     def __init__(
         self, truth: Tensor, joins: Tensor, old: Tensor, new: Tensor, distance: Tensor, a: float, b: float, u: float,
-        v: float, tiny: float,
+        v: float, half: float, tiny: float,
     ) -> None:  # fmt: skip
         self.truth, self.joins, self.old, self.distance = truth, joins, old, distance
         self.low = torch.minimum(old, new)
-        self.a, self.b, self.u, self.v, self.tiny = a, b, u, v, tiny
-        #: Of a combination but for u|c|, whatever its operands are.
+        self.a, self.b, self.u, self.v, self.half, self.tiny = a, b, u, v, half, tiny
+        #: Of a combination but for u|c| + half, whatever its operands are.
         self.cap = math.log(2) * a + b / 2 + 0.2785 * v + tiny
         self.again = 1 + 8 * max(u, v)
         #: A second rounding, to the accumulator, sees what the first one made.
@@ -202,7 +204,7 @@ class _Terms:
 
 
 def _left_to_right(t: _Terms) -> Tensor:
-    error = affine(torch.full_like(t.truth, 1 + t.u), (t.u * t.truth + t.cap) * t.joins * t.again)
+    error = affine(torch.full_like(t.truth, 1 + t.u), (t.u * t.truth + t.half + t.cap) * t.joins * t.again)
     logarithm = -torch.log1p(-t.low)
     for _ in range(ROUNDS):
         held = torch.cat([torch.zeros_like(error[..., :1]), error[..., :-1]], -1)
@@ -210,7 +212,7 @@ def _left_to_right(t: _Terms) -> Tensor:
         given = held, torch.exp(few), torch.expm1(few), logarithm, t.low, t.distance, t.old
         length, share, moved, weighed = _operands(*given)
         sizes = t.truth, torch.log1p(weighed), length, share, moved, t.joins
-        delta = _deltas(*sizes, t.u, t.a, t.b, t.v, t.tiny, t.twice, t.again)
+        delta = _deltas(*sizes, t.u, t.a, t.b, t.v, t.half, t.tiny, t.twice, t.again)
         grown = affine(t.old * torch.exp(delta), torch.expm1(delta))
         better = torch.where(grown.isfinite(), torch.log1p(grown), math.inf) * UP
         error = torch.minimum(error, better)
@@ -230,10 +232,10 @@ def _operands(
 @on_host
 def _deltas(
     truth: Tensor, carried: Tensor, length: Tensor, share: Tensor, moved: Tensor, joins: Tensor, u: float, a: float,
-    b: float, v: float, tiny: float, twice: float, again: float,
+    b: float, v: float, half: float, tiny: float, twice: float, again: float,
 ) -> Tensor:  # fmt: skip
     """What each combination is off by."""
-    rounding = torch.minimum(u * (truth + carried), length * again + twice * (truth + carried))
+    rounding = torch.minimum(u * (truth + carried) + half, length * again + twice * (truth + carried))
     delta = (rounding + a * length + b * share + v * moved) * again + tiny
     return delta * joins
 
@@ -241,17 +243,17 @@ def _deltas(
 def _any_order(t: _Terms, k: Tensor, entropy: Tensor, spread: Tensor) -> Tensor:
     spread = spread.clamp(max=FAR)
     rounds = k * math.log1p(t.u)
-    error = torch.expm1(rounds) / t.u * (t.u * (t.truth + spread) + t.cap) * t.again
+    error = torch.expm1(rounds) / t.u * (t.u * (t.truth + spread) + t.half + t.cap) * t.again
     found = error
     for _ in range(ROUNDS):
         more = torch.exp(2 * error.clamp(max=300.0))
         largest = t.truth + error + spread
-        rounding = torch.minimum(k * t.u * largest, more * spread * t.again + k * t.twice * largest)
+        rounding = torch.minimum(k * (t.u * largest + t.half), more * spread * t.again + k * t.twice * largest)
         widest = rounding + k * ((more * (t.b + t.v * (1 + 2 * error)) / 2).clamp(max=t.cap) + t.tiny)
         error = torch.minimum(error, (widest + more * t.a * spread) * t.again)
         more = torch.exp(2 * error.clamp(max=300.0))
         largest = k * (t.truth + entropy)
-        weighed = torch.minimum(t.u * largest, more * entropy * t.again + t.twice * largest) + k * t.tiny
+        weighed = torch.minimum(t.u * largest + k * t.half, more * entropy * t.again + t.twice * largest) + k * t.tiny
         weighed = weighed + more * (t.a + t.b / (2 * math.log(2)) + t.v) * entropy
         again = 2 * k * (t.u + 2 * t.v) * more
         weighed = torch.where(again < 0.5, weighed * t.again * (1 + 2 * again), math.inf)
