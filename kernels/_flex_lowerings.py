@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from verify import native
 from verify.families.composite import Problem
 from verify.kernels import _flex
 from verify.kernels._flex_user import TorchSystem
@@ -86,9 +87,14 @@ def multiplied_in(device: str, name: str, shape: Shape) -> tuple[str, str]:
 
 def template_precision(name: str) -> str:
     """'ieee' or 'tf32': what flex_attention's Triton template multiplies in under `name`, whatever the shapes."""
-    template: Any = importlib.import_module("torch._inductor.kernel.flex.flex_attention")
-    with precision(name):
-        return str(template.get_float32_precision()).strip("'")
+
+    def ask() -> str:
+        template: Any = importlib.import_module("torch._inductor.kernel.flex.flex_attention")
+        with precision(name):
+            return str(template.get_float32_precision()).strip("'")
+
+    # A process that only plans has no other use for Inductor's import.
+    return str(native.answered(f"torch {torch.__version__} {torch.__file__}: flex_attention's products, {name}", ask))
 
 
 def _products(target: Target, name: str, template: bool) -> tuple[str, str]:

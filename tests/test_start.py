@@ -106,3 +106,29 @@ values = measure.sweep("exp", "eager", "cpu", repetitions=1)(1 / 512)
 print(values["inputs"] == 2**32 // 512, values["ratio"] > 1)
 """
     assert _told(program) == "True True"
+
+
+def test_a_plan_asks_inductor_once(tmp_path: Path) -> None:
+    """What it answers is kept, but for a compiler that it does not find: whoever installs one is not to wait."""
+    code = """
+import sys
+from verify import backends
+from verify.walk.plan import Selection, jobs_of
+chosen = Selection(("add", "adam_step", "cumsum", "flex_attention"), ("cpu",), profile="quick")
+jobs = list(jobs_of(chosen, backends.load("cpu")))
+reasons = [str(job.reason) for job in jobs]
+print("torch._inductor" in sys.modules, reasons.count("None"), sorted({*reasons}))
+"""
+
+    def planned(**variables: str) -> tuple[str, str, str]:
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)} | variables
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        imported, number, reasons = done.stdout.split(" ", 2)
+        return imported, number, reasons
+
+    first = planned()
+    assert first[0] == "True" and planned() == ("False", *first[1:])
+    for _ in range(2):
+        imported, number, reasons = planned(CXX="/nowhere/c++")
+        assert imported == "True" and int(number) < int(first[1]) and "Inductor finds no C++ compiler" in reasons
+    assert planned() == ("False", *first[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from verify import native
 from verify.backends import CK_TEMPLATES, CUTLASS_TEMPLATES, NO_METAL, TRITON_CODE, cores, software, threads
 from verify.facts import environment
 
@@ -108,13 +110,24 @@ def poisoned(size: int, pattern: int) -> Iterator[None]:
 
 
 def inductor_unavailable() -> str | None:
-    from torch._inductor import cpp_builder, exc
+    """A process that only plans has no other use for Inductor's import: that there is a compiler is kept."""
+    import torch
 
-    try:
-        cpp_builder.get_cpp_compiler()
-    except exc.InvalidCxxCompiler as error:
-        return f"Inductor finds no C++ compiler: {str(error).splitlines()[0]}"
-    return None
+    why = ""
+
+    def found() -> bool:
+        nonlocal why
+        from torch._inductor import cpp_builder, exc
+
+        try:
+            cpp_builder.get_cpp_compiler()
+        except exc.InvalidCxxCompiler as error:
+            why = f"Inductor finds no C++ compiler: {str(error).splitlines()[0]}"
+        return not why
+
+    given = " ".join(f"{name}={os.environ.get(name)}" for name in ("CXX", "PATH"))
+    known = native.confirmed(f"torch {torch.__version__} {torch.__file__}: Inductor's compiler of {given}", found)
+    return None if known else why
 
 
 def triton_options(variant: str) -> Mapping[str, Any] | str:

@@ -87,7 +87,7 @@ def _scans(device: str) -> bool:
         init_backend_registration()
         return bool(has_backend_feature(torch.device(device), BackendFeature.SCAN))
 
-    return native.confirmed(f"torch {torch.__version__} {torch.__file__}: scans for {device}", ask)
+    return bool(native.answered(f"torch {torch.__version__} {torch.__file__}: scans for {device}", ask))
 
 
 def _no_strict(target: Target) -> str | None:

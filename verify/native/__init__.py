@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -145,6 +146,20 @@ def confirmed(question: str, find: Callable[[], bool]) -> bool:
         found = path.exists() or find()
         if found:
             path.touch()
+    return found
+
+
+def answered(question: str, find: Callable[[], Any]) -> Any:
+    """What `find` gives, as JSON, asked once for this question with this processor."""
+    try:
+        path = kept(question)
+    except Unsupported:
+        return find()
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_text())
+    found = find()
+    with written_at_once(path) as partial:
+        partial.write_text(json.dumps(found))
     return found
 
 
