@@ -11,10 +11,11 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -63,7 +64,7 @@ def ended(
     Processes hold HELD jobs each, of one group unless this one does jobs too, but of the last ones no more than their
     part, which are for who is free first.
 
-    To be closed (`contextlib.closing`): that ends the processes. Raises RuntimeError where a process ends before it
+    To be closed (`contextlib.closing`): that kills the processes. Raises RuntimeError where a process ends before it
     has begun a job, and what interrupts `here`.
     """
     waiting = deque(deque(group) for group in groups)
@@ -104,10 +105,10 @@ def ended(
                         workers.remove(worker)
                         everyone.remove(worker)
     finally:
-        for worker in workers:  # one that has opened a GPU takes a while to end
-            worker.process.kill(group=True)
         for worker in workers:
-            worker.end()
+            worker.process.kill(group=True)
+        # One that has opened a GPU takes a second to end, for which nobody waits.
+        threading.Thread(target=_put_away, args=(workers,), daemon=True).start()
 
 
 @dataclass
@@ -234,6 +235,11 @@ class _Worker(Hands):
     def end(self) -> None:
         """With the compilers that it has started."""
         self.process.end(group=True)
+
+
+def _put_away(workers: Iterable[_Worker]) -> None:
+    for worker in workers:
+        worker.end()
 
 
 def _part(others: Sequence[Hands]) -> deque[int]:
