@@ -24,6 +24,7 @@ from verify.families.composite import Problem
 from verify.inputs.domains import Domain
 from verify.lower.lowering import NotLowered, Target
 from verify.lower.user import examine, user_lowering
+from verify.processes import start
 from verify.walk.cases import Pointwise
 from verify.workers import isolated
 from verify.workers.launch import REPEATS, LoweringError, bits, launch_steady, repeats_of
@@ -396,9 +397,15 @@ print(seen == {*POISON[:2]})
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
-def test_small_memory_that_was_freed_is_poisoned_too() -> None:
-    """In a process of its own, where no other thread allocates. 1% of such tensors were not filled."""
-    assert subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True).stdout == "True\n"
+@pytest.mark.parametrize("started", [False, True])
+def test_small_memory_that_was_freed_is_poisoned_too(started: bool) -> None:
+    """In a process of its own, where no other thread allocates. 1% of such tensors were not filled. started: as those
+    processes that launch; in others glibc 2.41 fills few of them."""
+    if not started and start.glibc() >= start.CACHED:
+        pytest.skip("this glibc hands out what a thread keeps without filling it")
+    given = os.environ | (start.filling() if started else {})
+    done = subprocess.run([sys.executable, "-c", FREED], env=given, capture_output=True, text=True)
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize("size", [3, 100, 1000, SIZE, 1 << 20])

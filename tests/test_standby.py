@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from verify import backends
-from verify.processes import standby
+from verify.processes import standby, start
 
 pytestmark = pytest.mark.part(2)
 
@@ -333,3 +333,25 @@ def test_an_interrupt_while_a_process_starts_leaves_none(monkeypatch: pytest.Mon
     after = standby.Process(TASK)
     assert told(after)["pid"] == after.pid
     after.end()
+
+
+@pytest.mark.parametrize("own", [None, "glibc.malloc.check=0"])
+def test_a_process_that_launches_keeps_no_freed_memory_and_has_the_callers_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str | None
+) -> None:
+    monkeypatch.setattr(start, "glibc", lambda: start.CACHED)
+    if own is None:
+        monkeypatch.delenv(start.TUNABLES, raising=False)
+    else:
+        monkeypatch.setenv(start.TUNABLES, own)
+    code = """
+import os, sys
+from pathlib import Path
+from verify.processes import start
+before = os.environ[start.TUNABLES]
+start.settle()
+Path(sys.argv[1]).write_text(repr((before, os.environ.get(start.TUNABLES), start.KEPT in os.environ)))
+"""
+    told = tmp_path / "told"
+    assert standby._started([code, str(told)], []).wait() == 0
+    assert told.read_text() == repr((f"{own}:{start.UNCACHED}" if own else start.UNCACHED, own, False))

@@ -28,6 +28,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from verify.processes import start
+
 ROOT = str(Path(__file__).resolve().parents[2])
 IMPORTING = 120.0  # seconds in which torch must be imported
 ADOPTION = 10.0  # seconds in which a forked process must have become its asker's child
@@ -288,7 +290,8 @@ def _started(arguments: Sequence[str], descriptors: Sequence[int]) -> subprocess
     with without_interrupts():
         return subprocess.Popen(
             [sys.executable, "-c", *arguments], pass_fds=descriptors, stdin=subprocess.DEVNULL,
-            stdout=2, env=os.environ | {"PYTHONPATH": path},  # a report may go to the parent's standard output
+            stdout=2,  # a report may go to the parent's standard output
+            env=os.environ | start.filling() | {"PYTHONPATH": path},
         )  # fmt: skip
 
 
