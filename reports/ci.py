@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -200,7 +200,9 @@ def _result(verdict: Verdict, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def _uri(verdict: Verdict) -> str:
-    """The relative path of the user's own file, else of the kernel's."""
+    """The relative path of the user's own file, of one elsewhere its name, else that of the kernel's."""
     if is_file(verdict.lowering):
-        return quote(verdict.lowering.rpartition(":")[0].rpartition("/")[2], safe="")
+        path = PurePosixPath(verdict.lowering.rpartition(":")[0])
+        inside = not path.is_absolute() and ".." not in path.parts
+        return quote(str(path) if inside else path.name, safe="/")
     return f"kernels/{quote(verdict.kernel, safe='')}.py"

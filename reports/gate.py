@@ -637,7 +637,7 @@ class Context:
         command = command and assignments(run.environment.get(self.backend)) + command
         note = "" if status in ALWAYS_FAIL or cell.told in reason else cell.told
         return Verdict(
-            status, cell.name, self.where, self.profile, reason, note, command, cell.key[0], cell.key[1],
+            status, cell.name, self.where, self.profile, reason, note, command, cell.key[0], cell.lowering,
             ran=cell.status != "not-run", compared=compared, allowance=cell.allowance if cell.stands(status) else "",
             deviates=bool(cell.deviates) or any(found == "deviates" for found, _ in findings),
             ledger=() if cell.result is None else tuple(cell.result.ledger),

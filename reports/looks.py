@@ -25,7 +25,7 @@ class Look:
         return f"{self.glyph} {status}" if self.glyph else status
 
 
-_BAD, _OPEN = Look("bad", "failed", "\N{MULTIPLICATION X}"), "\N{WHITE DIAMOND}"
+_BAD, _OPEN = Look("bad", "failed", "✕"), "◇"
 LOOKS: Mapping[str, Look] = {
     "oracle-violation": _BAD,
     "error": _BAD,
@@ -34,7 +34,7 @@ LOOKS: Mapping[str, Look] = {
     "suspect": Look("open", "suspect", _OPEN),
     "unbounded": Look("open", "unbounded", _OPEN),
     "unjudged": Look("open", "unjudged", _OPEN),
-    "deviates": Look("deviates", "deviate", "\N{NOT EQUAL TO}"),
+    "deviates": Look("deviates", "deviate", "≠"),
     "not-run": Look("dim", "not run"),
     "passed": Look("good", "passed"),
     "regressed": _BAD,
@@ -57,7 +57,7 @@ PRECEDENCE = (
 COUNTED = ("passed", "deviate", "allowed", "failed", "suspect", "unbounded", "unjudged", "not run")
 
 #: Before the status of a cell that was predicted on a virtual device, not measured; never in green.
-PREDICTED = "\N{ALMOST EQUAL TO}"
+PREDICTED = "≈"
 
 
 def tally(names: Iterable[str]) -> dict[str, int]:

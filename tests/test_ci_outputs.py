@@ -311,6 +311,20 @@ def test_sarif_has_one_rule_a_status_and_one_result_a_cell(bench: Bench) -> None
     assert [r.partialFingerprints for r in again.results] == [r.partialFingerprints for r in found.results]
 
 
+@pytest.mark.parametrize(("named", "uri"), [
+    ("mine.py", "mine.py"), ("sub folder/mine.py", "sub%20folder/mine.py"), ("./sub/mine.py", "sub/mine.py"),
+    ("../mine.py", "mine.py"), ("/elsewhere/mine.py", "mine.py"),
+])  # fmt: skip
+def test_sarif_names_a_file_of_ones_own_with_its_folder(bench: Bench, named: str, uri: str) -> None:
+    """The report's command does; cells have its name alone."""
+    value = whole(cell(lowering="mine.py:lerp"))
+    value["command"] = f"verify kernel addcmul --lowering {shlex.quote(f'{named}:lerp')}"
+    bench.accept(value)
+    worse(value)
+    (result,) = sarif(gate([bench.write(value)], bench.root)).results
+    assert result.locations[0].physicalLocation.artifactLocation.uri == uri
+
+
 def test_what_improved_is_told_where_it_fails(bench: Bench) -> None:
     value = whole()
     bench.accept(value)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from triton.language.extra import libdevice
 
 import vendor_libraries
 from vendor_libraries import vectorised
+from verify import backends
 from verify.facts.formats import FORMATS
 from verify.facts.kernel import Scalars, load
 from verify.inputs.domains import domain_of
@@ -324,6 +327,46 @@ def test_instructions_against_numpy() -> None:
         np.testing.assert_array_equal(got.view(np.uint32), expected.astype(np.uint32), err_msg=name)
 
 
+BYTES = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def halves(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, at < n, other=0)
+    tl.store(out + at, tl.where(v > 0, 2 * v.to(tl.int32), v.to(tl.int32) - 1), at < n)
+
+@triton.jit
+def branches(x, out):
+    v = tl.load(x + tl.program_id(0)).to(tl.int32).to(x.dtype.element_ty)
+    if v > 0:
+        y = v.to(tl.int32) * 2
+    else:
+        y = v.to(tl.int32) - 1
+    tl.store(out + tl.program_id(0), y)
+"""
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8])
+def test_signs_of_parts_of_a_register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """sext(v1), which the compiler writes for signed bytes and halves, was 0."""
+    (tmp_path / "kernels_of_bytes.py").write_text(BYTES)
+    monkeypatch.syspath_prepend(tmp_path)
+    kernels = importlib.import_module("kernels_of_bytes")
+    x = torch.arange(0 if dtype == torch.uint8 else -100, 100).to(dtype)
+    due = torch.where(x > 0, 2 * x.int(), x.int() - 1)
+    device = backends.load("virtual-rocm")
+    for kernel in ("halves", "branches"):
+        out = torch.zeros(len(x), dtype=torch.int32)
+        with device.launching():
+            if kernel == "halves":
+                kernels.halves[(1,)](x, out, len(x), BLOCK=256)
+            else:
+                kernels.branches[(len(x),)](x, out)
+        assert torch.equal(out, due), kernel
+
+
 def test_byte_permutation() -> None:
     """ISA, V_PERM_B32: 0 to 3 bytes of the second operand, 4 to 7 of the first, 12 zero, above it 255, else signs."""
     compute = vectorised(amdgcn.OPERATIONS["v_perm_b32"][1], I32, I32, I32)
@@ -428,6 +471,13 @@ def test_ends_are_what_one_ulp_allows(name: str) -> None:
         ("v_not_b32_e32 v0, |v1|", r"no model of this form of an instruction: v_not_b32_e32 v0, \|v1\|"),
         ("v_fma_f64 v[0:1], v2, v[4:5], v[6:7]", "the operand v2 as double"),
         ("v_mov_b32_e32 v0, src_lds_direct", "the operand src_lds_direct"),
+        ("v_mov_b32_e32 v0, vmisspelt", "the operand vmisspelt"),
+        ("v_mov_b32_e32 vmisspelt, v0", "the operand vmisspelt"),
+        ("v_mov_b32_e32 v0, abs(v1)", r"the operand abs\(v1\)"),
+        ("v_rcp_f16_sdwa v0, v1 dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:WORD_0", "the modifiers of"),
+        ("v_fmac_f32_sdwa v0, v1, v2 src0_sel:WORD_1", "the modifiers of"),
+        ("buffer_load_dword v0, v1, s[0:3], 0 idxen", "the modifiers of"),
+        ("v_add_co_u32_e64 v0, vcc, v1, v2 op_sel:[1,0]", "the modifiers of"),
     ],
 )
 def test_refusals_name_the_instruction(line: str, told: str) -> None:

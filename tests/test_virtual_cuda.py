@@ -270,6 +270,10 @@ def foreach(x):
     torch._foreach_reciprocal_([y])
     return y
 
+def product(x):
+    a = torch.ones(4, 4, dtype=torch.int32)
+    return launched(x, 0, 0) + 0 * (a @ a).sum()
+
 def numbers(x):
     return torch.from_numpy(1 / x.numpy())
 
@@ -289,6 +293,7 @@ def arrays(x):
     ("loads", "error", "launched a load of 2 x 1 bytes outside its tensors"),
     ("stores", "error", "launched a store of 2 x 1 bytes outside its tensors"),
     ("foreach", "not-run", "computes with torch._foreach_reciprocal_"),
+    ("product", "not-run", "computes with torch.mm"),
     ("numbers", "not-run", "torch.Tensor.numpy"),
     ("arrays", "not-run", "torch.Tensor.__array__"),
 ])  # fmt: skip

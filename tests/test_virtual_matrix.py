@@ -250,6 +250,9 @@ def test_the_b200_s_unit_is_told_from_what_no_b200_has_shown(
 KERNEL = """.version 8.0
 .target sm_90
 .visible .entry k(.param .u64 k_0) .reqntid 32 {{
+.reg .pred %p<4>; .reg .b16 %rs<8>;
+.reg .b32 %r<12>;
+.reg .b64 %rd<8>;
 ld.param.b64 %rd0, [k_0];
 mov.u32 %r9, %tid.x;
 mad.wide.u32 %rd1, %r9, 16, %rd0;
@@ -261,7 +264,7 @@ ret;
 """
 
 
-def words(statement: str, *columns: Any) -> Any:
+def words(statement: str, *columns: Any, functions: str = "") -> Any:
     """%r5 of a statement of %r1 to %r4 for 32 threads; words as unsigned."""
     given = np.zeros((32, 4), np.uint32)
     for k, column in enumerate(columns):
@@ -269,7 +272,8 @@ def words(statement: str, *columns: Any) -> Any:
     memory = torch.from_numpy(given.view(np.int32).copy())
     about = SimpleNamespace(num_warps=1, shared=0, global_scratch_size=0)
     one = Launch("k", "sm_90", (1, 1, 1), (Argument("x", "*i32", memory),), about, {})
-    ptx.execute(one, KERNEL.format(statement), approx.correct)
+    text = KERNEL.format(statement).replace(".visible", f"{functions}\n.visible")
+    ptx.execute(one, text, approx.correct)
     return memory.numpy().view(np.uint32)[:, 0]
 
 
@@ -300,6 +304,127 @@ def test_integers_become_bytes_by_their_low_bits_and_the_sign_fills_the_register
     assert (words("cvt.u8.u32 %r5, %r1;", given)[:8] == [0, 127, 128, 255, 5, 255, 127, 0]).all()
     back = "cvt.s8.s32 %rs1, %r1;\ncvt.s32.s8 %r5, %rs1;"
     assert (words(back, given).view(np.int32)[:8] == [0, 127, -128, -1, 5, -1, 127, 0]).all()
+
+
+EVEN = "and.b32 %r6, %r9, 1;\nsetp.eq.u32 %p1, %r6, 0;\n"
+
+
+def test_a_register_keeps_its_width_where_threads_take_no_part() -> None:
+    """A padded load of bytes lost its padding: the register of 16 bits became one of 8."""
+    lane = np.arange(32)
+    padded = "mov.b16 %rs1, 777;\n@%p1 {0}.b8 %rs1, {1};\ncvt.u32.u16 %r5, %rs1;"
+    found = words(EVEN + padded.format("ld.global", "[%rd1]"), lane + 200)
+    assert (found == np.where(lane % 2, 777, (lane + 200) % 256)).all()
+    converted = "mov.b16 %rs1, 777;\n@%p1 cvt.u8.u32 %rs1, %r1;\ncvt.u32.u16 %r5, %rs1;"
+    assert (words(EVEN + converted, lane + 200) == np.where(lane % 2, 777, lane + 200)).all()
+
+
+def test_a_wider_register_gets_the_sign() -> None:
+    given = [-5, 7, -(1 << 31), (1 << 31) - 1] * 8
+    loaded = "ld.global.s32 %rd2, [%rd1];\nshr.s64 %rd2, %rd2, 32;\ncvt.u32.u64 %r5, %rd2;"
+    assert (words(loaded, given).view(np.int32) == [-1, 0, -1, 0] * 8).all()
+    unsigned = loaded.replace("ld.global.s32", "ld.global.u32")
+    assert not words(unsigned, given).any()
+    byte = "ld.global.s8 %r5, [%rd1];"
+    assert (words(byte, given).view(np.int32) == [-5, 7, 0, -1] * 8).all()
+
+
+def test_names_between_braces_are_their_own() -> None:
+    """Inline code of Triton repeats its labels and registers, of other types too."""
+    magnitude = "{{ .reg .pred p; setp.lt.s32 p, {0}, 0; mov.b32 {1}, {0}; @!p bra DONE; neg.s32 {1}, {0}; DONE: }}\n"
+    other = "{ .reg .b64 p, lo; cvt.u64.u32 p, %r6; mul.lo.u64 lo, p, 3; cvt.u32.u64 %r6, lo; }\n"
+    code = magnitude.format("%r1", "%r6") + other + magnitude.format("%r2", "%r7") + "add.s32 %r5, %r6, %r7;"
+    draw = np.random.default_rng(0)
+    a, b = draw.integers(-1000, 1000, 32), draw.integers(-1000, 1000, 32)
+    assert (words(code, a, b) == 3 * abs(a) + abs(b)).all()
+
+
+FUNCTION = """
+.func (.param .b32 clipped_retval0) clipped(.param .b32 clipped_param_0, .param .b32 clipped_param_1)
+{
+.reg .pred %p<2>;
+.reg .b32 %r<4>;
+ld.param.b32 %r1, [clipped_param_0];
+ld.param.b32 %r2, [clipped_param_1];
+st.param.b32 [clipped_retval0], %r1;
+setp.lt.s32 %p1, %r1, %r2;
+@%p1 ret;
+st.param.b32 [clipped_retval0], %r2;
+ret;
+}
+"""
+CALL = """{{
+.param .b32 param0;
+.param .b32 param1;
+.param .b32 retval0;
+st.param.b32 [param0], {0};
+st.param.b32 [param1], {1};
+call.uni (retval0), clipped, (param0, param1);
+ld.param.b32 {2}, [retval0];
+}}
+"""
+
+
+def test_a_function_that_some_threads_leave_early() -> None:
+    """They ended altogether."""
+    a, b = np.arange(32) - 16, np.arange(32) % 5
+    code = CALL.format("%r1", "%r2", "%r6") + CALL.format("%r2", "%r1", "%r7") + "mad.lo.s32 %r5, %r6, 100, %r7;"
+    found = words(code, a, b, functions=FUNCTION).view(np.int32)
+    assert (found == 101 * np.minimum(a, b)).all()
+    struct = FUNCTION.replace(".param .b32 clipped_retval0", ".param .align 4 .b8 clipped_retval0[8]")
+    with pytest.raises(Unsupported, match="clipped that has several words"):
+        words(code, a, b, functions=struct)
+
+
+def test_not_a_number_as_an_integer() -> None:
+    """PTX ISA 9.0, 9.7.9.21: 0 where neither type has 64 bits, else the highest bit."""
+    nan = np.full(32, np.float32(np.nan).view(np.uint32).astype(np.int64))
+    wide = "cvt.f64.f32 %rd2, %r1;\n"
+    for code, due in {
+        "cvt.rzi.s32.f32 %r5, %r1;": 0, "cvt.rzi.u32.f32 %r5, %r1;": 0,
+        wide + "cvt.rzi.s32.f64 %r5, %rd2;": 1 << 31, wide + "cvt.rzi.u32.f64 %r5, %rd2;": 1 << 31,
+        "cvt.rzi.s64.f32 %rd2, %r1;\nmov.b64 {_, %r5}, %rd2;": 1 << 31,
+        "cvt.rzi.u64.f32 %rd2, %r1;\nmov.b64 {_, %r5}, %rd2;": 1 << 31,
+        "cvt.rzi.s64.f32 %rd2, %r1;\nmov.b64 {%r5, _}, %rd2;": 0,
+    }.items():  # fmt: skip
+        assert (words(code, nan) == due).all(), code
+
+
+def test_extrema_of_three_and_of_a_warp() -> None:
+    """Without .NaN what is no number is left out; +0 is above -0."""
+    draw = np.random.default_rng(1)
+    values = draw.choice(np.array([np.nan, -np.inf, np.inf, 0.0, -0.0, 1.5, -2.5, 3.0], np.float32), (3, 32))
+    given = values.view(np.uint32).astype(np.int64)
+
+    def due(columns: Any, sign: int) -> Any:
+        ordered = [(v, not np.signbit(v)) for v in columns if not np.isnan(v)]
+        return np.float32(max(ordered, key=lambda one: (sign * one[0], sign * one[1]))[0] if ordered else np.nan)
+
+    for name, sign in (("max", 1), ("min", -1)):
+        found = words(f"{name}.f32 %r5, %r1, %r2, %r3;", *given)
+        expected = np.array([due(column, sign) for column in values.T])
+        number = ~np.isnan(expected)
+        assert (found[number] == expected.view(np.uint32)[number]).all()
+        assert np.isnan(found.view(np.float32)[~number]).all()
+        loud = words(f"{name}.NaN.f32 %r5, %r1, %r2, %r3;", *given).view(np.float32)
+        assert (np.isnan(loud) == np.isnan(values).any(0)).all()
+        whole = words(f"redux.sync.{name}.f32 %r5, %r1, -1;", given[0])
+        assert (whole == due(values[0], sign).view(np.uint32)).all()
+        assert np.isnan(words(f"redux.sync.{name}.NaN.f32 %r5, %r1, -1;", given[0]).view(np.float32)).all()
+
+
+@pytest.mark.parametrize(("statement", "told"), [
+    ("mov.u32 %r5, %warpid;", "the register %warpid"), ("mov.u32 %r5, %clock;", "the register %clock"),
+    ("mov.u32 %r5, %r99;", "the register %r99"), ("@%p9 mov.u32 %r5, %r1;", "the predicate %p9"),
+    ("mov.u32 %r5, nothing;", "the PTX instruction mov.u32 %r5, nothing"),
+    ("add.s32 %r5, %r1, %r2, %r3;", "add.s32 with 4 operands"), ("add.u64 %rd2, %r1, %rd1;", "add.u64 %rd2, %r1"),
+    ("min.f64 %rd2, %rd1, %rd1, %rd1;", "min.f64"),
+    ("ld.param.b32 %r5, [k_0+4];", "ld.param.b32"),
+])  # fmt: skip
+def test_what_nothing_declares_or_models_is_refused(statement: str, told: str) -> None:
+    """Registers that nobody declares were 0, and operands too many left out."""
+    with pytest.raises(Unsupported, match=re.escape(told)):
+        words(statement, 1)
 
 
 def test_tf32_is_to_nearest_with_ties_away() -> None:

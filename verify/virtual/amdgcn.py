@@ -94,6 +94,7 @@ class Program:
 
 MODIFIER = re.compile(r"(?<=\s)([a-z][a-z_0-9]*):(\[[-\d,]+\]|[\w-]+)")
 FLAGS = frozenset({"off", "offen", "nt", "sc0", "sc1", "clamp", "glc", "slc"})
+REGISTER = re.compile(r"[vs](?:\d+|\[\d+:\d+\])|(?:vcc|exec)(?:_lo|_hi)?|m0|scc")
 
 
 @functools.lru_cache(maxsize=64)
@@ -131,7 +132,7 @@ def _instruction(line: str) -> Instruction:
     if "_dpp" in opcode:
         raise Unsupported(f"{opcode} reads other lanes (cross-lane)")
     words = [word.strip() for word in re.split(r",(?![^\[(]*[\])])", rest)]
-    flags = {flag for word in words for flag in word.split()[1:] if flag in FLAGS}
+    flags = {flag for word in words for flag in word.split()[1:]}
     operands = tuple(word.split()[0] for word in words if word)
     return Instruction(re.sub(r"_(e32|e64|sdwa)$", "", opcode), operands, modifiers | dict.fromkeys(flags, "1"), line)
 
@@ -173,25 +174,29 @@ class Lane:
 
     @staticmethod
     def parts(token: str) -> list[str]:
-        """The registers of an operand: 'v3' is one, 'v[2:5]' four, 'vcc' two."""
-        if found := re.fullmatch(r"([vsa])\[(\d+):(\d+)\]", token):
+        """The registers of an operand: 'v3' is one, 'v[2:5]' four, 'vcc' two. Raises Unsupported for anything else."""
+        if not REGISTER.fullmatch(token):
+            raise Unsupported(f"the operand {token}")
+        if found := re.fullmatch(r"([vs])\[(\d+):(\d+)\]", token):
             return [f"{found[1]}{k}" for k in range(int(found[2]), int(found[3]) + 1)]
         return [f"{token}_lo", f"{token}_hi"] if token in ("vcc", "exec") else [token]
+
+    def halves(self, token: str) -> list[str]:
+        """Of an operand of packed numbers: two registers, or one constant for both."""
+        return self.parts(token) if token[0].isalpha() else [token]
 
     def read(self, token: str, kind: Any, select: str = "DWORD") -> Value:
         """A source operand as `kind`: register, inline constant or literal, with sign modifiers of floats.
 
-        select: which part of a register SDWA takes, zero-extended.
+        select: which part of a register SDWA takes, zero-extended, or by its sign where `sext` says so.
         """
+        if (extended := re.fullmatch(r"sext\((.*)\)", token)) is not None:
+            chosen = self.read(extended[1], I32, select)
+            unused = {"BYTE": 24, "WORD": 16, "DWORD": 0}[select.partition("_")[0]]
+            return (chosen << unused).arithmetic_shift(chosen.like(unused)).to(kind)
         negated, token = (True, token[1:]) if re.match(r"-[^\d.]", token) else (False, token)
         absolute, token = (True, token[1:-1]) if token[0] == "|" else (False, token)
-        if (
-            token[0] == "a"
-            and token[1:2].isdigit()
-            or token.startswith(("ttmp", "src_", "flat_scratch", "xnack", "lds"))
-        ):
-            raise Unsupported(f"the operand {token}")
-        if re.match(r"[vsem]", token):
+        if token[0].isalpha():
             names, wide = self.parts(token), kind in (I64, F64)
             if len(names) != 1 + wide:
                 raise Unsupported(f"the operand {token} as {kind}")
@@ -250,12 +255,17 @@ class Lane:
             return
         if "clamp" in one.modifiers or "mul" in one.modifiers or "div" in one.modifiers:
             raise Unsupported(f"the output modifier in {one.text!r}")
-        for pattern, run in HANDLERS:
-            if pattern.fullmatch(one.opcode):
-                run(self, one)
-                return
-        if one.opcode in OPERATIONS:
-            self.write(one.operands[0], self.result(one))
+        run = next((run for pattern, run in HANDLERS if pattern.fullmatch(one.opcode)), None)
+        if run is None and one.opcode in OPERATIONS:
+            run = _plain
+        if run is not None:
+            known = MODIFIERS.get(run, frozenset())
+            whole = one.modifiers.get("dst_sel", "DWORD") == "DWORD" and (
+                SELECTS <= known or "sdwa" not in one.modifiers
+            )
+            if not whole or not one.modifiers.keys() <= known | {"dst_sel", "dst_unused", "sdwa"}:
+                raise Unsupported(f"the modifiers of {one.text!r}")
+            run(self, one)
             return
         why = next((text for start, text in CROSS_LANE.items() if one.opcode.startswith(start)), None)
         raise Unsupported(f"no model of {one.opcode}" + (f" ({why})" if why else ""))
@@ -263,8 +273,6 @@ class Lane:
     def result(self, one: Instruction) -> Value:
         kinds, compute = OPERATIONS[one.opcode]
         selects = [one.modifiers.get(f"src{k}_sel", "DWORD") for k in range(len(kinds))]
-        if one.modifiers.get("dst_sel", "DWORD") != "DWORD" or "op_sel" in one.modifiers:
-            raise Unsupported(f"the modifiers of {one.text!r}")
         given = [self.read(t, kind, s) for t, kind, s in zip(one.operands[1:], kinds, selects, strict=True)]
         return compute(*given)
 
@@ -396,6 +404,10 @@ OPERATIONS: dict[str, tuple[tuple[Any, ...], Compute]] = {
 }  # fmt: skip
 
 
+def _plain(lane: Lane, one: Instruction) -> None:
+    lane.write(one.operands[0], lane.result(one))
+
+
 # Instructions with another form.
 
 
@@ -434,7 +446,7 @@ def _packed(lane: Lane, one: Instruction) -> None:
         chosen, negated = _bits(one, name, len(sources), default), _bits(one, sign, len(sources))
         values = []
         for token, half, minus in zip(sources, chosen, negated, strict=True):
-            names = lane.parts(token)
+            names = lane.halves(token)
             if half and len(names) != 2:
                 raise Unsupported(f"the upper half of a constant in {one.text!r}")
             value = lane.read(names[half] if len(names) == 2 else token, F32)
@@ -447,7 +459,7 @@ def _packed(lane: Lane, one: Instruction) -> None:
 def _packed_move(lane: Lane, one: Instruction) -> None:
     """D.lo is the half of the first operand that op_sel names, D.hi that of the second."""
     chosen = _bits(one, "op_sel", 2)
-    halves = [lane.read((lane.parts(t) * 2)[half], I32) for t, half in zip(one.operands[1:], chosen, strict=True)]
+    halves = [lane.read((lane.halves(t) * 2)[half], I32) for t, half in zip(one.operands[1:], chosen, strict=True)]
     for register, value in zip(lane.parts(one.operands[0]), halves, strict=True):
         lane.write(register, value)
 
@@ -567,6 +579,16 @@ def _scalar_sum(lane: Lane, one: Instruction) -> None:
     total = (a + b) + into if one.opcode.startswith("s_add") else (a - b) - into
     lane.write(one.operands[0], total.to(I32))
     lane.put("scc", ((total >> 32) & 1).to(I32))
+
+
+def _signed_sum(lane: Lane, one: Instruction) -> None:
+    """s_add_i32 and s_sub_i32: SCC says whether the result left the range."""
+    a, b = (lane.read(token, I32) for token in one.operands[1:])
+    adds = one.opcode == "s_add_i32"
+    total = a + b if adds else a - b
+    apart = a ^ b
+    lane.write(one.operands[0], total)
+    lane.put("scc", (((~apart if adds else apart) & (a ^ total)) >> 31) & 1)
 
 
 def _scalar_move(lane: Lane, one: Instruction) -> None:
@@ -690,6 +712,7 @@ HANDLERS: list[tuple[re.Pattern[str], Handler]] = [
         "s_(and|or|xor|andn2)_saveexec_b64": _save_exec,
         "s_(lshl|lshr)_b(32|64)|s_ashr_i(32|64)": _scalar_shift,
         "s_(add|sub|addc|subb)_u32": _scalar_sum,
+        "s_(add|sub)_i32": _signed_sum,
         "s_mov_b(32|64)|s_movk_i32": _scalar_move,
         "s_brev_b32|s_mul_i32|s_mul_hi_u32": _scalar_other,
         "s_cmp_(lt|eq|le|gt|lg|ge)_[iu]32": _scalar_compare,
@@ -699,6 +722,16 @@ HANDLERS: list[tuple[re.Pattern[str], Handler]] = [
         "buffer_(load|store)_.*": _buffer,
     }.items()
 ]
+
+#: Modifiers of an operand that chooses a part of a register, of packed numbers, and of accesses to memory.
+SELECTS, PACKED = frozenset({"src0_sel", "src1_sel"}), frozenset({"op_sel", "op_sel_hi", "neg_lo", "neg_hi"})
+MEMORY = FLAGS - {"clamp"} | {"offset"}
+#: What each handler takes into account; other modifiers are refused.
+MODIFIERS: Mapping[Handler, frozenset[str]] = {
+    _plain: SELECTS, _approximate: SELECTS, _select: SELECTS, _compare: SELECTS, _packed: PACKED,
+    _packed_half: PACKED, _fma_mix: frozenset({"op_sel", "op_sel_hi"}), _packed_move: frozenset({"op_sel"}),
+    _global: MEMORY, _buffer: MEMORY, _scalar_load: frozenset({"glc"}),
+}  # fmt: skip
 
 
 # Programs.

@@ -25,6 +25,11 @@ MOVES = frozenset((
     "zero_", "zeros", "zeros_like",
 ))  # fmt: skip
 
+#: Refused of integers too, whose other operators find places.
+PRODUCTS = frozenset(
+    ("addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "convolution", "dot", "_int_mm", "mm", "mv")
+)
+
 
 #: What gives the memory of a tensor to others, such as numpy, which no mode sees compute.
 GIVEN_AWAY = frozenset((torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__))
@@ -43,13 +48,14 @@ class KeptHere(TorchFunctionMode):
 
 
 class MovesOnly(Watching):  # type: ignore[no-untyped-call]
-    """Inside, an operator that gives or writes floats by computing raises Unsupported, which names it."""
+    """Inside, an operator that gives or writes floats by computing raises Unsupported, which names it, and so does a
+    product of integers."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         written = (args, kwargs) if func._schema.is_mutable else ()  # lists of tensors are written without a result
         leaves = (leaf for leaf in tree_leaves((result, written)) if isinstance(leaf, torch.Tensor))
-        if name not in MOVES and any(leaf.is_floating_point() for leaf in leaves):
+        if name in PRODUCTS or name not in MOVES and any(leaf.is_floating_point() for leaf in leaves):
             raise Unsupported(f"the lowering computes with torch.{name}, which a virtual device has no code of")
         return result

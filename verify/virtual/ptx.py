@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,7 @@ class Program:
     parameters  name and bits, in order
     threads     of a block, as the code requires
     steps       (predicate, negated, branch target or None, what to do)
+    dtypes      of its registers, by name: as wide as they are declared
     approximate names of the approximate instructions that it has
     open        sums that ptxas may contract with a product
     products    matrix instructions, and how each is modelled
@@ -90,6 +92,7 @@ class Program:
     parameters: tuple[tuple[str, int], ...]
     threads: int
     steps: tuple[tuple[str, bool, int | None, Step | None], ...]
+    dtypes: Mapping[str, Any]
     local: int
     shared: int
     data: Mapping[str, bytes]
@@ -103,17 +106,25 @@ class Program:
 
 @dataclass
 class _Text:
-    """Statements with their functions in line."""
+    """Statements with their functions in line, whose names are unique."""
 
     statements: list[str] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    bits: dict[str, int] = field(default_factory=dict)  # of registers and of functions' parameters; 1: a predicate
     local: int = 0
     places: dict[str, int] = field(default_factory=dict)  # of local and shared variables
     shared: int = 0
+    scopes: int = 0
+
+
+@dataclass(frozen=True)
+class _Label:
+    name: str
 
 
 def _functions(text: str) -> dict[str, tuple[list[tuple[str, int]], str]]:
-    """Parameters and body of each function and kernel that has one; returned values come first."""
+    """Parameters and body of each function and kernel that has one; returned values come first. A parameter of several
+    words has 0 bits."""
     found = {}
     head = re.compile(r"\.(?:func|entry)\s*(\([^)]*\))?\s*([\w$]+)\s*\(([^)]*)\)[^{;]*([{;])", re.S)
     at = 0
@@ -125,62 +136,117 @@ def _functions(text: str) -> dict[str, tuple[list[tuple[str, int]], str]]:
         while depth:
             end = re.compile(r"[{}]").search(text, end).end()  # type: ignore[union-attr]
             depth += 1 if text[end - 1] == "{" else -1
-        declared = [*re.findall(r"\.(?:b|u|s|f)(\d+)\s[^,]*?([\w$]+)\s*(?:,|\)|$)", match[1] or ""),
-                    *re.findall(r"\.(?:b|u|s|f)(\d+)\s[^,]*?([\w$]+)\s*(?:,|$)", match[3].strip())]  # fmt: skip
-        found[match[2]] = ([(name, int(bits)) for bits, name in declared], text[at : end - 1])
+        given = ",".join(filter(str.strip, ((match[1] or "").strip("()"), match[3])))
+        declared = re.findall(r"\.(?:b|u|s|f)(\d+)\s[^,]*?([\w$]+)\s*(\[[^,]*)?(?:,|$)", given.strip())
+        found[match[2]] = ([(name, 0 if many else int(bits)) for bits, name, many in declared], text[at : end - 1])
         at = end
     return found
 
 
+def _nested(body: str) -> list[Any]:
+    """Statements, labels and, as a list, what stands between braces."""
+    found: list[Any] = []
+    inside = [found]
+    for raw in body.split(";"):
+        text = raw.strip()
+        while match := re.match(r"([{}])\s*|([$\w]+):(?!:)\s*", text):
+            text = text[match.end() :]
+            if match[2]:
+                inside[-1].append(_Label(match[2]))
+            elif match[1] == "{":
+                inside[-1].append([])
+                inside.append(inside[-1][-1])
+            else:
+                inside.pop()
+        if text:
+            inside[-1].append(" ".join(text.split()))
+    return found
+
+
+def _declared(statement: str) -> Iterator[tuple[str, int]]:
+    """Names and bits of what `.reg` or `.param` declares: `.reg .b32 a, %r<3>` a, %r0, %r1 and %r2."""
+    match = re.fullmatch(r"\.(?:reg|param)\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(.*)", statement)
+    kind = Kind.of(match[1]) if match else None
+    if match is None or kind is None:
+        raise Unsupported(f"the PTX declaration {statement!r}")
+    for one in match[2].split(","):
+        named = re.fullmatch(r"\s*([%$\w]+)(?:<(\d+)>)?\s*", one)
+        if named is None:
+            raise Unsupported(f"the PTX declaration {statement!r}")
+        for name in [named[1]] if named[2] is None else [f"{named[1]}{k}" for k in range(int(named[2]))]:
+            yield name, kind.word
+
+
 def _inline(name: str, functions: Mapping[str, Any], into: _Text, call: str, arguments: Sequence[str]) -> None:
-    """Append a function's statements, its registers, labels and parameters under names of this call."""
+    """Append a function's statements, under names of this call."""
     declared, body = functions[name]
-    renamed = {one: given for (one, _), given in zip(declared, arguments, strict=True)}
-
-    def own(match: re.Match[str]) -> str:
-        word = match[0]
-        if word in renamed:
-            return renamed[word]
-        special = word.startswith("%") and word[1:].split(".")[0] in _SPECIAL
-        return word if special or not (word[0] in "%$" or word.startswith("__local_depot")) else f"{word}{call}"
-
-    body = re.sub(r"[%$\w][\w$]*(?:\.[xyz]\b)?", own, body) if call or renamed else body
-    for space, align, width, variable, count in re.findall(
-        r"\.(local|shared)\s+\.align\s+(\d+)\s+\.b(\d+)\s+([\w$]+)\[(\d+)\]\s*;", body
-    ):
+    if any(not bits for _, bits in declared):
+        raise Unsupported(f"a parameter or result of {name} that has several words")
+    names = {one: given for (one, _), given in zip(declared, arguments, strict=True)}
+    into.bits |= {names[one]: bits for one, bits in declared}
+    variables = r"\.(local|shared)\s+\.align\s+(\d+)\s+\.b(\d+)\s+([\w$]+)\[(\d+)\]\s*;"
+    for space, align, width, variable, count in re.findall(variables, body):
         size = int(count) * int(width) // 8
         start = -(-(into.local if space == "local" else into.shared) // int(align)) * int(align)
-        into.places[variable] = start
+        names[variable] = f"{variable}{call}"
+        into.places[names[variable]] = start
         if space == "local":
             into.local = start + size
         else:
             into.shared = start + size
-    body = re.sub(r"^\s*\.(?:loc|file|pragma|local|shared|param|reg|section)\b[^\n]*$", "", body, flags=re.M)
-    body = re.sub(r"\.reg[^;]*;", "", body)
-    for number, raw in enumerate(re.split(r";", body)):
-        text = raw.strip()
-        while True:
-            text = re.sub(r"^[{}\s]+", "", text)
-            if not (label := re.match(r"([$\w]+):(?!:)\s*", text)):
-                break
-            into.labels[label[1]] = len(into.statements)
-            text = text[label.end() :]
-        text = " ".join(text.split())
-        if (called := re.match(r"call(?:\.uni)?\s*(?:\(([^)]*)\),\s*)?([\w$]+)(?:,\s*\(([^)]*)\))?", text)) and not (
-            text.startswith("call") and called[2] not in functions
-        ):
-            inner = f"{call}_call{len(into.statements)}_{number}"
-            given = [f"{x.strip()}{inner}" for group in (called[1], called[3]) if group for x in group.split(",")]
-            outer = [x.strip() for group in (called[1], called[3]) if group for x in group.split(",")]
-            taken = len(called[1].split(",")) if called[1] else 0
-            into.statements += [f"mov.any {one}, {old}" for one, old in list(zip(given, outer, strict=True))[taken:]]
-            _inline(called[2], functions, into, inner, given)
-            into.labels[f"end{inner}"] = len(into.statements)
-            into.statements += [f"mov.any {old}, {one}" for one, old in list(zip(given, outer, strict=True))[:taken]]
-        elif text == "ret" and call:
-            into.statements.append(f"bra end{call}")
-        elif text and not text.startswith("."):  # pragmas and the like
-            into.statements.append(text)
+    body = re.sub(r"^\s*\.(?:loc|file|pragma|section)\b[^\n]*$", "", re.sub(variables, "", body), flags=re.M)
+    _append(_nested(body), ChainMap(names), functions, into, call, call)
+
+
+def _append(
+    items: Sequence[Any], names: ChainMap[str, str], functions: Mapping[str, Any], into: _Text, call: str, scope: str
+) -> None:  # fmt: skip
+    """Append what stands between braces. Registers and labels are those of the innermost braces that declare them."""
+    own = names.new_child()
+    for item in items:
+        if isinstance(item, _Label):
+            own[item.name] = f"{item.name}{scope}"
+        elif isinstance(item, str) and item.startswith((".reg", ".param")):
+            for name, bits in _declared(item):
+                own[name] = f"{name}{scope}"
+                into.bits[own[name]] = bits
+
+    def renamed(text: str) -> str:
+        return re.sub(r"[%$\w][\w$]*(?:\.[xyz]\b)?", lambda match: own.get(match[0], match[0]), text)
+
+    for item in items:
+        if isinstance(item, _Label):
+            into.labels[own[item.name]] = len(into.statements)
+        elif isinstance(item, list):
+            into.scopes += 1
+            _append(item, own, functions, into, call, f"{call}_scope{into.scopes}")
+        elif (match := _STATEMENT.match(item)) is None:
+            if not item.startswith("."):  # pragmas and the like
+                raise Unsupported(f"the PTX statement {item[:60]!r}")
+        else:
+            negated, predicate, op, rest = match.groups()
+            when = f"@{negated}{own.get(predicate, predicate)} " if predicate else ""
+            rest = renamed(rest)
+            called = re.match(r"(?:\(([^)]*)\),\s*)?([\w$]+)(?:,\s*\(([^)]*)\))?", rest)
+            if op in ("call", "call.uni") and not when and called and called[2] in functions:
+                _called(called[2], called[1] or "", called[3] or "", functions, into, f"{call}_call{into.scopes}")
+            elif op == "ret" and call:
+                into.statements.append(f"{when}bra end{call}")
+            else:
+                into.statements.append(f"{when}{op} {rest}".strip())
+
+
+def _called(
+    name: str, results: str, arguments: str, functions: Mapping[str, Any], into: _Text, call: str
+) -> None:  # fmt: skip
+    """Append a call: copies of what is given, the function, and copies of what it returns."""
+    into.scopes += 1
+    outer = [[x.strip() for x in group.split(",") if x.strip()] for group in (results, arguments)]
+    returned, given = ([f"{x}{call}" for x in group] for group in outer)
+    into.statements += [f"mov.any {one}, {old}" for one, old in zip(given, outer[1], strict=True)]
+    _inline(name, functions, into, call, [*returned, *given])
+    into.labels[f"end{call}"] = len(into.statements)
+    into.statements += [f"mov.any {old}, {one}" for old, one in zip(outer[0], returned, strict=True)]
 
 
 def parse(text: str, shared: int = 0) -> Program:
@@ -205,7 +271,7 @@ def parse(text: str, shared: int = 0) -> Program:
     if threads is None:
         raise Unsupported(f"{kernels[0]} does not say how many threads a block has (.reqntid)")
     capability = re.search(r"\.target\s+(sm_\d+)", text)
-    decoded = _Decoder(into.places, data, capability[1] if capability else "")
+    decoded = _Decoder(into, data, capability[1] if capability else "")
     steps = []
     for statement in into.statements:
         match = _STATEMENT.match(statement)
@@ -213,6 +279,11 @@ def parse(text: str, shared: int = 0) -> Program:
             raise Unsupported(f"the PTX statement {statement[:60]!r}")
         negated, predicate, op, rest = match.groups()
         operands = [one.strip() for one in _OPERAND.findall(rest)]
+        for name in re.findall(r"%[\w$]+(?:\.[xyz]\b)?", rest):
+            if name not in into.bits and name not in _SPECIAL:
+                raise Unsupported(f"the register {name}")
+        if predicate and into.bits.get(predicate) != 1:
+            raise Unsupported(f"the predicate {predicate}")
         target = None
         if op in ("bra", "bra.uni"):
             if operands[0] not in into.labels:
@@ -226,9 +297,10 @@ def parse(text: str, shared: int = 0) -> Program:
     unsettled = sum(bool(re.fullmatch(r"(?:add|sub)\.(?:ftz\.)?(?:f32|f64|f16|bf16)", name)) for name in names)
     products = any(re.fullmatch(r"mul\.(?:ftz\.)?(?:f32|f64|f16|bf16)", name) for name in names)
     approximate = sorted({name for name in names if ".approx" in name or name.startswith("div.full")})
+    dtypes = {name: UNSIGNED[bits] for name, bits in into.bits.items()}
     return Program(
-        kernels[0], tuple(parameters), int(threads[1]), tuple(steps), into.local, max(into.shared, shared, 16), data,
-        tuple(approximate), unsettled if products else 0, decoded.products,
+        kernels[0], tuple(parameters), int(threads[1]), tuple(steps), dtypes, into.local,
+        max(into.shared, shared, 16), data, tuple(approximate), unsettled if products else 0, decoded.products,
     )  # fmt: skip
 
 
@@ -276,13 +348,17 @@ class Machine:
         return kept[: self.count(at)]
 
     def write(self, name: str, value: Array, at: Select) -> None:
-        """`value` must belong to nobody else."""
+        """`value` must belong to nobody else. In a wider register zeros are before it; of a wider one, whose sign goes
+        on, the register takes the lower bits."""
+        dtype = self.program.dtypes[name]
+        if value.dtype != dtype:
+            value = value.astype(dtype)
         if isinstance(at, slice):
             self.registers[name] = value
             return
         held = self.registers.get(name)
-        if held is None or held.dtype != value.dtype:
-            held = self.registers[name] = np.zeros(self.size, value.dtype)
+        if held is None:
+            held = self.registers[name] = np.zeros(self.size, dtype)
         held[at] = value
 
     def space(self, which: str, address: Array, at: Select) -> tuple[lanes.Memory, Array]:
@@ -324,7 +400,8 @@ class Machine:
                 predicate, negated, target, step = steps[cur]
                 chosen = None
                 if predicate:
-                    held = self.registers[predicate][at]
+                    held = self.registers.get(predicate)
+                    held = np.zeros(self.count(at), np.bool_) if held is None else held[at]
                     chosen = ~held if negated else held
                     taking = np.count_nonzero(chosen)
                     chosen = None if taking == chosen.size else chosen
@@ -397,7 +474,8 @@ def bits_of(kind: str, value: Any) -> int:
 
 # Operands
 
-_SPECIAL = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid", "clock", "lanemask_lt")
+#: Special registers that are modelled.
+_SPECIAL = frozenset({"%laneid", *(f"%{name}.{k}" for name in ("tid", "ntid", "ctaid", "nctaid") for k in "xyz")})
 Read = Callable[[Machine, Select], Array]
 
 
@@ -421,8 +499,8 @@ _INTEGERS: Mapping[str, Any] = {
 class _Decoder:
     """Statements to steps. Names of methods are roots of instructions."""
 
-    def __init__(self, places: Mapping[str, int], data: Mapping[str, bytes], capability: str) -> None:
-        self.places, self.data, self.capability = places, data, capability
+    def __init__(self, text: _Text, data: Mapping[str, bytes], capability: str) -> None:
+        self.places, self.bits, self.data, self.capability = text.places, text.bits, data, capability
         self.products: dict[str, str] = {}
 
     def step(self, op: str, operands: list[str]) -> Step:
@@ -432,6 +510,8 @@ class _Decoder:
         rest = {text for text in modifiers if not Kind.of(text)}
         if method is None:
             raise Unsupported(f"the PTX instruction {op}")
+        if len(operands) not in OPERANDS.get(root, (len(operands),)):
+            raise Unsupported(f"the PTX instruction {op} with {len(operands)} operands")
         try:
             step = method(op, rest, kinds, operands)
         except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -449,11 +529,12 @@ class _Decoder:
         value = self.places.get(text, _literal(text, bits))
         if value is None and text in ("true", "false"):
             value = int(text == "true")
-        if value is None and not re.fullmatch(r"[%$A-Za-z_][\w$.]*", text):
-            raise KeyError(text)
         if value is not None:
             fixed = value
             return lambda m, at: m.full(fixed, bits, at).view(dtype)
+        # a wider register gives its lower bits
+        if self.bits.get(text, 32 if text in _SPECIAL else 0) < bits:
+            raise KeyError(text)
 
         def read(m: Machine, at: Select) -> Array:
             held = m.registers.get(text)
@@ -509,7 +590,7 @@ class _Decoder:
         read = self.read(o[1], Kind("u", 64))
         return self.made(o[0], (lambda a: a - offset) if to else (lambda a: a + offset), read)
 
-    def _ld(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+    def _ld(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         kind, where = kinds[-1], _ADDRESS.fullmatch(o[1])
         assert where is not None
         space = next(iter(rest & {"param", "global", "shared", "local"}), "")
@@ -518,18 +599,15 @@ class _Decoder:
         rest -= {"param", "global", "shared", "local", "v2", "v4", "v8", "nc", "volatile", "relaxed", "weak"}
         rest -= {text for text in rest if re.match(r"L\d|evict|cg|ca|cs|lu|cv|cta|unified", text)}
         outs = [x.strip() for x in o[0].strip("{} ").split(",")]
-        if kind.letter == "s" and kind.bits < 32:
-            return None  # type: ignore[return-value]
         if space == "param":
             name = where[1]
+            if int(where[2] or "0", 0):
+                return None
 
             def parameter(m: Machine, at: Select) -> None:
-                if name in m.parameters:
-                    m.write(
-                        outs[0], np.full(m.count(at), m.parameters[name], np.uint64).astype(UNSIGNED[kind.bits]), at
-                    )
-                else:  # of a function in line
-                    m.write(outs[0], m.registers[name][at].astype(UNSIGNED[kind.bits]), at)
+                # or of a function in line
+                held = m.full(m.parameters[name], 64, at) if name in m.parameters else m.registers[name][at]
+                m.write(outs[0], _extended(held.astype(UNSIGNED[kind.bits]), kind), at)
 
             return parameter
         address = self._address(where)
@@ -538,7 +616,7 @@ class _Decoder:
             memory, place = _behind(m, space, address(m, at), at)
             for name, word in zip(outs, memory.load(place, kind.bits, count), strict=True):
                 if name != "_":
-                    m.write(name, word, at)
+                    m.write(name, _extended(word, kind), at)
 
         return load
 
@@ -547,7 +625,7 @@ class _Decoder:
         rest.clear()
         return lambda m, at: m.write(o[0], m.full(0, 64, at), at)
 
-    def _st(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
+    def _st(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         kind, where = kinds[-1], _ADDRESS.fullmatch(o[0])
         assert where is not None
         space = next(iter(rest & {"param", "global", "shared", "local"}), "")
@@ -555,7 +633,7 @@ class _Decoder:
         rest -= {text for text in rest if re.match(r"L\d|evict|wb|cg|cs|wt|cta", text)}
         reads = [self.read(x.strip(), Kind("b", kind.bits)) for x in o[1].strip("{} ").split(",")]
         if space == "param":
-            return self.made(where[1], np.copy, reads[0])
+            return None if int(where[2] or "0", 0) else self.made(where[1], np.copy, reads[0])
         address = self._address(where)
 
         def store(m: Machine, at: Select) -> None:
@@ -565,8 +643,9 @@ class _Decoder:
         return store
 
     def _address(self, where: re.Match[str]) -> Read:
-        base, offset = self.read(where[1], Kind("u", 64)), np.uint64(int(where[2] or "0", 0) & (1 << 64) - 1)
-        return lambda m, at: base(m, at) + offset
+        base = self.read(where[1], Kind("u", self.bits.get(where[1], 64)))  # 32 bits of shared and local memory
+        offset = np.uint64(int(where[2] or "0", 0) & (1 << 64) - 1)
+        return lambda m, at: base(m, at).astype(np.uint64, copy=False) + offset
 
     def _cp(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         """cp.async: made at once, as late as any wait may see it; what is beyond the source's size is 0."""
@@ -745,6 +824,15 @@ class _Decoder:
         rounding = next(iter(rest & set(lanes.ROUNDING)), "rn")
         rest -= {"ftz", "sat", "rn", "rz", "rm", "rp"} | ({"NaN"} if nan else set())
         reads = [self.read(text, kind) for text in o[1:]]
+        if len(o) == 4 and name in ("min", "max"):
+            if kind != Kind("f", 32):
+                return None
+
+            def of_three(a: Array, b: Array, c: Array) -> Array:
+                first = lanes.arithmetic(f"{name}{nan}", a, b, ftz=ftz)
+                return lanes.arithmetic(f"{name}{nan}", first.view(np.float32), c, ftz=ftz)
+
+            return self.made(o[0], of_three, *reads)
         if kind.bits == 16 or kind.packed:
             if sat or rounding != "rn" or name not in ("add", "sub", "mul", "fma") or ftz:
                 return None
@@ -990,15 +1078,13 @@ class _Decoder:
         whole = next(iter(rest & {"rni", "rzi", "rmi", "rpi"}), "")
         rounding = next(iter(rest & {"rn", "rz", "rm", "rp"}), "")
         rest -= {"ftz", "sat", whole, rounding}
-        if rounding not in ("", "rn") or to.packed and len(o) != 3 or to == Kind("s", 8) and (source.floats or sat):
+        if rounding not in ("", "rn") or to.packed != (len(o) == 3):
             return None
-        if to == Kind("s", 8):  # the sign fills what a wider register has beyond
-            return self.made(o[0], lambda x: x.astype(np.int8).astype(np.int64), self.read(o[1], source))
         if to.packed:  # cvt.rn.bf16x2.f32 d, high, low
             reads = self.read(o[2], source), self.read(o[1], source)
             return self.made(o[0], lambda *x: _halved(np.stack(x, axis=1).reshape(-1).astype(np.float64), to), *reads)
         convert = functools.partial(_converted, to, source, whole, ftz, sat)
-        return self.made(o[0], convert, self.read(o[1], source))
+        return self.made(o[0], lambda x: _extended(convert(x), to), self.read(o[1], source))
 
     # Threads together
 
@@ -1030,15 +1116,26 @@ class _Decoder:
 
         return step
 
-    def _redux(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
-        how = next(iter(rest & {"add", "min", "max", "and", "or", "xor"}))
-        rest -= {"sync", how}
-        combine = _INTEGERS[how]
-        read = self.read(o[1], kinds[-1])
+    def _redux(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
+        kind, how = kinds[-1], next(iter(rest & {"add", "min", "max", "and", "or", "xor"}))
+        nan = "_nan" if "NaN" in rest else ""
+        rest -= {"sync", how} | ({"NaN"} if nan else set())
+        if kind.floats != (kind == Kind("f", 32)) or (nan and not kind.floats):
+            return None
+        read = self.read(o[1], kind)
+
+        def together(lanes_of: Array) -> Array:
+            if not kind.floats:
+                return np.asarray(_INTEGERS[how].reduce(lanes_of, axis=1, dtype=kind.dtype))
+            while lanes_of.shape[1] > 1:
+                half = lanes_of.shape[1] // 2
+                found = lanes.arithmetic(f"{how}{nan}", lanes_of[:, :half], lanes_of[:, half:])
+                lanes_of = found.view(kind.dtype).reshape(-1, half)
+            return lanes_of[:, 0]
 
         def step(m: Machine, at: Select) -> None:
             _whole_warps(m, at, op)
-            each = combine.reduce(read(m, ALL).reshape(-1, 32), axis=1, dtype=kinds[-1].dtype).repeat(32)
+            each = together(read(m, ALL).reshape(-1, 32)).repeat(32)
             m.write(o[0], each.view(np.uint32)[at].copy(), at)
 
         return step
@@ -1063,6 +1160,18 @@ class _Decoder:
         return lambda m, at: None
 
     _fence = _membar
+
+
+#: How many operands instructions have that are modelled.
+OPERANDS = {
+    **dict.fromkeys(("abs", "clz", "cvta", "mov", "neg", "not"), (2,)),
+    **dict.fromkeys(("cos", "ex2", "lg2", "rcp", "rsqrt", "sin", "sqrt", "tanh"), (2,)),
+    **dict.fromkeys(("add", "addc", "and", "copysign", "div", "mul", "or", "rem"), (3,)),
+    **dict.fromkeys(("redux", "shl", "shr", "sub", "subc", "xor"), (3,)),
+    **dict.fromkeys(("bfe", "fma", "mad", "madc", "prmt", "selp", "shf"), (4,)),
+    "bar": (1,), "cvt": (2, 3), "ld": (2, 3), "max": (3, 4), "min": (3, 4), "setp": (3, 4), "shfl": (5,),
+    "st": (2, 3),
+}  # fmt: skip
 
 
 # Values
@@ -1160,18 +1269,24 @@ def _high(a: Array, b: Array) -> Array:
     return a1 * b1 + (middle >> shift) + (other >> shift)
 
 
+def _extended(value: Array, kind: Kind) -> Array:
+    """A value as a wider register gets it: of a signed type the sign goes on."""
+    return value.view(kind.dtype).astype(np.int64).view(np.uint64) if kind.letter == "s" else value
+
+
 _WHOLE = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def _converted(to: Kind, source: Kind, whole: str, ftz: bool, sat: bool, x: Array) -> Array:
-    """cvt: numbers to the nearest of the other type, ties to even; NaN to the integer 0, beyond the ends to these."""
+    """cvt: numbers to the nearest of the other type, ties to even; beyond the ends to these. A NaN gives the integer 0,
+    or its highest bit where either type has 64 (PTX ISA 9.0, 9.7.9.21)."""
     if source.letter == "bf":
         x, source = (x.astype(np.uint32) << np.uint32(16)).view(np.float32), Kind("f", 32)
     if source.floats:
         if ftz and source.bits == 32:
             x = _flushed(x.view(np.uint32)).view(np.float32)
         if not to.floats:
-            return _integer(to, _WHOLE[whole](x))
+            return _integer(to, _WHOLE[whole](x), 64 in (to.bits, source.bits))
         value = _WHOLE[whole](x) if whole else x
         if sat:
             value = np.where(value > 0, np.minimum(value, value.dtype.type(1)), value.dtype.type(0))
@@ -1193,12 +1308,14 @@ def _converted(to: Kind, source: Kind, whole: str, ftz: bool, sat: bool, x: Arra
     return x.astype(np.float64).astype(to.dtype) if to.floats and to.bits == 16 else x.astype(to.dtype)
 
 
-def _integer(to: Kind, value: Array) -> Array:
+def _integer(to: Kind, value: Array, highest: bool) -> Array:
     limits = np.iinfo(to.dtype)
     wide = np.where(np.isnan(value), 0, value.astype(np.float64))
     high, low = wide >= float(limits.max), wide <= float(limits.min)
     inside = np.where(high | low, 0, wide).astype(to.dtype)
-    return np.where(high, to.dtype(limits.max), np.where(low, to.dtype(limits.min), inside))
+    found = np.where(high, to.dtype(limits.max), np.where(low, to.dtype(limits.min), inside))
+    of_nan = UNSIGNED[to.bits](1 << (to.bits - 1) if highest else 0)
+    return np.where(np.isnan(value), of_nan.view(to.dtype), found)
 
 
 # Where threads meet
