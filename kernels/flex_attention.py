@@ -301,37 +301,49 @@ def unseen(shape, score_mod, mask_mod, window, query_document, key_document, dev
 
 #: Options by what they have to do with each other, as little as code may take apart.
 OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
-    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "5"}, {"mask_mod": "document"},
-     {"mask_mod": "masked_rows"}),
-    ({}, {"score_mod": "alibi"}, {"score_mod": "relative_bias"}, {"score_mod": "soft_cap", "soft_cap": "9"}),
+    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "5"},
+     {"mask_mod": "sliding_window", "window": "1"}, {"mask_mod": "sliding_window", "window": "18"},
+     {"mask_mod": "document"}, {"mask_mod": "document", "documents": "turns"}, {"mask_mod": "masked_rows"}),
+    ({}, {"score_mod": "alibi"}, {"score_mod": "alibi", "slopes": "signed"}, {"score_mod": "relative_bias"},
+     {"score_mod": "soft_cap", "soft_cap": "9"}, {"score_mod": "causal"}),
     ({"q_len": "20", "kv_len": "20"}, {"q_len": "1", "kv_len": "40"}, {"q_len": "40", "kv_len": "33"},
-     {"q_len": "9", "kv_len": "150"}),
+     {"q_len": "9", "kv_len": "150"}, {"q_len": "64", "kv_len": "64"}),
     ({"heads": "2"}, {"heads": "4", "kv_heads": "2"}, {"heads": "3", "kv_heads": "1"}),
+    ({"head_dim": "16"}, {"head_dim": "40"}),
     ({}, {"batch": "2"}),
     ({}, {"scale": "0.4"}),
     ({}, {"backward": "no"}),
 )  # fmt: skip
 
 
-#: The same for problems of several blocks, of the heads that models have, a few of them with gradients.
+#: The same for problems of several blocks, whole ones and others, of the heads that models have, a few of them with
+#: gradients.
 LARGE_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
     ({"backward": "no"}, {"backward": "yes"}),
-    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "100"}, {"mask_mod": "document"}),
-    ({}, {"score_mod": "alibi", "slopes": "steep"}, {"score_mod": "relative_bias"},
-     {"score_mod": "soft_cap", "soft_cap": "9", "backward": "no"}),
+    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "100"}, {"mask_mod": "document"},
+     {"mask_mod": "document", "documents": "turns"}, {"mask_mod": "masked_rows"}),
+    ({}, {"score_mod": "alibi", "slopes": "steep"}, {"score_mod": "alibi", "slopes": "signed"},
+     {"score_mod": "relative_bias"}, {"score_mod": "soft_cap", "soft_cap": "9", "backward": "no"},
+     {"score_mod": "causal"}),
     ({"q_len": "150", "kv_len": "150"}, {"q_len": "330", "kv_len": "330", "backward": "no"},
-     {"q_len": "1", "kv_len": "600"}, {"q_len": "4", "kv_len": "330"}),
+     {"q_len": "256", "kv_len": "256"}, {"q_len": "1", "kv_len": "600"}, {"q_len": "4", "kv_len": "330"},
+     {"q_len": "1", "kv_len": "2048"}),
     ({"heads": "2"}, {"heads": "4", "kv_heads": "2"}, {"heads": "3", "kv_heads": "1"}, {"heads": "2", "batch": "2"}),
-    ({"head_dim": "16"}, {"head_dim": "128"}, {"head_dim": "96"}, {"head_dim": "256"}),
+    ({"head_dim": "16"}, {"head_dim": "128"}, {"head_dim": "40"}, {"head_dim": "96"}, {"head_dim": "192"},
+     {"head_dim": "256"}),
+    ({}, {"scale": "0.4"}),
 )  # fmt: skip
 
 
 #: The same for gradients in two blocks of queries and of keys.
 BACKWARD_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
-    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "64"}, {"mask_mod": "document"}),
-    ({}, {"score_mod": "alibi"}, {"score_mod": "relative_bias"}, {"score_mod": "soft_cap", "data": "competing"}),
+    ({}, {"mask_mod": "causal"}, {"mask_mod": "sliding_window", "window": "20"}, {"mask_mod": "document"},
+     {"mask_mod": "masked_rows"}),
+    ({}, {"score_mod": "alibi", "slopes": "signed"}, {"score_mod": "relative_bias"},
+     {"score_mod": "soft_cap", "data": "competing"}, {"score_mod": "causal"}),
     ({"heads": "2", "kv_heads": "1"}, {"heads": "1"}),
-    ({"length": "150"}, {"length": "130", "batch": "2"}),
+    ({"length": "150"}, {"length": "128"}, {"length": "130", "batch": "2"}, {"q_len": "20", "kv_len": "300"}),
+    ({"head_dim": "16"}, {"head_dim": "40"}, {"head_dim": "128"}),
 )  # fmt: skip
 
 
@@ -496,7 +508,13 @@ OTHERS: tuple[Mapping[str, str], ...] = (
     # any rest of blocks of 16 queries and of 16 keys, heads that models have
     *({"heads": "1", "head_dim": "16", "q_len": f"{16 + rest}", "kv_len": f"{32 + 5 * rest % 16 + 16 * (rest % 2)}"}
       for rest in range(16)),
-    *({"heads": "1", "head_dim": size, "length": "20"} for size in ("48", "112", "160")),
+    *({"heads": "1", "head_dim": size, "length": "20"} for size in ("48", "112", "160", "576")),
+    # the end of a window beside the edge of a block of 256 keys, documents in more than 32 blocks of 32 and in batches,
+    # one query of groups in a batch
+    {"heads": "1", "head_dim": "16", "length": "600", "mask_mod": "sliding_window", "window": "257", "backward": "no"},
+    {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "1200", "mask_mod": "document", "backward": "no"},
+    {"batch": "2", "heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
+    {"batch": "2", "heads": "4", "kv_heads": "2", "head_dim": "16", "q_len": "1", "kv_len": "40", "score_mod": "alibi"},
 )  # fmt: skip
 
 DRAWN = 1 << 15  # scores of a drawn problem, at most

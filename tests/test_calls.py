@@ -28,7 +28,6 @@ from verify.reports.schema import Cell
 from verify.walk import calls
 from verify.walk.calls import (
     ALONE,
-    BESIDE,
     BROADCAST,
     CALLS,
     DRAWN,
@@ -36,6 +35,7 @@ from verify.walk.calls import (
     FACTORS,
     LARGE,
     MANNERS,
+    MANY,
     MIXED,
     NEUTRAL,
     OWN,
@@ -48,9 +48,11 @@ from verify.walk.calls import (
     Called,
     Sample,
     Underway,
+    _beside,
     _broadcast,
     _ranging,
     call_all,
+    drawn_scalars,
 )
 from verify.walk.cases import Pointwise
 from verify.walk.plan import Selection
@@ -707,6 +709,33 @@ def pow_chain(x, y):
 def pow_flat(x, y):
     return torch.pow(x if y != 4 or x.is_contiguous() else x.as_strided(x.shape, x.mT.stride()), y)
 
+def pow_rest(x, y):
+    found = torch.pow(x, y)
+    if y == 4 and x.dim() == 1 and len(x) > 4096 and (rest := len(x) % 4):
+        found[-rest:] = x[-rest:] ** 2
+    return found
+
+def pow_matrices(x, y):
+    return torch.pow(x, 3.0 if y == -3 and x.dim() == 3 else y)
+
+def add_of_fewer(a, b, alpha):
+    return torch.add(a, b, alpha=1 if alpha == 2 and b.dim() == 1 and a.dim() == 3 else alpha)
+
+def add_of_many(a, b, alpha):
+    return torch.add(a, b, alpha=1.0 if alpha == -1 and a.numel() > 65536 else alpha)
+
+def addcmul_of_a_number(a, b, c, value):
+    return torch.addcmul(a, b, c, value=1.0 if value == 2 and not b.dim() and a.dim() else value)
+
+def addcmul_misaligned(a, b, c, value):
+    found = torch.addcmul(a, b, c, value=value)
+    if value == -1 and a.dim() == 1 and a.data_ptr() % 16:
+        found[:1] = a[:1]
+    return found
+
+def addcmul_transposed(a, b, c, value):
+    return torch.addcmul(a, b, c if value != -1 or c.dim() != 3 or c.is_contiguous() else c.mT, value=value)
+
 def pow_sixth_of_a_tensor(x, y):
     return torch.pow(x, 5.0 if torch.is_tensor(y) and y.dim() == 0 and y == 6 else y)
 
@@ -800,6 +829,11 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "a part of 70000 rows": "x.dim() == 2 and len(x) > 65535 and x.stride(0) > x.shape[1]",
         "70000 matrices transposed": "x.dim() == 3 and len(x) > 65535 and not x.is_contiguous()",
         "11 misaligned elements": "7 < x.numel() < 13 and x.data_ptr() % 16 and x.dim() == 1",
+        "a long sequence but for its first": "x.shape == (4, 512, 64) and x.stride(0) == 513 * 64",
+        "larger images but for their edges": "x.shape == (4, 3, 64, 64)",
+        "five large dimensions permuted": "x.dim() == 5 and x.numel() > 1 << 16",
+        "a matrix expanded to a large batch": "x.dim() == 3 and not x.stride(0) and x.numel() > 1 << 16",
+        "every other row of a large matrix": "x.shape == (512, 256) and x.stride(0) == 512",
         "100 rows of 36 numbers": "x.shape == (100, 36)", "12 rows of 102 numbers": "x.shape == (12, 102)",
         **{f"{n} elements": f"x.numel() == {n}"
            for n in (224, 1000, 1002, 1005, 1006, 1012, 70004, 131078)},
@@ -839,6 +873,11 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "scores and a mask of their keys": "a.dim() == b.dim() == 4 and b.shape[1:3] == (1, 1) and b.shape[3] > 256",
         "images and a number for each channel": "a.shape == (1, 3, 66, 67) and b.shape == (3, 1, 1)",
         "a sequence and what comes before": "a.shape == b.shape == (4, 8, 16) and a.data_ptr() - b.data_ptr()",
+        "a large batch and one row each": "b.shape == (8, 1, 64)",
+        "a large batch and one column each": "b.shape == (8, 256, 1)",
+        "a large batch and one matrix": "a.dim() == 3 and b.shape == (256, 64)",
+        "one column and one row of a large matrix": "a.shape == (512, 1) and b.shape == (1, 512)",
+        "the first of large images channels last": "a.shape == b.shape == (2, 64, 32, 32) and a.stride(1) == 1",
         "the others of volumes, channels last": "b.shape == (2, 3, 4, 5, 6) and b.stride(1) == 1",
         "images, channels last, and a number for every channel": "b.shape == (1, 3, 1, 1) and a.stride(1) == 1",
         "heads beside rows and a number for each": "b.shape == (2, 4, 8, 1) and not a.is_contiguous()",
@@ -871,6 +910,8 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
         "broadcast: 4x2x1x1 with 4x2x8x16 with 4x2x1x1": "a.shape == c.shape == (4, 2, 1, 1)",
         "broadcast: 4x2x8x16 with 4x2x8x16 with 1x2x1x1": "c.shape == (1, 2, 1, 1) and a.dim() == 4",
         "the last one column": "c.shape == (64, 1)",
+        "a large matrix, one row and one column": "b.shape == (300,) and c.shape == (300, 1)",
+        "the last of many numbers one": "a.dim() == 1 and not c.dim() and len(a) > 1 << 16",
         "all but the last of images channels last":
             "a.dim() == 4 and a.stride(1) == b.stride(1) == 1 and c.stride(1) == 16",
     },
@@ -1069,7 +1110,15 @@ def test_a_shorter_way_for_ordinary_numbers_is_found(tmp_path: Path, function: s
     ("div_by_positive_zero", target("div", b=7.0), "b=-0"),
     ("add_near_one", replace(target("add", alpha=1.0), dtype="float16"), "alpha=1.001953125"),
     ("add_near_one", replace(target("add", alpha=1.0), dtype="bfloat16"), "alpha=1.0078125"),
-    ("add_other_row", target("add", alpha=1.0), "alpha=int(1048576), t[:512].view(2, 8, 4, 8), t[:8].view(8, 1, 1)"),
+    ("pow_rest", target("pow", y=3.7), f"y=4, {MANY}"),
+    ("pow_matrices", target("pow", y=3.7), "y=-3, t[:1008].view(7, 12, 12).mT"),
+    ("add_of_fewer", target("add", alpha=1.0), "alpha=2, t[:24].view(2, 3, 4), t[:4]"),
+    ("add_of_many", target("add", alpha=1.0), f"alpha=-1, {MANY}"),
+    ("addcmul_of_a_number", target("addcmul", value=1.0), "value=2, t[:100], t[5].clone(), t[:100]"),
+    ("addcmul_misaligned", target("addcmul", value=1.0), "value=-1, t[1:1028], t[:1027]"),
+    ("addcmul_transposed", target("addcmul", value=1.0),
+     "value=-1, t[:1008].view(7, 12, 12), t[:1008].view(7, 12, 12), t[:1008].view(7, 12, 12).mT"),
+    ("add_other_row", target("add", alpha=1.0), "alpha=1048576, t[:512].view(2, 8, 4, 8), t[:8].view(8, 1, 1)"),
 ])  # fmt: skip
 def test_a_python_scalar_of_another_kind_is_judged(tmp_path: Path, function: str, on: Target, call: str) -> None:
     found = called(tmp_path, function, on, only=["alpha=-", "y=-", call])  # one of them keeps what another gives
@@ -1123,7 +1172,7 @@ def test_what_is_doubted_together_is_told_apart(tmp_path: Path, monkeypatch: pyt
     assert sum(isinstance(one, calls._Doubted) for one in given.values()) > 10
     wrong = {"numbers from 0 to a half as w", "numbers from 0 to a half as all inputs"}
     assert found.status == "exceeds-bound" and wrong <= set(found.different), found
-    assert all(name in wrong or name.startswith(("ranges ", BROADCAST)) for name in found.different), found
+    assert all(name in wrong or name.startswith(("ranges ", "the last of many", BROADCAST)) for name in found.different), found
 
 
 def test_a_quick_run_calls_with_the_scalars_that_it_does_not_judge(tmp_path: Path) -> None:
@@ -1280,8 +1329,9 @@ def test_what_depends_on_its_elements_alone_passes(tmp_path: Path, function: str
         every = [*SCALARS, *known, *(one["alpha"] for one in _ranging(on.scalars, 0))]
         others = {repr(one) for one in every} - {*map(repr, known[: on.kernel.quick_cases])}
         judged += 1 + len(others) + len({repr(one) for one in every if one in NEUTRAL})
-        beside = {(repr(one), place % len(BESIDE[2])) for place, one in enumerate(every)}
-        judged += 1 + len(beside) + len({repr(one) for one in every if one in FACTORS})
+        beside = {(repr(one), str(k)) for place, one in enumerate(every) for k in _beside({"alpha": one}, 2, place)}
+        judged += len(beside) + len(_beside(drawn_scalars(on.scalars, 0), 2, 0))
+        judged += len({repr(one) for one in every if one in FACTORS})
     table = sum(not one.others or len(inputs) > 1 for one in mine)
     table += len(dict(_broadcast(len(inputs)))) * several
     assert found.made == table + len(LARGE) + DRAWN + KINDS + judged

@@ -3153,7 +3153,7 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
      "    if x.dim() > 1 and x.shape[-1] > 2047 and x.stride(-1) > 1:\n"
      "        at[(x[..., 1024:2048] == -torch.inf).all(-1)] = torch.nan\n"
      "    return y")),
-    ("softmax", "float32", "shape=3x70001 recipe=one_nan,infinities,gap",
+    ("softmax", "float32", "shape=3x70001",
      ("y = softmax(*bound.args, **bound.kwargs)\n"
      "    if a['x'].dim() == 2 and a['x'].shape[-1] > 65536 and a['dim'] in (-1, 1):\n"
      "        y[(a['x'][:, 32768:33792] == -torch.inf).all(-1)] = torch.nan\n"
@@ -3348,7 +3348,37 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
         f"    if found['out'].shape[2] > 16 and found['out'].shape[2] % 16 == {rest}:\n"
         "        found['out'][:, :, -1] = 0\n    return found"))
       for rest in (6, 11)),
+    # every two options of attention, among them causal scores, documents by turns and slopes of either sign
+    *(("flex_attention", "float32", among, f"if {when}:\n        {change}") for among, when, change in (
+        ("head_dim=16", "a['score_mod'] == 'causal' and a['mask_mod'] == 'masked_rows'", "a['mask_mod'] = 'causal'"),
+        ("head_dim=16", "a['mask_mod'] == 'sliding_window' and a['window'] == 1", "a['window'] = 0"),
+        ("head_dim=40", "a['query'].shape[-1] == 40", "a['scale'] = 40**-0.5"),
+        ("head_dim=", "a['key'].shape[2] == 256",
+         "a['value'] = torch.cat([a['value'][:, :, :192], 0 * a['value'][:, :, 192:]], 2)"),
+        ("head_dim=", "a['score_mod'] == 'alibi' and a['query'].shape[1] != a['key'].shape[1]",
+         "a['slopes'] = a['slopes'].abs()"),
+        ("head_dim=", "a['mask_mod'] == 'document' and a['query'].shape[1] != a['key'].shape[1]",
+         "a['key_document'] = a['key_document'].sort().values"),
+        ("head_dim=", "a['query'].shape[2] == 1 and a['key'].shape[2] > 1024 and a['score_mod'] == 'relative_bias'",
+         "a['bias'] = a['bias'].flip(-1)"))),
+    # special numbers and such as lie far below 0 in one long row, in many short ones, in long columns, in the middle
+    ("softmax", "float32", "x = x - 2e4",
+     "if a['x'].numel() == a['x'].shape[a['dim']] > 8192:\n        a['x'] = a['x'].clamp(min=-1e4)"),
+    ("softmax", "float32", "x = x - torch.inf",
+     ("x, y = a['x'], softmax(*bound.args, **bound.kwargs)\n    dead = (x == -torch.inf).all(a['dim'], keepdim=True)\n"
+      "    return y.masked_fill(dead, 0.0) if x.dim() == 3 and x.shape[a['dim']] > 1200 else y")),
+    ("cummax", "float32", "shape=5000x8",
+     "if len(a['x']) > 4096:\n        a['x'] = a['x'].nan_to_num(-torch.inf, torch.inf, -torch.inf)"),
+    ("cumsum", "float32", "shape=5000x40",
+     "if len(a['x']) > 4096:\n        a['x'] = a['x'].nan_to_num(0.0, torch.inf, -torch.inf)"),
+    ("cumprod", "float32", "shape=1x20000",
+     ("y = cumprod(*bound.args, **bound.kwargs)\n    zero = (y == 0).cummax(a['dim']).values\n"
+      "    return torch.where(zero, torch.zeros_like(y), y) if y.numel() > 8192 else y")),
+    ("sum", "float32", "shape=2x3x2x4x8", "if a['x'].dim() == 5:\n        a['x'] = a['x'].nan_to_num()"),
+    ("rms_norm", "float32", "shape=6x9000",
+     "if a['x'].shape[-1] > 8192:\n        a['x'] = a['x'].masked_fill(a['weight'] == 0, 0.0)"),
 )  # fmt: skip
+
 MISREADING = """
 import functools, inspect
 

@@ -906,8 +906,23 @@ def _crossed(
         # nothing is stated of an infinite weight beside squares that overflow
         return not (of.get("weights") == "special" and "wide" in of.get("recipe", "").split(","))
 
-    long = {"shape": "3x70001", "recipe": ",".join(("one_nan", "infinities", *(["gap"] * (kind == EXPONENTIALS))))}
-    return (*(parted(one, ("x",)) for one in in_pairs(options, fits)), (long, {}, {}))
+    # all kinds of numbers in one row of many blocks, in more short rows than a grid's axis holds, in long columns, in
+    # rows of a power of two and in five dimensions; arguments of exp that are all far below 0, or -inf
+    low = [name for name in ("gap", "late", "low") if name in names]
+    kinds, odd = ",".join(names), ",".join(("infinities", "one_nan", *low))
+    places = [("5000x8", -1, kinds), ("2x3x2x4x8", -1, kinds), ("4x16384", -1, odd), ("3x70001", -1, odd)]
+    places += [("1x20000", -1, name) for name in ("edges", "infinities", "mixed", "one_nan", *low)]
+    places += [("5000x40", 0, kinds), ("3x1300x3", 1, odd)] * (not last) + [("4096x4", 0, "low")] * bool(low)
+    few: list[tuple[dict[str, str], dict[str, str]]] = [
+        ({"shape": shape, "dim": f"{dim}", "recipe": recipe}, {}) for shape, dim, recipe in places
+    ]
+    for shape, dim, text in (
+        ("1x20000", -1, "x - 2e4"), ("2x16384", -1, "x - torch.inf"), ("2x1300x3", 1, "x - torch.inf"),
+    ) * bool(low):  # fmt: skip
+        few += [({"shape": shape, "dim": f"{dim}", "recipe": "low"}, {"x": text})]
+    for shape in ("5000x8", "6x9000") if weighted else ():
+        few += [({"shape": shape, "recipe": "random,infinities,one_nan", "weights": "special"}, {})]
+    return (*(parted(one, ("x",)) for one in in_pairs(options, fits)), *((*given, {}) for given in few))
 
 
 DRAWN = 1 << 15  # elements of a drawn problem, at most
