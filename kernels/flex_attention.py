@@ -342,7 +342,7 @@ BACKWARD_OPTIONS: tuple[tuple[Mapping[str, str], ...], ...] = (
     ({}, {"score_mod": "alibi", "slopes": "signed"}, {"score_mod": "relative_bias"},
      {"score_mod": "soft_cap", "data": "competing"}, {"score_mod": "causal"}),
     ({"heads": "2", "kv_heads": "1"}, {"heads": "1"}),
-    ({"length": "150"}, {"length": "128"}, {"length": "130", "batch": "2"}, {"q_len": "20", "kv_len": "300"}),
+    ({"length": "150"}, {"length": "128"}, {"length": "130", "batch": "2"}),
     ({"head_dim": "16"}, {"head_dim": "40"}, {"head_dim": "128"}),
 )  # fmt: skip
 
@@ -510,10 +510,11 @@ OTHERS: tuple[Mapping[str, str], ...] = (
       for rest in range(16)),
     *({"heads": "1", "head_dim": size, "length": "20"} for size in ("48", "112", "160", "576")),
     # the end of a window beside the edge of a block of 256 keys, documents in more than 32 blocks of 32 and in batches,
-    # one query of groups in a batch
+    # negative slopes in gradients of many keys, one query of groups in a batch
     {"heads": "1", "head_dim": "16", "length": "600", "mask_mod": "sliding_window", "window": "257", "backward": "no"},
     {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "1200", "mask_mod": "document", "backward": "no"},
     {"batch": "2", "heads": "1", "head_dim": "16", "length": "300", "mask_mod": "document"},
+    {"heads": "1", "head_dim": "16", "q_len": "20", "kv_len": "300", "score_mod": "alibi", "slopes": "signed"},
     {"batch": "2", "heads": "4", "kv_heads": "2", "head_dim": "16", "q_len": "1", "kv_len": "40", "score_mod": "alibi"},
 )  # fmt: skip
 

@@ -1172,7 +1172,8 @@ def test_what_is_doubted_together_is_told_apart(tmp_path: Path, monkeypatch: pyt
     assert sum(isinstance(one, calls._Doubted) for one in given.values()) > 10
     wrong = {"numbers from 0 to a half as w", "numbers from 0 to a half as all inputs"}
     assert found.status == "exceeds-bound" and wrong <= set(found.different), found
-    assert all(name in wrong or name.startswith(("ranges ", "the last of many", BROADCAST)) for name in found.different), found
+    also = ("ranges ", "the last of many", BROADCAST)
+    assert all(name in wrong or name.startswith(also) for name in found.different), found
 
 
 def test_a_quick_run_calls_with_the_scalars_that_it_does_not_judge(tmp_path: Path) -> None:
