@@ -903,8 +903,9 @@ def _crossed(
     ]
 
     def fits(of: Mapping[str, Any]) -> bool:
-        # nothing is stated of an infinite weight beside squares that overflow
-        return not (of.get("weights") == "special" and "wide" in of.get("recipe", "").split(","))
+        # nothing is stated of an infinite weight beside squares that overflow, or of squares that underflow without eps
+        recipes = of.get("recipe", "").split(",")
+        return not (of.get("weights") == "special" and "wide" in recipes or of.get("eps") == 0.0 and "tiny" in recipes)
 
     # all kinds of numbers in one row of many blocks, in more short rows than a grid's axis holds, in long columns, in
     # rows of a power of two and in five dimensions; arguments of exp that are all far below 0, or -inf
