@@ -722,7 +722,7 @@ def add_of_fewer(a, b, alpha):
     return torch.add(a, b, alpha=1 if alpha == 2 and b.dim() == 1 and a.dim() == 3 else alpha)
 
 def add_of_many(a, b, alpha):
-    return torch.add(a, b, alpha=1.0 if alpha == -1 and a.numel() > 65536 else alpha)
+    return torch.add(a, b, alpha=1.0 if alpha == -1 and a.numel() > 16384 else alpha)
 
 def addcmul_of_a_number(a, b, c, value):
     return torch.addcmul(a, b, c, value=1.0 if value == 2 and not b.dim() and a.dim() else value)

@@ -527,7 +527,7 @@ OWN: Mapping[str, Arranged] = {
 #: three dimensions, one input without dimensions, and broadcast ones; with those that are no multiple of a quarter up
 #: to ROUNDEST, for which code has no ways of its own, one by turns.
 ROUNDEST = 8
-MANY = Arranged("t.repeat(-(-70003 // len(t)))[:70003]")
+MANY = Arranged("t.repeat(-(-30003 // len(t)))[:30003]")  # torch divides more among threads, by places
 BESIDE: Mapping[int, tuple[Arranged, ...]] = {
     1: (
         MANY, Arranged("t[1:1028]"), Arranged("t[:1008].view(7, 12, 12).mT"), Arranged("t[5].clone()"),
