@@ -132,3 +132,19 @@ print("torch._inductor" in sys.modules, reasons.count("None"), sorted({*reasons}
         imported, number, reasons = planned(CXX="/nowhere/c++")
         assert imported == "True" and int(number) < int(first[1]) and "Inductor finds no C++ compiler" in reasons
     assert planned() == ("False", *first[1:])
+
+
+def test_an_interrupt_while_a_command_ends_is_not_heard() -> None:
+    """What torch puts away then was interrupted, and told so at length."""
+    program = """
+import atexit, os, signal
+from verify import __main__ as command
+def main():
+    atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+    return 130
+signal.signal(signal.SIGINT, signal.default_int_handler)
+command.main = main
+command.process()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

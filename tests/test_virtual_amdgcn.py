@@ -327,6 +327,16 @@ def test_instructions_against_numpy() -> None:
         np.testing.assert_array_equal(got.view(np.uint32), expected.astype(np.uint32), err_msg=name)
 
 
+def test_a_signed_sum_that_leaves_the_range() -> None:
+    """SCC of s_add_i32 and s_sub_i32."""
+    a, b = (random_bits(1 << 14, seed).numpy().view(np.int32) for seed in (1, 2))
+    wide = a.astype(np.int64)
+    sums = vectorised(lambda x, y: amdgcn._overflows(x, y, x + y, True), I32, I32)(a, b)
+    differences = vectorised(lambda x, y: amdgcn._overflows(x, y, x - y, False), I32, I32)(a, b)
+    for got, exact in ((sums, wide + b), (differences, wide - b)):
+        np.testing.assert_array_equal(got, exact != exact.astype(np.int32))
+
+
 BYTES = """
 import triton
 import triton.language as tl

@@ -377,7 +377,7 @@ def test_a_function_that_some_threads_leave_early() -> None:
 
 
 def test_not_a_number_as_an_integer() -> None:
-    """PTX ISA 9.0, 9.7.9.21: 0 where neither type has 64 bits, else the highest bit."""
+    """PTX ISA 9.0, cvt: 0 where neither type has 64 bits, else the highest bit."""
     nan = np.full(32, np.float32(np.nan).view(np.uint32).astype(np.int64))
     wide = "cvt.f64.f32 %rd2, %r1;\n"
     for code, due in {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 from importlib.machinery import PathFinder
 from typing import NoReturn
@@ -26,6 +27,7 @@ def process() -> NoReturn:
     ended: list[int] = []
     atexit.register(_leave, ended)  # the first to be registered is called last
     ended.append(main())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one, while it ends
     raise SystemExit(ended[0])
 
 

@@ -158,7 +158,7 @@ def answered(question: str, find: Callable[[], Any]) -> Any:
     with suppress(OSError, ValueError):
         return json.loads(path.read_text())
     found = find()
-    with written_at_once(path) as partial:
+    with suppress(OSError), written_at_once(path) as partial:  # no room: it is asked again
         partial.write_text(json.dumps(found))
     return found
 

@@ -584,11 +584,14 @@ def _scalar_sum(lane: Lane, one: Instruction) -> None:
 def _signed_sum(lane: Lane, one: Instruction) -> None:
     """s_add_i32 and s_sub_i32: SCC says whether the result left the range."""
     a, b = (lane.read(token, I32) for token in one.operands[1:])
-    adds = one.opcode == "s_add_i32"
-    total = a + b if adds else a - b
-    apart = a ^ b
+    total = a + b if one.opcode == "s_add_i32" else a - b
     lane.write(one.operands[0], total)
-    lane.put("scc", (((~apart if adds else apart) & (a ^ total)) >> 31) & 1)
+    lane.put("scc", _overflows(a, b, total, one.opcode == "s_add_i32"))
+
+
+def _overflows(a: Value, b: Value, total: Value, adds: bool) -> Value:
+    """1 where the sum, or difference, of signed words has another sign than the exact one."""
+    return (((a ^ total) & (b ^ total if adds else a ^ b)) >> 31) & 1
 
 
 def _scalar_move(lane: Lane, one: Instruction) -> None:

@@ -623,7 +623,7 @@ class _Decoder:
     def _createpolicy(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step:
         """A cache policy has no effect here: the loads that name it ignore it."""
         rest.clear()
-        return lambda m, at: m.write(o[0], m.full(0, 64, at), at)
+        return lambda m, at: m.write(o[0], m.full(0, 64, at).copy(), at)
 
     def _st(self, op: str, rest: set[str], kinds: list[Kind], o: list[str]) -> Step | None:
         kind, where = kinds[-1], _ADDRESS.fullmatch(o[0])
@@ -1279,7 +1279,7 @@ _WHOLE = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 def _converted(to: Kind, source: Kind, whole: str, ftz: bool, sat: bool, x: Array) -> Array:
     """cvt: numbers to the nearest of the other type, ties to even; beyond the ends to these. A NaN gives the integer 0,
-    or its highest bit where either type has 64 (PTX ISA 9.0, 9.7.9.21)."""
+    or its highest bit where either type has 64 (PTX ISA 9.0, cvt)."""
     if source.letter == "bf":
         x, source = (x.astype(np.uint32) << np.uint32(16)).view(np.float32), Kind("f", 32)
     if source.floats:

@@ -525,7 +525,7 @@ OWN: Mapping[str, Arranged] = {
 
 #: With each other Python scalar also these, by the number of tensors: many numbers, misaligned ones, matrices within
 #: three dimensions, one input without dimensions, and broadcast ones; with those that are no multiple of a quarter up
-#: to ROUNDEST, for which code has no ways of its own, one by turns.
+#: to ROUNDEST, for which code seldom has ways of its own, one by turns.
 ROUNDEST = 8
 MANY = Arranged("t.repeat(-(-30003 // len(t)))[:30003]")  # torch divides more among threads, by places
 BESIDE: Mapping[int, tuple[Arranged, ...]] = {
@@ -1166,7 +1166,7 @@ def _judged_calls(
 
 
 def _beside(given: Scalars, arity: int, place: int) -> tuple[Arranged, ...]:
-    """Of BESIDE those of the scalars that stand at that place among the others."""
+    """The calls of BESIDE for scalars, of which the place among the others decides whose turn it is."""
     if not given:
         return ()
     every = BESIDE[arity]
