@@ -152,7 +152,7 @@ def scans(place: Place) -> Order | None:
         return Order("sequential", accumulator, text=f"sequential in {accumulator.name} (ATen's ReduceOpsKernel.cpp)")
     if place.lowering == "eager" and place.backend in ("cuda", "rocm"):
         each = storage if storage.bits == 16 else wide
-        if place.flat:
+        if place.rows == 1:  # whichever dimension it lies along (scan_dim, ScanUtils.cuh)
             text = f"cub's decoupled look-back in {each.name}, tiles of {TILE} or more (DeviceScan, agent_scan.cuh)"
             return Order("any", each, paths=_looking_back, text=text)
         if place.last:

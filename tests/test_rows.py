@@ -203,7 +203,7 @@ def test_exact_strata_are_exact_for_every_known_algorithm(name: str, n: int, rec
         family, fmt = facts(name).family, FORMATS[dtype]
         mid = facts(name).truth(one, "cpu", {"sqrt": 4.0}).enclose("")[0].mid
         for backend in ("cpu", "cuda"):
-            place = Place("", backend, fmt, n, 3, True, False)
+            place = Place("", backend, fmt, n, 3, True)
             for algorithm in rows_limits.known(family, place):
                 if backend == "cuda" and (name == "rms_norm" or algorithm.order.accumulator.bits == 16):
                     continue  # a library's reciprocal root, and sums in half types, are not exact on these

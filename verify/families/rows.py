@@ -55,7 +55,7 @@ class Place:
 
     storage, wide  the tensor's dtype, and float32, or float64 for float64
     n, rows        terms of a row, and how many rows there are
-    last           whether the rows lie along the last dimension; `flat`: the tensor has one
+    last           whether the rows lie along the last dimension
     """
 
     lowering: str
@@ -64,7 +64,6 @@ class Place:
     n: int
     rows: int
     last: bool
-    flat: bool
 
     @property
     def wide(self) -> Format:

@@ -115,8 +115,8 @@ def probable(problem: Problem, facts: Rows, place: Place, found: Sequence[Algori
 def place_of(problem: Problem, target: Target, lowering: str) -> Place:
     x, dim = next(iter(problem.tensors.values())), problem.parameters["dim"] % len(problem.parameters["shape"])
     n = x.shape[dim]
-    last, flat = dim == x.dim() - 1, x.dim() == 1
-    return Place(lowering, facts_of(target.backend.name), FORMATS[target.dtype], n, x.numel() // max(n, 1), last, flat)
+    last = dim == x.dim() - 1
+    return Place(lowering, facts_of(target.backend.name), FORMATS[target.dtype], n, x.numel() // max(n, 1), last)
 
 
 def known(facts: Rows, place: Place) -> list[Algorithm]:
