@@ -5,6 +5,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from verify.numbers import arrays, ball, cpp, grid, roundoff, roundoff_scans
 from verify.numbers.functions import FUNCTIONS
 
 Tensor = torch.Tensor
+ROOT = Path(__file__).resolve().parents[1]
 HOSTED = {
     name: function
     for module in (arrays, ball, grid, roundoff, roundoff_scans)
@@ -74,6 +79,18 @@ def require_same(function: Callable[..., Any], arguments: list[Any], facts: dict
     assert len(compiled) == len(defined)
     for a, b in zip(compiled, defined, strict=True):
         assert a.dtype == b.dtype and torch.equal(a, b.expand(a.shape)), (function.__name__, facts)
+
+
+@pytest.mark.skipif(native.host() is None, reason="there is no C++ compiler")
+def test_what_a_thread_compiles_is_not_compiled_again(tmp_path: Path) -> None:
+    """host.cpp, where a command begins: whoever needs it meanwhile waits for the thread."""
+    told, compiler = tmp_path / "told", tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {told}\nexec {shutil.which("g++") or "c++"} "$@"\n')
+    compiler.chmod(0o755)
+    code = "from verify import native; native.begin(); native.begin(); assert native.host() is native.host()"
+    given = os.environ | {"CXX": str(compiler), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], env=given, check=True)
+    assert sum("-shared" in line for line in told.read_text().splitlines()) == 1
 
 
 @pytest.mark.skipif(native.host() is None, reason="there is no C++ compiler")

@@ -210,7 +210,7 @@ def begin(
     """Examine the users' files among the lowerings, and let the processes that the run will take import torch while
     this one does. here: whether they are of this machine; jobs: how many processes do the jobs, None: as many as
     pay; compiling: whether they are to import Inductor too."""
-    from verify import backends
+    from verify import backends, native
     from verify.lower.user import examine
     from verify.processes import standby
 
@@ -219,6 +219,8 @@ def begin(
         examine(text)
     if here and (own or (jobs != 1 and (jobs or backends.cores()) > 1)):
         standby.prepare(*["torch._inductor.compile_fx"][:compiling])
+    if here:
+        native.begin()
 
 
 def sources_of(texts: Iterable[str]) -> list[Path]:

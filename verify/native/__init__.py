@@ -185,9 +185,27 @@ def divided(work: Callable[[int, int], T], n: int, threads: int, least: int = 1 
     return [work(0, edges[1]), *(one.result() for one in others)]
 
 
+_early: list[threading.Thread] = []
+
+
+def begin() -> None:
+    """Let a thread compile host.cpp, which nearly all that is judged needs, while this process imports torch."""
+    if not _early:
+        _early.append(threading.Thread(target=_early_host, daemon=True))
+        _early[0].start()
+
+
+def _early_host() -> None:
+    with suppress(Exception):  # who needs it will meet that
+        host()
+
+
 @functools.cache
 def host() -> ctypes.CDLL | None:
     """The functions of host.cpp; None where they cannot be compiled."""
+    for thread in _early:
+        if thread is not threading.current_thread():
+            thread.join()
     try:
         library = build((HERE / "host.cpp").read_text(), "-O3", ("-fopenmp-simd",))
     except Unsupported:
