@@ -74,6 +74,7 @@ LISTED = 8  # calls that a remark names
 SHOWN = 3  # calls of which it is tried to show one by lines of torch
 #: Elements of the walk among which special numbers are looked for, and of how many of each combination they are taken.
 EARLY, EACH = 1 << 16, 4
+FIRST = 40  # elements of the sample of which none is special
 #: A kind of numbers of which calls are made that have no others; with fewer than FEW there is none.
 ORDINARY, FEW = "normal numbers", 32
 #: Of a lowering in a process of its own, see `verify.workers.Launch.manner`.
@@ -665,30 +666,43 @@ class Sample:
         """kinds: with those of ordinary numbers, since code that looks at all of a tensor, or of a block, takes other
         paths where there is nothing else."""
         index = torch.tensor(spread(len(y), SIZE), dtype=torch.int64, device=y.device)
-        odd = _odd(inputs)[: len(index) // 2]
-        index[len(index) - len(odd) :] = odd
         index = index[torch.arange(SIZE, device=y.device) * 787 % len(index)]  # mixed, or the first were one stratum's
-        telling = y[index].isfinite() & (y[index] != 0)  # first, so that calls of one element are not of a zero
-        index = torch.cat([index[telling][:40], index[~telling], index[telling][40:]])
+        odd = _odd(inputs)[: SIZE // 2]
+        index = torch.cat([odd, index[: SIZE - len(odd)]])
+        telling = _telling(y[index])
+        telling[: len(odd)] = False
+        # first what tells, so that calls of one element are not of a zero; then of three elements two
+        count = telling.cumsum(0)
+        rank = torch.where(telling, count, FIRST + 2 * (torch.arange(1, SIZE + 1, device=y.device) - count))
+        index = index[torch.argsort(rank, stable=True)]
         apart = {name: where.nonzero()[:ROOM, 0] for name, where in _kinds(inputs, y)} if kinds else {}
         apart = {name: places for name, places in apart.items() if len(places) >= FEW}
         held = {name: cls(tuple(t[places] for t in inputs), y[places]) for name, places in apart.items()}
         return cls(tuple(t[index] for t in inputs), y[index], held)
 
 
+def _telling(y: Tensor) -> Tensor:
+    """Which results show an error: normal numbers, but for those that many inputs have, such as 1 of a sigmoid."""
+    _, which, counts = torch.unique(bits(y), return_inverse=True, return_counts=True)
+    return y.isfinite() & (y.abs() >= torch.finfo(y.dtype).smallest_normal) & (counts[which] <= EACH)
+
+
 def _odd(inputs: Sequence[Tensor]) -> Tensor:
     """Places of elements with infinities, NaNs or zeros, a few of each combination, among those that come first; one of
-    each before others."""
+    each before others, of one input before those of several."""
     kind = torch.zeros(min(len(inputs[0]), EARLY), dtype=torch.int64, device=inputs[0].device)
+    several = torch.zeros_like(kind)
     for whole in inputs:
         t = whole[: len(kind)]
         special = torch.where(t.isinf(), 1, torch.where(t.isnan(), 2, torch.where(t == 0, 3, 0)))
         kind = kind * 8 + special * 2 + (torch.signbit(t) & (special > 0) & ~t.isnan())
+        several += special > 0
     ordered, places = torch.sort(kind, stable=True)
     _, counts = torch.unique_consecutive(ordered, return_counts=True)
     within = torch.arange(len(kind), device=kind.device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
     found = (ordered > 0) & (within < EACH)
-    return places[found][torch.argsort(within[found], stable=True)]
+    order = within * (len(inputs) + 1) + several[places]
+    return places[found][torch.argsort(order[found], stable=True)]
 
 
 def _kinds(inputs: Sequence[Tensor], y: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -784,12 +798,14 @@ def call_all(
     beyond = "; ".join((*judged[:SHOWN], *more))
     if not wrong:
         return replace(found, status="exceeds-bound", told=beyond)
-    if mine and not beyond and reference and _alike(reference, target, samples | {"": sample}, table, wrong):
+    samples[""] = sample
+    if mine and not beyond and reference and _alike(reference, target, samples, table, wrong):
         told = f"bits depend on the call, and are those of {reference.name} in each: {listed(wrong)}"
         return replace(found, excused=told)
     given = [one for one in wrong.values() if one.y is not None]
     kept, exceeds = _within(case, target, lowering, given, mine) if given else (True, False)
     within = kept and len(given) == len(wrong)
+    known = reference
     if beyond:
         reference = None  # nothing is excused beside it
     if within and not mine:
@@ -798,6 +814,13 @@ def call_all(
         told = f"bits depend on the call, as those of {reference.name} do, and keep their bound: {listed(wrong)}"
         return replace(found, excused=told)
     order = sorted(wrong, key=lambda key: (key not in usual, len(wrong[key].expected)))
+    if mine and exceeds:  # an example is no call in which the bound is kept, nor one with the known lowering's own bits
+        for key in order:
+            place = _first_beyond(case, target, lowering, wrong[key])
+            if place is not None and not (known and _alike(known, target, samples, table, {key: wrong[key]})):
+                wrong[key] = replace(wrong[key], place=place)
+                order = [key, *(other for other in order if other != key)]
+                break
     name = order[0]
     what = "give other bits than the plain call" if given else "fail"
     what += ", beyond the bound" if exceeds else ", within the bound" if given and kept else ""
@@ -1412,6 +1435,15 @@ def _within(
     targets = (replace(target, spelling=name) for name in (target.spelling, *layouts))
     kept = any(_keeps(case.on(on), one, lowering, y[:CHUNK], mine) for one in targets)
     return kept and len(y) <= CHUNK, not kept
+
+
+def _first_beyond(case: Pointwise, target: Target, lowering: Lowering, one: _One) -> int | None:
+    """The first place of a call of a user's own at which it is not what it may be; None where there is none."""
+    if one.y is None or not _within(case, target, lowering, [one], True)[1]:
+        return None
+    at = bits(one.y).ne(bits(one.expected)).nonzero()[:CHUNK, 0]
+    _, on = terms(case.on([t[at] for t in one.given]), target, lowering, 0, "", one.y[at], user=True)
+    return int(at[_doubted(on.values(), one.y[at]).to(torch.uint8).argmax()])
 
 
 def _keeps(case: Pointwise, target: Target, lowering: Lowering, y: Tensor, mine: bool) -> bool:
