@@ -684,7 +684,8 @@ class Sample:
 def _telling(y: Tensor) -> Tensor:
     """Which results show an error: normal numbers, but for those that many inputs have, such as 1 of a sigmoid."""
     _, which, counts = torch.unique(bits(y), return_inverse=True, return_counts=True)
-    return y.isfinite() & (y.abs() >= torch.finfo(y.dtype).smallest_normal) & (counts[which] <= EACH)
+    found: Tensor = y.isfinite() & (y.abs() >= torch.finfo(y.dtype).smallest_normal) & (counts[which] <= EACH)
+    return found
 
 
 def _odd(inputs: Sequence[Tensor]) -> Tensor:
