@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -191,8 +190,6 @@ CASES: tuple[Scalars, ...] = (
     *({"x": x} for x in (0.9, 10.0)),
 )
 
-EXPONENTS = tuple(case for case in CASES if "y" in case)
-
 DIV_FULL = published("NVIDIA", "div.full", "float32")
 OPENCL_DIV = published("OpenCL", "div", "float32")
 
@@ -235,22 +232,38 @@ RECURSIVE = (
 )
 
 
-def widened(name: str, why: str, *, cases: tuple[Scalars, ...] = CASES, **where: Any) -> tuple[Bound, ...]:
+def widened(name: str, why: str, *, base: bool = True, **where: Any) -> tuple[Bound, ...]:
     """Half types by a vendor's float32 pow, a scalar entering as float32: its rounding counts, where it has one.
 
     Of the exponent: (dy/y) |ln t| |t|, at most u * 89 |t| in normal range. Of the base: (dx/x) |y| |t|, with
-    |y| = |ln t / ln x|.
+    |y| = |ln t / ln x|, by the binade of ln x where x is none of the cases'. base: whether there are such scalars.
     """
-    figure, single = published(name, "pow", "float32"), FORMATS["float32"]
+    figure = published(name, "pow", "float32")
     given = f"{why}: {figure.source}"
+    logs: list[tuple[float, Callable[[Scalars], bool]]] = [(1.0, lambda scalars: "y" in scalars)]
+    if base:
+        logs += [(abs(math.log(case["x"])), partial(operator.eq, case)) for case in CASES if "x" in case]
+        logs += [(2.0**power, partial(_logarithm, power)) for power in range(-24, 10)]
     bounds: list[Bound] = []
-    for case in cases:
-        scalar = next(iter(case.values()), 1.0)
-        if single.fraction(single.round(Fraction(scalar))) != Fraction(scalar):
-            moved = LOG_RANGE / (abs(math.log(case["x"])) if "x" in case else 1.0)
-            note = f"{given}; the scalar's rounding to float32 moves the result by {moved:.4g} ULP of float32"
-            bounds += through_float32(figure.ulps + moved, note, applies=partial(operator.eq, case), **where)
+    for least, applies in logs:
+        moved = LOG_RANGE / least
+        note = f"{given}; the scalar's rounding to float32 moves the result by {moved:.4g} ULP of float32"
+        is_meant = partial(_rounded_and, applies)
+        bounds += through_float32(figure.ulps + moved, note, applies=is_meant, **where)
     return *bounds, *through_float32(figure.ulps, given, **where)
+
+
+def _rounded_and(applies: Callable[[Scalars], bool], scalars: Scalars) -> bool:
+    """Whether float32 does not hold a scalar that `applies` is true of."""
+    single = FORMATS["float32"]
+    finite = (value for value in scalars.values() if math.isfinite(value))
+    return applies(scalars) and any(single.to_float(single.round_float(value)) != value for value in finite)
+
+
+def _logarithm(power: int, scalars: Scalars) -> bool:
+    """Whether the base's logarithm lies in a binade: from 2^power on, below twice that."""
+    x = abs(scalars.get("x", 1.0))
+    return 0 < x < math.inf and 2.0**power <= abs(math.log(x)) < 2.0 ** (power + 1)
 
 
 #: log2 x to 2^-50 relative, times y: 2^-42 absolute; exp2 to 2^-46; so 2^-41 |t|, 2^-17 ULP of float32.
@@ -373,7 +386,7 @@ KERNEL = Kernel(
                     spelling=AS_TENSOR,
                     truth="rounded",
                 ),
-                *widened(name, FOLDED, cases=EXPONENTS, lowering="inductor*", backend=backend, spelling=AS_TENSOR),
+                *widened(name, FOLDED, base=False, lowering="inductor*", backend=backend, spelling=AS_TENSOR),
             )
         ),
         *correctly_rounded("one square root", lowering="inductor*", applies=exponent_in(0.5)),

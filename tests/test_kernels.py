@@ -334,3 +334,28 @@ def test_lerps_two_sided_form_keeps_its_bound_for_any_weight(w: float, dtype: st
         worst = max(worst, abs(Fraction(r) - Fraction(p) - wd) / ulp(abs(Fraction(p)) + abs(wd), fmt))
     assert worst <= Fraction(bound.value)
     assert dtype == "float16" or worst > bound.value / 8
+
+
+@pytest.mark.parametrize("scalars", [
+    {"y": 2 / 3}, {"y": -0.3}, {"y": 12.1}, {"x": 0.7}, {"x": 1.0001}, {"x": 300.3}, {"x": 1e-3},
+])  # fmt: skip
+def test_powers_in_half_types_count_the_rounding_of_any_scalar(scalars: Scalars) -> None:
+    """Of the cases' scalars alone it was counted, and eager's own x^(2/3) was refused in another call."""
+    kernel, fmt = load("pow"), FORMATS["float16"]
+    assert isinstance(kernel, Kernel)
+    bound = kernel.bound(lowering="mine.py:f", backend="cpu", spelling="out-of-place", dtype="float16", scalars=scalars)
+    assert bound is not None and bound.metric == "ulp" and bound.truth == "exact"
+    every = np.arange(1, 0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)  # positive and finite
+    given: dict[str, object] = dict.fromkeys("xy", every)
+    with np.errstate(over="ignore", under="ignore"):
+        exact, near = (
+            np.power(*(given | of).values()) for of in (scalars, {k: np.float32(v) for k, v in scalars.items()})
+        )
+        y = near.astype(np.float64).astype(np.float32).astype(np.float16)
+    normal = np.isfinite(y) & (abs(exact) >= 2.0**-14) & (abs(exact) < 65504)
+    assert int(normal.sum()) > 1000
+    units = 2.0 ** (np.floor(np.log2(abs(exact[normal]))) - fmt.mantissa_bits)
+    worst = float((abs(y[normal].astype(np.float64) - exact[normal]) / units).max())
+    assert worst <= bound.value
+    if scalars in ({"y": 2 / 3}, {"x": 1.0001}):
+        assert worst > 0.50013  # beyond what float32's own error gives
