@@ -240,7 +240,7 @@ def test_a_grid_that_no_device_has_is_told() -> None:
 
 #: An inverse whose last store or load is one element too many, and which computes with torch and numpy.
 USERS = """
-import math, torch, triton
+import concurrent.futures, math, torch, triton
 import triton.language as tl
 
 @triton.jit
@@ -284,12 +284,34 @@ def listed(x):
 def arrays(x):
     import numpy
     return torch.from_numpy(1 / numpy.asarray(x))
+
+pool = concurrent.futures.ThreadPoolExecutor(1)
+
+def elsewhere(x):
+    return pool.submit(torch.reciprocal, x).result()
+
+@torch.library.custom_op("planted::select", mutates_args=())
+def select(x: torch.Tensor) -> torch.Tensor:
+    return torch.reciprocal(x)
+
+def operator(x):
+    return select(x)
+
+@torch.library.custom_op("planted::wrapped", mutates_args=())
+def wrapped_right(x: torch.Tensor) -> torch.Tensor:
+    return right(x)
+
+def wrapped(x):
+    return wrapped_right(x)
 """
 
 
 @pytest.mark.parametrize(("function", "status", "told"), [
     ("right", "passed", ""),
-    ("listed", "passed", ""),  # the host's arithmetic, on a GPU as well
+    ("wrapped", "passed", ""),
+    ("listed", "not-run", "launches no kernel"),
+    ("elsewhere", "not-run", "launches no kernel"),
+    ("operator", "not-run", "computes with torch.reciprocal"),
     ("loads", "error", "launched a load of 2 x 1 bytes outside its tensors"),
     ("stores", "error", "launched a store of 2 x 1 bytes outside its tensors"),
     ("foreach", "not-run", "computes with torch._foreach_reciprocal_"),
@@ -299,7 +321,8 @@ def arrays(x):
 ])  # fmt: skip
 def test_what_a_users_kernel_may_not_do_is_told(tmp_path: Path, function: str, status: str, told: str) -> None:
     """What a store beside the tensors raised was taken for the function's own refusal of such a call; what torch and
-    numpy computed in place was this machine's arithmetic."""
+    numpy computed in place was this machine's arithmetic, and so was what another thread or an operator of one's own
+    did."""
     (own := tmp_path / "own.py").write_text(USERS)
     selection = Selection(
         ("reciprocal",), ("virtual-cuda",), ("float16",), profile="quick", spellings=("out-of-place", "tail"),

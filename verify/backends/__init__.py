@@ -95,8 +95,8 @@ class Virtual(Backend, Protocol):
         """`function` of tensors, elementwise, by the kernels that Inductor generates for the device, to be called
         inside `launching`; or why there is none."""
 
-    def launching(self) -> AbstractContextManager[None]:
-        """A context in which launches of kernels are executed on host tensors. Raises
+    def launching(self) -> AbstractContextManager[Callable[[], int]]:
+        """A context in which launches of kernels are executed on host tensors, and what counts them. Raises
         verify.virtual.compile.Unsupported."""
 
     def modelled(self) -> dict[str, str]:

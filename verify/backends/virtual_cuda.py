@@ -88,14 +88,16 @@ class Model(Device):
         return cuda.flushes(variant)
 
     @contextmanager
-    def launching(self) -> Iterator[None]:
+    def launching(self) -> Iterator[Callable[[], int]]:
         from verify.virtual import approx, ptx
         from verify.virtual.compile import Launch, described, unwatched
         from verify.virtual.moves import KeptHere, MovesOnly
 
-        chip = self.capability()
+        chip, count = self.capability(), 0
 
         def execute(one: Launch) -> None:
+            nonlocal count
+            count += 1
             program = ptx.program_of(one.code, int(one.metadata.shared))
             for instruction in program.approximate:
                 self._used[instruction] = approx.how(chip, instruction, self.end)
@@ -105,7 +107,7 @@ class Model(Device):
             ptx.launch(one, approx.of_chip(chip, self.end))
 
         with described(chip, unwatched(execute)), MovesOnly(), KeptHere():  # type: ignore[no-untyped-call]
-            yield
+            yield lambda: count
 
 
 DEVICES = {

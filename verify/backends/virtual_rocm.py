@@ -8,7 +8,7 @@ Where a kernel executes one of them for an element, the real device gives one of
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,17 +52,21 @@ class Model(Device):
         return rocm.flushes(variant)
 
     @contextmanager
-    def launching(self) -> Iterator[None]:
+    def launching(self) -> Iterator[Callable[[], int]]:
         from verify.virtual import amdgcn
         from verify.virtual.compile import Launch, described, unwatched
         from verify.virtual.moves import KeptHere, MovesOnly
 
+        count = 0
+
         def launched(launch: Launch) -> None:
+            nonlocal count
+            count += 1
             amdgcn.execute(launch, self.approximation)
             self._used.update(dict.fromkeys(amdgcn.parse(launch.code, launch.name).modelled, self.how))
 
         with described(amdgcn.TARGET, unwatched(launched)), MovesOnly(), KeptHere():  # type: ignore[no-untyped-call]
-            yield
+            yield lambda: count
 
 
 DEVICES = {

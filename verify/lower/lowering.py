@@ -140,11 +140,13 @@ def here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., A
     def run(*given: Any) -> Any:
         try:
             with contextlib.ExitStack() as around:
-                if virtual:
-                    around.enter_context(virtual.launching())
+                launches = around.enter_context(virtual.launching()) if virtual else None
                 if kept:
                     around.enter_context(keep.keeping(label))
-                return call(*given)
+                result = call(*given)
+                if launches and not launches() and _numbers(result):
+                    raise Unsupported("it launches no kernel, so that its numbers would be this machine's")
+                return result
         except Unsupported as why:
             raise NotLowered(str(why)) from why
         except Fault as why:
@@ -153,6 +155,13 @@ def here(target: Target, name: str, call: Callable[..., Any]) -> Callable[..., A
     scalars = "".join(f" {key}={value!r}" for key, value in target.scalars.items())
     label = f"{target.kernel.name}{scalars} {target.dtype} {name} {target.spelling}"
     return run
+
+
+def _numbers(result: Any) -> bool:
+    """Whether there is an element in what a lowering gave."""
+    from torch.utils._pytree import tree_leaves
+
+    return any(getattr(leaf, "numel", lambda: 1)() for leaf in tree_leaves(result))
 
 
 def laid_out(target: Target, call: Call) -> Call:

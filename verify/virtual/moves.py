@@ -5,9 +5,11 @@ Host tensors stand for the device's memory. What torch computed with them would 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -47,15 +49,27 @@ class KeptHere(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def _written_in_python(name: str) -> Callable[..., Any] | None:
+    """The function of an operator "namespace::name" that `torch.library` made of one, where that is its only one."""
+    found = OPDEFS.get(name)
+    return getattr(found, "_init_fn", None) if {*getattr(found, "_backend_fns", {})} <= {None} else None
+
+
 class MovesOnly(Watching):  # type: ignore[no-untyped-call]
     """Inside, an operator that gives or writes floats by computing raises Unsupported, which names it, and so does a
-    product of integers."""
+    product of integers. What torch.library calls in Python is looked into."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
+        if func.namespace != "aten":
+            if (inside := _written_in_python(func._schema.name)) is not None:
+                with self, KeptHere():
+                    return inside(*args, **(kwargs or {}))
+            name = func._schema.name.replace("::", ".")
+        result = func(*args, **(kwargs or {}))
         written = (args, kwargs) if func._schema.is_mutable else ()  # lists of tensors are written without a result
         leaves = (leaf for leaf in tree_leaves((result, written)) if isinstance(leaf, torch.Tensor))
+        of = "torch" if func.namespace == "aten" else "torch.ops"
         if name in PRODUCTS or name not in MOVES and any(leaf.is_floating_point() for leaf in leaves):
-            raise Unsupported(f"the lowering computes with torch.{name}, which a virtual device has no code of")
+            raise Unsupported(f"the lowering computes with {of}.{name}, which a virtual device has no code of")
         return result
