@@ -60,9 +60,10 @@ class Acceptance:
 
 
 class Refused(Exception):
-    """Reports that must not become a baseline: the verdicts, and the exit code."""
+    """Reports that must not become a baseline: the verdicts, whether errors were to be allowed, and the exit code."""
 
-    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+    def __init__(self, verdicts: Sequence[Verdict], allowing: bool) -> None:
+        self.allowing = allowing
         self.verdicts = tuple(verdicts)
         self.code = 4 if any(verdict.status == "oracle-violation" for verdict in verdicts) else 1
         super().__init__(f"{count_text(len(verdicts), 'cell')} cannot be accepted")
@@ -108,7 +109,7 @@ def _accept(
         plans = [_plan(device, members, root, tuple(allow), reason) for device, members in _by_device(runs)]
     refused = [verdict for plan in plans for verdict in plan.refused]
     if refused:
-        raise Refused(refused)
+        raise Refused(refused, bool(allow))
     if not any(plan.cells for plan in plans):
         raise UsageError(f"{', '.join(map(str, paths))}: no cell was run, so there is nothing to accept")
     unused = [pattern for pattern in allow if not any(pattern in plan.used for plan in plans)]
@@ -279,5 +280,6 @@ def refused_page(refused: Refused) -> Page:
     if len(together) > SHOWN:
         blocks.append(Line(f"and {count_text(sum(map(len, together[SHOWN:])), 'cell')} more", kind="bad"))
     if any(verdict.status == "exceeds-bound" for verdict in refused.verdicts):
-        blocks.append(Line("--allow PATTERN --reason TEXT accepts errors beyond a bound, and the budget records them"))
+        hint = "--allow PATTERN --reason TEXT accepts errors beyond a bound, and the budget records them"
+        blocks.append(Line("nothing allows what is left: see docs/ci.md" if refused.allowing else hint))
     return Page(f"not accepted: {count_text(len(refused.verdicts), 'cell')}; nothing was written", tuple(blocks))

@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
-from pydantic import ConfigDict, Field, NonNegativeFloat, TypeAdapter
+from pydantic import ConfigDict, Field, NonNegativeFloat, TypeAdapter, model_validator
 
 from verify.facts.kernel import PROFILES, UsageError
 from verify.judge.status import ALLOWABLE
@@ -559,6 +559,18 @@ class Allowance(Record):
     zero_sign: NonNegativeInt = 0
     flushed: NonNegativeInt = 0
     violations: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        """A status and a count of violations are allowed by themselves, which is all that is compared then."""
+        limits = self.model_fields_set - {"cells", "reason", "exactly", "region", "status", "violations"}
+        beside = [*(["region"] if self.region else []), *sorted(limits)]
+        if self.status and (beside or self.violations):
+            others = ", ".join([*beside, *(["violations"] if self.violations else [])])
+            raise ValueError(f"an entry with a status has no limits besides; put {others} into another entry")
+        if self.violations and self.region:
+            raise ValueError("violations are of no region; put them into another entry")
+        return self
 
     def covers(self, name: str) -> bool:
         return fnmatch.fnmatchcase(name, self.cells) if self.exactly else covers(self.cells, name)

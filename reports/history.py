@@ -360,6 +360,8 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
                 continue
             if not target.is_relative_to(inside):
                 yield path, "it is a link that leads out of the folder"
+            elif not target.is_file():
+                yield path, "it is no file"
             elif target not in seen:
                 seen.add(target)
                 yield path, ""

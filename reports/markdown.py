@@ -7,7 +7,7 @@ Syntax: GitHub Flavored Markdown 0.29, sections 4.10 (tables), 6.1 (backslash es
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from verify.reports.blocks import Column, Line, Page, Row, Table
 from verify.reports.text import printable
@@ -24,15 +24,20 @@ def lines(page: Page) -> Iterator[str]:
     """The lines of `page`, each with its end. Tables are whole, however wide: the browser scrolls."""
     yield f"{_bold(page.title)}\n\n"
     listed = False
-    for block in page.blocks:
-        if isinstance(block, Table):
+    commands: list[str] = []
+    for block in (*page.blocks, None):
+        command = block.text if isinstance(block, Line) and block.kind == "command" else None
+        if commands and (command is None or command.startswith("import ")):  # which a script of Python begins with
+            yield from _commands(commands)
+            commands = []
+        if command is not None:
+            commands.append(command)
+        elif isinstance(block, Table):
             yield from ["\n"] if listed else []
             yield from _table(block)
             yield "\n"
             listed = False
-        elif block.kind == "command":
-            yield from _command(block.text)
-        else:
+        elif block is not None:
             yield _line(block)
             listed = True
 
@@ -77,8 +82,9 @@ def _bold(text: str) -> str:
     return f"**{escape(bare)}**" if bare else ""
 
 
-def _command(text: str) -> Iterator[str]:
+def _commands(texts: Sequence[str]) -> Iterator[str]:
     """A fenced block in the list item before it; the fence is longer than any in the text (section 4.5)."""
-    shown = printable(text)
+    shown = "\n  ".join(map(printable, texts))
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
-    yield f"\n  {fence}sh\n  {shown}\n  {fence}\n\n"
+    language = "python" if texts[0].startswith("import ") else "sh"
+    yield f"\n  {fence}{language}\n  {shown}\n  {fence}\n\n"

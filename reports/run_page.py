@@ -21,6 +21,7 @@ from verify.reports.witnesses import (
     failure_lines,
     first_failures,
     remark_lines,
+    shown_failures,
     worst_lines,
 )
 
@@ -43,7 +44,7 @@ def kernel_page(report: Report, name: str) -> Page:
     title = f"{name}: errors against the real number, profile {report.profile}, seed {report.seed}"
     if any(map(fails, own)) or (own and len({_section(cell) for cell in compared}) > SECTIONS_SHOWN):
         formulas = dict.fromkeys((cell.lowering, text) for cell in own for text in _obeyed(cell))
-        passed = (cell for cell in own if cell.error is not None and not fails(cell))
+        measured = (cell for cell in own if cell.error is not None)
         many = len({cell.dtype for cell in cells}) > 1
         return Page(
             title,
@@ -51,7 +52,7 @@ def kernel_page(report: Report, name: str) -> Page:
                 *blocks,
                 _overview(compared),
                 *(Line(text, label=f"formula of {lowering}:") for lowering, text in formulas),
-                *worst_lines(passed, replays),
+                *worst_lines(measured, replays, shown_failures(own)),
                 *first_failures(own, replays),
                 *deviation_lines(own, replays, FAILURES_SHOWN // 2),
                 *remark_lines(own),

@@ -6,7 +6,7 @@ and rich's own markup in names come out as text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TextIO
 
 from rich import box
@@ -56,7 +56,7 @@ def print_page(page: Page, file: TextIO, width: int | None = None) -> None:
 def split(table: Table, width: int) -> list[Table]:
     """Tables of at most `width` columns, each beginning with the key column.
 
-    A part leaves out rows that are empty in it ('-' or nothing in every column).
+    A part leaves out rows that are empty in it ('-' or nothing in every column), but the first none that all leave out.
     """
     groups: list[list[int]] = []
     for index, column in enumerate(table.columns[1:], 1):
@@ -73,9 +73,14 @@ def split(table: Table, width: int) -> list[Table]:
             room = width - 1 - minimum(table, 0)
         parts[-1] += group
         room -= need
-    if len(parts) == 1:
+    if len(parts) < 2:
         return [table]
-    return [_select(table, [0, *part]) for part in parts]
+    bare = {id(row) for row in table.rows if not _tells(row, range(1, len(row.cells)))}
+    return [_select(table, [0, *part], () if k else bare) for k, part in enumerate(parts)]
+
+
+def _tells(row: Row, columns: Iterable[int]) -> bool:
+    return any(row.cells[index] not in ("", "-") for index in columns)
 
 
 def minimum(table: Table, index: int) -> int:
@@ -95,14 +100,14 @@ def _strings(table: Table, index: int) -> list[str]:
     return [printable(text) for text in (table.columns[index].title, *(row.cells[index] for row in table.rows))]
 
 
-def _select(table: Table, columns: list[int]) -> Table:
-    chosen = [Row(tuple(row.cells[i] for i in columns), row.heading) for row in table.rows]
+def _select(table: Table, columns: list[int], bare: Container[int]) -> Table:
+    """bare: rows, by `id`, that are kept though they are empty."""
     kept: list[Row] = []
-    for row in chosen:
+    for row in table.rows:
         if row.heading and kept and kept[-1].heading:
             kept.pop()  # its rows said nothing
-        if row.heading or any(text not in ("", "-") for text in row.cells[1:]):
-            kept.append(row)
+        if row.heading or _tells(row, columns[1:]) or id(row) in bare:
+            kept.append(Row(tuple(row.cells[i] for i in columns), row.heading))
     if kept and kept[-1].heading:
         kept.pop()
     return Table(tuple(table.columns[i] for i in columns), tuple(kept))

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 FAILURES_SHOWN = WORST_SHOWN = 4
 
 
-def worst_lines(cells: Iterable[Cell], replays: Replays) -> list[Line]:
-    """The worst element of each lowering: the user's own first, then by share of the bound, then by ULP."""
+def worst_lines(cells: Iterable[Cell], replays: Replays, told: Sequence[Cell] = ()) -> list[Line]:
+    """The worst element of each lowering: the user's own first, then by share of the bound, then by ULP. told: cells
+    whose failing elements are told elsewhere."""
 
     def badness(cell: Cell) -> tuple[bool, float, float]:
         return is_file(cell.lowering), share(cell) or 0.0, headline(cell)[0].max_ulp if cell.error else 0.0
@@ -34,7 +35,9 @@ def worst_lines(cells: Iterable[Cell], replays: Replays) -> list[Line]:
         if worst_of(cell):
             key = (cell.backend, cell.lowering)
             best[key] = max(best.get(key, cell), cell, key=badness)
-    ranked = sorted(best.values(), key=badness, reverse=True)[:WORST_SHOWN]
+    elsewhere = [id(cell) for cell in told if any(one.status == "exceeds-bound" for one in cell.regions.values())]
+    others = (cell for cell in best.values() if id(cell) not in elsewhere)
+    ranked = sorted(others, key=badness, reverse=True)[:WORST_SHOWN]
     lines = [Line(_element(worst_of(cell)[0]), label=f"worst {_place(cell)}:") for cell in ranked]
     if ranked:
         lines += _command(replays, ranked[0], worst_of(ranked[0]))
@@ -94,15 +97,27 @@ def _failure(cell: Cell, replays: Replays, shown: int | None = None) -> list[Lin
     return lines + [Line(text, kind="command") for text in (cell.calls.script if cell.calls else ())]
 
 
-def first_failures(cells: Sequence[Cell], replays: Replays) -> list[Line]:
-    """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status, after
-    some lowerings with one reason alone; the others are counted."""
+def shown_failures(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of `first_failures` that are told in full."""
+    return [first for first, _ in _failed(cells)][: FAILURES_SHOWN // 2]
+
+
+def _failed(cells: Sequence[Cell]) -> list[tuple[Cell, list[Cell]]]:
+    """The failing cells of each lowering, and which of them is told first."""
     failed: dict[str, list[Cell]] = {}
     for cell in filter(fails, cells):
         failed.setdefault(cell.lowering, []).append(cell)
+    return [
+        (min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status))), group)
+        for group in failed.values()
+    ]
+
+
+def first_failures(cells: Sequence[Cell], replays: Replays) -> list[Line]:
+    """Of each of the user's lowerings the failing cell that a script shows, else the first in the worst status, after
+    some lowerings with one reason alone; the others are counted."""
     lines: list[Line] = []
-    for place, group in enumerate(failed.values()):
-        first = min(group, key=lambda one: (not (one.calls and one.calls.script), STATUSES.index(one.status)))
+    for place, (first, group) in enumerate(_failed(cells)):
         told = _failure(first, replays, shown=1)
         lines += told if place < FAILURES_SHOWN // 2 else told[:1]
         others: dict[str, list[Cell]] = {}

@@ -118,6 +118,24 @@ def test_the_assertion_of_pytest(tmp_path: Path) -> None:
     assert f"--lowering {tmp_path}/test_own.py:bad" in told and "--json FILE" in told
 
 
+def test_the_assertion_outside_of_pytest() -> None:
+    """pytest's own exceptions are none that `except Exception` meets."""
+    code = """
+import torch, verify
+from verify.facts.kernel import BackendAbsent
+bad = lambda x: torch.sqrt(x) * 1.001
+for fn, device, expected in ((bad, "cpu", AssertionError), (torch.sqrt, "mps", BackendAbsent)):
+    try:
+        verify.assert_accurate(fn, "sqrt", dtype="float16", device=device)
+    except Exception as error:
+        print(type(error) is expected, "exceeds-bound" in str(error))
+"""
+    given = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=given, cwd=Path(__file__).parents[1])
+    assert done.stdout.split() == ["True", "True", "True", "False"], done.stdout + done.stderr
+
+
 def test_a_function_that_no_command_can_import_is_shown_without_commands() -> None:
     with pytest.raises(verify.Inaccurate) as caught:
         verify.check(lambda x: torch.sqrt(x) * 1.001, "sqrt", dtype="float16")

@@ -23,7 +23,7 @@ from verify.inputs import domains
 from verify.inputs.domains import domain_of
 from verify.lower.lowering import Target
 from verify.lower.lowerings import lowerings
-from verify.lower.user import user_lowering
+from verify.lower.user import importing, user_lowering
 from verify.reports.schema import Cell
 from verify.walk import calls
 from verify.walk.calls import (
@@ -1520,6 +1520,20 @@ def test_a_cell_tells_what_differs_and_shows_it(
     shown = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     mine, _, plain = shown.stdout.strip().partition(") tensor(") if ") tensor(" in shown.stdout else ("", "", "")
     assert mine.removeprefix("tensor(") != plain.removesuffix(")"), shown
+
+
+@pytest.mark.parametrize("place", ["mine.py", "lib/own.py", "my-sum.py", "2exp.py", "class.py", "lib/torch.py"])
+def test_a_script_imports_the_function_wherever_its_file_lies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (own := Path(place)).parent.mkdir(exist_ok=True)
+    own.write_text("class exp:\n    there = 7\n")
+    lines = importing(f"{place}:exp.there", "json, torch")
+    told = "print(exp.there, torch.ones(1).item(), json.__name__)"
+    done = subprocess.run([sys.executable, "-c", f"{lines}\n{told}"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["7", "1.0", "json"] and lines.count("\n") == 1
+    assert not importing("<stdin>:exp", "torch") and not importing(f"{place}:<lambda>", "torch")
 
 
 @pytest.mark.parametrize(("function", "call"), [

@@ -188,6 +188,29 @@ def test_an_address_that_does_not_answer_as_ray_is_refused_at_once(capsys: pytes
     other.server_close()
 
 
+def test_what_answers_and_never_lets_ray_connect_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """As another server of HTTP/2 does, of which Ray tells after minutes."""
+    ended = threading.Event()
+    monkeypatch.setattr(cluster, "JOIN", 0.5)
+    monkeypatch.setattr("ray.init", lambda **given: ended.wait(60))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            there, _ = server.accept()
+            there.sendall(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+            ended.wait(60)
+            there.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = ["kernel", "reciprocal", "--backend", "cpu", "--profile", "quick", "--engine", "ray"]
+        assert commands.main([*words, "--address", address]) == USAGE
+        ended.set()
+    assert f"what answers at '{address}' did not let Ray connect" in capsys.readouterr().err
+
+
 def test_an_address_without_ray_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["kernel", "reciprocal", "--address", "127.0.0.1:1"]) == USAGE
     assert "--address is for --engine ray" in capsys.readouterr().err

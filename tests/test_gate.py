@@ -1018,6 +1018,19 @@ def test_an_allowance_that_is_no_longer_needed_is_named(bench: Bench) -> None:
     assert bench.statuses(value)[1] == {"regressed": 1}  # within the budget, and larger than accepted
 
 
+@pytest.mark.parametrize("text", [
+    'status = "unsteady"\nulp = 0.1', 'status = "suspect"\nregion = "normal"', 'status = "unjudged"\nviolations = 3',
+    'status = "unbounded"\nflushed = 0', 'violations = 3\nregion = "normal"',
+])  # fmt: skip
+def test_a_budget_has_no_limits_that_are_not_compared(bench: Bench, text: str) -> None:
+    """An error of 1 ULP passed beside a status with a limit of 0.6."""
+    bench.accept(whole())
+    path = bench.root / SLUG / "budget.toml"
+    path.write_text(f'[[allowance]]\ncells = "*"\nreason = "r"\n{text}\n')
+    code, _, told = bench.run("gate", bench.write(whole()))
+    assert code == 2 and "put " in told and "into another entry" in told
+
+
 def test_undecided_elements_are_never_within_a_budget(bench: Bench) -> None:
     bench.accept(whole())
     (bench.root / SLUG / "budget.toml").write_text(
@@ -1192,8 +1205,16 @@ def test_refusal_names_every_group_of_cells() -> None:
     verdicts = [gate.Verdict("error", f"k{i}", "d", "quick", f"why {i}") for i in range(20)]
     from verify.reports.accept import refused_page
 
-    text = " ".join(line.text for line in refused_page(Refused(verdicts)).blocks)
+    text = " ".join(line.text for line in refused_page(Refused(verdicts, False)).blocks)
     assert "k11" in text and "and 8 cells more" in text
+
+
+def test_an_allowance_is_not_advised_once_it_was_tried() -> None:
+    from verify.reports.accept import refused_page
+
+    for allowing in (False, True):
+        last = refused_page(Refused([gate.Verdict("exceeds-bound", "k", "d", "quick", "why")], allowing)).blocks[-1]
+        assert isinstance(last, Line) and ("--allow PATTERN" in last.text) != allowing
 
 
 # Size and start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -227,11 +228,13 @@ def test_files_that_are_no_reports_are_named_and_skipped(tmp_path: Path, capsys:
     (tmp_path / "new.JSON").write_text('{"schema": 3}')
     (tmp_path / "notes.txt").write_text("no report, not looked at")
     put(tmp_path, "big.json", cell(inputs=1 << 63, error=error(correct=(1 << 63) - 100)), day=2)
+    os.mkfifo(tmp_path / "pipe.json")  # to read it would not end
     code = commands.main(["history", str(tmp_path)])
     out, err = capsys.readouterr()
     assert code == 0 and "1 change in 1 cell" in " ".join(out.split())
     lines = err.splitlines()
-    assert len(lines) == 3 and all(line.startswith("verify: skipped: ") for line in lines)
+    assert len(lines) == 4 and all(line.startswith("verify: skipped: ") for line in lines)
+    assert "pipe.json': it is no file" in err
     assert "cut.json' is not a complete JSON" in err and "schema 3; this version reads" in err
     assert "'big.json' holds a count above 9223372036854775807 in 'inputs'" in err
 
@@ -416,6 +419,20 @@ def test_an_answer_as_table_and_as_json(tmp_path: Path, capsys: pytest.CaptureFi
     assert "<b>" not in (tmp_path / "q.md").read_text()
     assert commands.main(["history", str(tmp_path), "--sql", sql, "--kernel", "x"]) == 2
     assert "--sql makes its own selection" in capsys.readouterr().err
+
+
+def test_an_answer_is_printed_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """One of a single column was not printed, and of one that is split rows without values were left out."""
+    put(tmp_path, "0.json", *(cell(dtype=dtype) for dtype in ("float16", "bfloat16", "float32")), day=0)
+    assert commands.main(["history", str(tmp_path), "--sql", "SELECT 1234 + count(*) AS many FROM cells"]) == 0
+    assert "1237" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "50")
+    whether = ", ".join(f"CASE WHEN dtype = 'float32' THEN 'x' END AS {name * 30}" for name in "ab")
+    assert commands.main(["history", str(tmp_path), "--sql", f"SELECT dtype, {whether} FROM cells"]) == 0
+    words = capsys.readouterr().out.split()
+    assert [words.count(dtype) for dtype in ("float16", "bfloat16", "float32")] == [1, 1, 2]
 
 
 # The command

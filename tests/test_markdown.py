@@ -145,6 +145,14 @@ def check_command(text: str) -> None:
         assert [token.content for token in tokens if token.type == "inline"] == ["**p**", "before", "after"]
 
 
+def test_a_script_is_one_block() -> None:
+    lines = ["verify explain exp", "import torch", "with torch.no_grad():", "    y = f(x)"]
+    page = Page("p", (Line("before"), *(Line(text, kind="command") for text in lines), Line("after")))
+    tokens = PARSER.parse("".join(markdown.lines(page)))
+    fences = [(token.info, token.content) for token in tokens if token.type == "fence"]
+    assert fences == [("sh", "verify explain exp\n"), ("python", "\n".join([*lines[1:], ""]))]
+
+
 def test_the_terminals_facts_and_no_others() -> None:
     sample = Report.model_validate(report(cell(), cell(lowering="_private_", status="exceeds-bound", reason="a|b")))
     page = kernel_page(sample, "addcmul")

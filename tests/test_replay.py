@@ -160,6 +160,8 @@ def _cut(place: Path, record: dict[str, Any]) -> None:
         lambda place, record: record.update(grid=[1, 2]),
         lambda place, record: record.update(grid=[2**40, 1, 1]),
         lambda place, record: record.update(grid=[0, 1, 1]),
+        lambda place, record: record.update(label=None),
+        lambda place, record: record.update(name=5),
         lambda place, record: record.update(num_warps=3),
         lambda place, record: record.update(num_warps="4"),
         lambda place, record: record.update(shared=2**50),

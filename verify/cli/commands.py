@@ -22,7 +22,7 @@ import typer
 import typer.core
 
 from verify import __version__
-from verify.cli.conduct import conduct, exit_code, how_of, tell_parts
+from verify.cli.conduct import conduct, exit_code, how_of, tell_parts, terminable
 from verify.cli.options import (
     Address,
     Algorithm,
@@ -400,7 +400,12 @@ def replay(
     from verify.reports.audit_page import replay_page
     from verify.virtual.replay import replay as replayed
 
-    found = list(replayed(Path(folder)))
+    with terminable() as stop:
+        try:
+            found = list(replayed(Path(folder)))
+        except KeyboardInterrupt:
+            print(f"verify: {stop.word}", file=sys.stderr)
+            raise typer.Exit(stop.code) from None
     document = {"schema": 1, "launches": [one.record() for one in found]}
     tell([replay_page(found)], json_lines(document), None, json_file)
     if all(one.reason for one in found):

@@ -112,7 +112,7 @@ def _conduct_with(
     try:
         for line in _ahead(selection, how):
             print(f"verify: {line}", file=sys.stderr)
-        with _terminable() as stop, shown(plan) as progress:
+        with terminable() as stop, shown(plan) as progress:
             # Validating cell by cell stops at the first that breaks the schema, not after the last.
             raw = run(
                 selection, on_cell=valid, progress=progress, workers=how.jobs, shard=how.shard, journal=journal, on=on,
@@ -304,7 +304,7 @@ class _Stop:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[_Stop]:
+def terminable() -> Iterator[_Stop]:
     """Inside, SIGTERM stops a run as Ctrl-C does, so that complete cells are kept. `timeout` sends a signal both to a
     process and to its group, and people press Ctrl-C twice: cells would be lost while they are put together."""
     stop = _Stop()

@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import socket
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from verify.jobs.pool import Ended, Hands, attempt
 
 RETRIES = 3
 CONNECT = 5.0  # seconds for an address to answer
+JOIN = 30.0  # and for Ray to connect to what answers there, which it tries for minutes
 START = 300.0  # seconds without any process that could work
 #: How HTTP/2 begins, with empty settings, which a gRPC server answers with its own (RFC 9113, 3.4): where something
 #: else answers, ray.init would wait for minutes.
@@ -109,7 +111,7 @@ def ended(
         members = [Member(k, start, given) for k in range(min(count or min(room), sum(map(len, groups))))]
         lost: Counter[int] = Counter()  # processes, by the job that they were in
         worked = time.monotonic()  # when a process was last there that could
-        refused = ""
+        refused, begun = "", False
         try:
             while waiting or any(m.number is not None or m.own for m in members):
                 for member in members:
@@ -117,9 +119,11 @@ def ended(
                         member.begin(waiting, members, wanted)
                 asked = [m.pending for m in members if m.number is not None or not m.ready]
                 now = time.monotonic()
-                worked = now if any(m.ready for m in members) else worked
+                if any(m.ready for m in members):
+                    worked, begun = now, True
                 if not members or now - worked > START:
-                    why = refused or f"none could be started within {START:g} s"
+                    what = "was left, and none could be started" if begun else "could be started"
+                    why = refused or f"none {what} within {START:g} s"
                     raise UsageError(f"no process of the Ray cluster {cluster.address!r} can work: {why}")
                 done, _ = ray.wait(asked, num_returns=1, timeout=1.0) if asked else ([], [])
                 for member in [m for m in members if m.pending in done]:
@@ -198,11 +202,25 @@ def _connected(address: str) -> Iterator[None]:
             raise UsageError(f"what answers at {address!r} is no Ray cluster; expected HOST:PORT or auto")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # they are reported here
     before = signal.getsignal(signal.SIGTERM)
+    failed: list[Exception] = []
+
+    def join() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+        except Exception as error:
+            failed.append(error)
+
+    joining = threading.Thread(target=join, daemon=True)  # no signal is heard within it
+    joining.start()
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        told = str(error).strip().splitlines()[0]
-        raise UsageError(f"no Ray cluster answers at {address!r}: {told}") from None
+        joining.join(JOIN)
+        if joining.is_alive():
+            raise UsageError(f"what answers at {address!r} did not let Ray connect within {JOIN:g} s: is it its GCS?")
+        for why in failed:
+            if not isinstance(why, ConnectionError | RuntimeError | ValueError):
+                raise why
+            told = str(why).strip().splitlines()[0]
+            raise UsageError(f"no Ray cluster answers at {address!r}: {told}") from None
     finally:
         with contextlib.suppress(ValueError):  # not the main thread, which alone has handlers
             signal.signal(signal.SIGTERM, before)

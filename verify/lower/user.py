@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import itertools
+import keyword
 import os
 import sys
 import sysconfig
@@ -404,6 +405,22 @@ def _absent(path: Path, name: str, functions: Iterable[str]) -> UsageError:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return UsageError(f"{path} has no function {name!r}{hint} (it has: {', '.join(known) or 'none'})")
+
+
+def importing(text: str, modules: str) -> str:
+    """Two lines of Python that import the modules and the function of 'FILE.py:FUNCTION', where that is a path from the
+    folder that they are run in; '' where it is none, as of a function that no file has by this name."""
+    path, _, function = text.rpartition(":")
+    file, parts = Path(path), function.split(".")
+    if not file.is_file() or not all(part.isidentifier() for part in parts):
+        return ""
+    taken = keyword.iskeyword(file.stem) or file.stem in sys.stdlib_module_names
+    installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    taken = taken or importlib.machinery.PathFinder.find_spec(file.stem, installed) is not None
+    if file.stem.isidentifier() and not taken:
+        apart = "" if file.parent == Path() else f", sys; sys.path.insert(0, {str(file.parent)!r})"
+        return f"import {modules}{apart}\nfrom {file.stem} import {parts[0]}"
+    return f"import runpy, {modules}\n{parts[0]} = runpy.run_path({path!r})[{parts[0]!r}]"
 
 
 #: Words of a file that may define names which the file does not spell out.

@@ -97,6 +97,8 @@ def _read(place: Path, record: dict[str, Any]) -> Replayed | tuple[About, Launch
     from verify.virtual import ptx
 
     about = record["label"], record["name"], record["target"], record["triton_version"]
+    if not all(isinstance(text, str) for text in about):
+        raise TypeError("label, name, target and triton_version are texts")
     if not record["after"]:
         return Replayed(*about, {}, reason="its memory was too large to be kept: run a smaller profile")
     if TARGETS.get(record["target"], ("",))[0] != "cuda":

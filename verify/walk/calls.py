@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
@@ -36,6 +35,7 @@ from verify.judge.chunk import differing, patterns
 from verify.judge.element import decide
 from verify.judge.status import STATUSES
 from verify.lower.lowering import Lowering, NotLowered, Target
+from verify.lower.user import importing
 from verify.walk.cases import Pointwise, Terms, terms
 from verify.workers.launch import UNDERWAY, Begun, LoweringError, bits, launch_steady, octets
 
@@ -1512,6 +1512,8 @@ def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Ta
         return ""
     if backends.virtual(target.backend):  # nor are launches on a device that is not there
         return ""
+    if not importing(lowering.name, ""):
+        return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
         chosen = [torch.cat([t[one.place :][:1], others[: period - 1]]) for t, others in both]
@@ -1531,10 +1533,10 @@ def _written(
     arranged: Arranged, data: Sequence[Tensor], period: int, often: int, target: Target, lowering: Lowering
 ) -> str:  # fmt: skip
     fmt, names = FORMATS[target.dtype], target.kernel.tensors(target.scalars)
-    path, _, function = lowering.name.rpartition(":")
+    function = lowering.name.rpartition(":")[2]
     device = "" if target.backend.device == "cpu" else f", device={target.backend.device!r}"
     same, joined = arranged.how == "same", arranged.how in ("same", "pairs")
-    lines = [f"import concurrent.futures, torch\nfrom {Path(path).stem} import {function}"]
+    lines = [importing(lowering.name, "concurrent.futures, torch")]
     for name, t in zip(names, data[:1] if same else data, strict=not same):
         values = ", ".join(f'"{fmt.hex(p)}"' for p in patterns(t[:period], fmt))
         made = f"torch.tensor([float.fromhex(x) for x in ({values},)], dtype=torch.{target.dtype}{device})"

@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -34,7 +33,7 @@ from verify.judge.exact import decimal, finite
 from verify.lower.lowering import Lowering, NotLowered, Target
 from verify.lower.lowerings import lowerings
 from verify.lower.stubs import expression
-from verify.lower.user import user_composite
+from verify.lower.user import importing, user_composite
 from verify.walk.calls import (
     AFTER,
     DEPENDS,
@@ -710,6 +709,8 @@ class Calls:
         family, text = self.facts.family, MEMORY.get(name) or PICKED.get(name)
         if not isinstance(family, Rows) or not (text or sizes) or backends.virtual(self.target.backend):
             return ""
+        if not importing(self.lowering.name, ""):
+            return ""
         one = self.drawn(sizes or self.batch(ROWS))
         numbers = {
             k: f"(torch.arange({t.numel()}) * 37 % 97 / 64 + 0.5).to(torch.{self.case.dtype}).view({tuple(t.shape)})"
@@ -731,7 +732,7 @@ class Calls:
     def written(
         self, name: str, numbers: Mapping[str, str], problem: Problem, text: str, made: Mapping[str, str]
     ) -> str:
-        path, _, function = self.lowering.name.rpartition(":")
+        function = self.lowering.name.rpartition(":")[2]
         given = {k: v for k, v in {**problem.parameters, **problem.scalars}.items() if k not in ("shape", "recipe")}
         words = {k: repr(v) for k, v in given.items() if k != "layout"}
         mine = [f"first({k})" if name in MEMORY or k in self.batched else k for k in numbers]
@@ -742,7 +743,7 @@ class Calls:
             mine, due = list(numbers), f"({reference}).to(torch.{self.case.dtype})"
         device = self.case.backend.device
         lines = [
-            f"import inspect, torch\nfrom {Path(path).stem} import {function}",
+            importing(self.lowering.name, "inspect, torch"),
             *(f"{k} = {v}" + (f".to({device!r})" if device != "cpu" else "") for k, v in numbers.items()),
             *(f"{k} = {v}" for k, v in made.items()),
             *([f"first = lambda t: {text}"] if text else []),
