@@ -61,6 +61,7 @@ def user_lowering(
     Raises UsageError, at once, for what is wrong with the file; in `build` Unsuited, where its signature fits no case
     of the kernel, and NotLowered where it fits another case.
     """
+    named = "" if function else text
     label, function, flags = _found(text, elsewhere, function)
 
     def build(target: Target) -> Call:
@@ -98,7 +99,7 @@ def user_lowering(
             return f"{label} is called as {target.default_spelling!r} and in every layout, not as {target.spelling!r}"
         return target.backend.dtype_unavailable(target.dtype)
 
-    return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags)
+    return Lowering(label, build, reason, ftz=device_flushes, flags=lambda target: flags, text=named)
 
 
 @contextlib.contextmanager
@@ -166,6 +167,7 @@ def user_composite(
     the setting's parameters, the scalars and what the kernel declares as `keywords`; `out` without a default gets a
     tensor to write, where there is one output. order: see `Lowering`; elsewhere, function: see `user_lowering`; fixed:
     scalars that the user names, with which it is run even without a parameter for them."""
+    named = "" if function else text
     label, function, flags = _found(text, elsewhere, function)
     flags |= {} if order is None else {"algorithm": str(order)}
 
@@ -238,7 +240,7 @@ def user_composite(
 
         return here(target, label, run)
 
-    return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order)
+    return Lowering(label, build, lambda target: None, flags=lambda target: flags, order=order, text=named)
 
 
 def _takes(signature: inspect.Signature, inputs: Sequence[str], offered: Container[str]) -> bool:

@@ -1512,7 +1512,7 @@ def _script(call: Any, arranged: Arranged, sample: Sample, one: _One, target: Ta
         return ""
     if backends.virtual(target.backend):  # nor are launches on a device that is not there
         return ""
-    if not importing(lowering.name, ""):
+    if not importing(lowering.text, ""):
         return ""
     for often, period, size in ((1, 1, SIZE), (1, 7, SIZE), (1, 1, LONG), (OFTEN, 1, SIZE), (OFTEN, 7, SIZE)):
         both = zip(one.given, sample.inputs, strict=True)
@@ -1536,7 +1536,7 @@ def _written(
     function = lowering.name.rpartition(":")[2]
     device = "" if target.backend.device == "cpu" else f", device={target.backend.device!r}"
     same, joined = arranged.how == "same", arranged.how in ("same", "pairs")
-    lines = [importing(lowering.name, "concurrent.futures, torch")]
+    lines = [importing(lowering.text, "concurrent.futures, torch")]
     for name, t in zip(names, data[:1] if same else data, strict=not same):
         values = ", ".join(f'"{fmt.hex(p)}"' for p in patterns(t[:period], fmt))
         made = f"torch.tensor([float.fromhex(x) for x in ({values},)], dtype=torch.{target.dtype}{device})"

@@ -709,7 +709,7 @@ class Calls:
         family, text = self.facts.family, MEMORY.get(name) or PICKED.get(name)
         if not isinstance(family, Rows) or not (text or sizes) or backends.virtual(self.target.backend):
             return ""
-        if not importing(self.lowering.name, ""):
+        if not importing(self.lowering.text, ""):
             return ""
         one = self.drawn(sizes or self.batch(ROWS))
         numbers = {
@@ -743,7 +743,7 @@ class Calls:
             mine, due = list(numbers), f"({reference}).to(torch.{self.case.dtype})"
         device = self.case.backend.device
         lines = [
-            importing(self.lowering.name, "inspect, torch"),
+            importing(self.lowering.text, "inspect, torch"),
             *(f"{k} = {v}" + (f".to({device!r})" if device != "cpu" else "") for k, v in numbers.items()),
             *(f"{k} = {v}" for k, v in made.items()),
             *([f"first = lambda t: {text}"] if text else []),
