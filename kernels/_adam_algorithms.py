@@ -18,7 +18,7 @@ import torch
 from verify import backends
 from verify.facts.bounds import published
 from verify.facts.formats import FORMATS
-from verify.facts.kernel import facts_of
+from verify.facts.kernel import facts_of, is_file
 from verify.families import steps as family
 from verify.families.composite import Limit, Problem
 from verify.kernels._adam import PLACES, kept_format, states, steps_of, switches
@@ -63,7 +63,9 @@ def limit_of(problem: Problem, target: Target, lowering: Lowering, output: str) 
     """`Composite.limit`, see `verify.kernels._adam`; None where no element has a bound."""
     found = declared(problem, target, lowering.name)
     flushes = lowering.ftz(target)
-    bound = family.widest([bounds_of(problem, one, flushes)[PLACES[output]] for one in found])
+    # what no form is held to where it divides by a rate of 0 leaves the others theirs
+    bounds = [bounds_of(problem, one, flushes)[PLACES[output]] for one in found]
+    bound = family.widest(bounds, stated=is_file(lowering.name))
     texts = list(dict.fromkeys(one.algorithm.text(switches(problem)) for one in found))
     if output == "param" and "master" in problem.tensors:
         mid, rad, _ = _trajectory(problem).ends[0]

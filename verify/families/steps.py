@@ -121,9 +121,10 @@ def rounded_once(bound: Tensor, mid: Tensor, rad: Tensor, fmt: Format) -> Tensor
     return found * (UP + 4 * U)
 
 
-def widest(bounds: Sequence[Tensor]) -> Tensor:
-    """Element by element the largest."""
+def widest(bounds: Sequence[Tensor], stated: bool = False) -> Tensor:
+    """Element by element the largest; stated: of those that are finite, where any is."""
     found = bounds[0]
     for other in bounds[1:]:
-        found = torch.maximum(found, other)
+        largest = torch.maximum(found, other)
+        found = torch.where(largest.isinf(), torch.minimum(found, other), largest) if stated else largest
     return found

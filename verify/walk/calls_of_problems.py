@@ -346,21 +346,29 @@ class Calls:
             if self.as_of(way, outputs, briefly=True) == "passed":
                 self.kept = text
                 return "passed"
-        found, eager = self.as_of(one, outputs), None
-        if found != "passed" and self.mine:  # the ledger excuses a user's with eager's bits alone
+        each, eager = self.each_as_of(one, outputs), None
+        if status.worst(each.values()) != "passed" and self.mine:  # the ledger excuses a user's with eager's bits alone
             eager = one.eager(0, self.reference, self.aim(one))
-            found = found if eager is None else self.as_of(one, outputs, eager)
+            each = each if eager is None else self.each_as_of(one, outputs, eager)
+        found = status.worst(each.values())
         self.fails |= found == "exceeds-bound"
+        open_ = {name: outputs[name] for name, standing in each.items() if standing == "unjudged"}
         if found == "unjudged" and (
-            self.lowering.order is not None or (eager is not None and not _differing(outputs, eager))
+            self.lowering.order is not None or (eager is not None and not _differing(open_, eager))
         ):
             self.unstated[one.setting.name] = None
             return "passed"
         return found
 
-    def as_of(self, one: Instance, outputs: Outputs, eager: Outputs | None = None, *, briefly: bool = False) -> str:
-        """The same, beside eager's outputs. briefly: only whether they pass is asked."""
-        found, target = [], self.aim(one)
+    def as_of(self, one: Instance, outputs: Outputs, *, briefly: bool = False) -> str:
+        """The worst of `each_as_of`."""
+        return status.worst(self.each_as_of(one, outputs, briefly=briefly).values())
+
+    def each_as_of(
+        self, one: Instance, outputs: Outputs, eager: Outputs | None = None, *, briefly: bool = False
+    ) -> dict[str, str]:
+        """By output what a cell would be, beside eager's outputs. briefly: only whether they pass is asked."""
+        found, target = dict[str, str](), self.aim(one)
         for name, y in outputs.items():
             flat = y.contiguous().reshape(-1)
             other = None if eager is None else eager[name].contiguous().reshape(-1)
@@ -368,8 +376,8 @@ class Calls:
                 stated, on = terms(one, target, self.lowering, 0, name, y, user=self.mine)
                 (term,) = on.values()
                 given = term.judge, term.elements, flat, other
-                found.append(standing_of(*given, briefly=briefly, errors=self.seen) if stated else "unjudged")
-        return status.worst(found)
+                found[name] = standing_of(*given, briefly=briefly, errors=self.seen) if stated else "unjudged"
+        return found
 
     def beside(
         self, given: Instance, picked: str, loose: bool, how: str = "", plain: Instance | None = None
@@ -503,7 +511,7 @@ class Calls:
             if limit is None or limit.bound.shape != y.shape or dtypes[name] != y.dtype:
                 return False
         if eager is not None:
-            return self.as_of(one, outputs, eager) in ("passed", "deviates")
+            return status.worst(self.each_as_of(one, outputs, eager).values()) in ("passed", "deviates")
         return any(self.as_of(way, outputs, briefly=True) == "passed" for way in self.ways(one).values())
 
     def settled(self, given: dict[str, _Wrong | _Left]) -> dict[str, _Wrong]:
