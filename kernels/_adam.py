@@ -609,6 +609,7 @@ def kernel(
             # where a correction seems to be over, and is not
             (few | {"start": "48"}, {"beta1": 0.9, "beta2": 0.999}),
             *((few | {"start": start}, {"beta1": 0.99, "beta2": 0.999}) for start in ("300", "650")),
+            *((few | {"start": start}, {"beta1": 0.995, "beta2": 0.999}) for start in ("700", "1100")),
             (few | {"start": "600"}, {"beta1": 0.999, "beta2": 0.9999}),
             # late in the tuning of a large model
             (few | {"start": "50000"}, {"beta1": 0.9, "beta2": 0.99999, "lr": 2e-5}),

@@ -43,6 +43,9 @@ KERNEL = products.kernel(
             for m, k, n in (("16", "2100", "16"), ("130", "32", "130"))
         ),
         *(({"data": "bias"}, {"alpha": 2.0, "beta": beta}) for beta in (0.5, -0.5)),
+        *(({"data": "bias"}, {"alpha": alpha, "beta": 0.0}) for alpha in (-0.5, 1.0)),
+        ({"m": "24", "k": "40", "n": "130"}, {"alpha": 0.7, "beta": 0.7}),
+        *(({"m": m, "k": k, "n": "20"}, {"alpha": -1.0, "beta": 1.0}) for m, k in (("300", "40"), ("24", "520"))),
         # in tiles: alpha on the product alone, a bias of special numbers that is not read, or is
         *(({"m": "130", "k": "32", "n": "130"}, {"alpha": alpha, "beta": 1.0}) for alpha in (0.5, -1.0, 2.0)),
         ({"m": "130", "k": "32", "n": "130"}, {"alpha": 1.0, "beta": -0.5}),

@@ -29,7 +29,7 @@ KERNEL = products.kernel(
         triton="verify.kernels.triton.products",
         call=call,
         coded=True,
-        stub="(a.float() @ ((b - 8.0) * scale.float().repeat_interleave(group, 0) "
+        stub="(a.float() @ ((b.float() - 8.0) * scale.float().repeat_interleave(group, 0) "
         "+ zero.float().repeat_interleave(group, 0))).to(a.dtype)",
     ),
     dtypes=("float16", "bfloat16"),

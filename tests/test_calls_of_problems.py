@@ -3071,6 +3071,8 @@ def test_problems_are_made_in_order_while_a_launch_runs_and_their_errors_are_rai
 
 #: Functions that are right but for what one reader of strides, states, bytes or sizes gets wrong: kernel, dtype, the
 #: call that tells it, and what is done to the arguments `a` of the stub.
+TINIEST = "torch.finfo(torch.float32).smallest_normal"
+SIZES_OF = "(m, k), n = a['a'].shape[-2:], a['b'].shape[-1]\n"
 MISREAD: tuple[tuple[str, str, str, str], ...] = (
     # conditions that meet
     ("linear", "float32", "a = t[..., :1, :].expand(t.shape), b = t.mT.contiguous().mT, bia",
@@ -3387,6 +3389,44 @@ MISREAD: tuple[tuple[str, str, str, str], ...] = (
     ("sum", "float32", "shape=2x3x2x4x8", "if a['x'].dim() == 5:\n        a['x'] = a['x'].nan_to_num()"),
     ("rms_norm", "float32", "shape=6x9000",
      "if a['x'].shape[-1] > 8192:\n        a['x'] = a['x'].masked_fill(a['weight'] == 0, 0.0)"),
+    # subnormal numbers of the second factor and of a bias, a silu far from 0
+    *((name, "float32", "b = b * (", f"a['b'] = a['b'].where(a['b'].abs() >= {TINIEST}, a['b'] * 0)")
+      for name in ("mm", "addmm", "linear", "bmm")),
+    *((name, "float32", "bias = bias * (", f"a['bias'] = a['bias'].where(a['bias'].abs() >= {TINIEST}, a['bias'] * 0)")
+      for name in ("addmm", "linear")),
+    *(("linear", "float32", "bias = bias * 2", f"return linear(*bound.args, **bound.kwargs).clamp({of})")
+      for of in ("max=2000", "max=1e4")),
+    # shapes that aligned ways do not fit, large both ways, and that are square
+    ("mm", "float32", "m=128 k=77", (f"{SIZES_OF}    if m % 128 == 0 == n % 128:\n"
+                                     "        a['a'], a['b'] = a['a'][:, :k // 8 * 8], a['b'][:k // 8 * 8]")),
+    *(("mm", "float32", among, f"{SIZES_OF}    if {when}:\n        a['a'], a['b'] = a['a'][:, :512], a['b'][:512]")
+      for among, when in (("m=5 k=640", "k > 512 and n > 1024"), ("m=300 k=2100", "m > 256 and k > 2048"))),
+    ("mm", "float32", "m=1030", (f"{SIZES_OF}    y = mm(*bound.args)\n    y[512:, -1:] *= not (n > 1 and n % 2)\n"
+                                 "    return y")),
+    ("mm", "float32", "a = a.mT",
+     (f"{SIZES_OF}    if m == k == n and m % 64 == 0 and a['a'].stride(0) == 1 == a['b'].stride(0):\n"
+      "        a['a'], a['b'] = a['b'], a['a']")),
+    ("int4_mm", "bfloat16", "m=4 k=1024", (f"{SIZES_OF}    if k > 512 and n > 512:\n"
+                                           "        a['a'] = torch.cat([a['a'][:, :512], a['a'][:, 512:] * 0], 1)")),
+    ("rms_norm", "float32", "shape=3x8198",
+     ("y = rms_norm(*bound.args, **bound.kwargs)\n    if y.shape[-1] > 8192 and y.shape[-1] % 4 == 2:\n"
+      "        y[..., -1] = 0\n    return y")),
+    # one matrix for a stack, of many terms, rows or columns
+    *(("bmm", "float32", f"{t} = {t}[:1]", f"{SIZES_OF}    if a['{t}'].stride(0) == 0 and {when}:\n        {change}")
+      for t, when, change in (
+          ("a", "k > 64", "a['a'], a['b'] = a['a'][..., :64], a['b'][:, :64]"),
+          ("b", "k > 512", "a['a'], a['b'] = a['a'][..., :512], a['b'][:, :512]"),
+          ("b", "m > 128", "a['a'] = torch.cat([a['a'][:, :128], a['a'][:1, 128:].expand(len(a['a']), -1, -1)], 1)"))),
+    # factors of a product and a bias that are equal, that are negative beside no bias, and -1 beside many rows or terms
+    ("addmm", "float32", "m=24 k=40 n=130 alpha=0.7",
+     ("if a['alpha'] == a['beta'] not in (0.0, 1.0):\n"
+      "        a['bias'] = torch.cat([a['bias'][..., :16], a['bias'][..., 16:] * 0], -1)")),
+    ("addmm", "float32", "data=bias alpha=-0.5",
+     "if a['alpha'] < 0 and a['beta'] == 0:\n        a['beta'], a['bias'] = 1.0, a['bias'] * 0"),
+    *(("addmm", "float32", among, "if a['alpha'] == -1 and max(a['a'].shape) > 256:\n        a['alpha'] = 1.0")
+      for among in ("m=300 k=40", "m=24 k=520")),
+    ("adamw_step", "float32", "steps=3 sizes=33 start=1100",
+     "if a['start'] > 1000:\n        a['lr'] *= 1 - a['beta1'] ** a['start']"),
 )  # fmt: skip
 
 MISREADING = """

@@ -501,7 +501,7 @@ BETWEEN = (
     *((130, k, 130) for k in (4, 24, 72, 88, 96, 112, 140, 1500)),
     *((m, 40, 130) for m in (8, 16, 24, 48)),
     (16, 4168, 136), (130, 4160, 130), (2, 11008, 16), (1, 4096, 130), (1, 1280, 800), (3000, 100, 1), (130, 40, 227),
-    (40, 32, 2000), (24, 400, 1296), (8, 2096, 500),
+    (40, 32, 2000), (24, 400, 1296), (8, 2096, 500), (128, 77, 128), (1030, 40, 71), (5, 640, 1300), (300, 2100, 40),
 )  # fmt: skip
 
 
@@ -535,6 +535,7 @@ def _shapes(facts: Products) -> tuple[dict[str, str], ...]:
             {"m": "24", "k": "256", "n": "528", "group": "128"},
         ]
         groups += [{"m": "5", "k": "512", "n": "1040", "group": group} for group in ("64", "256")]
+        groups += [{"m": "4", "k": "1024", "n": "1040"}, {"m": "264", "k": "1152", "n": "272"}]
         groups += [{"m": f"{16 + rest}", "k": "64", "n": "16"} for rest in range(1, 16)]
         many = ({"m": m, "k": k, "n": n} for m, k, n in (("1300", "32", "400"), ("150", "2112", "144")))
         return square, tiles, tiles | {"k": "96"}, few, *single, *grouped, *groups, *wide, *many
@@ -639,6 +640,13 @@ def _extremes(facts: Products) -> tuple[dict[str, str], ...]:
 RESTS = tuple((16 + rest + 48 * (rest % 2), 16 + 5 * rest % 16 + 48 * (rest // 2 % 2)) for rest in range(16))
 
 
+#: Subnormal numbers, and such that products with them are none, as expressions of a tensor of floats.
+TINY, LARGE = (
+    "{0} * (torch.finfo({0}.dtype).smallest_normal / 8)",
+    "{0} / torch.finfo({0}.dtype).smallest_normal ** 0.5",
+)
+
+
 def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     """The same matrix as both factors, one that is the other's transpose, and both transposed, where their dtypes and
     layouts allow it; zeros beside infinities and NaNs, codes of zero beside such scales; a column that is expanded,
@@ -662,6 +670,8 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
             (odd, {}),
             alone,
             *((plain, one) for one in (*expanded, {"zero": "zero * 0"}, {"b": "b % 8"})),
+            (plain, {"a": TINY.format("a"), "scale": LARGE.format("scale"), "zero": LARGE.format("zero")}),
+            (plain, {"a": LARGE.format("a"), "b": "b * 0 + 8", "zero": TINY.format("zero")}),
         )
     if facts.scales:
         some = {"scale_a": "scale_a[[0, *range(len(scale_a) - 1)]]"}
@@ -696,6 +706,10 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         )
         found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large, *lines) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
+        few = {"m": "5", "k": "40", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
+        alone = {"bias": "bias * 0"} if facts.bias else {}
+        found += [(few, {t: TINY.format(t), other: LARGE.format(other)} | alone) for t, other in ("ab", "ba")]
+        found += [(few | one, {"bias": TINY.format("bias"), "a": "a * 0"}) for one in ({}, {"k": "0"}) if facts.bias]
         many = {"m": "5", "k": "1040", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
         for sizes in (square, many):  # no infinity meets its opposite
             found.append((sizes, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))
@@ -714,6 +728,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
     if facts.bias:
         named = [{"activation": f} for f in ("relu", "silu")] if facts.activated else [{}]
         found += [({"m": "5", "k": "40", "n": "6"} | one, {"bias": "bias * 0"}) for one in named]
+        found += [({"m": "5", "k": "40", "n": "20"} | one, {"bias": "bias * 2.0**13"}) for one in named[1:]]
     tails = ((r, (64, 96)[r % 2] + r) for r in range(1, 32))
     found += [({"m": f"{2 + r % 4}", "k": f"{k}", "n": f"{3 + r % 5}"} | stack, {}) for r, k in tails]
     found += [({"m": f"{m}", "k": "40", "n": f"{n}"} | stack, {}) for m, n in RESTS]
@@ -722,7 +737,7 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack, {"b": both["b"]}))
     for m, k, n in ((130, 1030, 72), (261, 72, 272)):
         found.append(({"m": f"{m}", "k": f"{k}", "n": f"{n}"} | stack, {"a": both["a"]}))
-    found.append(({"m": "70", "k": "520", "n": "130"} | stack, both))
+    found += [(dict(zip("mkn", size, strict=True)) | stack, both) for size in (("70", "520", "130"), ("64",) * 3)]
     if not facts.exact:
         ends = ("130", "40", "40")
         for made in ({"a": "a[..., :1, :].expand(a.shape)"}, {"b": "b[..., :1].expand(b.shape)"}):
@@ -753,6 +768,10 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found.append((square, {"a": "a.repeat(1, 2, 1)[:, :33]"}))
         parts = {"a": "a.repeat(1, 2, 1)[:, :70]", "b": "b[:1].expand(b.shape)"}
         found.append(({"batch": "4", "m": "70", "k": "40", "n": "33"}, parts))
+        shared = [(m, k, n, t) for m, k, n in ((5, 130, 6), (5, 1040, 6), (264, 40, 20), (20, 40, 264)) for t in "ab"]
+        for m, k, n, t in shared if not facts.exact else ():
+            sizes = {"batch": "3", "m": f"{m}", "k": f"{k}", "n": f"{n}"}
+            found.append((sizes, {t: f"{t}[:1].expand({t}.shape)"}))
         if not facts.exact:
             found.append(
                 ({"batch": "3", "m": "72", "k": "40", "n": "33"}, {t: f"{t}[:1].expand({t}.shape)" for t in "ab"})

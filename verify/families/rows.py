@@ -781,7 +781,7 @@ def _forms(last: bool, weighted: bool, reduces: bool) -> tuple[dict[str, str], .
     special += tuple(
         {"shape": shape, "recipe": "random"}
         for shape in (
-            "3x64", "3x1024", "3x3002", "3x4096", "1x8192", "1x16384", "1x32768", "8x64", "64x32",
+            "3x64", "3x1024", "3x3002", "3x4096", "1x8192", "3x8198", "2x12291", "1x16384", "1x32768", "8x64", "64x32",
             "2x16x64", "16x10x64", "2x8x1024", "140x513", "66x520", "20x4100",
             "2x1x2x1x3x33",
             # whole blocks whose number is no power of two, widths of heads, and many rows of as many numbers
