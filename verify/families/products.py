@@ -707,9 +707,10 @@ def _related(facts: Products) -> tuple[tuple[dict[str, str], dict[str, str]], ..
         found += [(sizes | {"data": "special"}, zeros) for sizes in (square, large, *lines) for zeros in nothing]
         found.append((square, {"a": "a.mT.contiguous().mT[..., :1].expand(a.shape)"}))
         few = {"m": "5", "k": "40", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
-        alone = {"bias": "bias * 0"} if facts.bias else {}
-        found += [(few, {t: TINY.format(t), other: LARGE.format(other)} | alone) for t, other in ("ab", "ba")]
-        found += [(few | one, {"bias": TINY.format("bias"), "a": "a * 0"}) for one in ({}, {"k": "0"}) if facts.bias]
+        unbiased = {"bias": "bias * 0"} if facts.bias else {}
+        found += [(few, {t: TINY.format(t), other: LARGE.format(other)} | unbiased) for t, other in ("ab", "ba")]
+        nothing_else = {"bias": TINY.format("bias"), "a": "a * 0"}
+        found += [(few | {"k": k}, nothing_else) for k in ("40", "0") if facts.bias]
         many = {"m": "5", "k": "1040", "n": "6"} | ({"batch": "2"} if facts.stacked else {})
         for sizes in (square, many):  # no infinity meets its opposite
             found.append((sizes, {t: f"{t}.abs() * 2.0**80" for t in "ab"}))
