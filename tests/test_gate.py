@@ -22,7 +22,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sample_reports import cell, cell_of, deviating, error, not_run, region, report
+from sample_reports import cell, cell_of, deviating, error, not_run, region, report, worst_at
 from verify.backends import cpu
 from verify.cli.commands import main
 from verify.facts import environment
@@ -1522,6 +1522,18 @@ def test_a_replay_names_the_file_as_the_command_did(bench: Bench) -> None:
         assert words[words.index("--lowering") + 1] == "some folder/mine.py:f"
     value["command"] = "verify kernel 'not closed"
     assert all("--lowering mine.py:f" in one["replay"] for one in bench.gate(value)[1])
+
+
+def test_what_fails_in_other_calls_alone_is_run_again_as_a_whole(bench: Bench) -> None:
+    """No element of its own inputs shows it; that of the largest error, which keeps its bound, was named."""
+    calls = {"made": 20, "status": "exceeds-bound", "different": ["1 elements"]}
+    regions = {"normal": region(worst=[worst_at(1)])}
+    given = {"lowering": "mine.py:f", "status": "exceeds-bound", "reason": "1 of 20 calls", "reason_kind": "calls"}
+    (told,) = bench.gate(whole(cell_of(regions, calls=calls, **given)))[1]
+    assert "verify kernel addcmul" in told["replay"]
+    regions["normal"] |= {"status": "exceeds-bound", "reason": {"kind": "bound", "text": "ulp 3 exceeds 1"}}
+    (told,) = bench.gate(whole(cell_of(regions, calls=calls, **given)))[1]
+    assert "verify explain addcmul" in told["replay"]
 
 
 def test_a_cell_without_scalars_is_run_again_without_any(bench: Bench) -> None:
