@@ -254,7 +254,11 @@ def _inductor(
 ) -> Lowering:
     """`flags`: what the report says of `options`, where that is more."""
     reason = _compile_reason(variant, combo)
-    return Lowering(name, _compiled(variant, options), reason, ftz=device_flushes, flags=flags or options)
+    steps_on_host = not variant.startswith("capturable")
+    return Lowering(
+        name, _compiled(variant, options), reason, ftz=device_flushes, flags=flags or options,
+        compiles_here=steps_on_host,
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- Triton

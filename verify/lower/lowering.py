@@ -97,6 +97,7 @@ class Lowering:
     each_shape      whether it is compiled for each shape of its inputs
     one_spelling    whether it has one way to be called, and is listed under the default spelling alone
     order           in which it combines the terms of a row, where a user declares it of a lowering of their own
+    compiles_here   whether Inductor compiles C++ for it, beside what is for a GPU
     text            FILE.py:FUNCTION as the user gave it, of a file's function; its `name` is without folders
     ready(target, seconds)  whether it can be launched within that time; starts getting ready. Raises UsageError for a
                             user's file that does not import
@@ -111,6 +112,7 @@ class Lowering:
     one_spelling: bool = False
     each_shape: bool = False
     order: Order | None = None
+    compiles_here: bool = False
     text: str = ""
     ready: Callable[[Target, float], bool] = lambda target, seconds: True
 

@@ -1279,7 +1279,7 @@ _WHOLE = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 def _converted(to: Kind, source: Kind, whole: str, ftz: bool, sat: bool, x: Array) -> Array:
     """cvt: numbers to the nearest of the other type, ties to even; beyond the ends to these. A NaN gives the integer 0,
-    or its highest bit where either type has 64 (PTX ISA 9.0, cvt)."""
+    or its highest bit where either type has 64 (PTX ISA 9.0, cvt; an H200 gives them too)."""
     if source.letter == "bf":
         x, source = (x.astype(np.uint32) << np.uint32(16)).view(np.float32), Kind("f", 32)
     if source.floats:

@@ -250,7 +250,9 @@ def by_case(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) ->
         seconds[key] += PROBLEM * (job.setting is not None and key not in groups)
         groups.setdefault(key, []).append(number)
     order = sorted(groups, key=lambda key: (key in later, -seconds[key] - held_up[key], groups[key]))
-    return [(seconds[key], groups[key]) for key in order]
+    # a first compilation in C++ waits for a header, which is compiled meanwhile
+    last = {number for number, task in enumerate(tasks) if jobs[task.job].lowering.compiles_here}
+    return [(seconds[key], sorted(groups[key], key=lambda number: number in last)) for key in order]
 
 
 def estimated(jobs: Sequence[Job], tasks: Sequence[Task], selection: Selection) -> list[float]:
