@@ -63,9 +63,9 @@ def limit_of(problem: Problem, target: Target, lowering: Lowering, output: str) 
     """`Composite.limit`, see `verify.kernels._adam`; None where no element has a bound."""
     found = declared(problem, target, lowering.name)
     flushes = lowering.ftz(target)
-    # what no form is held to where it divides by a rate of 0 leaves the others theirs
     bounds = [bounds_of(problem, one, flushes)[PLACES[output]] for one in found]
-    bound = family.widest(bounds, stated=is_file(lowering.name))
+    # a form that divides by a rate of 0 states nothing, which leaves the others theirs
+    bound = family.widest(bounds, stated=is_file(lowering.name) and not problem.scalars.get("lr", 1.0))
     texts = list(dict.fromkeys(one.algorithm.text(switches(problem)) for one in found))
     if output == "param" and "master" in problem.tensors:
         mid, rad, _ = _trajectory(problem).ends[0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -232,38 +232,29 @@ RECURSIVE = (
 )
 
 
-def widened(name: str, why: str, *, base: bool = True, **where: Any) -> tuple[Bound, ...]:
+def widened(name: str, why: str, **where: Any) -> tuple[Bound, ...]:
     """Half types by a vendor's float32 pow, a scalar entering as float32: its rounding counts, where it has one.
 
     Of the exponent: (dy/y) |ln t| |t|, at most u * 89 |t| in normal range. Of the base: (dx/x) |y| |t|, with
-    |y| = |ln t / ln x|, by the binade of ln x where x is none of the cases'. base: whether there are such scalars.
+    |y| = |ln t / ln x|.
     """
     figure = published(name, "pow", "float32")
     given = f"{why}: {figure.source}"
-    logs: list[tuple[float, Callable[[Scalars], bool]]] = [(1.0, lambda scalars: "y" in scalars)]
-    if base:
-        logs += [(abs(math.log(case["x"])), partial(operator.eq, case)) for case in CASES if "x" in case]
-        logs += [(2.0**power, partial(_logarithm, power)) for power in range(-24, 10)]
-    bounds: list[Bound] = []
-    for least, applies in logs:
-        moved = LOG_RANGE / least
-        note = f"{given}; the scalar's rounding to float32 moves the result by {moved:.4g} ULP of float32"
-        is_meant = partial(_rounded_and, applies)
-        bounds += through_float32(figure.ulps + moved, note, applies=is_meant, **where)
-    return *bounds, *through_float32(figure.ulps, given, **where)
+
+    def moved(dtype: str, scalars: Scalars) -> Bound:
+        by = LOG_RANGE / (abs(math.log(abs(scalars["x"]))) if scalars.get("x") else 1.0)
+        note = f"{given}; the scalar's rounding to float32 moves the result by {by:.4g} ULP of float32"
+        return through_float32(figure.ulps + by, note, dtypes=(dtype,), **where)[0]
+
+    plain = through_float32(figure.ulps, given, **where)
+    return *(replace(one, applies=_rounded, by_scalars=partial(moved, one.dtypes[0])) for one in plain), *plain
 
 
-def _rounded_and(applies: Callable[[Scalars], bool], scalars: Scalars) -> bool:
-    """Whether float32 does not hold a scalar that `applies` is true of."""
+def _rounded(scalars: Scalars) -> bool:
+    """Whether float32 does not hold a scalar."""
     single = FORMATS["float32"]
     finite = (value for value in scalars.values() if math.isfinite(value))
-    return applies(scalars) and any(single.to_float(single.round_float(value)) != value for value in finite)
-
-
-def _logarithm(power: int, scalars: Scalars) -> bool:
-    """Whether the base's logarithm lies in a binade: from 2^power on, below twice that."""
-    x = abs(scalars.get("x", 1.0))
-    return 0 < x < math.inf and 2.0**power <= abs(math.log(x)) < 2.0 ** (power + 1)
+    return any(single.to_float(single.round_float(value)) != value for value in finite)
 
 
 #: log2 x to 2^-50 relative, times y: 2^-42 absolute; exp2 to 2^-46; so 2^-41 |t|, 2^-17 ULP of float32.
@@ -386,7 +377,7 @@ KERNEL = Kernel(
                     spelling=AS_TENSOR,
                     truth="rounded",
                 ),
-                *widened(name, FOLDED, base=False, lowering="inductor*", backend=backend, spelling=AS_TENSOR),
+                *widened(name, FOLDED, lowering="inductor*", backend=backend, spelling=AS_TENSOR),
             )
         ),
         *correctly_rounded("one square root", lowering="inductor*", applies=exponent_in(0.5)),

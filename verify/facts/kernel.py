@@ -102,7 +102,8 @@ class Bound:
 
     `metric` is one of METRICS; `value` is in that metric. `lowering`, `backend` and `spelling`
     are shell patterns. `truth` is 'exact' (scalars as given) or 'rounded' (scalars rounded to
-    the operands' dtype). `source` cites a specification, a proof or a measurement.
+    the operands' dtype). `source` cites a specification, a proof or a measurement. `by_scalars`
+    gives the bound of a case with these scalars in place of this one.
     """
 
     value: float
@@ -114,6 +115,7 @@ class Bound:
     dtypes: tuple[str, ...] = DTYPES
     applies: Callable[[Scalars], bool] = lambda scalars: True
     truth: str = "exact"
+    by_scalars: Callable[[Scalars], Bound] | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -240,7 +242,7 @@ class Kernel:
         """The first declared bound that suits, or None."""
         for bound in self.bounds:
             if bound.suits(lowering=lowering, backend=backend, spelling=spelling, dtype=dtype, scalars=scalars):
-                return bound
+                return bound.by_scalars(scalars) if bound.by_scalars else bound
         return None
 
 
